@@ -1,8 +1,8 @@
-//! What the rewriter costs: time and allocations for each chunk, by stage and by engine, and bytes per second.
+//! Cost of the rewriter: time and allocations for each chunk, by stage and by engine, and bytes per second.
 //!
-//! `cargo bench --bench rewrite` prints a table; `-- --quick` runs each row for a moment only. Time is processor time of
-//! this thread. Allocations are counted in the steady state: the first chunks of a stream, which fix its envelope, are
-//! rewritten before the count begins.
+//! `cargo bench --bench rewrite` prints a table; `-- --quick` runs each row only for a moment. Time is processor
+//! time of this thread. Allocations are counted in the steady state: the first chunks of a stream, which fix its
+//! envelope, are rewritten before the count begins.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs, reason = "a bench")]
 
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Chunks of one measured stretch: a few hundred kilobytes, as a burst of many streams would be.
+/// Chunks in one measured stretch: a few hundred kilobytes, as a burst of many streams would be.
 const CHUNKS: usize = 1000;
 
 struct Engine {
@@ -28,13 +28,13 @@ struct Engine {
     what: &'static str,
     head: &'static str,
     chunk: fn(usize) -> String,
-    /// Who parses the text, and what stands in it before the chunks.
+    /// Parser of the text, and the text that precedes the chunks.
     text: Option<(&'static str, &'static str)>,
 }
 
 const PLAIN: Engine = Engine { name: "vllm", what: "", head: "", chunk: |_| String::new(), text: None };
 
-/// A chunk of a text that the engine has not parsed.
+/// Returns a chunk whose text the engine has not parsed.
 fn unparsed(at: usize) -> String {
     vllm(&format!("{{\"content\":\" word{}\"}}", at % 10))
 }
@@ -63,7 +63,7 @@ const ENGINES: &[Engine] = &[
         chunk: |at| vllm(&format!("{{\"content\":\" word{}\"}}", at % 10)),
         ..PLAIN
     },
-    // No two in a row are spelled alike: all of them are taken apart.
+    // No two adjacent chunks have the same spelling, so the fast path never applies.
     Engine {
         name: "vllm",
         what: "content, unlike",
@@ -115,7 +115,7 @@ const ENGINES: &[Engine] = &[
     },
 ];
 
-/// A sink for a decoder that is measured alone.
+/// Sink that discards events, for measuring a decoder alone.
 struct Nothing;
 
 impl Sink for Nothing {
@@ -157,7 +157,7 @@ fn rewriter(engine: &Engine, encoder: Option<Box<dyn Encode>>) -> Rewriter {
     }
 }
 
-/// Runs `work` on one stretch again and again and gives the nanoseconds of the quickest stretch, for each chunk.
+/// Runs `work` repeatedly on one stretch. Returns the nanoseconds per chunk of the fastest repetition.
 fn nanoseconds(for_long: Duration, mut work: impl FnMut()) -> f64 {
     let mut best = f64::MAX;
     let begun = Instant::now();

@@ -1,9 +1,9 @@
-//! How many responses a second can be created and ended, and what an answer takes meanwhile, in each place.
+//! Rate at which responses can be created and ended, and the duration of each operation, for every kind of store.
 //!
-//!   cargo bench --bench store [-- --quick]
+//!     cargo bench --bench store [-- --quick]
 //!
-//! The file lies under `target/`: its disk is what is measured. PostgreSQL is measured if `SAMEWIRE_TEST_POSTGRES` holds a
-//! URL; its tables are made in that database.
+//! The SQLite file is under `target/`: its disk is what is measured. PostgreSQL is measured if
+//! `SAMEWIRE_TEST_POSTGRES` holds a URL; its tables are made in that database.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const NOW: u64 = 1_800_000_000_000;
 
-/// How many ask at once.
+/// Number of concurrent callers.
 const CALLERS: usize = 64;
 
 fn item(id: &str) -> Item {
@@ -52,7 +52,7 @@ fn finish() -> Finish {
     }
 }
 
-/// Does it `count` times, [`CALLERS`] at once; gives how many a second, and the times each took, sorted.
+/// Runs `count` operations, [`CALLERS`] at once. Returns the operations per second and the sorted time of each.
 async fn measure(store: &Arc<Store>, count: usize, ends: bool) -> (f64, Vec<Duration>) {
     let start = Instant::now();
     let caller = |caller: usize| {
@@ -97,7 +97,7 @@ fn main() {
     std::fs::create_dir_all(&folder).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        // As they are by default, but that there is room for all.
+        // Default limits, but with room for all records.
         let roomy = || Caps { bytes: 1 << 30, ..Caps::DISK };
         place("memory", Place::Memory, roomy(), count).await;
         place("sqlite", Place::Sqlite(folder.join("responses.db")), roomy(), count).await;

@@ -1,7 +1,7 @@
-//! Who may ask: keys of clients, of which nothing is known but their hashes (faults 10).
+//! Authentication of clients by their keys, of which only hashes are stored (faults 10).
 //!
-//! Takes: what a client shows. Gives: the [`Caller`] whose key that is. Remembers: hashes. Never: keeps a key, compares
-//! one before it is hashed, or ends a comparison early.
+//! Takes: the key that a client presents. Gives: the [`Caller`] it belongs to. Remembers: hashes. Never: stores a
+//! key, compares keys before they are hashed, or ends a comparison early.
 
 use crate::wire::ident;
 use base64::Engine as _;
@@ -12,23 +12,24 @@ use std::fmt;
 use std::sync::Arc;
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
-/// Random bytes of a key.
+/// Random bytes in a new key: 256 bits, far too many to guess.
 pub const CHANCE: usize = 32;
-/// Letters of a tenant's name, and of a key's.
+/// Longest name of a tenant, key or plan, in bytes; the shortest has one.
 const NAME: usize = 64;
 
-/// A new key: long enough that nobody finds it by trying, so that a plain hash of it says nothing.
+/// Returns a new key: `sk-` and 32 random bytes in base64url. A key of this length cannot be guessed, so its
+/// unsalted hash reveals nothing about it.
 pub fn new_key(chance: &[u8; CHANCE]) -> String {
     format!("sk-{}", URL_SAFE_NO_PAD.encode(chance))
 }
 
-/// Bytes of a key from which on some of them are shown. The part that stays hidden cannot be guessed then.
+/// Shortest key, in bytes, that [`masked`] shows a part of: the hidden rest is then still too long to guess.
 const SHOWN_FROM: usize = 24;
-/// Bytes shown at the beginning and at the end of such a key.
+/// Bytes that [`masked`] shows at the start and at the end of a key.
 const SHOWN: (usize, usize) = (5, 4);
 
-/// Returns a refused key so that its owner recognises it and nobody can use it: `sk-ab***wxyz`. Short keys, and those
-/// with anything but visible ASCII in them, become `***`.
+/// Returns a refused key in a form that its owner recognises and that cannot be used: `sk-ab***wxyz`. Short keys,
+/// and keys with bytes other than visible ASCII, become `***`.
 pub fn masked(key: &[u8]) -> String {
     const HIDDEN: &str = "***";
     let is_plain = key.len() >= SHOWN_FROM && key.iter().all(u8::is_ascii_graphic);
@@ -37,24 +38,24 @@ pub fn masked(key: &[u8]) -> String {
     ends.map_or_else(|| HIDDEN.to_owned(), |(first, last)| format!("{first}{HIDDEN}{last}"))
 }
 
-/// Whether something may be called this: letters, digits, dots, dashes and underscores. Names that are made here have
-/// other letters in them, so that none of them is a client's.
+/// Returns true if the text is a valid name for a key, tenant or plan: 1 to 64 ASCII letters, digits, dots, dashes
+/// and underscores. Names generated here contain other characters, so they never equal a configured name.
 pub fn is_name(text: &str) -> bool {
     (1..=NAME).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
-/// The SHA-256 of a key.
+/// SHA-256 hash of a client's key. The proxy stores and compares hashes only, and `Debug` output hides them.
 #[derive(Clone, Copy)]
 pub struct Hash([u8; 32]);
 
 impl Hash {
-    /// That of this key.
+    /// Returns the hash of a key, as the client presents it.
     pub fn of(key: &[u8]) -> Self {
         Self(Sha256::digest(key).into())
     }
 
-    /// The one that these 64 hex digits are; `None`: they are something else.
+    /// Parses 64 hex digits, in either case. Returns `None` for any other text.
     pub fn read(text: &str) -> Option<Self> {
         let mut hash = [0; 32];
         let digits: Option<Vec<u8>> =
@@ -66,22 +67,25 @@ impl Hash {
         Some(Self(hash))
     }
 
-    /// Its 64 hex digits.
+    /// Returns the hash as 64 lower-case hex digits, as `sha256sum` prints it.
     pub fn digits(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Whether both are of the same key.
+    /// Returns true if both hashes are equal, that is, if both are of the same key. The comparison takes constant
+    /// time.
     pub fn is(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 
-    /// The tenant of a key that names none: no other key has it, and the hash cannot be read from it.
+    /// Returns the tenant of a key that names no tenant. It is unique to the key, and the hash cannot be derived
+    /// from it.
     pub fn tenant(&self) -> String {
         format!("key:{}", ident::hex(&[b"samewire/tenant".as_slice(), &self.0].concat(), 32))
     }
 
-    /// The name of the counters of what the key uses: no other key has it, and the hash cannot be read from it.
+    /// Returns the name of the quota counters of a key. It is unique to the key, and the hash cannot be derived
+    /// from it.
     pub fn counters(&self) -> String {
         format!("key:{}", ident::hex(&[b"samewire/counters".as_slice(), &self.0].concat(), 32))
     }
@@ -93,57 +97,57 @@ impl fmt::Debug for Hash {
     }
 }
 
-/// Whom a key stands for.
+/// Client that a key authenticates: its tenant, the models it may use, and its limits.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// The key's name in the log.
+    /// Name of the key in logs and metrics; `auth.key[N]` where the configuration gives none.
     pub name: Arc<str>,
-    /// Whose responses and conversations it sees.
+    /// Tenant: keys of one tenant share responses and conversations.
     pub tenant: Arc<str>,
-    /// The tenant has a name that may be told.
+    /// True if the configuration names the tenant. Generated tenants are internal and must not be shown.
     pub named: bool,
-    /// The models that it may use; empty: all of them.
+    /// Models that the client may use; empty: all models.
     pub models: Vec<String>,
-    /// Its place among all keys, by which its options are found.
+    /// Index of the key in the configuration, which selects its wire options.
     pub place: usize,
-    /// How much it may ask for.
+    /// Limits per minute, and on concurrent requests; enforced in memory.
     pub allowance: Allowance,
-    /// Its quota of a day and of a month.
+    /// Limits per day and per month, counted in the store.
     pub quota: Quota,
-    /// The models that its plan does not have; `*` stands for all that `models` does not name.
+    /// Models that are not part of the client's plan; `*` stands for every model that `models` does not name.
     pub not_included: Vec<String>,
 }
 
-/// How much a key may ask for; 0: as much as it likes.
+/// Limits on how much a key may request per minute and at the same time; 0 in a field: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
-    /// Requests in a minute.
+    /// Requests per minute, counted on arrival.
     pub requests_per_minute: u32,
-    /// Tokens of prompts and answers in a minute.
+    /// Prompt and completion tokens per minute, as the engine counts them.
     pub tokens_per_minute: u32,
-    /// Requests at once.
+    /// Requests in progress at the same time.
     pub concurrency: usize,
 }
 
-/// Quota of a key in a day and in a month, both of UTC; 0: no limit.
+/// Quota of a key per day and per month (calendar, UTC), counted in the store; 0 in a field: no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// Requests to engines in a day.
+    /// Requests to engines per day.
     pub requests_per_day: u64,
-    /// Requests to engines in a month.
+    /// Requests to engines per month.
     pub requests_per_month: u64,
-    /// Tokens of prompts and answers in a day.
+    /// Prompt and completion tokens per day.
     pub tokens_per_day: u64,
-    /// Tokens of prompts and answers in a month.
+    /// Prompt and completion tokens per month.
     pub tokens_per_month: u64,
-    /// Error that clients get when one of them is used up.
+    /// Error that clients get once one of these limits is reached.
     pub when_used_up: WhenUsedUp,
-    /// The plan's name as clients are told it; `None`: they are not.
+    /// Name of the plan as clients see it; `None`: no name is shown.
     pub plan: Option<Arc<str>>,
 }
 
 impl Quota {
-    /// Returns whether anything is limited.
+    /// Returns true if at least one of the four numbers is limited.
     pub fn limits(&self) -> bool {
         [self.requests_per_day, self.requests_per_month, self.tokens_per_day, self.tokens_per_month]
             .iter()
@@ -151,24 +155,24 @@ impl Quota {
     }
 }
 
-/// Error for a quota that is used up (wire-format 3.4).
+/// Kind of error that a client gets once its quota is used up (wire-format 3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenUsedUp {
-    /// `insufficient_quota`, as of an account without credit.
+    /// `insufficient_quota`: the error of an account without credit.
     #[default]
     InsufficientQuota,
-    /// `usage_limit_reached`, which tells when the quota begins anew.
+    /// `usage_limit_reached`: states when the quota starts again.
     UsageLimitReached,
 }
 
 impl Caller {
-    /// Whether a model of this name is there for it.
+    /// Returns true if the client may use the model: it is listed, or no list exists, and the plan includes it.
     pub fn may_use(&self, model: &str) -> bool {
         (self.models.is_empty() || self.names(model)) && !self.lacks(model)
     }
 
-    /// Returns whether its plan does not have this model.
+    /// Returns true if the client's plan excludes the model, either by name or by `*`.
     pub fn lacks(&self, model: &str) -> bool {
         let mut lacking = self.not_included.iter();
         lacking.any(|one| one == model || one == "*" && !self.names(model))
@@ -179,12 +183,13 @@ impl Caller {
     }
 }
 
-/// All keys that open. One that is disabled is none of them, and so is no different from one that never was.
+/// Set of active client keys. Disabled keys are left out, so they behave exactly like unknown keys.
 #[derive(Clone, Debug, Default)]
 pub struct Keyring(Vec<(Hash, Arc<Caller>)>);
 
 impl Keyring {
-    /// Whose key this is. Every hash is looked at, whichever of them it is.
+    /// Returns the client of a key, or `None` if the key is unknown. The search takes the same time wherever the
+    /// matching hash is: it compares all hashes.
     pub fn caller(&self, key: &[u8]) -> Option<&Arc<Caller>> {
         let shown = Hash::of(key);
         let mut place = u32::MAX;
@@ -196,7 +201,7 @@ impl Keyring {
 }
 
 impl Keyring {
-    /// Everybody whose key opens.
+    /// Returns all active clients with the hashes of their keys, in the order of the configuration.
     pub fn callers(&self) -> impl Iterator<Item = (&Hash, &Caller)> {
         self.0.iter().map(|(hash, caller)| (hash, &**caller))
     }

@@ -1,7 +1,7 @@
-//! The build script: which commit the program is built from, and of which day.
+//! Build script: embeds the version, the commit and the commit's date in the program.
 //!
-//! `SAMEWIRE_COMMIT` and `SAMEWIRE_DATE` of the environment say it where there is no repository, as in the image. Without
-//! either both are `unknown`.
+//! `SAMEWIRE_COMMIT` and `SAMEWIRE_DATE` in the environment take precedence; image builds, which have no
+//! repository, set them. A value found in neither place is `unknown`.
 
 #![allow(clippy::disallowed_methods, reason = "cargo tells a build script in the environment what it builds")]
 
@@ -11,7 +11,7 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-changed=src/build.rs");
     let (commit, date) = (given("SAMEWIRE_COMMIT"), given("SAMEWIRE_DATE"));
-    // Only programs that are handed on: all tests would be built anew after each commit.
+    // Release builds only: reading git in debug builds would rebuild all tests after each commit.
     let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
     let from_git = |arguments: &[&str]| git(arguments).filter(|_| is_release);
     if is_release && let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
@@ -30,13 +30,15 @@ fn main() {
     println!("cargo::rustc-env=SAMEWIRE_BUILD_VERSION={version}");
 }
 
-/// Reads a variable that may be empty, and has cargo run this again when it changes.
+/// Returns an environment variable, trimmed; `None` if it is unset or empty. Makes cargo rerun the script when it
+/// changes.
 fn given(name: &str) -> Option<String> {
     println!("cargo::rerun-if-env-changed={name}");
     env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
-/// Asks git about this repository; `None`: there is no git, or no repository.
+/// Returns the trimmed output of a git command. Returns `None` without git, without a repository, or if the output
+/// is empty.
 fn git(arguments: &[&str]) -> Option<String> {
     let output =
         Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;

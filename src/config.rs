@@ -1,13 +1,15 @@
-//! Configuration: [`File`] is what is written, [`Config`] what it means.
+//! Configuration: [`File`] holds the keys as written, [`Config`] their checked and resolved meaning.
 //!
-//! Takes: the TOML file, the environment, flags; a flag beats the environment, which beats the file. Gives: a
-//! [`Config`], or every mistake at once, each with its line, flag or variable. The only module that reads the environment.
+//! Takes: the TOML file, the environment, flags; flags override the environment, which overrides the file. Gives:
+//! a [`Config`], or all mistakes at once, each with its line, flag or variable. Only this module reads the
+//! environment.
 
 mod browsers;
 mod environment;
 mod file;
 mod harmony;
 mod keys;
+mod layers;
 mod limits;
 mod merged;
 mod mistakes;
@@ -19,25 +21,29 @@ mod requests;
 mod source;
 mod tls;
 mod trace;
+mod upstream_file;
 mod upstreams;
+mod values;
 
 pub use browsers::{AdminFile, AdminHosts, Cors, CorsFile};
 pub use environment::Variable;
 pub use file::{
-    Auth, AuthFile, Azure, Codex, Compaction, File, FrontEnd, Health, Hidden, HttpVersion, KeyFile, Level,
-    Log, LogFormat, SealFile, Seconds, StoreFile, UpstreamFile,
+    AuthFile, Azure, Codex, Compaction, File, Health, KeyFile, Level, Log, LogFormat, SealFile, StoreFile,
 };
 pub use harmony::HarmonyFile;
 pub use keys::names_of_keys;
+pub use layers::Layers;
 pub use limits::{Limits, Timeouts};
 pub use mistakes::Mistakes;
-pub use pool::{Affinity, AffinityFile, By, Layers, ModelConfig, ModelFile, Retry};
+pub use pool::{Affinity, AffinityFile, By, ModelConfig, ModelFile, Retry};
 pub use relay::{RelayFile, Relayed};
 pub use requests::{MediaUrls, Requests};
 pub use source::Source;
 pub use tls::{TlsConfig, TlsFile, Version};
 pub use trace::{Trace, TraceConfig, TraceVariables};
+pub use upstream_file::{Auth, FrontEnd, HttpVersion, UpstreamFile};
 pub use upstreams::{Credentials, UpstreamConfig};
+pub use values::{Hidden, Seconds};
 
 use crate::auth::Keyring;
 use crate::file_watch::FileStamps;
@@ -57,47 +63,49 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::{Table, Value};
 
-/// What the flags of `serve`, or the environment, say. All of it is optional.
+/// Settings from one source: the flags of `serve`, or the environment. All are optional, and override the file key
+/// by key.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
-    /// The file.
+    /// Path of the configuration file, from `--config` or `SAMEWIRE_CONFIG`.
     pub config: Option<PathBuf>,
-    /// Engines' addresses; they replace the file's list.
+    /// Addresses of engines; if there are any, they replace the list in the file.
     pub upstream: Vec<String>,
-    /// The engine behind every upstream.
+    /// Engine name, applied to every upstream.
     pub engine: Option<String>,
-    /// Where clients connect.
+    /// Address that clients connect to, as `HOST:PORT`.
     pub listen: Option<String>,
-    /// Where operators look.
+    /// Address that operators connect to, for health checks, metrics and commands.
     pub admin_listen: Option<String>,
-    /// Names of the admin listener; they replace the file's list.
+    /// Host names of the admin listener; replace the list in the file.
     pub admin_host: Vec<String>,
-    /// Serve anybody who can connect.
+    /// True to serve without keys on an address that other machines can reach.
     pub insecure_no_auth: Option<bool>,
-    /// Threads that serve.
+    /// Number of worker threads; 0: one per core.
     pub threads: Option<usize>,
-    /// Where responses are kept.
+    /// Location of the response store, such as `memory` or `sqlite:PATH`.
     pub store: Option<String>,
-    /// The least severe lines that are logged, behind the flag or the variable that says so.
+    /// Minimum log level, with the name of the flag or variable that sets it.
     pub log_level: Option<(String, String)>,
-    /// The format of the log's lines.
+    /// Format of log lines: `auto`, `json` or `text`.
     pub log_format: Option<String>,
-    /// `OPTION=VALUE` of `[wire]`.
+    /// Assignments `OPTION=VALUE` to keys of `[wire]`, applied in this order after the other settings of this
+    /// source.
     pub set: Vec<String>,
-    /// Where traces go.
+    /// Trace export settings, which OpenTelemetry's own variables set rather than a flag.
     pub trace: TraceVariables,
-    /// Variables that give keys of the file.
+    /// Variables that set individual keys of the file; flags set none.
     pub variables: Vec<Variable>,
-    /// The values come from the environment, so that mistakes name variables instead of flags.
+    /// True if the values come from the environment, so that mistakes name variables instead of flags.
     pub is_environment: bool,
 }
 
 impl Overrides {
-    /// Reads the environment: `SAMEWIRE_<FLAG>`, and `SAMEWIRE_<TABLE>__<KEY>` for any key of the file. An empty
-    /// value says nothing.
+    /// Reads the environment: `SAMEWIRE_<FLAG>`, and `SAMEWIRE_<TABLE>__<KEY>` for any key of the file. Empty
+    /// values are ignored.
     ///
-    /// Values that cannot be read are mistakes, and so are names that begin like ours and are none of ours, unless
-    /// Kubernetes makes them for a service of this name.
+    /// Unreadable values are mistakes. So are unknown names with the prefix `SAMEWIRE_`, except those that
+    /// Kubernetes sets for a service with a name like `samewire`.
     pub fn environment() -> (Self, Mistakes) {
         let mut mistakes = Mistakes::default();
         let mut all = BTreeMap::new();
@@ -153,7 +161,7 @@ impl Overrides {
         (this, mistakes)
     }
 
-    /// The name of a flag, or of its variable where the environment says all this.
+    /// Returns the name of a flag, or of the corresponding variable if the values come from the environment.
     fn name(&self, flag: &str) -> String {
         if !self.is_environment {
             return format!("--{flag}");
@@ -161,10 +169,11 @@ impl Overrides {
         format!("{}{}", environment::PREFIX, flag.replace('-', "_").to_ascii_uppercase())
     }
 
-    /// Where the operators' side of a samewire with this configuration is reached. Of the file nothing else has to be right.
+    /// Returns the admin address of a samewire with this configuration, for commands that connect to it. An
+    /// unspecified address becomes loopback. Other keys of the file may be invalid.
     ///
     /// # Errors
-    /// It cannot be read, or it is no address.
+    /// Fails if the file cannot be read, or if the value is not an address.
     pub fn admin_address(&self) -> Result<SocketAddr, Mistakes> {
         let (environment, _) = Self::environment();
         let given = [self, &environment]
@@ -201,7 +210,7 @@ impl Overrides {
         Ok(found)
     }
 
-    /// Lays all this over what was read before. `here`: the working directory.
+    /// Applies these settings over what was read before. `here`: the working directory.
     fn apply(&self, merged: &mut Merged, here: &Folder) {
         if !self.upstream.is_empty() {
             merged.replace_upstreams(&self.upstream, &self.name("upstream"));
@@ -259,17 +268,17 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// What the environment says of the terminal.
+/// Terminal settings from the environment, which commands with coloured or wrapped output use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terminal {
-    /// `NO_COLOR` is set, or the terminal can do nothing (`TERM=dumb`).
+    /// True if `NO_COLOR` is set, or the terminal has no capabilities (`TERM=dumb`).
     pub plain: bool,
-    /// `COLUMNS`, if it is a number.
+    /// Width from `COLUMNS`, if it is a number.
     pub columns: Option<usize>,
 }
 
 impl Terminal {
-    /// Reads the environment.
+    /// Reads `NO_COLOR`, `TERM` and `COLUMNS`. An invalid `COLUMNS` counts as unset.
     pub fn environment() -> Self {
         Self {
             plain: variable("NO_COLOR").is_some() || variable("TERM").is_some_and(|term| term == "dumb"),
@@ -278,10 +287,11 @@ impl Terminal {
     }
 }
 
-/// The options with `OPTION=VALUE` applied: the value is TOML, or else a string.
+/// Applies one `OPTION=VALUE` to the options. The value is parsed as TOML, and taken as a string if that does not
+/// fit.
 ///
 /// # Errors
-/// The path of what is wrong, and why.
+/// Fails if the option is unknown or the value has the wrong type. Returns the option's path and the reason.
 pub fn set(options: &Options, assignment: &str) -> Result<Options, (String, String)> {
     let Some((name, text)) = assignment.split_once('=') else {
         return Err(("--set".to_owned(), "must be OPTION=VALUE".to_owned()));
@@ -299,88 +309,89 @@ pub fn set(options: &Options, assignment: &str) -> Result<Options, (String, Stri
     result.map_err(|error| (format!("--set {name}"), mistakes::explain(error.message(), "option")))
 }
 
-/// The options with some of them written anew.
+/// Returns the options with the given keys replaced. Fails on unknown keys and values of a wrong type.
 fn overlay(options: &Options, over: &Table) -> Result<Options, toml::de::Error> {
     let mut table = Table::try_from(options).unwrap_or_default();
     merged::merge(&mut table, over);
     table.try_into()
 }
 
-/// What is meant: addresses parsed, engines and options resolved.
+/// Checked configuration: addresses parsed, secrets read, engines and options resolved. Immutable; a reload
+/// creates a new one.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where clients connect.
+    /// Address that clients connect to; serves the API.
     pub listen: SocketAddr,
-    /// Where operators look.
+    /// Address that operators connect to: health checks, metrics and commands.
     pub admin_listen: SocketAddr,
-    /// Threads that serve.
+    /// Number of worker threads; resolved, so never 0.
     pub threads: usize,
-    /// The model of requests that name none; `None`: the only one there is.
+    /// Model for requests that name none; `None`: the only model there is, if there is one.
     pub default_model: Option<Arc<str>>,
-    /// Bounds in bytes and numbers.
+    /// Limits in bytes and numbers, such as the longest body and the most connections.
     pub limits: Limits,
-    /// Bounds in time.
+    /// Time limits for every phase of a request and of a connection.
     pub timeouts: Timeouts,
-    /// What clients see of TLS; `None`: they speak without.
+    /// TLS towards clients; `None`: clients connect in plain text.
     pub tls: Option<TlsConfig>,
-    /// How it is found out whether the engine is there.
+    /// Settings of the probes that tell if an engine is available.
     pub health: Health,
-    /// How much is logged.
+    /// Log settings: level, format, and optional content.
     pub log: Log,
-    /// Where traces go; `None`: nowhere.
+    /// Trace export settings; `None`: traces are not recorded here.
     pub trace: Option<Arc<TraceConfig>>,
-    /// Whose keys open; `None`: none are checked.
+    /// Active client keys; `None`: keys are not checked, and every client is served.
     pub auth: Option<Arc<Keyring>>,
-    /// What the routes of Azure's clients say.
+    /// Settings of the routes for Azure clients: accepted API versions, region, and storing.
     pub azure: Azure,
-    /// Routes of engines that are relayed.
+    /// Paths that are relayed to engines, with or without rewriting.
     pub relayed: Relayed,
-    /// A path under which all routes are found, too, as under none; `None`: there is no such path.
+    /// Path prefix under which all routes are available in addition to their usual paths; `None`: no prefix.
     pub root_path: Option<String>,
-    /// Whose pages may call the API.
+    /// Origins of web pages that may call the API.
     pub cors: Cors,
-    /// Names of the admin listener.
+    /// Host names of the admin listener, against DNS rebinding.
     pub admin_hosts: AdminHosts,
-    /// Where responses are kept.
+    /// Location and limits of the response store.
     pub store: StoreConfig,
-    /// What seals reasoning; `None`: a key of this process's own.
+    /// Keys that seal reasoning; `None`: the process generates one, which is lost with it.
     pub seal: Option<Arc<Keys>>,
-    /// How conversations are made short.
+    /// Instructions with which a model compacts a conversation.
     pub compaction: Compaction,
-    /// The facts about models for the Codex CLI.
+    /// Instructions in the model information for the Codex CLI.
     pub codex: Codex,
-    /// What clients may ask for.
+    /// Checks that client requests have to pass, shared by all threads.
     pub rules: Arc<Rules>,
-    /// Where requests go; at least one.
+    /// Engines that requests are sent to; at least one.
     pub upstreams: Vec<UpstreamConfig>,
-    /// Models of which something is configured.
+    /// Models with settings of their own, such as aliases and defaults.
     pub models: Vec<ModelConfig>,
-    /// Options of the wire format.
+    /// Options of the wire format, per upstream, model and key.
     pub layers: Layers,
-    /// What the tokens of Harmony stand for.
+    /// Vocabulary of Harmony tokens, to decode the token ids of gpt-oss; optional.
     pub vocabulary: Option<Arc<Vocabulary>>,
-    /// What keeps requests together.
+    /// Rule that keeps related requests on one upstream, for its prefix cache.
     pub affinity: Affinity,
-    /// How often another upstream is asked.
+    /// Limits on retries, per request and for the whole process.
     pub retry: Retry,
-    /// The file as it came to be: what `check` prints.
+    /// Configuration as merged from all sources, with secrets; `check` prints it without.
     pub file: File,
-    /// Where the file is, if there is one.
+    /// Path of the configuration file, if there is one, to detect changes.
     pub path: Option<PathBuf>,
-    /// How all files looked before they were read.
+    /// Metadata of all files before they were read, to detect later changes.
     pub read: FileStamps,
-    /// The line, flag or variable that gave each key.
+    /// Line, flag or variable that set each key, for mistakes found later.
     origins: Origins,
 }
 
-/// Where responses are kept, and how much of them.
+/// Location of the response store, and limits on its content. The defaults of the limits depend on the location.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
-    /// The place.
+    /// Location of the store.
     pub place: Place,
-    /// Without it there is no proxy.
+    /// True if the proxy must not start while the store is unavailable.
     pub required: bool,
-    /// How much, and how long.
+    /// Limits on the size and lifetime of what is stored, and on leases of background jobs.
     pub caps: Caps,
 }
 
@@ -415,10 +426,10 @@ fn seal_keys(file: &SealFile, mistakes: &mut Mistakes) -> Option<Arc<Keys>> {
 }
 
 impl Config {
-    /// Reads the file, the environment and the flags.
+    /// Loads the configuration from the file, the environment and the flags.
     ///
     /// # Errors
-    /// Everything that is wrong.
+    /// Fails with all mistakes that were found.
     pub fn load(flags: &Overrides) -> Result<Self, Mistakes> {
         let (environment, mut mistakes) = Overrides::environment();
         let path = flags.config.as_deref().or(environment.config.as_deref());
@@ -441,10 +452,10 @@ impl Config {
         Ok(Self { read: config.read.behind(of_file), path, ..config })
     }
 
-    /// Reads a configuration from text. Later overrides beat earlier ones, and paths stay as they are.
+    /// Parses a configuration from text. Later overrides take precedence, and relative paths are not resolved.
     ///
     /// # Errors
-    /// Everything that is wrong.
+    /// Fails with all mistakes that were found.
     pub fn read(text: &str, overrides: &[&Overrides]) -> Result<Self, Mistakes> {
         let mut merged = Merged::read(None, text, &Folder::default(), Mistakes::default())?;
         overrides.iter().for_each(|layer| layer.apply(&mut merged, &Folder::default()));
@@ -471,12 +482,12 @@ impl Config {
         let admin_listen = address("admin_listen", &file.admin_listen, &mut mistakes);
         keys::check_reach(&file, listen, &mut mistakes);
         check_listeners(listen, admin_listen, origins, &mut mistakes);
-        let upstreams = UpstreamConfig::all(&file, &mut mistakes);
+        let upstreams = UpstreamConfig::all(&file.upstream, file.checks_keys(), &mut mistakes);
         let own = [("listen", listen), ("admin_listen", admin_listen)];
         for (name, address) in own.into_iter().filter_map(|(name, address)| Some((name, address?))) {
             upstreams::check_loops(upstreams.as_deref().unwrap_or_default(), name, address, &mut mistakes);
         }
-        let models = ModelConfig::all(&file, upstreams.as_deref().unwrap_or_default(), &mut mistakes);
+        let models = ModelConfig::all(&file.model, upstreams.as_deref().unwrap_or_default(), &mut mistakes);
         let affinity = Affinity::meant(&file.affinity, &mut mistakes);
         let layers = Layers::of(&file, &mut mistakes);
         let auth = keys::keyring(&file.auth, &mut mistakes);
@@ -486,7 +497,7 @@ impl Config {
         let cors = Cors::meant(&file.cors, &mut mistakes);
         let admin_hosts = AdminHosts::meant(&file.admin, &mut mistakes);
         let seal = seal_keys(&file.seal, &mut mistakes);
-        let rules = requests::rules(&file, &mut mistakes);
+        let rules = requests::rules(&file.requests, &file.limits, &mut mistakes);
         let tls = TlsConfig::meant(&file.tls, &mut mistakes);
         let vocabulary = file.harmony.meant(&mut mistakes);
         let (Some(listen), Some(admin_listen), Some(upstreams), Some(affinity), Some(store), Some(rules)) =
@@ -531,7 +542,8 @@ impl Config {
         mistakes.or(this)
     }
 
-    /// The effective configuration as TOML, with secrets hidden.
+    /// Returns the effective configuration as TOML, with secrets hidden, and a summary of the keys as comments
+    /// before it.
     pub fn shown(&self) -> String {
         let mut file = self.file.clone();
         file.hide();
@@ -545,10 +557,10 @@ impl Config {
     }
 }
 
-/// The address of a database with its password hidden.
+/// Returns a database address with its password hidden, for output that people may share.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "(hidden)".to_owned() };
-    // Host and database stand behind the last at sign; a password may hold one.
+    // Host and database follow the last at sign; a password may contain one.
     match rest.rsplit_once('@') {
         Some((user, place)) => {
             let name = user.split_once(':').map_or(user, |(name, _)| name);
@@ -564,7 +576,7 @@ fn address(path: &str, text: &str, mistakes: &mut Mistakes) -> Option<SocketAddr
     found.or_else(|| mistakes.none(path, "must be an address such as 127.0.0.1:8080"))
 }
 
-/// Notes that clients and operators would have to connect to the same port of the same address.
+/// Reports a mistake if both listeners would use the same port of the same address.
 fn check_listeners(
     listen: Option<SocketAddr>,
     admin: Option<SocketAddr>,
@@ -572,7 +584,7 @@ fn check_listeners(
     mistakes: &mut Mistakes,
 ) {
     let (Some(listen), Some(admin)) = (listen, admin) else { return };
-    // Whoever listens on all addresses of IPv6 gets what comes by IPv4, too.
+    // A listener on all IPv6 addresses receives IPv4 connections as well.
     let covers = |one: IpAddr, other: IpAddr| one.is_unspecified() && (one.is_ipv6() || other.is_ipv4());
     let (one, other) = (listen.ip(), admin.ip());
     let overlap = one == other || covers(one, other) || covers(other, one);

@@ -1,23 +1,24 @@
-//! What goes wrong outside the answer's bytes: the same fault for two readers, the client and the log.
+//! Failures outside the answer's bytes, in a form that serves both the client's error body and the log.
 //!
-//! Status, type and code stand in one table, `wire::fault`; this adds whose side it was on and what caused it.
+//! Status, type and code are defined in one table, `wire::fault`. This module adds which side caused the failure,
+//! its underlying error, and whether a retry is allowed.
 
 use crate::wire::fault::{Failure, Fault};
 use std::fmt;
 
-/// Where a fault lies.
+/// Side that caused a failure: decides, for example, whether it counts against an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The request is wrong, or its sender slow.
+    /// Client: the request is invalid, or its sender is too slow.
     Client,
-    /// The engine, or the way to it.
+    /// Upstream: the engine, or the network between it and the proxy.
     Upstream,
-    /// samewire itself.
+    /// Proxy: samewire itself, including its load limits and its shutdown.
     Proxy,
 }
 
 impl Side {
-    /// The side on which a fault of this status lies.
+    /// Returns the side of a failure, by its fault and status: most 5xx are the upstream's, the rest the client's.
     pub fn of(failure: &Failure) -> Self {
         match (failure.fault, failure.status) {
             (Fault::Proxy | Fault::Overloaded | Fault::Draining, _) => Self::Proxy,
@@ -27,23 +28,23 @@ impl Side {
     }
 }
 
-/// Whether a request that failed may be sent to another upstream (faults 7).
+/// Retry class of a failed request: tells if another upstream may get the same request (faults 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// The engine did not get it.
+    /// Engine has received nothing of the request, so a retry repeats no work.
     Unsent,
-    /// The engine has too much to do.
+    /// Engine has rejected the request because it is overloaded (429 or 503).
     Pushed,
-    /// The engine broke off before it said anything. It may have died of the request.
+    /// Engine closed the connection before any byte of the answer. The request itself may have crashed it.
     Reset,
-    /// The engine may have worked for it.
+    /// Engine may already have worked on the request, so a retry may repeat that work once.
     Perhaps,
-    /// Another one would say the same, or the client has part of the answer.
+    /// Never to be retried: another engine would fail the same way, or the client already has part of the answer.
     Never,
 }
 
 impl Class {
-    /// That of a failure which no status of the engine's tells.
+    /// Returns the class of a failure that does not come from an HTTP status of the engine.
     pub fn of(failure: &Failure) -> Self {
         match failure.fault {
             Fault::Unreachable => Self::Unsent,
@@ -54,7 +55,7 @@ impl Class {
         }
     }
 
-    /// That of an engine's status.
+    /// Returns the class of an HTTP status that the engine has answered with.
     pub fn of_status(status: u16) -> Self {
         match status {
             429 | 503 => Self::Pushed,
@@ -64,30 +65,30 @@ impl Class {
     }
 }
 
-/// A fault with its cause.
+/// Failure of a request: what the client receives, and what the log and the retry logic need besides.
 #[derive(Debug)]
 pub struct Error {
-    /// What the client is told.
+    /// Status, type, code and message that the client receives.
     pub public: Failure,
-    /// Whose fault it is.
+    /// Side that caused the failure, for health tracking, traces and the log.
     pub side: Side,
-    /// Nothing of the answer had come and the connection had served before: it died of old age, and a fresh one may be
-    /// tried.
+    /// True if a reused connection failed before the first byte of the answer: it was probably stale, and one
+    /// attempt on a fresh connection is allowed.
     pub aged: bool,
-    /// Whether another upstream may be asked.
+    /// Retry class, which the retry logic consults.
     pub class: Class,
-    /// What the log is told besides.
+    /// Underlying error, for the log only.
     pub source: Option<std::io::Error>,
 }
 
 impl Error {
-    /// The same of another class.
+    /// Returns the same failure with another retry class.
     #[must_use]
     pub fn classed(self, class: Class) -> Self {
         Self { class, ..self }
     }
 
-    /// The same with its cause.
+    /// Returns the same failure with its underlying error.
     #[must_use]
     pub fn because(mut self, source: std::io::Error) -> Self {
         self.source = Some(source);

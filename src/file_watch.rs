@@ -1,18 +1,18 @@
-//! By what files are known to have changed, without reading them.
+//! Detects changed files by their metadata (device, inode, size, ctime), without reading them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What some files looked like. Also a link that leads elsewhere makes another one of a file, as in mounted volumes of
-/// Kubernetes.
+/// Metadata of several files at one moment. A symbolic link that now points elsewhere counts as a change, as in
+/// volumes that Kubernetes mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileStamps(Vec<Option<FileStamp>>);
 
-/// Device, inode, size, and the time of the last change, be it of who may read it.
+/// Device, inode, size, and ctime (which covers permission changes too).
 type FileStamp = (u64, u64, u64, (i64, i64));
 
 impl FileStamps {
-    /// As they are now. One that cannot be looked at is as good as none.
+    /// Reads the metadata of the files as they are now. A file whose metadata cannot be read counts as missing.
     pub fn of<'p>(files: impl IntoIterator<Item = &'p Path>) -> Self {
         let mark = |path: &Path| {
             let data = std::fs::metadata(path).ok()?;
@@ -22,7 +22,7 @@ impl FileStamps {
         Self(files.into_iter().map(mark).collect())
     }
 
-    /// These, with others before them.
+    /// Returns these stamps with `others` placed before them.
     #[must_use]
     pub fn behind(self, mut others: Self) -> Self {
         others.0.extend(self.0);
@@ -30,23 +30,24 @@ impl FileStamps {
     }
 }
 
-/// Looks at files again and again. One that is being written is not read: a change counts when the next look finds
-/// nothing new.
+/// Change detector that is polled. A file may be in the middle of a write, so a change is reported only once two
+/// polls in a row see the same metadata.
 #[derive(Debug)]
 pub struct Watch {
-    /// As they were read.
+    /// Metadata when the files were last read.
     read: FileStamps,
-    /// As they were at the last look.
+    /// Metadata at the previous poll.
     seen: Option<FileStamps>,
 }
 
 impl Watch {
-    /// Of files that were read when they looked like this.
+    /// Creates a detector for files that had this metadata when they were read.
     pub fn new(read: FileStamps) -> Self {
         Self { read, seen: None }
     }
 
-    /// One more look; gives whether they are to be read again. If so, they are taken as read.
+    /// Compares the current metadata with the previous poll. Returns true if the files have to be read again, and
+    /// then treats `now` as their state when read.
     pub fn look(&mut self, now: FileStamps) -> bool {
         let changed = now != self.read && self.seen.as_ref() == Some(&now);
         if changed {

@@ -1,8 +1,8 @@
-//! The whole normaliser as a filter: engine bytes in, canonical bytes out.
+//! Command-line filter around the whole rewriter: engine bytes in, canonical bytes out.
 //!
-//! Takes: a reader, and what the bytes do not tell ([`Order`]). Gives: canonical bytes as soon as they are certain, in
-//! the forms of the proxy. Remembers: an object that is not complete yet, and events until it is known which API they are of.
-//! Never: more than the proxy's limits.
+//! Takes: a reader, and the facts that the bytes do not contain ([`FilterParams`]). Gives: canonical bytes as soon
+//! as they are certain, in the forms of the proxy. Remembers: an object until it is complete, and events until
+//! their API is known. Never: more than the proxy's limits.
 
 mod explain;
 mod separate;
@@ -25,64 +25,66 @@ use separate::Separator;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-/// Bytes of white space that may stand before the first one that tells what an answer is.
+/// Limit on leading white space, in bytes, before the first byte that shows whether the answer is events or an
+/// object.
 const BLANKS: usize = 64;
-/// The note on input that no engine writes.
+/// Note to the user about input that no engine writes.
 const FOREIGN: &str = "The input is neither server-sent events (data: {…}) nor a JSON object.";
-/// The note on events that stand line by line.
+/// Note to the user about an event stream without blank lines between its events.
 const JAMMED: &str =
     "There are no blank lines between the events: each line that begins with data: is taken for one.";
-/// Bytes of one read.
+/// Size of the read buffer, in bytes.
 const READ: usize = 64 << 10;
 
-/// What an engine's bytes do not tell of an answer.
+/// Parameters of one filter run: the facts about an answer that the engine's bytes do not contain, such as HTTP
+/// status, request and route.
 #[derive(Clone, Debug)]
 pub struct FilterParams {
-    /// What the bytes are; `None`: to be seen.
+    /// API of the input; `None`: detected from the first event or the object.
     pub api: Option<Api>,
-    /// What they are to become; `None`: the same.
+    /// API of the output; `None`: the API of the input.
     pub to: Option<Target>,
-    /// The client's request; `None`: a plain one, streamed if the bytes are events.
+    /// Client's request; `None`: a minimal one, streamed if the input is an event stream.
     pub request: Option<Bytes>,
-    /// Engine and options.
+    /// Route to assume: engine identity and options.
     pub route: Route,
-    /// The status of the answer.
+    /// HTTP status of the engine's answer.
     pub status: u16,
-    /// How a body that ends, ends.
+    /// Ending to assume when the input ends: clean or cut off.
     pub ending: Ending,
-    /// Id and time.
+    /// Id and creation time for the canonical answer.
     pub stamp: Stamp,
-    /// Bounds.
+    /// Limits of the proxy on the size of answers and errors, enforced here as well.
     pub limits: Limits,
-    /// A person reads it: an object ends its line.
+    /// True if a person reads the output: a single object then ends with a line break.
     pub shown: bool,
 }
 
-/// What an answer can become.
+/// Output format of the filter. Only a Chat Completions answer can change its API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// An answer of the API it is of.
+    /// The answer keeps its API, which must be this one.
     Same(Api),
-    /// An answer of Responses; one of Chat Completions can.
+    /// The answer becomes a Responses answer; the input must be Chat Completions or Responses.
     Response,
 }
 
-/// Why there is no canonical answer, not even an error.
+/// Reason why the filter wrote no answer, not even an error object.
 #[derive(Debug)]
 pub enum NoAnswer {
-    /// The bytes cannot be read.
+    /// Reading the input failed.
     Input(io::Error),
-    /// The bytes cannot be written.
+    /// Writing the output failed, as when its reader has closed the pipe.
     Output(io::Error),
-    /// It is not for this filter; the text says why.
+    /// The filter cannot process this input or request; the text explains why.
     Refused(String),
 }
 
-/// Rewrites an answer; says whether it is a success. An error has been written too. `note` is called with what a person
-/// should know of the input.
+/// Rewrites an answer from `input` to `output`. Returns false if the result is an error, which is written as well.
+/// `note` receives messages for the user about the input.
 ///
 /// # Errors
-/// Nothing can be read or written, or the bytes are of an API that this filter does not know.
+/// Fails if reading or writing fails, or if the input or the request cannot be processed as `order` demands.
 pub fn run(
     order: FilterParams,
     input: &mut dyn Read,
@@ -92,11 +94,11 @@ pub fn run(
     Filter::new(order, None, note).run(input, output)
 }
 
-/// The same, and `tell` is called with each [`Finding`]: first what was changed in the request, if there is one, then each change
-/// of the answer as soon as no more like it can be expected, and at the end what the answer was.
+/// Rewrites an answer like [`run`] and calls `tell` with each [`Finding`]: first the changes of the request, if
+/// there is one, then each change of the answer once its run of equal changes has ended, and finally the verdict.
 ///
 /// # Errors
-/// As [`run`].
+/// Fails under the same conditions as [`run`].
 pub fn explained(
     order: FilterParams,
     input: &mut dyn Read,
@@ -105,7 +107,7 @@ pub fn explained(
     tell: &mut dyn FnMut(Finding),
 ) -> Result<bool, NoAnswer> {
     let mut explain = Explain::new(tell, order.route.identity, order.route.max_event_bytes);
-    // What is refused is noted when the answer has begun.
+    // A refused request produces a note later, when the answer begins.
     if let Some((request, adapted)) =
         order.request.as_ref().and_then(|request| Some((request, order.adapted(request).ok()?)))
     {
@@ -116,7 +118,7 @@ pub fn explained(
 }
 
 impl FilterParams {
-    /// What the engine is sent.
+    /// Returns the request as the engine receives it, with the rules that changed it. Fails like the proxy would.
     fn adapted(&self, request: &Bytes) -> Result<AdaptedBody, Failure> {
         let Self { route, .. } = self;
         if self.to == Some(Target::Response) {
@@ -149,24 +151,25 @@ impl Filter<'_> {
     }
 }
 
-/// How a body is read.
+/// State of the input body: detected as events, an object or an error from the status and the first byte.
 enum Body {
-    /// Not known before its first byte; so many blanks went before.
+    /// Only white space so far; holds the number of its bytes.
     Unknown(usize),
-    /// Events of an API that is not known yet.
+    /// Events buffered until the first one shows their API.
     Unseen(Box<PendingEvents>),
-    /// Events that are rewritten.
+    /// Input that goes through the rewriter.
     Events(Box<Writer>),
-    /// One object, not complete yet.
+    /// Single object, buffered until it is complete.
     Object(Vec<u8>),
-    /// An error's text.
+    /// Text of an error response (status 400 to 599).
     Refusal(Vec<u8>),
-    /// Nothing but an error comes of it.
+    /// Failed: the output will be this error.
     Failed(Failure),
 }
 
 impl Body {
-    /// As the proxy: what is neither success nor error cannot be an answer.
+    /// Chooses the initial state by status, as the proxy does: a status other than 2xx, 4xx and 5xx (and 204)
+    /// cannot carry an answer.
     fn begin(order: &FilterParams) -> Self {
         match order.status {
             400..=599 => Self::Refusal(Vec::new()),
@@ -176,12 +179,12 @@ impl Body {
     }
 }
 
-/// The rewriter and what it has written.
+/// Rewriter together with its output buffer, and the calls that report to `explain` where it is active.
 struct Writer {
     rewriter: Rewriter,
-    /// Canonical bytes that have not been handed over.
+    /// Canonical bytes not yet written to the output.
     out: OutputBuffer,
-    /// Canonical events, or one object: that is not sent in part.
+    /// True for canonical events; a single object is written only when it is complete.
     stream: bool,
 }
 
@@ -218,7 +221,8 @@ impl Writer {
         self.rewriter.progress().ended
     }
 
-    /// The error that is all of the answer.
+    /// Returns the error that replaces the whole answer: no event has been written yet, or the output is a single
+    /// object.
     fn refusal(&self) -> Option<&Failure> {
         if self.stream { self.rewriter.failure() } else { self.rewriter.any_failure() }
     }
@@ -231,7 +235,7 @@ struct Filter<'t> {
     received: usize,
     explain: Option<Explain<'t>>,
     note: &'t mut dyn FnMut(&str),
-    /// The input is no answer of an engine: what is written of it ends its line.
+    /// True if the input is not an engine's answer: the error object then ends with a line break.
     foreign: bool,
 }
 
@@ -241,13 +245,14 @@ impl<'t> Filter<'t> {
         Self { body, order, separator: Separator::default(), received: 0, explain, note, foreign: false }
     }
 
-    /// The input is neither events nor an object.
+    /// Notes that the input is neither events nor an object.
     fn refuse_input(&mut self, why: &str) {
         (self.note)(why);
         self.foreign = true;
     }
 
-    /// Reads the request. Fields that samewire would refuse are left out, each with a note: the answer is there all the same.
+    /// Parses the request with `read`. Fields that samewire would refuse are removed, each with a note, since the
+    /// answer exists all the same.
     fn recalled<T>(
         &mut self,
         request: &Bytes,
@@ -317,7 +322,7 @@ impl<'t> Filter<'t> {
         Ok(())
     }
 
-    /// Takes bytes of an event stream, with blank lines where events stand line by line.
+    /// Takes bytes of an event stream, and inserts missing blank lines between events.
     fn take_events(&mut self, bytes: &[u8]) -> Result<(), NoAnswer> {
         let mut separated = Vec::new();
         let was_jammed = self.separator.is_jammed();
@@ -342,7 +347,7 @@ impl<'t> Filter<'t> {
         Ok(())
     }
 
-    /// It is known what the events are.
+    /// Starts the rewriter with the buffered events, once their API is known.
     fn begin_events(&mut self) -> Result<(), NoAnswer> {
         let Body::Unseen(look) = &mut self.body else { return Ok(()) };
         let (seen, held) = (look.seen.unwrap_or(Api::Chat), std::mem::take(&mut look.held));
@@ -359,7 +364,7 @@ impl<'t> Filter<'t> {
         }
     }
 
-    /// The bytes have ended.
+    /// Handles the end of the input: completes the pending event or object.
     fn end(&mut self) -> Result<(), NoAnswer> {
         let mut rest = Vec::new();
         self.separator.finish(&mut rest);
@@ -411,7 +416,7 @@ impl<'t> Filter<'t> {
         let shape = match &order.request {
             Some(request) => {
                 let ask = self.recalled(request, |request| ChatRequest::recall(api, request))?;
-                // Of several answers, one for each choice, this is one.
+                // Such a request is sent once for each choice: this answer is for one of them.
                 let fans_out =
                     plan::adapted(&ask, request, &order.route).is_ok_and(|adapted| adapted.fans_out());
                 plan::shape(&if fans_out { ask.one_of_several(0) } else { ask }, &order.route)
@@ -432,7 +437,7 @@ impl<'t> Filter<'t> {
         })
     }
 
-    /// The answer becomes one of Responses.
+    /// Creates a writer whose output is a Responses answer.
     fn response(&mut self, api: Api, events: bool) -> Result<Writer, NoAnswer> {
         let FilterParams { request, route, stamp, .. } = &self.order.clone();
         let plain = Bytes::from(format!("{{\"stream\":{events}}}"));
@@ -448,7 +453,7 @@ impl<'t> Filter<'t> {
         Ok(Writer { rewriter, out: OutputBuffer::default(), stream })
     }
 
-    /// Writes what is due.
+    /// Writes the available events to the output, unless the answer is a single object or an error.
     fn hand_over(&mut self, output: &mut dyn Write) -> io::Result<()> {
         let Body::Events(writer) = &mut self.body else { return Ok(()) };
         if !writer.stream || writer.out.is_empty() || writer.refusal().is_some() {
@@ -460,7 +465,7 @@ impl<'t> Filter<'t> {
         output.flush()
     }
 
-    /// Writes the rest; says whether the answer is a success.
+    /// Writes the rest, reports the verdict, and returns true if the answer is a success.
     fn close(mut self, output: &mut dyn Write) -> io::Result<bool> {
         let refusal = match &self.body {
             Body::Events(writer) => writer.refusal().cloned(),
@@ -484,7 +489,7 @@ impl<'t> Filter<'t> {
         Ok(written)
     }
 
-    /// Writes the rest of the answer, or the error that is all of it.
+    /// Writes the rest of the answer, or the error that replaces it. Returns true for a success.
     fn write_rest(&mut self, refusal: Option<Failure>, output: &mut dyn Write) -> io::Result<bool> {
         if let Some(failure) = refusal {
             let mut out = BytesMut::new();
@@ -513,7 +518,7 @@ impl<'t> Filter<'t> {
     }
 }
 
-/// Which API an event or an object is of.
+/// Detects the API of an event or object by its `object` or `type` member.
 fn seen(json: &[u8]) -> Option<Api> {
     let glance: Glance<'_> = json::read(std::str::from_utf8(json).ok()?).ok()?;
     let word = |raw: Option<Raw<'_>>| raw.and_then(Text::of).map(|text| text.decoded().into_owned());
@@ -521,7 +526,7 @@ fn seen(json: &[u8]) -> Option<Api> {
         Some("chat.completion" | "chat.completion.chunk") => Some(Api::Chat),
         Some("text_completion") => Some(Api::Completions),
         Some("response") => Some(Api::Responses),
-        // Events of the Responses API have a type and no object.
+        // Responses events have `type` and no `object`.
         _ => word(glance.kind).filter(|kind| kind.starts_with("response.")).map(|_| Api::Responses),
     }
 }
@@ -533,12 +538,12 @@ object! {
     }
 }
 
-/// Events that wait until the first of them tells what they are.
+/// Buffer for events until the first complete one shows their API.
 struct PendingEvents {
     framer: Framer,
     held: Vec<u8>,
     most: usize,
-    /// An event came; what it is may still be anybody's guess.
+    /// True once an event has arrived, even if its API is still unknown.
     came: bool,
     seen: Option<Api>,
 }

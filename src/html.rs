@@ -1,25 +1,26 @@
-//! Pages that people open in a browser: a template from a file, its placeholders filled, and the policy that lets nothing but
-//! the page itself run.
+//! HTML pages for browsers: templates with placeholders, and a content security policy that allows only the page's
+//! own style and script.
 //!
-//! Takes: a template, and values by name. Gives: a [`Page`]. Never: text of others unescaped, or a page that loads anything from
-//! elsewhere.
+//! Takes: a template, and values by name. Gives: a [`Page`]. Never: emits foreign text unescaped, or a page that
+//! loads resources from other hosts.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
-/// A page, and the policy that goes with it.
+/// HTML page with its content security policy. Both belong together: the policy contains hashes of the page's
+/// style and script.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// The HTML.
+    /// HTML text of the page.
     pub body: String,
-    /// The value of `content-security-policy`.
+    /// Value of the `content-security-policy` header.
     pub policy: String,
 }
 
 impl Page {
-    /// Fills a template: `{{name}}` becomes the value of that name, which is HTML ([`escaped`] makes HTML of text). The style and the
-    /// script of the template are allowed by their hashes, and nothing else is.
+    /// Fills a template: `{{name}}` becomes the value of that name, which must be HTML already ([`escaped`]
+    /// converts text). The policy allows the template's style and script by their hashes, and no others.
     pub fn new(template: &str, values: &[(&str, String)]) -> Self {
         let hash = |tag: &str| {
             between(template, &format!("<{tag}>"), &format!("</{tag}>")).map_or_else(
@@ -37,13 +38,14 @@ impl Page {
     }
 }
 
-/// The text between two others.
+/// Returns the text between the first `start` and the next `end`.
 fn between<'t>(text: &'t str, start: &str, end: &str) -> Option<&'t str> {
     let (_, rest) = text.split_once(start)?;
     rest.split_once(end).map(|(inner, _)| inner)
 }
 
-/// The template with its placeholders filled. What a value holds is not looked at again.
+/// Returns the template with its placeholders filled. Values are not scanned again, and unknown names become
+/// empty.
 fn filled(template: &str, values: &[(&str, String)]) -> String {
     let mut out = String::with_capacity(template.len());
     let mut rest = template;
@@ -63,7 +65,7 @@ fn filled(template: &str, values: &[(&str, String)]) -> String {
     out
 }
 
-/// Text as HTML, also inside the quotes of an attribute.
+/// Escapes text for HTML, inside quoted attributes too.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -92,7 +94,7 @@ mod tests {
     #[test]
     fn the_policy_allows_the_own_style_and_script_alone() {
         let page = Page::new("<style>a</style><script>b</script>", &[]);
-        // As `printf a | openssl dgst -sha256 -binary | base64` says.
+        // Expected hashes are the output of `printf a | openssl dgst -sha256 -binary | base64`.
         let (a, b) =
             ("ypeBEsobvcr6wjGzmiPcTaeG7/gUfE5yuYB3ha/uSLs=", "PiPoFgA5WUoziU9lZOGxNIu9egCI1CxKy3PurtWcAJ0=");
         assert!(

@@ -1,4 +1,4 @@
-//! JSON as the pipeline sees it: borrowed text, raw values, objects with leftovers, and the writer.
+//! JSON without a tree: borrowed text, raw values, objects with leftovers, and the writer.
 //!
 //! Takes: slices of one event. Gives: borrowed pieces and canonical bytes. Remembers: nothing.
 //! Never: builds a tree, reorders keys, changes a number.
@@ -13,25 +13,26 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// A JSON value carried as its source text, which has been checked.
+/// JSON value kept as its source text, which has been validated. It passes through unparsed, so that numbers and
+/// key order stay the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raw<'a>(&'a str);
 
 impl<'a> Raw<'a> {
-    /// `null`
+    /// The value `null`.
     pub const NULL: Self = Self("null");
 
-    /// The value that `text` is; `None` if it is not one.
+    /// Validates `text` as one JSON value; `None` if it is not valid JSON.
     pub fn of(text: &'a str) -> Option<Self> {
         read(text).ok()
     }
 
-    /// The text, without white space around it.
+    /// Returns the source text, without white space around it.
     pub fn get(self) -> &'a str {
         self.0
     }
 
-    /// A copy that outlives the source.
+    /// Copies the value, so that it outlives its source.
     pub fn keep(self) -> Kept {
         Kept(self.0.into())
     }
@@ -49,21 +50,21 @@ impl fmt::Display for Raw<'_> {
     }
 }
 
-/// A raw value of one's own.
+/// Owned copy of a raw value, for values that are needed after their frame is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept(Box<str>);
 
 impl Kept {
-    /// The value.
+    /// Returns the value, borrowed.
     pub fn raw(&self) -> Raw<'_> {
         Raw(&self.0)
     }
 }
 
-/// A string borrowed from its source, still in the source's spelling.
+/// String borrowed from its source, still in the source's spelling.
 ///
-/// Most text of a stream needs no change at all between engine and client, so nothing is decoded until somebody
-/// has to look inside: [`Text::write`] translates one spelling into the canonical one without an allocation.
+/// Most text of a stream needs no change between engine and client, so it is decoded only where code has to look
+/// inside: [`Text::write`] translates one spelling into the canonical one without an allocation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Text<'a> {
     body: &'a str,
@@ -72,53 +73,53 @@ pub struct Text<'a> {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Spelling {
-    /// What stands between the quotes of a JSON string.
+    /// Bytes between the quotes of a JSON string.
     Json,
-    /// The characters themselves.
+    /// Plain characters.
     #[default]
     Plain,
 }
 
 impl<'a> Text<'a> {
-    /// Text as it is.
+    /// Wraps plain characters, without escapes.
     pub fn plain(body: &'a str) -> Self {
         Self { body, spelling: Spelling::Plain }
     }
 
-    /// The inside of a JSON string, escapes and all. The caller vouches that it is one.
+    /// Wraps the inside of a JSON string, with its escapes. The caller guarantees that it is valid.
     pub fn json(body: &'a str) -> Self {
         Self { body, spelling: Spelling::Json }
     }
 
-    /// The text of a JSON string value; `None` if `raw` is not a string.
+    /// Returns the text of a JSON string value; `None` if `raw` is not a string.
     pub fn of(raw: Raw<'a>) -> Option<Self> {
         let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
         Some(Self::json(inner))
     }
 
-    /// Where in `data` it stands, if it is the inside of a JSON string there.
+    /// Returns the byte range of the text in `data`; `None` if it is no slice of `data` or not in JSON spelling.
     pub(crate) fn place_in(&self, data: &[u8]) -> Option<Range<usize>> {
         let start = self.body.as_ptr().addr().checked_sub(data.as_ptr().addr())?;
         let place = start..start.checked_add(self.body.len())?;
         (self.spelling == Spelling::Json && place.end <= data.len()).then_some(place)
     }
 
-    /// The text in its source's spelling.
+    /// Returns the text in its source's spelling.
     pub(crate) fn spelled(&self) -> &'a str {
         self.body
     }
 
-    /// Bytes of its spelling.
+    /// Returns the length of the spelling in bytes.
     pub(crate) fn length(&self) -> usize {
         self.body.len()
     }
 
-    /// No characters at all.
+    /// Returns true if there are no characters.
     pub fn is_empty(&self) -> bool {
         self.body.is_empty()
     }
 
-    /// The characters. Borrowed unless an escape had to be resolved; a lone surrogate becomes U+FFFD.
+    /// Returns the characters. Borrowed unless an escape had to be resolved; a lone surrogate becomes U+FFFD.
     pub fn decoded(&self) -> Cow<'a, str> {
         if self.spelling == Spelling::Plain || memchr::memchr(b'\\', self.body.as_bytes()).is_none() {
             return Cow::Borrowed(self.body);
@@ -128,12 +129,13 @@ impl<'a> Text<'a> {
         )
     }
 
-    /// The characters; `None` if there is half of a surrogate pair among them.
+    /// Returns the characters; `None` if there is a lone surrogate among them.
     pub(crate) fn characters(&self) -> Option<Cow<'a, str>> {
         self.resolved(|character| character).map(Cow::Owned)
     }
 
-    /// The text with every escape resolved, or none of it if `judge` refuses what an escape stands for.
+    /// Resolves every escape. `judge` gets its character, or `None` for a lone surrogate, and returns the one to
+    /// use; if it returns `None`, so does this function.
     fn resolved(&self, judge: impl Fn(Option<char>) -> Option<char>) -> Option<String> {
         let mut text = String::with_capacity(self.body.len());
         let mut rest = self.body;
@@ -156,7 +158,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Calls `see` with each character; half of a surrogate pair is U+FFFD.
+    /// Calls `see` with each character; a lone surrogate becomes U+FFFD.
     pub(crate) fn each_character(&self, mut see: impl FnMut(char)) {
         let mut rest = self.body;
         while let Some(first) = rest.chars().next() {
@@ -169,7 +171,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Calls `see` with each character that matters to a JSON scanner: ASCII as itself, anything else as `0x80`.
+    /// Calls `see` once for each character as a JSON scanner sees it: ASCII as itself, anything else as `0x80`.
     pub(crate) fn each_ascii(&self, mut see: impl FnMut(u8)) {
         let mut rest = self.body;
         while let Some(&byte) = rest.as_bytes().first() {
@@ -186,7 +188,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// The part from the `from`-th character on, counted as [`Text::each_ascii`] counts.
+    /// Returns the text from the `from`-th character on, counted as [`Text::each_ascii`] counts.
     pub(crate) fn skip_characters(&self, from: usize) -> Self {
         let mut rest = self.body;
         for _ in 0..from {
@@ -199,13 +201,13 @@ impl<'a> Text<'a> {
         Self { body: rest, spelling: self.spelling }
     }
 
-    /// The first `count` characters, counted as [`Text::each_ascii`] counts.
+    /// Returns the first `count` characters, counted as [`Text::each_ascii`] counts.
     pub(crate) fn first_characters(&self, count: usize) -> Self {
         let rest = self.skip_characters(count).body.len();
         Self { body: self.body.get(..self.body.len() - rest).unwrap_or(""), spelling: self.spelling }
     }
 
-    /// Appends this text in JSON spelling to a buffer that collects such pieces.
+    /// Appends the text in canonical JSON spelling to `piece`.
     pub(crate) fn append_to(&self, piece: &mut Vec<u8>) {
         let mut out = BytesMut::with_capacity(self.body.len());
         self.write(&mut out);
@@ -225,13 +227,15 @@ impl PartialEq<&str> for Text<'_> {
     }
 }
 
-/// Resolves the escape that `text` starts with, half of a surrogate pair to U+FFFD.
+/// Resolves the escape at the start of `text`. Returns the character, U+FFFD for a lone surrogate, and the bytes
+/// read.
 fn unescape(text: &str) -> (char, usize) {
     let (character, length) = resolve(text);
     (character.unwrap_or(char::REPLACEMENT_CHARACTER), length)
 }
 
-/// What the escape that `text` starts with stands for, and how many bytes it took (both halves of a surrogate pair).
+/// Resolves the escape at the start of `text`. Returns the character, `None` for a lone surrogate, and the bytes
+/// read (both halves of a surrogate pair).
 fn resolve(text: &str) -> (Option<char>, usize) {
     let bytes = text.as_bytes();
     let simple = |c| (Some(c), 2);
@@ -260,7 +264,8 @@ fn code_unit(hex: Option<&str>) -> u32 {
     hex.and_then(|hex| u32::from_str_radix(hex, 16).ok()).unwrap_or(0xd800)
 }
 
-/// JSON spelling to canonical spelling: short escapes stay, the rest is resolved and escaped again only if it must be.
+/// Converts JSON spelling to canonical spelling: short escapes stay, others are resolved and escaped again only if
+/// they must be.
 fn respell(body: &str, out: &mut BytesMut) {
     let mut rest = body;
     // 0xc2 and 0xe2 lead U+0085 and U+2028/U+2029, which line splitters take for line ends.
@@ -288,7 +293,7 @@ fn respell(body: &str, out: &mut BytesMut) {
     }
 }
 
-/// Plain characters to canonical spelling.
+/// Converts plain characters to canonical spelling.
 fn escape(text: &str, out: &mut BytesMut) {
     let mut rest = text;
     loop {
@@ -326,7 +331,8 @@ fn escape_one(character: char, out: &mut BytesMut) {
     out.extend_from_slice(short);
 }
 
-/// The string that a member of an object is.
+/// Returns the string that is the value of `key`; `None` if `object` is not a JSON object, lacks the key or has
+/// another type there.
 pub(crate) fn member(object: &str, key: &str) -> Option<String> {
     raw_member(object, key).and_then(Text::of).map(|text| text.decoded().into_owned())
 }
@@ -338,7 +344,7 @@ pub(crate) fn write_string(text: &str, out: &mut BytesMut) {
     out.put_u8(b'"');
 }
 
-/// Appends a raw value without the white space around its tokens, strings in canonical spelling, numbers untouched.
+/// Appends a raw value without the white space around its tokens; strings in canonical spelling, numbers unchanged.
 pub(crate) fn write_compact(raw: &str, out: &mut BytesMut) {
     let mut rest = raw;
     while let Some(at) = rest.find(['"', ' ', '\n', '\t', '\r']) {
@@ -358,14 +364,14 @@ pub(crate) fn write_compact(raw: &str, out: &mut BytesMut) {
     out.extend_from_slice(rest.as_bytes());
 }
 
-/// The raw value as [`write_compact`] writes it, to be kept.
+/// Returns a raw value as [`write_compact`] writes it.
 pub(crate) fn compacted(raw: Raw<'_>) -> String {
     let mut out = BytesMut::with_capacity(raw.get().len());
     write_compact(raw.get(), &mut out);
     String::from_utf8(out.into()).unwrap_or_default()
 }
 
-/// Where the string that starts after its opening quote ends.
+/// Returns the position of the closing quote of a string. `inner`: the text after its opening quote.
 fn string_end(inner: &str) -> usize {
     let mut from = 0;
     while let Some(at) = inner.as_bytes().get(from..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
@@ -382,46 +388,46 @@ pub(crate) fn write_number(number: impl itoa::Integer, out: &mut BytesMut) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// A value that is always valid JSON but whose number the engine may have spelled as a float: integral or nothing.
+/// Reads a count. Engines may spell it as a float: accepted if it is whole; `None` for anything else.
 pub(crate) fn integer(raw: Raw<'_>) -> Option<u64> {
     let text = raw.get();
     if let Ok(number) = text.parse::<u64>() {
         return Some(number);
     }
     let number: f64 = text.parse().ok()?;
-    // 2^53: above it a float is not a count any more.
+    // 2^53: floats from there on cannot represent every integer.
     (number >= 0.0 && number.fract() == 0.0 && number < 9_007_199_254_740_992.0).then_some(number as u64)
 }
 
-/// The keys of an object that its reader did not name, in order. Null values are kept only where they were asked for
-/// (wire-format 1.6).
+/// Members of an object that its reader does not name, in order. Null values are kept only where the reader asks
+/// for them (wire-format 1.6).
 #[derive(Clone, Debug, Default)]
 pub struct Extras<'a>(Vec<(Cow<'a, str>, Raw<'a>)>);
 
 impl<'a> Extras<'a> {
-    /// Nothing left over.
+    /// Returns true if there are no leftovers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many keys were left over.
+    /// Returns the number of leftover members.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The leftovers, in order.
+    /// Iterates over key and value of the leftovers, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Raw<'a>)> {
         self.0.iter().map(|(key, raw)| (key.as_ref(), *raw))
     }
 
-    /// Takes out a key; the first of several counts.
+    /// Removes all members of a key; returns the value of the first, or `None`.
     pub fn take(&mut self, key: &str) -> Option<Raw<'a>> {
         let found = self.0.iter().find(|(own, _)| own == key).map(|(_, raw)| *raw)?;
         self.0.retain(|(own, _)| own != key);
         Some(found)
     }
 
-    /// Drops those that are null.
+    /// Drops members that are null.
     pub(crate) fn drop_null(&mut self) {
         self.0.retain(|(_, raw)| raw.get() != "null");
     }
@@ -432,7 +438,7 @@ impl<'a> Extras<'a> {
     }
 }
 
-/// A list that nearly always has one element, which then costs no allocation.
+/// List that nearly always has one element. The first is stored inline, so that this case needs no allocation.
 #[derive(Clone, Debug)]
 pub struct Few<T> {
     first: Option<T>,
@@ -446,17 +452,17 @@ impl<T> Default for Few<T> {
 }
 
 impl<T> Few<T> {
-    /// No elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
     }
 
-    /// The elements, in order.
+    /// Iterates over the elements, in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.first.iter().chain(&self.rest)
     }
 
-    /// The elements, in order, to be changed.
+    /// Iterates over the elements mutably, in order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.first.iter_mut().chain(&mut self.rest)
     }
@@ -474,17 +480,17 @@ impl<'a, T: Read<'a>> Read<'a> for Few<T> {
     }
 }
 
-/// An object as its keys and raw values, in order, nothing else read.
+/// JSON object as its keys and raw values, in order. The values are validated but not read.
 #[derive(Debug, Default)]
 pub struct Members<'a>(pub Vec<(Cow<'a, str>, Raw<'a>)>);
 
 impl<'a> Members<'a> {
-    /// The members of the object that `text` is; `None` if it is not one.
+    /// Reads the members of a JSON object; `None` if `text` is not one.
     pub fn of(text: &'a str) -> Option<Self> {
         read(text).ok()
     }
 
-    /// The value of a member, unread.
+    /// Returns the raw value of a key, the first if it is repeated; `None` if there is none.
     pub fn get(&self, key: &str) -> Option<Raw<'a>> {
         self.0.iter().find(|(own, _)| own == key).map(|(_, value)| *value)
     }
@@ -499,8 +505,8 @@ impl<'a> Read<'a> for Members<'a> {
     }
 }
 
-/// Declares a struct that reads a JSON object leniently: every field optional, `null` the same as absent, the last of
-/// repeated keys counts, and what is not named is kept in `rest`.
+/// Declares a struct that reads a JSON object leniently: every field is optional, `null` counts as absent, the last
+/// of repeated keys wins, and unnamed members are kept in `rest`.
 macro_rules! object {
     ($(#[$meta:meta])* $vis:vis struct $name:ident<$life:lifetime> {
         $($(#[$fmeta:meta])* $field:ident: $type:ty = $key:literal $(| $alias:literal)*,)*
@@ -509,7 +515,7 @@ macro_rules! object {
         #[derive(Debug, Default)]
         $vis struct $name<$life> {
             $($(#[$fmeta])* pub(crate) $field: Option<$type>,)*
-            /// Keys not named above.
+            /// Members not named above.
             pub(crate) rest: $crate::json::Extras<$life>,
         }
 

@@ -1,62 +1,86 @@
-//! samewire lets any client speak one exact OpenAI dialect to any engine.
+//! Proxy between OpenAI clients and LLM engines (vLLM, SGLang …): every engine's answers reach clients in one
+//! canonical wire format.
 //!
-//! All that is hard about it is a function from an engine's bytes to canonical bytes. That function is [`wire`]: a pure,
-//! synchronous state machine. Everything that waits, connects, draws ids or reads clocks is a thin shell around it.
+//! The core is a function from an engine's bytes to canonical bytes: [`wire`], a pure, synchronous state machine.
+//! Everything that waits, connects, generates ids or reads clocks is a thin shell around it.
 //!
 //! ```text
-//! client ──→ server::routes ──→ request::Ask ──→ plan::Plan ──→ upstream::Client ──→ engine
-//!                                                   │                                  │
-//!                                                   ▼                                  ▼ bytes, cut anywhere
-//! client ←── server::Relay  ←── wire::Rewriter { Framer → Decode → (Parse) → Normaliser → Encode }
+//! client ──→ server::routes ──→ request::ChatRequest ──→ plan::Plan ──→ upstream::Client ──→ engine
+//!                                                           │                                  │
+//!                                                           ▼                                  ▼ bytes, cut anywhere
+//! client ←── server::relay  ←── wire::Rewriter { Framer → Decode → (Parse) → Normaliser → Encode }
 //! ```
 //!
-//! Modules in reading order; each imports only what stands before it (`tests/layering.rs` reads this list), and those
-//! up to [`seal`] know no clock and no socket:
+//! Modules in reading order. Each imports only modules listed before it (`tests/layering.rs` reads this list). The
+//! modules up to [`seal`] use neither clocks nor sockets:
 
+// JSON text: borrowed values, and a writer, without a tree in between.
 pub mod json;
 
+// Times and sizes with units, such as `5m` and `64MiB`: one parser for configuration, environment and flags.
 pub mod quantity;
 
+// Spelling suggestions for unknown names ("is … meant?").
 pub mod nearest;
 
+// Engine bytes to canonical client bytes: framing, decoding, normalising, encoding; pure.
 pub mod wire;
 
+// Client requests: read and checked once, before anything is sent.
 pub mod request;
 
+// Facts about each engine, as data: quirks, detection, parsers, versions.
 pub mod engine;
 
+// Engine requests: adapts the client's body to the engine, and decides how its answer is read.
 pub mod plan;
 
+// Encryption of reasoning and summaries that clients keep and cannot read.
 pub mod seal;
 
-// The shell: it waits, connects, draws ids and reads clocks.
+// Shell: modules that wait, connect, generate ids and read clocks.
 
+// Failures outside the answer's bytes, with their cause and whether a retry is allowed.
 pub mod error;
 
+// HTML pages from templates, with a content security policy.
 pub mod html;
 
+// Detection of changed files by their metadata.
 pub mod file_watch;
 
+// Secrets: read from protected files, never printed, wiped on drop.
 pub mod secret;
 
+// TLS towards clients and engines (rustls).
 pub mod tls;
 
+// Client keys: hashes, tenants, allowances and quotas.
 pub mod auth;
 
+// Storage of responses, conversations and quota counters: memory, SQLite or PostgreSQL.
 pub mod store;
 
+// Configuration from file, environment and flags; reports all mistakes at once.
 pub mod config;
 
+// Command-line filter: rewrites an engine's answer from a reader to a writer.
 pub mod filter;
 
+// Metrics, logs and traces for operators.
 pub mod telemetry;
 
+// Connections to engines: selection, health, retries, HTTP/1.1 and HTTP/2 clients.
 pub mod upstream;
 
+// Recorded engine traffic served over HTTP: for tests, demos and bug reports.
 pub mod replay;
 
+// HTTP server for clients and operators: listeners, routes, relaying, shutdown.
 pub mod server;
 
+// Demo without a GPU: recorded engines behind the real proxy.
 pub mod demo;
 
+// Command line: one file for each command.
 pub mod cli;

@@ -1,9 +1,11 @@
-//! The program: arguments in, exit code out. Everything else is the library.
+//! The `samewire` program: calls `samewire::cli::main` and returns its exit code. The rest of the code is in the
+//! library.
 
 use tikv_jemallocator::Jemalloc;
 
-/// The allocator. What requests have freed goes back to the system within about a second (`.cargo/config.toml`), also from threads
-/// that have nothing to do: a thread of the allocator's own sees to that. glibc's keeps the holes between what is still used.
+/// Allocator of the process. jemalloc returns freed memory to the system within about a second
+/// (`.cargo/config.toml`), for idle threads too, because a background thread of its own does the work. glibc's
+/// allocator keeps the gaps between allocations that are still in use.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 

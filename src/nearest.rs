@@ -1,10 +1,11 @@
-//! The nearest of some names to one that is not among them, for "is … meant?".
+//! Spelling suggestions: the known name nearest to an unknown one, for "is … meant?" in error messages.
 
 use strsim::levenshtein;
 
-/// Returns the known name that a misspelt one probably meant: it begins with it, or few letters are different.
+/// Returns the known name that a misspelt one probably meant: one that starts with it, or differs in few letters
+/// (at most 1 + length / 4). Returns `None` if no known name is that close, or for names shorter than two bytes.
 ///
-/// Names without a letter at their beginning, such as versions, are never meant by another one.
+/// Known names that do not start with an ASCII letter, such as versions, are never suggested.
 pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     if name.len() < 2 {
         return None;
@@ -16,7 +17,8 @@ pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Opti
     (steps <= 1 + name.len() / 4).then_some(nearest)
 }
 
-/// Adds the nearest name, if there is one, to what is said of a wrong one.
+/// Appends a suggestion to an error message about an unknown name, or returns it unchanged if no known name is
+/// near.
 pub fn suggest<'n>(why: String, name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
     match nearest(name, known) {
         Some(known) => format!("{why}; is {known} meant?"),

@@ -1,11 +1,14 @@
-//! From what a client asks and where it goes to what the engine is sent and how its answer is read.
+//! Planning of upstream requests: derives the engine's request, and how to read its answer, from a client's
+//! request and the route it takes.
 //!
-//! Takes: an [`Ask`], the body, a [`Route`]. Gives: a [`Plan`]. Never: touches a byte that wire-format 2.10 does not name.
+//! Takes: a [`ChatRequest`], the body, a [`Route`]. Gives: a [`Plan`]. Never: touches a byte that wire-format 2.10
+//! does not name.
 
 mod adapt;
 mod messages;
 mod object_edit;
 mod parts;
+mod rules;
 mod settings;
 mod tools;
 
@@ -23,31 +26,32 @@ use crate::wire::{Api, EngineParsers, Models, Script, Shape, Vocabulary};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Where a request goes, as far as it matters to its bytes.
+/// Destination of a request, reduced to the facts that shape the request body and the reading of the answer.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// What is behind the upstream.
+    /// Identity (engine, version, front end) of the server behind the upstream.
     pub identity: Identity,
     /// The options in force for this request.
     pub options: Arc<Options>,
-    /// Bytes of one engine event.
+    /// Largest size of one engine event, in bytes.
     pub max_event_bytes: usize,
-    /// The name under which the engine knows the model, if another one.
+    /// Model name sent to the engine, where it differs from the client's name.
     pub model_alias: Option<String>,
-    /// How Responses reaches the engine.
+    /// API in which the engine serves Responses requests.
     pub responses: ResponsesMode,
-    /// What the answer's model may be called besides what the client called it; `None`: anything.
+    /// Model names that the answer may carry besides the one the client used; `None`: any name.
     pub models: Option<Models>,
-    /// What the tokens of Harmony stand for.
+    /// Vocabulary that decodes Harmony token ids to text.
     pub vocabulary: Option<Arc<Vocabulary>>,
-    /// The forms in which the engine is asked because it refuses others.
+    /// Request forms that this upstream needs because it has refused the usual ones.
     pub fallbacks: Fallbacks,
-    /// The engine tells reasoning apart from the text.
+    /// True if the engine returns reasoning separately from the text.
     pub tells_reasoning: bool,
 }
 
 impl Route {
-    /// The way to an engine that knows models by their own names and is asked for Responses as Chat Completions.
+    /// Returns a route with default settings: model names pass unchanged, and Responses requests use the default
+    /// mode.
     pub fn new(identity: impl Into<Identity>, options: Arc<Options>, max_event_bytes: usize) -> Self {
         let identity = identity.into();
         Self {
@@ -63,7 +67,7 @@ impl Route {
         }
     }
 
-    /// What the engine takes.
+    /// Returns the engine's capabilities, restricted by this route: token ids are usable only with a vocabulary.
     fn takes(&self) -> Capabilities {
         let takes = self.identity.engine.takes;
         let token_ids = takes.token_ids && self.vocabulary.is_some();
@@ -77,56 +81,61 @@ impl Route {
     }
 }
 
-/// One request to an engine.
+/// Request to an engine: API, path and body, together with the shape that tells the rewriter how to read the
+/// answer.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The API it is asked in.
+    /// API of the upstream request.
     pub api: Api,
-    /// The path, a constant.
+    /// URL path of the API, a constant.
     pub path: &'static str,
-    /// The body.
+    /// Request body as the engine receives it.
     pub body: Bytes,
-    /// The bodies of the requests for the other choices, where the engine gives one: it is asked once for each.
+    /// Bodies of the requests for the second and later choices, where the engine returns a single choice per
+    /// request.
     pub others: Vec<Bytes>,
-    /// How the answer is read and written.
+    /// Rewriter settings for this answer: client API, quirks, limits, script.
     pub shape: Shape,
-    /// The fallbacks that gave the request its form.
+    /// Fallbacks that changed the form of this request.
     pub fallbacks: Fallbacks,
-    /// The engine, of which nothing is known, may give fewer choices than it is asked for, and each of the others can be
-    /// asked for by a request of its own.
+    /// True if the engine is unknown and may return fewer choices than requested, while each missing choice can be
+    /// requested separately.
     pub may_lack: bool,
 }
 
-/// A body for an engine, and what was changed in it for that one.
+/// Request body adapted to one engine, with the rules that changed it, so that the changes can be logged and
+/// explained.
 #[derive(Clone, Debug, Default)]
 pub struct AdaptedBody {
-    /// The body.
+    /// Body as the engine receives it.
     pub body: Bytes,
-    /// The rules that changed it.
+    /// Request rules that changed the body.
     pub rules: Vec<&'static RequestRule>,
 }
 
 impl AdaptedBody {
-    /// It asks for the first of several choices: each of the others takes a request of its own.
+    /// Returns true if the body requests only the first of several choices, so that each other choice needs a
+    /// request of its own.
     pub fn fans_out(&self) -> bool {
         self.rules.iter().any(|rule| matches!(rule.change, Change::FanOut { .. }))
     }
 
-    /// The fallbacks among the rules.
+    /// Returns the fallbacks among the applied rules.
     pub fn fallbacks(&self) -> Fallbacks {
         self.rules.iter().filter_map(|rule| Fallback::of_change(rule.change)).collect()
     }
 
-    /// The names of the rules.
+    /// Returns the names of the applied rules, as logs and the answer's shape show them.
     pub fn names(&self) -> Vec<&'static str> {
         self.rules.iter().map(|rule| rule.name).collect()
     }
 }
 
-/// Makes the plan.
+/// Plans the upstream request for a Chat Completions or Completions request: body, path, fan-out and answer shape.
 ///
 /// # Errors
-/// A field that the API does not name, where these are refused; what cannot be said to this engine.
+/// Fails on a field that the API does not name, where unknown fields are refused, and on a value that this engine
+/// does not support.
 pub fn plan(ask: &ChatRequest, body: &Bytes, route: &Route) -> Result<Plan, Failure> {
     ask.known(route.options.request_unknown)?;
     let script = script(ask, route);
@@ -135,11 +144,12 @@ pub fn plan(ask: &ChatRequest, body: &Bytes, route: &Route) -> Result<Plan, Fail
     let others = if adapted.fans_out() { others(ask, body, &adapted, route)? } else { Vec::new() };
     let fallbacks = adapted.fallbacks();
     let is_unknown = !route.identity.engine.is_known();
-    let may_lack = is_unknown && !adapted.fans_out() && ask.choice.is_none() && adapt::can_fan_out(ask, body);
+    let may_lack = is_unknown && !adapted.fans_out() && ask.choice.is_none() && rules::can_fan_out(ask, body);
     Ok(Plan { api: ask.api, path: path(ask.api), body: adapted.body, others, shape, fallbacks, may_lack })
 }
 
-/// The bodies for all choices but the first. Without a seed they are all the same.
+/// Builds the bodies for all choices but the first. They are identical unless the client sends a seed, which then
+/// differs for each choice.
 fn others(
     ask: &ChatRequest,
     body: &Bytes,
@@ -155,10 +165,11 @@ fn others(
     (1..ask.choices).map(other).collect()
 }
 
-/// The body for the engine.
+/// Returns the adapted body alone, without the rest of the plan; used to explain what samewire changes in a
+/// request.
 ///
 /// # Errors
-/// As [`plan`].
+/// Fails under the same conditions as [`plan`].
 pub fn adapted(ask: &ChatRequest, body: &Bytes, route: &Route) -> Result<AdaptedBody, Failure> {
     ask.known(route.options.request_unknown)?;
     upstream_body(ask, body, route, script(ask, route).as_deref())
@@ -172,7 +183,7 @@ fn path(api: Api) -> &'static str {
     }
 }
 
-/// How the answer to `ask` is read and written.
+/// Returns the shape alone: the settings with which the rewriter reads the answer to `ask`.
 pub fn shape(ask: &ChatRequest, route: &Route) -> Shape {
     shape_of(ask, route, script(ask, route))
 }
@@ -202,10 +213,10 @@ fn shape_of(ask: &ChatRequest, route: &Route, script: Option<Arc<Script>>) -> Sh
     }
 }
 
-/// How the model writes what an engine may leave in the text.
+/// Returns the script that parses reasoning and calls out of the text, or `None` if the engine leaves none there.
 fn script(ask: &ChatRequest, route: &Route) -> Option<Arc<Script>> {
     let mut parsers = route.parsers();
-    // vLLM parses reasoning and leaves it out; or nobody sees here what it tells.
+    // vLLM parses reasoning and omits it, or the options hide it from the client: either way none is in the text.
     let hides = ask.hides_reasoning || route.options.reasoning_field == ReasoningField::None;
     parsers.tells_reasoning |= hides;
     let model = route.model_alias.as_ref().unwrap_or(&ask.model);
@@ -213,7 +224,8 @@ fn script(ask: &ChatRequest, route: &Route) -> Option<Arc<Script>> {
     Some(Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref())))
 }
 
-/// What the engine must be asked for, so that what it leaves in the text can be read here.
+/// Adds the fields that make the engine return special tokens or token ids, which the script needs to parse the
+/// text.
 fn ask_for_text(ask: &ChatRequest, text: &str, route: &Route, script: &Script, edits: &mut Edits) {
     let passes = route.options.request_unknown == RequestUnknown::Pass;
     if script.needs_special_tokens() {
@@ -224,11 +236,11 @@ fn ask_for_text(ask: &ChatRequest, text: &str, route: &Route, script: &Script, e
     }
 }
 
-/// The engine's request for a Responses request. As Chat Completions it is made as the API has it, and fitted like any
-/// other.
+/// Builds the engine's body for a Responses request. A chat body is generated in the API's form first, then
+/// adapted by the engine's rules like any other chat request.
 ///
 /// # Errors
-/// As [`Asked::chat`], and what cannot be said to this engine.
+/// Fails like [`ResponsesRequest::chat`], and on a value that this engine does not support.
 pub fn response_body(
     asked: &ResponsesRequest,
     inputs: &ChatInputs<'_>,
@@ -240,19 +252,20 @@ pub fn response_body(
     }
     let body = asked.chat(inputs, takes, &route.options)?;
     let is_plain = route.identity.requests().next().is_none() && route.fallbacks.is_empty();
-    if is_plain && !adapt::merges_system(route) {
+    if is_plain && !rules::merges_system(route) {
         return Ok(AdaptedBody { body, rules: Vec::new() });
     }
     let text = std::str::from_utf8(&body).unwrap_or_default();
     let ask = ChatRequest::of_ours(text, asked.rules())?;
     let script = asked.script(route.model_alias.as_deref(), takes, &route.options);
-    let (edits, rules) = adapt::adapter(&ask, text, route, true, script.as_ref())?;
+    let (edits, rules) = rules::adapted(&ask, text, route, true, script.as_ref())?;
     Ok(AdaptedBody { body: edits.apply_within_limit(&body)?, rules })
 }
 
-/// Where a Responses request goes, how its answer is read, and what that says of itself.
+/// Returns the upstream path, the answer's shape and the reply settings (echoed request fields, tool names,
+/// reasoning form) for a Responses request.
 pub fn response(asked: &ResponsesRequest, route: &Route) -> (&'static str, Shape, Reply) {
-    // Where reasoning goes is said by another option, and it must get there.
+    // `responses_reasoning` decides where reasoning goes; `reasoning_field` must not remove it before.
     let options = Options { reasoning_field: ReasoningField::ReasoningContent, ..(*route.options).clone() };
     let way = route.responses;
     let api = if way == ResponsesMode::Native { Api::Responses } else { Api::Chat };
@@ -300,7 +313,7 @@ fn upstream_body(
     if let Some(script) = script.filter(|_| ask.api == Api::Chat) {
         ask_for_text(ask, text, route, script, &mut edits);
     }
-    let (changes, rules) = adapt::adapter(ask, text, route, false, script)?;
+    let (changes, rules) = rules::adapted(ask, text, route, false, script)?;
     edits.extend(changes);
     Ok(AdaptedBody { body: edits.apply_within_limit(&body)?, rules })
 }
@@ -318,7 +331,8 @@ mod tests {
         String::from_utf8(plan(&ask, &body, &route).unwrap().body.to_vec()).unwrap()
     }
 
-    /// What an engine is asked for besides, so that what it leaves in the text can be read here.
+    /// Checks the fields added for engines without parsers, so that samewire can parse reasoning and calls from
+    /// the text.
     #[test]
     fn engines_without_parsers_are_asked_for_the_text() {
         let parser =
@@ -364,7 +378,7 @@ mod tests {
                 r#"{"tools":[{"custom":{"name":"c"}}],"tool_choice":"auto"}"#,
                 r#"{"tools":[{"type":"function","function":{"name":"c","parameters":{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}}}],"tool_choice":"none"}"#,
             ),
-            // The client has its own way to say that nothing, or this one, is called.
+            // The client states with `function_call` that nothing, or this function, is called.
             (
                 "vllm",
                 parser("hermes"),
@@ -378,7 +392,7 @@ mod tests {
                 r#"{"n":1}"#,
             ),
             ("sglang", parser("hermes"), tools, tools),
-            // Nobody has said that the engine does not parse.
+            // The options do not state that the engine lacks a parser.
             (
                 "vllm",
                 parser("auto"),

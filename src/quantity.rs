@@ -1,7 +1,7 @@
-//! Times and sizes, as people write them: `90`, `"5m"` and `"1h30m"`; `1048576`, `"1MiB"` and `"32MB"`.
+//! Times and sizes as people write them: `90`, `"5m"` and `"1h30m"`; `1048576`, `"1MiB"` and `"32MB"`.
 //!
-//! One reader for the configuration, the environment and flags. The text that is wrong is never repeated: it may be a
-//! secret that stands in the wrong place.
+//! The configuration file, the environment and flags share this parser. Error messages never repeat the wrong
+//! text: it may be a misplaced secret.
 
 use bytesize::ByteSize;
 use serde::Deserializer;
@@ -9,9 +9,9 @@ use serde::de::{Error, Unexpected, Visitor};
 use std::fmt;
 use std::time::Duration;
 
-/// The longest time that a configuration may name, in seconds.
+/// Longest time that a configuration may contain, in seconds.
 const YEAR: u64 = 31_536_000;
-/// The units of a time, in milliseconds.
+/// Units of a time, with their length in milliseconds.
 const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
 const TIME: &str = "must be seconds, or a time such as 250ms, 90s, 5m or 1h30m";
@@ -19,10 +19,10 @@ const RANGE: &str = "must be seconds, from 0 to a year";
 const WHOLE: &str = "must be whole seconds";
 const SIZE: &str = "must be bytes, or a size such as 64KiB, 32MB or 1GiB";
 
-/// Reads a time: a number of seconds, or numbers with the units `ms`, `s`, `m`, `h` and `d`.
+/// Parses a time: a number of seconds, or numbers with the units `ms`, `s`, `m`, `h` and `d`.
 ///
 /// # Errors
-/// The text is no time; the words are for people.
+/// Fails if the text is not a time; the message is for people.
 pub fn time(text: &str) -> Result<Duration, String> {
     parts(text).ok_or_else(|| TIME.to_owned())
 }
@@ -44,34 +44,34 @@ fn parts(text: &str) -> Option<Duration> {
     total
 }
 
-/// Reads a size in bytes: a number, or one with a unit. `MB` is 1,000,000 bytes, `MiB` 1,048,576.
+/// Parses a size in bytes: a number, or a number with a unit. `MB` is 1,000,000 bytes, `MiB` 1,048,576.
 ///
 /// # Errors
-/// The text is no size; the words are for people.
+/// Fails if the text is not a size; the message is for people.
 pub fn size(text: &str) -> Result<u64, String> {
     text.parse::<ByteSize>().map(|size| size.0).map_err(|_| SIZE.to_owned())
 }
 
-/// Reads a time of at most a year from a file: a number of seconds, or a text.
+/// Deserializes a time of at most a year: a number of seconds, or text as for [`time`].
 ///
 /// # Errors
-/// The value is no time, or too long.
+/// Fails if the value is not a time, or longer than a year.
 pub fn read_time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     from.deserialize_any(Time)
 }
 
-/// Reads whole seconds from a file: a number, or a time as text.
+/// Deserializes whole seconds: a number, or a time as text.
 ///
 /// # Errors
-/// The value is no time, or no whole number of seconds.
+/// Fails if the value is not a time, or not a whole number of seconds.
 pub fn read_seconds<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     from.deserialize_any(Seconds)
 }
 
-/// Reads a size from a file: a number of bytes, or a text.
+/// Deserializes a size: a number of bytes, or text as for [`size`].
 ///
 /// # Errors
-/// The value is no size, or too large for the type.
+/// Fails if the value is not a size, or too large for the type.
 pub fn read_size<'de, D: Deserializer<'de>, N: TryFrom<u64>>(from: D) -> Result<N, D::Error> {
     let size = from.deserialize_any(Size)?;
     N::try_from(size).map_err(|_| Error::custom(SIZE))

@@ -1,12 +1,13 @@
-//! Text that a client keeps and cannot read: reasoning and summaries of conversations (wire-format 4.5, 4.13).
+//! Encryption of text that a client stores and must not read: reasoning and conversation summaries (wire-format
+//! 4.5, 4.13).
 //!
 //! ```text
 //! swr1.<key id>.<base64url of nonce and ciphertext>      reasoning
 //! swc1.<key id>.<base64url of nonce and ciphertext>      summary of a compacted conversation
 //! ```
 //!
-//! Takes: text, the tenant, a nonce and the time. Gives: a sealed text, or what is in one. Remembers: the keys.
-//! Never: opens what another tenant's text was sealed as, or one kind as the other.
+//! Takes: text, the tenant, a nonce and the time. Gives: a sealed text, or the content of one. Remembers: the
+//! keys. Never: opens text that was sealed for another tenant, or as another kind.
 
 use crate::json::{self, object, write_number, write_string};
 use base64::Engine as _;
@@ -18,19 +19,19 @@ use std::borrow::Cow;
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// Bytes of a nonce.
+/// Bytes of a nonce (XChaCha20-Poly1305).
 pub const NONCE: usize = 24;
-/// Bytes of a key.
+/// Bytes of a key (XChaCha20-Poly1305).
 pub const KEY: usize = 32;
-/// Bytes of a sealed text that is looked at.
+/// Longest sealed text that is decoded, in bytes; bounds the work on a client's input.
 const LONGEST: usize = 16 << 20;
 
-/// What a sealed text is.
+/// Kind of a sealed text. Kind and tenant are authenticated, so a text opens only as what it was sealed as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The text of a reasoning item.
+    /// Text of a reasoning item.
     Reasoning,
-    /// The summary in a compaction item.
+    /// Summary in a compaction item.
     Compaction,
 }
 
@@ -51,20 +52,21 @@ impl Kind {
     }
 }
 
-/// Keys by their ids, wiped when they go. The first one seals, all of them open, so that one can follow another.
+/// Encryption keys by id, wiped on drop. The first key seals and all keys open, so that keys can be rotated.
 pub struct Keys(Vec<(String, XChaCha20Poly1305)>);
 
 impl Keys {
-    /// One key.
+    /// Creates a set of one key, as for a process that generates its own.
     pub fn of(id: impl Into<String>, key: &[u8; KEY]) -> Self {
         Self(vec![(id.into(), XChaCha20Poly1305::new(key.into()))])
     }
 
-    /// The keys of a file: a line for each, an id of letters, digits, `_` and `-`, a blank, 32 bytes in base64. Empty lines
-    /// and lines that begin with `#` are passed over.
+    /// Parses a key file: on each line an id of letters, digits, `_` and `-`, white space, and 32 bytes in base64.
+    /// Empty lines and lines that start with `#` are skipped.
     ///
     /// # Errors
-    /// What is wrong with the first line that is; never the key.
+    /// Fails on the first invalid line, on a repeated id, and if there is no key. The message never contains the
+    /// key.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut keys: Vec<(String, XChaCha20Poly1305)> = Vec::new();
         for (at, line) in text.lines().enumerate() {
@@ -90,7 +92,8 @@ impl Keys {
         if keys.is_empty() { Err("there is no key".to_owned()) } else { Ok(Self(keys)) }
     }
 
-    /// Seals a text. The nonce must not have been used before: it is to be random.
+    /// Encrypts a text for a tenant, with the current time in Unix seconds. The nonce must be random: reusing one
+    /// breaks the encryption.
     pub fn seal(&self, kind: Kind, tenant: &str, text: &str, now: u64, nonce: [u8; NONCE]) -> String {
         let mut plain = BytesMut::from(&b"{\"v\":1,\"t\":"[..]);
         write_string(text, &mut plain);
@@ -99,13 +102,14 @@ impl Keys {
         plain.extend_from_slice(b"}");
         let Some((id, key)) = self.0.first() else { return String::new() };
         let payload = Payload { msg: &plain, aad: &kind.associated(tenant) };
-        // It fails only for texts of more than 256 GiB.
+        // Encryption fails only for texts of more than 256 GiB.
         let ciphertext = key.encrypt(&XNonce::from(nonce), payload).unwrap_or_default();
         let bytes = [&nonce[..], &ciphertext].concat();
         format!("{}{id}.{}", kind.prefix(), URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// What is in a sealed text; nothing if it is not one of this kind and tenant, or its key is gone.
+    /// Returns the content of a sealed text. Returns `None` if it was sealed as another kind or for another
+    /// tenant, if its key is gone, or if it was altered.
     pub fn open(&self, kind: Kind, tenant: &str, sealed: &str) -> Option<String> {
         let (id, body) = sealed.strip_prefix(kind.prefix())?.split_once('.')?;
         let (_, key) = self.0.iter().find(|(known, _)| known == id)?;
@@ -123,7 +127,7 @@ impl Keys {
 }
 
 object! {
-    /// What is sealed.
+    /// JSON inside a sealed text: version, text, and time of sealing.
     struct Content<'a> {
         v: u64 = "v",
         t: json::Text<'a> = "t",

@@ -1,7 +1,8 @@
-//! Secrets: read from files that not everybody can read, kept where nothing prints them, and wiped when they go.
+//! Secrets: read from files that only their owner and group may access, kept out of all output, and wiped from
+//! memory on drop.
 //!
-//! Takes: a file, or text. Gives: a [`Secret`], which can only become a header's value. Remembers: nothing.
-//! Never: tells what it holds, in whatever form.
+//! Takes: a file, or text. Gives: a [`Secret`], which can only become a header value. Remembers: nothing. Never:
+//! prints or returns a secret in any other form.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -10,16 +11,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// Bytes of a file that are read.
+/// Longest part of a file that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
-/// What people who are neither owner nor of the group may not do.
+/// Permission bits of users who are neither owner nor in the group; a secret's file must have none of them.
 const EVERYBODY: u32 = 0o006;
 
-/// A key that is held. All its copies are one, and it is wiped with the last of them.
+/// Secret header value, such as an engine's API key. Clones share one buffer, which is wiped when the last clone
+/// is dropped.
 #[derive(Clone)]
 pub struct Secret(Bytes);
 
-/// Whether a key has changed, which whoever wrote both files may know.
+/// Compares contents, to detect a changed key on reload. The time this takes reveals nothing: both values come
+/// from the operator's own files.
 impl PartialEq for Secret {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
@@ -27,7 +30,8 @@ impl PartialEq for Secret {
 }
 
 impl Secret {
-    /// One that stands behind this word; `None`: no header can carry it, or there is none.
+    /// Creates a secret from a prefix such as `Bearer ` and a text. Returns `None` if the text is empty or invalid
+    /// in a header.
     pub fn behind(word: &str, text: &str) -> Option<Self> {
         let mut owned = Zeroizing::new(Vec::with_capacity(word.len() + text.len()));
         owned.extend_from_slice(word.as_bytes());
@@ -36,9 +40,9 @@ impl Secret {
         (!text.is_empty() && HeaderValue::from_maybe_shared(this.0.clone()).is_ok()).then_some(this)
     }
 
-    /// The header's value, marked so that libraries do not print it either.
+    /// Returns the header value, marked as sensitive so that HTTP libraries do not print it either.
     pub fn value(&self) -> HeaderValue {
-        // It has been one before.
+        // The same bytes were a valid header value in `behind`, so the fallback is never used.
         let value = HeaderValue::from_maybe_shared(self.0.clone());
         let mut value = value.unwrap_or_else(|_| HeaderValue::from_static(""));
         value.set_sensitive(true);
@@ -46,13 +50,14 @@ impl Secret {
     }
 }
 
-/// Reads a file that holds secrets.
+/// Reads a file that holds secrets, up to 1 MiB.
 ///
 /// # Errors
-/// Why not; neither what stands there nor the file's name, which may itself be a secret that went astray.
+/// Fails if the file cannot be read, is not UTF-8, or other users may read or write it. The message contains
+/// neither the content nor the file's name, which may itself be a misplaced secret.
 pub fn read(path: &Path) -> Result<Zeroizing<String>, String> {
     let file = std::fs::File::open(path).map_err(|error| unreadable(&error))?;
-    // Of what is open, wherever a link led to.
+    // Metadata of the opened file, so a symbolic link cannot be swapped between check and read.
     let metadata = file.metadata().map_err(|error| unreadable(&error))?;
     let mode = metadata.permissions().mode() & 0o777;
     if metadata.is_file() && mode & EVERYBODY != 0 {
@@ -62,7 +67,7 @@ pub fn read(path: &Path) -> Result<Zeroizing<String>, String> {
         ));
     }
     let size = usize::try_from(metadata.len().min(LONGEST)).unwrap_or(0);
-    // Long enough at once: what is copied to a larger place would not be wiped.
+    // Allocated at full size at once: growing would leave an unwiped copy behind.
     let mut text = Zeroizing::new(String::with_capacity(size + 1));
     file.take(LONGEST).read_to_string(&mut text).map_err(|error| unreadable(&error))?;
     Ok(text)
@@ -72,10 +77,10 @@ fn unreadable(error: &io::Error) -> String {
     format!("the file cannot be read: {error}")
 }
 
-/// From now on no core is dumped of this process, and only the system's own may look into its memory.
+/// Disables core dumps of this process, and access to its memory by other processes of the same user.
 ///
 /// # Errors
-/// The system does not allow that.
+/// Fails if the system refuses.
 pub fn hide_memory() -> io::Result<()> {
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     Ok(())
@@ -98,7 +103,7 @@ mod tests {
         }
     }
 
-    /// What lies in memory where a secret was is looked at from outside, as whoever finds a core dump would.
+    /// Reads the freed memory from outside, as an attacker with a core dump would.
     #[test]
     fn a_secret_is_wiped_with_its_last_copy() {
         let memory = std::fs::File::open("/proc/self/mem").unwrap();
@@ -111,7 +116,7 @@ mod tests {
         memory.read_exact_at(&mut there, place).unwrap();
         assert_eq!(there, text.as_bytes(), "a copy is left");
         drop(value);
-        // If the place is not even there any more, so much the better.
+        // Failing to read is fine as well: the memory is then unmapped.
         let read = memory.read_exact_at(&mut there, place);
         assert!(read.is_err() || !there.windows(7).any(|part| part == b"CANARY-"));
     }

@@ -1,10 +1,11 @@
-//! What operators read: metrics in the Prometheus text format, log lines as JSON on stderr, and traces by OTLP.
+//! Telemetry for operators: metrics in the Prometheus text format, logs on stderr, and traces by OTLP.
 //!
-//! Metrics are plain atomics. The usual exporter brings some fifteen crates, keeps every observation until somebody
-//! scrapes, and calibrates a clock at start; what is needed here is counters, gauges and histograms with fixed bounds.
+//! Metrics are plain atomics. The usual exporter adds some fifteen crates, keeps every observation until the next
+//! scrape, and calibrates a clock at start. Counters, gauges and histograms with fixed bounds are all that is
+//! needed here.
 //!
-//! Labels come from closed sets: routes, upstream names, statuses, model names that the engine lists. Never: text of a
-//! client or of an answer.
+//! Label values come from closed sets: routes, upstream names, statuses, model names that the engine lists. Never:
+//! text of a client or of an answer.
 
 mod build;
 #[cfg(feature = "otlp")]
@@ -17,6 +18,7 @@ mod spans;
 mod text;
 mod tls;
 mod trace;
+mod tracer;
 mod upstream;
 
 pub use build::Build;
@@ -24,7 +26,8 @@ pub use log::{Guard, excerpt, fitting, line_with, start as start_logging};
 pub use redact::redacted;
 pub use series::{Counters, Gauge, Histogram, Histograms, SeriesBudget};
 pub use tls::TlsMetrics;
-pub use trace::{FinishedRequest, Parent, Peer, Propagation, Trace, Tracer};
+pub use trace::{FinishedRequest, Parent, Peer, Propagation, Trace};
+pub use tracer::Tracer;
 pub use upstream::UpstreamMetrics;
 
 use crate::wire::event::Usage;
@@ -35,10 +38,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-/// Panics since the start: counted by the panic hook, which belongs to the process.
+/// Panics since the start. Static, because the panic hook is per process.
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// What clients ask for, as a label.
+/// Route of a client's request, as a metric label from a closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// `POST /v1/chat/completions`
@@ -51,11 +54,11 @@ pub enum Route {
     Conversations,
     /// `POST /v1/embeddings`
     Embeddings,
-    /// A route that is relayed as it is
+    /// Routes that are relayed without rewriting
     Relay,
     /// `GET /v1/models` and `GET /v1/models/{id}`
     Models,
-    /// Anything else.
+    /// Any other path.
     Unknown,
 }
 
@@ -71,7 +74,7 @@ impl Route {
         Self::Unknown,
     ];
 
-    /// The label.
+    /// Returns the value of the `route` label in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Chat => "chat",
@@ -86,21 +89,21 @@ impl Route {
     }
 }
 
-/// How a request ended.
+/// Outcome of a client's request, as a metric label and in logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// With the whole answer.
+    /// Complete answer.
     Complete,
-    /// With an error, before or in the answer.
+    /// Error, either instead of the answer or within it.
     Error,
-    /// The client left.
+    /// Client closed the connection before the end.
     ClientClosed,
-    /// The process had to go.
+    /// Request cut off because the process shut down.
     Draining,
 }
 
 impl End {
-    /// The label.
+    /// Returns the value of the `end` label, also written to the log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Complete => "complete",
@@ -111,46 +114,46 @@ impl End {
     }
 }
 
-/// What one finished request adds.
+/// Facts about one finished request, from which [`Metrics::finished`] updates all counters and histograms.
 #[derive(Debug)]
 pub struct Finished<'a> {
-    /// What was asked for.
+    /// Route of the request.
     pub route: Route,
-    /// Whom it was asked of last, if anybody.
+    /// Upstream of the last attempt, if there was an attempt.
     pub upstream: Option<&'a UpstreamMetrics>,
-    /// The status that the client saw; 499 if it left before one.
+    /// HTTP status that the client received; 499 if the client left before one.
     pub status: u16,
-    /// How it ended.
+    /// Outcome of the request.
     pub end: End,
-    /// The model, as a label.
+    /// Model name, as a label value from a bounded set.
     pub model: &'a str,
-    /// The name of the client's key, where keys are checked.
+    /// Name of the client's key, if keys are checked.
     pub key: Option<&'a str>,
-    /// The engine's name.
+    /// Name of the engine.
     pub engine: &'a str,
-    /// Tokens, as the engine counted them.
+    /// Token counts of the engine.
     pub usage: Option<Usage>,
-    /// What was mended.
+    /// Rules that changed the answer, with the number of changes by each.
     pub tally: &'a Tally,
-    /// The names of the rules that changed its request.
+    /// Names of the rules that changed the request.
     pub adapted: &'a [&'static str],
-    /// From the request's arrival to the last byte.
+    /// Time from the arrival of the request to the last byte.
     pub total: Duration,
-    /// Time spent rewriting.
+    /// Time spent rewriting the answer.
     pub rewriting: Duration,
     /// Time spent reading and planning the request.
     pub planning: Duration,
 }
 
-/// What is said where content is logged.
+/// Warning for operators, logged while the log contains request content.
 pub const CONTENT_LOGGED: &str =
     "[log] content is on: what clients ask is in this log, as long as that is so";
 
-/// Every metric.
+/// Registry of all metrics of the process. Rendered on each scrape of the admin listener.
 #[derive(Debug)]
 pub struct Metrics {
     upstreams: RwLock<Vec<Arc<UpstreamMetrics>>>,
-    /// Of requests that no upstream was asked for.
+    /// Metrics of requests that no upstream was selected for.
     nowhere: UpstreamMetrics,
     requests: Counters,
     tokens: Counters,
@@ -161,29 +164,31 @@ pub struct Metrics {
     in_flight: [Gauge; Route::ALL.len()],
     rewriting: Histogram,
     planning: Histogram,
-    /// What operations of the store take, by their names.
+    /// Duration of store operations, one histogram per operation name.
     pub store: Arc<Histograms>,
-    /// Requests that were not sent again because too many were.
+    /// Retries that the retry budget has suppressed since the start.
     pub budget_exhausted: Gauge,
-    /// Times that the store did not answer about quotas of a day or a month.
+    /// Failures of the store to answer about daily or monthly quotas.
     pub quota_failures: Gauge,
-    /// Whether the configuration that was read last is in force.
+    /// 1 if the last reload of the configuration succeeded, else 0.
     pub reloaded: Gauge,
-    /// Connections that could not be accepted.
+    /// Failed `accept` calls.
     pub accept_errors: Gauge,
-    /// Bytes of request bodies in memory.
+    /// Bytes of request bodies now in memory.
     pub bodies: Arc<Gauge>,
-    /// Idle connections that were closed to make room.
+    /// Idle connections that were closed to make room for new ones.
     pub evicted: Gauge,
-    /// Connections for which there was no room.
+    /// Connections refused because the limit was reached.
     pub turned_away: Gauge,
-    /// Certificates and handshakes.
+    /// Metrics of certificates and TLS handshakes.
     pub tls: TlsMetrics,
 }
 
-/// Series of all counters together; with the histograms of eight upstreams there are less than 2,000.
+/// Maximum number of series of all counters together; with the histograms of eight upstreams that makes less than
+/// 2,000.
 const COUNTERS: usize = 700;
-/// Series of the counters by key: three for each of fifty keys. Further keys are counted together, as `other`.
+/// Maximum number of series of the counters by key: three for each of fifty keys. Further keys are counted
+/// together, as `other`.
 const KEY_COUNTERS: usize = 150;
 
 const SECONDS: &[f64] =
@@ -223,7 +228,8 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The figures of the upstream of this name.
+    /// Returns the metrics of the upstream of this name, creating them if needed. Drops the metrics of upstreams
+    /// that are no longer configured.
     pub fn upstream(&self, name: &str) -> Arc<UpstreamMetrics> {
         let mut all = self.upstreams.write().unwrap_or_else(PoisonError::into_inner);
         all.retain(|known| known.name == name || is_used(known));
@@ -235,19 +241,20 @@ impl Metrics {
         new
     }
 
-    /// Requests of this route that are under way.
+    /// Returns the gauge of requests on this route that are in progress.
     pub fn in_flight(&self, route: Route) -> Option<&Gauge> {
         self.in_flight.get(route as usize)
     }
 
-    /// An attempt at an upstream is over; `outcome` is `ok`, `refused` or an error code, of which engines may invent some.
+    /// Counts an attempt at an upstream. `outcome` is `ok`, `refused` or an error code; codes outside the fault
+    /// table, which engines may invent, count as `other`.
     pub fn attempt(&self, upstream: &UpstreamMetrics, outcome: &str) {
         let known = matches!(outcome, "ok" | "refused") || Fault::of_code(outcome).is_some();
         let outcome = if known { outcome } else { "other" };
         self.attempts.add(&[("upstream", &upstream.name), ("outcome", outcome)], 1);
     }
 
-    /// A request has ended.
+    /// Counts a finished request in every metric that it concerns.
     pub fn finished(&self, request: &Finished<'_>) {
         let figures = request.upstream.unwrap_or(&self.nowhere);
         let upstream = figures.name.as_str();
@@ -281,7 +288,7 @@ impl Metrics {
         }
     }
 
-    /// The Prometheus text.
+    /// Renders all metrics in the Prometheus text format, as the answer to one scrape.
     pub fn rendered(&self) -> String {
         let mut out = String::with_capacity(16 << 10);
         let name = "samewire_build_info";
@@ -433,12 +440,13 @@ impl Metrics {
     }
 }
 
-/// Whether anybody has it; else it was taken out of the configuration.
+/// Returns true if anything else still holds these metrics. If not, the upstream was removed from the
+/// configuration.
 fn is_used(figures: &Arc<UpstreamMetrics>) -> bool {
     Arc::strong_count(figures) > 1
 }
 
-/// What Prometheus expects of every process.
+/// Appends the `process_*` metrics that Prometheus expects of every process, read from `/proc/self`.
 fn process(out: &mut String) {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
     let page = 4096;
@@ -447,7 +455,8 @@ fn process(out: &mut String) {
     let limits = read("limits");
     let files = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     let allowed = files.and_then(|rest| rest.split_whitespace().next()).unwrap_or("0");
-    // The name may hold spaces and brackets; after the last bracket the fields are numbers, in hundredths of a second.
+    // The process name may contain spaces and brackets. Behind the last bracket come numeric fields; times are in
+    // hundredths of a second.
     let stat = read("stat");
     let fields = stat.rsplit(')').next().unwrap_or("").split_whitespace();
     let ticks: f64 = fields.skip(11).take(2).filter_map(|text| text.parse::<f64>().ok()).sum();
@@ -462,7 +471,8 @@ fn process(out: &mut String) {
     }
 }
 
-/// How many descriptors are open. Newer kernels say it at once; counting thousands takes as long as all else together.
+/// Returns the number of open descriptors. Newer kernels report it as the folder's size; counting thousands of
+/// entries takes as long as the rest of the scrape.
 fn open_files() -> u64 {
     const PLACE: &str = "/proc/self/fd";
     let said = std::fs::metadata(PLACE).map_or(0, |folder| folder.len());
@@ -470,7 +480,8 @@ fn open_files() -> u64 {
     if said > 0 { said } else { counted() }
 }
 
-/// Counts panics, and logs where one happened but not its text, which may hold foreign words.
+/// Installs a panic hook that counts panics and logs their location, but not their message, which may contain
+/// foreign text.
 pub fn watch_panics() {
     std::panic::set_hook(Box::new(|panic| {
         PANICS.fetch_add(1, Ordering::Relaxed);
@@ -485,7 +496,8 @@ mod tests {
     use crate::wire::rule::Rule;
     use std::time::Instant;
 
-    /// As full as they get: eight upstreams, every count and every operation, with labels that nobody should use.
+    /// Metrics at their maximum size: eight upstreams, every counter and operation, and label values that exceed
+    /// every budget.
     fn full() -> (Metrics, Vec<Arc<UpstreamMetrics>>) {
         let metrics = Metrics::default();
         let upstreams: Vec<_> = (0..8).map(|n| metrics.upstream(&format!("engine-{n}"))).collect();

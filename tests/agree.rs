@@ -1,5 +1,5 @@
-//! Two engines, one canonical form: the same scenario recorded from both has the same shape, and one answer written as
-//! each of them would write it gives the same bytes (property P5).
+//! Two engines, one canonical form: the same scenario recorded from both has the same shape, and one answer written
+//! in the style of each gives the same bytes (property P5).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -31,9 +31,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// An answer without what differs from run to run (fixtures/README.md, "Names"): ids, times, models, fingerprints,
-/// texts, arguments, logprobs and counts. Frames of one kind in a row are one, because that is what texts are cut into.
-/// One list for each choice: their interleaving is a matter of speed.
+/// Reduces an answer to its shape, without what differs from run to run (fixtures/README.md, "Names"): ids, times,
+/// models, fingerprints, texts, arguments, logprobs and counts. Adjacent frames of one kind count as one, because
+/// texts are cut at random. Returns one list for each choice: their interleaving depends on speed.
 fn shape(case: &Case, answer: &Answer) -> BTreeMap<u64, Vec<String>> {
     let mut shape: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     if answer.status != 200 {
@@ -48,12 +48,12 @@ fn shape(case: &Case, answer: &Answer) -> BTreeMap<u64, Vec<String>> {
         let (index, shown) = match frame {
             Frame::Done => (u64::MAX, "[DONE]".to_owned()),
             Frame::Error(error) => (u64::MAX, format!("error {}", error["error"]["code"])),
-            // Whether an engine gives usage is one of the things that differ.
+            // Engines differ in whether they send usage.
             Frame::Chunk(chunk) if chunk["choices"] == json!([]) => continue,
             Frame::Chunk(mut chunk) => {
                 mask(&mut chunk);
                 let choice = &chunk["choices"][0];
-                // Nothing but logprobs.
+                // A frame with nothing but logprobs.
                 if choice["delta"] == json!({}) && choice["finish_reason"].is_null() {
                     continue;
                 }
@@ -81,7 +81,7 @@ fn mask(value: &mut Value) {
                         | "system_fingerprint",
                         Value::String(text),
                     ) => {
-                        // That there is nothing in it is not masked.
+                        // Empty values are not masked.
                         if !text.is_empty() {
                             "…".clone_into(text);
                         }
@@ -95,7 +95,7 @@ fn mask(value: &mut Value) {
     }
 }
 
-/// The engines whose scenarios of one name are of one shape. Those of others differ by what their servers do.
+/// Engines whose scenarios of the same name must have the same shape. The others differ by what their servers do.
 const NAMED: [&str; 2] = ["vllm", "sglang"];
 
 #[test]
@@ -121,7 +121,7 @@ fn scenarios_of_one_name() {
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The frames of each choice, and those of none, in their order.
+/// Groups the frames by choice, in order; `None` holds the frames of no choice.
 fn by_choice(body: &str) -> BTreeMap<Option<u64>, Vec<String>> {
     let mut all: BTreeMap<_, Vec<String>> = BTreeMap::new();
     for event in body.split_inclusive("\n\n") {
@@ -144,8 +144,8 @@ fn run(case: &Case) -> Answer {
     answer
 }
 
-/// The client's answer put together of those of an engine that gives one choice. `picks`: whose bytes come next; `piece`: how
-/// many.
+/// Gathers the client's answer from several answers of an engine that gives one choice each. `picks` selects whose
+/// bytes come next, `piece` how many.
 fn gathered(case: &Case, answers: &[Vec<u8>], picks: &[u8], piece: usize) -> String {
     let body = Bytes::from(case.request.to_string());
     let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
@@ -176,8 +176,8 @@ fn gathered(case: &Case, answers: &[Vec<u8>], picks: &[u8], piece: usize) -> Str
 proptest! {
     #![proptest_config(seeded(2_000))]
 
-    /// Several answers of one choice each, in any pieces and any order: the same bytes for each choice as from an engine that
-    /// gives them all.
+    /// Several answers of one choice each, in any pieces and any order, give the same bytes for each choice as one
+    /// engine that gives all.
     #[test]
     fn a_choice_from_each(reply in engines::reply(), piece in 1..400_usize) {
         let choices = reply.choices.len();
@@ -189,13 +189,13 @@ proptest! {
         let body = gathered(&case, &answers, picks, piece);
         let answer = Answer { status: 200, body };
         prop_assert_eq!(canonical::check(&case, &answer), Ok(canonical::End::Complete), "{}", answer.body);
-        // What they reasoned is summed, too.
+        // Counts of reasoning tokens are summed, too.
         let one = run(&case).body.replace("\"reasoning_tokens\":2,", &format!("\"reasoning_tokens\":{},", 2 * choices));
         prop_assert_eq!(by_choice(&answer.body), by_choice(&one));
         prop_assert!(answer.body.ends_with("data: [DONE]\n\n"));
     }
 
-    /// The same tokens in the same chunks: the same bytes.
+    /// The same tokens in the same chunks give the same bytes.
     #[test]
     fn the_same_chunks(reply in engines::reply()) {
         let first = run(&reply.stream(Dialect::Sglang));
@@ -204,13 +204,13 @@ proptest! {
             if reply.choices.len() == 1 {
                 prop_assert_eq!(&first, &other, "{:?}", dialect);
             } else {
-                // When a finish goes out depends on what comes next, which is the engine's affair.
+                // The time at which a finish is sent depends on the engine's next chunk.
                 prop_assert_eq!(by_choice(&first.body), by_choice(&other.body), "{:?}", dialect);
             }
         }
     }
 
-    /// The same tokens in other chunks, or all at once: the same answer, once it is collected.
+    /// The same tokens in other chunks, or all at once, give the same answer once collected.
     #[test]
     fn other_chunks(reply in engines::reply()) {
         let first = run(&reply.collected(Dialect::Sglang));

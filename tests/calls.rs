@@ -1,5 +1,5 @@
-//! Reasoning and calls that an engine left in the text: whatever list of calls a model writes in one of the formats, however
-//! it is cut, comes out as exactly those calls; other text comes out as it is.
+//! Reasoning and tool calls that an engine left in the text: any list of calls, written in any of the formats and
+//! cut anywhere, comes out as exactly those calls. Other text comes out unchanged.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,7 +28,7 @@ use samewire::wire::{Api, Ending};
 use serde_json::{Map, Value, json};
 use written::{Call, FORMATS, stands_alone, turn, written};
 
-/// What an answer says.
+/// Content of an answer.
 #[derive(Debug, Default, PartialEq)]
 struct Said {
     reasoning: String,
@@ -62,7 +62,7 @@ fn case(parser: &str, stream: bool, input: String, ending: Ending) -> Case {
     }
 }
 
-/// A stream whose content comes in these pieces.
+/// Returns a case whose stream has its content in these pieces.
 fn stream(parser: &str, pieces: &[&str], finish: &str) -> Case {
     let chunk = |delta: Value, finish: Value| {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
@@ -116,7 +116,7 @@ fn add(said: &mut Said, delta: &Value) {
     }
 }
 
-/// A text that a model may hand to a tool: it may look like markup, but for what ends a value in any format.
+/// Text that a model may pass to a tool: it may look like markup, except for what ends a value in any format.
 fn text() -> impl Strategy<Value = String> {
     let parts = prop::sample::select(vec![
         "a",
@@ -177,7 +177,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec((name, arguments()), 1..4)
 }
 
-/// Where a text is cut: at each of these places, as far as they are between letters.
+/// Cuts a text at these places, moved to character boundaries.
 fn cut<'t>(text: &'t str, places: &[prop::sample::Index]) -> Vec<&'t str> {
     let mut at: Vec<_> =
         places.iter().map(|place| text.floor_char_boundary(place.index(text.len() + 1))).collect();
@@ -187,7 +187,7 @@ fn cut<'t>(text: &'t str, places: &[prop::sample::Index]) -> Vec<&'t str> {
     at.windows(2).map(|pair| &text[pair[0]..pair[1]]).collect()
 }
 
-/// The calls as they are meant: arguments are compared as values, because a format without JSON has no spelling of its own.
+/// Parses the arguments, so that they are compared as values: a format without JSON has no spelling of its own.
 fn meant(calls: &[(String, String)]) -> Vec<Call> {
     let read = |(name, arguments): &(String, String)| {
         let value: Value = serde_json::from_str(arguments).unwrap_or_else(|why| panic!("{why}: {arguments}"));
@@ -196,12 +196,12 @@ fn meant(calls: &[(String, String)]) -> Vec<Call> {
     calls.iter().map(read).collect()
 }
 
-/// What ends the reasoning that the templates of some families have begun.
+/// Returns the tag that ends reasoning, for families whose templates have opened it.
 fn opened(parser: &str) -> &'static str {
     if ["olmo3", "minimax_m2", "step3", "glm47"].contains(&parser) { "</think>" } else { "" }
 }
 
-/// A stream and a whole answer that say this behind their reasoning.
+/// Returns a stream and a whole answer with this text after their reasoning.
 fn both(parser: &str, pieces: &[&str], finish: &str) -> [Case; 2] {
     let pieces = [&[opened(parser)], pieces].concat();
     [stream(parser, &pieces, finish), whole(parser, &pieces.concat(), finish)]
@@ -218,7 +218,7 @@ proptest! {
         places in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
     ) {
         let (format, parser) = format;
-        // What has no mark of its own stands alone.
+        // Formats without a mark of their own stand alone.
         let before = if stands_alone(format) { "" } else { before };
         let text = format!("{before}{}{}", written(format, &calls), turn(parser));
         for case in both(parser, &cut(&text, &places), "stop") {
@@ -243,8 +243,8 @@ proptest! {
         }
     }
 
-    /// Cut short anywhere, nothing is said but what was written, and nothing is said twice: what is there is the beginning
-    /// of what would have been there, or text.
+    /// A truncated text yields nothing that was not written, and nothing twice: each part is a beginning of the
+    /// part in the full answer, or text.
     #[test]
     fn a_beginning_says_no_less(
         format in prop::sample::select(FORMATS.to_vec()),
@@ -260,7 +260,7 @@ proptest! {
         prop_assert_eq!(some.finish.as_str(), "length");
         for ((name, arguments), (whole_name, whole_arguments)) in some.calls.iter().zip(&all.calls) {
             prop_assert_eq!(name, whole_name);
-            // What is cut may be half an escape, or of a mark: it stays as it was written.
+            // A cut may leave half an escape or half a mark, which stays as written.
             let same = arguments.char_indices().zip(whole_arguments.chars()).find(|((_, one), other)| one != other);
             let cut = same.map_or("", |((at, _), _)| &arguments[at..]);
             let ends = |cut: &str| short.ends_with(&cut.replace("\\n", "\n").replace("\\\"", "\""));
@@ -321,17 +321,17 @@ fn without_tools_nothing_is_a_call() {
     }
 }
 
-/// What the model writes besides, or wrongly.
+/// Calls surrounded by other text, and calls that are malformed.
 #[test]
 fn calls_and_other_text() {
     let f = "{\"name\": \"f\", \"arguments\": {\"text\": \"x\"}}";
     let x = || call("f", "{\"text\": \"x\"}");
     for (parser, text, content, calls) in [
-        // Text behind a call stays, unless it is blank.
+        // Text after a call stays, unless it is blank.
         ("hermes", format!("a\n<tool_call>{f}</tool_call>\n"), "a\n", vec![x()]),
         ("hermes", format!("<tool_call>{f}</tool_call>\nb"), "\nb", vec![x()]),
         ("hermes", format!("<tool_call>{f}</tool_call>b<tool_call>{f}</tool_call>"), "b", vec![x(), x()]),
-        // The end is missing; the arguments are.
+        // The end of the call is missing; its arguments are missing.
         ("hermes", format!("<tool_call>{f}"), "", vec![x()]),
         ("hermes", "<tool_call>{\"name\": \"f\"}</tool_call>".to_owned(), "", vec![call("f", "{}")]),
         ("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": \"\"}</tool_call>".to_owned(), "", vec![call("f", "{}")]),
@@ -342,7 +342,7 @@ fn calls_and_other_text() {
             "",
             vec![call("f", "{}"), call("g", "{}")],
         ),
-        // Arguments before the name, in quotes, under another name, with keys of no meaning.
+        // Arguments before the name, in quotes, under another name, with meaningless keys.
         (
             "hermes",
             "<tool_call>{\"arguments\": {\"n\": 1}, \"id\": 3, \"name\": \"f\"}</tool_call>".to_owned(),
@@ -355,12 +355,12 @@ fn calls_and_other_text() {
             "",
             vec![call("f", "{\"n\": 1}")],
         ),
-        // A function that there is not is the client's business; without a mark it is no call.
+        // An undeclared function is the client's responsibility; without a mark it is not a call.
         ("hermes", "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>".to_owned(), "", vec![call("g", "{}")]),
         ("llama3_json", "{\"name\": \"g\", \"parameters\": {}}".to_owned(), "{\"name\": \"g\", \"parameters\": {}}", vec![]),
         ("pythonic", "[1, 2]".to_owned(), "[1, 2]", vec![]),
         ("pythonic", "[f(1)]".to_owned(), "[f(1)]", vec![]),
-        // A comma behind the last call.
+        // A comma after the last call.
         ("pythonic", "[f(number=1),]".to_owned(), "", vec![call("f", "{\"number\": 1}")]),
         (
             "llama4_pythonic",
@@ -373,13 +373,13 @@ fn calls_and_other_text() {
         ("granite", format!("<|tool_call|>[{f} , ]a"), "a", vec![x()]),
         ("xlam", format!("[{f},]"), "", vec![x()]),
         ("xlam", "[,]".to_owned(), "[,]", vec![]),
-        // A comma behind the last member.
+        // A comma after the last member.
         ("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"text\": \"x\"},}</tool_call>".to_owned(), "", vec![x()]),
         ("hermes", "<tool_call>{\"arguments\": {\"text\": \"x\"}, \"name\": \"f\", }</tool_call>".to_owned(), "", vec![x()]),
         ("hermes", "<tool_call>{\"name\": \"f\",}</tool_call>".to_owned(), "", vec![call("f", "{}")]),
         ("pythonic", "[,]".to_owned(), "[,]", vec![]),
         ("pythonic", "[]".to_owned(), "[]", vec![]),
-        // No calls at all.
+        // No calls.
         ("hermes", "<tool_call>nothing</tool_call>".to_owned(), "<tool_call>nothing</tool_call>", vec![]),
         ("hermes", "<tool_call>{\"name\": 1}</tool_call>".to_owned(), "<tool_call>{\"name\": 1}</tool_call>", vec![]),
         ("qwen3_coder", "<function=f\n".to_owned(), "<function=f\n", vec![]),
@@ -391,7 +391,7 @@ fn calls_and_other_text() {
             "",
             vec![call("f", "{\"number\": 7}")],
         ),
-        // The ends of values are missing: they end where the next key or the end of the call begins.
+        // Without closing tags, values end where the next key or the end of the call begins.
         (
             "qwen3_coder",
             "<tool_call>\n<function=f>\n<parameter=number>\n7\n<parameter=text>\na < b\n</function>\n</tool_call>\n<tool_call>\n<function=f>\n<parameter=text>\nc\n</tool_call>\n<tool_call>\n<function=g>\n</function>\n</tool_call>".to_owned(),
@@ -416,7 +416,7 @@ fn calls_and_other_text() {
             "",
             vec![call("f", "{\"text\": \"a\"}")],
         ),
-        // What does not fit its type stays a text.
+        // A value that does not fit its type stays a text.
         (
             "glm45",
             "<tool_call>f<arg_key>number</arg_key><arg_value>many</arg_value><arg_key>text</arg_key><arg_value>5</arg_value></tool_call>".to_owned(),
@@ -431,7 +431,7 @@ fn calls_and_other_text() {
             vec![call("get_weather", "{\"text\": \"a\"}"), call("g", "{}")],
         ),
         ("glm45", "<tool_call>\n<arg_key>text</arg_key>".to_owned(), "<tool_call>\n<arg_key>text</arg_key>", vec![]),
-        // A name is a call's only if a call goes on behind it.
+        // A name belongs to a call only if the call continues after it.
         ("glm45", "use `<tool_call>f\n` to call".to_owned(), "use `<tool_call>f\n` to call", vec![]),
         ("glm45", "<tool_call>f\n<arg_value>".to_owned(), "<tool_call>f\n<arg_value>", vec![]),
         ("glm45", "<tool_call>f\n".to_owned(), "<tool_call>f\n", vec![]),
@@ -454,30 +454,30 @@ fn calls_and_other_text() {
             "<invoke name=\"f\">? </minimax:tool_call>",
             vec![call("f", "{}")],
         ),
-        // All parameters in one.
+        // All parameters in one object.
         (
             "deepseek_v32",
             "<｜DSML｜function_calls><｜DSML｜invoke name=\"f\">{\"n\": 1}</｜DSML｜invoke></｜DSML｜function_calls>".to_owned(),
             "",
             vec![call("f", "{\"n\": 1}")],
         ),
-        // Elements in elements.
+        // Nested elements.
         (
             "minimax_m3",
             "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<list>]<]minimax[>[<item>a]<]minimax[>[</item>]<]minimax[>[<item>1]<]minimax[>[</item>]<]minimax[>[</list>]<]minimax[>[<thing>]<]minimax[>[<k>v]<]minimax[>[</k>]<]minimax[>[</thing>]<]minimax[>[</invoke>]<]minimax[>[</tool_call>".to_owned(),
             "",
             vec![call("f", "{\"list\": [\"a\", 1], \"thing\": {\"k\": \"v\"}}")],
         ),
-        // Ids, and none.
+        // With ids and without.
         ("kimi_k2", "<|tool_call_begin|>7<|tool_call_argument_begin|>{}<|tool_call_end|>".to_owned(), "", vec![call("7", "{}")]),
-        // Fenced, and fenced otherwise.
+        // Code fences around a call, and around other text.
         ("xlam", format!("```json\n[{f}]\n```"), "", vec![x()]),
         ("xlam", "```json\n[1]\n```".to_owned(), "```json\n[1]\n```", vec![]),
         ("ernie45", format!("Hm</think>\n<tool_call>\n{f}\n</tool_call>"), "", vec![x()]),
         // Marks around the answer.
         ("ernie45", "Hm</think>\n\n<response>\nYes\nNo\n</response>\n".to_owned(), "Yes\nNo", vec![]),
         ("ernie45", "Hm</think>\nNo <response> here".to_owned(), "No <response> here", vec![]),
-        // The end of the answer before a call.
+        // The end tag of the answer precedes a call.
         ("ernie45", format!("Hm</think>\n<response>\nYes\n</response>\n<tool_call>\n{f}\n</tool_call>"), "Yes", vec![x()]),
         ("ernie45", format!("Hm</think>\n</response>\n<tool_call>\n{f}\n</tool_call>\n"), "", vec![x()]),
         (
@@ -519,7 +519,7 @@ fn calls_and_other_text() {
             "",
             vec![call("f", "{\"text\": \"a, b\"}")],
         ),
-        // A turn ends at the end, and nowhere else.
+        // The end-of-turn token is removed only at the end.
         ("mistral", "a </s> b</s>\n".to_owned(), "a </s> b", vec![]),
     ] {
         let characters: Vec<_> = text.chars().map(String::from).collect();
@@ -531,7 +531,7 @@ fn calls_and_other_text() {
     }
 }
 
-/// Where a call is required, engines without a grammar of the model's own ask for a list.
+/// Engines without a grammar for the model's format constrain a required call to a JSON list.
 #[test]
 fn a_required_call_may_be_a_bare_list() {
     let text = " [{\"name\": \"f\", \"parameters\": {\"number\": 1}}]";
@@ -546,7 +546,7 @@ fn a_required_call_may_be_a_bare_list() {
     }
 }
 
-/// What a schema refers to, or lists, says what a value is as well as a type in its place.
+/// The type of a value may also be given by a reference or a list in the schema.
 #[test]
 fn types_may_stand_elsewhere() {
     let parameters = json!({
@@ -597,7 +597,7 @@ fn types_may_stand_elsewhere() {
     ] {
         assert_eq!(value(key, text), expected, "{key}");
     }
-    // All of it may stand elsewhere.
+    // The whole schema may be a reference.
     let mut case =
         stream("glm45", &["<tool_call>f<arg_key>n</arg_key><arg_value>5</arg_value></tool_call>"], "stop");
     case.request["tools"] = json!([{"type": "function", "function": {"name": "f", "parameters": {

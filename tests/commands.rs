@@ -1,4 +1,4 @@
-//! What the command line says of itself: the version, completions for shells, manual pages.
+//! Output of the command line about itself: the version, shell completions, manual pages.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,7 +10,7 @@
 
 use std::process::{Command, Output};
 
-/// All commands of `samewire --help`.
+/// Names of all commands in `samewire --help`.
 const COMMANDS: [&str; 10] =
     ["serve", "demo", "rewrite", "replay", "check", "key", "drain", "ready", "completions", "man"];
 
@@ -29,7 +29,7 @@ fn the_version_is_the_packages() {
     let version = said(&["--version"]);
     let rest =
         version.strip_prefix(concat!("samewire ", env!("CARGO_PKG_VERSION"))).expect("name and version");
-    // A release says its commit and the day, too.
+    // A release also reports its commit and date.
     let is_commit = |word: &str| word.len() == 12 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     let words: Vec<_> = rest.trim().trim_matches(['(', ')']).split(' ').collect();
     assert!(rest.trim().is_empty() || is_commit(words[0]) && words[1].split('-').count() == 3, "{version}");
@@ -72,7 +72,7 @@ fn there_is_a_page_for_each_command() {
         assert!(page.contains(".SH OPTIONS") || page.contains(".SH SUBCOMMANDS"), "{page}");
     }
     assert!(folder.join("samewire.1").exists());
-    // A file is no folder.
+    // A file is not a folder.
     let file = folder.join("samewire.1");
     let wrong = samewire(&["man", "--out", file.to_str().expect("UTF-8")]);
     assert_eq!(wrong.status.code(), Some(3));

@@ -1,4 +1,4 @@
-//! The annotated example says the truth, and every mistake is found.
+//! The annotated example configuration is accurate, and every mistake in a configuration is reported.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -18,12 +18,12 @@ fn read(text: &str, flags: &Overrides) -> Result<Config, Mistakes> {
     Config::read(text, &[flags])
 }
 
-/// An entry for the key whose hash has nothing but this digit.
+/// Returns a key entry whose hash consists of this digit.
 fn key(digit: char, lines: &str) -> String {
     format!("[[auth.key]]\nhash = \"{}\"\n{lines}\n", digit.to_string().repeat(64))
 }
 
-/// A file with an engine and these lines before it.
+/// Returns a file with an engine, preceded by these lines.
 fn with(lines: &str) -> String {
     format!("{lines}\n[[upstream]]\nurl = \"http://127.0.0.1:8000\"\n")
 }
@@ -55,7 +55,7 @@ fn keys_of(table: &Table) -> BTreeSet<String> {
     found
 }
 
-/// The example with the lines that stand there as comments, without a blank behind the sign.
+/// Returns the example with its commented-out lines enabled: those without a space after the `#`.
 fn uncommented() -> String {
     let plain = |line: &str| match line.strip_prefix('#') {
         Some(rest) if !rest.starts_with(' ') => format!("{rest}\n"),
@@ -102,7 +102,7 @@ fn what_is_shown_can_be_read_again() {
     assert_eq!(again.timeouts.connect.as_millis(), 250);
 }
 
-/// What is written of an engine counts more than what is found.
+/// Configured facts about an engine take precedence over detected ones.
 #[test]
 fn an_engine_is_what_the_file_says() {
     let text = "[[upstream]]\nurl = \"http://a\"\nengine = \"vllm\"\nengine_version = \"0.21\"\nfront_end = \"rust\"";
@@ -303,14 +303,14 @@ fn every_mistake_is_told_with_its_path() {
             ),
             "auth.key[1].name: the same as that of auth.key[0]",
         ),
-        // A key in the place of something else is not told.
+        // A key in the wrong place is not repeated.
         (&with("[auth]\nkey = \"sk-1\""), "auth.key: expected a list, found a text"),
         (&with("auth = \"sk-1\""), "auth: expected a table; begin each key with [[auth.key]], found a text"),
         (
             "store = \"postgres://u:p@h/d\"\n[[upstream]]\nurl = \"http://127.0.0.1:8000\"",
             "store: expected a table; say place = \"memory\" under [store], found a text",
         ),
-        // What lacks its at sign may be a password.
+        // Text without its at sign may be a password.
         (
             &with("[store]\nplace = \"postgres://u:secret.host/d\""),
             "store.place: must be an address such as postgres://USER:PASSWORD@HOST/DATABASE",
@@ -470,7 +470,7 @@ fn every_mistake_is_told_with_its_path() {
     }
 }
 
-/// A folder with a configuration file, removed with it.
+/// Temporary folder with a configuration file, deleted when dropped.
 struct Written(std::path::PathBuf);
 
 impl Written {
@@ -485,7 +485,7 @@ impl Written {
         Config::load(&Overrides { config: Some(self.0.join("samewire.toml")), ..flags })
     }
 
-    /// What is wrong, without the folder's name.
+    /// Returns the reported mistakes, without the folder's path.
     fn mistakes(&self, flags: Overrides) -> String {
         let told = self.load(flags).map(|_| ()).unwrap_err().to_string();
         told.replace(&format!("{}/", self.0.display()), "")
@@ -516,7 +516,7 @@ fn every_mistake_of_a_file_has_its_line() {
             &format!("{engine}[upstream.wire]\nparser = \"herms\""),
             "samewire.toml:4: upstream[0].wire.parser: must be off, auto or the name of a parser: qwen3, hermes, qwen3_coder, deepseek_r1, deepseek_v31, kimi_k2, glm45, mistral, llama3_json, pythonic, gemma4, \u{2026}; is hermes meant?",
         ),
-        // What is missing stands in its table.
+        // A missing key is reported with the line of its table.
         (
             &format!("{engine}\n[[upstream]]\nname = \"b\""),
             "samewire.toml:4: upstream[1].url: missing; an address such as http://127.0.0.1:8000",
@@ -525,12 +525,12 @@ fn every_mistake_of_a_file_has_its_line() {
             &format!("[tls]\ncert_file = \"c\"\n{engine}"),
             "samewire.toml:1: tls.key_file: missing, although there is a cert_file",
         ),
-        // One entry of a list that goes over several lines.
+        // The message names one entry of a list that spans several lines.
         (
             &format!("[cors]\norigins = [\n  \"*\",\n  \"null\",\n]\n{engine}"),
             "samewire.toml:4: cors.origins[1]: any page can have the origin 'null', from a sandboxed frame: say \"*\" if that is meant",
         ),
-        // In the order of the lines, not of the names.
+        // Mistakes are sorted by line, not by name.
         (
             &format!("[retry]\nmax_attempts = 5\n[health]\ninterval = 0\n{engine}"),
             "samewire.toml:2: retry.max_attempts: must be from 1 to 4\nsamewire.toml:4: health.interval: must be more than 0",
@@ -606,7 +606,7 @@ fn paths_in_a_file_are_relative_to_its_folder() {
     ] {
         assert!(shown.contains(&line), "{line}: {shown}");
     }
-    // What a flag says is relative to where one is.
+    // Paths in flags are relative to the current directory.
     let here = std::env::current_dir().unwrap();
     let flags = Overrides { store: Some("sqlite:other.db".to_owned()), ..Overrides::default() };
     let shown = file.load(flags).unwrap().shown();
@@ -708,7 +708,7 @@ fn what_is_checked_decides_who_may_connect_and_what_the_engine_sees() {
     let keys = format!("listen = \"0.0.0.0:1\"\n{}", key('a', "disabled = true"));
     assert_eq!((auth(&with("")).as_str(), auth(&with(&keys)).as_str()), ("pass", "none"));
     assert_eq!(auth(&(with(&keys) + "auth = \"pass\"")), "pass");
-    // A key that is disabled is one: nobody may ask.
+    // A disabled key still counts as a key: no request is allowed without a valid one.
     let config = read(&with(&keys), &Overrides::default()).unwrap();
     assert!(config.auth.is_some_and(|ring| ring.caller(b"").is_none()));
     assert!(read(&with(""), &Overrides::default()).unwrap().auth.is_none());
@@ -819,7 +819,8 @@ fn keys_are_counted_and_their_hashes_never_shown() {
     assert!(!read(&with(""), &Overrides::default()).unwrap().shown().contains("Keys"));
 }
 
-/// The configuration that is shipped names every parser, in the parsers' own order, and a mistake names none that is not there.
+/// The shipped example lists every parser, in the parsers' own order, and an error message suggests only existing
+/// ones.
 #[test]
 fn every_parser_is_told() {
     let start = EXAMPLE.find("# Parsers: ").expect("the list");
@@ -835,7 +836,7 @@ fn every_parser_is_told() {
     }
 }
 
-/// Parsers have the names that vLLM and SGLang give theirs, wherever options stand.
+/// Parsers have the names that vLLM and SGLang give to theirs, wherever options are set.
 #[test]
 fn parsers_have_names() {
     for name in

@@ -1,4 +1,5 @@
-//! `samewire demo` as it is used: the built binary, read as a person would read it, and its snippets run.
+//! `samewire demo` as users run it: the built binary, its page read as a person would read it, and its snippets
+//! executed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -31,7 +32,7 @@ fn command(arguments: &[&str], columns: Option<&str>) -> Command {
     command
 }
 
-/// What `demo --once` prints.
+/// Returns the output of `demo --once`.
 fn page(arguments: &[&str], columns: Option<&str>) -> String {
     let output = command(arguments, columns).arg("--once").output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
@@ -39,7 +40,7 @@ fn page(arguments: &[&str], columns: Option<&str>) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The lines below a heading.
+/// Returns the lines below a heading.
 fn below<'p>(page: &'p str, heading: &str) -> Vec<&'p str> {
     let from = page.find(&format!("── {heading} ")).unwrap_or_else(|| panic!("no {heading} in {page}"));
     page[from..].lines().skip(1).take_while(|line| !line.starts_with("── ")).collect()
@@ -53,7 +54,7 @@ fn the_page_fits_any_terminal_and_tells_without_colour() {
             assert!(!page.contains('\x1b'), "no colour in a pipe: {page}");
             let widest = page.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= columns.parse().unwrap(), "{widest} in {columns}: {page}");
-            // Each kind of change has a number that stands in a frame and is explained.
+            // Each kind of change has a number, which marks a frame and is explained.
             let (raw, changed) =
                 (below(&page, "What the engines send"), below(&page, "What samewire changed"));
             let numbers: Vec<_> = changed
@@ -72,7 +73,7 @@ fn the_page_fits_any_terminal_and_tells_without_colour() {
     assert_eq!(widest(page(&[], Some("80"))), 80);
 }
 
-/// The same answer from both engines is the same canonical answer: each line stands for both.
+/// The same answer from both engines gives one canonical answer: each line is shown once for both.
 #[test]
 fn both_canonical_answers_are_the_same() {
     let page = page(&[], Some("160"));
@@ -92,7 +93,7 @@ fn both_canonical_answers_are_the_same() {
     let lines: Vec<_> = canonical[same..].iter().take_while(|line| !line.is_empty()).collect();
     assert!(lines.len() >= 8, "{page}");
     for line in &lines {
-        // The later ones of several lines of a frame are indented.
+        // The continuation lines of a frame are indented.
         let is_same = line.starts_with("= both ") || line.starts_with("   ");
         assert!(is_same, "{line}: {page}");
     }
@@ -101,13 +102,13 @@ fn both_canonical_answers_are_the_same() {
     let verdict = canonical.join(" ");
     let expected = "22 canonical frames from vLLM, 22 from SGLang: all of them the same byte for byte (ids and times apart).";
     assert!(verdict.contains(expected), "{page}");
-    // The frame that is shown in full is one.
+    // The frame shown in full is valid.
     let full: String = canonical[first..same].concat();
     let full: Value = serde_json::from_str(full.strip_prefix("data: ").unwrap()).unwrap();
     assert_eq!(full["object"], "chat.completion.chunk");
 }
 
-/// Where the same answer is cut into other pieces, the page says so.
+/// The page says so if the engines cut the same answer into different pieces.
 #[test]
 fn what_differs_between_the_engines_is_told() {
     let page = page(&["--show", "tool"], Some("160"));
@@ -142,7 +143,7 @@ fn changes_are_counted_by_rule() {
     }
 }
 
-/// Rules have the names of the metric, and fields without a value the name that explanations have for them.
+/// Rules have the names of the metric, and fields without a value the name that explanations use.
 #[test]
 fn rules_are_named_as_everywhere() {
     use samewire::wire::rule::{NULL_FIELDS, Rule};
@@ -152,10 +153,10 @@ fn rules_are_named_as_everywhere() {
     }
 }
 
-/// A demo that serves. Dropped, it is killed.
+/// Running demo server. Dropping it kills the process.
 struct Demo {
     child: Child,
-    /// What it has printed.
+    /// Output so far.
     page: String,
 }
 
@@ -186,7 +187,7 @@ impl Demo {
         self.url().strip_prefix("http://").unwrap().strip_suffix("/v1").unwrap().parse().unwrap()
     }
 
-    /// The command that is printed.
+    /// Returns the `curl` command that the demo prints.
     fn curl(&self) -> String {
         let from = self.page.find("curl ").unwrap();
         let end = self.page[from..].find("}'\n").unwrap();
@@ -205,7 +206,7 @@ async fn the_printed_curl_works() {
     for word in [r#""reasoning_content":"#, r#""content":"#, "data: [DONE]\n\n"] {
         assert!(answer.text().contains(word), "{word}: {}", answer.text());
     }
-    // The shell's own reading of it, where curl is there.
+    // Runs the command in a shell, if curl is installed.
     if let Ok(output) =
         Command::new("sh").args(["-c", &format!("command -v curl >/dev/null && {curl}")]).output()
         && output.status.success()
@@ -232,12 +233,12 @@ async fn every_name_is_answered() {
         assert_eq!(answer.text().starts_with("data: "), stream, "{name}: {}", answer.text());
     };
     futures::future::join_all(asked.map(check)).await;
-    // What the Python snippet asks for.
+    // The Python snippet's request.
     assert!(demo.page.contains(&format!("OpenAI(base_url=\"{}\"", demo.url())), "{}", demo.page);
     assert!(names.contains(&"vllm/reasoning") && names.contains(&"sglang/reasoning"), "{names:?}");
 }
 
-/// The page at the root of the address has what the terminal shows, and nothing of it is from elsewhere.
+/// The page at the root has the same content as the terminal, and loads nothing from elsewhere.
 #[tokio::test]
 async fn the_page_in_a_browser_is_that_of_the_terminal() {
     let demo = Demo::start();
@@ -274,12 +275,12 @@ async fn the_page_in_a_browser_is_that_of_the_terminal() {
     ] {
         assert!(page.contains(text), "{text}: {page}");
     }
-    // The proxy's own root is as it was for all but GET.
+    // At the root, methods other than GET are handled by the proxy as before.
     let posted = Request::new("POST", "/").ask(demo.address()).await;
     assert_eq!(posted.head.status, 405, "{}", posted.text());
 }
 
-/// Ctrl-C, a supervisor, or the end of its terminal.
+/// Ctrl-C, SIGTERM and the end of the terminal stop the demo.
 #[tokio::test]
 async fn signals_end_it() {
     for signal in ["-INT", "-TERM", "-HUP"] {
@@ -289,7 +290,7 @@ async fn signals_end_it() {
 
 async fn ended_by(signal: &str) {
     let mut demo = Demo::start();
-    // Once it answers it hears signals too.
+    // Once the server answers, it also handles signals.
     assert_eq!(Request::get("/v1/models").ask(demo.address()).await.head.status, 200);
     let pid = demo.child.id().to_string();
     assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());

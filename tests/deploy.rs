@@ -1,5 +1,5 @@
-//! The deployment files, as far as they can be judged without a container engine: what they promise about privileges,
-//! and that every flag, variable, port and path in them is one the built binary knows; and the script that runs all tests.
+//! Deployment files, checked as far as possible without a container engine: their privileges, and that the built
+//! binary knows every flag, variable, port and path in them; and the script that runs all tests.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The user that every file names.
+/// User id in every file.
 const UID: u32 = 65532;
 
 fn root() -> PathBuf {
@@ -45,12 +45,12 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&full).unwrap_or_else(|error| panic!("{}: {error}", full.display()))
 }
 
-/// All documents of a YAML file.
+/// Returns all documents of a YAML file.
 fn yaml(path: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(&read(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The ports of the annotated example configuration: where clients connect, where operators look.
+/// Returns the ports of the annotated example configuration: the client port and the admin port.
 fn ports() -> (u64, u64) {
     let file: toml::Table = read("config/samewire.toml").parse().expect("the example is TOML");
     let port = |key: &str| {
@@ -60,7 +60,7 @@ fn ports() -> (u64, u64) {
     (port("listen"), port("admin_listen"))
 }
 
-/// The long flags of `samewire serve --help`, without their dashes.
+/// Returns the long flags of `samewire serve --help`, without their dashes.
 fn flags() -> Vec<String> {
     let output =
         Command::new(env!("CARGO_BIN_EXE_samewire")).args(["serve", "--help"]).output().expect("it starts");
@@ -97,7 +97,7 @@ fn assert_pinned(image: &str) {
     assert!(tag.is_some_and(|tag| tag.contains(|c: char| c.is_ascii_digit())), "{image} is not pinned");
 }
 
-/// The strings of a list.
+/// Returns the strings of a list.
 fn strings(list: &Value) -> Vec<String> {
     let list = list.as_array().unwrap_or_else(|| panic!("not a list: {list}"));
     list.iter()

@@ -1,5 +1,5 @@
-//! The library against the slow, obvious reading of the wire format (`tests/slow`): all fixtures and random streams
-//! through both.
+//! Compares the library with the slow, obvious implementation of the wire format (`tests/slow`): all fixtures and
+//! random streams run through both.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -26,16 +26,16 @@ use seeded::seeded;
 
 #[test]
 fn fixtures_and_vectors() {
-    // The reference knows no engines: their ids stay, and so do calls that nobody wants.
+    // The slow implementation knows no engines: it keeps their ids, and calls that the client does not allow.
     let captures = captures().into_iter().map(|fixture| Case { engine: "auto".to_owned(), ..fixture.case });
     let captures = captures.filter(|case| !case.wants_one_call());
-    // Harmony is none of the reference's business.
+    // The slow implementation does not parse Harmony.
     let vectors = vectors().into_iter().map(|(case, _)| case).filter(|case| !case.parses_text());
     let wrong: Vec<String> = captures.chain(vectors).filter_map(|case| both(&case).err()).collect();
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Chunks that differ in little but their text: what stands around it, and what may stand there.
+/// Chunks that differ in little but their text: the JSON around the text, and the texts that may be put there.
 const AROUND: [(&str, &str); 6] = [
     (r#"{"index":0,"delta":{"content":""#, r#""},"logprobs":null,"finish_reason":null,"token_ids":null}"#),
     (r#"{"index":0,"delta":{"reasoning_content":""#, r#""},"logprobs":null,"finish_reason":null}"#),
@@ -70,7 +70,7 @@ fn like_chunks() -> impl Strategy<Value = slow::Case> {
         let legacy = options & 1 != 0;
         let mut input = Vec::new();
         for (around, texts) in runs {
-            // The chunks of the other API only now and then.
+            // Chunks of the other API are used only occasionally.
             let around = if (around == 4) == legacy { around } else { [0, 4][usize::from(legacy)] };
             for text in texts {
                 let (before, behind) = AROUND[around];

@@ -1,5 +1,5 @@
-//! The documents keep their word: code blocks are run, links and paths lead somewhere, tables name what there is, and
-//! what the code cites stands in them.
+//! The documents are accurate: code blocks are run, links and paths resolve, tables list exactly what exists, and
+//! sections cited by the code exist.
 #![allow(
     clippy::print_stdout,
     clippy::disallowed_types,
@@ -24,7 +24,7 @@ mod tables;
 
 use markdown::{Document, code, rows};
 
-/// The reading that the others stand on.
+/// The Markdown parser is tested here, because the other tests rely on it.
 #[test]
 fn markdown_is_read_as_written() {
     let text = "# A `b` c.d\n\n[x](y#z) `[n](o)` <a id=\"u12b\"></a>\n\n## A\n\n```sh\n# no heading\n[no](link)\n```\n\

@@ -1,6 +1,6 @@
-//! The fuzz targets on stable Rust: every seed, every input that once broke one, and bytes around them.
-//! `FUZZ_CORPUS=<folder>` writes the seeds there, a folder for each target; `FUZZ_REPLAY=<folder>` replays what lies in
-//! such folders too.
+//! The fuzz targets on stable Rust: every seed, every input that once broke one, and mutations of them.
+//! `FUZZ_CORPUS=<folder>` writes the seeds there, a folder for each target; `FUZZ_REPLAY=<folder>` also replays the
+//! files in such folders.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use targets::{ALL, Target};
 
-/// What an input may take: 100 ms where the code is what is shipped. Unoptimised, beside other tests, it takes longer.
+/// Time limit for one input: 100 ms in release builds. A debug build beside other tests takes longer.
 const LIMIT: Duration =
     if cfg!(debug_assertions) { Duration::from_secs(20) } else { Duration::from_millis(100) };
 
@@ -36,7 +36,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz")
 }
 
-/// The files of a folder, by their names.
+/// Returns the files of a folder, sorted by name.
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -44,19 +44,19 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     paths.into_iter().map(|path| (path.display().to_string(), std::fs::read(path).unwrap())).collect()
 }
 
-/// Inputs that once broke a target.
+/// Returns inputs that once broke a target.
 fn found(target: &Target) -> Vec<(String, Vec<u8>)> {
     files(&folder().join("found").join(target.name))
 }
 
-/// Inputs in a folder that somebody names, such as what libFuzzer has collected.
+/// Returns inputs from the folder in `FUZZ_REPLAY`, such as libFuzzer's corpus.
 fn more(target: &Target) -> Vec<(String, Vec<u8>)> {
     std::env::var_os("FUZZ_REPLAY")
         .map(|place| files(&Path::new(&place).join(target.name)))
         .unwrap_or_default()
 }
 
-/// Replays a target; what broke tells which input it was.
+/// Replays a target, and reports the input that broke it.
 fn replay(name: &str) {
     let target = Target::named(name);
     let seeds = (target.seeds)();
@@ -65,7 +65,7 @@ fn replay(name: &str) {
     for (input, data) in numbered.chain(found(target)).chain(more(target)) {
         eprintln!("{name}: {input}, {} bytes", data.len());
         target.within(LIMIT, &data);
-        // Cut in the middle, it is another input of the same kind.
+        // The first half is another input of the same kind.
         target.within(LIMIT, &data[..data.len() / 2]);
     }
     target.within(LIMIT, b"");
@@ -78,7 +78,7 @@ macro_rules! replays {
             replay(stringify!($name));
         })*
 
-        /// Every target is replayed, and has its place where libFuzzer looks for it.
+        /// Every target is replayed, and has its file for libFuzzer.
         #[test]
         fn none_is_forgotten() {
             let replayed = [$(stringify!($name)),*];
@@ -99,7 +99,7 @@ macro_rules! replays {
 
 every_target!(replays);
 
-/// Writes the seeds for libFuzzer, where somebody says where.
+/// Writes the seeds for libFuzzer to the folder in `FUZZ_CORPUS`.
 #[test]
 fn corpus() {
     let Some(place) = std::env::var_os("FUZZ_CORPUS") else { return };

@@ -1,5 +1,6 @@
-//! Every captured exchange: engine bytes -> event log -> canonical bytes, as reviewed and kept beside the capture.
-//! `UPDATE_GOLDEN=1 cargo test --test golden` rewrites the kept files; the difference is then reviewed like code.
+//! Every captured exchange: engine bytes -> event log -> canonical bytes, as reviewed and stored beside the
+//! capture. `UPDATE_GOLDEN=1 cargo test --test golden` rewrites the stored files; the difference is then reviewed
+//! like code.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,7 +19,7 @@ use cases::{Answer, Case, Cut, captures, responses};
 use samewire::wire::Api;
 use std::path::Path;
 
-/// Where a case's canonical answer is kept: an error for itself, else by API and form.
+/// Returns the file name of a case's canonical answer: by API and form, or that of errors.
 fn kept_as(case: &Case, answer: &Answer) -> &'static str {
     match (answer.status, case.api, case.streams()) {
         (200, Api::Chat, true) => "chat.sse",

@@ -1,4 +1,4 @@
-//! Harmony text that an engine left unparsed (`harmony = "text"`, wire-format 6): what it becomes, in chat and in
+//! Harmony text that an engine left unparsed (`harmony = "text"`, wire-format 6): its result in chat and in
 //! Responses, in streams and in whole answers, however it is cut.
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 const MARKERS: [&str; 7] =
     ["<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|return|>", "<|call|>"];
 
-/// An engine's answer to a client of this API.
+/// Returns an engine's answer to a client of this API.
 fn case(api: Api, stream: bool, input: String) -> Case {
     Case {
         name: "harmony".to_owned(),
@@ -49,19 +49,19 @@ fn chunk(delta: &Value, finish: &Value) -> String {
     format!("data: {}\n\n", json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]}))
 }
 
-/// A stream whose chunks have these deltas.
+/// Returns a stream whose chunks have these deltas.
 fn stream_of(api: Api, deltas: &[Value], finish: &str) -> Case {
     let chunks: String = deltas.iter().map(|delta| chunk(delta, &Value::Null)).collect();
     case(api, true, format!("{chunks}{}data: [DONE]\n\n", chunk(&json!({}), &finish.into())))
 }
 
-/// A stream whose content comes in these pieces.
+/// Returns a stream whose content comes in these pieces.
 fn stream(api: Api, pieces: &[&str], finish: &str) -> Case {
     let deltas: Vec<_> = pieces.iter().map(|piece| json!({"content": piece})).collect();
     stream_of(api, &deltas, finish)
 }
 
-/// A whole answer with this content.
+/// Returns a whole answer with this content.
 fn whole(api: Api, content: &str, finish: &str) -> Case {
     let choice =
         json!({"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": finish});
@@ -69,14 +69,14 @@ fn whole(api: Api, content: &str, finish: &str) -> Case {
     case(api, false, input.to_string())
 }
 
-/// The data of an answer's events, but for `[DONE]`.
+/// Returns the data of an answer's events, except `[DONE]`.
 fn data(body: &str) -> impl Iterator<Item = Value> {
     let lines = body.lines().filter_map(|line| line.strip_prefix("data: "));
     lines.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).expect("frames are JSON"))
 }
 
-/// What the frames of a chat stream say after the role, one word each: `r:`easoning, `c:`ontent, `f:`unction, `a:`rguments
-/// and the finish.
+/// Returns the frames of a chat stream after the role, each as one word with a prefix: `r:`easoning, `c:`ontent,
+/// `f:`unction, `a:`rguments; and the finish reason.
 fn said(case: &Case) -> Vec<String> {
     let answer = case.run(&Cut::Whole);
     assert_eq!(answer.status, 200, "{}", answer.body);
@@ -109,7 +109,7 @@ fn word(choice: &Value) -> String {
     }
 }
 
-/// The items of a Responses answer, each as its type, its status and what it says.
+/// Returns the items of a Responses answer, each as its type, its status and its content.
 fn items(case: &Case) -> Vec<[String; 3]> {
     let answer = case.run(&Cut::Whole);
     assert_eq!(answer.status, 200, "{}", answer.body);
@@ -132,7 +132,7 @@ fn items(case: &Case) -> Vec<[String; 3]> {
 #[test]
 fn chat_frames() {
     for (pieces, finish, expected) in [
-        // Each message of its kind; nothing is inserted between two, and the cuts stay.
+        // Each message keeps its kind; nothing is inserted between two, and the cuts stay.
         (
             &["<|channel|>analysis<|message|>A", "B<|end|><|start|>assistant<|channel|>analysis<|message|>C"]
                 [..],
@@ -172,7 +172,7 @@ fn chat_frames() {
             "tool_calls",
             &["f0:f", "a0:{", "a0:}", "tool_calls"],
         ),
-        // No repair of arguments, dots in a name, two calls.
+        // Arguments are not repaired; a name with dots; two calls.
         (
             &[
                 "<|channel|>commentary to=functions.a.b<|message|>{x<|call|><|channel|>analysis to=functions.c<|message|><|call|>",
@@ -180,23 +180,23 @@ fn chat_frames() {
             "stop",
             &["f0:a.b", "a0:{x", "f1:c", "tool_calls"],
         ),
-        // What looks like the beginning of a marker is held, and stands alone.
+        // The possible beginning of a marker is held, and becomes a frame of its own.
         (&["a <", "b and <|en", "d| x"], "stop", &["c:a ", "c:<", "c:b and ", "c:<|en", "c:d| x", "stop"]),
         (&["<|channel|>final<|message|>x<", "|en", "d|>"], "stop", &["c:x", "stop"]),
         (&["<|channel|>final<|message|>x<|e"], "length", &["c:x", "c:<|e", "length"]),
-        // What looks like the beginning of a header is held.
+        // The possible beginning of a header is held.
         (&["a", " cat"], "stop", &["c:a", "c: cat", "stop"]),
         (&["assis", "tant"], "stop", &["c:assis", "c:tant", "stop"]),
         (&[" ", "to=", "5"], "length", &["c: ", "c:to=", "c:5", "length"]),
         (&["Hello<|channel|>final<|message|>x"], "stop", &["c:Hello", "c:x", "stop"]),
-        // Cut off.
+        // Truncated text.
         (
             &["<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>fin"],
             "length",
             &["r:A", "length"],
         ),
         (&["<|channel|>commentary to=functions.f<|message|>{\"a"], "length", &["f0:f", "a0:{\"a", "length"]),
-        // A header that ends too early: the rest of it is the text.
+        // A header that ends too early: the rest of it is text.
         (&["<|channel|>analysis We need<|end|><|channel|>final"], "stop", &["r:We need", "stop"]),
         (
             &["<|channel|>commentary to=functions.f <|constrain|>", "{}<|call|>"],
@@ -205,7 +205,7 @@ fn chat_frames() {
         ),
         (&["<|start|>assistant<|channel|>final Hi"], "stop", &["c:Hi", "stop"]),
         (&["<|channel|>analysis A<|channel|>final<|message|>B"], "stop", &["r:A", "c:B", "stop"]),
-        // Markers where none belongs.
+        // Markers in wrong places.
         (
             &["<|channel|>final<|message|>x<|constrain|>y<|message|>z<|return|>\n"],
             "stop",
@@ -213,7 +213,7 @@ fn chat_frames() {
         ),
         (&["<|end|><|end|>\n<|start|>", "<|start|>"], "stop", &["stop"]),
         (&[" \n"], "stop", &["c: \n", "stop"]),
-        // Words are no markers.
+        // Words that are not markers.
         (&["analysisWe needassistantfinalHello"], "stop", &["c:analysisWe needassistantfinalHello", "stop"]),
     ] {
         let case = stream(Api::Chat, pieces, finish);
@@ -242,7 +242,7 @@ fn off_is_off() {
     let text = "<|channel|>analysis<|message|>A";
     let off = Case { options: json!({}), ..stream(Api::Chat, &[text], "stop") };
     assert_eq!(said(&off), [&format!("c:{text}"), "stop"]);
-    // Whoever asks for completions asks for the text.
+    // A completions client gets the text unparsed.
     let input = format!(
         "data: {}\n\ndata: [DONE]\n\n",
         json!({"id": "cmpl-1", "choices": [{"index": 0, "text": text, "finish_reason": "stop"}]})
@@ -251,7 +251,7 @@ fn off_is_off() {
     assert_eq!(data(&case.run(&Cut::Whole).body).next().unwrap()["choices"][0]["text"], text);
 }
 
-/// An engine that says itself what is reasoning or a call has parsed the text.
+/// An engine that sends reasoning or calls in their own fields has parsed the text, so the text stays unchanged.
 #[test]
 fn an_engine_that_parses_is_left_alone() {
     let raw = "<|channel|>final<|message|>x";
@@ -266,7 +266,7 @@ fn an_engine_that_parses_is_left_alone() {
             vec![json!({"content": "a"}), call, json!({"content": raw})],
             ["c:a", "f0:f", "a0:{}", &format!("c:{raw}"), "tool_calls"].map(str::to_owned).to_vec(),
         ),
-        // What was held is not lost.
+        // Held text is not lost.
         (
             vec![
                 json!({"content": "<|channel|>analysis A"}),
@@ -275,7 +275,7 @@ fn an_engine_that_parses_is_left_alone() {
             ],
             ["r:A", "r:B", "c:<|end|>", "stop"].map(str::to_owned).to_vec(),
         ),
-        // Nulls and empty fields say nothing.
+        // Nulls and empty members have no effect.
         (
             vec![
                 json!({"reasoning_content": null, "tool_calls": [], "content": raw}),
@@ -341,7 +341,7 @@ fn logprobs_stay_with_their_chunk() {
     assert_eq!(frames, expected);
 }
 
-/// A whole answer has all its tokens at once; the message that is made of some has those.
+/// A whole answer has all its tokens at once; each message made from it has the logprobs of its own tokens.
 #[test]
 fn logprobs_of_a_whole_answer_are_those_of_the_stream() {
     let entry = |token: &str| json!({"token": token, "logprob": -1.0, "bytes": null, "top_logprobs": []});
@@ -421,7 +421,7 @@ fn several_choices_are_read_apart() {
     assert_eq!(frames, ["1 c:Hi ", "0 r:A", "0 stop", "1 c:<", "1 c:|", "1 stop"]);
 }
 
-/// A stream that breaks off has said what was certain, and what was held.
+/// Held text is sent before the error when a stream breaks off.
 #[test]
 fn what_was_held_is_said_before_an_error() {
     let input = chunk(&json!({"content": "<|channel|>final<|message|>x <|"}), &Value::Null);
@@ -438,7 +438,7 @@ fn what_was_held_is_said_before_an_error() {
     }
 }
 
-/// A header without an end, and a text that could go on to be one.
+/// A header without an end, and a text that could become a header, do not grow without limit.
 #[test]
 fn nothing_grows_without_bounds() {
     let long = "x".repeat(100_000);
@@ -480,7 +480,7 @@ fn items_of_responses() {
             "stop",
             vec![done("web_search_call", r#"{"type":"open_page","url":"cursor:2"}"#), done("message", "x")],
         ),
-        // The model was done: the end of the text is the end of the message.
+        // The model ended by itself, so the end of the text is the end of the message.
         (
             search("find<|message|>{\"pattern\": \"p\", \"url\": \"http://a\"}"),
             "stop",
@@ -488,7 +488,7 @@ fn items_of_responses() {
         ),
         (search("search<|message|>news<|call|>"), "stop", vec![done("reasoning", "news")]),
         (search("search<|message|><|call|>"), "stop", vec![]),
-        // Cut off: an open call of the browser is dropped, what is complete is complete.
+        // Truncated: an open browser call is dropped, a complete one is kept.
         (search("search<|message|>{\"query\": \"a\"}"), "length", vec![]),
         (
             "<|channel|>final<|message|>A<|end|><|start|>assistant<|channel|>fin".to_owned(),
@@ -516,7 +516,7 @@ fn items_of_responses() {
     }
 }
 
-/// An engine that is asked for Responses itself has parsed what there was.
+/// An engine that is asked for Responses itself has parsed the text already.
 #[test]
 fn native_responses_are_left_alone() {
     let text = "<|channel|>analysis<|message|>A";
@@ -530,7 +530,7 @@ fn native_responses_are_left_alone() {
     assert_eq!(items(&case), [["message", "completed", text]]);
 }
 
-/// What SGLang really sends where it does not parse.
+/// Text that SGLang really sends without a parser.
 #[test]
 fn captured_text() {
     let parsed = |name: &str| {
@@ -550,7 +550,7 @@ fn captured_text() {
         (reasoning.to_owned(), "Two plus two is **four**.".to_owned())
     );
     assert_eq!(case.again(&answer.body).run(&Cut::Whole), answer);
-    // Here it parsed the reasoning, and says so: the rest is left as it is.
+    // Here the engine parsed the reasoning and sent it as such, so the rest stays unchanged.
     let case = parsed("sglang/gptoss-tool-role-raw-whole");
     let off = Case { options: json!({}), ..case.clone() };
     assert_eq!(case.run(&Cut::Whole), off.run(&Cut::Whole));

@@ -1,4 +1,4 @@
-//! The JSON reader against a strict reference: both accept the same texts and see the same pieces in them.
+//! The JSON reader compared with a strict reference: both accept the same texts and find the same pieces in them.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test crate")]
 
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use seeded::seeded;
 use std::path::Path;
 
-/// The JSON of every fixture: whole files, and what stands in `data` lines.
+/// Collects the JSON of every fixture: whole files, and the data of `data` lines.
 fn recorded(place: &Path, all: &mut Vec<String>) {
     for entry in std::fs::read_dir(place).unwrap() {
         let path = entry.unwrap().path();
@@ -38,7 +38,7 @@ fn reads_what_the_reference_reads_of_fixtures_whole_and_broken() {
     let (mut whole, mut broken) = (0, 0);
     for (seed, text) in all.iter().enumerate() {
         whole += usize::from(agree(text));
-        // Other places of other texts, more than a hundred thousand in all.
+        // Varied positions and texts, more than a hundred thousand in all.
         let step = 1 + text.len() / 16;
         for at in (seed % step..text.len()).step_by(step) {
             broken += usize::from(text.get(..at).is_some_and(|cut| !agree(cut)));

@@ -1,8 +1,9 @@
-//! How soon it must be: an engine is let go of when its client has left (faults C24, C25), and tokens go on while metrics are
-//! read (faults O20).
+//! Latency limits: an engine's connection is closed when its client has left (faults C24, C25), and tokens keep
+//! coming while metrics are read (faults O20).
 //!
-//! A program of its own, and one measurement at a time, so that no other test has the processor. What the machine itself adds
-//! is measured beside, between the same client and engine without samewire, and is allowed for.
+//! This is a separate program with one measurement at a time, so that no other test uses the processor. The delay
+//! of the machine itself is measured between the same client and engine without samewire, and is added to the
+//! limits.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,7 +36,7 @@ async fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().await
 }
 
-/// The time that so many in a hundred do not exceed. Sorts them.
+/// Returns the time that this percentage of the times does not exceed. Sorts them.
 fn percentile(times: &mut [Duration], hundredths: usize) -> Duration {
     times.sort();
     times[(times.len() * hundredths).div_ceil(100).saturating_sub(1)]

@@ -1,5 +1,5 @@
-//! The shape of the source: imports point one way, the pure half touches nothing of the world, files and functions stay
-//! readable. Reads `src/` as text; the order of the modules is the one in which `src/lib.rs` names them.
+//! Structure of the source: imports point one way, the pure half does no I/O, files and functions stay short. Reads
+//! `src/` as text; the order of the modules is the one in `src/lib.rs`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -11,10 +11,11 @@
 
 use std::path::{Path, PathBuf};
 
-/// The last module of the pure half.
+/// Last module of the pure half.
 const LAST_PURE: &str = "seal";
 
-/// What the pure half must not name: everything that waits, connects, draws, reads a clock or the machine.
+/// Names that the pure half must not use: everything that waits, connects, draws random numbers, or reads a clock
+/// or the machine.
 const WORLD: [&str; 18] = [
     "tokio::",
     "axum::",
@@ -36,16 +37,16 @@ const WORLD: [&str; 18] = [
     "std::io::",
 ];
 
-/// The same where it is named by itself.
+/// Names of clocks, which are forbidden by themselves.
 const CLOCKS: [&str; 3] = ["Instant", "SystemTime", "UNIX_EPOCH"];
 
-/// Drawers: names that say nothing of what is in them.
+/// Forbidden module names: they say nothing about their contents.
 const DRAWERS: [&str; 6] = ["utils", "util", "common", "helpers", "misc", "types"];
 
 const LONGEST_FILE: usize = 750;
 const LONGEST_FUNCTION: usize = 90;
 
-/// A source file: the module at the top it belongs to, and its text without comments and without what is in quotes.
+/// Source file: its top-level module, and its text without comments and literals.
 struct Source {
     path: PathBuf,
     module: String,
@@ -82,7 +83,7 @@ fn sources() -> Vec<Source> {
     found
 }
 
-/// The text with comments, strings and characters blanked; line ends stay.
+/// Blanks comments, strings and characters in a text; line ends stay.
 fn code(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -127,7 +128,7 @@ fn string(text: &str) -> usize {
     text.len()
 }
 
-/// `'x'`, or the apostrophe of a lifetime.
+/// Returns the length of a character literal such as `'x'`, or of the apostrophe of a lifetime.
 fn quoted_character(text: &str) -> usize {
     let mut characters = text.char_indices().skip(1);
     match characters.next() {
@@ -139,14 +140,14 @@ fn quoted_character(text: &str) -> usize {
     }
 }
 
-/// The modules in the order of `src/lib.rs`.
+/// Returns the modules in the order of `src/lib.rs`.
 fn modules(sources: &[Source]) -> Vec<String> {
     let lib = sources.iter().find(|source| source.path == Path::new("lib.rs")).unwrap();
     let named = lib.text.lines().filter_map(|line| line.trim().strip_prefix("pub mod ")?.strip_suffix(';'));
     named.map(str::to_owned).collect()
 }
 
-/// Every word that follows `prefix` in the code.
+/// Returns every word that follows `prefix` in the code.
 fn words_after<'a>(text: &'a str, prefix: &'a str) -> impl Iterator<Item = &'a str> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(prefix).filter_map(move |(at, _)| {
@@ -157,7 +158,7 @@ fn words_after<'a>(text: &'a str, prefix: &'a str) -> impl Iterator<Item = &'a s
     })
 }
 
-/// The first words inside `crate::{…}`.
+/// Returns the first words inside `crate::{…}`.
 fn grouped(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     for (at, open) in text.match_indices("crate::{") {
@@ -260,7 +261,7 @@ fn functions_fit_on_a_page() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Every function's name and how many lines it takes from `fn` to its last brace.
+/// Returns every function's name and its number of lines from `fn` to the last brace.
 fn functions(text: &str) -> Vec<(&str, usize)> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut found = Vec::new();
@@ -273,7 +274,7 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
         let mut depth = 0usize;
         for (end, character) in rest.char_indices() {
             match character {
-                // Without a body: a trait's, or a type.
+                // No body: a trait's method, or a function type.
                 ';' if depth == 0 => break,
                 '{' => depth += 1,
                 '}' if depth <= 1 => {
@@ -288,7 +289,7 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
     found
 }
 
-/// The reading of source text that the others stand on.
+/// The parser of source text is tested here, because the other tests rely on it.
 #[test]
 fn code_is_told_from_text() {
     let text = "fn a<'x>() { let b = '{'; // }\n let c = \"}\\\"}\"; let d = r#\"}\"}\"#; /* } */ '\\'' }\nfn e() {}\n";

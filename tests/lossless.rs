@@ -1,6 +1,6 @@
-//! Nothing is lost, doubled, made up or reordered: the texts, calls and logprobs of each choice are the same in the
-//! engine's bytes and in the canonical ones, both read naively (property P1; wire-format 1.1), and the same whether they are
-//! streamed or in one piece (property P9).
+//! Content is neither lost, duplicated, invented nor reordered: the texts, calls and logprobs of each choice are
+//! the same in the engine's bytes and in the canonical ones, both read naively (property P1; wire-format 1.1), and
+//! the same whether streamed or whole (property P9).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,7 +30,8 @@ use proptest::prelude::*;
 use seeded::seeded;
 use serde_json::Value;
 
-/// All there is, but for text that becomes something else, which harmony.rs looks at, and calls that nobody wants.
+/// Returns all cases except those whose text is parsed into something else, which harmony.rs tests, and those that
+/// allow one call only.
 fn cases() -> impl Iterator<Item = Case> {
     let captures = captures().into_iter().map(|fixture| fixture.case);
     let vectors = vectors().into_iter().map(|(case, _)| case);
@@ -44,7 +45,7 @@ fn captures_and_vectors() {
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The same answers, collected for a client that did not ask for a stream, and streamed to one that did.
+/// The same answers, collected for a client without a stream, and streamed to a client that wants one.
 #[test]
 fn the_other_form() {
     let mut wrong = Vec::new();
@@ -71,7 +72,7 @@ proptest! {
     fn random_answers(case in random::case()) {
         check(&case).map_err(TestCaseError::fail)?;
     }
-    /// `promote_reasoning` moves the text of a choice that has no other, all of it or nothing.
+    /// `promote_reasoning` moves the reasoning of a choice without text into its text, completely or not at all.
     #[test]
     fn promoted_text_is_the_reasoning_as_it_was(case in random::case()) {
         let told = |promotes: bool| {

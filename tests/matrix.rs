@@ -1,6 +1,6 @@
 //! Every row of the fault matrix in `docs/faults.md` has a test that is named after it: `fault_u12_…`, or
-//! `fault_u12_u13_…` for one that holds several. Rows are told apart by a letter, for whose fault it is: C for clients,
-//! U for engines, O for operations.
+//! `fault_u12_u13_…` for several rows. A letter marks the origin of the fault: C for clients, U for engines, O for
+//! operations.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,16 +17,17 @@ use markdown::{Document, ROOT};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The matrix, as the document has it.
+/// Fault matrix of the document.
 struct Matrix {
-    /// Every row, in small letters. Rows that came later than their neighbours have a letter behind the number.
+    /// Rows in lower case. Rows added later between others have a letter after the number.
     rows: BTreeSet<String>,
-    /// The tests that the document names for each row.
+    /// Tests that the document names for each row.
     named: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Matrix {
-    /// Rows are told in one table, and their tests in another: `| <a id="u12b"></a>U12b | …`, `| U12b | … |`.
+    /// Reads the matrix. Rows are in one table, and their tests in another: `| <a id="u12b"></a>U12b | …`, `| U12b
+    /// | … |`.
     fn of(document: &Document) -> Self {
         let (mut rows, mut named) = (BTreeSet::new(), BTreeMap::<_, BTreeSet<_>>::new());
         for row in markdown::rows(&document.prose) {
@@ -47,13 +48,13 @@ impl Matrix {
 
     fn read() -> Self {
         let matrix = Self::of(&Document::read("docs/faults.md"));
-        // None is taken away.
+        // Rows are never removed.
         assert!(matrix.rows.len() >= 133, "{} rows", matrix.rows.len());
         matrix
     }
 }
 
-/// The texts of all Rust files below a folder.
+/// Collects the texts of all Rust files below a folder.
 fn texts(folder: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -65,7 +66,7 @@ fn texts(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// The texts of the tests, and of the program with its unit tests.
+/// Returns the texts of the tests, and of the program with its unit tests.
 fn sources() -> Vec<String> {
     let mut found = Vec::new();
     for folder in ["tests", "src"] {
@@ -74,7 +75,7 @@ fn sources() -> Vec<String> {
     found
 }
 
-/// The names of all tests in a text: functions right below an attribute that makes them one.
+/// Returns the names of all tests in a text: functions directly below a test attribute.
 fn tests(text: &str) -> Vec<(&str, bool)> {
     let mut found = Vec::new();
     let (mut test, mut ignored) = (false, false);
@@ -95,7 +96,7 @@ fn tests(text: &str) -> Vec<(&str, bool)> {
     found
 }
 
-/// The rows at the beginning of a test's name.
+/// Returns the rows at the start of a test's name.
 fn named<'a>(test: &'a str, rows: &'a BTreeSet<String>) -> impl Iterator<Item = &'a str> {
     let words = test.strip_prefix("fault_").into_iter().flat_map(|rest| rest.split('_'));
     words.take_while(|word| rows.contains(*word))
@@ -122,7 +123,7 @@ fn every_row_has_a_test_of_its_name() {
     assert!(missing.is_empty(), "rows without a test: {missing:?}");
 }
 
-/// What the document says of a row's tests is so.
+/// Every test that the document names for a row exists.
 #[test]
 fn every_test_that_the_document_names_is_there() {
     let Matrix { rows, named: told } = Matrix::read();
@@ -140,7 +141,7 @@ fn every_test_that_the_document_names_is_there() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The readings that the others stand on.
+/// The parsers are tested here, because the other tests rely on them.
 #[test]
 fn tests_are_told_from_other_functions() {
     let text = "#[test]\nfn fault_c01_a() {\n}\n/// x\n#[tokio::test(flavor = \"multi_thread\")]\n#[ignore]\n\

@@ -1,5 +1,6 @@
-//! Whatever an engine sends: no panic, grammatical output that does not depend on how the input was cut and is its own
-//! canonical form, bounded memory, and no broken answer that looks finished (properties P2, P3, P4, P7, P8, P15, P16).
+//! Properties that hold for any engine output: no panic, grammatical output that does not depend on how the input
+//! was cut and is its own canonical form, bounded memory, and no truncated answer that looks finished (properties
+//! P2, P3, P4, P7, P8, P15, P16).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -55,7 +56,7 @@ proptest! {
         check(&case, &sizes).map_err(TestCaseError::fail)?;
     }
 
-    /// Also where an event is as large as is allowed, or a little larger.
+    /// The laws also hold for events at or slightly above the size limit.
     #[test]
     fn narrow_limits(case in mangle::fixture(), limit in 1usize..500, sizes in sizes()) {
         narrow(&case, limit, &sizes).map_err(TestCaseError::fail)?;

@@ -1,8 +1,8 @@
-//! The built binary on loopback, between a scripted engine and a raw client.
+//! Tests of the built binary on loopback, between a scripted engine and a raw client.
 //!
-//! Each test is named after what it holds; where that is a row of the fault matrix, the name begins with the row. No
-//! part of samewire is replaced: what is tested is the process that users start. Every world ends with
-//! [`sim::World::end`], which checks that nothing was left over and nothing was given away.
+//! Each test is named after what it checks; for a row of the fault matrix, the name begins with the row. No part of
+//! samewire is replaced: the tested process is the one that users start. Every world ends with [`sim::World::end`],
+//! which checks that nothing was left over and no secret was revealed.
 
 #![allow(
     clippy::unwrap_used,

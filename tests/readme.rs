@@ -1,4 +1,4 @@
-//! The README shows what is real. What holds for it as for all documents is in `tests/documents.rs`.
+//! The README shows real examples. Rules for all documents are in `tests/documents.rs`.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -13,7 +13,7 @@ mod markdown;
 use markdown::{Document, ROOT};
 use std::path::Path;
 
-/// What the three lines at the top show was recorded.
+/// The three lines at the top are taken from recordings.
 #[test]
 fn the_example_is_real() {
     let readme = Document::read("README.md");
@@ -33,7 +33,7 @@ fn the_example_is_real() {
     }
 }
 
-/// It is one page.
+/// The README has at most 160 lines.
 #[test]
 fn it_is_short() {
     let lines = Document::read("README.md").text.lines().count();

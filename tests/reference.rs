@@ -1,4 +1,4 @@
-//! The slow reference against the worked examples of the wire format.
+//! The slow implementation compared with the worked examples of the wire format.
 
 #![allow(
     missing_docs,
@@ -23,7 +23,7 @@ use serde_json::Value;
 use slow::json::Json;
 use slow::{Answer, Case};
 
-/// One worked example.
+/// Worked example.
 struct Vector {
     name: String,
     text: Json,
@@ -44,7 +44,7 @@ fn worked_examples() {
     }
 }
 
-/// What the answer would be had the engine sent it.
+/// Returns the case in which an engine sends this answer.
 fn again(case: &Case, answer: &Answer) -> Case {
     Case { upstream_status: answer.status, input: answer.body.clone(), ..case.clone() }
 }
@@ -60,7 +60,7 @@ fn vectors() -> Vec<Vector> {
         let text = Json::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
         let value = text.value();
         let spoken = |key: &str| value[key] == "chat.completions" || value[key] == "completions";
-        // Tags and Harmony in the text are not the reference's business.
+        // The slow implementation does not parse reasoning tags or Harmony in text.
         let parsed_text = name.starts_with("chat-09") || name.starts_with("chat-12");
         if spoken("client_api") && spoken("upstream_api") && !parsed_text {
             vectors.push(Vector { name, text, value });
@@ -74,7 +74,7 @@ impl Vector {
         let word = |key: &str| self.value[key].as_str().unwrap().to_owned();
         let headers = self.value["upstream_headers"].as_object().unwrap();
         let mut options = self.value["options"].clone();
-        // Vectors are written with one name, unless they say another (wire-format 9).
+        // Vectors use one name for reasoning, unless they set another (wire-format 9).
         if options["reasoning_field"].is_null() {
             options["reasoning_field"] = "reasoning_content".into();
         }
@@ -127,7 +127,7 @@ impl Vector {
 proptest! {
     #![proptest_config(seeded(256))]
 
-    /// The generator's streams are answered, and what is a success stays as it is when read again.
+    /// Every generated stream is answered, and a successful answer is unchanged when it is read again.
     #[test]
     fn random_cases(case in slow::random::case()) {
         let answer = slow::rewrite(&case);

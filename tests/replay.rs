@@ -1,4 +1,4 @@
-//! `samewire replay` as it is used: the built binary serves recorded traffic, alone and behind `samewire serve`.
+//! `samewire replay` as users run it: the built binary serves recorded traffic, alone and behind `samewire serve`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -34,11 +34,11 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// A running replay. Dropped, it is killed.
+/// Running replay process. Dropping it kills the process.
 struct Replay {
     child: Child,
     address: SocketAddr,
-    /// Kept, so that what is logged finds a reader.
+    /// Kept open, so that the process can always write its log.
     stderr: BufReader<ChildStderr>,
 }
 
@@ -50,7 +50,7 @@ impl Drop for Replay {
 }
 
 impl Replay {
-    /// Starts it in the fixtures' folder and waits until it says where it listens.
+    /// Starts the process in the fixtures' folder and waits until its address is printed.
     fn start(arguments: &[&str]) -> Self {
         let mut child = command(arguments).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
@@ -67,7 +67,7 @@ impl Replay {
     }
 }
 
-/// One scenario as its files have it.
+/// Recorded scenario, as its files have it.
 struct Scenario {
     name: String,
     folder: PathBuf,
@@ -106,7 +106,7 @@ impl Scenario {
         folders.map(|name| Self::read(&name)).collect()
     }
 
-    /// What was sent, with the scenario's name for a model.
+    /// Returns the recorded request, with the scenario's name as the model.
     fn named(&self) -> Request {
         let mut body =
             if self.request["body"].is_object() { self.request["body"].clone() } else { json!({}) };
@@ -114,14 +114,14 @@ impl Scenario {
         Request::post(self.request["path"].as_str().unwrap(), body.to_string())
     }
 
-    /// The canonical answer, where it is a success.
+    /// Returns the canonical answer, if the scenario is a success.
     fn golden(&self) -> Option<String> {
         let names = ["chat.sse", "chat.json", "completions.sse", "completions.json"];
         names.into_iter().find_map(|name| std::fs::read_to_string(self.folder.join(name)).ok())
     }
 }
 
-/// A request that names no scenario.
+/// Returns a request that names no scenario.
 fn unnamed(path: &str, model: &str, stream: bool) -> Request {
     let message = json!({"role": "user", "content": "a"});
     let body = json!({"model": model, "messages": [message], "prompt": "a", "stream": stream});
@@ -203,13 +203,13 @@ async fn scenarios_are_found_by_name_and_else_by_what_is_asked() {
     let replay = Replay::start(&["vllm", "sglang"]);
     let chat = "/v1/chat/completions";
     let body = |name: &str| Scenario::read(name).body;
-    // The end of a name will do where only one scenario ends so.
+    // The end of a name is enough if only one scenario ends that way.
     let answer = replay.ask(&unnamed(chat, "gptoss-twice", true)).await;
     assert!(answer.body == body("vllm/gptoss-twice"), "{}", answer.text());
     let answer = replay.ask(&unnamed(chat, "tool", true)).await;
     assert_eq!(answer.head.status, 400);
     assert!(answer.text().contains("vllm/tool, sglang/tool"), "{}", answer.text());
-    // Neither a part of a word nor nothing is the end of a name.
+    // A part of a word, or an empty text, is not accepted as the end of a name.
     for (model, stream, found) in [
         ("wice", true, "vllm/client-request-id"),
         ("", true, "vllm/client-request-id"),
@@ -220,7 +220,7 @@ async fn scenarios_are_found_by_name_and_else_by_what_is_asked() {
     }
     let answer = replay.ask(&unnamed("/v1/completions", "m", true)).await;
     assert!(answer.body == body("vllm/completions"), "{}", answer.text());
-    // What is not there.
+    // No recording for this route.
     let answer = replay.ask(&unnamed("/v1/embeddings", "m", false)).await;
     assert_eq!(answer.head.status, 404);
     assert!(answer.text().contains("POST /v1/embeddings with stream = false"), "{}", answer.text());
@@ -249,7 +249,7 @@ async fn it_answers_what_is_asked_of_an_engine() {
 
 #[tokio::test]
 async fn frames_are_written_one_by_one_at_the_pace_that_is_asked_for() {
-    // So slow that the second frame cannot come before the first has been read.
+    // So slow that the first frame is read long before the second is written.
     let replay = Replay::start(&["vllm/reasoning", "--pace", "1m"]);
     let body = Scenario::read("vllm/reasoning").body;
     let first = body.windows(2).position(|two| two == b"\n\n").unwrap() + 2;

@@ -1,5 +1,5 @@
-//! Requests as engines are sent them: each rule of each engine, with a request that it changes and what becomes of it in a
-//! version that needs it, and the same request untouched where no version does.
+//! Requests as engines receive them: for each rule of each engine, a request that it changes in a version that
+//! needs it, and the same request unchanged in versions that do not.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,7 +28,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// `sglang 0.4.6`, `vllm rust 0.22.0`, `auto`.
+/// Parses an engine's identity, such as `sglang 0.4.6`, `vllm rust 0.22.0` or `auto`.
 fn identity(text: &str) -> Identity {
     let mut words = text.split(' ');
     let mut identity = Identity::from(named(words.next().unwrap()).unwrap());
@@ -47,7 +47,7 @@ fn planned(api: Api, identity: Identity, options: Options, body: &str) -> Result
     plan(&ask, &body, &Route::new(identity, Arc::new(options), 1 << 20))
 }
 
-/// What the engine is sent, and the names of the rules that made it so.
+/// Returns the body that the engine receives, and the names of the rules that changed it.
 fn sent(api: Api, to: &str, body: &str) -> Result<(String, Vec<&'static str>), Failure> {
     let plan = planned(api, identity(to), Options::default(), body)?;
     let text = String::from_utf8(plan.body.to_vec()).unwrap();
@@ -55,7 +55,7 @@ fn sent(api: Api, to: &str, body: &str) -> Result<(String, Vec<&'static str>), F
     Ok((text, plan.shape.adapted))
 }
 
-/// `"messages":[…]` and what goes with it, as a request.
+/// Returns a request with `"messages":[…]` and what belongs to it.
 fn chat(members: &str) -> String {
     match members.contains("\"messages\"") {
         true if members.contains("\"model\"") => format!("{{{members}}}"),
@@ -66,7 +66,7 @@ fn chat(members: &str) -> String {
     }
 }
 
-/// A message, as a request.
+/// Returns a request with this message.
 fn told(message: &str) -> String {
     format!(r#"{{"model":"m","messages":[{message},{{"role":"user","content":"b"}}]}}"#)
 }
@@ -86,7 +86,7 @@ fn each_row_is_changed_within_its_versions_and_nowhere_else() {
                 sent(Api::Chat, to, &before).unwrap_or_else(|why| panic!("{to} {before}: {why:?}"));
             assert_eq!(got, after, "{} {to}", row.rule);
             assert!(rules.contains(&row.rule), "{} {to}: {rules:?}", row.rule);
-            // What is sent needs no more of it.
+            // The rewritten request is not changed again.
             let (again, _) =
                 sent(Api::Chat, to, &after).unwrap_or_else(|why| panic!("{to} {after}: {why:?}"));
             assert_eq!(again, after, "{} {to}, once more", row.rule);
@@ -99,11 +99,11 @@ fn each_row_is_changed_within_its_versions_and_nowhere_else() {
     }
 }
 
-/// Engines that answer with text, and search nothing.
+/// Engines that answer with text only, and cannot search the web.
 const TEXT_ALONE: &[&str] =
     &["vllm", "vllm 0.6.3", "sglang", "llamacpp", "tensorrt_llm", "lmdeploy", "transformers", "ollama"];
 
-/// What is refused by which engines, with the parameter that is named.
+/// Refused members, the engines that refuse them, and the parameter that the error names.
 const REFUSED: &[(&str, &[&str], &str, &str)] = &[
     (
         "part_file",
@@ -163,7 +163,7 @@ fn what_an_engine_cannot_be_told_is_refused() {
     }
 }
 
-/// Every rule has an example, and those that change the answer alone a test of their own.
+/// Every rule has an example, except those that change only the answer, which have tests of their own.
 #[test]
 fn every_rule_has_an_example() {
     let shown: HashSet<_> = ROWS.iter().map(|row| row.rule).chain(REFUSED.iter().map(|row| row.0)).collect();
@@ -172,7 +172,7 @@ fn every_rule_has_an_example() {
     let missing: BTreeSet<_> =
         all.filter(|rule| !answers(rule) && !shown.contains(rule.name)).map(|rule| rule.name).collect();
     assert!(missing.is_empty(), "{missing:?}");
-    // And each in each engine that has it, in one of its versions.
+    // Each rule also has an example for each engine that needs it, in one of its versions.
     let mut missing = Vec::new();
     for engine in ENGINES {
         for rule in engine.rules().filter(|rule| !answers(rule)) {
@@ -207,7 +207,7 @@ fn every_rule_says_what_it_does_and_why() {
     assert!(words.is_disjoint(&of_answers), "names tell requests and answers apart");
 }
 
-/// A version that is not known counts as the newest.
+/// An unknown version is treated as the newest.
 #[test]
 fn versions_decide() {
     let rule = |to: &str| identity(to).requests().map(|rule| rule.name).collect::<Vec<_>>();
@@ -217,7 +217,7 @@ fn versions_decide() {
     assert_eq!(rule("generic"), ["max_tokens_twice"], "an engine that keeps to the API needs nothing else");
 }
 
-/// The operator's word, and models that know the role.
+/// The role `developer` stays if the operator configures it, and for models that know it.
 #[test]
 fn developer_stays_where_it_is_wanted() {
     let body = r#"{"model":"openai/gpt-oss-20b","messages":[{"role":"developer","content":"d"},{"role":"user","content":"a"}]}"#;
@@ -230,7 +230,8 @@ fn developer_stays_where_it_is_wanted() {
     assert_eq!(refused.body, body.replace("developer", "system").as_bytes());
 }
 
-/// All texts of system and developer stand in one message, the first, whatever else is changed (wire-format 2.10).
+/// Merging puts all texts of system and developer into one first message, whatever else is changed (wire-format
+/// 2.10).
 #[test]
 fn system_messages_are_merged_where_that_is_wanted() {
     let merged = |to: &str, messages: &str| {
@@ -245,7 +246,7 @@ fn system_messages_are_merged_where_that_is_wanted() {
     };
     let user = r#"{"role":"user","content":"u"}"#;
     for (messages, expected) in [
-        // One that is late, several at the beginning, and both; white space between messages stays.
+        // A late system message, several at the start, and both; white space between messages stays.
         (r#"USER, {"role":"system","content":"a"}"#, r#"{"role":"system","content":"a"},USER"#),
         (
             r#"{"role":"system","content":"a"}, {"role":"system","content":"b\u00e9"} ,USER"#,
@@ -255,7 +256,7 @@ fn system_messages_are_merged_where_that_is_wanted() {
             r#"{"role":"system","content":"a"},USER,{"role":"developer","name":"n","content":"b"},USER,{"role":"system","content":"c"}"#,
             r#"{"role":"system","content":"aNEXTbNEXTc"},USER,USER"#,
         ),
-        // Parts of text are text; what says nothing leaves no gap.
+        // Text parts are merged as text; empty texts leave no gap.
         (
             r#"USER,{"role":"system","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"role":"system","content":""},{"role":"system","content":null},{"role":"developer","content":"c"}"#,
             r#"{"role":"system","content":"a\nbNEXTc"},USER"#,
@@ -268,7 +269,7 @@ fn system_messages_are_merged_where_that_is_wanted() {
             assert_eq!(merged(to, &of(expected)), (of(expected), false), "{to} {messages}, once more");
         }
     }
-    // Nothing to merge, and what cannot stand in a text.
+    // Nothing to merge, and content that is not text.
     for messages in [
         user.to_owned(),
         format!(
@@ -279,7 +280,7 @@ fn system_messages_are_merged_where_that_is_wanted() {
     }
 }
 
-/// The service knows all of its own API, and refuses by name what an answer cannot be given without.
+/// OpenAI's own service receives its own API unchanged; members it could not honour are refused by name.
 #[test]
 fn the_service_itself_is_asked_in_its_own_words() {
     for members in [
@@ -292,7 +293,8 @@ fn the_service_itself_is_asked_in_its_own_words() {
     }
 }
 
-/// What asks for text alone is no more than engines give, and what the operator lets through is the engine's business.
+/// A request for text only is within what every engine gives; members that the operator lets through are the
+/// engine's responsibility.
 #[test]
 fn what_engines_do_not_have_is_refused_and_nothing_else() {
     for members in [r#""modalities":["text"]"#, r#""modalities":[],"seed":1"#] {
@@ -321,7 +323,7 @@ fn what_engines_do_not_have_is_refused_and_nothing_else() {
     assert_eq!(failure.message, "Unsupported value for 'modalities': this engine answers with text alone.");
 }
 
-/// Old functions with the newer choice among them.
+/// Deprecated functions combined with the newer tool choice.
 #[test]
 fn old_functions_may_be_allowed() {
     let functions = r#""functions":[{"name":"f"},{"name":"g"}],"function_call":"none""#;
@@ -336,7 +338,7 @@ fn old_functions_may_be_allowed() {
             let expected = chat(&format!(r#""tool_choice":"{mode}","tools":[{}]"#, tool("g")));
             assert_eq!(sent(Api::Chat, to, &body).unwrap().0, expected, "{to}");
         }
-        // And what the model writes in the text is read as a call of one of them.
+        // Text that the model writes is parsed as a call of an allowed function only.
         for (name, is_called) in [("g", true), ("f", false)] {
             let call = format!("[{{\"name\": \"{name}\", \"arguments\": {{}}}}]");
             let text = serde_json::to_string(&call).unwrap();
@@ -350,7 +352,7 @@ fn old_functions_may_be_allowed() {
     }
 }
 
-/// Reasoning under both names: what says something counts, and the engine's own name before the other.
+/// Reasoning under both names: the one with text is sent, the engine's own name first.
 #[test]
 fn reasoning_under_two_names_is_sent_once() {
     for (to, own, other) in [
@@ -361,7 +363,7 @@ fn reasoning_under_two_names_is_sent_once() {
         ("ollama", "reasoning", "reasoning_content"),
     ] {
         for (before, after) in [
-            // As the answer had it.
+            // The members are in the order in which a previous answer had them.
             (r#""OWN":"a","OTHER":"a""#, r#""OWN":"a""#),
             (r#""OTHER":"a","OWN":"a""#, r#""OWN":"a""#),
             (r#""OWN":null,"OTHER":"a""#, r#""OWN":"a""#),
@@ -381,7 +383,7 @@ fn reasoning_under_two_names_is_sent_once() {
     }
 }
 
-/// People write a flag where the old API has a number, and engines read it so (wire-format 2.11).
+/// Clients send a boolean where the old API has a number, and engines read it so (wire-format 2.11).
 #[test]
 fn a_flag_asks_completions_for_one_logprob_or_none() {
     let body = |members: &str| format!(r#"{{"model":"m","prompt":"a"{members},"n":1}}"#);
@@ -403,7 +405,7 @@ fn a_flag_asks_completions_for_one_logprob_or_none() {
     }
 }
 
-/// Edits of one request that touch each other.
+/// Edits of one request that are adjacent to each other.
 #[test]
 fn changes_that_stand_side_by_side() {
     for (to, before, after) in [
@@ -460,7 +462,7 @@ fn completions_are_changed_as_far_as_they_are_concerned() {
     }
 }
 
-/// The requests for all choices, where each takes one.
+/// An engine that gives one choice receives one request for each choice.
 #[test]
 fn each_choice_is_asked_for_by_itself() {
     let bodies = |api, to: &str, body: &str| {
@@ -473,7 +475,7 @@ fn each_choice_is_asked_for_by_itself() {
     };
     let of_chat = |to, members: &str| bodies(Api::Chat, to, &chat(members)).unwrap();
     let chats = |all: &[&str]| all.iter().map(|members| chat(members)).collect::<Vec<_>>();
-    // The choices of one request differ by their seeds as those of an engine that gives several.
+    // Each request has another seed, so that the choices differ as those of an engine that gives several.
     assert_eq!(of_chat("vllm rust", r#""n":3"#), chats(&[r#""n":1"#; 3]));
     assert_eq!(
         of_chat("vllm rust", r#""seed": 7, "n": 3"#),
@@ -486,7 +488,7 @@ fn each_choice_is_asked_for_by_itself() {
     );
     assert_eq!(of_chat("vllm rust", r#""n":2,"seed":null"#), chats(&[r#""n":1"#; 2]));
     assert_eq!(of_chat("ollama", r#""n":2,"seed":7"#), chats(&[r#""n":1,"seed":7"#, r#""n":1,"seed":8"#]));
-    // Old versions mix up calls in streams, and nothing else.
+    // Old versions mix up tool calls in streams, and only those.
     let tools = r#""tools":[{"type":"function","function":{"name":"f"}}]"#;
     let stream = r#""stream":true,"stream_options":{"include_usage":true}"#;
     for (to, members, requests) in [
@@ -513,12 +515,12 @@ fn each_choice_is_asked_for_by_itself() {
     assert_eq!(of_prompt(r#""prompt":"a","n":2,"best_of":3"#), Err(Some("best_of".to_owned())));
 }
 
-/// What the engine answers to a request, as the client reads it: frames, or one object.
+/// Returns the engine's answer to a request as the client reads it: frames, or one object.
 fn answered(to: &str, body: &str, answer: &[&str]) -> String {
     answered_with(Options::default(), to, body, answer)
 }
 
-/// The same under these options.
+/// Returns the answer under these options.
 fn answered_with(options: Options, to: &str, body: &str, answer: &[&str]) -> String {
     let plan = planned(Api::Chat, identity(to), options, body).unwrap();
     let stream = plan.shape.stream;
@@ -569,7 +571,7 @@ fn whole() -> String {
     )
 }
 
-/// The deltas of frames.
+/// Returns the deltas of frames.
 fn deltas(stream: &str) -> Vec<String> {
     let frames = stream
         .split("\n\n")
@@ -642,7 +644,7 @@ fn old_functions_come_back_as_such() {
     assert_eq!(choice["finish_reason"], "function_call");
 }
 
-/// Calls that the engine has left in the text, whatever the form in which the client offers functions.
+/// Tool calls left in the text are parsed for every form in which the client declares functions.
 #[test]
 fn calls_in_the_text_are_read_for_every_form_of_tools() {
     let text = |name: &str, arguments: &str| {
@@ -674,7 +676,8 @@ fn calls_in_the_text_are_read_for_every_form_of_tools() {
     assert!(none.get("function_call").is_none() && none["content"] != Value::Null, "{none}");
 }
 
-/// What the client does not want to see, whoever tells it apart (captures of vLLM 0.21.0, `chat-include-reasoning-false-stream`).
+/// Reasoning is hidden if the client says so, whether the engine or samewire separates it (captures of vLLM 0.21.0,
+/// `chat-include-reasoning-false-stream`).
 #[test]
 fn reasoning_is_left_out_where_the_client_says_so() {
     let delta = |key: &str, text: &str| format!(r#""delta":{{"{key}":"{text}"}},"finish_reason":null"#);
@@ -706,7 +709,7 @@ fn reasoning_is_left_out_where_the_client_says_so() {
     assert_eq!(whole(r#""reasoning":"a","content":null"#, promoting), "a");
 }
 
-/// The ends of the ranges, where they are easily one off.
+/// Limits of the ranges, where off-by-one errors are likely.
 #[test]
 fn a_range_ends_before_its_end() {
     let version = |text: &str| text.parse::<Version>().unwrap();

@@ -1,4 +1,5 @@
-//! Responses requests as engines are sent them, row by row of wire-format 4.2 and 4.3, and what is refused.
+//! Responses requests as engines receive them, row by row of wire-format 4.2 and 4.3, and requests that are
+//! refused.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,7 +37,7 @@ use samewire::wire::options::Options;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Options by their names in the configuration.
+/// Parses options by their names in the configuration.
 fn options(json: &str) -> Options {
     serde_json::from_str(json).unwrap()
 }
@@ -45,7 +46,7 @@ fn read(body: &str) -> Result<ResponsesRequest, Failure> {
     ResponsesRequest::read(&Bytes::from(body.to_owned()), &Options::default())
 }
 
-/// Reads a request with the ranges of the published API, as an operator may want them.
+/// Reads a request with the ranges of the published API, as an operator may configure.
 fn read_as_published(body: &str) -> Result<ResponsesRequest, Failure> {
     let rules = Arc::new(Rules { ranges: Ranges::Api, ..Rules::ANSWERED });
     ResponsesRequest::read_for(
@@ -57,7 +58,7 @@ fn read_as_published(body: &str) -> Result<ResponsesRequest, Failure> {
     )
 }
 
-/// What the engine is sent.
+/// Returns the body that the engine receives.
 fn sent(engine: &str, set: &str, body: &str, material: &ChatInputs<'_>) -> Result<String, Failure> {
     let options = options(set);
     let asked = ResponsesRequest::read(&Bytes::from(body.to_owned()), &options)?;
@@ -68,17 +69,17 @@ fn sent(engine: &str, set: &str, body: &str, material: &ChatInputs<'_>) -> Resul
     Ok(text)
 }
 
-/// `{"model":"m",…}` with these members.
+/// Returns `{"model":"m",…}` with these members.
 fn request(members: &str) -> String {
     format!("{{\"model\":\"m\",{members}}}")
 }
 
-/// The same for the engine: its messages and what comes behind them.
+/// Returns the engine's request with these messages and the members after them.
 fn chat(messages: &str, rest: &str) -> String {
     format!("{{\"model\":\"m\",\"messages\":[{messages}]{rest}}}")
 }
 
-/// `param`, `code` and message of what is refused.
+/// Returns `param`, `code` and message of an error.
 fn refusal(result: Result<impl std::fmt::Debug, Failure>) -> (Option<String>, Option<String>, String) {
     let failure = result.unwrap_err();
     assert_eq!((failure.status, failure.kind.as_ref()), (400, "invalid_request_error"), "{failure:?}");

@@ -1,4 +1,4 @@
-//! Streams of Responses events, whatever they were made of: every stream obeys the order of wire-format 4.6.
+//! Streams of Responses events, whatever they were made from: every stream obeys the order of wire-format 4.6.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -23,7 +23,7 @@ use samewire::wire::{Api, Form};
 use seeded::seeded;
 use serde_json::{Value, json};
 
-/// Folds what a case gives, if it is a stream.
+/// Checks the answer to a case by folding its events, if it is a stream.
 fn check(case: &Case, wrong: &mut Vec<String>) {
     let answer = case.run(&Cut::Whole);
     if answer.status != 200 || !case.streams() {
@@ -38,7 +38,7 @@ fn none(wrong: &[String]) {
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// A chat answer, as a client of Responses gets it.
+/// Converts a chat case into one with a Responses client.
 fn of_chat(case: &Case, options: Value) -> Case {
     let stream = case.streams();
     Case { api: Api::Responses, request: json!({"stream": stream}), options, ..case.clone() }
@@ -49,7 +49,7 @@ fn chats() -> impl Iterator<Item = Case> {
     captures().into_iter().map(|fixture| fixture.case).filter(asked_once)
 }
 
-/// What the client does not want to see, asked for as in Chat Completions.
+/// Reasoning is hidden if the client says so by the member of Chat Completions.
 #[test]
 fn reasoning_is_left_out_where_the_client_says_so() {
     let mut reasons = 0;
@@ -104,7 +104,7 @@ fn events_of_chat_answers() {
     none(&wrong);
 }
 
-/// What was written once is written the same from itself.
+/// A canonical answer is unchanged when it is rewritten again.
 #[test]
 fn canonical_events_stay() {
     let mut wrong = Vec::new();
@@ -125,7 +125,7 @@ fn canonical_events_stay() {
     none(&wrong);
 }
 
-/// The object at the end of a stream, or the one object, without what differs from answer to answer.
+/// Returns the object at the end of a stream, or the whole object, without members that differ between answers.
 fn object(case: &Case) -> Option<Value> {
     let Answer { status: 200, body } = case.run(&Cut::Whole) else { return None };
     let mut object = match Form::of(body.as_bytes()[0], false) {
@@ -143,7 +143,7 @@ fn object(case: &Case) -> Option<Value> {
     Some(object)
 }
 
-/// An engine that is asked the same in both forms gives the same items.
+/// An engine asked for the same answer in both forms gives the same items.
 #[test]
 fn streamed_and_whole_agree() {
     let all = responses();
@@ -152,7 +152,7 @@ fn streamed_and_whole_agree() {
         let Some(name) = whole.case.name.strip_suffix("-whole") else { continue };
         let Some(streamed) = all.iter().find(|fixture| fixture.case.name == name) else { continue };
         let (mut streamed, mut whole) = (object(&streamed.case).unwrap(), object(&whole.case).unwrap());
-        // vLLM tells the line ends between reasoning and a call in the stream alone, LMDeploy in both.
+        // vLLM sends the line ends between reasoning and a call only in the stream, LMDeploy in both forms.
         let blank =
             |item: &Value| item["content"][0]["text"].as_str().is_some_and(|text| text.trim().is_empty());
         for object in [&mut streamed, &mut whole] {
@@ -164,7 +164,7 @@ fn streamed_and_whole_agree() {
     assert!(pairs >= 8, "{pairs} pairs");
 }
 
-/// One object becomes the events that it would have been, and they add up to it.
+/// A whole object is converted into the events of a stream, which add up to the same object.
 #[test]
 fn one_object_becomes_events() {
     let mut seen = 0;
@@ -178,14 +178,14 @@ fn one_object_becomes_events() {
     assert!(seen >= 8, "{seen} objects");
 }
 
-/// A stream of these events, as the engine sends it.
+/// Returns an engine's stream of these events.
 fn engine(events: &[Value]) -> Case {
     let input = events.iter().map(|event| format!("data: {event}\n\n")).collect::<String>().into_bytes();
     let request = json!({"stream": true});
     Case { input, request, ..response_vectors().remove(0).0 }.upstream_of(Api::Responses)
 }
 
-/// The object that a stream of these events ends with; it is a canonical one.
+/// Returns the object that a stream of these events ends with, after checking that it is canonical.
 fn told(events: &[Value]) -> Value {
     let case = engine(events);
     let answer = case.run(&Cut::Whole);
@@ -207,7 +207,7 @@ fn completed(output: Value) -> Value {
     ev("completed", json!({"response": {"id": "resp_1", "status": "completed", "output": output}}))
 }
 
-/// What a chat engine sends of a call before other output begins, and what behind it.
+/// Arguments of a chat engine's call, split into the part before other output begins and the part after it.
 #[test]
 fn a_call_takes_what_comes_behind_other_output_until_it_is_complete() {
     let chunk = |delta: Value, finish: Value| {
@@ -216,9 +216,9 @@ fn a_call_takes_what_comes_behind_other_output_until_it_is_complete() {
     };
     for (before, behind, all) in [
         (r#"{"a":"#, "1}", r#"{"a":1}"#),
-        // Complete, and come once more.
+        // Complete, then sent again.
         (r#"{"a":1}{"a""#, ":1}", r#"{"a":1}{"a":1}"#),
-        // It is over: an item that is done takes nothing more.
+        // The call has ended: an item that is done takes no more arguments.
         (r#"{"a":1}"#, r#", "b""#, r#"{"a":1}"#),
     ] {
         let call = json!([{"index": 0, "id": "call_a", "function": {"name": "f", "arguments": before}}]);
@@ -229,7 +229,7 @@ fn a_call_takes_what_comes_behind_other_output_until_it_is_complete() {
             chunk(json!({"tool_calls": rest}), Value::Null),
             chunk(json!({}), json!("tool_calls")),
         ];
-        // Of others it is known that they send arguments twice: the second time is left out.
+        // Other engines are known to send arguments twice, and the repetition is dropped.
         let case = Case { engine: "generic".into(), ..engine(&chunks).upstream_of(Api::Chat) };
         let object = object(&case).unwrap();
         let [call, message] = &object["output"].as_array().unwrap()[..] else { panic!("{object}") };
@@ -237,7 +237,7 @@ fn a_call_takes_what_comes_behind_other_output_until_it_is_complete() {
     }
 }
 
-/// Items that are not modelled, with their own events, and without any.
+/// Items of unknown types are forwarded, with events of their own and without any.
 #[test]
 fn foreign_items_pass() {
     let call = |status: &str| json!({"type": "code_interpreter_call", "code": "1", "id": "x", "status": status, "output_index": 7});
@@ -275,7 +275,7 @@ fn foreign_items_pass() {
     }
 }
 
-/// What the engine tells late, twice or in other words.
+/// Text that an engine sends late, twice or in another form reaches the client once.
 #[test]
 fn every_text_is_told_once() {
     let text = |text: &str| json!({"type": "message", "content": [{"type": "output_text", "text": text}]});
@@ -292,7 +292,7 @@ fn every_text_is_told_once() {
     };
     let delta = ev("output_text.delta", json!({"delta": "a"}));
     let none = completed(json!([]));
-    // The rest of a text in each of the places that tell all of it.
+    // The rest of a text, in each of the places that hold all of it.
     for whole in [
         ev("output_text.done", json!({"text": "ab"})),
         ev("content_part.done", json!({"part": {"type": "output_text", "text": "ab"}})),
@@ -302,9 +302,9 @@ fn every_text_is_told_once() {
         assert_eq!(message(&[created(), delta.clone(), whole.clone(), none.clone()]), "ab", "{whole}");
         assert_eq!(message(&[created(), whole.clone(), none.clone()]), "ab", "{whole}");
     }
-    // A text that is done goes on no more, whatever the last object says.
+    // A text that is done is not extended, whatever the final object has.
     assert_eq!(message(&[created(), delta, done(text("a")), completed(json!([text("ax")]))]), "a");
-    // Two calls that run beside each other, then one without a beginning, and one told at the end alone.
+    // Two interleaved calls, then one without an `added` event, and one only in the final object.
     let piece =
         |id: &str, delta: &str| ev("function_call_arguments.delta", json!({"item_id": id, "delta": delta}));
     let begin = |id: &str, call_id: &str| {
@@ -334,7 +334,7 @@ fn every_text_is_told_once() {
     assert_eq!(calls(&events), "a={\"x\":1} b={\"y\":2} c={} d={\"z\":3}");
 }
 
-/// Custom tools, namespaces, summaries, refusals, annotations, encrypted reasoning: each kept.
+/// Custom tools, namespaces, summaries, refusals, annotations and encrypted reasoning are all kept.
 #[test]
 fn nothing_that_is_modelled_is_lost() {
     let output = json!([
@@ -358,7 +358,7 @@ fn nothing_that_is_modelled_is_lost() {
     assert_eq!(told(&[created(), completed(output)])["output"], expected);
 }
 
-/// Encrypted reasoning in an event of its own: of the item that goes on, or of one that has ended.
+/// Encrypted reasoning in an event of its own belongs to the open item, or to one that has ended.
 #[test]
 fn encrypted_reasoning_may_come_late() {
     let delta = ev("reasoning_text.delta", json!({"delta": "r"}));
@@ -373,7 +373,7 @@ fn encrypted_reasoning_may_come_late() {
     }
 }
 
-/// How answers end, and what that becomes.
+/// Final events of an engine's answer, and the status that each results in.
 #[test]
 fn ends_are_told_as_they_are() {
     let end = |kind: &str, response: Value| vec![created(), ev(kind, json!({"response": response}))];
@@ -398,7 +398,7 @@ fn ends_are_told_as_they_are() {
     }
 }
 
-/// Events of one engine's answer in any order, some of them twice, some missing, some spoilt.
+/// Generates the events of an engine's answer in random order, some twice, some missing, some damaged.
 fn shuffled() -> impl Strategy<Value = Case> {
     let all: Vec<Case> =
         responses().into_iter().map(|fixture| fixture.case).filter(|case| case.events).collect();
@@ -410,7 +410,7 @@ fn shuffled() -> impl Strategy<Value = Case> {
             let mut input = Vec::new();
             let mut next = 0;
             for (index, turn) in picks {
-                // Most go on in order.
+                // Most events stay in order.
                 next = if turn == 0 { index.index(events.len()) } else { next + 1 };
                 input.extend_from_slice(events[next % events.len()]);
                 if turn == 1 {
@@ -427,7 +427,7 @@ fn shuffled() -> impl Strategy<Value = Case> {
     )
 }
 
-/// Events of every type, of items of which some have the same ids, in any order.
+/// Generates events of every type in random order, for items of which some share their ids.
 fn invented() -> impl Strategy<Value = Case> {
     let picks = proptest::collection::vec(any::<prop::sample::Index>(), 0..14);
     (picks, 0usize..OPTIONS.len()).prop_map(|(picks, options)| {
@@ -499,13 +499,13 @@ fn pool() -> Vec<Value> {
     pool
 }
 
-/// The events, each with its blank line.
+/// Splits a stream into events, each with its blank line.
 fn split(input: &[u8]) -> Vec<&[u8]> {
     let text = std::str::from_utf8(input).unwrap();
     text.split_inclusive("\n\n").map(str::as_bytes).collect()
 }
 
-/// What holds whatever comes in: no panic, and events in order, no matter how the input is cut.
+/// Checks what holds for any input: no panic, events in order, and independence of the cuts.
 fn holds(case: &Case) -> Result<(), String> {
     let answer = case.run(&Cut::Whole);
     let told = |what: &str, seen: &str| {
@@ -527,7 +527,7 @@ fn holds(case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-/// Written again from itself, an answer is the same.
+/// Checks that an answer is unchanged when it is rewritten again.
 fn stays(case: &Case) -> Result<(), String> {
     let answer = case.run(&Cut::Whole);
     let again = case.again(&answer.body).run(&Cut::Whole);

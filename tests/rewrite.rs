@@ -1,4 +1,4 @@
-//! `samewire rewrite` as it is used: the built binary behind a pipe, over every worked example and every capture.
+//! `samewire rewrite` as users run it: the built binary in a pipe, over every worked example and every capture.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -23,7 +23,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// No single wait lasts longer.
+/// Limit of every single wait.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 fn rewrite(arguments: &[&str]) -> Command {
@@ -33,15 +33,15 @@ fn rewrite(arguments: &[&str]) -> Command {
     command
 }
 
-/// What came of a run: exit code, stdout, stderr.
+/// Result of a run: exit code, stdout, stderr.
 type Ran = (i32, String, String);
 
-/// Gives `input` to the command and waits for its end.
+/// Writes `input` to the command and waits for its end.
 fn run(command: &mut Command, input: &[u8]) -> Ran {
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
-    // It may end without having read everything.
+    // The command may end without having read everything.
     let writing = std::thread::spawn(move || _ = stdin.write_all(&input));
     let output = child.wait_with_output().unwrap();
     writing.join().unwrap();
@@ -49,7 +49,7 @@ fn run(command: &mut Command, input: &[u8]) -> Ran {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// A folder of this test's own, removed at its end.
+/// Temporary folder of one test, deleted when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -72,7 +72,7 @@ impl Drop for Folder {
     }
 }
 
-/// `--set` arguments of options, nested ones with dots.
+/// Returns options as `--set` arguments; nested names are joined by dots.
 fn assignments(prefix: &str, options: &Value) -> Vec<String> {
     let one = |(key, value): (&String, &Value)| match value {
         Value::Object(_) => assignments(&format!("{prefix}{key}."), value),
@@ -95,7 +95,7 @@ fn run_case(case: &Case, folder: &Folder) -> Ran {
     run(&mut command, &case.input)
 }
 
-/// The text without white space outside strings.
+/// Returns JSON text without white space outside strings.
 fn compact(json: &str) -> String {
     let (mut string, mut escaped) = (false, false);
     let kept = |letter: &char| {
@@ -107,7 +107,7 @@ fn compact(json: &str) -> String {
     json.chars().filter(kept).collect()
 }
 
-/// Status and body that a vector expects, key order kept.
+/// Returns the status and body that a vector expects, with the key order kept.
 fn expected(name: &str, vector: &Value) -> (u64, String) {
     #[derive(serde::Deserialize)]
     struct Whole<'a> {
@@ -144,7 +144,7 @@ fn every_vector_byte_for_byte() {
 fn every_capture_as_kept() {
     let folder = Folder::new("captures");
     let mut wrong = Vec::new();
-    // Its engine was asked for two choices at once, which samewire does not ask of it: one answer is that of one choice.
+    // This engine was asked for two choices in one request, which samewire never does: one answer holds one choice.
     let is_asked = |fixture: &cases::Fixture| fixture.case.name != "transformers/n2-one";
     for fixture in captures().into_iter().filter(is_asked) {
         let read = |name: &&str| std::fs::read_to_string(fixture.folder.join(name)).ok();
@@ -180,7 +180,7 @@ fn what_the_bytes_are_is_seen() {
         assert!(got.contains(api), "{input}: {got}");
         assert_eq!(got.starts_with('{'), input.ends_with(".json"), "{input}: events give events: {got}");
     }
-    // A recorded exchange says it by its path, and what was asked for by its body.
+    // The path of a recorded exchange selects the API, and its body the options.
     let request = path_of("sglang/completions-usage/request.json");
     let (code, got, _) = run(
         &mut rewrite(&["--request", &request]),
@@ -252,7 +252,7 @@ fn exit_codes_of_answers() {
     }
 }
 
-/// A recorded answer is there, whatever samewire would say of its request.
+/// A recorded answer is rewritten even if samewire would refuse its request.
 #[test]
 fn a_request_that_would_be_refused_is_left_out_in_part() {
     let folder = Folder::new("refused");
@@ -275,7 +275,7 @@ fn a_request_that_would_be_refused_is_left_out_in_part() {
     assert!(out.contains("response.completed") && told.contains("Read without 'input'."), "{told}");
 }
 
-/// Recordings lose their blank lines where somebody has filtered them by line.
+/// Recordings that were filtered line by line have lost their blank lines, and are still recognised.
 #[test]
 fn events_line_by_line_are_recognised() {
     for name in ["vllm/text", "vllm/completions", "vllm/responses-text"] {
@@ -342,7 +342,7 @@ fn wrong_usage_is_told() {
     }
 }
 
-/// A whole chat answer to a Responses request, as the worked example has it.
+/// A whole chat answer is converted for a Responses request, as in the worked example.
 #[test]
 fn whole_chat_answer_becomes_a_response() {
     let name = "json-010-responses-from-chat";
@@ -361,7 +361,8 @@ fn whole_chat_answer_becomes_a_response() {
     assert!(out.contains("server_is_overloaded"), "{out}");
 }
 
-/// As vLLM counts where a client asks for `continuous_usage_stats`: the last chunk has text and the finish, and a count of both.
+/// The last chunk of vLLM with `continuous_usage_stats` has text, the finish, and a count of both: the count is
+/// sent once.
 #[test]
 fn a_count_on_frames_is_told_once() {
     let folder = Folder::new("counts");
@@ -414,7 +415,7 @@ fn a_count_on_frames_is_told_once() {
             (text(finish).as_str(), &finish["choices"][0]["finish_reason"]),
             ("three", &"length".into())
         );
-        // Without counts the finish has a frame of its own, and no text.
+        // Without counts the finish has a frame of its own, without text.
         let frames = told("continuous_usage=strip");
         let finish = &frames[frames.len() - 2];
         assert_eq!((text(finish).as_str(), &finish["choices"][0]["finish_reason"]), ("", &"length".into()));
@@ -431,7 +432,8 @@ fn unreadable_input_is_the_environments_fault() {
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("standard input: "));
 }
 
-/// Each change has a line with what it was before and after, and the answer is the same as without.
+/// Each change is explained by a line with the value before and after; the answer is the same as without
+/// explanations.
 #[test]
 fn what_is_changed_is_explained() {
     let folder = Folder::new("explain");
@@ -509,7 +511,7 @@ fn what_is_changed_is_explained() {
     assert!(code == 2 && told.contains("a release such as 0.21.0"), "{told}");
 }
 
-/// A finish word that is not the API's stands beside what it became; frames of one kind are one line.
+/// An unknown finish reason is shown beside its replacement; adjacent frames of one kind are one line.
 #[test]
 fn before_and_after_are_those_of_the_frames() {
     let chunk = |delta: &str, rest: &str| {
@@ -533,7 +535,7 @@ fn before_and_after_are_those_of_the_frames() {
     ] {
         assert!(told.contains(line), "{line}: {told}");
     }
-    // A time that changes is not behind an id that has another form throughout.
+    // A changing time is reported separately, although the id is rewritten in every frame.
     let changing = text_of("sglang/same-answer-length/upstream.sse");
     let (_, _, told) = run(&mut rewrite(&["--explain"]), changing.as_bytes());
     assert!(told.contains("  envelope  created 1795501223 → 1795501222\n"), "{told}");
@@ -550,7 +552,7 @@ fn before_and_after_are_those_of_the_frames() {
     }
 }
 
-/// What the engine would have needed is named, and what clients get of a broken answer.
+/// The verdict names engine flags that would help, and the error that clients get for a broken answer.
 #[test]
 fn the_verdict_names_what_would_help() {
     let folder = Folder::new("verdict");
@@ -607,7 +609,7 @@ fn programs_read_explanations_as_json() {
         "text": "dropped: null fields token_ids",
     });
     assert_eq!(*dropped, expected);
-    // Notes, too, are lines of JSON.
+    // Notes are lines of JSON, too.
     let (_, _, told) = run(&mut rewrite(&["--explain", "--format", "json"]), b"<html>");
     let kinds: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(
@@ -618,7 +620,7 @@ fn programs_read_explanations_as_json() {
     assert!(code == 2 && told.contains("--explain"), "{told}");
 }
 
-/// Where each choice is asked for by itself, an answer is that of one of them.
+/// A recorded answer is rewritten by itself if the engine would get one request per choice.
 #[test]
 fn of_several_answers_each_is_rewritten_by_itself() {
     let folder = Folder::new("several");
@@ -648,7 +650,7 @@ fn help_explains_itself() {
     }
 }
 
-/// Frames as they come, read by a thread so that waiting for one has an end.
+/// Reads frames in a thread as they come, so that waiting for one can time out.
 fn frames(from: ChildStdout) -> Receiver<String> {
     let (sender, frames) = channel();
     std::thread::spawn(move || {
@@ -702,7 +704,7 @@ fn a_reader_who_leaves_ends_it_quietly() {
     let mut stdin = child.stdin.take().unwrap();
     drop(child.stdout.take());
     let chunk = "data: {\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n";
-    // Ends with the pipe's error once the filter is gone.
+    // Writing fails once the filter has exited.
     while stdin.write_all(chunk.as_bytes()).is_ok() {}
     let mut told = String::new();
     child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
@@ -723,7 +725,7 @@ fn an_endless_input_ends_in_an_error() {
     }
 }
 
-/// As vLLM with `--enable-force-include-usage`: usage on every chunk, whatever the client asks for.
+/// Usage on every chunk, as vLLM sends it with `--enable-force-include-usage`, stays if the operator configures it.
 #[test]
 fn counts_that_an_engine_gives_unasked_stay_where_the_operator_wants_them() {
     let folder = Folder::new("unasked");
@@ -747,7 +749,7 @@ fn counts_that_an_engine_gives_unasked_stay_where_the_operator_wants_them() {
     }
 }
 
-/// As vLLM: keys of its own at each level, some of them null.
+/// Unknown members, as vLLM has them on each level and some with null, may stay where they are.
 #[test]
 fn fields_outside_the_format_may_stay_in_their_place() {
     let whole = r#"{"id":"a","object":"chat.completion","created":1,"model":"m","metrics":{"queue_time_ms":0},"prompt_logprobs":null,
@@ -781,8 +783,8 @@ fn fields_outside_the_format_may_stay_in_their_place() {
     assert_eq!(below, [&serde_json::json!({"delta": {"n": 1}})], "{output}");
 }
 
-/// Text behind a call's complete arguments: the same value once more is dropped where engines do that, another call with a
-/// name is a call of its own, and anything else is passed on as it was sent.
+/// Text after a call's complete arguments: a repetition is dropped where engines send one, another call with a name
+/// is a separate call, and anything else is forwarded unchanged.
 #[test]
 fn fault_u52_nothing_behind_complete_arguments_is_lost() {
     let entry = |id: &str, name: &str, arguments: &str| {
@@ -831,14 +833,14 @@ fn fault_u52_nothing_behind_complete_arguments_is_lost() {
             assert!(wanted.is_empty() && id != "call_a" || id == wanted, "{engine}, {behind:?}: {output}");
         }
     }
-    // Of a whole answer nothing is ever dropped.
+    // Nothing is dropped from a whole answer.
     let whole = r#"{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":null,
         "tool_calls":[{"id":"call_a","type":"function","function":{"name":"f","arguments":"{\"a\":1}{\"a\":1}"}}]},"finish_reason":"tool_calls"}]}"#;
     let (_, output, _) = run(&mut rewrite(&["--engine", "vllm"]), whole.as_bytes());
     assert!(output.contains(r#""arguments":"{\"a\":1}{\"a\":1}""#), "{output}");
 }
 
-/// Log probabilities that clients get in another shape, or with a value that the engine left out, are counted.
+/// Log probabilities in another shape, or with a value that the engine left out, are counted as changes.
 #[test]
 fn logprobs_that_are_mended_are_counted() {
     let counts = |path: &str, change: &dyn Fn(String) -> String| {
@@ -849,7 +851,7 @@ fn logprobs_that_are_mended_are_counted() {
         told.contains("  logprobs  ")
     };
     let as_it_is = |text: String| text;
-    // The shape of chat in Completions.
+    // The chat shape of logprobs in Completions.
     assert!(counts("llamacpp/completions-logprobs", &as_it_is));
     assert!(!counts("vllm/completions-logprobs", &as_it_is));
     assert!(!counts("vllm/logprobs", &as_it_is));

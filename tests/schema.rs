@@ -1,4 +1,4 @@
-//! Every frame, object and error that clients get is what the published schema of the OpenAI API says, and every key
+//! Every frame, object and error that clients get conforms to the published schema of the OpenAI API, and every key
 //! beyond it is one that the wire format allows.
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ use samewire::wire::Api;
 use serde_json::{Value, json};
 use std::cell::RefCell;
 
-/// Everything of one answer.
+/// Checks every part of an answer.
 fn judge(schemas: &mut Schemas, case: &Case, answer: &Answer) -> Result<(), String> {
     let object = match (case.api, case.streams()) {
         (Api::Chat, true) => "CreateChatCompletionStreamResponse",
@@ -52,7 +52,7 @@ fn judge(schemas: &mut Schemas, case: &Case, answer: &Answer) -> Result<(), Stri
     Ok(())
 }
 
-/// Where the format departs from the schema on purpose, put right so that the rest can be judged.
+/// Replaces intended departures from the schema by valid values, so that the rest can be checked.
 fn departing(case: &Case, mut value: Value) -> Value {
     for choice in value["choices"].as_array_mut().into_iter().flatten() {
         // Legacy logprobs are the engine's own (2.11): the first token of an echoed prompt has none.
@@ -61,11 +61,11 @@ fn departing(case: &Case, mut value: Value) -> Value {
             let list = lists.get_mut(key).and_then(Value::as_array_mut);
             list.into_iter().for_each(|list| list.retain(|entry| !entry.is_null()));
         }
-        // Annotations are carried as they came (2.1), and random ones are not of the API's making.
+        // Annotations are forwarded unchanged (2.1), and random ones do not conform to the API.
         if let Some(annotations) = choice.pointer_mut("/message/annotations") {
             *annotations = json!([]);
         }
-        // It knows no custom tools in streams.
+        // The schema has no custom tools in streams.
         for call in
             choice.pointer_mut("/delta/tool_calls").and_then(Value::as_array_mut).into_iter().flatten()
         {
@@ -78,7 +78,7 @@ fn departing(case: &Case, mut value: Value) -> Value {
                 call["function"] = function;
             }
         }
-        // The words of 2.6 are the same for both APIs.
+        // The finish reasons of 2.6 are the same for both APIs.
         if case.api == Api::Completions && choice["finish_reason"] == "function_call" {
             choice["finish_reason"] = json!("stop");
         }
@@ -124,7 +124,7 @@ fn captures_and_vectors() {
     }
 }
 
-/// The options that add keys, all of them.
+/// Enables all options that add keys.
 fn everything(options: &Value) -> Value {
     let mut options = options.clone();
     let added = json!({
@@ -135,7 +135,7 @@ fn everything(options: &Value) -> Value {
     options
 }
 
-/// The checks themselves notice what they are for.
+/// The checks detect the violations they are meant for.
 #[test]
 fn what_is_wrong_is_noticed() {
     let mut schemas = Schemas::load();

@@ -1,5 +1,5 @@
-//! The output depends on the bytes, never on how they were cut into reads: every fixture cut at every byte, and fed
-//! byte by byte.
+//! The output depends on the bytes, not on how they were cut into reads: every fixture is cut at every byte, and
+//! fed byte by byte.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -15,11 +15,11 @@ mod cases;
 
 use cases::{Case, Cut, captures, response_vectors, responses, vectors};
 
-/// Longer than any frame but the longest: two cuts so far apart do not know of each other.
+/// Distance between two cuts, longer than most frames, so that the cuts are independent.
 const APART: usize = 509;
 
-/// Cuts at every byte. A short input gets one cut a run; a long one gets cuts that stand far apart, moved by one byte
-/// from run to run, so that every byte is a cut in one of them.
+/// Cuts a case at every byte. A short input gets one cut per run; a long one gets several distant cuts, moved by
+/// one byte from run to run, so that every byte is a cut in one of them.
 fn check(case: &Case) {
     let whole = case.run(&Cut::Whole);
     assert_eq!(case.run(&Cut::Bytes), whole, "{} byte by byte", case.name);

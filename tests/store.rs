@@ -1,5 +1,5 @@
-//! The store: one suite, run against each of the three places that responses can be kept in, and what only one of them
-//! can get wrong. PostgreSQL is a real one; see `tests/postgres.sh`.
+//! The store: one suite, run against each of the three kinds of store, and tests of what only one of them can get
+//! wrong. PostgreSQL is a real one; see `tests/postgres.sh`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -39,7 +39,7 @@ mod tls;
 
 use samewire::store::{Caps, LEASE};
 
-/// Runs each function, given a store with these caps, as a test for each place.
+/// Runs each function, given a store with these caps, as a test for each kind of store.
 macro_rules! in_each_place {
     ($caps:expr, $($test:ident),* $(,)?) => {
         in_each_place!(@ memory, $caps, $($test),*);
@@ -60,6 +60,6 @@ macro_rules! in_each_place {
 }
 pub(crate) use in_each_place;
 
-/// Everything fits, for an hour.
+/// Limits that no test reaches: everything fits, for an hour.
 pub(crate) const ROOMY: Caps =
     Caps { ttl: 3_600_000, bytes: 64 << 20, records: 10_000, record_bytes: 1 << 20, lease: LEASE };

@@ -1,6 +1,6 @@
-//! How long it takes to refuse a key tells nothing about the keys that open.
+//! The time in which a wrong key is refused reveals nothing about the valid keys.
 //!
-//! A program of its own, so that nothing else runs in the process that is measured.
+//! This is a separate program, so that nothing else runs in the measured process.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,11 +17,11 @@ use samewire::auth::{Allowance, CHANCE, Caller, Hash, Keyring, Quota, new_key};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Samples of one round, of both kinds together.
+/// Number of samples in a round, of both kinds together.
 const SAMPLES: usize = 100_000;
-/// What a difference of the means may be, in units of its own uncertainty.
+/// Largest allowed difference of the means, in units of its standard error.
 const MOST: f64 = 4.5;
-/// A busy machine disturbs a round; a leak is there in each of them.
+/// Number of rounds: a busy machine disturbs one round, a leak shows in all.
 const ROUNDS: u64 = 4;
 
 fn key(random: &mut StdRng) -> String {
@@ -42,7 +42,7 @@ fn keyring(keys: &[String]) -> Keyring {
     keys.iter().enumerate().map(|(place, key)| (Hash::of(key.as_bytes()), caller(place))).collect()
 }
 
-/// A key that is right up to its last letters, or off by a bit.
+/// Returns a key that is valid except for its last characters, or for one bit.
 fn near(keys: &[String], random: &mut StdRng) -> String {
     let mut near = keys[random.random_range(0..keys.len())].clone();
     let at = near.len() - random.random_range(1..=4);
@@ -51,7 +51,8 @@ fn near(keys: &[String], random: &mut StdRng) -> String {
     near
 }
 
-/// Welch's t of two kinds of samples, without the tenth of both that took longest: interruptions, not the code.
+/// Returns Welch's t of two kinds of samples, without the slowest tenth of both, which are interruptions and not
+/// the code.
 fn welch(samples: &[(bool, f64)]) -> f64 {
     let mut times: Vec<f64> = samples.iter().map(|(_, time)| *time).collect();
     times.sort_by(f64::total_cmp);
@@ -71,8 +72,8 @@ fn welch(samples: &[(bool, f64)]) -> f64 {
     (one - other) / (of_one + of_other).sqrt()
 }
 
-/// The t of the times that `refuses` takes for keys that are nearly right and for random ones. All are made before any is
-/// shown, and each is shown from the same place.
+/// Returns the t of the times that `refuses` takes for almost valid keys and for random ones. All keys are made
+/// before the first is checked, and each is checked from the same place in memory.
 fn measured(keys: &[String], random: &mut StdRng, refuses: impl Fn(&[u8]) -> bool) -> f64 {
     let shown: Vec<(bool, String)> = (0..SAMPLES)
         .map(|_| {
@@ -111,7 +112,7 @@ fn fault_c30_the_time_of_a_refusal_tells_nothing() {
     assert!(found.last().is_some_and(|t| t.abs() < MOST), "{found:?}");
 }
 
-/// The measurement finds a comparison that ends at the first letter that is wrong.
+/// The measurement detects a comparison that ends at the first wrong character.
 #[test]
 fn fault_c30_a_comparison_that_ends_early_would_be_found() {
     let mut random = StdRng::seed_from_u64(31);

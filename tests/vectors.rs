@@ -23,7 +23,7 @@ use samewire::wire::{Api, OutputBuffer, Rewriter, Stamp};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What the vector says, as one answer. A body is compared as JSON text with its key order.
+/// Returns the vector's expected answer. A body is compared as JSON text with its key order.
 fn expected(vector: &Value) -> Answer {
     let status = vector["expected_status"].as_u64().unwrap() as u16;
     let body = match vector["expected"].as_array() {
@@ -33,7 +33,7 @@ fn expected(vector: &Value) -> Answer {
     Answer { status, body }
 }
 
-/// The JSON text of `expected_body` in the order of the vector's file: `Value` would sort it.
+/// Returns the JSON text of `expected_body` in the order of the vector's file: `Value` would sort it.
 fn expected_body(name: &str) -> String {
     #[derive(serde::Deserialize)]
     struct Vector<'a> {
@@ -96,7 +96,7 @@ fn every_vector_byte_for_byte() {
     assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), vectors.len(), wrong.join("\n"));
 }
 
-/// The same answer as a Responses object: another encoder at the end of the same pipeline.
+/// Returns the same answer as a Responses object: another encoder at the end of the same pipeline.
 fn as_response(request: &str, message: &str, finish: &str) -> String {
     let route = Route::new(named("vllm").unwrap(), Arc::default(), 1 << 20);
     let body = Bytes::from(request.to_owned());

@@ -1,9 +1,10 @@
-//! The contest: everybody gets the same load, in turn.
+//! The contest: every proxy gets the same load, in turn.
 //!
-//! Takes: which proxies, which scenarios, how many rounds.
+//! Takes: the proxies, the scenarios and the number of rounds.
 //! Gives: a table, `proxy.json`, and whether every stream arrived whole.
 //! Remembers: the processes it started, each of which ends with it.
-//! Never: runs two scenarios at the same time, or one proxy's rounds in a row: what disturbs the machine disturbs all.
+//! Never: runs two scenarios at the same time, or one proxy's rounds in a row: what disturbs the machine disturbs
+//! all.
 
 mod report;
 
@@ -21,10 +22,10 @@ use std::time::{Duration, Instant};
 
 struct Options {
     rounds: usize,
-    /// What the length of every scenario is multiplied by.
+    /// Factor applied to the length of every scenario.
     scale: f64,
     only: Vec<String>,
-    /// Name and program of everything that is run like `samewire serve`.
+    /// Names and programs of the proxies that are run like `samewire serve`.
     proxies: Vec<(String, PathBuf)>,
     json: PathBuf,
     strict: bool,
@@ -32,7 +33,7 @@ struct Options {
     workers: usize,
 }
 
-/// Which processors the proxies may use, and which the engine and the load client: any, or different ones.
+/// CPU affinity: the proxies on one set of processors, engine and load client on another; or no pinning.
 #[derive(Clone, Copy)]
 struct Pin(Option<usize>);
 
@@ -45,7 +46,8 @@ impl Pin {
         self.0.map_or_else(|| Command::new(program), |last| Self::on(&format!("0-{}", last - 1), program))
     }
 
-    /// `taskset` becomes the program, so that the process started is the one measured.
+    /// Returns a command in which `taskset` replaces itself with the program, so that the process started is the
+    /// one measured.
     fn on(processors: &str, program: &Path) -> Command {
         let mut command = Command::new("taskset");
         command.args(["-c", processors]).arg(program);
@@ -178,7 +180,7 @@ enum Recipe {
 }
 
 impl Recipe {
-    /// Whether it speaks Responses.
+    /// Returns true if the contestant implements Responses.
     fn speaks(&self) -> bool {
         matches!(self, Self::Proxy(..))
     }
@@ -218,10 +220,11 @@ impl Recipe {
     }
 }
 
-/// The defaults, except that there is room for every stream.
+/// Default configuration, with room for every stream.
 const SAMEWIRE_TOML: &str = "[limits]\nrequests = 4096\n";
 
-/// A plain relay as one would write it for streams: nothing buffered, connections kept, no log.
+/// Returns the configuration of a plain relay for streams, as an operator would write it: no buffering, kept
+/// connections, no log.
 fn nginx_conf(listen: SocketAddr, folder: &Path, engine: SocketAddr, workers: usize) -> String {
     let folder = folder.display();
     let port = listen.port();
@@ -248,11 +251,11 @@ http {{
 struct Contestant {
     name: String,
     address: SocketAddr,
-    /// Nothing stands between for the direct way.
+    /// Process of the contestant; `None` for the direct way.
     child: Option<Child>,
-    /// From the start of the process to its first answer.
+    /// Time from the start of the process to its first answer.
     ready: Duration,
-    /// It speaks Responses.
+    /// True if the contestant implements Responses.
     speaks: bool,
 }
 
@@ -311,7 +314,7 @@ impl Drop for Contestant {
     }
 }
 
-/// Asks politely first: nginx takes its worker along only then.
+/// Ends a child by SIGTERM before SIGKILL: nginx only then ends its worker, too.
 fn end(child: &mut Child) {
     Command::new("kill").arg(child.id().to_string()).status().ok();
     for _ in 0..200 {
@@ -328,7 +331,7 @@ fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 
-/// Whether a small request gets its answer.
+/// Returns true if a small request is answered.
 fn answers(address: SocketAddr) -> bool {
     let body =
         format!(r#"{{"model":"{}","messages":[{{"role":"user","content":"?"}}]}}"#, Pace::Whole.model());
@@ -344,12 +347,12 @@ fn answers(address: SocketAddr) -> bool {
         && start == *b"HTTP/1.1 200"
 }
 
-/// The scripted engine, a process of its own.
+/// The scripted engine, run as a separate process.
 struct Engine {
     address: SocketAddr,
     child: Child,
     pin: Pin,
-    /// Of each proxy.
+    /// Worker threads of each proxy.
     workers: usize,
 }
 
@@ -399,7 +402,7 @@ fn measure(
 ) -> io::Result<Figures> {
     let before = (contestant.cpu(), process::cpu(engine.child.id()));
     let output = load(contestant, scenario, way, scale, engine)?.stderr(Stdio::inherit()).output()?;
-    // The last connections are still being closed.
+    // Waits until the last connections are closed.
     sleep(Duration::from_millis(30));
     let after = (contestant.cpu(), process::cpu(engine.child.id()));
     let seen: Seen = serde_json::from_slice(&output.stdout)?;
@@ -407,7 +410,7 @@ fn measure(
         eprintln!("\n{} in {}: {} failures, {complaint}", contestant.name, scenario.name, seen.failures);
     }
     let units = match scenario.unit {
-        // The engine's count, so that nobody gains by merging chunks.
+        // Counts the engine's chunks, so that merging chunks is no advantage.
         Unit::Chunk => {
             seen.requests as f64 * (scenario.chunks as f64 * scale).floor() + seen.requests as f64 * 4.0
         }
@@ -428,7 +431,7 @@ fn measure(
     })
 }
 
-/// Chat streams alone, and beside clients whose responses are stored in a file.
+/// Measures chat streams alone, and beside clients whose responses are stored in a file.
 fn beside_storing(
     recipe: &Recipe,
     scenario: &Scenario,
@@ -459,7 +462,7 @@ fn beside_storing(
     Ok(rows)
 }
 
-/// Memory of a fresh process: at rest, with every stream open, and after they have gone.
+/// Measures the memory of a fresh process: at rest, with every stream open, and after all have closed.
 fn hold(recipe: &Recipe, scenario: &Scenario, folder: &Path, engine: &Engine) -> io::Result<Memory> {
     let contestant = Contestant::start(recipe, folder, engine)?;
     let pid = contestant.child.as_ref().map_or(0, Child::id);
@@ -472,7 +475,7 @@ fn hold(recipe: &Recipe, scenario: &Scenario, folder: &Path, engine: &Engine) ->
     let mut lines = BufReader::new(child.stdout.take().ok_or_else(|| io::Error::other("no output"))?);
     let mut line = String::new();
     lines.read_line(&mut line)?;
-    // Every stream has had a chunk or two more by then.
+    // By then every stream has received a chunk or two more.
     sleep(Duration::from_secs(2));
     let open = process::memory(pid)?;
     drop(child.stdin.take());

@@ -1,9 +1,9 @@
-//! A scripted engine that is never the limit.
+//! Scripted engine, fast enough never to be the limit.
 //!
 //! Takes: chat requests whose `model` and `max_tokens` say how to answer (see `scenario`).
 //! Gives: answers shaped like vLLM's, each chunk a write of its own unless the scenario wants batches.
 //! Remembers: the requests in progress.
-//! Never: stops; the process that started it ends it.
+//! Never: stops by itself; the process that started it kills it.
 
 use crate::frames::{Frames, json_answer};
 use crate::scenario::Pace;
@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local, yield_now};
 
-/// Serves on a free port of loopback and says on stdout which.
+/// Serves on a free loopback port and prints the address to stdout.
 pub(crate) fn run() -> io::Result<bool> {
     let (submit, submitted) = channel();
     std::thread::spawn(move || pacer(&submitted));
@@ -38,7 +38,7 @@ pub(crate) fn run() -> io::Result<bool> {
             stream.set_nodelay(true)?;
             let connection =
                 Connection { stream, input: Vec::new(), frames: Rc::clone(&frames), pacer: submit.clone() };
-            // A connection that ends early is the proxy's affair, and the load client notices.
+            // A connection may end early because of the proxy; the load client notices that.
             spawn_local(async move { connection.serve().await.ok() });
         }
     })
@@ -73,7 +73,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The next request; `Some(None)` is one without a chat body, say a probe.
+    /// Reads the next request. `Some(None)` is a request without a chat body, such as a probe.
     async fn ask(&mut self) -> io::Result<Option<Option<Ask>>> {
         loop {
             if let Some(end) = find(&self.input, b"\r\n\r\n") {
@@ -99,7 +99,7 @@ impl Connection {
             let count = batch.min(ask.chunks - sent);
             self.stream.write_all(self.frames.deltas(sent, count)).await?;
             sent += count;
-            // One write, then the next stream's turn: an engine's step gives a token to each.
+            // Lets the next stream write: in an engine step each stream gets a token.
             yield_now().await;
         }
         self.stream.write_all(self.frames.finish()).await?;
@@ -112,7 +112,7 @@ impl Connection {
     async fn paced(&mut self, ask: Ask) -> io::Result<()> {
         self.stream.write_all(self.frames.head()).await?;
         self.stream.write_all(self.frames.role()).await?;
-        // The engine has a first token when it begins.
+        // The engine has its first token ready when it starts to answer.
         self.stream.write_all(self.frames.deltas(0, 1)).await?;
         let stream = std::net::TcpStream::from(SockRef::from(&self.stream).try_clone()?);
         let (over, wait) = oneshot::channel();
@@ -154,7 +154,7 @@ fn read_ask(body: &[u8]) -> Option<Ask> {
     Some(Ask { pace, chunks, usage })
 }
 
-/// What follows a key and its colon.
+/// Returns the bytes after a key and its colon.
 fn after<'a>(body: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     let rest = &body[find(body, key)? + key.len()..];
     let value = rest.iter().position(|byte| !matches!(byte, b':' | b' '))?;
@@ -163,17 +163,17 @@ fn after<'a>(body: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
 
 // === paced streams ===
 
-/// A stream that gets its chunks at set times.
+/// Stream whose chunks are sent at set times.
 struct Slot {
     stream: std::net::TcpStream,
     sent: usize,
     ask: Ask,
-    /// Tells whether the stream was sent to its end.
+    /// Reports at the end whether the whole stream was sent.
     over: oneshot::Sender<bool>,
 }
 
-/// Sends every paced stream from one thread that sleeps to the microsecond: a runtime's timer ticks in milliseconds and
-/// would bring ten streams of two hundred together.
+/// Sends every paced stream from one thread that sleeps with microsecond precision. A runtime's timer ticks in
+/// milliseconds and would bunch ten streams of two hundred together.
 fn pacer(submitted: &Receiver<Slot>) {
     let frames = Frames::new();
     let epoch = Instant::now();
@@ -215,7 +215,7 @@ fn pacer(submitted: &Receiver<Slot>) {
             match slot.advance(&frames) {
                 Some(outcome) => {
                     if let Some(slot) = slots[place].take() {
-                        // The connection may have gone meanwhile; then nobody asks.
+                        // The connection may have been closed meanwhile; then no task waits.
                         slot.over.send(outcome).ok();
                     }
                 }
@@ -225,7 +225,8 @@ fn pacer(submitted: &Receiver<Slot>) {
     }
 }
 
-/// Evenly spread streams begin one golden section of the period apart; steps fall on multiples of the period.
+/// Returns the time of a stream's first chunk. Evenly spread streams start one golden section of the period apart;
+/// steps fall on multiples of the period.
 fn first_due(pace: Pace, epoch: Instant, turn: u32) -> Instant {
     let period = pace.period();
     let now = Instant::now();
@@ -237,7 +238,7 @@ fn first_due(pace: Pace, epoch: Instant, turn: u32) -> Instant {
 }
 
 impl Slot {
-    /// Sends what is due. `Some` when the stream is over, with whether it was sent to its end.
+    /// Sends the chunk that is due. Returns `Some` when the stream is over: true if it was sent completely.
     fn advance(&mut self, frames: &Frames) -> Option<bool> {
         let outcome = if self.sent < self.ask.chunks {
             self.write(frames.deltas(self.sent, 1)).map(|()| None)
@@ -261,7 +262,8 @@ impl Slot {
         while !rest.is_empty() {
             match self.stream.write(rest) {
                 Ok(count) => rest = &rest[count..],
-                // Paced streams leave the socket's buffer nearly empty: a full one means that nobody reads.
+                // Paced streams leave the socket's buffer nearly empty, so a full one means that the other side
+                // does not read.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

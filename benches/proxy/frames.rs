@@ -1,8 +1,8 @@
 //! The engine's answer, rendered once.
 //!
 //! Takes: nothing.
-//! Gives: slices of one buffer that holds every chunk in the order of sending, already cut into HTTP chunks.
-//! Remembers: the buffer and where each chunk begins.
+//! Gives: slices of one buffer that holds every chunk in the order of sending, already framed as HTTP chunks.
+//! Remembers: the buffer and the start of each chunk.
 //! Never: formats anything while a stream runs.
 
 use std::ops::Range;
@@ -25,9 +25,9 @@ const WORDS: [&str; 16] = [
     " one", " of", " them", " counts", ".",
 ];
 
-/// So many deltas lie in the buffer one after the other; a batch is at most half of them.
+/// Number of deltas stored one after the other in the buffer; a batch is at most half of them.
 const RING: usize = 128;
-/// The largest number of deltas that [`Frames::deltas`] gives at once.
+/// Largest number of deltas that [`Frames::deltas`] returns at once.
 pub(crate) const BATCH: usize = RING / 2;
 
 pub(crate) struct Frames {
@@ -72,7 +72,7 @@ impl Frames {
         }
     }
 
-    /// `count` deltas, the first of which is the stream's `from`th.
+    /// Returns `count` deltas, starting with number `from` of the stream.
     pub(crate) fn deltas(&self, from: usize, count: usize) -> &[u8] {
         let first = from % BATCH;
         let range: Range<usize> = self.starts[first]..self.starts[first + count];
@@ -95,12 +95,12 @@ impl Frames {
         &self.usage
     }
 
-    /// `[DONE]` and the end of the HTTP body.
+    /// Returns `[DONE]` and the end of the HTTP body.
     pub(crate) fn done(&self) -> &[u8] {
         &self.done
     }
 
-    /// A complete answer, head included.
+    /// Returns a complete answer, head included.
     pub(crate) fn whole(&self) -> &[u8] {
         &self.whole
     }
@@ -124,7 +124,7 @@ fn whole() -> Vec<u8> {
     json_answer(body)
 }
 
-/// A JSON body with the head an engine would send before it.
+/// Returns a JSON body with the head that an engine would send before it.
 pub(crate) fn json_answer(body: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 200 OK\r\ndate: Tue, 01 Jul 2025 12:00:00 GMT\r\nserver: uvicorn\r\ncontent-length: {}\r\n\

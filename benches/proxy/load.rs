@@ -1,9 +1,9 @@
 //! The load client.
 //!
-//! Takes: a scenario's name, an address, what to scale it by, and the way that is asked.
+//! Takes: a scenario's name, an address, a scale factor, and the API.
 //! Gives: one line of JSON: what arrived, how fast, how soon.
 //! Remembers: one decoder state for each connection; all share one read buffer.
-//! Never: parses a chunk. It undoes HTTP's chunking, counts blank lines and looks at the end.
+//! Never: parses a chunk. It removes the HTTP framing, counts blank lines and looks at the end.
 
 use crate::scenario::{Pace, Scenario, Way, named};
 use serde::{Deserialize, Serialize};
@@ -17,26 +17,26 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::{LocalSet, spawn_local};
 
-/// What one run of the load client saw.
+/// Measurements of one run of the load client.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Seen {
     pub(crate) requests: u64,
     pub(crate) failures: u64,
-    /// SSE events.
+    /// Number of SSE events received.
     pub(crate) events: u64,
     pub(crate) bytes: u64,
     pub(crate) seconds: f64,
-    /// From the request's last byte to the body's first, median.
+    /// Microseconds from the request's last byte to the body's first, median.
     pub(crate) first_us: f64,
     pub(crate) first_p99_us: f64,
-    /// How late a chunk of a paced stream comes, counted from the one of its stream that was soonest, 99th percentile.
+    /// Delay of a paced chunk relative to the earliest chunk of its stream, in microseconds, 99th percentile.
     pub(crate) late_p99_us: f64,
-    /// The load client's own processor time.
+    /// Processor time of the load client itself, in seconds.
     pub(crate) cpu_seconds: f64,
     pub(crate) complaint: Option<String>,
 }
 
-/// `load SCENARIO ADDRESS [SCALE [WAY]]`.
+/// Runs the load client: `load SCENARIO ADDRESS [SCALE [WAY]]`.
 pub(crate) fn run(arguments: &[String]) -> io::Result<bool> {
     let usage = || io::Error::other("load SCENARIO ADDRESS [SCALE [WAY]]");
     let scenario = arguments.first().and_then(|name| named(name)).ok_or_else(usage)?;
@@ -59,7 +59,7 @@ async fn drive(scenario: &'static Scenario, address: SocketAddr, scale: f64, way
             let (plan, scratch, held) = (Rc::clone(&plan), Rc::clone(&scratch), Rc::clone(&held));
             spawn_local(async move {
                 let outcome = client(&plan, &scratch, &held).await;
-                // A stream that has failed is not waited for; it is counted below.
+                // A failed stream must not block the others; it is counted below.
                 held.begun();
                 outcome
             })
@@ -112,14 +112,14 @@ struct Plan {
     request: Vec<u8>,
     requests: usize,
     stream: bool,
-    /// Fewer events than this is a broken stream.
+    /// Expected events; a stream with fewer is broken.
     events: u64,
     way: Way,
-    /// Between two chunks of a stream.
+    /// Time between two chunks of a stream.
     period: Duration,
-    /// Between two requests of a connection.
+    /// Time between two requests of a connection.
     pause: Duration,
-    /// Connections that have taken their turn.
+    /// Number of connections that have started.
     turns: Cell<f64>,
 }
 
@@ -141,9 +141,10 @@ impl Plan {
             way == Way::Stored
         );
         let (path, body, more) = match way {
-            // The role, the finish, the usage.
+            // Role, finish and usage come besides the deltas.
             Way::Chat => ("chat/completions", chat, 3),
-            // The beginning and the end of the response, of its item and of its part: four before and four behind.
+            // The beginning and the end of the response, of its item and of its part: four events before and four
+            // after.
             Way::Responses | Way::Stored => ("responses", responses, 8),
         };
         let request = format!(
@@ -170,7 +171,8 @@ impl Plan {
 }
 
 impl Plan {
-    /// Another part of the pause for each connection, between 0 and 1.
+    /// Returns a different part of the pause for each connection, between 0 and 1, so that their requests are
+    /// spread.
     fn share(&self) -> f64 {
         let turn = self.turns.get();
         self.turns.set(turn + 1.0);
@@ -178,7 +180,7 @@ impl Plan {
     }
 }
 
-/// For scenarios that only hold streams open: how many are.
+/// Number of open streams, for scenarios that only hold streams open.
 #[derive(Default)]
 struct Hold {
     open: RefCell<usize>,
@@ -192,7 +194,7 @@ impl Hold {
     }
 }
 
-/// Says `open` once every stream has begun, then waits for the line that ends the scenario.
+/// Prints `open` once every stream has begun, then waits for the line that ends the scenario.
 async fn wait_for_release(held: &Hold, streams: usize) {
     while *held.open.borrow() < streams {
         held.changed.notified().await;
@@ -202,7 +204,7 @@ async fn wait_for_release(held: &Hold, streams: usize) {
     let (send, released) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         let mut byte = [0];
-        // The end of the input releases as well: then nobody is left to wait for.
+        // The end of the input releases as well, because the contest has then ended.
         io::stdin().read_exact(&mut byte).ok();
         send.send(()).ok();
     });
@@ -217,19 +219,19 @@ struct Tally {
     late: Vec<Duration>,
 }
 
-/// When the chunks of a paced stream came, if they had all been sent at its beginning.
+/// Arrival times of a paced stream's chunks, each reduced by its planned sending time.
 #[derive(Default)]
 struct Arrivals(Vec<Duration>);
 
 impl Arrivals {
-    /// The first and the last events are sent together with others.
+    /// Events at the start and the end that are sent together with others and are not measured.
     const EDGE: u64 = 4;
 
     fn note(&mut self, plan: &Plan, elapsed: Duration, events: std::ops::Range<u64>) {
         let last = plan.events.saturating_sub(Self::EDGE);
         for event in events.start.max(Self::EDGE)..events.end.min(last) {
             let sent = plan.period.mul_f64(event as f64);
-            // An engine that is ahead of its time would be a negative wait.
+            // The second avoids negative times if an engine sends ahead of schedule.
             self.0.push((elapsed + Duration::from_secs(1)).saturating_sub(sent));
         }
     }
@@ -244,7 +246,7 @@ async fn client(plan: &Plan, scratch: &Scratch, held: &Hold) -> io::Result<Tally
     let mut stream = TcpStream::connect(plan.address).await?;
     stream.set_nodelay(true)?;
     let mut tally = Tally::default();
-    // The connections take turns.
+    // Spreads the requests of the connections over time.
     let mut turn = tokio::time::Instant::now() + plan.pause.mul_f64(plan.share());
     for _ in 0..plan.requests {
         if !plan.pause.is_zero() {
@@ -285,15 +287,15 @@ async fn client(plan: &Plan, scratch: &Scratch, held: &Hold) -> io::Result<Tally
     Ok(tally)
 }
 
-/// Where in an HTTP answer the next byte belongs.
+/// Position of the next byte in an HTTP response.
 #[derive(Default, PartialEq, Eq)]
 enum State {
     #[default]
     Head,
     Size(usize),
-    /// So much of a chunk is missing, its line end included.
+    /// Bytes of a chunk still missing, its line end included.
     Data(usize),
-    /// So much of a body with a length is missing.
+    /// Bytes of a body with a `content-length` still missing.
     Length(usize),
     Over,
 }
@@ -305,7 +307,7 @@ struct Answer {
     tail: Vec<u8>,
     events: u64,
     bytes: u64,
-    /// The last chunk has been announced: only its empty trailer is missing.
+    /// True once the last chunk has been announced: only its empty trailer is missing.
     last: bool,
 }
 
@@ -370,7 +372,7 @@ impl Answer {
         Ok(())
     }
 
-    /// Counts blank lines, also one that lies across two reads.
+    /// Counts blank lines, also one split across two reads.
     fn payload(&mut self, bytes: &[u8]) {
         let (Some(first), Some(_)) = (bytes.first(), bytes.last()) else { return };
         if *first == b'\n' && self.tail.ends_with(b"\n") {

@@ -1,10 +1,10 @@
-//! What the kernel counts of a process and its children: processor time to the nanosecond, and memory.
+//! Kernel counters of a process and its children: processor time in nanoseconds, and memory.
 
 use std::fs;
 use std::io;
 use std::time::Duration;
 
-/// The process and those it started.
+/// Returns the process ids of a process and its children.
 fn family(pid: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
         .into_iter()
@@ -12,7 +12,7 @@ fn family(pid: u32) -> Vec<u32> {
         .flatten()
         .filter_map(|entry| {
             let member = entry.file_name().to_str()?.parse().ok()?;
-            // The name before it, in brackets, may hold anything.
+            // The name in parentheses before it may contain anything.
             let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
             let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
             Some((member, parent))
@@ -27,8 +27,8 @@ fn family(pid: u32) -> Vec<u32> {
     members
 }
 
-/// The processor time of a process, its threads and its children. The scheduler's own count: the one in `stat` is taken
-/// by ticks of several milliseconds, which a proxy that wakes for microseconds mostly slips through.
+/// Returns the processor time of a process, its threads and its children, from the scheduler's own count. The count
+/// in `stat` is sampled at ticks of several milliseconds and misses most of a proxy that wakes for microseconds.
 pub(crate) fn cpu(pid: u32) -> Duration {
     let mut nanoseconds = 0_u64;
     for member in family(pid) {
@@ -42,7 +42,7 @@ pub(crate) fn cpu(pid: u32) -> Duration {
     Duration::from_nanos(nanoseconds)
 }
 
-/// Resident and proportional memory in bytes.
+/// Returns resident and proportional memory in bytes.
 pub(crate) fn memory(pid: u32) -> io::Result<(u64, u64)> {
     let mut sums = (0, 0);
     for member in family(pid) {

@@ -1,20 +1,20 @@
-//! What is measured: one entry for each scenario.
+//! Scenarios of the benchmark.
 //!
-//! The load client tells the engine through the request's `model` how to send and through `max_tokens` how much, since
-//! every proxy passes those two on.
+//! The load client tells the engine through the request's `model` how to send, and through `max_tokens` how much,
+//! since every proxy forwards these two.
 
 use std::time::Duration;
 
-/// How the engine sends.
+/// Timing with which the engine sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pace {
-    /// As fast as the other side takes it, so many chunks a write. The model is `bench-flat-N`.
+    /// Writes as fast as the other side reads, with this many chunks each. The model is `bench-flat-N`.
     Flat(usize),
-    /// So many chunks a second, the streams spread over the period. The model is `bench-paced-N`.
+    /// Chunks per second, the streams spread over the period. The model is `bench-paced-N`.
     Paced(f64),
-    /// So many chunks a second, all streams at the same moment, as an engine step does. The model is `bench-step-N`.
+    /// Chunks per second, all streams at the same moment, as in an engine step. The model is `bench-step-N`.
     Step(f64),
-    /// No stream: one small JSON body. The model is `bench-whole-0`.
+    /// Small JSON body instead of a stream. The model is `bench-whole-0`.
     Whole,
 }
 
@@ -39,7 +39,7 @@ impl Pace {
         })
     }
 
-    /// The time between two chunks of one stream.
+    /// Time between two chunks of one stream.
     pub(crate) fn period(self) -> Duration {
         match self {
             Self::Paced(rate) | Self::Step(rate) => Duration::from_secs_f64(1.0 / rate),
@@ -48,14 +48,15 @@ impl Pace {
     }
 }
 
-/// What is asked for, and through which way.
+/// API of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Chat Completions: what the engine speaks.
+    /// Chat Completions, the engine's own API.
     Chat,
-    /// Responses, not stored, of which a relay knows nothing: samewire alone, and beside itself with chat.
+    /// Responses without storing. A plain relay does not implement it: samewire is measured alone, and against its
+    /// own chat.
     Responses,
-    /// Responses that are stored.
+    /// Responses with storing.
     Stored,
 }
 
@@ -73,7 +74,7 @@ impl Way {
     }
 }
 
-/// What a scenario's processor time is divided by.
+/// Divisor of a scenario's processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Chunk,
@@ -90,13 +91,13 @@ pub(crate) struct Scenario {
     /// Requests that each connection sends one after the other.
     pub(crate) requests: usize,
     pub(crate) unit: Unit,
-    /// The processor time of samewire over nginx's must not exceed this.
+    /// Largest ratio of samewire's processor time to nginx's.
     pub(crate) target: Option<f64>,
-    /// As chat by everybody, or as Responses too.
+    /// API of the requests: chat by every contestant, or also Responses.
     pub(crate) way: Way,
-    /// Requests a second over all connections; 0: as many as go.
+    /// Requests per second over all connections; 0 is unlimited.
     pub(crate) rate: f64,
-    /// Keep the streams open until told to go, instead of reading them to the end.
+    /// True to keep the streams open until released, instead of reading them to the end.
     pub(crate) hold: bool,
 }
 
@@ -219,14 +220,14 @@ pub(crate) const SCENARIOS: [Scenario; 11] = [
     },
 ];
 
-/// What is stored beside `stored200`.
+/// Scenario of the stored responses that run beside `stored200`.
 pub(crate) const STORING: Scenario = Scenario {
     name: "storing",
     story: "1,000 stored responses a second",
     pace: Pace::Whole,
     streams: 32,
     chunks: 16,
-    // Two seconds more than what it runs beside.
+    // Two seconds longer than the scenario it runs beside.
     requests: 250,
     unit: Unit::Request,
     way: Way::Stored,

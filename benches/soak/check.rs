@@ -1,4 +1,4 @@
-//! What a client gets, against the plan: every token once, in order, in its place, and of this request.
+//! Checks a client's answer against the plan: every token once, in order, in its place, and of this request.
 
 use crate::latency::Latency;
 use crate::plan::{Kind, Lane, Plan};
@@ -9,12 +9,12 @@ use std::borrow::Cow;
 
 const LANES: [Lane; 3] = [Lane::Reasoning, Lane::Content, Lane::Tool];
 
-/// How an answer came to its end.
+/// Outcome of an answer that came to an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// As answers end that are complete.
+    /// Complete answer, with its regular end.
     Complete,
-    /// An error of this code, with a status or in the stream (200).
+    /// Error with this status and code; status 200 if the error is in the stream.
     Error(u16, String),
 }
 
@@ -66,7 +66,7 @@ struct Event<'a> {
     response: Option<&'a RawValue>,
 }
 
-/// A response as it is read from the store.
+/// Response object as read from the store.
 #[derive(Deserialize)]
 pub(crate) struct Object {
     pub(crate) id: String,
@@ -104,17 +104,17 @@ struct Faulty {
     error: Fault,
 }
 
-/// The code of an error body.
+/// Returns the code of an error body.
 pub(crate) fn code(body: &[u8]) -> Option<String> {
     let faulty: Faulty = serde_json::from_slice(body).ok()?;
     Some(faulty.error.code.unwrap_or_default())
 }
 
-/// What has come of one answer.
+/// Progress of one answer against its plan.
 pub(crate) struct Check<'a> {
     plan: &'a Plan,
     latency: Option<&'a Latency>,
-    /// The number that the next token of each lane has, in each of two answers.
+    /// Number of the next token expected in each lane, for each of two choices.
     next: [[u64; 2]; 3],
     partial: [[String; 2]; 3],
     sequence: u64,
@@ -128,7 +128,7 @@ impl<'a> Check<'a> {
         Self { plan, latency, next, partial, sequence: 0, tokens: 0, end: None }
     }
 
-    /// One event or comment, without its blank line.
+    /// Checks one SSE event or comment, given without its blank line. Fails with what is wrong.
     pub(crate) fn event(&mut self, event: &str) -> Result<(), String> {
         if event == ": keepalive" {
             return Ok(());
@@ -158,13 +158,13 @@ impl<'a> Check<'a> {
         self.chat(data)
     }
 
-    /// A chunk, or a whole chat completion.
+    /// Checks a chat chunk or a whole chat completion.
     pub(crate) fn chat(&mut self, data: &str) -> Result<(), String> {
         let chunk: Chunk<'_> =
             serde_json::from_str(data).map_err(|error| format!("{error}: {}", head(data)))?;
         for choice in chunk.choices {
             let index = choice.index;
-            // Both names have the same text.
+            // Both members must have the same text.
             if choice.delta.reasoning_content != choice.delta.reasoning {
                 return Err(format!("two texts of reasoning: {}", head(data)));
             }
@@ -205,7 +205,7 @@ impl<'a> Check<'a> {
                 return Err("response.failed without the error before it".to_owned());
             }
             "response.completed" => {
-                // The object at the end says all of it again.
+                // The final object repeats the whole answer.
                 let object = read.response.ok_or("response.completed without a response")?.get();
                 let mut again = Check::new(self.plan, None);
                 again.object(object)?;
@@ -217,7 +217,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// The text of a response object.
+    /// Checks the text of a response object and returns its other members.
     pub(crate) fn object(&mut self, object: &str) -> Result<Object, String> {
         let object: Object =
             serde_json::from_str(object).map_err(|error| format!("{error}: {}", head(object)))?;
@@ -277,7 +277,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Whether all tokens have come.
+    /// Fails unless all tokens have arrived.
     pub(crate) fn is_complete(&self) -> Result<(), String> {
         for lane in LANES {
             for choice in 0..2 {
@@ -292,7 +292,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// The end that the stream has said, at the end of its body; a stream that has said none is cut.
+    /// Returns how the stream ended, once its body has. Fails if the stream was truncated.
     pub(crate) fn end(&mut self) -> Result<End, String> {
         match self.end.take() {
             Some(End::Complete) => self.is_complete().map(|()| End::Complete),
@@ -306,7 +306,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// The beginning of a text that is shown to people.
+/// Returns the beginning of a text, for messages to people.
 pub(crate) fn head(text: &str) -> String {
     text.chars().take(200).collect()
 }

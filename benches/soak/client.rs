@@ -1,5 +1,5 @@
-//! The clients: streams one after the other in every slot, whole answers and background responses at a rate, and what some
-//! of them do wrong.
+//! Clients of the soak: streams one after the other in every slot, whole answers and background responses at a
+//! rate, and clients that misbehave.
 
 use crate::check::{Check, End, code, head};
 use crate::plan::{Dice, Kind, Leaving, Measure, Plan, Purpose, Wrong, number};
@@ -12,34 +12,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::{LocalSet, spawn_local};
 
-/// What a run's clients do.
+/// Load of one run: how many clients of each kind, and how often they send requests.
 pub(crate) struct Load {
     pub(crate) proxy: SocketAddr,
-    /// Engines: a few streams go there directly, to tell what the machine itself takes.
+    /// Engine addresses. A few streams go there directly, to measure the delay of the machine itself.
     pub(crate) engines: Vec<SocketAddr>,
     pub(crate) measure: Measure,
     pub(crate) timers: Timers,
     pub(crate) streams: usize,
-    /// Requests a second.
+    /// Whole answers requested per second.
     pub(crate) whole: f64,
     pub(crate) background: f64,
-    /// Clients a second that come to leave.
+    /// Clients per second that leave early.
     pub(crate) churn: f64,
-    /// Readers that stop, once the calm is over.
+    /// Number of readers that stop reading once the calm phase is over.
     pub(crate) stopped: usize,
-    /// Clients that ask for little, and seldom.
+    /// Number of idle clients: they send short requests, seldom.
     pub(crate) idle: usize,
-    /// Over which the first streams are spread.
+    /// Time over which the first streams are spread.
     pub(crate) ramp: Duration,
     pub(crate) tally: Arc<Tally>,
 }
 
-/// Of so many streams one goes to an engine directly.
+/// Share of streams that go to an engine directly: one in this many.
 const DIRECT: usize = 25;
-/// Milliseconds between two requests of an idle client, least and most: engines close after five seconds.
+/// Milliseconds between two requests of an idle client, least and most: engines close idle connections after five
+/// seconds.
 const GAP: (u64, u64) = (2_000, 8_000);
 
-/// Runs all clients until they are told to stop and have.
+/// Runs all clients until the tally signals the end of the run and they have stopped.
 pub(crate) fn run(load: Load) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     LocalSet::new().block_on(&runtime, async move {
@@ -84,7 +85,7 @@ async fn at_a_rate(load: Rc<Load>, count: Rc<AtomicU64>, rate: f64, (kind, purpo
     while tasks.join_next().await.is_some() {}
 }
 
-/// A client that keeps its connection as long as it can.
+/// Client that keeps its connection as long as it can.
 struct Slot {
     load: Rc<Load>,
     count: Rc<AtomicU64>,
@@ -112,7 +113,7 @@ impl Slot {
         }
     }
 
-    /// On one connection, as long as that lives.
+    /// Sends short requests with pauses, on one connection as long as it stays open.
     async fn now_and_then(mut self) {
         while !self.load.tally.is_told() {
             let n = self.count.load(Ordering::Relaxed);
@@ -125,7 +126,7 @@ impl Slot {
         }
     }
 
-    /// One request from its beginning to its end.
+    /// Runs one request from start to end and judges the outcome.
     async fn one(&mut self, kind: Kind, purpose: Purpose) {
         let n = self.count.fetch_add(1, Ordering::Relaxed);
         let faults = self.load.tally.faults.load(Ordering::Relaxed) && self.direct.is_none();
@@ -142,7 +143,7 @@ impl Slot {
         let finished = match result {
             Ok(end) => load.tally.judge(&plan, end, &outcomes, started),
             Err(Stopped::Left) => load.tally.left(),
-            // Engines that are restarted have nobody between them and these; they are there to be measured.
+            // Direct clients are only for measuring: nothing retries for them when an engine is restarted.
             Err(Stopped::Wrong(_)) if self.direct.is_some() => false,
             Err(Stopped::Wrong(why)) => load.tally.wrong(&plan, &format!("{why}; engines: {outcomes:?}")),
         };
@@ -161,7 +162,7 @@ impl Slot {
         line.map_err(|error| Stopped::Wrong(format!("no connection: {error}")))
     }
 
-    /// A request whose answer is waited for.
+    /// Sends a request and reads its answer to the end.
     async fn asks(&mut self, plan: &Plan) -> Result<End, Stopped> {
         let slow = matches!(plan.leaving, Some(Leaving::Slow | Leaving::Stopped { .. }));
         let mut line = self.connected(slow).await?;
@@ -229,7 +230,7 @@ impl Slot {
                     at += length + 2;
                 }
                 line.body.drain(..at);
-                // The end of a response says all of it again: a slow reader takes its time for that.
+                // The last events repeat the whole response, which takes a slow reader some time.
                 if check.tokens > had || check.has_end() || plan.leaving == Some(Leaving::Slow) {
                     heard = Instant::now();
                 }
@@ -258,7 +259,7 @@ impl Slot {
         }
     }
 
-    /// Reads nothing more: the engine must be let go when the proxy has lost patience.
+    /// Stops reading. The proxy must close the connection to the engine when its timer has run out.
     async fn stopped(&self, plan: &Plan, _line: &mut Line) -> Result<End, Stopped> {
         let (tally, since) = (&self.load.tally, Instant::now());
         let limit = self.load.timers.stall + self.load.timers.slack;
@@ -296,7 +297,7 @@ impl Slot {
             }
             let body = self.exchange(&mut line, &request("GET", &path, "")).await?;
             if line.status == 503 {
-                // The store is in trouble; what is kept there is still kept.
+                // The store is failing for the moment; stored responses are not lost.
                 if !tally.lenient && !tally.near_trouble(since) {
                     return Ok(End::Error(503, code(&body).unwrap_or_default()));
                 }
@@ -324,7 +325,7 @@ impl Slot {
         }
     }
 
-    /// A request and its whole answer.
+    /// Sends a request and returns the body of its whole answer.
     async fn exchange(&self, line: &mut Line, bytes: &[u8]) -> Result<Vec<u8>, Stopped> {
         line.send(bytes).await.map_err(|error| Stopped::Wrong(format!("not taken: {error}")))?;
         let limit = Instant::now() + Duration::from_secs(5) + self.load.timers.slack;
@@ -337,7 +338,7 @@ impl Slot {
         }
     }
 
-    /// What is no request, or only a part of one.
+    /// Sends bytes that are not a request, or only a part of one. Fails if the answer is a 200.
     async fn nonsense(&mut self, plan: &Plan) -> Result<End, Stopped> {
         let mut line = self.connected(false).await?;
         let mut dice = Dice::new(self.load.measure.seed, plan.id);
@@ -348,7 +349,7 @@ impl Slot {
             }
             _ => (0..dice.between(1, 3_000)).map(|_| dice.below(256) as u8).collect(),
         };
-        // It may be refused before its end.
+        // The request may be refused before its end.
         let _ = line.send(&bytes).await;
         let limit = Instant::now() + Duration::from_millis(dice.between(10, 1_000));
         while let Ok(true) = line.more(limit, || false).await {}
@@ -365,15 +366,16 @@ fn whole_answer(body: &[u8], check: &mut Check<'_>) -> Result<End, Stopped> {
     check.is_complete().map(|()| End::Complete).map_err(Stopped::Wrong)
 }
 
-/// Why there is no end to judge.
+/// Reason why an answer has no end to judge.
 enum Stopped {
-    /// The client has left as it was meant to, or because the run is over.
+    /// The client has left as planned, or because the run is over.
     Left,
-    /// What must not be.
+    /// The proxy behaved wrongly.
     Wrong(String),
 }
 
-/// What is wrong takes longer than one attempt: the timer, and another engine's.
+/// Returns true if the planned fault takes longer than one attempt: a timer runs out before another engine is
+/// asked.
 pub(crate) fn waits(plan: &Plan) -> bool {
     matches!(plan.wrong, Some(Wrong::SilentHead | Wrong::RoleThenHang))
 }

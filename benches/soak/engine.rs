@@ -1,4 +1,5 @@
-//! The engines: what a plan says, in the shape of one of two kinds, until the proxy goes away or the engine is restarted.
+//! Engines of the soak: they answer by the plan, in the shape of one of two dialects, until the proxy closes the
+//! connection or the engine is restarted.
 
 use crate::plan::{Kind, Measure, Plan, Wrong, number_in};
 use crate::registry::{Outcome, Registry};
@@ -18,20 +19,20 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 const MODELS: &str =
     r#"{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"soak"}]}"#;
 
-/// After this time without a request a connection is closed, as uvicorn does (U03).
+/// Idle time after which a connection is closed, as uvicorn does (U03).
 const KEPT: Duration = Duration::from_secs(5);
 
-/// What an engine does as a whole (U44).
+/// State of an engine as a whole (U44).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Up,
-    /// Nobody listens, and what was open is reset.
+    /// Port closed; open connections are reset.
     Down,
-    /// It listens, and says 503.
+    /// Listening, and answering 503.
     Loading,
 }
 
-/// One engine, as those see it who ask it or restart it.
+/// Handle of an engine for the clients and for the operator that restarts it.
 pub(crate) struct Engine {
     pub(crate) address: SocketAddr,
     pub(crate) dialect: Dialect,
@@ -44,7 +45,7 @@ impl Engine {
     }
 }
 
-/// Starts engines of alternating dialects on a thread of their own.
+/// Starts engines of alternating dialects on a separate thread.
 pub(crate) fn start(count: usize, measure: Measure, registry: &Arc<Registry>) -> io::Result<Vec<Engine>> {
     let (mut engines, mut listeners) = (Vec::new(), Vec::new());
     for n in 0..count {
@@ -96,7 +97,7 @@ async fn serve(mut shop: Shop, listener: std::net::TcpListener) {
                 Some(TcpListener::from_std(listen(address).expect("the port is ours")).expect("a listener"));
         }
         let Some(open) = &listener else {
-            // The sender lives as long as the process.
+            // The sender exists as long as the process.
             let _ = shop.condition.changed().await;
             continue;
         };
@@ -112,13 +113,13 @@ async fn serve(mut shop: Shop, listener: std::net::TcpListener) {
     }
 }
 
-/// How the work for one request ended.
+/// Outcome of the work for one request.
 enum Over {
-    /// The connection serves another one.
+    /// The connection can serve another request.
     Next,
     Fin,
     Rst,
-    /// The proxy was faster.
+    /// The proxy closed the connection first.
     Closed,
 }
 
@@ -132,7 +133,7 @@ impl Shop {
                 }
             }
         };
-        // However it is let go, it is reset, unless something else is said before.
+        // Any end of the connection is a reset by default, even if the task is dropped.
         SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
         let (read, write) = stream.into_split();
         tokio::select! {
@@ -166,7 +167,7 @@ impl Shop {
                 Over::Rst => return,
             }
         }
-        // It may be gone already.
+        // The connection may be closed already.
         let _ = SockRef::from(write.as_ref()).set_linger(None);
     }
 
@@ -195,7 +196,7 @@ struct Inbox {
 }
 
 impl Inbox {
-    /// The next request's head and body; nothing at the end of the connection.
+    /// Reads the head and body of the next request. Returns `None` at the end of the connection.
     async fn request(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
         let end = loop {
             if let Some(end) = memchr::memmem::find(&self.bytes, b"\r\n\r\n") {
@@ -220,13 +221,13 @@ impl Inbox {
         (count > 0).then_some(())
     }
 
-    /// Resolves when the other side has closed the connection.
+    /// Resolves when the proxy has closed the connection.
     async fn closed(&mut self) {
         while self.fill().await.is_some() {}
     }
 }
 
-/// The work for one request; the registry learns of its end however that comes.
+/// Work for one request. The registry is notified of its end in any case, even if the task is dropped.
 struct Work<'a> {
     shop: &'a Shop,
     plan: &'a Plan,
@@ -249,7 +250,7 @@ impl<'a> Work<'a> {
         Self { shop, plan, attempt, over: false }
     }
 
-    /// It came to an end that is not the engine's own.
+    /// Ends the work by a cause other than a restart of the engine.
     fn over(mut self, over: &Over) {
         self.over = true;
         if matches!(over, Over::Closed) {
@@ -262,7 +263,7 @@ impl<'a> Work<'a> {
     }
 
     async fn answer(&self, write: &mut OwnedWriteHalf, usage: bool) -> io::Result<Over> {
-        // What is wrong is so once: the next engine that is asked says it as it should.
+        // The fault occurs only once: the next attempt is answered correctly.
         let wrong = self.plan.wrong.filter(|_| self.attempt == 0);
         if let Some(wrong) = wrong.filter(|wrong| *wrong != Wrong::SlowFirst) {
             self.becomes(Outcome::Wrong(wrong));
@@ -335,7 +336,7 @@ impl<'a> Work<'a> {
             if !self.plan.unpaced() {
                 due += period;
                 sleep_until(due).await;
-                // Whoever was held up does not make up for it all at once.
+                // A stream that was delayed does not catch up all at once.
                 due = due.max(Instant::now() - period);
             }
             speech.token(i);
@@ -373,7 +374,7 @@ impl<'a> Work<'a> {
             Some(Wrong::GarbageAfter(_)) => {
                 speech.event(r#"{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"no"#);
                 flush(speech, write).await?;
-                // It goes on as if nothing had been.
+                // Keeps running as if nothing had happened.
                 std::future::pending().await
             }
             _ => {

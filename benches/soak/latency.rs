@@ -1,13 +1,13 @@
-//! How long tokens are under way, in buckets a sixteenth wide.
+//! Histogram of token delays, in buckets a sixteenth wide.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const FINE: u64 = 16;
 
-/// Times in microseconds.
+/// Histogram of times in microseconds.
 pub(crate) struct Latency {
     buckets: Vec<AtomicU64>,
-    /// While the process stands still on purpose.
+    /// True while the process is suspended on purpose; delays are then not recorded.
     pub(crate) paused: AtomicBool,
 }
 
@@ -25,7 +25,7 @@ fn bucket(value: u64) -> u64 {
     (power + 1) * FINE + ((value >> power) - FINE)
 }
 
-/// The largest value of a bucket.
+/// Returns the largest value of a bucket.
 fn value(bucket: u64) -> u64 {
     if bucket < FINE {
         return bucket;
@@ -47,7 +47,7 @@ impl Latency {
         self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum()
     }
 
-    /// Milliseconds within which this share of the tokens came.
+    /// Returns the milliseconds within which this share of the tokens arrived.
     pub(crate) fn at(&self, share: f64) -> f64 {
         let wanted = (self.count() as f64 * share).ceil() as u64;
         let mut seen = 0;

@@ -1,7 +1,8 @@
-//! samewire under load for a long time, while clients, engines and the machine do what they should not.
+//! samewire under load for a long time, while clients, engines and the machine misbehave.
 //!
-//! Takes: how long, how much, and a seed. Gives: a table of figures with their limits, and the same as JSON; 1 if one of them
-//! is missed. Remembers: nothing between runs. `tests/soak.sh` builds what it needs and says what can be asked for.
+//! Takes: the length, the load and a seed. Gives: a table of figures with their limits, and the same as JSON; exit
+//! code 1 if a limit is missed. Remembers: nothing between runs. `tests/soak.sh` builds what is needed and lists
+//! the options.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,7 +1,7 @@
-//! Many streams that are open at once and say little: all of them are served, and what one of them costs.
+//! Many open streams with few tokens each: all are served, and the cost of one is measured.
 //!
-//! The engines are a process of their own, because each stream is a descriptor there, too. Where one samewire may not open
-//! two descriptors for each stream, several share them.
+//! The engines run in a separate process, because each stream needs a descriptor there, too. If one samewire may
+//! not open two descriptors for each stream, several processes share them.
 
 use crate::check::{Check, End};
 use crate::engine;
@@ -23,16 +23,16 @@ use std::time::{Duration, Instant};
 use tokio::task::{LocalSet, spawn_local};
 
 const KIB: f64 = 1_024.0;
-/// What a process opens besides streams.
+/// Descriptors that a process opens besides streams.
 const OWN: u64 = 300;
 
-/// `engines COUNT OPTION…`: engines in this process, which ends with its standard input.
+/// Runs engines in this process until its standard input ends (`engines COUNT OPTION…`).
 pub(crate) fn engines(arguments: &[String]) -> io::Result<bool> {
     let options = Options::read(&arguments[1..])?;
     let count = arguments[0].parse().map_err(io::Error::other)?;
     for engine in engine::start(count, options.measure(), &Arc::new(Registry::default()))? {
         println!("{} {}", engine.address, engine.dialect.name());
-        // Dropped, it would be the last word on what the engine does.
+        // Dropping the engine's handle would end the engine.
         std::mem::forget(engine);
     }
     io::stdin().read_to_end(&mut Vec::new())?;
@@ -70,7 +70,7 @@ impl Engines {
     }
 }
 
-/// How many descriptors a process may open.
+/// Returns the number of descriptors a process may open.
 fn open_files() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(1 << 20)
 }
@@ -85,7 +85,7 @@ struct Held {
 }
 
 pub(crate) fn run(options: &Options) -> io::Result<bool> {
-    // Slow, and longer than anybody looks on.
+    // Slow answers that outlast the observation.
     let mut options = options.clone();
     options.tokens = (1_000_000, 1_000_000);
     let folder = Folder::new(&options.json)?;
@@ -111,7 +111,7 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
 async fn hold(options: &Options, proxies: &[Samewire], addresses: &[SocketAddr]) -> io::Result<Report> {
     let held = Rc::new(Held::default());
     let options = Rc::new(options.clone());
-    // What every process needs once is not a stream's.
+    // A few streams first, so that memory needed once by every process is not counted per stream.
     let mut tasks = Vec::new();
     let few = 20 * addresses.len();
     open(&options, addresses, &held, 0..few, &mut tasks).await?;
@@ -197,7 +197,7 @@ async fn open(
             }
         }));
         if n % 50 == 0 {
-            // As fast as they begin.
+            // Limits the rate at which streams are opened.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

@@ -1,4 +1,4 @@
-//! What can be asked for.
+//! Command-line options of the soak.
 
 use crate::plan::{BACKGROUND, Measure};
 use std::io;
@@ -6,36 +6,36 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Tokens a second in each stream.
+/// Usual rate of each stream, in tokens per second.
 const USUAL_RATE: f64 = 50.0;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) samewire: PathBuf,
     pub(crate) seed: u64,
-    /// The whole load, calm and faulty.
+    /// Length of the whole load, calm and faulty.
     pub(crate) length: Duration,
-    /// Without faults, at the beginning.
+    /// Length of the first phase, without faults.
     pub(crate) calm: Duration,
     pub(crate) streams: usize,
     pub(crate) rate: f64,
     pub(crate) tokens: (u64, u64),
     pub(crate) whole: f64,
     pub(crate) background: f64,
-    /// Between two troubles of the machine.
+    /// Time between two faults of the machine.
     pub(crate) trouble: Duration,
     pub(crate) threads: usize,
-    /// Clients a second that come to leave.
+    /// Clients per second that leave early.
     pub(crate) churn: f64,
-    /// Readers that stop, from the end of the calm on.
+    /// Number of readers that stop reading once the calm phase is over.
     pub(crate) stopped: usize,
-    /// Clients that ask for little, and seldom.
+    /// Number of idle clients: they send short requests, seldom.
     pub(crate) idle: usize,
-    /// Engines, clients and the machine do what they should not.
+    /// True if engines, clients and the machine misbehave.
     pub(crate) faults: bool,
-    /// So many open streams instead of a soak.
+    /// Number of open streams to measure, instead of a soak; 0 runs the soak.
     pub(crate) open: usize,
-    /// The machine has other things to do: late tokens are told, and fail nothing.
+    /// True if the machine is shared with other work: late tokens are reported, but fail nothing.
     pub(crate) lenient: bool,
     pub(crate) json: PathBuf,
 }
@@ -95,18 +95,18 @@ impl Options {
                 other => return Err(io::Error::other(format!("no such option: {other}"))),
             }
         }
-        // Calm as long as the warm-up, a sixth.
+        // A sixth of the length, at most as long as the warm-up.
         options.calm = calm.unwrap_or_else(|| (options.length / 6).min(Duration::from_secs(300)));
         Ok(options)
     }
 
-    /// Five minutes at 50 tokens a second, longer where streams live longer: so many come and go until memory is as large as
-    /// their number makes it.
+    /// Returns the time until memory is as large as the number of streams makes it: five minutes at 50 tokens per
+    /// second, longer where streams take longer.
     pub(crate) fn warm_up(&self) -> Duration {
         Duration::from_secs_f64(300.0 * (USUAL_RATE / self.rate).max(1.0))
     }
 
-    /// What is asked for in the last moment in the background may take so much longer than at the usual rate.
+    /// Returns how much longer a background response that starts last may take than one at the usual rate.
     pub(crate) fn last_words(&self) -> Duration {
         let tokens = if self.background > 0.0 { BACKGROUND as f64 } else { 0.0 };
         Duration::from_secs_f64((tokens / self.rate - tokens / USUAL_RATE).max(0.0))

@@ -1,15 +1,15 @@
-//! What is asked for, and what goes wrong with it.
+//! Plan of each request: its content, and the fault of engine or client.
 //!
-//! All of it follows from the run's seed and the request's number. The engines read the number in the prompt, so they know
-//! what to say without being told, also in another process.
+//! The plan follows from the run's seed and the request's number. Engines read the number in the prompt, so they
+//! know the plan without other communication, even in another process.
 
-/// In every prompt and in no place where operators look.
+/// Text in every prompt. Must not occur in logs or metrics.
 pub(crate) const CANARY: &str = "CANARY-PROMPT-70ac";
 
-/// The most tokens of an answer that nobody watches.
+/// Largest number of tokens in a background response.
 pub(crate) const BACKGROUND: u64 = 60;
 
-/// Numbers that look random and are the same in every run.
+/// Deterministic random numbers: the same in every run with the same seed.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -37,11 +37,11 @@ impl Dice {
     }
 }
 
-/// What one run has in common.
+/// Settings that all plans of a run share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measure {
     pub(crate) seed: u64,
-    /// Tokens a second in each stream.
+    /// Tokens per second in each stream.
     pub(crate) rate: f64,
     pub(crate) shortest: u64,
     pub(crate) longest: u64,
@@ -59,20 +59,20 @@ pub(crate) enum Kind {
     Background,
 }
 
-/// Why it is asked for.
+/// Reason for which a client sends a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// The answer.
+    /// Receive the answer.
     Answer,
-    /// To leave at any point, the time before the first token included.
+    /// Leave at any point, even before the first token.
     Churn,
-    /// To read nothing more of it.
+    /// Stop reading in the middle of the answer.
     Stop,
-    /// A short answer, after a while in which nothing was asked.
+    /// Receive a short answer after an idle time.
     Brief,
 }
 
-/// What the engine does wrong, the first time it is asked (section 4 of the faults).
+/// Fault of the engine in its first attempt (section 4 of the faults).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
     /// U11: a reset before any byte.
@@ -93,36 +93,36 @@ pub(crate) enum Wrong {
     GarbageAfter(u64),
     /// U09: silence after some tokens.
     HangAfter(u64),
-    /// U06: silence instead of a head.
+    /// U06: no response head.
     SilentHead,
-    /// U08: silence behind the role.
+    /// U08: silence after the role chunk.
     RoleThenHang,
-    /// U18, U22, U23: a status.
+    /// U18, U22, U23: an error status.
     Status(u16),
-    /// U07: nothing is wrong, it only takes long.
+    /// U07: no fault, but a slow first token.
     SlowFirst,
 }
 
-/// What the client does wrong (section 3 of the faults).
+/// Fault of the client (section 3 of the faults).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
-    /// C24: leaves so many milliseconds after asking; the engine is slow.
+    /// C24: closes the connection `after` milliseconds after the request; the engine is slow.
     Early { after: u64, reset: bool },
-    /// C25: leaves after so many tokens.
+    /// C25: closes the connection after `tokens` tokens.
     After { tokens: u64, reset: bool },
-    /// C26: the same behind a byte too many.
+    /// C26: closes the connection after `tokens` tokens, having sent one byte too many.
     Surplus { tokens: u64 },
     /// C09: reads a little now and then.
     Slow,
-    /// C09: reads nothing more after some tokens, while the engine says more than buffers hold.
+    /// C09: stops reading after some tokens, while the engine sends more than buffers hold.
     Stopped { tokens: u64 },
-    /// C14: no HTTP at all.
+    /// C14: sends bytes that are not HTTP.
     Garbage,
-    /// C07, C08: a part of the request, then nothing, then gone.
+    /// C07, C08: sends a part of the request, waits, and closes the connection.
     Half,
 }
 
-/// Where a token stands.
+/// Member of the answer that a token belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     Reasoning,
@@ -144,25 +144,25 @@ impl Lane {
 pub(crate) struct Plan {
     pub(crate) id: u64,
     pub(crate) kind: Kind,
-    /// How many answers; the tokens take turns.
+    /// Number of choices in the answer; their tokens alternate.
     pub(crate) choices: u64,
-    /// Tokens of each lane in each answer.
+    /// Reasoning tokens in each choice.
     pub(crate) reasoning: u64,
     pub(crate) content: u64,
     pub(crate) tool: u64,
     pub(crate) wrong: Option<Wrong>,
     pub(crate) leaving: Option<Leaving>,
-    /// Bytes of the prompt besides its marks.
+    /// Bytes of filling in the prompt.
     pub(crate) filling: u64,
 }
 
-/// Low bits of a number.
+/// Kinds in the order of the low bits of a request number.
 const KINDS: [Kind; 4] = [Kind::Chat, Kind::Responses, Kind::Whole, Kind::Background];
 const FAULTS: u64 = 4;
-/// The bits above those.
+/// Purposes in the order of the bits above the kind.
 const PURPOSES: [Purpose; 4] = [Purpose::Answer, Purpose::Churn, Purpose::Stop, Purpose::Brief];
 
-/// The number of the nth request.
+/// Encodes the number of the nth request: kind, faults and purpose are in its low bits.
 pub(crate) fn number(n: u64, kind: Kind, faults: bool, purpose: Purpose) -> u64 {
     let kind = KINDS.iter().position(|known| *known == kind).unwrap_or(0) as u64;
     let purpose = PURPOSES.iter().position(|known| *known == purpose).unwrap_or(0) as u64;
@@ -249,7 +249,7 @@ impl Plan {
         self.leaving = Some(leaving);
     }
 
-    /// One in three before the first token, the others soon after it.
+    /// Plans an early leave: one in three before the first token, the others soon after it.
     fn churn(&mut self, dice: &mut Dice) {
         let reset = dice.percent(50);
         if dice.percent(33) {
@@ -260,13 +260,13 @@ impl Plan {
         }
     }
 
-    /// The engine says so much that no buffer holds it.
+    /// Plans a client that stops reading while the engine sends more than any buffer holds.
     fn stop(&mut self, tokens: u64) {
         self.content = 60_000;
         self.leaving = Some(Leaving::Stopped { tokens });
     }
 
-    /// All tokens of all answers.
+    /// Number of tokens in all choices together.
     pub(crate) fn tokens(&self) -> u64 {
         self.choices * self.each()
     }
@@ -275,7 +275,7 @@ impl Plan {
         self.reasoning + self.content + self.tool
     }
 
-    /// The ith token: its lane, its answer, and its number there.
+    /// Returns the lane, the choice, and the number within both of the ith token.
     pub(crate) fn token(&self, i: u64) -> (Lane, u64, u64) {
         let (choice, n) = (i % self.choices, i / self.choices);
         match n {
@@ -293,12 +293,12 @@ impl Plan {
         }
     }
 
-    /// Whether the engine says it as fast as it can.
+    /// Returns true if the engine sends as fast as it can.
     pub(crate) fn unpaced(&self) -> bool {
         matches!(self.leaving, Some(Leaving::Stopped { .. }))
     }
 
-    /// The request's body.
+    /// Returns the body of the request.
     pub(crate) fn body(&self) -> String {
         let (id, filling) = (self.id, "filling ".repeat(usize::try_from(self.filling / 8).unwrap_or(0)));
         let prompt = format!("{CANARY} number-{id:x}; {filling}");
@@ -334,7 +334,7 @@ impl Plan {
     }
 }
 
-/// The number in a prompt.
+/// Finds the request number in a prompt.
 pub(crate) fn number_in(body: &[u8]) -> Option<u64> {
     let at = memchr::memmem::find(body, b" number-")? + b" number-".len();
     let digits = body.get(at..)?.split(|byte| *byte == b';').next()?;

@@ -1,7 +1,7 @@
-//! What is known of every request on both sides of the proxy.
+//! Registry of every request, as seen on both sides of the proxy.
 //!
-//! Takes: what clients and engines do. Gives: what an engine did for a request, and generations whose client is gone.
-//! Remembers: a request until its client has its verdict and no engine works for it.
+//! Takes: events from clients and engines. Gives: the outcome of each attempt at an engine, and generations whose
+//! client is gone. Remembers: a request until its client is finished with it and no engine works for it.
 
 use crate::plan::Wrong;
 use std::collections::HashMap;
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How an attempt ended at the engine.
+/// Outcome of an attempt, as the engine saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Running,
-    /// All of it was written.
+    /// The whole answer was written.
     Said,
     Wrong(Wrong),
     /// The engine was restarted.
@@ -26,23 +26,23 @@ pub(crate) enum Outcome {
 struct Entry {
     attempts: Vec<Outcome>,
     active: u32,
-    /// When the client had what it wanted, or left.
+    /// Time at which the client was finished or left.
     gone: Option<Instant>,
-    /// It has been seen to go on for nobody.
+    /// True once the generation has been counted as orphaned.
     orphan: bool,
 }
 
 #[derive(Default)]
 pub(crate) struct Registry {
     entries: Mutex<HashMap<u64, Entry>>,
-    /// Requests that clients have sent whole.
+    /// Requests that clients have sent completely.
     pub(crate) requests: AtomicU64,
-    /// Requests that engines have got.
+    /// Requests that engines have received.
     pub(crate) attempts: AtomicU64,
     pub(crate) active: AtomicU64,
-    /// When an engine last said that it has too much to do.
+    /// Time at which an engine last refused a request as overloaded.
     pushed: Mutex<Option<Instant>>,
-    /// Times between a client's leaving and the engine's end.
+    /// Delays from a client's leaving to the end of the generation.
     lags: Mutex<Vec<Duration>>,
 }
 
@@ -51,14 +51,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Registry {
-    /// A client asks.
+    /// Records that a client sends a request.
     pub(crate) fn asks(&self, id: u64) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         lock(&self.entries).entry(id).or_default();
     }
 
-    /// A client has its end, or leaves; gives what engines did for it. `waits`: it is made for a client that waits for it,
-    /// and for nobody when that has left.
+    /// Records that a client is finished or has left, and returns the outcomes of all attempts. `waits` is true if
+    /// the generation serves a waiting client and becomes pointless without it.
     pub(crate) fn leaves(&self, id: u64, waits: bool) -> Vec<Outcome> {
         let mut entries = lock(&self.entries);
         let Some(entry) = entries.get_mut(&id) else { return Vec::new() };
@@ -70,17 +70,17 @@ impl Registry {
         attempts
     }
 
-    /// Whether an engine works for it.
+    /// Returns true if an engine works on the request.
     pub(crate) fn works(&self, id: u64) -> bool {
         lock(&self.entries).get(&id).is_some_and(|entry| entry.active > 0)
     }
 
-    /// An engine begins; gives the number of this attempt.
+    /// Records that an engine starts an attempt, and returns the attempt's number.
     pub(crate) fn begins(&self, id: u64) -> usize {
         self.attempts.fetch_add(1, Ordering::Relaxed);
         self.active.fetch_add(1, Ordering::Relaxed);
         let mut entries = lock(&self.entries);
-        // A client that is forgotten already has left while the request was under way.
+        // An unknown request belongs to a client that left while its request was being sent.
         let entry =
             entries.entry(id).or_insert_with(|| Entry { gone: Some(Instant::now()), ..Entry::default() });
         entry.attempts.push(Outcome::Running);
@@ -93,23 +93,23 @@ impl Registry {
         let Some(place) = entries.get_mut(&id).and_then(|entry| entry.attempts.get_mut(attempt)) else {
             return;
         };
-        // A close is what follows when something was wrong, or all had been said.
+        // A close after another outcome is only its consequence.
         if outcome != Outcome::Closed || *place == Outcome::Running {
             *place = outcome;
         }
     }
 
-    /// An engine pushes back.
+    /// Records that an engine refused a request as overloaded.
     pub(crate) fn pushes(&self) {
         *lock(&self.pushed) = Some(Instant::now());
     }
 
-    /// Whether one has done so since then, or so shortly before that it is still left alone.
+    /// Returns true if an engine refused after `then`, or so shortly before that the proxy still spares it.
     pub(crate) fn pushed_since(&self, then: Instant) -> bool {
         lock(&self.pushed).is_some_and(|at| at + Duration::from_secs(2) > then)
     }
 
-    /// An engine does nothing more for it.
+    /// Records that an engine has ended its work on the request.
     pub(crate) fn ends(&self, id: u64) {
         self.active.fetch_sub(1, Ordering::Relaxed);
         let mut entries = lock(&self.entries);
@@ -123,7 +123,8 @@ impl Registry {
         }
     }
 
-    /// Requests that engines work for although their client has been gone for longer than this, and were not counted yet.
+    /// Counts requests that an engine still works on although the client has been gone for longer than `limit`.
+    /// Each request is counted once.
     pub(crate) fn orphans(&self, limit: Duration) -> u64 {
         let mut count = 0;
         for entry in lock(&self.entries).values_mut() {
@@ -136,7 +137,8 @@ impl Registry {
         count
     }
 
-    /// The time in which 99 of 100 generations ended for which nobody waited any more, the longest, and how many there were.
+    /// Returns the 99th percentile and the maximum of the time in which orphaned generations ended, and their
+    /// number.
     pub(crate) fn lag(&self) -> (Duration, Duration, usize) {
         let mut lags = lock(&self.lags).clone();
         lags.sort();

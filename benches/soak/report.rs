@@ -1,4 +1,4 @@
-//! The figures, as a table for people and as JSON.
+//! Report of the run, as a table for people and as JSON.
 
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -11,14 +11,14 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// A figure that decides.
+    /// Adds a figure with a limit that decides over success.
     pub(crate) fn row(&mut self, name: &str, value: &str, limit: &str, passed: bool) {
         let verdict = if passed { "pass" } else { "FAIL" };
         self.failed |= !passed;
         self.push(name, value, limit, verdict);
     }
 
-    /// A figure that is only told.
+    /// Adds a figure for information only.
     pub(crate) fn told(&mut self, name: &str, value: &str) {
         self.push(name, value, "", "");
     }

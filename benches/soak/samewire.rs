@@ -1,4 +1,4 @@
-//! The built binary as a process, and what can be seen of it from outside.
+//! The built binary as a process, observed from outside.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -8,18 +8,18 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What its log said, without what nobody needs.
+/// Digest of the process's log.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) lines: u64,
-    /// Lines of level ERROR, panics, and lines with something secret.
+    /// Lines of level ERROR, panics, and lines that contain a secret.
     pub(crate) bad: Vec<String>,
-    /// The last lines, for people.
+    /// Last lines, for people to read.
     pub(crate) last: Vec<String>,
     listening: Vec<(String, SocketAddr)>,
 }
 
-/// A running samewire; killed when dropped.
+/// Running samewire process, killed when dropped.
 pub(crate) struct Samewire {
     child: Child,
     pub(crate) proxy: SocketAddr,
@@ -35,7 +35,7 @@ impl Drop for Samewire {
 }
 
 impl Samewire {
-    /// Its log goes to a file, too.
+    /// Starts the process with this configuration. Its log is read here and copied to `log_file`.
     pub(crate) fn start(program: &Path, config: &str, folder: &Path, log_file: &Path) -> io::Result<Self> {
         let file: PathBuf = folder.join("samewire.toml");
         fs::write(&file, config)?;
@@ -53,7 +53,7 @@ impl Samewire {
         let mut file = io::BufWriter::new(fs::File::create(log_file)?);
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                // For people alone: a full disk is no finding.
+                // The copy is only for people: a full disk must not fail the run.
                 let _ = writeln!(file, "{line}");
                 crate::tally::lock(&sink).take(line);
             }
@@ -82,7 +82,7 @@ impl Samewire {
         }
     }
 
-    /// Asks the admin listener.
+    /// Sends a GET to the admin listener and returns status and body.
     pub(crate) fn get(&self, path: &str) -> io::Result<(u16, String)> {
         let mut stream = TcpStream::connect(self.admin)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -112,7 +112,7 @@ impl Samewire {
         Ok(fs::read_dir(format!("/proc/{}/task", self.pid()))?.count())
     }
 
-    /// Processor time of all its threads.
+    /// Processor time of all threads.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
         let mut nanoseconds = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.pid()))? {
@@ -132,7 +132,7 @@ impl Samewire {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for its end.
+    /// Waits for the process to exit, at most for `limit`.
     pub(crate) fn exit(&mut self, limit: Duration) -> io::Result<Option<ExitStatus>> {
         let start = Instant::now();
         while start.elapsed() < limit {
@@ -145,7 +145,7 @@ impl Samewire {
     }
 }
 
-/// The sum of a metric over its labels, in the text of a scrape.
+/// Sums a metric over its labels in the text of a scrape.
 pub(crate) fn sum(metrics: &str, name: &str) -> f64 {
     metrics
         .lines()

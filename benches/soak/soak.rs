@@ -1,4 +1,4 @@
-//! The soak: start everything, look on, stop everything, judge.
+//! The soak: starts everything, observes it, stops everything and judges the result.
 
 use crate::client::{self, Load};
 use crate::engine::{self, Engine};
@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 const ENGINES: usize = 4;
 const MIB: f64 = 1_048_576.0;
-/// Shorter runs say nothing of a megabyte an hour.
+/// Shortest run in which a growth of memory in bytes per hour is meaningful.
 const LONG: Duration = Duration::from_secs(1_800);
 
-/// Timers short enough to be waited for.
+/// Timers short enough for the run to wait for them.
 const TIMEOUTS: &str = "
 [wire]
 commit_after_seconds = 2
@@ -41,9 +41,9 @@ fn timers(options: &Options) -> Timers {
     Timers { first: 6 * second, inter: 5 * second, stall: 6 * second, slack, rate: options.rate }
 }
 
-/// What samewire is told.
+/// Returns samewire's configuration for this run.
 pub(crate) fn config(engines: &[(String, &str)], store: &str, most: usize, options: &Options) -> String {
-    // Longer than engines keep connections: then it is seen what comes of one that is closed as it is used.
+    // Longer than engines keep connections, so that samewire sometimes uses one that the engine is closing.
     let kept = if options.idle > 0 { "pool_idle = 10\n" } else { "" };
     let threads = options.threads;
     let mut text = format!(
@@ -57,7 +57,7 @@ pub(crate) fn config(engines: &[(String, &str)], store: &str, most: usize, optio
     text
 }
 
-/// A folder of the run, gone with it.
+/// Temporary folder of the run, deleted when dropped.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -145,7 +145,7 @@ fn clients(
     std::thread::Builder::new().name("clients".to_owned()).spawn(move || client::run(load))
 }
 
-/// What went wrong on purpose, and the engines.
+/// Thread that causes the faults of the machine. Returns their names, and the engines.
 type Operating = std::thread::JoinHandle<(Vec<&'static str>, Vec<Engine>)>;
 
 fn operator(
@@ -161,9 +161,9 @@ fn operator(
     std::thread::Builder::new().name("operator".to_owned()).spawn(move || operator.run())
 }
 
-/// What was left when everybody had gone.
+/// State of samewire after all clients have left.
 struct After {
-    /// Until no engine worked and all gauges were 0.
+    /// Time until no engine worked and all gauges were 0; `None` if that did not happen.
     idle: Option<Duration>,
     left: Vec<String>,
     descriptors: usize,
@@ -198,7 +198,7 @@ fn is_work(line: &str) -> bool {
         .any(|name| line.starts_with(name))
 }
 
-/// Asks it to end; how long that took, if it did as it should.
+/// Sends SIGTERM. Returns how long the shutdown took, if it succeeded.
 fn leave(samewire: &mut Samewire) -> io::Result<Option<Duration>> {
     let start = Instant::now();
     samewire.signal("TERM");
@@ -238,7 +238,7 @@ fn told_of(report: &mut Report, options: &Options, tally: &Tally, troubles: &[&s
     if options.faults {
         report.told("answers that ended with the error that was due", &errors.to_string());
     } else {
-        // Nothing is wrong but what clients do.
+        // The only faults are those of clients.
         report.row("1, 2 errors", &errors.to_string(), "0", errors == 0);
     }
     for (code, count) in lock(&tally.errors).iter() {
@@ -293,7 +293,7 @@ fn resources(report: &mut Report, options: &Options, watch: &Watch, resting: usi
         report.told("4 growth of memory (a longer run judges it)", &value);
     }
     let growth = Watch::growth(&watch.descriptors);
-    // Streams end and begin at random.
+    // The number of open streams varies at random.
     let room = 20 + i64::try_from(options.streams / 10).unwrap_or(0);
     report.row("4 growth of descriptors, last third", &growth.to_string(), &room.to_string(), growth <= room);
     let left = after.descriptors.saturating_sub(resting);
@@ -321,7 +321,7 @@ fn late(report: &mut Report, options: &Options, tally: &Tally) {
                 let [calm, beside] = [false, true].map(|rough| tally.latencies(rough, direct).at(0.99));
                 beside / calm.max(f64::EPSILON)
             };
-            // The engines write for those readers too, and are on this machine.
+            // The engines write for the stopped readers too, on this same machine.
             report.told(
                 "6 p99 past samewire beside stopped readers, times that without",
                 &format!("{:.2}", times(true)),

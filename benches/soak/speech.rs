@@ -1,4 +1,4 @@
-//! How two engines say the same: the shapes of vLLM and of SGLang, one HTTP chunk an event.
+//! Two dialects for the same answer: the shapes of vLLM and SGLang, with one HTTP chunk for each event.
 
 use crate::plan::{Kind, Lane, Plan};
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ impl Dialect {
     }
 }
 
-/// Microseconds since the process began: what tokens are stamped with.
+/// Returns the microseconds since the process began, with which tokens are stamped.
 pub(crate) fn now() -> u64 {
     static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(BEGIN.elapsed().as_micros()).unwrap_or(u64::MAX)
@@ -29,7 +29,7 @@ pub(crate) fn now() -> u64 {
 pub(crate) const HEAD: &str = "HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-type: text/event-stream; charset=utf-8\r\n\
                                transfer-encoding: chunked\r\n\r\n";
 
-/// Writes the events of one answer.
+/// Writer of the events of one answer.
 pub(crate) struct Speech<'a> {
     pub(crate) dialect: Dialect,
     pub(crate) plan: &'a Plan,
@@ -42,7 +42,7 @@ impl<'a> Speech<'a> {
         Self { dialect, plan, event: String::new(), out: Vec::new() }
     }
 
-    /// One event with any data.
+    /// Writes one event with this data, in an HTTP chunk of its own.
     pub(crate) fn event(&mut self, data: &str) {
         // Writing to a vector does not fail.
         let _ = std::io::Write::write_fmt(
@@ -84,7 +84,7 @@ impl<'a> Speech<'a> {
         }
     }
 
-    /// The ith token, stamped with the time.
+    /// Writes the ith token, stamped with the current time.
     pub(crate) fn token(&mut self, i: u64) {
         let (lane, choice, n) = self.plan.token(i);
         let (id, letter, time) = (self.plan.id, lane.letter(), now());
@@ -135,7 +135,7 @@ impl<'a> Speech<'a> {
         }
     }
 
-    /// The finish of every answer.
+    /// Writes the finish of every choice.
     pub(crate) fn finish(&mut self, reason: Option<&str>) {
         let reason = reason.unwrap_or(if self.plan.tool > 0 { "tool_calls" } else { "stop" });
         for choice in 0..self.plan.choices {
@@ -143,7 +143,7 @@ impl<'a> Speech<'a> {
         }
     }
 
-    /// Everything behind the finish, up to the last chunk.
+    /// Writes everything after the finish, up to the last HTTP chunk.
     pub(crate) fn end(&mut self, usage: bool) {
         if usage {
             let (id, count) = (self.plan.id, self.plan.tokens());
@@ -156,7 +156,7 @@ impl<'a> Speech<'a> {
         self.out.extend_from_slice(b"0\r\n\r\n");
     }
 
-    /// The whole answer at once, as JSON.
+    /// Returns the whole answer as one JSON object.
     pub(crate) fn whole(&self) -> String {
         debug_assert_eq!(self.plan.kind, Kind::Whole);
         let said = |lane: Lane| {

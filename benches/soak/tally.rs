@@ -1,4 +1,4 @@
-//! What clients saw, judged by what engines did.
+//! Judges the answers that clients saw by what the engines did.
 
 use crate::check::End;
 use crate::latency::Latency;
@@ -9,33 +9,33 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long clients wait: the proxy's own timers, and a second.
+/// Times that clients wait: the proxy's own timers, and a second more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timers {
     pub(crate) first: Duration,
     pub(crate) inter: Duration,
     pub(crate) stall: Duration,
-    /// For the time that the process stands still on purpose, and for a busy machine.
+    /// Additional time for a process suspended on purpose, and for a busy machine.
     pub(crate) slack: Duration,
     pub(crate) rate: f64,
 }
 
 impl Timers {
-    /// Without a token.
+    /// Longest time a client waits without receiving a token.
     pub(crate) fn patience(&self, plan: &Plan, begun: bool) -> Duration {
         let attempts = if begun || !crate::client::waits(plan) && plan.kind != Kind::Whole { 1 } else { 2 };
         let timer = if begun { self.inter } else { self.first };
         timer * attempts + Duration::from_secs(1) + self.slack
     }
 
-    /// For a response in the background, whose engine may be restarted.
+    /// Longest time a background response may take, with a restart of its engine.
     pub(crate) fn background(&self, plan: &Plan) -> Duration {
         let speech = Duration::from_secs_f64(plan.tokens() as f64 / self.rate);
         speech + self.first * 2 + self.inter + self.slack * 2 + Duration::from_secs(5)
     }
 }
 
-/// A stretch of time in which something was wrong on purpose, as seen from outside.
+/// Period in which a fault was active on purpose, as seen from outside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trouble {
     pub(crate) name: &'static str,
@@ -44,24 +44,25 @@ pub(crate) struct Trouble {
 
 #[derive(Default)]
 pub(crate) struct Tally {
-    /// The machine may be too slow for the store.
+    /// True if the machine may be too slow for the store.
     pub(crate) lenient: bool,
     pub(crate) registry: Arc<Registry>,
-    /// Before there are faults, and with them.
+    /// Token delays before the faults begin and while they are active, each in two histograms: through the proxy,
+    /// and directly.
     calm: [Latency; 2],
     faulty: [Latency; 2],
-    /// The calm is over.
+    /// True once the calm phase is over.
     pub(crate) rough: AtomicBool,
-    /// With that, what goes wrong on purpose begins.
+    /// True once engines and clients misbehave on purpose, after the calm phase.
     pub(crate) faults: AtomicBool,
     told: AtomicBool,
     pub(crate) complete: AtomicU64,
     pub(crate) left: AtomicU64,
     /// Requests of clients that go through the proxy.
     pub(crate) requests: AtomicU64,
-    /// Attempts of those that go directly.
+    /// Attempts of clients that go to engines directly.
     pub(crate) direct: AtomicU64,
-    /// Failures before the first token that no other engine was asked about.
+    /// Failures before the first token that were not retried on another engine.
     pub(crate) not_retried: AtomicU64,
     pub(crate) errors: Mutex<BTreeMap<String, u64>>,
     pub(crate) wrongs: Mutex<Vec<String>>,
@@ -92,7 +93,7 @@ impl Tally {
         }
     }
 
-    /// Whether everything is still as it should be.
+    /// Returns true until the calm phase is over.
     pub(crate) fn is_calm(&self) -> bool {
         !self.rough.load(Ordering::Relaxed)
     }
@@ -101,7 +102,7 @@ impl Tally {
         self.calm[0].paused.load(Ordering::Relaxed)
     }
 
-    /// Everybody leaves.
+    /// Tells all clients to leave, because the run is over.
     pub(crate) fn tell(&self) {
         self.told.store(true, Ordering::Relaxed);
     }
@@ -129,7 +130,7 @@ impl Tally {
         false
     }
 
-    /// Whether something was wrong on purpose since then.
+    /// Returns true if any fault was active on purpose after `since`.
     pub(crate) fn near_trouble(&self, since: Instant) -> bool {
         lock(&self.troubles).iter().any(|trouble| trouble.until > since)
     }
@@ -138,7 +139,8 @@ impl Tally {
         lock(&self.troubles).iter().any(|trouble| trouble.name == name && trouble.until > since)
     }
 
-    /// An answer came to its end; whether it was the one that it should come to, and its connection can go on.
+    /// Judges the end of an answer by the outcomes at the engines. Returns true if the answer is complete and its
+    /// connection can be reused.
     pub(crate) fn judge(&self, plan: &Plan, end: End, outcomes: &[Outcome], started: Instant) -> bool {
         match &end {
             End::Complete if outcomes.last() == Some(&Outcome::Said) => {
@@ -162,26 +164,26 @@ impl Tally {
         let restarted = self.near(started, "restart");
         let nowhere = ["upstream_unreachable", "no_healthy_upstream", "upstream_reset"].contains(&code);
         if plan.kind == Kind::Background && status == 200 {
-            // It tells in words what went wrong.
+            // The error of a background response is only text.
             let failed = matches!(outcomes.last(), Some(Outcome::Wrong(_) | Outcome::Restarted));
             return failed || restarted || self.near(started, "store");
         }
         match outcomes.last() {
             None if code == "store_unavailable" => self.lenient || self.near(started, "store"),
-            // All that are there want to be left alone (U23).
+            // All available engines may have asked to be spared (U23).
             None if ["rate_limit_exceeded", "server_is_overloaded"].contains(&code) => {
                 self.registry.pushed_since(started)
             }
             None => nowhere && restarted,
             Some(Outcome::Restarted) => nowhere || code == "upstream_incomplete",
             Some(Outcome::Wrong(wrong)) => codes(*wrong).contains(&code) || nowhere && restarted,
-            // Restarted engines say 503 while they load.
+            // Restarted engines answer 503 while they load.
             Some(_) => false,
         }
     }
 }
 
-/// What a client may be told of it.
+/// Returns the error codes that a client may receive for a fault of the engine.
 fn codes(wrong: Wrong) -> &'static [&'static str] {
     match wrong {
         Wrong::ResetAtOnce | Wrong::FinAtOnce => &["upstream_reset"],
@@ -199,7 +201,7 @@ fn codes(wrong: Wrong) -> &'static [&'static str] {
     }
 }
 
-/// Whether another engine is asked when this came before the first token.
+/// Returns true if a failure before the first token is retried on another engine.
 fn is_retried(wrong: Wrong) -> bool {
     !matches!(wrong, Wrong::Status(400) | Wrong::GarbageAfter(_) | Wrong::EndAfter(_) | Wrong::SlowFirst)
 }

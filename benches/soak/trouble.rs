@@ -1,4 +1,4 @@
-//! What goes wrong with the machine: one thing each time, in turn (section 5 of the faults).
+//! Faults of the machine, one at a time in turn (section 5 of the faults).
 
 use crate::engine::{Condition, Engine};
 use crate::plan::Dice;
@@ -18,7 +18,7 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    /// Makes trouble until the run is over; says what there was. The engines go on.
+    /// Causes faults until the run is over. Returns their names, and the engines, which keep running.
     pub(crate) fn run(self) -> (Vec<&'static str>, Vec<Engine>) {
         let (mut dice, mut done) = (Dice::new(self.seed, 1 << 60), Vec::new());
         let mut left: Vec<&'static str> = Vec::new();
@@ -41,7 +41,7 @@ impl Operator {
 
     fn make(&self, name: &'static str, dice: &mut Dice) {
         let from = Instant::now();
-        // What it leads to may come a little later: a lease, a probe, a timer.
+        // Consequences may come a little later: a lease, a probe, a timer.
         lock(&self.tally.troubles).push(Trouble { name, until: from + Duration::from_secs(3_600) });
         match name {
             "reload" => self.signal("HUP"),
@@ -69,7 +69,7 @@ impl Operator {
         eprintln!("soak: {name}, {:.1} s", from.elapsed().as_secs_f64());
     }
 
-    /// O15: somebody else writes for three seconds.
+    /// O15: another process holds the store's write lock for three seconds.
     fn lock_the_store(&self) {
         let open = rusqlite::Connection::open(&self.store).expect("the store is a SQLite file");
         open.busy_timeout(Duration::from_secs(5)).expect("a connection");

@@ -1,4 +1,4 @@
-//! What is seen of the process while it works: memory, descriptors, generations that nobody waits for, attempts.
+//! Observation of the process during the run: memory, descriptors, orphaned generations, attempts.
 
 use crate::samewire::Samewire;
 use crate::tally::Tally;
@@ -6,26 +6,26 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// A generation may go on so long after its client has left.
+/// Time for which a generation may go on after its client has left.
 const GRACE: Duration = Duration::from_millis(200);
 const WINDOW: Duration = Duration::from_secs(10);
-/// Fewer requests than this say nothing of a ratio.
+/// Number of requests below which a ratio is meaningless.
 const FEW: u64 = 50;
 
 #[derive(Default)]
 pub(crate) struct Watch {
-    /// Seconds since the start, and resident bytes.
+    /// Samples of seconds since the start and resident bytes.
     pub(crate) rss: Vec<(f64, f64)>,
     pub(crate) descriptors: Vec<usize>,
     pub(crate) threads: Vec<usize>,
     pub(crate) orphans: u64,
-    /// The largest ratio of attempts to requests in ten seconds.
+    /// Largest ratio of attempts to requests within ten seconds.
     pub(crate) worst_window: f64,
     pub(crate) most_active: u64,
 }
 
 impl Watch {
-    /// Looks on until `until`.
+    /// Samples the process until `until`. Fails if samewire ends.
     pub(crate) fn run(
         &mut self,
         samewire: &mut Samewire,
@@ -65,11 +65,12 @@ impl Watch {
         self.rss.iter().map(|(_, bytes)| *bytes).fold(0.0, f64::max)
     }
 
-    /// Bytes an hour by which memory grows after the warm-up, or in the second half, and the upper end of the 95 % interval.
+    /// Returns the growth of memory in bytes per hour after the warm-up, or in the second half of a shorter run,
+    /// and the upper end of its 95 % interval.
     pub(crate) fn slope(&self, warm_up: Duration) -> (f64, f64) {
         let length = self.rss.last().map_or(0.0, |(time, _)| *time);
         let from = (length / 2.0).min(warm_up.as_secs_f64());
-        // Neighbouring seconds say nearly the same: one in ten counts.
+        // Adjacent samples are correlated, so only one in ten is used.
         let points: Vec<_> = self.rss.iter().filter(|(time, _)| *time >= from).step_by(10).collect();
         let n = points.len() as f64;
         if n < 4.0 {
@@ -84,7 +85,7 @@ impl Watch {
         (slope * 3_600.0, (slope + 1.96 * error) * 3_600.0)
     }
 
-    /// By how much the largest of the last third of these exceeds the largest of the third before it.
+    /// Returns how much the maximum of the last third of the values exceeds that of the middle third.
     pub(crate) fn growth(values: &[usize]) -> i64 {
         let third = values.len() / 3;
         let most = |values: &[usize]| values.iter().copied().max().unwrap_or(0) as i64;
@@ -92,14 +93,14 @@ impl Watch {
     }
 }
 
-/// Requests, and attempts at engines, through the proxy.
+/// Returns the numbers of requests and of attempts at engines that went through the proxy.
 fn counts(tally: &Tally) -> (u64, u64) {
     let direct = tally.direct.load(Ordering::Relaxed);
     let attempts = tally.registry.attempts.load(Ordering::Relaxed).saturating_sub(direct);
     (tally.requests.load(Ordering::Relaxed), attempts)
 }
 
-/// Attempts for each request, over all.
+/// Returns the number of attempts per request over the whole run.
 pub(crate) fn ratio(tally: &Tally) -> f64 {
     let (requests, attempts) = counts(tally);
     attempts as f64 / requests.max(1) as f64

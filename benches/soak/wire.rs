@@ -1,4 +1,4 @@
-//! A client's connection: requests as bytes, answers as heads and undone framing.
+//! HTTP connection of a soak client: writes requests, parses response heads and removes the body's framing.
 
 use socket2::{Domain, SockRef, Socket, Type};
 use std::io::{self, ErrorKind};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// The key of every request; it must be in no place where operators look.
+/// API key of every request. Must not occur in logs or metrics.
 pub(crate) const KEY: &str = "sk-CANARY-SOAK-91c4";
 
-/// A request's bytes.
+/// Returns the bytes of a request.
 pub(crate) fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
     format!(
         "{method} {path} HTTP/1.1\r\nhost: soak\r\nauthorization: Bearer {KEY}\r\ncontent-type: application/json\r\n\
@@ -24,23 +24,23 @@ pub(crate) fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
 enum Framing {
     Head,
     Size,
-    /// So much of a chunk is missing; then its line end.
+    /// Bytes of a chunk still missing; its line end follows.
     Chunk(usize),
     Length(usize),
-    /// Up to the end of the connection.
+    /// Body up to the close of the connection.
     Close,
-    /// With the last chunk, or the last byte that was announced.
+    /// End of the body: the last chunk, or the last announced byte, has been read.
     Over,
 }
 
-/// Why nothing more comes.
+/// Reason why no more bytes come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Nothing came for too long.
+    /// Silence beyond the time limit.
     Silence,
-    /// The connection ended or was reset within a message.
+    /// Connection closed or reset within a message.
     Cut(String),
-    /// The run is over.
+    /// End of the run.
     Told,
 }
 
@@ -50,9 +50,9 @@ pub(crate) struct Line {
     framing: Framing,
     pub(crate) status: u16,
     pub(crate) closes: bool,
-    /// The body so far, as far as nobody has taken it.
+    /// Body bytes not yet taken by the caller.
     pub(crate) body: Vec<u8>,
-    /// No reading before this.
+    /// Earliest time of the next read.
     pub(crate) rest: Duration,
 }
 
@@ -78,7 +78,8 @@ impl Line {
         Ok(Self { stream, raw, framing: Framing::Head, status: 0, closes: false, body, rest: Duration::ZERO })
     }
 
-    /// Sends a whole request; an answer that comes before its end counts.
+    /// Writes a request, after resetting the state of the previous response. Bytes already received are kept: a
+    /// response may come before the request is complete.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         (self.framing, self.status, self.closes) = (Framing::Head, 0, false);
         self.body.clear();
@@ -89,7 +90,8 @@ impl Line {
         self.framing == Framing::Over
     }
 
-    /// Waits for more of the answer, at most until `limit`, or until `told` says so; false at the end of the answer.
+    /// Waits for more of the response, at most until `limit` or until `told` returns true. Returns false at the end
+    /// of the response.
     pub(crate) async fn more(&mut self, limit: Instant, told: impl Fn() -> bool) -> Result<bool, Stop> {
         if !self.rest.is_zero() {
             tokio::time::sleep(self.rest).await;
@@ -204,7 +206,7 @@ impl Line {
         Ok(())
     }
 
-    /// Leaves.
+    /// Closes the connection, by a reset or by FIN.
     pub(crate) fn leave(self, reset: bool) {
         if reset {
             // A socket that is broken already is gone as well.

@@ -25,7 +25,7 @@ impl Check {
     pub(super) fn run(&self) -> ExitCode {
         match self.settings.load() {
             Ok(config) => {
-                // A closed pipe is the reader's wish.
+                // Write errors are ignored: the reader may have closed the pipe.
                 let memory = crate::server::memory_told(&config.limits);
                 let _ = write!(std::io::stdout().lock(), "{memory}{}", config.shown());
                 ExitCode::SUCCESS

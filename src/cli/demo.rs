@@ -40,7 +40,7 @@ Nothing leaves this machine. NO_COLOR turns colours off.
 
 Exit codes: 0 done, or ended by a signal, 2 wrong usage, 3 the port cannot be had.";
 
-/// The request that is shown.
+/// Scene to show: the request that both engines have answered.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Show {
     Reasoning,
@@ -49,7 +49,7 @@ enum Show {
 
 impl Demo {
     pub(super) fn run(&self) -> ExitCode {
-        // Lines for machines would spoil the page; what goes wrong is still told.
+        // Log lines would spoil the page, so only errors are logged.
         let logging = match telemetry::start_logging(Level::Error, LogFormat::Auto) {
             Ok(logging) => logging,
             Err(error) => {
@@ -72,7 +72,7 @@ impl Demo {
     }
 
     fn show(&self) -> Result<(), Trouble> {
-        // First, so that a taken port is told at once.
+        // Bound first, so that an occupied port is reported at once.
         let stand = (!self.once).then(|| Stand::open(&self.listen)).transpose()?;
         let scene = self.scene();
         let comparison = demo::show(scene)?;
@@ -101,7 +101,7 @@ fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// `COLUMNS` beats the terminal, so that the width can be chosen.
+/// Returns the terminal's properties. `COLUMNS` takes precedence, so that the width can be chosen.
 fn look() -> Look {
     let Terminal { plain, columns } = Terminal::environment();
     let measured = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
@@ -109,7 +109,7 @@ fn look() -> Look {
     Look { width, colour: !plain && io::stdout().is_terminal() }
 }
 
-/// The text below the page: the ways to use the server that runs now.
+/// Returns the text after the page: how to use the running server.
 fn invitation(url: &str, models: &[String]) -> String {
     let of = |engine: &str| {
         let names: Vec<_> =

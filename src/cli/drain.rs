@@ -1,4 +1,4 @@
-//! `samewire drain`: asks a running samewire to take no more traffic, and waits until nothing is under way.
+//! `samewire drain`: makes a running samewire refuse new traffic, and waits until no request is in progress.
 
 use super::complain;
 use super::running::{Admin, Running};
@@ -60,11 +60,11 @@ impl Drain {
             request = request.timeout(wait);
         }
         let left = match request.send().await {
-            // A process that has ended has nothing under way.
+            // A process that has ended has no requests in progress.
             Err(error) if !error.is_timeout() => return ExitCode::SUCCESS,
             Err(_) => "not drained in time".to_owned(),
             Ok(answer) if answer.status().is_success() => {
-                // A closed pipe is the reader's wish.
+                // Write errors are ignored: the reader may have closed the pipe.
                 let _ = writeln!(std::io::stdout().lock(), "drained");
                 return ExitCode::SUCCESS;
             }
@@ -75,12 +75,12 @@ impl Drain {
     }
 }
 
-/// Tells what has become of a drain that was to be taken back.
+/// Reports the outcome of taking back a drain: prints the server's answer, or why it refused.
 async fn undone(answer: reqwest::Response) -> ExitCode {
     let status = answer.status();
     let text = answer.text().await.unwrap_or_default();
     if status.is_success() {
-        // A closed pipe is the reader's wish.
+        // Write errors are ignored: the reader may have closed the pipe.
         let _ = write!(std::io::stdout().lock(), "{text}");
         return ExitCode::SUCCESS;
     }

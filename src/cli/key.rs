@@ -70,7 +70,7 @@ impl Key {
     }
 }
 
-/// A key that was not made, or not written: the exit code, and why.
+/// Failure to make or store a key: exit code and message.
 struct Refusal(u8, String);
 
 impl Refusal {
@@ -109,8 +109,8 @@ impl New {
         }
     }
 
-    /// Appends the lines to a file that then loads. The key is told when all of the new file is on the disk, and before it
-    /// takes the place of the old one: neither is good for anything alone.
+    /// Appends the lines to a file, after checking that the file then loads. Prints the key once the new file is
+    /// on disk, but before it replaces the old one: key and lines are useless without each other.
     fn append_to(&self, path: &Path, key: &str, entry: &str) -> Result<(), Refusal> {
         let name = path.display().to_string();
         let wrong = |error: io::Error| Refusal::environment(&name, &error);
@@ -135,7 +135,7 @@ impl New {
         })
     }
 
-    /// What stands for the key in the configuration file.
+    /// Returns the `[[auth.key]]` lines of the configuration file for the key.
     fn entry(&self, hash: &Hash) -> String {
         let mut entry = format!("\n[[auth.key]]\nhash = \"{}\"", hash.digits());
         for (key, value) in [("name", &self.name), ("tenant", &self.tenant)] {
@@ -147,23 +147,23 @@ impl New {
     }
 }
 
-/// Prints the key, which is shown this once.
+/// Prints the key to standard output. It is stored nowhere, so it cannot be shown again.
 fn tell(key: &str) -> Result<(), Refusal> {
     let mut out = io::stdout().lock();
     let told = writeln!(out, "{key}").and_then(|()| out.flush());
     told.map_err(|error| Refusal::environment("standard output", &error))
 }
 
-/// A configuration file that nobody else appends to while this exists.
+/// Locked configuration file, protected from other `samewire key` commands for the lifetime of this value.
 struct Locked {
-    /// The path of the file itself, behind all links.
+    /// Path of the file itself, with all symbolic links resolved, since the replacement happens there.
     path: PathBuf,
     file: File,
     text: String,
 }
 
 impl Locked {
-    /// Opens the file, or makes an empty one, and waits for whoever appends to it now.
+    /// Opens or creates the file, and waits for a concurrent command that has it locked.
     fn open(path: &Path) -> io::Result<Self> {
         loop {
             let mut file = File::options().read(true).append(true).create(true).open(path)?;
@@ -173,7 +173,7 @@ impl Locked {
             if !locked.is_file() {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
             }
-            // Whoever was waited for has put another file in its place.
+            // The previous holder of the lock has replaced the file; open the new one.
             if (locked.dev(), locked.ino()) == (there.dev(), there.ino()) {
                 let mut text = String::new();
                 file.read_to_string(&mut text)?;
@@ -182,7 +182,7 @@ impl Locked {
         }
     }
 
-    /// Writes a new file beside it, with the same owner and permissions.
+    /// Writes a new file next to it, with the same owner and permissions.
     fn prepare(&self, text: &str) -> io::Result<Prepared> {
         let metadata = self.file.metadata()?;
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
@@ -200,7 +200,7 @@ impl Locked {
     }
 }
 
-/// A new file that has not taken the old one's place; removed if it never does.
+/// New file that has not yet replaced the old one; removed on drop.
 struct Prepared(Option<PathBuf>);
 
 impl Prepared {
@@ -215,7 +215,7 @@ impl Prepared {
 impl Drop for Prepared {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // It is in nobody's way.
+            // A leftover file does no harm.
             let _ = std::fs::remove_file(path);
         }
     }

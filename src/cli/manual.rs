@@ -1,4 +1,5 @@
-//! `samewire completions` and `samewire man`: what a shell and man(1) want to know of the command line.
+//! `samewire completions` and `samewire man`: shell completions and manual pages, generated from the command
+//! line's definition.
 
 use super::{Arguments, ENVIRONMENT, complain};
 use clap::{Args, CommandFactory};
@@ -65,11 +66,11 @@ impl Manual {
     }
 }
 
-/// Writes to standard output.
+/// Writes to standard output, and returns the exit code. A closed pipe counts as success.
 fn print(text: &[u8]) -> ExitCode {
     match io::stdout().lock().write_all(text) {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => failed(&error),
     }

@@ -1,7 +1,7 @@
-//! The command line: one file for each command; arguments in, library called, output out.
+//! Command line: one file per command, which parses arguments, calls the library and prints the result.
 //!
-//! Exit codes of all commands: 0 done, 1 the thing looked at is wrong, 2 usage or configuration, 3 the environment
-//! (port, file).
+//! Exit codes of all commands: 0 success, 1 the examined thing is wrong, 2 wrong usage or configuration, 3 a
+//! problem of the environment (port, file).
 
 mod check;
 mod demo;
@@ -18,9 +18,9 @@ use crate::telemetry::Build;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Wrong usage or configuration.
+/// Exit code for wrong usage or an invalid configuration.
 const USAGE: u8 = 2;
-/// A port or a file cannot be had.
+/// Exit code for a problem of the environment, such as a port or file that is unavailable.
 const ENVIRONMENT: u8 = 3;
 
 /// One canonical OpenAI wire format in front of vLLM, SGLang and other engines.
@@ -78,7 +78,7 @@ enum Command {
     Man(manual::Manual),
 }
 
-/// Does what the command line says.
+/// Parses the command line, runs the command, and returns its exit code.
 pub fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Serve(serve) => serve.run(),
@@ -94,9 +94,9 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What people are told, on stderr.
+/// Prints a message for people on stderr, and ignores write errors.
 fn complain(text: impl std::fmt::Display) {
     use std::io::Write;
-    // Nobody is left to tell if that fails.
+    // Write errors cannot be reported anywhere.
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

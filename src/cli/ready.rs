@@ -1,4 +1,4 @@
-//! `samewire ready`: whether a running samewire takes traffic.
+//! `samewire ready`: tells if a running samewire accepts traffic.
 
 use super::complain;
 use super::running::{Admin, Running};
@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long one question may take.
+/// Time limit of one request to `/readyz`, after which the server counts as silent.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// From one question to the next.
+/// Pause between two requests while `--wait` has not expired.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Whether a running samewire takes traffic.
@@ -49,7 +49,7 @@ impl Ready {
     }
 }
 
-/// The answer to one question.
+/// Result of one request to `/readyz`, with the server's text or the error.
 enum State {
     Ready(String),
     Unready(String),
@@ -73,7 +73,7 @@ impl State {
     fn told(&self, admin: &Admin) -> ExitCode {
         match self {
             Self::Ready(text) => {
-                // A closed pipe is the reader's wish.
+                // Write errors are ignored: the reader may have closed the pipe.
                 let _ = writeln!(std::io::stdout().lock(), "{}", text.trim());
                 ExitCode::SUCCESS
             }

@@ -1,4 +1,4 @@
-//! `samewire replay`: recorded traffic served as an engine.
+//! `samewire replay`: serves recorded traffic as an engine.
 
 use super::{ENVIRONMENT, USAGE, complain};
 use crate::config::{Level, LogFormat};
@@ -26,10 +26,10 @@ pub(super) struct Replay {
     pace: Duration,
 }
 
-/// The longest time between two events.
+/// Longest pause between two events that `--pace` accepts.
 const PACE: Duration = Duration::from_secs(60);
 
-/// Reads a time of which a number alone means milliseconds.
+/// Parses a time in which a number without a unit means milliseconds.
 fn pace(text: &str) -> Result<Duration, String> {
     let pace = text.parse().map(Duration::from_millis).ok().or_else(|| time(text).ok());
     pace.filter(|pace| *pace <= PACE)

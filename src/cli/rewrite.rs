@@ -1,4 +1,4 @@
-//! `samewire rewrite`: the whole normaliser as a filter.
+//! `samewire rewrite`: rewrites an engine's answer from standard input to standard output.
 
 mod findings;
 
@@ -103,7 +103,7 @@ fn engines() -> PossibleValuesParser {
     PossibleValuesParser::new(ENGINES.iter().map(|engine| engine.name))
 }
 
-/// The APIs by their short names.
+/// Short names of the APIs, as values of `--api` and `--to`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Name {
     Chat,
@@ -129,21 +129,21 @@ impl Name {
     }
 }
 
-/// How a connection ends.
+/// End of the engine's connection, as the value of `--eof`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Eof {
     Clean,
     Reset,
 }
 
-/// Where ids come from.
+/// Source of ids that the engine did not provide, as the value of `--ids`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Ids {
     Random,
     Counter,
 }
 
-/// What ends the command before it begins.
+/// Error before the filter starts: exit code and message.
 struct Wrong(u8, String);
 
 impl Wrong {
@@ -179,7 +179,7 @@ impl Rewrite {
         match ran {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::from(1),
-            // Whoever reads has seen enough.
+            // The reader has closed the pipe.
             Err(NoAnswer::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Err(NoAnswer::Output(error)) => ended(ENVIRONMENT, format_args!("standard output: {error}")),
             Err(NoAnswer::Input(error)) => ended(ENVIRONMENT, format_args!("standard input: {error}")),
@@ -192,7 +192,7 @@ impl Rewrite {
         let request = self.request.as_deref().map(request).transpose()?;
         let (asked, request) = request.unzip();
         let mut asked = asked.flatten();
-        // What answers a Responses request may be of either API: that is to be seen.
+        // An engine may answer a Responses request in either API, so the API is detected from the bytes.
         if asked.take_if(|asked| *asked == Api::Responses).is_some() {
             match to {
                 None | Some(Target::Response) => to = Some(Target::Response),
@@ -235,7 +235,8 @@ fn ended(code: u8, text: impl std::fmt::Display) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// One answer needs at most one id, so the counter does not get beyond its first number.
+/// Returns the ids and the time to write. One answer needs at most one id, so the counter never gets beyond its
+/// first number.
 fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, Wrong> {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let now = now.unwrap_or_else(clock);
@@ -252,7 +253,7 @@ fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, Wrong> {
 }
 
 object! {
-    /// What tells requests apart, and a recorded exchange from a request.
+    /// Members that tell the APIs apart, and a recorded exchange from a plain request.
     struct Request<'a> {
         messages: Raw<'a> = "messages",
         prompt: Raw<'a> = "prompt",
@@ -262,7 +263,7 @@ object! {
     }
 }
 
-/// The request of a file, with the API that it tells.
+/// Reads the request in a file, and the API that it belongs to.
 fn request(path: &Path) -> Result<(Option<Api>, Bytes), Wrong> {
     if path.as_os_str() == "-" {
         let text = "--request -: standard input holds the engine's answer; the request must be in a file";

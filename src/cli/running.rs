@@ -1,4 +1,4 @@
-//! The commands that ask a running samewire: where it is, and how it is asked.
+//! Connection to a running samewire, shared by the commands that control one.
 
 use super::{ENVIRONMENT, USAGE, complain};
 use crate::config::Overrides;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long a connection may take.
+/// Time limit of connecting to the admin listener.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// The address of a running samewire.
@@ -23,7 +23,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Runs what asks it, and gives its exit code.
+    /// Runs a command with a client for the admin listener, and returns its exit code.
     pub(super) fn ask(&self, ask: impl AsyncFnOnce(&Admin) -> ExitCode) -> ExitCode {
         let flags = Overrides {
             admin_listen: self.admin_listen.clone(),
@@ -50,7 +50,7 @@ impl Running {
     }
 }
 
-/// The admin listener of a running samewire.
+/// HTTP client for the admin listener of a running samewire.
 #[derive(Debug)]
 pub(super) struct Admin {
     client: reqwest::Client,
@@ -58,24 +58,24 @@ pub(super) struct Admin {
 }
 
 impl Admin {
-    /// A `GET` of a path.
+    /// Returns a `GET` request for a path of the admin listener.
     pub(super) fn get(&self, path: &str) -> reqwest::RequestBuilder {
         self.client.get(format!("http://{}{path}", self.address))
     }
 
-    /// A `POST` to a path.
+    /// Returns a `POST` request for a path of the admin listener.
     pub(super) fn post(&self, path: &str) -> reqwest::RequestBuilder {
         self.client.post(format!("http://{}{path}", self.address))
     }
 
-    /// Tells why nobody was reached.
+    /// Reports that the admin listener could not be reached, and returns the exit code.
     pub(super) fn silent(&self, error: &reqwest::Error) -> ExitCode {
         complain(format_args!("no samewire serves operators on {}: {}", self.address, root(error)));
         ExitCode::from(ENVIRONMENT)
     }
 }
 
-/// The innermost cause.
+/// Returns the message of the innermost cause, such as a refused connection.
 fn root(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), root)
 }

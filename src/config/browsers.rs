@@ -1,10 +1,10 @@
-//! `[cors]` and `[admin]`: which pages and names browsers may come from (docs/guide.md#web-pages-cors).
+//! Tables `[cors]` and `[admin]`: web origins and host names that browsers may use (docs/guide.md#web-pages-cors).
 
 use super::mistakes::Mistakes;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Pages that may call the API.
+/// Table `[cors]` as written: the origins whose pages may call the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -12,7 +12,7 @@ pub struct CorsFile {
     pub origins: Vec<String>,
 }
 
-/// The admin listener.
+/// Table `[admin]` as written: the host names under which the admin listener answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -20,7 +20,7 @@ pub struct AdminFile {
     pub hosts: Vec<String>,
 }
 
-/// The origins whose pages may call the API, as browsers spell them.
+/// Origins whose pages may call the API, in the form in which browsers send them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cors {
     is_any: bool,
@@ -28,7 +28,7 @@ pub struct Cors {
 }
 
 impl Cors {
-    /// Returns what the file means.
+    /// Checks the entries of `cors.origins`, and returns the valid ones in the spelling of browsers.
     pub(super) fn meant(file: &CorsFile, mistakes: &mut Mistakes) -> Self {
         let mut this = Self::default();
         for (place, entry) in file.origins.iter().enumerate() {
@@ -43,28 +43,30 @@ impl Cors {
         this
     }
 
-    /// Whether any origin may.
+    /// Returns true if any origin at all is allowed, so that CORS headers are needed.
     pub fn is_on(&self) -> bool {
         self.is_any || !self.origins.is_empty()
     }
 
-    /// Whether all origins may.
+    /// Returns true if every origin is allowed (`*`). Answers may then carry `*` instead of the origin.
     pub fn is_any(&self) -> bool {
         self.is_any
     }
 
-    /// Whether an origin is listed by its name. Browsers spell origins in one way.
+    /// Returns true if an origin is listed by name. Browsers have one spelling for each origin, so bytes are
+    /// compared.
     pub fn lists(&self, origin: &[u8]) -> bool {
         self.origins.iter().any(|listed| listed.as_bytes() == origin)
     }
 
-    /// Whether the pages of an origin may call the API.
+    /// Returns true if the pages of an origin may call the API, by name or by `*`.
     pub fn allows(&self, origin: &[u8]) -> bool {
         self.is_any || self.lists(origin)
     }
 }
 
-/// Returns an origin as browsers spell it (RFC 6454, 6.2): in lower case, without the port that goes without saying.
+/// Returns an origin in the spelling of browsers (RFC 6454, 6.2): in lower case, without the default port of its
+/// scheme.
 fn origin(entry: &str) -> Result<String, String> {
     const MUST: &str = "must be an origin such as https://app.example or http://localhost:3000 (scheme, host and port, \
                         without a path or a slash at its end), or \"*\" for all";
@@ -97,12 +99,12 @@ fn origin(entry: &str) -> Result<String, String> {
     })
 }
 
-/// Names under which browsers may reach the admin listener, beside addresses.
+/// Host names under which browsers may reach the admin listener, in addition to addresses and `localhost`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminHosts(Vec<String>);
 
 impl AdminHosts {
-    /// Returns what the file means.
+    /// Checks the entries of `admin.hosts`, and returns the valid ones in lower case, without a final dot.
     pub(super) fn meant(file: &AdminFile, mistakes: &mut Mistakes) -> Self {
         let mut hosts = Vec::new();
         for (place, entry) in file.hosts.iter().enumerate() {
@@ -117,14 +119,15 @@ impl AdminHosts {
         Self(hosts)
     }
 
-    /// Whether a `Host`, or the authority of an origin, has a name that is listed.
+    /// Returns true if the host in a `Host` header, or in the authority of an origin, is listed.
     pub fn lists(&self, authority: &str) -> bool {
         let host = host_and_port(authority).map_or("", |(host, _)| host.trim_end_matches('.'));
         self.0.iter().any(|listed| listed.eq_ignore_ascii_case(host))
     }
 
-    /// Whether a request for this `Host` may be answered: no foreign page can have it. A page can give its own name the
-    /// address of this machine, but it has no address for a name, and browsers look up `localhost` nowhere.
+    /// Returns true if a request with this `Host` may be answered. Protects against DNS rebinding: a foreign page
+    /// can point its own name at this machine, but addresses need no lookup, and browsers never look up
+    /// `localhost`.
     pub fn allows(&self, authority: &str) -> bool {
         let Some((host, _)) = host_and_port(authority) else { return false };
         let lower = host.to_ascii_lowercase();
@@ -138,9 +141,9 @@ impl AdminHosts {
     }
 }
 
-/// Splits an authority; nothing, if its port is no number.
+/// Splits an authority into host and port. Returns `None` if the port is not a number.
 fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
-    // The colons of an IPv6 address stand in brackets.
+    // The colons of an IPv6 address are inside brackets.
     let end = authority.rfind(']').map_or(0, |bracket| bracket + 1);
     let colon = authority.get(end..)?.find(':').map(|at| end + at);
     match colon {
@@ -152,7 +155,7 @@ fn host_and_port(authority: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// Whether it is a name, an IPv4 address, or an IPv6 address in brackets.
+/// Returns true for a host name, an IPv4 address, or an IPv6 address in brackets.
 fn is_host(host: &str) -> bool {
     if let Some(rest) = host.strip_prefix('[') {
         return rest.strip_suffix(']').is_some_and(|address| address.parse::<Ipv6Addr>().is_ok());

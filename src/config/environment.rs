@@ -1,5 +1,5 @@
-//! Variables of the environment: `SAMEWIRE_<FLAG>` for each flag of `serve`, and `SAMEWIRE_<TABLE>__<KEY>` for each key of
-//! the file.
+//! Environment variables: `SAMEWIRE_<FLAG>` for each flag of `serve`, and `SAMEWIRE_<TABLE>__<KEY>` for each key
+//! of the file.
 
 use super::file::File;
 use super::merged::{Merged, accepts, single};
@@ -9,9 +9,9 @@ use crate::nearest::nearest;
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
-/// How the names of our variables begin.
+/// Prefix of samewire's variables. A variable with this prefix must be a known one.
 pub(super) const PREFIX: &str = "SAMEWIRE_";
-/// The variables of flags. Their names go by the flags, where keys have others.
+/// Variables of flags. They are named after the flags, even where keys have other names.
 const FLAGS: [&str; 13] = [
     "CONFIG",
     "UPSTREAM",
@@ -27,31 +27,33 @@ const FLAGS: [&str; 13] = [
     "LOG",
     "LOG_FORMAT",
 ];
-/// Variables of the build, of the tests and of clients, which are in the environment of a process all the same.
+/// Variables of the build, of tests and of clients, which may be present in the environment of a server and are no
+/// mistakes there.
 const OTHERS: [&str; 5] = ["BIN", "CHROMIUM", "COMMIT", "DATE", "KEY"];
-/// How variables of tests and of the build's facts begin, which cargo hands to what it runs.
+/// Prefixes of variables for tests and build facts; cargo passes them to the programs it runs.
 const PREFIXES: [&str; 2] = ["TEST_", "BUILD_"];
-/// Lists of tables.
+/// Keys that are lists of tables, whose variables contain an index.
 const LISTS: [&str; 3] = ["upstream", "model", "auth.key"];
-/// What Kubernetes writes before the address of a service's port.
+/// Protocols in the variables that Kubernetes sets for the ports of a service.
 const PROTOCOLS: [&str; 3] = ["tcp", "udp", "sctp"];
 
-/// A variable that gives a key of the file, such as `SAMEWIRE_LIMITS__MAX_BODY_BYTES`.
+/// Environment variable that sets a key of the file, such as `SAMEWIRE_LIMITS__MAX_BODY_BYTES`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Variable {
     steps: Vec<Step>,
-    /// The text, which may be a secret.
+    /// Value as text, which may be a secret.
     value: String,
 }
 
-/// Without the value.
+/// Prints the name without the value, which may be a secret.
 impl std::fmt::Debug for Variable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&variable_name(&self.steps))
     }
 }
 
-/// A step on the way to a key. Numbers are in order, so that the second of a list comes after the first.
+/// Step of a key's path: an index or a name. Sorting by steps puts list items in order, so that each follows its
+/// predecessor.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Item(usize),
@@ -75,7 +77,7 @@ fn variable_name(steps: &[Step]) -> String {
     format!("{PREFIX}{}", words.join("__"))
 }
 
-/// The path as mistakes name it.
+/// Returns the path in the notation of mistakes, such as `upstream[0].url`.
 fn path(steps: &[Step]) -> String {
     let mut path = String::new();
     for step in steps {
@@ -88,7 +90,7 @@ fn path(steps: &[Step]) -> String {
     path
 }
 
-/// Finds the variables that give keys. What has our prefix and is no variable of samewire's is a mistake.
+/// Returns the variables that set keys. Unknown names with our prefix are mistakes.
 pub(super) fn keys(all: &BTreeMap<String, String>, mistakes: &mut Mistakes) -> Vec<Variable> {
     let top = Table::try_from(File::default()).unwrap_or_default();
     let mut found = Vec::new();
@@ -111,7 +113,7 @@ pub(super) fn keys(all: &BTreeMap<String, String>, mistakes: &mut Mistakes) -> V
     found
 }
 
-/// Whether Kubernetes has made this variable for a service whose name is, or begins with, `samewire`.
+/// Returns true if Kubernetes sets this variable for a service whose name is, or starts with, `samewire`.
 fn is_of_service(rest: &str, value: &str) -> bool {
     let words: Vec<_> = rest.split('_').collect();
     let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
@@ -127,13 +129,13 @@ fn is_of_service(rest: &str, value: &str) -> bool {
     })
 }
 
-/// Says of a name that is none of ours which one is near.
+/// Returns the message for an unknown variable, with the nearest known name.
 fn unknown(rest: &str) -> String {
     let known: Vec<(String, String)> = FLAGS
         .iter()
         .map(|flag| (*flag).to_owned())
         .chain(keys_of_file())
-        // A single underscore is easily written for two.
+        // A single underscore is often written instead of two.
         .map(|name| (name.replace("__", "_"), name))
         .collect();
     let near = nearest(&rest.to_ascii_uppercase(), known.iter().map(|(plain, _)| plain.as_str()));
@@ -144,7 +146,7 @@ fn unknown(rest: &str) -> String {
     }
 }
 
-/// The variables of all keys, without their prefix.
+/// Returns the variable names of all keys of the file, without their prefix. List items have index 0.
 fn keys_of_file() -> Vec<String> {
     fn add(prefix: &str, table: &Table, found: &mut Vec<String>) {
         for (key, value) in table {
@@ -165,7 +167,8 @@ fn keys_of_file() -> Vec<String> {
 }
 
 impl Variable {
-    /// Lays the value over what was read before: as TOML, or else as a text, or as a list of texts between commas.
+    /// Applies the value over what was read before. Tries it as TOML, then as text, then as a comma-separated list
+    /// of texts.
     pub(super) fn lay(&self, merged: &mut Merged, folder: &Folder) {
         let name = variable_name(&self.steps);
         if let Err(why) = self.check_numbers(&merged.table) {
@@ -190,7 +193,7 @@ impl Variable {
         merged.mistakes.given(name, why.unwrap_or_default());
     }
 
-    /// Lists of tables, and nothing else, have numbers, and no number is left out.
+    /// Fails unless exactly the lists of tables are indexed, without gaps.
     fn check_numbers(&self, table: &Table) -> Result<(), String> {
         for (at, step) in self.steps.iter().enumerate() {
             let (before, behind) = self.steps.split_at(at);
@@ -215,7 +218,7 @@ impl Variable {
     fn explain(&self, message: &str) -> String {
         let is_step =
             |key: &str| self.steps.iter().any(|step| matches!(step, Step::Key(name) if name == key));
-        // Else it is a key within the value.
+        // Otherwise the unknown key is inside the value.
         let Some((key, known)) = unknown_key(message).filter(|(key, _)| is_step(key)) else {
             return explain(message, "key");
         };
@@ -229,7 +232,7 @@ impl Variable {
     }
 }
 
-/// The number of tables in a list.
+/// Returns the number of tables in the list at this path; 0 if there is no list.
 fn length(table: &Table, steps: &[Step]) -> usize {
     let mut value = None;
     for step in steps {
@@ -242,7 +245,7 @@ fn length(table: &Table, steps: &[Step]) -> usize {
     value.and_then(Value::as_array).map_or(0, Vec::len)
 }
 
-/// The value in tables and lists of its own.
+/// Wraps a value in the tables and lists of its path, so that it can be merged.
 fn alone(steps: &[Step], value: Value) -> Table {
     let within = |value: Value, step: &Step| match step {
         Step::Key(key) => Value::Table(single(key, value)),

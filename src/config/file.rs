@@ -1,4 +1,4 @@
-//! The file as it is written: its keys and their defaults.
+//! Configuration file: its keys as written, their defaults, and checks that concern the file alone.
 
 use super::browsers::{AdminFile, CorsFile};
 use super::harmony::HarmonyFile;
@@ -9,22 +9,19 @@ use super::relay::RelayFile;
 use super::requests::Requests;
 use super::tls::TlsFile;
 use super::trace::Trace;
+use super::upstream_file::UpstreamFile;
+use super::values::{HIDDEN, Hidden, Seconds};
 use crate::auth::WhenUsedUp;
-use crate::quantity::{read_size, read_time};
-use crate::request::responses::ResponsesMode;
+use crate::quantity::read_size;
 use crate::wire::options::Options;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::time::Duration;
 use toml::{Table, Value};
 
-/// What stands where a secret is.
-pub(super) const HIDDEN: &str = "(hidden)";
-
-/// Threads that nobody needs more of.
+/// Maximum number of worker threads, far above any number that helps.
 const THREADS: usize = 1024;
 
-/// What is on disk. `config/samewire.toml` explains every key.
+/// Content of the configuration file, before its values are checked. `config/samewire.toml` explains every key.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -94,7 +91,7 @@ impl Default for File {
     }
 }
 
-/// Whether engines are there.
+/// Table `[health]`: settings of the probes that tell if an engine is available.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -120,7 +117,7 @@ impl Default for Health {
     }
 }
 
-/// How much is logged.
+/// Table `[log]`: level and format of the log, and whether it contains addresses and content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -131,7 +128,7 @@ pub struct Log {
     pub content: bool,
 }
 
-/// Whose keys open.
+/// Table `[auth]`: the keys of clients. Without any, keys are not checked.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -139,7 +136,7 @@ pub struct AuthFile {
     pub key: Vec<KeyFile>,
 }
 
-/// One `[[auth.key]]`.
+/// Entry `[[auth.key]]`: the hash of one client key, with its tenant, models, limits and options.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -162,24 +159,7 @@ pub struct KeyFile {
     pub models_not_included: Vec<String>,
 }
 
-/// A text that is read and never told.
-#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
-pub struct Hidden(pub String);
-
-impl std::fmt::Debug for Hidden {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(HIDDEN)
-    }
-}
-
-impl Serialize for Hidden {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(if self.0.is_empty() { "" } else { HIDDEN })
-    }
-}
-
-/// What the routes of Azure's clients say.
+/// Table `[azure]`: settings of the routes for Azure clients, which have their own paths and headers.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -195,7 +175,7 @@ impl Default for Azure {
     }
 }
 
-/// Where responses are kept.
+/// Table `[store]`: location and limits of the response store; 0 in a limit: the default of the location.
 #[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -209,7 +189,7 @@ pub struct StoreFile {
     pub max_record_bytes: u64,
 }
 
-/// Without the place, which may hold a password.
+/// Omits the place, which may contain a password.
 impl std::fmt::Debug for StoreFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StoreFile").field("required", &self.required).finish_non_exhaustive()
@@ -228,7 +208,8 @@ impl Default for StoreFile {
     }
 }
 
-/// What seals reasoning that clients keep.
+/// Table `[seal]`: the file of keys that seal reasoning kept by clients. Without it, a key lasts as long as the
+/// process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -236,7 +217,7 @@ pub struct SealFile {
     pub keys_file: PathBuf,
 }
 
-/// How conversations are made short.
+/// Table `[compaction]`: the instructions with which a model summarises a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -244,7 +225,7 @@ pub struct Compaction {
     pub instructions: String,
 }
 
-/// The facts about models for the Codex CLI.
+/// Table `[codex]`: the instructions in the model information for the Codex CLI.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -275,7 +256,7 @@ impl Default for Compaction {
     }
 }
 
-/// The least severe lines that are logged.
+/// Minimum severity of the lines that are logged; `off` logs nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -289,142 +270,21 @@ pub enum Level {
     Trace,
 }
 
-/// The format of the log's lines.
+/// Format of log lines, for programs or for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// As text at a terminal, else as JSON.
+    /// Text if stderr is a terminal, else JSON.
     #[default]
     Auto,
-    /// As one JSON object each.
+    /// JSON, with one object per line.
     Json,
-    /// As text for people.
+    /// Text for people, with colours at a terminal.
     Text,
 }
 
-/// One `[[upstream]]`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-pub struct UpstreamFile {
-    pub name: String,
-    pub url: String,
-    pub engine: String,
-    pub engine_version: String,
-    pub front_end: FrontEnd,
-    pub models: Vec<String>,
-    pub weight: u32,
-    pub api_key_file: PathBuf,
-    pub auth: Auth,
-    pub ca_file: PathBuf,
-    pub client_cert_file: PathBuf,
-    pub client_key_file: PathBuf,
-    pub server_name: String,
-    pub danger_accept_invalid_certs: bool,
-    pub http: HttpVersion,
-    pub responses: ResponsesMode,
-    pub wire: Table,
-}
-
-impl Default for UpstreamFile {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            url: String::new(),
-            engine: "auto".to_owned(),
-            engine_version: String::new(),
-            front_end: FrontEnd::default(),
-            models: Vec::new(),
-            weight: 1,
-            api_key_file: PathBuf::new(),
-            auth: Auth::default(),
-            ca_file: PathBuf::new(),
-            client_cert_file: PathBuf::new(),
-            client_key_file: PathBuf::new(),
-            server_name: String::new(),
-            danger_accept_invalid_certs: false,
-            http: HttpVersion::default(),
-            responses: ResponsesMode::default(),
-            wire: Table::new(),
-        }
-    }
-}
-
-/// In what an engine is spoken to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub enum HttpVersion {
-    /// HTTP/1.1: a connection for each request under way.
-    #[default]
-    #[serde(rename = "1.1")]
-    Http1,
-    /// HTTP/2: one connection for many.
-    #[serde(rename = "2")]
-    Http2,
-}
-
-/// What answers in front of an engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FrontEnd {
-    /// What is found.
-    #[default]
-    Auto,
-    /// The engine's own.
-    Own,
-    /// vLLM's in Rust.
-    Rust,
-}
-
-/// Whose key an engine sees.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Auth {
-    /// The proxy's own if a key file is given, else the client's, unless it is one of ours.
-    #[default]
-    Auto,
-    /// The proxy's own.
-    Own,
-    /// Nobody's.
-    None,
-    /// The client's.
-    Pass,
-}
-
-/// A span of time, written in seconds or as a text such as `5m`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seconds(pub Duration);
-
-impl Seconds {
-    pub(super) const fn of(seconds: u64) -> Self {
-        Self(Duration::from_secs(seconds))
-    }
-}
-
-impl std::ops::Deref for Seconds {
-    type Target = Duration;
-
-    fn deref(&self) -> &Duration {
-        &self.0
-    }
-}
-
-impl<'de> Deserialize<'de> for Seconds {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        read_time(deserializer).map(Self)
-    }
-}
-
-impl Serialize for Seconds {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.subsec_nanos() == 0 {
-            return serializer.serialize_u64(self.as_secs());
-        }
-        serializer.serialize_f64(self.as_secs_f64())
-    }
-}
-
 impl File {
-    /// The defaults, with one table in each list: it has every key.
+    /// Returns the defaults with one entry in each list, so that every key appears.
     pub(super) fn with_one_of_each() -> Self {
         Self {
             auth: AuthFile { key: vec![KeyFile::default()] },
@@ -434,8 +294,8 @@ impl File {
         }
     }
 
-    /// Options of one upstream, model or key are kept as written until they are laid over others; they must be options all the
-    /// same.
+    /// Fails if the `wire` table of an upstream, model or key is invalid. These tables stay as written until they
+    /// are merged, so deserialising the file does not check them.
     pub(super) fn check_overlays(&self) -> Result<(), toml::de::Error> {
         let keys = self.auth.key.iter().map(|key| &key.wire);
         let models = self.model.iter().map(|model| &model.wire);
@@ -443,12 +303,12 @@ impl File {
         overlays.try_for_each(|wire| wire.clone().try_into::<Options>().map(|_| ()))
     }
 
-    /// There are keys, whether they open or not.
+    /// Returns true if the file contains keys, even if all of them are disabled.
     pub(super) fn checks_keys(&self) -> bool {
         !self.auth.key.is_empty()
     }
 
-    /// Puts something else in the place of secrets.
+    /// Replaces secrets by [`HIDDEN`], before the configuration is printed.
     pub(super) fn hide(&mut self) {
         if !self.wire.fingerprint_salt.is_empty() {
             HIDDEN.clone_into(&mut self.wire.fingerprint_salt);
@@ -462,7 +322,7 @@ impl File {
         }
     }
 
-    /// Numbers that would make no proxy.
+    /// Reports numbers outside their valid range: threads, retries, limits, times and probes.
     pub(super) fn check_numbers(&self, mistakes: &mut Mistakes) {
         if self.threads > THREADS {
             mistakes.add("threads", format!("must be at most {THREADS}; 0: one for each core"));

@@ -1,4 +1,4 @@
-//! `[harmony]`: what the tokens of gpt-oss stand for.
+//! Table `[harmony]`: the vocabulary of gpt-oss, needed to decode token ids.
 
 use super::mistakes::Mistakes;
 use crate::wire::Vocabulary;
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes of a vocabulary, some times what there are.
+/// Largest vocabulary file in bytes, several times the size of the known ones.
 const FILE: u64 = 32 << 20;
 
-/// As written.
+/// Table `[harmony]` as written: the path of the vocabulary file of gpt-oss.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -18,7 +18,7 @@ pub struct HarmonyFile {
 }
 
 impl HarmonyFile {
-    /// What stands in the file; nothing, if none is named.
+    /// Reads the vocabulary file; `None` if none is configured, or if there is a mistake in it.
     pub(super) fn meant(&self, mistakes: &mut Mistakes) -> Option<Arc<Vocabulary>> {
         let path = &self.vocabulary_file;
         if path.as_os_str().is_empty() {

@@ -1,4 +1,4 @@
-//! `[[auth.key]]`: whose keys open, and what they open.
+//! Entries `[[auth.key]]`: checks the keys of clients, and resolves their tenants, models and limits.
 
 use super::file::{AuthFile, File, KeyFile};
 use super::merged::Merged;
@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 const NAMES: &str = "must be 1 to 64 letters, digits, dots, dashes and underscores";
 
-/// The keys. `None`: none are checked. If all of them are disabled, none opens.
+/// Returns the active client keys; `None` if the file contains no keys, so that none are checked. If all keys are
+/// disabled, every request is refused.
 pub(super) fn keyring(file: &AuthFile, mistakes: &mut Mistakes) -> Option<Arc<Keyring>> {
     if file.key.is_empty() {
         return None;
@@ -28,7 +29,7 @@ pub(super) fn keyring(file: &AuthFile, mistakes: &mut Mistakes) -> Option<Arc<Ke
                 mistakes.add(path("hash"), "missing; the 64 hex digits that samewire key new prints");
                 continue;
             }
-            // Not what stands there: it may be a key.
+            // The value is not repeated: it may be a key instead of a hash.
             None => {
                 mistakes.add(path("hash"), "must be 64 hex digits, as samewire key new prints them");
                 continue;
@@ -94,7 +95,8 @@ fn caller(
     }
 }
 
-/// Whoever can connect may ask: that must be said, and then be true.
+/// Reports a mistake if the API would be open to other machines without keys, unless the operator has explicitly
+/// allowed that; and the opposite contradiction.
 pub(super) fn check_reach(file: &File, listen: Option<SocketAddr>, mistakes: &mut Mistakes) {
     match (file.insecure_no_auth, file.checks_keys(), listen) {
         (true, true, _) => mistakes.add(
@@ -112,11 +114,11 @@ pub(super) fn check_reach(file: &File, listen: Option<SocketAddr>, mistakes: &mu
     }
 }
 
-/// Returns the names of all keys in a file, which are empty for keys without one.
+/// Returns the names of all keys in a file, empty for keys without a name.
 ///
 /// # Errors
-/// What keeps its keys from being loaded, with the lines: the file is no TOML, or an entry is no key. What is wrong with
-/// other keys of the file is not looked at.
+/// Fails with the mistakes that prevent the keys from loading, with their lines: the file is not TOML, or an entry
+/// is invalid. Mistakes in other keys of the file are ignored.
 pub fn names_of_keys(file_name: &str, text: &str) -> Result<Vec<String>, Mistakes> {
     let merged = Merged::read(Some(file_name), text, &Folder::default(), Mistakes::default())?;
     let (file, origins, all) = merged.finish();
@@ -129,7 +131,7 @@ pub fn names_of_keys(file_name: &str, text: &str) -> Result<Vec<String>, Mistake
     mistakes.or(names).map_err(|mistakes| mistakes.located(&origins))
 }
 
-/// What there is of keys, in lines that no program reads.
+/// Returns a summary of the keys as TOML comments, for `samewire check`.
 pub(super) fn summary(
     file: &AuthFile,
     keyring: &Keyring,

@@ -1,18 +1,18 @@
-//! `[limits]` and `[timeouts]`: every bound in bytes, numbers and time, with what it may be.
+//! Tables `[limits]` and `[timeouts]`: every limit in bytes, numbers and time, with its valid range.
 
-use super::file::Seconds;
 use super::mistakes::Mistakes;
+use super::values::Seconds;
 use crate::quantity::read_size;
 use serde::{Deserialize, Serialize};
 
-/// Numbers that nobody means.
+/// Upper bound for limits in numbers, far above any useful value.
 const NUMBER: usize = 1_000_000;
-/// The most that HTTP/2 knows.
+/// Largest flow-control window that HTTP/2 allows.
 const WINDOW: usize = (1 << 31) - 1;
-/// Bytes that nobody has.
+/// Upper bound for limits in bytes, far above any useful value.
 const BYTES: usize = 1 << 40;
 
-/// Bounds in bytes and numbers.
+/// Table `[limits]`: limits in bytes and numbers, which bound the memory that clients and engines can occupy.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -96,7 +96,7 @@ impl Default for Limits {
     }
 }
 
-/// Bounds in time.
+/// Table `[timeouts]`: time limits, so that no client or engine occupies a connection forever.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -160,7 +160,7 @@ impl Default for Timeouts {
 }
 
 impl Limits {
-    /// Says what is too little or too much.
+    /// Reports values outside their valid range, with the bound that they violate.
     pub(super) fn check(&self, mistakes: &mut Mistakes) {
         let limits = [
             ("max_body_bytes", self.max_body_bytes, 1, BYTES),
@@ -168,9 +168,9 @@ impl Limits {
             ("relay_body_bytes", self.relay_body_bytes, 1, BYTES),
             ("relay_buffer_bytes", self.relay_buffer_bytes, 1, BYTES),
             ("max_head_bytes", self.max_head_bytes, 8 << 10, 1 << 20),
-            // The HTTP library has no more room.
+            // The HTTP library supports no larger value.
             ("max_headers", self.max_headers, 10, 1000),
-            // The HTTP library reads no longer one.
+            // The HTTP library rejects longer URIs.
             ("max_uri_bytes", self.max_uri_bytes, 64, 65_534),
             ("max_event_bytes", self.max_event_bytes, 1 << 10, BYTES),
             ("max_answer_bytes", self.max_answer_bytes, 1 << 10, BYTES),
@@ -178,7 +178,7 @@ impl Limits {
             ("stream_buffer_bytes", self.stream_buffer_bytes, 8 << 10, 1 << 30),
             ("connections", self.connections, 1, NUMBER),
             ("requests", self.requests, 1, NUMBER),
-            // Deeper, the reader of JSON does not go.
+            // The JSON reader supports no deeper nesting.
             ("max_json_depth", self.max_json_depth, 8, 128),
             ("max_messages", self.max_messages, 1, 10 * NUMBER),
             ("max_tools", self.max_tools, 0, NUMBER),
@@ -193,7 +193,7 @@ impl Limits {
             ("h2_streams", self.h2_streams, 1, NUMBER),
             ("h2_resets", self.h2_resets, 1, NUMBER),
             ("h2_stream_window_bytes", self.h2_stream_window_bytes, 1 << 10, WINDOW),
-            // It begins with that and does not shrink (RFC 9113, 6.9.2).
+            // The window starts at this size and cannot shrink (RFC 9113, 6.9.2).
             ("h2_connection_window_bytes", self.h2_connection_window_bytes, 65_535, WINDOW),
         ];
         for (key, value, least, most) in limits {
@@ -207,7 +207,8 @@ impl Limits {
 }
 
 impl Timeouts {
-    /// Says what must not be nothing; [`Seconds`] are never more than a year.
+    /// Reports times that are zero but must not be. The upper bound, a year, is checked when [`Seconds`] are
+    /// parsed.
     pub(super) fn check(&self, mistakes: &mut Mistakes) {
         let timeouts = [
             ("client_head", self.client_head),

@@ -1,4 +1,5 @@
-//! The configuration as far as it has been read: file, environment and flags, each laid over those before it, key by key.
+//! Merge of the configuration's sources: file, environment and flags, each applied over the previous one, key by
+//! key.
 
 use super::file::File;
 use super::mistakes::{Mistakes, explain};
@@ -6,23 +7,23 @@ use super::origins::{Origins, line_of};
 use super::paths::Folder;
 use toml::{Table, Value};
 
-/// What was read, and where each part of it was written.
+/// Configuration as read so far, with the origin of each key. Invalid keys are left out and reported as mistakes.
 #[derive(Debug)]
 pub(super) struct Merged {
-    /// All that is a configuration.
+    /// Keys that have been set so far and are valid.
     pub(super) table: Table,
-    /// Where it was written.
+    /// Origin of each key, for the location of mistakes.
     pub(super) origins: Origins,
-    /// What is wrong with the rest.
+    /// Mistakes in the keys that were left out.
     pub(super) mistakes: Mistakes,
 }
 
 impl Merged {
-    /// Reads what can be read of a file, and notes what cannot: each key is tried alone, so that one mistake hides no
-    /// other. `folder`: what its paths are relative to.
+    /// Reads the valid keys of a file, and reports the others: each key is checked separately, so that one mistake
+    /// does not hide another. `folder`: base of relative paths.
     ///
     /// # Errors
-    /// The text is no TOML.
+    /// Fails if the text is not TOML.
     pub(super) fn read(
         name: Option<&str>,
         text: &str,
@@ -48,7 +49,7 @@ impl Merged {
         Ok(Self { table: good, origins, mistakes })
     }
 
-    /// Sets a key to a value that a flag or a variable gives.
+    /// Sets a key to the value of a flag or variable, or reports a mistake if the value is invalid.
     pub(super) fn set(&mut self, path: &str, value: impl Into<Value>, by: &str) {
         let alone = nested(path, value.into());
         match accepts(&alone) {
@@ -57,20 +58,20 @@ impl Merged {
         }
     }
 
-    /// Lays a value over what was read before. `alone`: the value in tables of its own.
+    /// Merges a value that has been checked. `alone`: the value inside its tables.
     pub(super) fn lay(&mut self, path: &str, alone: &Table, by: &str) {
         merge(&mut self.table, alone);
         self.origins.give(path, by);
     }
 
-    /// Replaces the list of engines.
+    /// Replaces the list of upstreams by these URLs, which a flag or variable gives.
     pub(super) fn replace_upstreams(&mut self, urls: &[String], by: &str) {
         let of_url = |url: &String| Value::Table(single("url", Value::from(url.as_str())));
         self.table.insert("upstream".to_owned(), Value::Array(urls.iter().map(of_url).collect()));
         self.origins.give("upstream", by);
     }
 
-    /// Names the engine behind every upstream.
+    /// Sets the engine of every upstream to the one that a flag or variable gives.
     pub(super) fn name_engines(&mut self, engine: &str, by: &str) {
         let upstreams = self.table.get_mut("upstream").and_then(Value::as_array_mut);
         let tables = upstreams.into_iter().flatten().filter_map(Value::as_table_mut);
@@ -80,18 +81,18 @@ impl Merged {
         }
     }
 
-    /// Returns the file that all of it would be.
+    /// Returns the merged configuration with the origins of its keys and the mistakes so far.
     pub(super) fn finish(self) -> (File, Origins, Mistakes) {
         (self.table.try_into().unwrap_or_default(), self.origins, self.mistakes)
     }
 }
 
-/// Whether a table is a configuration, or the part of one.
+/// Fails unless the table is a valid configuration, or a part of one.
 pub(super) fn accepts(table: &Table) -> Result<(), toml::de::Error> {
     table.clone().try_into::<File>().and_then(|file| file.check_overlays())
 }
 
-/// One value of the file, in a table of its own.
+/// Single value of the file, inside its own tables, so that it can be checked separately.
 struct Leaf {
     path: String,
     alone: Table,
@@ -119,7 +120,8 @@ fn leaves(table: &Table) -> Vec<Leaf> {
     found
 }
 
-/// The leaves of the `n`th table of a list stand behind `n` empty ones, so that [`merge`] puts them in their place.
+/// Returns the leaves of the `n`th table of a list. They follow `n` empty tables, so that [`merge`] puts them at
+/// their index.
 fn leaves_of_item(key: &str, n: usize, item: &Value) -> Vec<Leaf> {
     let behind = |value: Value| {
         let mut items = vec![Value::Table(Table::new()); n];
@@ -142,7 +144,7 @@ pub(super) fn single(key: &str, value: Value) -> Table {
     Table::from_iter([(key.to_owned(), value)])
 }
 
-/// `a.b` = value as tables within each other.
+/// Returns the nested tables for a dotted path: `a.b` = value becomes `b` within `a`.
 pub(super) fn nested(path: &str, value: Value) -> Table {
     match path.split_once('.') {
         Some((first, rest)) => single(first, Value::Table(nested(rest, value))),
@@ -150,7 +152,7 @@ pub(super) fn nested(path: &str, value: Value) -> Table {
     }
 }
 
-/// Lays `over` upon `base`: tables key by key, lists of tables item by item, everything else as a whole.
+/// Merges `over` into `base`: tables key by key, lists of tables item by item, other values as a whole.
 pub(super) fn merge(base: &mut Table, over: &Table) {
     for (key, value) in over {
         match (base.get_mut(key), value) {

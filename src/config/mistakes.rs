@@ -1,13 +1,13 @@
-//! What is wrong with a configuration: all of it at once, each mistake with its place.
+//! Mistakes in a configuration: all of them at once, each with its location.
 //!
-//! A mistake names its key first; [`Mistakes::located`] then puts the line of the file before it, or the flag or the
-//! variable in its place.
+//! A mistake first contains its key. [`Mistakes::located`] then adds the line in the file, or the flag or variable
+//! that set the key.
 
 use super::origins::{Origin, Origins};
 use crate::nearest::{nearest, suggest};
 use std::fmt;
 
-/// Mistakes in the order of the file.
+/// Mistakes of a configuration, in the order of the file. Printed with one line for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mistakes(Vec<Mistake>);
 
@@ -17,36 +17,37 @@ struct Mistake {
     why: String,
 }
 
-/// The place that a mistake names.
+/// Location of a mistake: first a key, later the line, flag or variable that set it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
-    /// A key, by its path.
+    /// Path of a key, such as `upstream[0].url`.
     Key(String),
-    /// A flag, a variable or a file.
+    /// Name of a flag or variable, or of a file as a whole.
     Given(String),
-    /// A line of a file, and the key there; no line: the key is not in the file; an empty key: the line is no TOML.
+    /// Line of a file, and the key there. Without a line: the key is missing in the file. With an empty key: the
+    /// line is not valid TOML.
     Line { file: String, line: Option<usize>, key: String },
 }
 
 impl Mistakes {
-    /// Only one, of a key.
+    /// Creates a list of one mistake, about a key, for checks that find a single problem.
     pub fn one(path: impl Into<String>, why: impl Into<String>) -> Self {
         let mut this = Self::default();
         this.add(path, why);
         this
     }
 
-    /// One more, of a key.
+    /// Adds a mistake about a key, unless the list already contains the same.
     pub fn add(&mut self, path: impl Into<String>, why: impl Into<String>) {
         self.push(Place::Key(path.into()), why.into());
     }
 
-    /// One more, of a flag, a variable or a file as a whole.
+    /// Adds a mistake about a flag, a variable or a whole file.
     pub(super) fn given(&mut self, by: impl Into<String>, why: impl Into<String>) {
         self.push(Place::Given(by.into()), why.into());
     }
 
-    /// A line that is no TOML. Without a file's name: of the text.
+    /// Creates a list of one syntax error. Without a file name, it refers to the text.
     pub(super) fn syntax(file: Option<&str>, line: usize, why: &str) -> Self {
         let place = match file {
             Some(file) => Place::Line { file: file.to_owned(), line: Some(line), key: String::new() },
@@ -57,29 +58,29 @@ impl Mistakes {
 
     fn push(&mut self, place: Place, why: String) {
         let mistake = Mistake { place, why };
-        // A flag may give the same to several keys.
+        // A flag may set several keys, which would repeat the mistake.
         if !self.0.contains(&mistake) {
             self.0.push(mistake);
         }
     }
 
-    /// Some more.
+    /// Adds the mistakes of another list, without repetitions.
     pub(super) fn extend(&mut self, more: Self) {
         more.0.into_iter().for_each(|mistake| self.push(mistake.place, mistake.why));
     }
 
-    /// One more, in the place of a value.
+    /// Adds a mistake about a key, and returns `None` in place of the value.
     pub(super) fn none<T>(&mut self, path: &str, why: impl Into<String>) -> Option<T> {
         self.add(path, why);
         None
     }
 
-    /// The value, if there are no mistakes.
+    /// Returns the value if there are no mistakes, else the mistakes.
     pub(super) fn or<T>(self, value: T) -> Result<T, Self> {
         if self.0.is_empty() { Ok(value) } else { Err(self) }
     }
 
-    /// Those of a table of the file and of all keys in it.
+    /// Keeps only the mistakes about a table and the keys in it.
     pub(super) fn below(self, table: &str) -> Self {
         let is_below =
             |key: &str| key.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
@@ -88,7 +89,7 @@ impl Mistakes {
         Self(kept.collect())
     }
 
-    /// The same with the places where the keys were written, in the order of the file.
+    /// Returns the mistakes with the locations of their keys, in the order of the file.
     pub(super) fn located(self, origins: &Origins) -> Self {
         let mut this = Self::default();
         for Mistake { place, why } in self.0 {
@@ -140,10 +141,10 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// The values of a switch.
+/// Values of a boolean key, for messages.
 const SWITCH: &str = "true or false";
 
-/// How serde ends what it says of a wrong type, and what people say.
+/// Serde's names of types in its messages, with plain words for each.
 const TYPES: [(&str, &str); 16] = [
     ("usize", "a whole number"),
     ("u32", "a whole number"),
@@ -163,16 +164,17 @@ const TYPES: [(&str, &str); 16] = [
     ("struct Options", "a table"),
 ];
 
-/// The name of an unknown key, and those that there are, if this is what serde says.
+/// Returns the unknown key and the known ones from serde's message about an unknown field; `None` for other
+/// messages.
 pub(super) fn unknown_key(message: &str) -> Option<(&str, Vec<&str>)> {
     let rest = message.trim().strip_prefix("unknown field ")?;
     let mut quoted = rest.split('`').skip(1).step_by(2);
     Some((quoted.next()?, quoted.collect()))
 }
 
-/// Puts serde's words into ours: ``unknown field `x`, expected one of `a`, `b` `` becomes an unknown `noun` with the
-/// nearest name, and types have the names that people give them. What stands in the place of a value is not told: it may
-/// be a secret that went astray.
+/// Translates serde's message: ``unknown field `x`, expected one of `a`, `b` `` becomes an unknown `noun` with the
+/// nearest name, and types get plain names. The wrong value itself is not repeated, since it may be a misplaced
+/// secret.
 pub(super) fn explain(message: &str, noun: &str) -> String {
     let message = message.trim();
     if let Some((name, known)) = unknown_key(message) {
@@ -191,7 +193,7 @@ pub(super) fn explain(message: &str, noun: &str) -> String {
     let known = TYPES.iter().find(|(rust, _)| *rust == expected).map(|(_, plain)| *plain);
     let table = if expected.starts_with("struct ") { "a table" } else { expected };
     let expected = known.unwrap_or(table);
-    // The kind of what was found, without itself.
+    // Kind of the value found, without the value.
     let (kind, rest) = found.split_once(['`', '"']).unwrap_or((found, ""));
     match kind.trim() {
         "" => format!("expected {expected}"),

@@ -1,31 +1,32 @@
-//! Where each key of a configuration was written: a line of the file, a flag, or a variable of the environment.
+//! Origin of each key of a configuration: a line of the file, a flag, or an environment variable. Mistakes point
+//! there.
 
 use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The place where a key was written.
+/// Origin of a key's value, for the messages of mistakes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// A line of the file, counted from 1.
+    /// Line of the file, counted from 1.
     Line(usize),
-    /// A flag or a variable, by its name.
+    /// Name of the flag or variable that overrides the file.
     Given(String),
 }
 
-/// The places of all keys that were written, by their paths, such as `upstream[0].url`.
+/// Origins of all keys that were set, by their paths, such as `upstream[0].url`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Origins {
-    /// The file's name, if there is a file.
+    /// Name of the file, if there is one.
     file: Option<String>,
     written: BTreeMap<String, Origin>,
 }
 
 impl Origins {
-    /// Notes the lines of all keys of a file.
+    /// Records the lines of all keys of a file.
     ///
     /// # Errors
-    /// The text is no TOML.
+    /// Fails if the text is not TOML.
     pub(super) fn read(file: Option<&str>, text: &str) -> Result<Self, toml::de::Error> {
         let mut this = Self { file: file.map(str::to_owned), written: BTreeMap::new() };
         let table = DeTable::parse(text)?;
@@ -50,11 +51,11 @@ impl Origins {
             }
             _ => {}
         }
-        // Keys stand on the line on which their values begin; the span of a table is its header.
+        // A key is on the line on which its value begins; the span of a table is its header.
         self.written.insert(path, Origin::Line(lines.line(value.span().start)));
     }
 
-    /// Notes that a flag or a variable gives a key, with all that is in it.
+    /// Records that a flag or variable sets a key, including everything below it.
     pub(super) fn give(&mut self, path: &str, by: &str) {
         let is_within = |known: &str| {
             known.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -63,7 +64,7 @@ impl Origins {
         self.written.insert(path.to_owned(), Origin::Given(by.to_owned()));
     }
 
-    /// Returns the place of a key, or of the table that it belongs to.
+    /// Returns the origin of a key, or of the nearest table around it.
     pub(super) fn of(&self, path: &str) -> Option<&Origin> {
         let mut path = path;
         loop {
@@ -74,18 +75,18 @@ impl Origins {
         }
     }
 
-    /// Whether exactly this key was written.
+    /// Returns true if exactly this key was set, in the file, by a flag or by a variable.
     pub(super) fn has(&self, path: &str) -> bool {
         self.written.contains_key(path)
     }
 
-    /// Returns the file's name.
+    /// Returns the name of the file, if there is one.
     pub(super) fn file(&self) -> Option<&str> {
         self.file.as_deref()
     }
 }
 
-/// The ends of a text's lines.
+/// Byte offsets of line ends in a text, in ascending order.
 struct Lines(Vec<usize>);
 
 impl Lines {
@@ -93,13 +94,13 @@ impl Lines {
         Self(text.match_indices('\n').map(|(at, _)| at).collect())
     }
 
-    /// Returns the number of the line that has this byte, counted from 1.
+    /// Returns the number of the line that contains this byte, counted from 1.
     fn line(&self, at: usize) -> usize {
         self.0.partition_point(|end| *end < at) + 1
     }
 }
 
-/// Returns the line of a mistake in a text that is no TOML, counted from 1.
+/// Returns the line of a TOML syntax error, counted from 1.
 pub(super) fn line_of(error: &toml::de::Error, text: &str) -> usize {
     Lines::of(text).line(error.span().map_or(0, |span| span.start))
 }

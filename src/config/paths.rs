@@ -1,25 +1,26 @@
-//! Paths in a configuration: those of a file are relative to its folder, those of flags and variables to the working
-//! directory. Both become absolute, so that what `check` prints means the same in another folder.
+//! Paths in a configuration: those in a file are relative to its folder, those in flags and variables to the
+//! working directory. Both become absolute, so that the output of `check` is valid in any folder.
 
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// What a path is relative to; nothing: it stays as it is written.
+/// Base folder of relative paths; `None`: paths stay as they are, as for configurations from text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Folder(Option<PathBuf>);
 
 impl Folder {
-    /// The folder of a configuration file.
+    /// Returns the folder of a configuration file, as an absolute path.
     pub(super) fn of(file: &Path) -> Self {
         Self(std::path::absolute(file).ok().and_then(|file| Some(file.parent()?.to_path_buf())))
     }
 
-    /// The working directory.
+    /// Returns the working directory, the base of paths in flags and variables.
     pub(super) fn working() -> Self {
         Self(std::env::current_dir().ok())
     }
 
-    /// Makes the paths of a configuration absolute: the values of keys that end in `_file`, and the store's place.
+    /// Makes the paths in a configuration absolute: the values of keys that end in `_file`, and the path in the
+    /// store's place.
     pub(super) fn resolve(&self, table: &mut Table) {
         let Some(folder) = &self.0 else { return };
         let store = table.get_mut("store").and_then(Value::as_table_mut);
@@ -29,7 +30,7 @@ impl Folder {
         files(folder, table);
     }
 
-    /// Makes the path in a store's place absolute.
+    /// Returns a store's place with its path made absolute.
     pub(super) fn place(&self, place: &str) -> String {
         self.0.as_deref().map_or_else(|| place.to_owned(), |folder| absolute_place(folder, place))
     }
@@ -39,7 +40,7 @@ fn files(folder: &Path, table: &mut Table) {
     for (key, value) in table.iter_mut() {
         match value {
             Value::String(path) if key.ends_with("_file") => *path = absolute(folder, path),
-            // Members of requests are named by clients.
+            // The members of `defaults` belong to requests, so their names mean nothing here.
             Value::Table(inner) if key != "defaults" => files(folder, inner),
             Value::Array(items) => {
                 items.iter_mut().filter_map(Value::as_table_mut).for_each(|item| files(folder, item));
@@ -49,13 +50,15 @@ fn files(folder: &Path, table: &mut Table) {
     }
 }
 
-/// An empty path names no file. A folder whose name is no text cannot stand before one.
+/// Returns the path relative to the folder as an absolute one. Keeps an empty path, and any path if the folder's
+/// name is not UTF-8.
 fn absolute(folder: &Path, path: &str) -> String {
     let joined = folder.join(path);
     joined.to_str().filter(|_| !path.is_empty()).unwrap_or(path).to_owned()
 }
 
-/// `sqlite:PATH`, and `sslrootcert=FILE` in the address of a server; `system` there is a word of libpq.
+/// Resolves the path in `sqlite:PATH`, or in `sslrootcert=FILE` of a server's address, where `system` is a keyword
+/// of libpq.
 fn absolute_place(folder: &Path, place: &str) -> String {
     if let Some(path) = place.strip_prefix("sqlite:") {
         return format!("sqlite:{}", absolute(folder, path));
@@ -71,7 +74,7 @@ fn absolute_place(folder: &Path, place: &str) -> String {
             }
             let path = absolute(folder, &path);
             let encoded: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
-            // The reader takes a plus for itself.
+            // Readers of the address do not decode `+` as a space.
             format!("sslrootcert={}", encoded.replace('+', "%20").replace("%2F", "/"))
         }
     });

@@ -1,18 +1,17 @@
-//! `[[model]]`, `[affinity]` and `[retry]`: which of several upstreams is asked, and which after that.
+//! Tables `[[model]]`, `[affinity]` and `[retry]`: the choice between several upstreams, and the next choice after
+//! a failure.
 
-use super::file::File;
-use super::mistakes::{Mistakes, explain};
-use super::{UpstreamConfig, overlay};
+use super::UpstreamConfig;
+use super::mistakes::Mistakes;
 use crate::nearest::suggest;
-use crate::wire::options::Options;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 use toml::Table;
 
-/// Members that say what a request is; a default of theirs would make another one of it.
+/// Members that define a request. Defaults for them are rejected, because they would turn it into a different
+/// request.
 const NO_DEFAULT: [&str; 4] = ["model", "messages", "prompt", "input"];
 
-/// One `[[model]]`.
+/// Entry `[[model]]` as written: names, upstreams, defaults and options of one model.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -25,7 +24,8 @@ pub struct ModelFile {
     pub wire: Table,
 }
 
-/// Requests of one conversation go where its beginning is in the engine's cache.
+/// Table `[affinity]` as written. Affinity sends the requests of a conversation to the engine that has its
+/// beginning in the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -34,27 +34,27 @@ pub struct AffinityFile {
     pub header: String,
 }
 
-/// What requests have in common that go to the same upstream.
+/// Property that requests must share to be sent to the same upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
-    /// Nothing: each goes where the fewest are under way.
+    /// Least load: each request goes to the upstream with the fewest requests in progress.
     #[default]
     None,
-    /// How their conversation begins.
+    /// Start of the conversation, which the engine's prefix cache may hold.
     Conversation,
-    /// A header's value.
+    /// Value of the header that the key `header` names.
     Header,
 }
 
-/// The same with the header's name read.
+/// Checked affinity setting, with the header's name parsed. The pool applies it when it selects an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Affinity {
-    /// None.
+    /// Least load: no request depends on an earlier one.
     None,
-    /// By how the conversation begins.
+    /// Start of the conversation, so that its prefix is in the cache of the engine.
     Conversation,
-    /// By this header.
+    /// Value of this header; requests without it go to the least loaded upstream.
     Header(http::HeaderName),
 }
 
@@ -74,7 +74,7 @@ impl Affinity {
     }
 }
 
-/// How often another upstream is asked (faults 7).
+/// Table `[retry]`: the maximum number of attempts per request, and the retry budget of the process (faults 7).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -104,26 +104,30 @@ impl Retry {
     }
 }
 
-/// One model of which something is configured.
+/// Checked settings of one model that the configuration mentions. Other models need no entry.
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
-    /// The engines' name for it.
+    /// Name of the model at the engines, which requests to them contain.
     pub name: String,
-    /// Other names under which clients ask for it.
+    /// Further names that clients may use for the model.
     pub aliases: Vec<String>,
-    /// The upstreams that serve it, by their places; empty: those that list it.
+    /// Indices of the upstreams that serve the model; empty: all upstreams that list it.
     pub upstreams: Vec<usize>,
-    /// Tokens of a prompt and its answer, where the operator says so.
+    /// Maximum number of tokens of prompt and answer together, if configured.
     pub context_length: Option<u64>,
-    /// Members of a request that has none of that name: key, and JSON.
+    /// Members that are added to requests without them: key, and value as JSON.
     pub defaults: Vec<(String, String)>,
 }
 
 impl ModelConfig {
-    pub(super) fn all(file: &File, upstreams: &[UpstreamConfig], mistakes: &mut Mistakes) -> Vec<Self> {
+    pub(super) fn all(
+        models: &[ModelFile],
+        upstreams: &[UpstreamConfig],
+        mistakes: &mut Mistakes,
+    ) -> Vec<Self> {
         let mut known: Vec<(&str, usize)> = Vec::new();
         let mut all = Vec::new();
-        for (at, model) in file.model.iter().enumerate() {
+        for (at, model) in models.iter().enumerate() {
             let path = |key: &str| format!("model[{at}].{key}");
             if model.name.is_empty() {
                 mistakes.add(path("name"), "missing; the name that the engines know the model by");
@@ -165,58 +169,8 @@ impl ModelConfig {
         all
     }
 
-    /// Whether clients may ask for it by this name.
+    /// Returns true if the name is the model's own name or one of its aliases.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.aliases.iter().any(|alias| alias == name)
-    }
-}
-
-/// Options of the wire format laid over each other: those of all answers, of an upstream, of a model, of a key; the later
-/// beat the earlier.
-#[derive(Clone, Debug, Default)]
-pub struct Layers {
-    /// For each upstream, for no model and each model, for no key and each key.
-    all: Vec<Arc<Options>>,
-    models: usize,
-    keys: usize,
-}
-
-impl Layers {
-    pub(super) fn of(file: &File, mistakes: &mut Mistakes) -> Self {
-        let (models, keys) = (file.model.len() + 1, file.auth.key.len() + 1);
-        let mut lay = |below: &Arc<Options>, over: &Table, path: &dyn Fn() -> String| {
-            if over.is_empty() {
-                return Arc::clone(below);
-            }
-            match overlay(below, over) {
-                Ok(options) => Arc::new(options),
-                Err(error) => {
-                    mistakes.add(path(), explain(error.message(), "option"));
-                    Arc::clone(below)
-                }
-            }
-        };
-        let none = Table::new();
-        let all_answers = Arc::new(file.wire.clone());
-        let mut all = Vec::with_capacity(file.upstream.len() * models * keys);
-        for (at, upstream) in file.upstream.iter().enumerate() {
-            let of_upstream = lay(&all_answers, &upstream.wire, &|| format!("upstream[{at}].wire"));
-            let of_models = std::iter::once(&none).chain(file.model.iter().map(|model| &model.wire));
-            for (at, wire) in of_models.enumerate() {
-                let of_model = lay(&of_upstream, wire, &|| format!("model[{}].wire", at.saturating_sub(1)));
-                all.push(Arc::clone(&of_model));
-                for (at, key) in file.auth.key.iter().enumerate() {
-                    all.push(lay(&of_model, &key.wire, &|| format!("auth.key[{at}].wire")));
-                }
-            }
-        }
-        Self { all, models, keys }
-    }
-
-    /// The options for an answer of this upstream; `model` and `key` by their places in the file.
-    pub fn options(&self, upstream: usize, model: Option<usize>, key: Option<usize>) -> Arc<Options> {
-        let place = |at: Option<usize>| at.map_or(0, |at| at + 1);
-        let at = (upstream * self.models + place(model)) * self.keys + place(key);
-        self.all.get(at).cloned().unwrap_or_default()
     }
 }

@@ -1,10 +1,10 @@
-//! Paths: `root_path`, under which all routes are found once more, and `[relay]`, the routes of engines that are relayed as
-//! they are (docs/guide.md#relayed-routes).
+//! Paths: `root_path`, a prefix under which all routes are available as well, and `[relay]`, the routes that pass
+//! to engines unchanged (docs/guide.md#relayed-routes).
 
 use super::mistakes::Mistakes;
 use serde::{Deserialize, Serialize};
 
-/// Routes for inference that engines have and that are not rewritten.
+/// Inference routes of engines that are relayed by default, without rewriting.
 const PATHS: [&str; 17] = [
     "/v1/rerank",
     "/rerank",
@@ -25,15 +25,15 @@ const PATHS: [&str; 17] = [
     "/generate",
 ];
 
-/// Routes that samewire answers by itself. Engines have others below them, such as `/v1/chat/completions/batch`.
+/// Routes that samewire handles itself. Engines have others below them, such as `/v1/chat/completions/batch`.
 const OWN: [&str; 4] = ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/health"];
-/// Routes that samewire answers by itself, with all that is below them.
+/// Routes that samewire handles itself, including all paths below them.
 const OWN_BELOW: [&str; 5] = ["/v1/responses", "/v1/conversations", "/v1/messages", "/v1/models", "/openai"];
 
-/// Bytes of a path.
+/// Longest path in bytes that the configuration accepts.
 const LONGEST: usize = 256;
 
-/// The table `[relay]` of the file.
+/// Table `[relay]` as written: relayed paths, in addition to the defaults or removed from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -42,11 +42,11 @@ pub struct RelayFile {
     pub rewritten: Vec<String>,
 }
 
-/// The paths that are relayed.
+/// Checked set of the paths that are relayed to engines, with or without rewriting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relayed {
     paths: Vec<String>,
-    /// Those whose requests may be of an API that is rewritten.
+    /// Paths whose requests are rewritten if they belong to an API that samewire knows.
     rewritten: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ const MUST: &str = "must be a path such as /v1/rerank, of at most 256 letters, d
                     end";
 
 impl Relayed {
-    /// Returns what the file means: the usual paths, and those that it adds or, with a `!` before them, removes.
+    /// Checks the entries. Starts from the default paths, adds those listed, and removes those with a leading `!`.
     pub(super) fn meant(file: &RelayFile, mistakes: &mut Mistakes) -> Self {
         let mut paths: Vec<String> = PATHS.map(str::to_owned).into();
         for (place, entry) in file.paths.iter().enumerate() {
@@ -83,23 +83,24 @@ impl Relayed {
         Self { paths, rewritten: file.rewritten.clone() }
     }
 
-    /// Whether a path's requests may be of an API that is rewritten.
+    /// Returns true if requests to this path are rewritten when they belong to a known API.
     pub fn rewrites(&self, path: &str) -> bool {
         self.rewritten.iter().any(|known| known == path)
     }
 
-    /// Returns the paths that are relayed.
+    /// Returns the paths that are relayed, to register a route for each.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.paths.iter().map(String::as_str)
     }
 
-    /// Whether a path is relayed. It is compared as it stands.
+    /// Returns true if the path is relayed. Compares it as it is, without normalising.
     pub fn has(&self, path: &str) -> bool {
         self.paths.iter().any(|known| known == path)
     }
 }
 
-/// Reads `root_path`, as vLLM's `--root-path`: a path such as `/llm`, which may end in a slash. Empty: there is none.
+/// Parses `root_path`, which corresponds to vLLM's `--root-path`: a path such as `/llm`, with an optional slash at
+/// the end. Empty: no prefix.
 pub(super) fn root_path(given: &str, mistakes: &mut Mistakes) -> Option<String> {
     let path = given.strip_suffix('/').unwrap_or(given);
     if path.is_empty() {
@@ -113,7 +114,7 @@ pub(super) fn root_path(given: &str, mistakes: &mut Mistakes) -> Option<String> 
     Some(path.to_owned())
 }
 
-/// Returns what stands before one of our routes at the end of a path; nothing, if it ends in none of them.
+/// Returns the part of a path before one of samewire's routes at its end; `None` if it ends in no such route.
 pub(super) fn before_route(path: &str) -> Option<&str> {
     let below_v1 = OWN.iter().chain(&OWN_BELOW).chain(&PATHS).filter_map(|route| route.strip_prefix("/v1/"));
     let before =

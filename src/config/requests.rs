@@ -1,6 +1,6 @@
-//! `[requests]`: what clients may ask for, beyond what the APIs say.
+//! Table `[requests]`: restrictions and permissions for client requests, beyond those of the APIs.
 
-use super::file::File;
+use super::limits::Limits;
 use super::mistakes::Mistakes;
 use crate::nearest::suggest;
 use crate::request::{Caps, Media, Ranges, Rules};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::sync::Arc;
 
-/// What clients may ask for.
+/// Table `[requests]` as written: media URLs, additional fields, and checked ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -19,15 +19,15 @@ pub struct Requests {
     pub ranges: Ranges,
 }
 
-/// Where media may come from.
+/// Sources from which engines may fetch the media of a request, such as images.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MediaUrls {
-    /// From any host of the Internet.
+    /// Any host on the public Internet, but no private address.
     #[default]
     Public,
-    /// Out of the request alone.
+    /// Data within the request only, as `data:` URLs.
     Data,
-    /// From these hosts.
+    /// Data within the request, and the listed hosts.
     Hosts(Vec<String>),
 }
 
@@ -74,9 +74,9 @@ impl<'de> Deserialize<'de> for MediaUrls {
     }
 }
 
-/// What it means, with the bounds of `[limits]`.
-pub(super) fn rules(file: &File, mistakes: &mut Mistakes) -> Option<Arc<Rules>> {
-    let Requests { media_urls, allowed_fields, ranges } = &file.requests;
+/// Returns the rules for client requests, including the bounds from `[limits]`.
+pub(super) fn rules(requests: &Requests, limits: &Limits, mistakes: &mut Mistakes) -> Option<Arc<Rules>> {
+    let Requests { media_urls, allowed_fields, ranges } = requests;
     let media = match media_urls {
         MediaUrls::Public => Media::Public,
         MediaUrls::Data => Media::Data,
@@ -91,7 +91,6 @@ pub(super) fn rules(file: &File, mistakes: &mut Mistakes) -> Option<Arc<Rules>> 
     if allowed_fields.iter().any(String::is_empty) {
         return mistakes.none("requests.allowed_fields", "a field without a name");
     }
-    let limits = &file.limits;
     let number = |limit: usize| u64::try_from(limit).unwrap_or(u64::MAX);
     let caps = Caps {
         depth: limits.max_json_depth,

@@ -1,38 +1,39 @@
-//! Where a configuration comes from, so that it can be read again while it is in force (faults O05, O06).
+//! Sources of a configuration, kept so that it can be reloaded while the process runs (faults O05, O06).
 
 use super::{Config, File, Mistakes, Overrides, keys};
 use crate::file_watch::FileStamps;
 use std::path::{Path, PathBuf};
 
-/// A file and what the flags say.
+/// Flags of the process, which determine the configuration file; kept to load the configuration again.
 #[derive(Clone, Debug)]
 pub struct Source(Overrides);
 
 impl Source {
-    /// These flags, with the file that they or the environment name.
+    /// Creates a source from the flags. The file is the one that they or the environment name.
     pub fn new(flags: Overrides) -> Self {
         Self(flags)
     }
 
-    /// Reads it, with all the files that it names.
+    /// Loads the configuration, including all files that it refers to.
     ///
     /// # Errors
-    /// Everything that is wrong.
+    /// Fails with all mistakes that were found.
     pub fn load(&self) -> Result<Config, Mistakes> {
         Config::load(&self.0)
     }
 }
 
 impl Config {
-    /// How the files look now that it was read from, but those of `[tls]`: they are read again for themselves.
+    /// Returns the current metadata of the files that the configuration was read from, except those of `[tls]`,
+    /// which are reloaded separately.
     pub fn marks(&self) -> FileStamps {
         marks(self.path.as_deref(), &self.file)
     }
 
-    /// Puts back what cannot change while the process runs; gives the keys that say otherwise.
+    /// Restores settings that cannot change while the process runs, and returns the keys that differ.
     ///
     /// # Errors
-    /// With what was put back, doors would be open that were shut (faults O09).
+    /// Fails if the restored settings would allow access without keys where keys were required (faults O09).
     pub fn keep(&mut self, before: &Self) -> Result<Vec<&'static str>, Mistakes> {
         let mut kept = RestoredKeys(Vec::new());
         let (now, old) = (&mut self.file, &before.file);
@@ -79,7 +80,7 @@ impl Config {
     }
 }
 
-/// How the files look that a configuration is read from.
+/// Returns the current metadata of all files that a configuration is read from.
 pub(super) fn marks(path: Option<&Path>, file: &File) -> FileStamps {
     let named = file.upstream.iter().flat_map(|upstream| {
         [&upstream.api_key_file, &upstream.ca_file, &upstream.client_cert_file, &upstream.client_key_file]
@@ -89,7 +90,7 @@ pub(super) fn marks(path: Option<&Path>, file: &File) -> FileStamps {
     FileStamps::of(path.into_iter().chain(named))
 }
 
-/// Keys that were put back.
+/// Keys that were restored because they cannot change while the process runs.
 struct RestoredKeys(Vec<&'static str>);
 
 impl RestoredKeys {

@@ -1,15 +1,16 @@
-//! `[tls]`: the certificate that clients see; and what is said of TLS to an engine.
+//! Table `[tls]`: TLS towards clients; and the TLS keys of an upstream.
 
-use super::file::{HttpVersion, Seconds, UpstreamFile};
 use super::mistakes::Mistakes;
+use super::upstream_file::{HttpVersion, UpstreamFile};
+use super::values::Seconds;
 use crate::tls::{Identity, IdentityFiles, Trust, TrustFiles};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Handshakes at once.
+/// Upper bound for `tls.max_handshakes`.
 const HANDSHAKES: usize = 65_535;
 
-/// TLS towards clients, as written.
+/// Table `[tls]` as written: certificate, key and limits of TLS towards clients.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -35,33 +36,33 @@ impl Default for TlsFile {
     }
 }
 
-/// Versions of TLS.
+/// Minimum version of TLS that clients must support.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Version {
-    /// The older one that is still good.
+    /// TLS 1.2, the oldest version that is still secure.
     #[default]
     #[serde(rename = "1.2")]
     Tls12,
-    /// The present one.
+    /// TLS 1.3, the current version.
     #[serde(rename = "1.3")]
     Tls13,
 }
 
-/// TLS towards clients.
+/// Checked settings of TLS towards clients, with certificate and key loaded.
 #[derive(Clone, Debug)]
 pub struct TlsConfig {
-    /// Where everything stands.
+    /// Paths of certificate, key and client authorities.
     pub files: IdentityFiles,
-    /// What stood there when the configuration was read.
+    /// Certificate and key, as read with the configuration.
     pub identity: Identity,
-    /// How long a handshake may take.
+    /// Time limit of a handshake, including the wait for its turn.
     pub handshake: Seconds,
-    /// How many there may be at once.
+    /// Maximum number of concurrent handshakes; further connections wait for their turn.
     pub max_handshakes: usize,
 }
 
 impl TlsConfig {
-    /// Nothing, if there is no certificate.
+    /// Checks the settings and reads the files. Returns `None` without a certificate, or if there is a mistake.
     pub(super) fn meant(file: &TlsFile, mistakes: &mut Mistakes) -> Option<Self> {
         if file.handshake.is_zero() {
             mistakes.add("tls.handshake", "must be more than 0");
@@ -95,7 +96,8 @@ impl TlsConfig {
     }
 }
 
-/// TLS to an engine at this host. Nothing, if it has none, or if what is said of it is wrong.
+/// Returns the TLS settings of connections to an engine at this host; `None` if its URL is not https, or if there
+/// is a mistake.
 pub(super) fn trust(
     file: &UpstreamFile,
     (host, secure): (&str, bool),

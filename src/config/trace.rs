@@ -1,7 +1,7 @@
-//! `[trace]`: where traces go, if anywhere.
+//! Table `[trace]`: the collector that traces are exported to, if any, with OpenTelemetry's variables.
 
-use super::file::{Hidden, Seconds};
 use super::mistakes::Mistakes;
+use super::values::{Hidden, Seconds};
 use crate::secret::{self, Secret};
 use http::{HeaderName, Uri};
 use serde::{Deserialize, Serialize};
@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the collector's address goes on with.
+/// Path that is appended to the collector's address.
 const PATH: &str = "/v1/traces";
-/// A line of the headers.
+/// Format of the headers file, for mistakes.
 const LINE: &str = "must have lines of a header's name, a colon and its value";
 
-/// Where traces go.
+/// Table `[trace]` as written: the collector of traces, and the share of requests to record.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
@@ -36,12 +36,13 @@ impl Default for Trace {
     }
 }
 
-/// What the environment says of traces, in the words of OpenTelemetry.
+/// Trace settings from the environment, under OpenTelemetry's own variable names, so that existing deployments
+/// work unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct TraceVariables {
-    /// `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or else `OTEL_EXPORTER_OTLP_ENDPOINT`: name and value.
+    /// Name and value of `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, or else of `OTEL_EXPORTER_OTLP_ENDPOINT`.
     pub endpoint: Option<(String, String)>,
-    /// `OTEL_EXPORTER_OTLP_TRACES_HEADERS`, or else `OTEL_EXPORTER_OTLP_HEADERS`.
+    /// Value of `OTEL_EXPORTER_OTLP_TRACES_HEADERS`, or else of `OTEL_EXPORTER_OTLP_HEADERS`.
     pub headers: Option<Hidden>,
 }
 
@@ -68,16 +69,16 @@ impl TraceVariables {
     }
 }
 
-/// What is meant by it.
+/// Checked settings of the trace export to a collector (OTLP over HTTP).
 #[derive(Clone)]
 pub struct TraceConfig {
-    /// Where spans are posted.
+    /// URL that spans are posted to, path included.
     pub url: String,
-    /// Headers of every post.
+    /// Headers of every post, often with the collector's credentials.
     pub headers: Vec<(HeaderName, Secret)>,
-    /// The share of new traces that is recorded.
+    /// Share of new traces that is recorded, from 0 to 1.
     pub sample: f64,
-    /// For one post.
+    /// Time limit of one post; its spans are dropped afterwards.
     pub timeout: Duration,
 }
 
@@ -91,7 +92,7 @@ impl std::fmt::Debug for TraceConfig {
 }
 
 impl TraceConfig {
-    /// `None`: there is no collector, or a mistake.
+    /// Checks the settings. Returns `None` if no collector is configured, or if there is a mistake.
     pub(super) fn meant(
         file: &Trace,
         headers: Option<&Hidden>,
@@ -112,13 +113,13 @@ impl TraceConfig {
             return mistakes.none("trace.endpoint", "this build exports no traces (cargo feature otlp)");
         }
         let url = url(&file.endpoint).map_err(|why| mistakes.add("trace.endpoint", why)).ok()?;
-        // As everywhere, the environment beats the file.
+        // Precedence as everywhere: the environment overrides the file.
         let headers = if of_variable.is_empty() { of_file } else { of_variable };
         Some(Arc::new(Self { url, headers, sample: file.sample, timeout: *file.timeout }))
     }
 }
 
-/// The address with its path.
+/// Returns the collector's URL with its path. Fails for anything but a plain http address.
 fn url(endpoint: &str) -> Result<String, &'static str> {
     const EXAMPLE: &str = "must be an address such as http://127.0.0.1:4318";
     let uri: Uri = endpoint.parse().map_err(|_| EXAMPLE)?;
@@ -154,7 +155,7 @@ fn of_file(file: &Trace, mistakes: &mut Mistakes) -> Vec<(HeaderName, Secret)> {
     read.map_err(|why| mistakes.add(path, why)).unwrap_or_default()
 }
 
-/// `name=value,name=value`, values percent-encoded.
+/// Parses headers of the form `name=value,name=value`, with percent-encoded values, as OpenTelemetry defines them.
 fn of_variable(text: &str, mistakes: &mut Mistakes) -> Vec<(HeaderName, Secret)> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     let decoded = |pair: &str| {

@@ -1,7 +1,7 @@
-//! `[[upstream]]`: where requests go.
+//! Entries `[[upstream]]`: checks the engines that requests are sent to, and reads their keys and certificates.
 
-use super::file::{Auth, File, FrontEnd, HttpVersion, UpstreamFile};
 use super::mistakes::Mistakes;
+use super::upstream_file::{Auth, FrontEnd, HttpVersion, UpstreamFile};
 use super::{relay, tls};
 use crate::engine::{self, ENGINES, Engine, Front, Identity, Version};
 use crate::nearest::suggest;
@@ -11,50 +11,52 @@ use crate::tls::Trust;
 use http::Uri;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// One upstream.
+/// Checked settings of one upstream: its address, engine and credentials, with the files that they need already
+/// read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamConfig {
-    /// Its name in logs and metrics.
+    /// Name in logs and metrics; `HOST:PORT` if the configuration gives none.
     pub name: String,
-    /// Its host, as written.
+    /// Host, as written in the URL: a name or an address.
     pub host: String,
-    /// Its port.
+    /// Port; 80 or 443 if the URL contains none.
     pub port: u16,
-    /// What it must prove before it is asked, where its address begins with https.
+    /// Requirements on the engine's certificate, for an https URL; `None`: plain text.
     pub tls: Option<Trust>,
-    /// In what it is spoken to.
+    /// HTTP version of connections to the upstream.
     pub http: HttpVersion,
-    /// What stands before `/v1` in its paths; usually nothing.
+    /// Path prefix before `/v1`; usually empty.
     pub prefix: String,
-    /// What it is.
+    /// Engine behind the upstream; `auto` until probes detect it.
     pub engine: &'static Engine,
-    /// Its version, where it is written.
+    /// Version of the engine, if configured.
     pub version: Option<Version>,
-    /// What answers in front of it, where it is written.
+    /// Front end of the engine, if configured.
     pub front: Option<Front>,
-    /// The models it serves, where they are named.
+    /// Models that the upstream serves, if configured; otherwise the engine is asked.
     pub models: Vec<String>,
-    /// How much of the traffic it gets beside others; 0: no new request.
+    /// Share of the traffic relative to other upstreams; 0: no new requests.
     pub weight: u32,
-    /// Its credentials.
+    /// Credentials that requests to the upstream carry.
     pub auth: Credentials,
-    /// How Responses reaches it.
+    /// Method of serving Responses requests with this upstream.
     pub responses: ResponsesMode,
 }
 
-/// What an engine sees as `authorization`.
+/// Credentials that an engine receives in `authorization`. `Debug` output contains no key.
 #[derive(Clone, PartialEq)]
 pub enum Credentials {
-    /// Nothing.
+    /// Omits the header, so the engine gets no credentials.
     None,
-    /// What the client sent.
+    /// Client's own `authorization` header, unchanged.
     Pass,
-    /// A key of the proxy.
+    /// Key of the proxy, wiped from memory on drop.
     Own(Secret),
 }
 
 impl Credentials {
-    /// What the engine refuses in them is none of the client's doing (wire-format 3.4).
+    /// Returns true unless the client's own credentials are sent. If so, a refusal by the engine is not the
+    /// client's fault (wire-format 3.4).
     pub fn are_ours(&self) -> bool {
         !matches!(self, Self::Pass)
     }
@@ -71,7 +73,7 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl UpstreamConfig {
-    /// What is known of the engine, if this was found: what is written counts.
+    /// Combines the detected identity of the engine with the configuration, which takes precedence.
     pub fn identity(&self, found: Identity) -> Identity {
         Identity {
             version: self.version.or(found.version),
@@ -80,14 +82,18 @@ impl UpstreamConfig {
         }
     }
 
-    /// All of them, with names of their own.
-    pub(super) fn all(file: &File, mistakes: &mut Mistakes) -> Option<Vec<Self>> {
-        if file.upstream.is_empty() {
+    /// Checks all entries. Reports duplicate names, and a configuration in which no upstream can get requests.
+    pub(super) fn all(
+        files: &[UpstreamFile],
+        checks_keys: bool,
+        mistakes: &mut Mistakes,
+    ) -> Option<Vec<Self>> {
+        if files.is_empty() {
             return mistakes
                 .none("upstream", "no engine is named; give its address with --upstream http://HOST:PORT");
         }
-        let all = file.upstream.iter().enumerate();
-        let all: Vec<_> = all.map(|(at, one)| Self::meant(at, one, file, mistakes)).collect();
+        let all = files.iter().enumerate();
+        let all: Vec<_> = all.map(|(at, one)| Self::meant(at, one, checks_keys, mistakes)).collect();
         for (at, one) in all.iter().enumerate().filter_map(|(at, one)| Some((at, one.as_ref()?))) {
             let mut before = all.iter().take(at);
             if let Some(other) =
@@ -97,13 +103,13 @@ impl UpstreamConfig {
                 mistakes.add(format!("upstream[{at}].name"), why);
             }
         }
-        if file.upstream.iter().all(|upstream| upstream.weight == 0) {
+        if files.iter().all(|upstream| upstream.weight == 0) {
             mistakes.add("upstream", "every weight is 0: no engine would be asked");
         }
         all.into_iter().collect()
     }
 
-    fn meant(at: usize, file: &UpstreamFile, all: &File, mistakes: &mut Mistakes) -> Option<Self> {
+    fn meant(at: usize, file: &UpstreamFile, checks_keys: bool, mistakes: &mut Mistakes) -> Option<Self> {
         let path = |key: &str| format!("upstream[{at}].{key}");
         let target = target(&file.url).map_err(|why| mistakes.add(path("url"), why)).ok();
         let engine = engine::named(&file.engine).or_else(|| {
@@ -115,7 +121,7 @@ impl UpstreamConfig {
         if file.weight > 1000 {
             mistakes.add(path("weight"), "must be at most 1000");
         }
-        let auth = credentials(&path("api_key_file"), file, all.checks_keys(), mistakes);
+        let auth = credentials(&path("api_key_file"), file, checks_keys, mistakes);
         let Target { host, port, prefix, secure } = target?;
         let tls = tls::trust(file, (&host, secure), &path, mistakes);
         Some(Self {
@@ -136,7 +142,7 @@ impl UpstreamConfig {
     }
 }
 
-/// Version and front end, where they are written. They say something only of an engine that is named.
+/// Returns the configured version and front end. Both are valid only if the engine is named.
 fn said(
     file: &UpstreamFile,
     engine: Option<&'static Engine>,
@@ -165,12 +171,12 @@ fn said(
     (version, front)
 }
 
-/// What an address says.
+/// Parts of an upstream's URL, after validation.
 #[derive(Debug, PartialEq, Eq)]
 struct Target {
     host: String,
     port: u16,
-    /// The path before `/v1`.
+    /// Path before `/v1`.
     prefix: String,
     secure: bool,
 }
@@ -194,7 +200,7 @@ fn target(url: &str) -> Result<Target, String> {
     if uri.query().is_some() || authority.host().is_empty() {
         return Err(example());
     }
-    // A port that is none is not the usual one.
+    // An invalid port is a mistake, and not replaced by the default.
     let written = authority.as_str().strip_prefix(authority.host()).unwrap_or("");
     let port = match written.strip_prefix(':').map(str::parse::<u16>) {
         None => usual,
@@ -212,8 +218,8 @@ fn target(url: &str) -> Result<Target, String> {
     Ok(Target { host: authority.host().to_owned(), port, prefix: prefix.to_owned(), secure })
 }
 
-/// Says of an address without its scheme how it would be written. Only one with a port, or of this machine, is repeated:
-/// anything else may be a secret in the wrong place.
+/// Returns advice for a URL without a scheme. The text is repeated only if it has a port or names this machine;
+/// otherwise it may be a misplaced secret.
 fn without_scheme(url: &str) -> Option<String> {
     let whole = format!("http://{url}");
     let uri: Uri = whole.parse().ok().filter(|_| !url.contains("://"))?;
@@ -224,8 +230,9 @@ fn without_scheme(url: &str) -> Option<String> {
     (is_address && target(&written).is_ok()).then(|| format!("http:// is missing: write {written}"))
 }
 
-/// `auto`: a key of the proxy's own if one is given. Else the client's passes where samewire itself checks none; a key of
-/// ours says nothing to the engine, and is not its business.
+/// Resolves the credentials of an upstream. `auto` means the proxy's own key if one is configured. Otherwise the
+/// client's credentials are passed on, unless samewire checks keys itself: its own keys mean nothing to the
+/// engine, and must not reach it.
 fn credentials(
     path: &str,
     file: &UpstreamFile,
@@ -250,7 +257,7 @@ fn credentials(
     }
 }
 
-/// Notes upstreams that are where samewire itself listens: `name` is the key of that address.
+/// Reports upstreams whose address is a listener of samewire itself. `name` is the key of that listener.
 pub(super) fn check_loops(all: &[UpstreamConfig], name: &str, listen: SocketAddr, mistakes: &mut Mistakes) {
     for (at, upstream) in all.iter().enumerate() {
         if upstream.port == listen.port() && is_here(&upstream.host, listen.ip()) {
@@ -263,7 +270,7 @@ pub(super) fn check_loops(all: &[UpstreamConfig], name: &str, listen: SocketAddr
     }
 }
 
-/// Whether a host is this machine at an address where samewire listens.
+/// Returns true if the host is this machine, at an address where samewire listens.
 fn is_here(host: &str, listen: IpAddr) -> bool {
     match host.trim_matches(['[', ']']).parse::<IpAddr>() {
         Ok(ip) => ip == listen || ip.is_unspecified() || ip.is_loopback() && listen.is_unspecified(),

@@ -1,79 +1,80 @@
-//! The answers of two engines side by side: which frames stand for the same, what is changed in them, and how much of
-//! the canonical answers is the same.
+//! Comparison of two engines' answers: pairs the frames with the same meaning, marks what samewire changes in
+//! them, and counts the equal canonical frames.
 //!
-//! Takes: two raw streams and what became of them. Gives: a [`Comparison`]. Never: knows of terminals.
+//! Takes: both raw streams and both canonical ones. Gives: a [`Comparison`]. Never: depends on the output,
+//! terminal or browser.
 
 use super::NAMES;
 use super::frame::{Change, Frame, Phase, events, read};
 use crate::json::{self, Members, Raw};
 use std::fmt::Write as _;
 
-/// Frames of one phase that are shown before the rest is only counted.
+/// Frames of a long phase that are shown; the rest are only counted.
 const SHOWN: usize = 2;
-/// Of more than these the rest is counted.
+/// Number of frames in a phase above which it counts as long, so that not all are shown.
 const MANY: usize = 4;
 
-/// One side of a row.
+/// Side of a row: a frame or a note for one engine, or nothing.
 #[derive(Clone, Debug)]
 pub enum Cell {
-    /// A frame.
+    /// Frame of the engine's stream, prepared for display.
     Frame(Frame),
-    /// Words instead of one.
+    /// Text in place of a frame, such as a count of omitted frames.
     Note(String),
-    /// Nothing.
+    /// Empty side, because the other answer has more frames of this phase.
     Empty,
 }
 
-/// A row of canonical frames.
+/// Row of canonical frames, classified by how far both sides agree.
 #[derive(Clone, Debug)]
 pub enum Match {
-    /// The same bytes on both sides, ids and times apart.
+    /// Equal bytes on both sides, except for ids and times.
     Same(Frame),
-    /// Frames that are left out here, and are the same on both sides, too.
+    /// Note about omitted frames that are equal as well.
     SameNote(String),
-    /// The same but for what the model said or counted.
+    /// Equal frames, except for the text and the counts of the model.
     Alike(Frame, Frame),
-    /// Something else.
+    /// Frames with other differences, or a frame on one side only.
     Different(Cell, Cell),
 }
 
-/// Everything the page shows of one request.
+/// Result of a comparison: everything that the pages show about one request.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What the engines sent.
+    /// Frames as the engines sent them, in rows that pair frames of the same phase.
     pub raw: Vec<[Cell; 2]>,
-    /// What clients receive.
+    /// Frames as clients receive them, in rows that pair frames of the same phase.
     pub canonical: Vec<Match>,
-    /// The first canonical frame as it is.
+    /// First canonical frame in full, as an example.
     pub first: String,
-    /// How often each change was made, by engine.
+    /// Changes that occur, with their number for each engine.
     pub changes: Vec<(Change, [usize; 2])>,
-    /// Canonical frames.
+    /// Number of canonical frames in each engine's answer.
     pub frames: [usize; 2],
-    /// Pairs of canonical frames with the same bytes, ids and times apart.
+    /// Number of pairs of canonical frames with equal bytes, except for ids and times.
     pub same: usize,
-    /// Pairs that differ in what the model said or counted.
+    /// Number of pairs that differ only in the text or the counts of the model.
     pub alike: usize,
 }
 
-/// The streams of one engine.
+/// Streams of one engine's answer, before and after rewriting, as SSE text.
 #[derive(Clone, Copy, Debug)]
 pub struct Streams<'a> {
-    /// As the engine sent it.
+    /// Stream as the engine sent it.
     pub raw: &'a str,
-    /// As a client receives it.
+    /// Stream as a client of the proxy receives it.
     pub canonical: &'a str,
 }
 
 impl Comparison {
-    /// The number of a change: circled, as long as there are such.
+    /// Returns the number of a change: a circled digit up to 20, otherwise digits in brackets.
     pub fn number(&self, change: Change) -> String {
         let at = self.changes.iter().position(|(one, _)| *one == change).unwrap_or(0);
         let circled = u32::try_from(at).ok().filter(|at| *at < 20).and_then(|at| char::from_u32(0x2460 + at));
         circled.map_or_else(|| format!("({})", at + 1), String::from)
     }
 
-    /// How much of the canonical answers is the same.
+    /// Returns a sentence for the page that states how many canonical frames are equal.
     pub fn verdict(&self) -> String {
         let Self { frames: [left, right], same, alike, .. } = self;
         let others = left.max(right) - same - alike;
@@ -95,7 +96,7 @@ impl Comparison {
     }
 }
 
-/// Compares two engines' answers to one request.
+/// Compares two engines' answers to one request, and prepares the result for display.
 pub fn compare(sides: [Streams<'_>; 2]) -> Comparison {
     let raw = sides.map(|side| read(side.raw, false));
     let canonical = sides.map(|side| read(side.canonical, true));
@@ -134,7 +135,7 @@ pub fn compare(sides: [Streams<'_>; 2]) -> Comparison {
     }
 }
 
-/// The frames that begin with this phase.
+/// Returns the frames whose first phase is this one.
 fn of(frames: &[Frame], phase: Phase) -> Vec<&Frame> {
     frames.iter().filter(|frame| frame.phases.first() == Some(&phase)).collect()
 }
@@ -151,7 +152,7 @@ fn rows(sides: &[Vec<Frame>; 2]) -> Vec<[Cell; 2]> {
     rows
 }
 
-/// One side's cells for a phase; `many`: those of a kind are counted.
+/// Returns one side's cells for a phase. `many`: show the first frames and count the rest.
 fn cells(frames: &[Frame], phase: Phase, many: bool) -> Vec<Cell> {
     let found = of(frames, phase);
     if found.is_empty() {
@@ -163,7 +164,7 @@ fn cells(frames: &[Frame], phase: Phase, many: bool) -> Vec<Cell> {
     if !many || found.len() <= SHOWN + 1 {
         return found.iter().map(frame).collect();
     }
-    // What tells more than its phase is always shown.
+    // Frames of several phases are always shown.
     let (plain, merged): (Vec<_>, Vec<_>) = found.into_iter().partition(|frame| frame.phases.len() == 1);
     let note = format!("… {} more frames like these", plain.len().saturating_sub(SHOWN));
     let shown = plain.iter().take(SHOWN).map(frame);
@@ -185,7 +186,7 @@ fn matched([left, right]: [Cell; 2]) -> Match {
     }
 }
 
-/// The frame without ids and time; `words`: also without what the model said and counted.
+/// Returns the frame without ids and times. `words`: also without the text and the counts of the model.
 fn masked(data: &str, words: bool) -> String {
     let mut out = String::new();
     match Raw::of(data) {

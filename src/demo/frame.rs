@@ -1,42 +1,43 @@
-//! One frame as a reader should see it: what matters of it, in words that can be wrapped, and what samewire changes in it.
+//! Frame of a stream as a person should see it: its essential members, in words that can be wrapped, and the
+//! changes that samewire makes.
 //!
-//! Takes: a chunk of a chat stream as it was sent. Gives: a [`Frame`]. Remembers: what earlier frames said of themselves.
-//! Never: knows of terminals.
+//! Takes: the chunks of a chat stream as sent. Gives: a [`Frame`] for each. Remembers: the id and the time of
+//! earlier frames. Never: depends on the output, terminal or browser.
 
 use crate::json::{self, Members, Raw, Text};
 use crate::wire::rule::{NULL_FIELDS, Rule};
 
-/// What samewire changes in frames, in the order in which it is explained.
+/// Changes that samewire makes to frames, in the order in which the page explains them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The id has another form.
+    /// Id of the answer with a prefix other than OpenAI's.
     Id,
-    /// Text stands beside the role.
+    /// Empty text next to the role, in the first frame.
     RoleContent,
-    /// Reasoning under one name that half of the clients do not read.
+    /// Reasoning text under one of two names, which half of the clients do not read.
     ReasoningName,
-    /// Text in the frame that finishes.
+    /// Text in the frame with the finish reason, where many clients ignore it.
     FinishMerged,
-    /// The time changes during the answer.
+    /// Time that differs from the one in the first frame.
     Envelope,
-    /// Ids of calls have another form.
+    /// Call ids with a prefix other than OpenAI's.
     ToolId,
-    /// Id, type and name of a call are repeated.
+    /// Id, type and name of a call, repeated in later frames.
     ToolRepeat,
-    /// Members without a value.
+    /// Members without a value: null, or an empty list.
     Empty,
-    /// Members that the API does not have.
+    /// Members that the API does not define.
     Unknown,
-    /// Why the engine stopped, in words of its own.
+    /// Stop reasons in fields of the engine's own.
     StopDetails,
-    /// The engine's build.
+    /// Build of the engine, in `system_fingerprint`.
     Fingerprint,
-    /// Token counts in another form.
+    /// Token counts without the details that the API defines.
     Usage,
 }
 
 impl Change {
-    /// Every change.
+    /// List of all changes, in the order of the page.
     pub const ALL: [Self; 12] = [
         Self::Id,
         Self::RoleContent,
@@ -52,7 +53,7 @@ impl Change {
         Self::Usage,
     ];
 
-    /// The rule's name, as metrics have it.
+    /// Returns the name of the rule that makes the change, as in metrics and in the documentation.
     pub fn rule(self) -> &'static str {
         let rule = match self {
             Self::Id => Rule::Id,
@@ -71,7 +72,7 @@ impl Change {
         rule.name()
     }
 
-    /// What is done, and why.
+    /// Returns a sentence for the page that states what is changed, and why.
     pub fn explained(self) -> &'static str {
         match self {
             Self::Id => "Ids get the form of OpenAI's: chatcmpl-, and the engine's own behind it.",
@@ -98,29 +99,29 @@ impl Change {
     }
 }
 
-/// What a frame tells, in the order in which answers tell it.
+/// Phase of an answer that a frame belongs to, in the order in which phases occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Who speaks.
+    /// Role of the message, usually in the first frame.
     Role,
     /// Reasoning text.
     Reasoning,
-    /// Text.
+    /// Text of the answer.
     Text,
-    /// A call begins.
+    /// Start of a call, with its id and its name.
     Call,
-    /// Arguments of a call.
+    /// Arguments of a call, in pieces.
     Arguments,
-    /// Why it ends.
+    /// Finish reason.
     Finish,
     /// Token counts.
     Usage,
-    /// The end.
+    /// End of the stream: the data is `[DONE]`.
     Done,
 }
 
 impl Phase {
-    /// Every phase.
+    /// List of all phases, in the order in which answers contain them.
     pub const ALL: [Self; 8] = [
         Self::Role,
         Self::Reasoning,
@@ -133,47 +134,47 @@ impl Phase {
     ];
 }
 
-/// A piece of a frame's text, and what becomes of it.
+/// Piece of a frame's text, with the change that affects it, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The text.
+    /// Text of the piece.
     pub text: String,
-    /// What samewire changes there.
+    /// Change that samewire makes to this piece, if any.
     pub change: Option<Change>,
 }
 
-/// Pieces that belong on one line.
+/// Pieces of text that are never separated by a line break.
 pub type Word = Vec<Piece>;
 
-/// One frame.
+/// Frame of a stream, prepared for display: phases, shown text, and changes.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// The data as it was sent.
+    /// Data of the event as sent.
     pub data: String,
-    /// What it tells.
+    /// Phases that the frame contains, sorted; most frames have one.
     pub phases: Vec<Phase>,
-    /// What is shown of it.
+    /// Displayed text of the frame, in words that may be wrapped.
     pub words: Vec<Word>,
 }
 
 impl Frame {
-    /// The changes in it.
+    /// Returns the changes in this frame, one for each marked piece.
     pub fn changes(&self) -> impl Iterator<Item = Change> {
         self.words.iter().flatten().filter_map(|piece| piece.change)
     }
 }
 
-/// Whether no space follows, because something has been opened.
+/// Returns true if no space follows, because the text ends with an opening bracket.
 pub fn is_open(text: &str) -> bool {
     text.ends_with(['{', '['])
 }
 
-/// The data of the events of a stream.
+/// Returns the data of a stream's events, that is, of blocks that start with `data: `.
 pub fn events(stream: &str) -> impl Iterator<Item = &str> {
     stream.split("\n\n").filter_map(|event| event.strip_prefix("data: "))
 }
 
-/// Reads the frames of one answer. `canonical`: nothing in them is changed.
+/// Parses the frames of one answer. `canonical`: the stream has been rewritten already, so no changes are marked.
 pub fn read(stream: &str, canonical: bool) -> Vec<Frame> {
     let mut reader = Reader { canonical, created: None, named: false };
     events(stream).map(|data| reader.frame(data)).collect()
@@ -181,13 +182,13 @@ pub fn read(stream: &str, canonical: bool) -> Vec<Frame> {
 
 struct Reader {
     canonical: bool,
-    /// When the answer was made, as its first frame says.
+    /// Time in the first frame, which the later ones are compared with.
     created: Option<String>,
-    /// Its id has been shown.
+    /// True once the id has been shown; later frames repeat it.
     named: bool,
 }
 
-/// A frame in the making.
+/// Builder of a frame. Marks no changes if the stream is canonical already.
 #[derive(Default)]
 struct Draft {
     phases: Vec<Phase>,
@@ -208,13 +209,13 @@ impl Draft {
         }
     }
 
-    /// A member that is shown whole.
+    /// Appends a member, key and value, with the change that affects it.
     fn member(&mut self, key: &str, raw: Raw<'_>, change: Option<Change>) {
         self.word();
         self.put(format!("\"{key}\":{}", short(raw)), change);
     }
 
-    /// A value that may go over several lines.
+    /// Appends a long value as several words, so that it may be wrapped at its commas.
     fn spread(&mut self, value: &str) {
         for (at, part) in value.split_inclusive(',').enumerate() {
             if at > 0 {
@@ -230,7 +231,7 @@ impl Draft {
         }
     }
 
-    /// Another member of an object, the `at`th.
+    /// Starts the member at index `at` of an object.
     fn next(&mut self, at: usize) {
         if at > 0 {
             self.put(",", None);
@@ -248,7 +249,7 @@ impl Reader {
                 members.iter().for_each(|(key, raw)| self.envelope(key, *raw, &mut draft));
                 let last = draft.words.len().saturating_sub(1);
                 for (at, word) in draft.words.iter_mut().enumerate() {
-                    // What opens needs no comma, and some words have theirs already.
+                    // An opening brace needs no comma, and some words already have one.
                     let needs_none = word.last().is_some_and(|piece| piece.text.ends_with([',', '{']));
                     let text = if at == last { "}" } else { "," };
                     if at > 0 && !needs_none {
@@ -302,7 +303,7 @@ impl Reader {
     }
 }
 
-/// What becomes of a field that the API does not have.
+/// Returns the change for a field that the API does not define.
 fn foreign(key: &str, raw: Raw<'_>) -> Change {
     match key {
         _ if raw.get() == "null" => Change::Empty,
@@ -311,12 +312,12 @@ fn foreign(key: &str, raw: Raw<'_>) -> Change {
     }
 }
 
-/// Whether token counts have their details.
+/// Returns true if the token counts include the details that the API defines.
 fn is_complete(usage: Raw<'_>) -> bool {
     members(usage).iter().any(|(key, _)| key == "completion_tokens_details")
 }
 
-/// Token counts, those that are zero left out.
+/// Returns the token counts without those that are zero, to keep them short on the page.
 fn without_zeros(usage: Raw<'_>) -> String {
     let all = members(usage);
     let some = all.iter().filter(|(_, raw)| raw.get() != "0");
@@ -425,7 +426,7 @@ fn function(raw: Raw<'_>, starts: bool, draft: &mut Draft) {
     draft.put("}", None);
 }
 
-/// A value, the middle of a long name left out.
+/// Returns the JSON of a value; shortens a string of more than 26 characters in the middle.
 fn short(raw: Raw<'_>) -> String {
     const LONGEST: usize = 26;
     let value = raw.get();

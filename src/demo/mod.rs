@@ -1,7 +1,7 @@
-//! What samewire does, shown without a GPU: recorded vLLM and SGLang traffic, served as engines behind the real proxy.
+//! Demo without a GPU: recorded vLLM and SGLang traffic, served as engines behind the real proxy.
 //!
-//! Takes: nothing. Gives: a [`Comparison`] of one request's answers, and a [`Stand`] that goes on serving. Never: leaves
-//! the machine.
+//! Takes: nothing. Gives: a [`Comparison`] of one request's answers, and a [`Stand`] that keeps serving. Never:
+//! connects to another machine.
 
 pub mod compare;
 pub mod frame;
@@ -24,42 +24,42 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::runtime::Builder;
 
-/// Between two events of what is served, so that an eye can follow.
+/// Pause between two events of a served recording, so that a person can follow.
 const PACE: Duration = Duration::from_millis(40);
-/// Shutting down takes no longer: nothing that runs here is worth waiting for.
+/// Settings of the demo's proxies. The drain is short, because no request in a demo is worth waiting for.
 const SETTINGS: &str = "[timeouts]\ndrain = 0.2\n";
 
-/// The engines that are compared.
+/// Engines that the demo compares, by their names in the configuration.
 pub const ENGINES: [&str; 2] = ["vllm", "sglang"];
 
-/// Their names for people.
+/// Display names of the engines, in the order of [`ENGINES`].
 pub const NAMES: [&str; 2] = ["vLLM", "SGLang"];
-/// The versions that were recorded.
+/// Display names with the recorded versions, as headings of the columns.
 const VERSIONS: [&str; 2] = ["vLLM 0.21.0", "SGLang 0.5.12"];
 
-/// A request that both engines have answered.
+/// Request that both engines have answered, with a description of the answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene {
-    /// What happens.
+    /// Description of the scene, for the page.
     pub about: &'static str,
-    /// Where it was recorded.
+    /// Origin of the recording: model, engines and their versions.
     pub source: &'static str,
-    /// The request's body.
+    /// Body of the request, as JSON.
     pub request: &'static str,
-    /// What differs between the answers, beside how they are written.
+    /// Remaining differences between the canonical answers; `None`: there are none.
     pub differs: Option<&'static str>,
     scenario: &'static str,
     model: &'static str,
 }
 
 impl Scene {
-    /// The name under which an engine's answer is served.
+    /// Returns the model name under which an engine's answer is served.
     pub fn served(&self, engine: &str) -> String {
         recorded::served(engine, self.scenario)
     }
 }
 
-/// A model that thinks.
+/// Scene of a model that reasons. Its answer ends at `max_tokens`.
 pub const REASONING: Scene = Scene {
     about: "a model that thinks, cut off by max_tokens",
     source: "tiny-qwen3 on vLLM 0.21.0 and SGLang 0.5.12: both gave the same answer, recorded as it came",
@@ -69,7 +69,7 @@ pub const REASONING: Scene = Scene {
     model: "tiny-qwen3",
 };
 
-/// A model that calls a function.
+/// Scene of a model that reasons and then calls a function.
 pub const TOOL: Scene = Scene {
     about: "a model that thinks and calls a function",
     source: "tiny-qwen3 on vLLM 0.21.0 and SGLang 0.5.12: both gave the same answer, recorded as it came",
@@ -81,14 +81,14 @@ pub const TOOL: Scene = Scene {
     model: "tiny-qwen3",
 };
 
-/// Why the demo cannot be shown.
+/// Reason why the demo cannot be shown, with the message for the user.
 #[derive(Debug)]
 pub enum Trouble {
-    /// The address where it would go on serving cannot be had.
+    /// Address of the demo that cannot be bound, for example because the port is in use.
     Address(io::Error),
-    /// The address makes no sense.
+    /// Address of the demo that is invalid, as a mistake of the configuration.
     Settings(Mistakes),
-    /// Something on the way.
+    /// Other failure of a port, a thread or a request.
     Io(io::Error),
 }
 
@@ -112,10 +112,10 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// Sends the scene's request to both engines and through the proxy in front of each.
+/// Sends the scene's request to both engines, directly and through a proxy in front of each.
 ///
 /// # Errors
-/// A port or a thread cannot be had, or an answer does not come.
+/// Fails if a port or a thread is unavailable, or if a request fails.
 pub fn show(scene: &Scene) -> Result<Comparison, Trouble> {
     let mut answers = Vec::new();
     for engine in ENGINES {
@@ -131,43 +131,43 @@ pub fn show(scene: &Scene) -> Result<Comparison, Trouble> {
     Ok(compare([Streams { raw, canonical }, Streams { raw: other_raw, canonical: other_canonical }]))
 }
 
-/// A proxy in front of all recordings.
+/// Proxy in front of all recordings, for the user's own requests and the page in the browser.
 #[derive(Debug)]
 pub struct Stand(Proxy);
 
 impl Stand {
-    /// Opens the address.
+    /// Starts the recorded engine, and binds the proxy to the address.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// Fails if the address is invalid or unavailable.
     pub fn open(listen: &str) -> Result<Self, Trouble> {
         let engine = engine_of(recorded::all(), PACE)?;
         Proxy::bind(listen, "auto", engine).map(Self)
     }
 
-    /// The base URL of clients.
+    /// Returns the base URL for clients.
     ///
     /// # Errors
-    /// The system does not say where the listener is.
+    /// Fails if the system does not report the listener's address.
     pub fn base_url(&self) -> io::Result<String> {
         self.0.listeners.base_url(&self.0.config)
     }
 
-    /// The names of what is served.
+    /// Returns the model names of all recordings, such as `vllm/reasoning`.
     pub fn models(&self) -> Vec<String> {
         recorded::all().into_iter().map(|scenario| scenario.name).collect()
     }
 
-    /// Serves until a signal ends the process, and this page at the root of the address.
+    /// Serves until a signal ends the process. The page is served at the root of the address.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// Fails if no thread can be started.
     pub fn serve(self, page: Page) -> io::Result<()> {
         self.0.run(Some(page))
     }
 }
 
-/// A real proxy, its addresses open already.
+/// Real proxy, with its listeners bound before it runs so that their addresses are known.
 #[derive(Debug)]
 struct Proxy {
     config: Config,
@@ -181,7 +181,7 @@ impl Proxy {
             engine: Some(engine.to_owned()),
             listen: Some(listen.to_owned()),
             admin_listen: Some("127.0.0.1:0".to_owned()),
-            // Whoever can connect may look at recordings.
+            // Recordings need no protection, so no keys are checked.
             insecure_no_auth: Some(true),
             threads: Some(1),
             ..Overrides::default()
@@ -196,7 +196,7 @@ impl Proxy {
     }
 }
 
-/// Serves recordings on a thread of their own; says where.
+/// Serves recordings on a thread of their own, and returns the address.
 fn engine_of(scenarios: Vec<Scenario>, pace: Duration) -> io::Result<SocketAddr> {
     let listener = replay::listen(([127, 0, 0, 1], 0).into())?;
     let address = listener.local_addr()?;
@@ -207,11 +207,11 @@ fn engine_of(scenarios: Vec<Scenario>, pace: Duration) -> io::Result<SocketAddr>
     Ok(address)
 }
 
-/// The whole answer to a chat request.
+/// Sends a chat request, and returns the whole answer as text.
 fn ask(address: SocketAddr, body: &'static str) -> io::Result<String> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let answer = async {
-        // The environment may name a proxy; nothing of this leaves the machine.
+        // The environment may name an HTTP proxy, but the demo must not leave the machine.
         let client = reqwest::Client::builder().no_proxy().build()?;
         let request = client.post(format!("http://{address}/v1/chat/completions")).body(body);
         request.header(CONTENT_TYPE, "application/json").send().await?.text().await
@@ -229,7 +229,8 @@ mod tests {
     use bytes::Bytes;
     use std::sync::Arc;
 
-    /// What the page counts is what the rewriter counts, as far as that counts it: fields without a value it drops silently.
+    /// The page must count the same changes as the rewriter, except for those that the rewriter does not count: it
+    /// drops fields without a value silently.
     #[test]
     fn changes_are_counted_as_the_rewriter_counts_them() {
         for (scene, engine) in [(REASONING, 0), (REASONING, 1), (TOOL, 0), (TOOL, 1)] {
@@ -256,7 +257,7 @@ mod tests {
                 let counted = counted.map_or(0, |(_, times)| times as usize);
                 assert_eq!(marked, counted, "{name}, {}: {}", scene.scenario, change.rule());
             }
-            // And nothing is left to be changed in what comes out.
+            // The canonical output must contain nothing left to change.
             let again = read(std::str::from_utf8(&out.join()).unwrap(), false);
             let left: Vec<_> = again.iter().flat_map(frame::Frame::changes).collect();
             assert!(left.is_empty(), "{name}, {}: {left:?}", scene.scenario);

@@ -1,19 +1,19 @@
-//! A [`Comparison`] as text for a terminal of any width.
+//! Comparison as text for a terminal of any width.
 //!
-//! Takes: a comparison, and how the terminal [`Look`]s. Gives: lines. Never: a line that is wider than the terminal, or
-//! anything that only colour tells.
+//! Takes: a [`Comparison`], and the terminal's properties ([`Look`]). Gives: lines. Never: a line wider than the
+//! terminal, or information in colour only.
 
 use super::compare::{Cell, Comparison, Match};
 use super::frame::{Frame, Word, is_open};
 use super::{NAMES, Scene, VERSIONS};
 use std::fmt::Write as _;
 
-/// How the terminal looks.
+/// Properties of the terminal that the page is rendered for: width and colours.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// Columns.
+    /// Width in columns.
     pub width: usize,
-    /// It shows colours.
+    /// True if the terminal shows colours.
     pub colour: bool,
 }
 
@@ -22,9 +22,9 @@ enum Tint {
     Plain,
     Bold,
     Dim,
-    /// samewire changes it.
+    /// Text that samewire changes, in the engine's frames.
     Changed,
-    /// The number that leads to the explanation.
+    /// Number that refers to the explanation of a change.
     Number,
     Good,
 }
@@ -42,7 +42,7 @@ impl Tint {
     }
 }
 
-/// A line in the making.
+/// Builder of a line, in parts of one colour each.
 #[derive(Clone, Debug, Default)]
 struct Line(Vec<(String, Tint)>);
 
@@ -59,7 +59,7 @@ impl Line {
         self.0.iter().map(|(text, _)| text.chars().count()).sum()
     }
 
-    /// What follows belongs to it, without a space between.
+    /// Returns true if the next word follows without a space.
     fn opens(&self) -> bool {
         self.0.last().is_some_and(|(text, _)| is_open(text))
     }
@@ -73,7 +73,7 @@ impl Line {
         self.put(" ".repeat(missing), Tint::Plain);
     }
 
-    /// As wide as there is room for: its longest part loses its end, so that a mark behind it stays.
+    /// Shortens the longest part to fit the width, so that a mark after it stays visible.
     fn shortened(mut self, width: usize) -> Self {
         let excess = self.width().saturating_sub(width);
         let longest = self.0.iter_mut().max_by_key(|(text, _)| text.chars().count());
@@ -84,7 +84,7 @@ impl Line {
         self.cut(width)
     }
 
-    /// Cut, with an ellipsis where something is missing.
+    /// Cuts the line to the width, with an ellipsis if something is missing.
     fn cut(self, width: usize) -> Self {
         if self.width() <= width {
             return self;
@@ -104,7 +104,7 @@ impl Line {
     }
 }
 
-/// The page.
+/// Renders the page: the request, the engines' frames, the canonical frames, and the changes.
 pub fn render(scene: &Scene, comparison: &Comparison, look: Look) -> String {
     let mut page = Page { look, out: String::new(), comparison };
     page.head(scene);
@@ -114,14 +114,14 @@ pub fn render(scene: &Scene, comparison: &Comparison, look: Look) -> String {
     page.out
 }
 
-/// A heading as on the page.
+/// Returns a heading in the style of the page, for text that follows it.
 pub fn heading(title: &str, look: Look) -> String {
     let mut out = String::new();
     draw(ruled(title, look.width), look, &mut out);
     out
 }
 
-/// A title in a line across the terminal.
+/// Returns a title in a line across the terminal.
 fn ruled(title: &str, width: usize) -> Line {
     let mut line = Line::of("── ", Tint::Dim);
     line.put(title, Tint::Bold);
@@ -131,7 +131,7 @@ fn ruled(title: &str, width: usize) -> Line {
     line
 }
 
-/// Appends a line, coloured if the terminal is.
+/// Appends a line, with colours if the terminal shows them.
 fn draw(line: Line, look: Look, out: &mut String) {
     let start = out.len();
     for (part, tint) in line.cut(look.width).0 {
@@ -162,7 +162,7 @@ impl Page<'_> {
         self.out.push('\n');
     }
 
-    /// Running text, wrapped behind `first`; later lines are indented as far.
+    /// Appends text after `first`, wrapped, with later lines indented to the same column.
     fn text(&mut self, first: Line, text: &str, tint: Tint) {
         let indent = first.width();
         let room = self.look.width.saturating_sub(indent).max(20);
@@ -204,7 +204,7 @@ impl Page<'_> {
         self.blank();
     }
 
-    /// What the engines sent, side by side.
+    /// Appends the engines' frames, side by side.
     fn raw(&mut self) {
         self.rule("What the engines send");
         let legend =
@@ -241,7 +241,8 @@ impl Page<'_> {
         }
     }
 
-    /// A frame's words on lines of this width, the later ones indented. What opens stays with what it holds, if it can.
+    /// Returns a frame's words in lines of this width, indented after the first. Keeps an opening bracket together
+    /// with its content if possible.
     fn frame(&self, frame: &Frame, width: usize) -> Vec<Line> {
         let words: Vec<_> =
             frame.words.iter().map(|word| self.word(word).shortened(width.saturating_sub(2))).collect();
@@ -279,7 +280,7 @@ impl Page<'_> {
         line
     }
 
-    /// What clients receive.
+    /// Appends the canonical frames, the first one in full, and the verdict.
     fn canonical(&mut self, scene: &Scene) {
         self.rule("What clients of samewire receive");
         let alike =
@@ -330,7 +331,7 @@ impl Page<'_> {
         }
     }
 
-    /// The changes with their numbers, counts and reasons.
+    /// Appends the changes with their numbers, counts and reasons.
     fn changes(&mut self) {
         self.rule("What samewire changed");
         for (change, counts) in &self.comparison.changes {
@@ -352,7 +353,7 @@ impl Page<'_> {
     }
 }
 
-/// The text in pieces of this width.
+/// Splits the text into pieces of this width.
 fn chunks(text: &str, width: usize) -> Vec<String> {
     let letters: Vec<char> = text.chars().collect();
     letters.chunks(width.max(1)).map(|chunk| chunk.iter().collect()).collect()
@@ -375,7 +376,7 @@ mod tests {
         let mut parts = coloured.split('\x1b');
         let mut stripped = parts.next().unwrap().to_owned();
         parts.for_each(|part| stripped.push_str(part.split_once('m').unwrap().1));
-        // White space behind a coloured part stays on the line; nobody sees it.
+        // Spaces after a coloured part remain on the line, but are invisible.
         let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
         assert_eq!(lines(&stripped), lines(&plain));
     }

@@ -1,4 +1,4 @@
-//! The recorded traffic that is part of the binary.
+//! Recorded traffic of vLLM and SGLang that is embedded in the binary at build time.
 
 use crate::engine::{Engine, named};
 use crate::replay::{Recorded, Scenario};
@@ -29,17 +29,18 @@ macro_rules! recorded {
     };
 }
 
-/// One scenario of the fixtures.
+/// Scenario of the fixtures, embedded at build time.
 struct Embedded {
     engine: &'static str,
-    /// Its folder.
+    /// Name of the folder below that of the engine.
     name: &'static str,
-    /// What it is called where all are served together.
+    /// Model name, without the engine, where all scenarios are served together.
     model: &'static str,
     recorded: Recorded<'static>,
 }
 
-/// Those that answer any request come first: one that streams, one that does not.
+/// Embedded scenarios. A request that names none gets the first one that matches, so the most typical ones,
+/// streamed and not, come first.
 const ALL: &[Embedded] = &[
     recorded!("vllm", "reasoning-usage", "sse" as "reasoning"),
     recorded!("vllm", "reasoning-whole", "json" as "reasoning-whole"),
@@ -65,19 +66,19 @@ impl Embedded {
     }
 }
 
-/// Everything, under names such as `vllm/reasoning`.
+/// Returns all scenarios, under names such as `vllm/reasoning`.
 pub(super) fn all() -> Vec<Scenario> {
     let of = |one: &Embedded| one.scenario(format!("{}/{}", one.engine, one.model));
     ALL.iter().filter_map(of).collect()
 }
 
-/// The name under which a scenario is served where all are.
+/// Returns the model name of a scenario where all are served together.
 pub(super) fn served(engine: &str, name: &str) -> String {
     let found = ALL.iter().find(|one| one.engine == engine && one.name == name);
     found.map(|one| format!("{}/{}", one.engine, one.model)).unwrap_or_default()
 }
 
-/// One scenario of one engine, under the name by which a request asks for it.
+/// Returns one scenario of an engine, under the model name in its request.
 pub(super) fn one(engine: &str, name: &str, model: &str) -> Vec<Scenario> {
     let found = ALL.iter().filter(|one| one.engine == engine && one.name == name);
     found.filter_map(|one| one.scenario(model.to_owned())).collect()

@@ -1,6 +1,6 @@
-//! What a person can copy to try the demo.
+//! Snippets that a user can copy to try the demo: curl and Python.
 
-/// A command that asks for a recorded answer.
+/// Returns a curl command that requests a recorded answer as a stream.
 pub fn curl(url: &str) -> String {
     format!(
         r#"curl -N {url}/chat/completions \
@@ -10,7 +10,7 @@ pub fn curl(url: &str) -> String {
     )
 }
 
-/// A program that asks for the answers of both engines.
+/// Returns a Python program that prints the answers of both engines with the OpenAI client.
 pub fn python(url: &str) -> String {
     format!(
         r#"# pip install openai

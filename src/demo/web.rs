@@ -1,6 +1,7 @@
-//! A [`Comparison`] as a page for a browser: the same as in the terminal, and a button that asks for both answers live.
+//! Comparison as a page for a browser: the content of the terminal page, and a button that requests both answers
+//! live.
 //!
-//! Takes: a comparison, and where the demo serves. Gives: a [`Page`]. Never: loads anything from elsewhere.
+//! Takes: a [`Comparison`], and the URL of the demo. Gives: a [`Page`]. Never: loads anything from another host.
 
 use super::compare::{Cell, Comparison, Match};
 use super::frame::{Frame, is_open};
@@ -11,7 +12,7 @@ use std::fmt::Write as _;
 
 const TEMPLATE: &str = include_str!("web.html");
 
-/// The page. `url`: the base URL of clients; `models`: the names of what is served.
+/// Renders the page. `url`: base URL for clients. `models`: model names of the recordings.
 pub fn render(scene: &Scene, comparison: &Comparison, url: &str, models: &[String]) -> Page {
     let differs = scene.differs.unwrap_or_default();
     let values = [
@@ -39,7 +40,7 @@ pub fn render(scene: &Scene, comparison: &Comparison, url: &str, models: &[Strin
     Page::new(TEMPLATE, &values)
 }
 
-/// Rows of what the engines sent.
+/// Returns the rows of the engines' frames, side by side.
 fn raw(comparison: &Comparison) -> String {
     let row = |[left, right]: &[Cell; 2]| {
         format!(
@@ -89,7 +90,7 @@ fn frame(frame: &Frame, comparison: &Comparison) -> String {
     out
 }
 
-/// Rows of what clients receive.
+/// Returns the rows of the canonical frames.
 fn canonical(comparison: &Comparison) -> String {
     let both = |mark: &str, label: &str, name: &str, body: String| {
         format!(
@@ -117,7 +118,7 @@ fn canonical(comparison: &Comparison) -> String {
     comparison.canonical.iter().map(row).collect()
 }
 
-/// Rows of the rules, with how often each did something.
+/// Returns the table rows of the rules, with the number of changes by each.
 fn rules(comparison: &Comparison) -> String {
     let count = |count: usize| if count == 0 { "–".to_owned() } else { format!("{count}×") };
     let row = |(change, [left, right]): &(super::frame::Change, [usize; 2])| {

@@ -1,4 +1,4 @@
-//! Not known, or not known yet: the union of what all engines need, as far as it harms none.
+//! An engine that is unknown, or not identified yet: the union of all engines' rules, as far as they harm none.
 
 use super::rule::RequestRule;
 use super::{Detection, Engine, usual};
@@ -7,7 +7,7 @@ use crate::wire::decode::Quirks;
 
 pub(super) static ENGINE: Engine = UNION;
 
-/// The same for engines of which little else is known than by what to recognise them.
+/// Defaults of [`ENGINE`], also for engines of which little more is known than how to recognise them.
 pub(super) const UNION: Engine = Engine {
     name: "auto",
     quirks: Quirks { resends_arguments: true, recurring_ids: false },

@@ -1,32 +1,34 @@
-//! By what an engine is known, and what it tells of itself: data in each engine's file, and how it is read (engine-quirks G).
+//! Engine detection: the data by which an engine is recognised, and the code that reads it (engine-quirks G). Each
+//! engine's own file holds its data.
 //!
-//! Takes: answers to probes, pieces of answers to requests. Gives: which engine it is, of which version, behind which front
-//! end, with which parsers, and how much it has to do. Remembers: nothing. Never: asks.
+//! Takes: answers to probes, pieces of answers to requests. Gives: the engine, its version, its front end, its
+//! parsers and its load. Remembers: nothing. Never: sends a request.
 
 use super::{ENGINES, Engine, Front, Version, Versions};
 use crate::json::{self, Members, Raw, Text};
 use memchr::memmem;
 use std::time::Duration;
 
-/// What one engine is known by.
+/// Detection data of one engine: how to recognise it, and where it reports its version and load.
 #[derive(Debug)]
 pub struct Detection {
-    /// `owned_by` in its list of models.
+    /// Value of `owned_by` in the engine's list of models.
     pub owned_by: Option<&'static str>,
-    /// Where it tells more, in this order: what an earlier one has told, the others are not asked for.
+    /// Routes that report more, in the order in which they are tried; the first one with a version ends the search.
     pub places: &'static [Place],
-    /// What its answers have.
+    /// Texts by which the engine's answers are recognised.
     pub marks: &'static [Mark],
-    /// The front end that is not its usual one.
+    /// Front end other than the engine's usual one.
     pub other_front: Option<OtherFront>,
-    /// Where it says how much it has to do, in this order: the first that answers is asked from then on.
+    /// Routes that report the load, in the order in which they are tried; the first that answers is used from then
+    /// on.
     pub loads: &'static [Load],
-    /// How long its health check may take at least: some let the model work for it, behind all that it has to do.
+    /// Minimum timeout of a health check. Some engines run the model for it, behind all queued requests.
     pub patience: Duration,
 }
 
 impl Detection {
-    /// Nothing.
+    /// No detection data: the engine is never recognised.
     pub const NONE: Self = Self {
         owned_by: None,
         places: &[],
@@ -36,39 +38,39 @@ impl Detection {
         patience: Duration::ZERO,
     };
 
-    /// Whether an answer may tell its version.
+    /// Returns true if the engine's answers may contain its version.
     pub fn tells_version_in_answers(&self) -> bool {
         self.marks.iter().any(|mark| mark.version)
     }
 }
 
-/// The engine that lists its models with this `owned_by`.
+/// Returns the engine whose list of models has this `owned_by`, or `None` if no engine uses it.
 pub fn recognised(owned_by: &str) -> Option<&'static Engine> {
     ENGINES.iter().copied().find(|engine| engine.detection.owned_by == Some(owned_by))
 }
 
 // === Place ===
 
-/// A route by which an engine tells what it is.
+/// Route by which an engine identifies itself, and the keys to read in its answer, a JSON object.
 #[derive(Debug)]
 pub struct Place {
-    /// Its path.
+    /// Path of the route.
     pub path: &'static str,
-    /// What of it only this engine says; `None`: others have the like, and it proves nothing.
+    /// Content that only this engine's answer has; `None`: other engines answer alike, so the route proves nothing.
     pub proof: Option<Proof>,
-    /// The key of its version.
+    /// Key of the version.
     pub version: Option<&'static str>,
-    /// The keys of its parsers: of reasoning, of tool calls.
+    /// Keys of the names of the reasoning parser and of the tool-call parser.
     pub parsers: Option<(&'static str, &'static str)>,
 }
 
 impl Place {
-    /// Nothing of a path but that it is there.
+    /// Creates a place with this path that proves nothing and reports nothing.
     pub const fn at(path: &'static str) -> Self {
         Self { path, proof: None, version: None, parsers: None }
     }
 
-    /// Whether only this engine answers so.
+    /// Returns true if the body has content that only this engine sends.
     pub fn proves(&self, body: &[u8]) -> bool {
         match self.proof {
             None => false,
@@ -77,7 +79,7 @@ impl Place {
         }
     }
 
-    /// What it tells.
+    /// Reads version and parsers from the body; everything is absent if the body is not a JSON object.
     pub fn told(&self, body: &[u8]) -> PlaceReport {
         let Some(all) = members(body) else { return PlaceReport::default() };
         let text =
@@ -94,36 +96,36 @@ impl Place {
     }
 }
 
-/// What proves an engine.
+/// Content of an answer that proves which engine sent it.
 #[derive(Clone, Copy, Debug)]
 pub enum Proof {
-    /// A key of its JSON object.
+    /// A key of the JSON object.
     Key(&'static str),
-    /// A text.
+    /// A text anywhere in the body.
     Text(&'static str),
 }
 
-/// What a place has told.
+/// Information read from a [`Place`]: the engine's version and its parsers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlaceReport {
-    /// It has named a version.
+    /// True if the answer names a version, even one that is no release.
     pub says_version: bool,
-    /// Which; `None`: no release.
+    /// The version; `None`: none, or not a release.
     pub version: Option<Version>,
-    /// The parsers that run, where it tells of them.
+    /// Parsers in use, if this place reports them.
     pub parsers: Option<Parsers>,
 }
 
-/// What an engine makes reasoning and calls of its model's text with.
+/// Names of the parsers that an engine runs to split reasoning and tool calls from the model's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsers {
-    /// The parser of reasoning, by its name.
+    /// Reasoning parser; `None`: none is configured.
     pub reasoning: Option<String>,
-    /// That of tool calls.
+    /// Tool-call parser; `None`: none is configured.
     pub tools: Option<String>,
 }
 
-/// A parser's name, and not just anything.
+/// Returns true if the text looks like a parser's name: 1 to 64 letters, digits, `_`, `-` and `.`.
 fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     (1..=64).contains(&name.len()) && name.bytes().all(fits)
@@ -131,30 +133,31 @@ fn is_name(name: &str) -> bool {
 
 // === Mark ===
 
-/// What stands in answers of one engine.
+/// Mark: texts in an answer that show which engine sent it.
 #[derive(Debug)]
 pub struct Mark {
-    /// All of these are there, spelled as in the JSON: a quote that a model says has a backslash before it, so that no
-    /// text makes a mark.
+    /// Texts that must all be present, spelled as in the JSON. A model cannot fake them: quotes inside a string are
+    /// escaped with a backslash.
     pub texts: &'static [&'static str],
-    /// Behind the first of them stands its version, up to a hyphen or the end of the string.
+    /// True if the version follows the first text, up to a hyphen or the closing quote.
     pub version: bool,
-    /// Others have it, too, beside marks of their own.
+    /// True if other engines have this mark too, but also marks of their own, which are tried first.
     pub weak: bool,
 }
 
-/// The engine that has given an answer, as a mark in it shows.
+/// Engine recognised by a mark in one of its answers, together with the mark as evidence.
 #[derive(Clone, Copy, Debug)]
 pub struct Recognised {
-    /// Which one.
+    /// The engine.
     pub engine: &'static Engine,
-    /// Its version, if that stands in the answer.
+    /// The engine's version, if it is in the answer.
     pub version: Option<Version>,
-    /// The mark.
+    /// The mark that was found.
     pub mark: &'static Mark,
 }
 
-/// The engine that has given this piece of an answer, and the mark that shows it.
+/// Returns the engine that sent this piece of an answer and the mark that shows it, or `None` if no mark is present.
+/// Marks of one engine alone take precedence over weak ones.
 pub fn recognised_in(piece: &[u8]) -> Option<Recognised> {
     let find = |weak: bool| {
         let marks = |engine: &'static Engine| engine.detection.marks.iter().map(move |mark| (engine, mark));
@@ -164,18 +167,18 @@ pub fn recognised_in(piece: &[u8]) -> Option<Recognised> {
     find(false).or_else(|| find(true))
 }
 
-/// The engine that has given this piece of an answer, and its version if that stands in it.
+/// Returns the engine that sent this piece of an answer, and its version if it is in the piece.
 pub fn of_answer(piece: &[u8]) -> Option<(&'static Engine, Option<Version>)> {
     recognised_in(piece).map(|found| (found.engine, found.version))
 }
 
 impl Mark {
-    /// A text that no other engine's answers have.
+    /// Creates a mark of one text that no other engine's answers have.
     pub const fn sure(texts: &'static [&'static str]) -> Self {
         Self { texts, version: false, weak: false }
     }
 
-    /// The version, if there is one, where the mark is there.
+    /// Returns `Some` if the mark is present, with the version if it has one.
     fn found(&self, piece: &[u8]) -> Option<Option<Version>> {
         let find = |text: &&str| memmem::find(piece, text.as_bytes());
         let (first, others) = self.texts.split_first()?;
@@ -191,34 +194,34 @@ impl Mark {
 
 // === OtherFront ===
 
-/// How a front end is told from the usual one of its engine.
+/// Front end that must be told apart from the usual one of its engine: by its `server` header and a missing route.
 #[derive(Debug)]
 pub struct OtherFront {
-    /// Which one it is.
+    /// The other front end.
     pub front: Front,
-    /// The versions of the engine that have it.
+    /// Versions of the engine that may have it.
     pub versions: Versions,
-    /// What the usual one says in the header `server`.
+    /// Text in the `server` header of the usual front end.
     pub usual_server: &'static str,
-    /// A route that only the usual one has.
+    /// Route that only the usual front end has.
     pub lacks: &'static str,
 }
 
-/// What a route that may be missing answers.
+/// Result of a GET to a route that may be missing; it tells front ends apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteAnswer {
-    /// There is none, and FastAPI says so.
+    /// Route missing, reported by FastAPI (404 with `detail`): the usual front end in Python.
     FastApiHasNone,
-    /// There is none.
+    /// Route missing (404 without `detail`).
     None,
-    /// There is one.
+    /// Route present.
     Some,
-    /// Nobody is told.
+    /// Route not disclosed (401 or 403).
     Hidden,
 }
 
 impl RouteAnswer {
-    /// By the answer to a GET.
+    /// Classifies the answer to a GET by its status and body.
     pub fn of(status: u16, body: &[u8]) -> Self {
         match status {
             404 if memmem::find(body, b"\"detail\"").is_some() => Self::FastApiHasNone,
@@ -230,13 +233,15 @@ impl RouteAnswer {
 }
 
 impl OtherFront {
-    /// Whether what is known leaves it open which one it is. `server`: that header.
+    /// Returns true if version and `server` header leave open which front end it is, so that the route must be
+    /// requested.
     pub fn may_be(&self, version: Option<Version>, server: Option<&str>) -> bool {
         self.versions.has(version) && server.is_none_or(|server| !server.contains(self.usual_server))
     }
 
-    /// Which one it is, where [`OtherFront::may_be`]. A gateway may have put a `server` of its own in the place of the
-    /// engine's.
+    /// Returns the front end, given the answer of the route in `lacks`. Call it only if [`OtherFront::may_be`]
+    /// returned true. With a `server` header, a hidden route counts as the usual front end's, because a gateway
+    /// may have replaced the engine's header.
     pub fn judged(&self, server: Option<&str>, route: RouteAnswer) -> Front {
         match route {
             RouteAnswer::None => self.front,
@@ -248,49 +253,48 @@ impl OtherFront {
 
 // === Load ===
 
-/// Where an engine says how much it has to do.
+/// Route by which an engine reports its load, and the names of the values to read.
 #[derive(Debug)]
 pub struct Load {
-    /// The path.
+    /// Path of the route.
     pub path: &'static str,
-    /// How it is written.
+    /// Format of the answer.
     pub form: LoadForm,
-    /// Names of the count of requests that it works on: the first of them that is there counts.
+    /// Names of the number of running requests; the first name present is used.
     pub running: &'static [&'static str],
-    /// The same for those that wait.
+    /// Names of the number of queued requests; the first name present is used.
     pub waiting: &'static [&'static str],
-    /// The same for the part of its cache that is in use, from 0 to 1.
+    /// Names of the share of the cache in use, from 0 to 1; the first name present is used.
     pub cache: &'static [&'static str],
 }
 
-/// How a load is written.
+/// Format of a load report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadForm {
-    /// Prometheus's text: the series of a name are added up, of the cache the fullest counts.
+    /// Prometheus text. Counts of several series of one name are added up; for the cache, the highest value is used.
     Prometheus,
-    /// A JSON list of objects, one for each rank, under this key or as the whole; what they count as running has those that
-    /// wait in it, too, if so said.
+    /// JSON list of objects, one for each rank, either under a key or as the whole body.
     Json {
-        /// The key.
+        /// Key of the list; `None`: the body is the list.
         list: Option<&'static str>,
-        /// Those that wait are counted as running, too.
+        /// True if the running count includes the queued requests.
         together: bool,
     },
 }
 
-/// How much an engine has to do.
+/// Load of an engine at one moment, as it reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Busy {
-    /// Requests that it works on.
+    /// Number of running requests.
     pub running: u64,
-    /// Requests that wait for that.
+    /// Number of queued requests.
     pub waiting: u64,
-    /// The part of its cache that is in use.
+    /// Share of the cache in use, from 0 to 1; `None`: not reported.
     pub cache: Option<f64>,
 }
 
 impl Load {
-    /// How much it has to do, if this says so.
+    /// Reads the load from the body; `None` if the number of running requests is missing or unreadable.
     pub fn busy(&self, body: &[u8]) -> Option<Busy> {
         let text = std::str::from_utf8(body).ok()?;
         let values = match self.form {
@@ -311,7 +315,7 @@ impl Load {
     }
 }
 
-/// A sum that is a count.
+/// Converts a sum to a count, clamped to a range that is safe for arithmetic.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped")]
 fn count(sum: f64) -> u64 {
     sum.clamp(0.0, 1e9).round() as u64
@@ -321,7 +325,7 @@ fn is_sane(value: &f64) -> bool {
     value.is_finite() && *value >= 0.0
 }
 
-/// The values of the series of this name.
+/// Returns the values of all series of this name in Prometheus text.
 fn series(_: &Load, text: &str, name: &str) -> Vec<f64> {
     let value = |line: &str| {
         let rest = line.strip_prefix(name)?;
@@ -335,7 +339,7 @@ fn series(_: &Load, text: &str, name: &str) -> Vec<f64> {
     text.lines().filter_map(value).filter(is_sane).collect()
 }
 
-/// The values of this key in the objects of a list.
+/// Returns the values of this key in all objects of the JSON list.
 fn entries(load: &Load, text: &str, name: &str) -> Vec<f64> {
     let LoadForm::Json { list, .. } = load.form else { return Vec::new() };
     let whole = Raw::of(text.trim());
@@ -350,7 +354,7 @@ fn entries(load: &Load, text: &str, name: &str) -> Vec<f64> {
 
 // === JSON ===
 
-/// The members of an object.
+/// Returns the members of a JSON object, or `None` if the body is not one.
 fn members(body: &[u8]) -> Option<Members<'_>> {
     Members::of(std::str::from_utf8(body).ok()?.trim())
 }
@@ -390,7 +394,7 @@ mod tests {
             (r#"{"choices":[],"system_fingerprint":"fp_ollama"}"#, "ollama", None),
             (r#"{"choices":[],"id":"","prompt_filter_results":[{"prompt_index":0}]}"#, "openai", None),
             (r#"{"choices":[],"service_tier":"default","obfuscation":"a1"}"#, "openai", None),
-            // Of two marks that of one engine alone counts.
+            // A mark of one engine alone wins over a weak one.
             (r#"{"id":"chatcmpl-b8","choices":[{"stop_reason":null,"matched_stop":null}]}"#, "sglang", None),
         ] {
             let found = of_answer(piece.as_bytes()).map(|(engine, version)| (engine.name, version));
@@ -399,9 +403,9 @@ mod tests {
         for piece in [
             "",
             r#"{"id":"chatcmpl-1","choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#,
-            // Only the service itself says both.
+            // Only the service sends a non-null value for both.
             r#"{"choices":[],"service_tier":null,"obfuscation":"a1"}"#,
-            // Cut short, or said by a model.
+            // A truncated mark, and marks inside a model's text.
             r#"{"id":"chatcmpl-b8","matched_sto"#,
             r#"{"content":"\"matched_stop\":1,\"system_fingerprint\":\"vllm-0.21.0-1\""}"#,
         ] {
@@ -432,7 +436,7 @@ mod tests {
         assert_eq!(busy("llamacpp", 0, llamacpp), told(2, 1, None));
         let loads = r#"{"loads":[{"num_running_reqs":2,"num_waiting_reqs":1,"token_usage":0.5},{"num_running_reqs":1,"token_usage":0.75}]}"#;
         assert_eq!(busy("sglang", 1, loads), told(3, 1, Some(0.75)));
-        // The capture of 0.5.12, and one with something to do.
+        // The capture of 0.5.12, and a variant with load.
         let none = r#"[{"dp_rank":null,"num_reqs":0,"num_waiting_reqs":0,"num_tokens":0,"num_pending_tokens":0,"ts_tic":2602.614878759}]"#;
         assert_eq!(busy("sglang", 2, none), told(0, 0, None));
         let some = r#"[{"num_reqs":4,"num_waiting_reqs":3},{"num_reqs":1,"num_waiting_reqs":0}]"#;

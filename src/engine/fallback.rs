@@ -1,54 +1,55 @@
-//! Other forms of a request, for engines that refuse it as it is: by which words of an engine each form is called for.
+//! Fallbacks: other forms of a request, for engines that refuse its normal form, and the words in a refusal that
+//! call for each form.
 //!
-//! Takes: a refusal. Gives: the [`Fallback`] that may mend it. Remembers: nothing; what was learnt about an upstream stands
-//! in `upstream::learnt`. Never: decides whether the engine is asked again.
+//! Takes: a refusal. Gives: the [`Fallback`] that may help. Remembers: nothing; what was learnt about an upstream is
+//! kept in `upstream::learned`. Never: decides whether a request is sent again.
 
 use super::rule::{Change, RequestRule};
 use super::usual;
 use crate::wire::fault::{Failure, Fault};
 use std::fmt;
 
-/// A form in which a request is sent once more to the engine that refused it.
+/// Fallback: a form in which a request is sent again to the engine that refused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
-    /// The texts of all system and developer messages stand in one message, the first (wire-format 2.10).
+    /// Merges all system and developer messages into one at the start (wire-format 2.10).
     SystemMerged,
-    /// The engine is told that nothing is called, and calls are read in its text (engine-quirks E.2).
+    /// Sets `tool_choice` to `none`; samewire reads the calls from the model's text (engine-quirks E.2).
     CallsInText,
-    /// Each choice is asked for by a request of its own.
+    /// Sends one request for each choice.
     FanOut,
 }
 
-/// A set of fallbacks.
+/// Set of fallbacks, one bit for each. Upstreams remember which ones they need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fallbacks(u8);
 
 impl Fallbacks {
-    /// Whether the set has this one.
+    /// Returns true if the set contains this fallback.
     pub fn has(self, fallback: Fallback) -> bool {
         self.0 & fallback.bit() != 0
     }
 
-    /// The set with one more.
+    /// Returns the set with this fallback added.
     #[must_use]
     pub fn with(self, fallback: Fallback) -> Self {
         Self(self.0 | fallback.bit())
     }
 
-    /// Everything that one of the two sets has.
+    /// Returns the union of the two sets.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether the set is empty.
+    /// Returns true if the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 }
 
 impl fmt::Display for Fallbacks {
-    /// The names of their rules, with commas between.
+    /// Writes the names of the fallbacks' rules, separated by commas.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = Fallback::ALL.iter().filter(|fallback| self.has(**fallback));
         for (at, fallback) in all.enumerate() {
@@ -65,7 +66,8 @@ impl FromIterator<Fallback> for Fallbacks {
     }
 }
 
-/// The change of [`Fallback::SystemMerged`].
+/// Rule of [`Fallback::SystemMerged`]: merges system messages, because the chat template takes only one, at the
+/// start.
 pub static SYSTEM_MERGED: RequestRule = RequestRule::new(
     "system_merged",
     "the texts of all system messages were put into the first message",
@@ -73,7 +75,8 @@ pub static SYSTEM_MERGED: RequestRule = RequestRule::new(
 )
 .seen("engine-quirks E.2");
 
-/// The change of [`Fallback::CallsInText`].
+/// Rule of [`Fallback::CallsInText`]: turns tool parsing off in the engine, because it runs without a parser of
+/// calls.
 pub static CALLS_IN_TEXT: RequestRule = RequestRule::new(
     "calls_in_text",
     "the engine, which has no parser of calls, was told that nothing is called: calls are read in its text",
@@ -81,19 +84,19 @@ pub static CALLS_IN_TEXT: RequestRule = RequestRule::new(
 )
 .seen("engine-quirks E.2");
 
-/// The change of [`Fallback::FanOut`].
+/// Rule of [`Fallback::FanOut`]: sends one request for each choice, because the engine gives only one.
 pub static FAN_OUT: RequestRule = usual::FAN_OUT.seen("engine-quirks E.2");
 
-/// Part of what llama.cpp's server said of several choices, in lower case.
+/// Part of llama.cpp's error message for several choices, in lower case.
 const ONE_CHOICE: &[&str] = &["only one completion choice is allowed"];
 
-/// Parts of what vLLM says where tools are offered and it runs without a parser of calls, in lower case.
+/// Parts of vLLM's error messages for tools when it runs without a parser of calls, in lower case.
 const NO_PARSER_OF_CALLS: &[&str] =
     &["--tool-call-parser", "--enable-auto-tool-choice", "tool_call_parser", "tool call parser"];
 
-/// Parts of what chat templates say that take one system message, at the beginning, in lower case. Qwen3.5 and later say
-/// the first; Gemma 3, Mistral and Phi say that roles must alternate, which a late system message breaks; Mistral's own
-/// validation names the role.
+/// Parts of the error messages of chat templates that take one system message, at the start, in lower case. Qwen3.5
+/// and later use the first; Gemma 3, Mistral and Phi require alternating roles, which a late system message breaks;
+/// Mistral's own validation names the role.
 const ONE_SYSTEM_MESSAGE: &[&str] = &[
     "system message must be",
     "system messages must be",
@@ -113,8 +116,8 @@ const ONE_SYSTEM_MESSAGE: &[&str] = &[
 impl Fallback {
     const ALL: &'static [Self] = &[Self::SystemMerged, Self::CallsInText, Self::FanOut];
 
-    /// The form that may mend this refusal. Engines report what a chat template raises with 400, 404 or 500, so the text
-    /// alone counts.
+    /// Returns the fallback that may help after this refusal, or `None`. Engines report a chat template's error with
+    /// 400, 404 or 500, so the text decides.
     pub fn of(refusal: &Failure) -> Option<Self> {
         use Fault::{ContextLength, Internal, InvalidRequest, NotFound, NotImplemented};
         if !matches!(refusal.fault, InvalidRequest | Internal | NotFound | NotImplemented | ContextLength) {
@@ -130,7 +133,7 @@ impl Fallback {
         }
     }
 
-    /// The refusal with what an operator can do, where no request can be made in this form.
+    /// Returns the refusal with advice for the operator, for requests that cannot be sent in this form.
     pub fn explain(self, refusal: Failure) -> Failure {
         match self {
             Self::SystemMerged | Self::FanOut => refusal,
@@ -143,7 +146,7 @@ impl Fallback {
         }
     }
 
-    /// The rule that gives a request this form.
+    /// Returns the rule that brings a request into this form.
     pub fn rule(self) -> &'static RequestRule {
         match self {
             Self::SystemMerged => &SYSTEM_MERGED,
@@ -152,7 +155,7 @@ impl Fallback {
         }
     }
 
-    /// The form that this change gives a request.
+    /// Returns the fallback that makes this change, or `None` if none does.
     pub fn of_change(change: Change) -> Option<Self> {
         match change {
             Change::MergeSystem => Some(Self::SystemMerged),
@@ -207,7 +210,7 @@ mod tests {
             (500, "Only one completion choice is allowed", Some(Fallback::FanOut)),
             (400, "No user query found in messages.", None),
             (400, "System role not supported", None),
-            // The engine has too much to do, or does not know the key: no form mends that.
+            // An overloaded engine, or one that does not accept the key: no other form helps.
             (429, "System message must be at the beginning.", None),
             (503, "System message must be at the beginning.", None),
             (401, "System message must be at the beginning.", None),

@@ -1,4 +1,4 @@
-//! An engine that keeps to the API: nothing is assumed.
+//! An engine that follows the API: no quirks are assumed, and only a doubled token limit is changed in requests.
 
 use super::{Detection, Engine, usual};
 use crate::request::responses::{Capabilities, NativeCapabilities};

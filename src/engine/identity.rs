@@ -1,27 +1,27 @@
-//! What is known of the engine behind an upstream: which one, behind which front end, of which version.
+//! Engine identity: which engine an upstream runs, behind which front end, in which version.
 
 use super::Engine;
-use super::rule::RequestRule;
 use std::fmt;
 use std::str::FromStr;
 
-/// An engine's release, `1.2.3` or `1.2.3.post4`. Releases before the final one (`rc`, `dev`) count as it.
+/// Release of an engine, `1.2.3` or `1.2.3.post4`. Pre-releases (`rc`, `dev`) count as the final release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// What the parts of its number say.
+    /// Major, minor and patch number.
     pub number: [u16; 3],
-    /// Which mending of the release it is; 0: none.
+    /// Number of the post-release; 0: none.
     pub post: u16,
 }
 
 impl Version {
-    /// The first release of this number.
+    /// Creates the first release of this number, without a post-release.
     pub const fn new(major: u16, minor: u16, patch: u16) -> Self {
         Self { number: [major, minor, patch], post: 0 }
     }
 }
 
-/// No release's number, as `0.1.dev1+g1a2b3c4` of a build from a working copy (engine-quirks G.2).
+/// Error of parsing a version that is not a release, such as `0.1.dev1+g1a2b3c4` of a build from a working copy
+/// (engine-quirks G.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRelease;
 
@@ -42,7 +42,7 @@ impl FromStr for Version {
                     number.push(value()?);
                 }
                 _ if part.starts_with("post") => post = value()?,
-                // Before a release of three parts; what has fewer is no release at all.
+                // A pre-release of a number with three parts. With fewer parts, `dev` means that it is no release.
                 _ if part.starts_with("rc") || part.starts_with("dev") && number.len() == 3 => {}
                 _ => return Err(NoRelease),
             }
@@ -66,35 +66,35 @@ impl fmt::Display for Version {
     }
 }
 
-/// A range of versions.
+/// Range of versions that a rule applies to: `from` is included, `before` is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
-    /// The first one in it; `None`: from the beginning.
+    /// First version in the range; `None`: unbounded.
     pub from: Option<Version>,
-    /// The first one that is not in it any more; `None`: none is known.
+    /// First version after the range; `None`: unbounded.
     pub before: Option<Version>,
 }
 
 impl Versions {
-    /// Every one.
+    /// Range of all versions.
     pub const ALL: Self = Self { from: None, before: None };
 
-    /// From this one on.
+    /// Creates the range of this version and all later ones.
     pub const fn from(from: Version) -> Self {
         Self { from: Some(from), before: None }
     }
 
-    /// All before this one.
+    /// Creates the range of all versions before this one.
     pub const fn before(before: Version) -> Self {
         Self { from: None, before: Some(before) }
     }
 
-    /// From the first on, before the second.
+    /// Creates the range from `from`, included, to `before`, excluded.
     pub const fn within(from: Version, before: Version) -> Self {
         Self { from: Some(from), before: Some(before) }
     }
 
-    /// Whether a version is in it. One that is not known counts as the newest (engine-quirks G.2).
+    /// Returns true if the version is in the range. An unknown version counts as the newest (engine-quirks G.2).
     pub fn has(&self, version: Option<Version>) -> bool {
         match version {
             None => self.before.is_none(),
@@ -106,18 +106,18 @@ impl Versions {
     }
 }
 
-/// What answers in front of the engine.
+/// Front end: the HTTP server in front of the engine's core. Some rules apply to one front end only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Front {
-    /// The engine's own, in Python where there are several.
+    /// The engine's own front end; the one in Python if there are several.
     #[default]
     Own,
-    /// vLLM's in Rust (0.22 and later).
+    /// vLLM's front end in Rust (0.22 and later).
     Rust,
 }
 
 impl Front {
-    /// The name in configuration, log and metrics.
+    /// Returns the name in configuration, log and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Own => "own",
@@ -126,23 +126,15 @@ impl Front {
     }
 }
 
-/// What is known of an engine.
+/// Engine, front end and version of an upstream, as far as they are known; they decide which request rules apply.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Identity {
-    /// Which one.
+    /// The engine.
     pub engine: &'static Engine,
-    /// Behind which front end.
+    /// The front end.
     pub front: Front,
-    /// Of which version; `None`: not known, or no release.
+    /// The version; `None`: unknown, or not a release.
     pub version: Option<Version>,
-}
-
-impl Identity {
-    /// What is changed in requests for it, in this order.
-    pub fn requests(&self) -> impl Iterator<Item = &'static RequestRule> {
-        let this = *self;
-        this.engine.rules().filter(move |rule| rule.is_for(&this))
-    }
 }
 
 impl From<&'static Engine> for Identity {

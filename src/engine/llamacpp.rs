@@ -1,10 +1,11 @@
 //! llama.cpp's server: 0c1e570 (recorded), and one snapshot before it (engine-quirks A.3).
 //!
-//! What does not fit its grammar for calls is an error, in the midst of a stream too, which just ends then. Of several choices
-//! each has a usage of its own, and a whole answer that of one alone: there is no sum.
+//! Text that does not fit the grammar for calls is an error, even in the middle of a stream, which then ends without
+//! more. With several choices, each has its own usage, and a whole answer has the usage of one choice only: there is
+//! no sum.
 //!
-//! Its version is a build (`b5432-1a2b3c4`), no release. It counts in `/metrics` if told to (`--metrics`); builds of late have
-//! no gauge of the cache any more.
+//! Its version is a build (`b5432-1a2b3c4`), not a release. `/metrics` has counts if the engine runs with
+//! `--metrics`; recent builds have no cache gauge any more.
 
 use super::auto::UNION;
 use super::rule::RequestRule;
@@ -33,6 +34,6 @@ pub(super) static ENGINE: Engine = Engine {
     ..UNION
 };
 
-/// What reasoning is read under was seen in counts of prompt tokens.
+/// Key under which the engine reads reasoning, inferred from counts of prompt tokens.
 static REASONING: &[RequestRule] =
     &[usual::reasoning_key("reasoning_content").seen("fixtures/llamacpp/tool-result-reasoning-whole")];

@@ -1,8 +1,8 @@
-//! LMDeploy: 0.18.0 (recorded, without its kernels), and 0.16 (engine-quirks A.3). It says what it is in its list of models
-//! alone. Every completion has the id `-1`.
+//! LMDeploy: 0.18.0 (recorded, without its kernels), and 0.16 (engine-quirks A.3). Only its list of models
+//! identifies it. Every completion has the id `-1`.
 //!
-//! Parts of a message whose type it does not know are passed over, and what they say is lost. Efforts and choices are checked,
-//! null among them. It filters by `allowed_tools` itself, and reads reasoning in messages under either name.
+//! Message parts of an unknown type are ignored, and their content is lost. Efforts and tool choices are validated;
+//! null is refused. The engine applies `allowed_tools` itself, and reads reasoning in messages under either name.
 
 use super::auto::UNION;
 use super::rule::RequestRule;

@@ -1,5 +1,5 @@
-//! Engines: everything samewire knows about each, as data. A new engine is a file here, its fixtures, and a line in
-//! [`ENGINES`].
+//! Engines: everything samewire knows about each engine, as data. A new engine needs a file here, its fixtures, and
+//! a line in [`ENGINES`].
 
 mod auto;
 mod detection;
@@ -27,20 +27,21 @@ use crate::request::responses::Capabilities;
 use crate::wire::decode::Quirks;
 use rule::RequestRule;
 
-/// One engine.
+/// Engine: how one kind of server differs from the API, as data that the decoders, planner and prober read.
 #[derive(Debug)]
 pub struct Engine {
-    /// The name in configuration, flags and metrics.
+    /// Name in configuration, flags and metrics.
     pub name: &'static str,
-    /// What its answers need.
+    /// Quirks of its answers, which the decoders and the normaliser handle.
     pub quirks: Quirks,
-    /// What is changed in requests for it, in this order: its own rules, and lists that it shares with others.
+    /// Changes in requests for it, in the order of application: its own rules, and lists shared with other engines.
     pub requests: &'static [&'static [RequestRule]],
-    /// What it takes of a Responses request.
+    /// Features of a Responses request that the engine supports.
     pub takes: Capabilities,
-    /// Its answers name a model that its list names, or the one that was asked for.
+    /// True if an answer's model name is always one from the engine's list or the requested one; other names are
+    /// errors then.
     pub names_models: bool,
-    /// By what it is known, and what it tells of itself.
+    /// Data by which the engine is recognised and reports its version and load.
     pub detection: Detection,
 }
 
@@ -51,18 +52,19 @@ impl PartialEq for Engine {
 }
 
 impl Engine {
-    /// What is changed in requests for it, in some version or other.
+    /// Returns all request rules of the engine, whatever versions they apply to.
     pub fn rules(&self) -> impl Iterator<Item = &'static RequestRule> + use<> {
         self.requests.iter().copied().flatten()
     }
 
-    /// Whether this says which one it is.
+    /// Returns true unless this is `auto`, which stands for an engine that is not known yet.
     pub fn is_known(&self) -> bool {
         *self != auto::ENGINE
     }
 }
 
-/// Every engine there is. One that cannot say what it is is asked in this order: Ollama last, whose routes others have, too.
+/// List of all engines. An engine that does not identify itself is probed in this order. Ollama comes late, because
+/// others have its routes too.
 pub static ENGINES: &[&Engine] = &[
     &auto::ENGINE,
     &vllm::ENGINE,
@@ -76,7 +78,7 @@ pub static ENGINES: &[&Engine] = &[
     &generic::ENGINE,
 ];
 
-/// The engine of that name.
+/// Returns the engine of that name, or `None` if there is none.
 pub fn named(name: &str) -> Option<&'static Engine> {
     ENGINES.iter().copied().find(|engine| engine.name == name)
 }

@@ -1,9 +1,9 @@
-//! Ollama (one snapshot, engine-quirks A.3; no server was to be had). Its models are owned by whoever made them, most by
+//! Ollama (one snapshot, engine-quirks A.3; no server was available). `owned_by` of a model is its author, mostly
 //! `library`.
 //!
-//! It draws the id of an answer from 999, and says nothing of requests that it does not understand: `max_completion_tokens`,
-//! `tool_choice` and `n` are passed over, so each choice is asked for by itself. An error on the way becomes an empty chunk before the
-//! stream just ends.
+//! Answer ids are drawn from 999 numbers. Members that the engine does not understand are silently ignored:
+//! `max_completion_tokens`, `tool_choice` and `n`, so each choice is requested separately. An error during an answer
+//! becomes an empty chunk, after which the stream ends.
 
 use super::auto::UNION;
 use super::rule::RequestRule;
@@ -36,7 +36,7 @@ pub(super) static ENGINE: Engine = Engine {
 };
 
 static OWN: &[RequestRule] = &[
-    // Its answers were without end otherwise: it knows the older name alone, and says nothing of the newer one.
+    // The engine knows only the older name and silently ignores the newer one; answers would have no limit.
     usual::LIMIT_COPIED.seen("fixtures/described/ollama/length"),
     usual::FAN_OUT.seen("openai/openai.go of its source: neither API's requests have n"),
 ];

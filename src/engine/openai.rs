@@ -1,17 +1,17 @@
-//! The OpenAI service itself, and Azure OpenAI, which says the same with results of its content filter beside it.
+//! The OpenAI service itself, and Azure OpenAI, which sends the same answers with content filter results added.
 //!
-//! It knows all of its own API (custom tools, `allowed_tools`, the role `developer`, old functions, files as parts), so none
-//! of that is rewritten. It refuses members that it does not know (`unknown_parameter`), in new words and old: what only tunes
-//! an engine is left out for it, and so is reasoning in messages, which it does not read. What would change what an answer may
-//! be (`guided_regex`, `min_tokens`, `chat_template` …) stays, for the service to refuse by its name: left out, the
-//! answer would look as if it had been kept to.
+//! The service supports its whole API (custom tools, `allowed_tools`, the role `developer`, legacy functions, file
+//! parts), so none of that is rewritten. Unknown members are refused (`unknown_parameter`), in an old and a new
+//! wording. Members that only tune an engine are therefore removed, and so is reasoning in messages, which the
+//! service does not read. Members that restrict the answer (`guided_regex`, `min_tokens`, `chat_template` …) stay,
+//! so that the service refuses them by name: without them the answer would look as if it complied.
 //!
 //! Azure is reached at its routes without a date, `https://NAME.openai.azure.com/openai/v1`, which take the key as
-//! `authorization: Bearer`. Its first chunk is of the filter alone (`choices` empty, `id` and `model` too), and with its
-//! asynchronous filter chunks without `delta` come in between.
+//! `authorization: Bearer`. Its first chunk holds only filter results (`choices`, `id` and `model` are empty); with
+//! the asynchronous filter, chunks without `delta` come in between.
 //!
-//! `owned_by` in its list of models is `openai`, `system` or a customer's; gateways say `openai` before whatever engine they
-//! have, so that proves nothing.
+//! `owned_by` in its list of models is `openai`, `system` or a customer's name. Gateways report `openai` for
+//! whatever engine is behind them, so it proves nothing.
 
 use super::rule::{Change, Constraint, Constraints, RequestRule};
 use super::{Detection, Engine, Mark, usual};
@@ -27,7 +27,8 @@ pub(super) static ENGINE: Engine = Engine {
         native: NativeCapabilities { hosted_items: true, limit_taken_off: 0 },
         ..Capabilities::PLAIN
     },
-    // A name that stands for the latest of a model is answered with that one's; Azure's list has no deployments.
+    // An alias for the latest version of a model is answered with that version's name, and Azure's list has no
+    // deployments.
     names_models: false,
     detection: Detection {
         marks: &[
@@ -40,7 +41,7 @@ pub(super) static ENGINE: Engine = Engine {
 };
 
 static REQUESTS: &[RequestRule] = &[
-    // Members that are not understood, or refused.
+    // Members that the service does not understand, or refuses.
     usual::NULLS.seen("engine-quirks E.1"),
     RequestRule::new(
         "fields_of_engines",
@@ -87,7 +88,7 @@ static REQUESTS: &[RequestRule] = &[
     usual::NO_CALLS.seen("engine-quirks E.3"),
 ];
 
-/// What vLLM and SGLang have of their own, as far as an answer without it is one to the same question.
+/// Members of vLLM and SGLang that can be removed, because the answer without them still fits the request.
 const OF_ENGINES: &[&str] = &[
     "add_generation_prompt",
     "add_special_tokens",

@@ -1,165 +1,168 @@
-//! What of a request is changed for an engine, as data: each change with the versions that need it and its evidence.
+//! Request rules: the changes that an engine needs in requests, as data. Each rule carries the versions that need it
+//! and its evidence; `plan::adapt` applies them.
 
 use super::{Front, Identity, Version, Versions};
 
-/// One thing that is changed in requests for an engine.
+/// Request rule: one change in requests for an engine, with its name in metrics, the versions and front end that
+/// need it, and the evidence for it.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestRule {
-    /// The name in metrics and explanations.
+    /// Name in metrics and explanations.
     pub name: &'static str,
-    /// What it changes, in words.
+    /// Description of the change, for explanations.
     pub what: &'static str,
-    /// The versions that need it.
+    /// Versions of the engine that need the change.
     pub versions: Versions,
-    /// The front end that needs it; `None`: any.
+    /// Front end that needs the change; `None`: any.
     pub front: Option<Front>,
-    /// What is done.
+    /// The change itself.
     pub change: Change,
-    /// A fixture's path, or the section of docs/engines.md, as in `engine-quirks E.2`.
+    /// Evidence for the rule: a fixture's path, or a section of docs/engines.md, as in `engine-quirks E.2`.
     pub evidence: &'static str,
 }
 
 impl RequestRule {
-    /// A rule for every version and front end.
+    /// Creates a rule for every version and front end, without evidence; the builder methods below narrow it.
     pub(super) const fn new(name: &'static str, what: &'static str, change: Change) -> Self {
         Self { name, what, versions: Versions::ALL, front: None, change, evidence: "" }
     }
 
-    /// From this version on.
+    /// Limits the rule to this version and later ones.
     pub(super) const fn from(self, version: Version) -> Self {
         Self { versions: Versions::from(version), ..self }
     }
 
-    /// In all before this version.
+    /// Limits the rule to versions before this one.
     pub(super) const fn before(self, version: Version) -> Self {
         Self { versions: Versions::before(version), ..self }
     }
 
-    /// From the first version on, before the second.
+    /// Limits the rule to versions from `from` on, `before` excluded.
     pub(super) const fn within(self, from: Version, before: Version) -> Self {
         Self { versions: Versions::within(from, before), ..self }
     }
 
-    /// Behind this front end alone.
+    /// Limits the rule to this front end.
     pub(super) const fn behind(self, front: Front) -> Self {
         Self { front: Some(front), ..self }
     }
 
-    /// On this evidence.
+    /// Sets the evidence: a fixture's path or a section.
     pub(super) const fn seen(self, evidence: &'static str) -> Self {
         Self { evidence, ..self }
     }
 
-    /// Whether an engine of which this is known needs it.
+    /// Returns true if the engine's version and front end need this rule. An unknown version counts as the newest.
     pub fn is_for(&self, identity: &Identity) -> bool {
         self.versions.has(identity.version) && self.front.is_none_or(|front| front == identity.front)
     }
 }
 
-/// What is done to a request. What concerns messages and tools is of Chat Completions alone.
+/// Change to a request, made by `plan::adapt`. Most changes apply to Chat Completions alone
+/// ([`Change::is_of_chat`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A member gets another key; where that one is said too, it counts.
+    /// Renames a member (first key to second key); a value already present under the second key wins.
     Rename(&'static str, &'static str),
-    /// A member is said once more under another key.
+    /// Copies a member to a second key, for engines of which some versions read one key and some the other.
     Copy(&'static str, &'static str),
-    /// A member counts instead of an older one that says the same otherwise: that is left out.
+    /// Removes the second key, an older name, if the first key is present too: the newer one wins.
     Supersede(&'static str, &'static str),
-    /// A number outside of this range, which the engine would take and not keep to: the request is refused.
+    /// Refuses a request whose number is out of range, because the engine would accept the number and ignore it.
     Range {
-        /// Its key.
+        /// Key of the number.
         key: &'static str,
-        /// The least that the engine keeps to.
+        /// Smallest value that the engine respects.
         least: i64,
-        /// The engine's behaviour without the rule.
+        /// Engine's behaviour without the rule, for the error message.
         why: &'static str,
     },
-    /// Members that the engine refuses and can do without.
+    /// Removes members that the engine refuses and that do not matter to it.
     Drop(&'static [&'static str]),
-    /// A member that asks for what the engine does not have and would pass over: the request is refused, unless the member is
-    /// a list of nothing but these words, or the operator lets it through (`requests.allowed_fields`).
+    /// Refuses a request with a member that the engine lacks and would ignore, unless its value is a list of nothing
+    /// but the words in `but`, or the operator allows the member (`requests.allowed_fields`).
     Refuse {
-        /// Its key.
+        /// Key of the member.
         key: &'static str,
-        /// What the engine has.
+        /// Values that the engine does support, as JSON.
         but: &'static [&'static str],
-        /// What is said of it.
+        /// Reason, for the error message.
         why: &'static str,
     },
-    /// `stream_options`, which the engine refuses: it says how much it used anyway.
+    /// Removes `stream_options`, which the engine refuses; the engine reports usage anyway.
     NoStreamOptions,
-    /// Members that are null, which means that they are not there.
+    /// Removes members of the API that are null, because some engines refuse null where OpenAI treats it as absent.
     Nulls,
-    /// Stop strings without a character.
+    /// Removes empty stop strings.
     EmptyStops,
-    /// Ways to constrain an answer, spelled as this engine knows them.
+    /// Rewrites members that constrain the answer (schema, regular expression …) to the spelling this engine reads.
     Constrain(&'static Constraints),
-    /// An engine that gives one choice is asked as often as choices are wanted.
+    /// Asks for one choice per request, and sends one request for each choice, because the engine gives only one.
     FanOut {
-        /// It gives more, but for streams in which tools may be called.
+        /// True if the engine gives several choices, but fails at streams in which tools may be called.
         calls: bool,
     },
-    /// A schema that is to be kept to gets a name.
+    /// Adds a name to a JSON schema in `response_format` that has none.
     SchemaName,
-    /// `reasoning` of other services becomes `reasoning_effort`.
+    /// Turns a `reasoning` object, as other services take it, into `reasoning_effort`.
     ReasoningObject {
-        /// The engine reads it, so it stays where it says more than an effort.
+        /// True if the engine reads the object: it is kept if it holds more than an effort.
         is_read: bool,
     },
-    /// The effort `none` becomes the switches of chat templates.
+    /// Turns the effort `none` into the chat template's switches that disable reasoning.
     NoReasoning,
-    /// An effort that is not among these becomes the nearest that is.
+    /// Replaces an unsupported reasoning effort with the nearest of these.
     Efforts(&'static [&'static str]),
-    /// As [`Change::Efforts`], for gpt-oss alone.
+    /// Same as [`Change::Efforts`], for gpt-oss models only.
     HarmonyEfforts(&'static [&'static str]),
-    /// The texts of all system and developer messages stand in one message, the first.
+    /// Merges the texts of all system and developer messages into one system message at the start.
     MergeSystem,
-    /// The role `developer` becomes `system`, where the options say so or the engine refuses it.
+    /// Changes the role `developer` to `system`, if the options ask for it or the engine refuses the role.
     Developer {
-        /// It refuses it.
+        /// True if the engine refuses the role.
         always: bool,
     },
-    /// `functions`, `function_call` and the role `function` become tools.
+    /// Turns `functions`, `function_call` and messages of role `function` into tools.
     Legacy,
-    /// An empty list of tools.
+    /// Removes an empty list of tools, together with the members that depend on it.
     EmptyTools,
-    /// A choice among tools where there are none.
+    /// Removes `tool_choice` if there are no tools.
     ChoiceAlone,
-    /// Tools that must not be called.
+    /// Removes all tools if `tool_choice` is `none`, so that they are not in the prompt.
     ChoiceNone,
-    /// `allowed_tools`: the others are left out.
+    /// Applies `allowed_tools`: removes the other tools and replaces the choice with its mode.
     AllowedTools,
-    /// Custom tools become functions of one string.
+    /// Turns custom tools into functions with one string parameter.
     CustomTools,
-    /// Tools are shown to the model, and the engine is told that none of them is called.
+    /// Sets `tool_choice` to `none`: the model still sees the tools, and samewire reads the calls from its text.
     CallsInText,
-    /// One call is all that the answer has where the client wants no more.
+    /// Limits the answer to one call if the client wants no parallel calls; the request itself stays unchanged.
     OneCall,
-    /// The key under which reasoning is read in assistant messages.
+    /// Moves reasoning in assistant messages to the key that the engine reads.
     ReasoningKey(&'static str),
-    /// Members of assistant messages that the engine does not read, and may refuse.
+    /// Removes members of assistant messages that the engine does not read and may refuse.
     DropOfAssistant(&'static [&'static str]),
-    /// `tool_calls` that are null or empty.
+    /// Removes `tool_calls` that are null or empty from assistant messages.
     NoCalls,
-    /// Content stands beside calls, if only an empty one.
+    /// Adds empty content to assistant messages that have calls and no content, because the engine requires it.
     ContentBesideCalls,
-    /// Arguments of calls are a JSON object.
+    /// Replaces the arguments of calls in assistant messages with a JSON object if they are none.
     Arguments,
-    /// The text of a tool is one string.
+    /// Joins the text parts of a tool message into one string.
     ToolText,
-    /// Parts of this type become something else.
+    /// Converts or refuses message parts of this type.
     Part(&'static str, Becomes),
-    /// The last message is the assistant's: it is gone on with.
+    /// Continues the last message if it is an assistant's: sets members that tell the engine not to start a new one.
     GoOn {
-        /// Members that say so, with their values.
+        /// Members to set, with their values as JSON.
         members: &'static [(&'static str, &'static str)],
-        /// Also where the message is a finished item of a Responses request.
+        /// True if this also applies when the message is a finished item of a Responses request.
         items: bool,
     },
 }
 
 impl Change {
-    /// It concerns messages or tools.
+    /// Returns true if the change applies to Chat Completions alone, such as those to messages, tools and reasoning.
     pub fn is_of_chat(self) -> bool {
         !matches!(
             self,
@@ -175,41 +178,51 @@ impl Change {
     }
 }
 
-/// What a part of a message becomes.
+/// Conversion of a message part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Becomes {
-    /// Text, which stands at this key now.
+    /// A text part, whose text is now at this key.
     Text(&'static str),
-    /// `image_url`, with an object for its address.
+    /// An `image_url` part, with the address in an object.
     ImageUrl,
-    /// Nothing: the request is refused.
+    /// No conversion: the request is refused.
     Refused,
 }
 
-/// How an engine is told what an answer must keep to.
+/// Spelling of output constraints: which members an engine ignores and which ones it reads instead. Both arrays are
+/// in the order schema, regular expression, list of words, grammar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constraints {
-    /// The keys that it does not read, for a schema, an expression, a list of words and a grammar. A dot leads into an
-    /// object.
+    /// Keys that the engine does not read. A dot separates an object's key from the key inside it.
     pub unread: [&'static str; 4],
-    /// The same that it reads.
+    /// Replacements that the engine reads, in the same order.
     pub read: [Constraint; 4],
 }
 
-/// How one of them is told.
+/// Spelling of one output constraint, as the engine reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Constraint {
     /// A member of the request.
     Member(&'static str),
-    /// A member of an object.
+    /// A member of an object: the object's key, then the member's key.
     Inside(&'static str, &'static str),
-    /// `response_format` in Chat Completions; elsewhere this member, a string with the schema's JSON.
+    /// `response_format` in Chat Completions; in other APIs the member of this key, a string that holds the schema
+    /// as JSON.
     Format(&'static str),
-    /// Words become an expression.
+    /// A regular expression under this key, made from the list of words.
     Expression(&'static str),
-    /// The engine has nothing of the kind: it stays as it is, for the engine to refuse.
+    /// No equivalent: the member stays unchanged, and the engine refuses it.
     Unsaid,
 }
 
-/// Every effort there is, from none to the most.
+/// Reasoning efforts, from none to the highest. The distance between two of them decides which is the nearest.
 pub const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
+impl Identity {
+    /// Returns the request rules that this engine needs in its version and behind its front end, in the order of
+    /// application.
+    pub fn requests(&self) -> impl Iterator<Item = &'static RequestRule> {
+        let this = *self;
+        this.engine.rules().filter(move |rule| rule.is_for(&this))
+    }
+}

@@ -1,18 +1,19 @@
 //! SGLang.
 //!
-//! Arguments sent twice: up to 0.4.9 (engine-quirks A.2.4). Reasoning in history: `reasoning_content` from 0.4.7 on
-//! (engine-quirks E.3). Refusals as parts fail its validation, content must stand beside calls up to 0.4.9 (E.3), and up
-//! to 0.4.6 only `max_tokens` limits an answer (E.2). Its own Responses takes 2 off `max_output_tokens` (D.2).
+//! Arguments are sent twice up to 0.4.9 (engine-quirks A.2.4). Reasoning in history is read from
+//! `reasoning_content`, from 0.4.7 on (engine-quirks E.3). Refusal parts fail its validation, and up to 0.4.9
+//! messages with calls must have content (E.3). Up to 0.4.6 only `max_tokens` limits an answer (E.2). Its own
+//! Responses API subtracts 2 from `max_output_tokens` (D.2).
 //!
-//! `/server_info` from 0.5.8 on, `/get_server_info` from the beginning; `/version` is 404. `/health` may make it generate a
-//! token (0.5.1 and later), so a probe asks that once and nothing of the kind besides. It counts in `/metrics` if told to
-//! (`--enable-metrics`); `/get_load` is there up to 0.5.12 at least and gone in 0.5.23, where `/v1/loads` has come, which 0.5.12
-//! answers with 500 (captures `other-get-load`, `other-v1-loads`).
+//! `/server_info` exists from 0.5.8 on, `/get_server_info` in all versions; `/version` is 404. `/health` may
+//! generate a token (0.5.1 and later), so a probe calls it once and no similar route. `/metrics` has counts if the
+//! engine runs with `--enable-metrics`. `/get_load` exists up to 0.5.12 at least and is gone in 0.5.23, which has
+//! `/v1/loads` instead; 0.5.12 answers that with 500 (captures `other-get-load`, `other-v1-loads`).
 //!
-//! Closing the connection calls a request off: streamed ones through the task that ends their answer, a second or two later,
-//! others when it next looks whether anybody waits, every four seconds. `/abort_request` would be sooner, but wants the
-//! administrator's key where there is one, and a `rid` of ours in the body; an id that comes late calls off whoever has it
-//! then. So it is not used.
+//! Closing the connection aborts a request: a streamed one through the task that ends its answer, a second or two
+//! later, any other at the engine's next check for disconnected clients, every four seconds. `/abort_request` would
+//! be faster, but needs the administrator's key, if there is one, and a `rid` set by samewire in the body. A late
+//! call would abort whichever request has that id by then. samewire therefore does not use it.
 
 use super::rule::{Change, Constraint, Constraints, RequestRule};
 use super::{Detection, Engine, Load, LoadForm, Mark, Place, Proof, Version, usual};
@@ -58,12 +59,13 @@ pub(super) static ENGINE: Engine = Engine {
                 cache: &[],
             },
         ],
-        // From 0.5.1 on it generates a token, which takes a second, or as long as the prompts before it (engine-quirks G).
+        // From 0.5.1 on a health check generates a token, which takes a second, or as long as the prompts queued
+        // before it (engine-quirks G).
         patience: Duration::from_secs(26),
     },
 };
 
-/// Version and parsers, among all its settings (24 KB).
+/// Creates the place that reports version and parsers, among all settings of the server (24 KB).
 const fn told_at(path: &'static str) -> Place {
     Place {
         path,
@@ -73,22 +75,22 @@ const fn told_at(path: &'static str) -> Place {
     }
 }
 
-/// `0.minor.patch`
+/// Returns the version `0.minor.patch`.
 const fn version(minor: u16, patch: u16) -> Version {
     Version::new(0, minor, patch)
 }
 
 static REQUESTS: &[RequestRule] = &[
-    // Members that are not understood, or refused.
+    // Members that the engine does not understand, or refuses.
     usual::NULLS.seen("engine-quirks E.1"),
-    // Kept to in 0.5.12 (capture err-max-tokens-0), taken for no limit at all before.
+    // 0.5.12 respects a limit of 0 (capture err-max-tokens-0); earlier versions take it for no limit.
     RequestRule::new("limit_of_nothing", "a limit of 0 is refused", NO_LIMIT)
         .before(version(5, 12))
         .seen("engine-quirks E.2"),
     RequestRule::new("limit_of_nothing", "a limit of 0 is refused", NO_NEWER_LIMIT)
         .before(version(5, 12))
         .seen("engine-quirks E.2"),
-    // Harmless later, and an answer without end before.
+    // Harmless in later versions; without it, answers of earlier ones have no limit.
     usual::LIMIT_COPIED.seen("engine-quirks E.2"),
     usual::EMPTY_STOPS.seen("engine-quirks E.2"),
     RequestRule::new(
@@ -117,7 +119,7 @@ static REQUESTS: &[RequestRule] = &[
     usual::SCHEMA_NAME.seen("engine-quirks E.2"),
     // Reasoning.
     usual::REASONING_OBJECT.before(version(5, 2)).seen("engine-quirks E.2"),
-    // Of its effort only some words are read at first, and what switches reasoning off is not.
+    // The first of these versions read only some effort words of the object, and ignore its off switch.
     usual::REASONING_OBJECT_READ.from(version(5, 2)).seen("engine-quirks E.2"),
     usual::NO_REASONING.before(version(5, 10)).seen("engine-quirks E.2"),
     usual::efforts(&["low", "medium", "high"])
@@ -136,7 +138,7 @@ static REQUESTS: &[RequestRule] = &[
     usual::ALLOWED_TOOLS.seen("engine-quirks E.2"),
     usual::CHOICE_ALONE.seen("engine-quirks E.2"),
     usual::CUSTOM_TOOLS.seen("engine-quirks E.2"),
-    // Its parsers keep to it in no version that was captured.
+    // The parsers ignore `parallel_tool_calls` in every captured version.
     usual::ONE_CALL.seen("captures of SGLang 0.5.12 and 0.5.23, section 2"),
     // Messages.
     RequestRule::new(

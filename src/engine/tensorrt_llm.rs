@@ -1,7 +1,7 @@
 //! TensorRT-LLM's `trtllm-serve` (one snapshot, engine-quirks A.3).
 //!
-//! Its `/metrics` are no gauges but what happened since somebody last read them: reading them takes them from whoever else
-//! does, so its load is not asked for. The ids of its streams count its requests since its start.
+//! `/metrics` has no gauges but the events since the last read. Reading them would take them from any other reader,
+//! so samewire does not read the load. Stream ids count requests since the engine's start.
 
 use super::auto::UNION;
 use super::rule::{Change, RequestRule};

@@ -1,10 +1,10 @@
 //! `transformers serve`: 5.23.0 (recorded), and one snapshot before it (engine-quirks A.3, E, G).
 //!
-//! Both refuse members that they do not know. What they know and do not do was refused once, and is passed over now with a line
-//! in the log: so it is left out. Usage stands on the finish chunk whether one asks or not, and there is no `[DONE]`. From some
-//! version on reasoning and whole calls are told apart from text.
+//! Both versions refuse unknown members. Members that they know but do not implement were refused once and
+//! are now ignored with a log line, so samewire removes them. Usage is on the finish chunk, requested or not,
+//! and there is no `[DONE]`. From some version on, reasoning and whole calls are separated from text.
 //!
-//! It answers under the id in `x-request-id`, whoever has sent that, so the same may come twice. A call that breaks off is
+//! The id of an answer is the request's `x-request-id`, whoever set it, so ids may repeat. An incomplete call is
 //! lost in streams, and a 500 otherwise; a stop string is part of the text.
 
 use super::auto::UNION;

@@ -1,8 +1,9 @@
-//! Changes that several engines need; each engine's own file says which, in which versions, on what evidence.
+//! Request rules that several engines share. Each engine's own file states which of them it needs, in which
+//! versions, on what evidence.
 
 use super::rule::{Becomes, Change, RequestRule};
 
-/// Tools as nearly every server that goes by chat templates needs them.
+/// Tool rules for servers that only format prompts with chat templates, which are nearly all of them.
 pub(super) const TOOLS: &[RequestRule] = &[
     LEGACY.seen("engine-quirks E.2"),
     ALLOWED_TOOLS.seen("engine-quirks E.2"),
@@ -10,7 +11,7 @@ pub(super) const TOOLS: &[RequestRule] = &[
     ONE_CALL.seen("fixtures/llamacpp/tool-parallel-unwanted"),
 ];
 
-/// Messages as they all need them.
+/// Message rules that all of those servers need.
 pub(super) const MESSAGES: &[RequestRule] = &[
     DEVELOPER.seen("engine-quirks E.2"),
     NO_CALLS.seen("engine-quirks E.3"),
@@ -18,7 +19,7 @@ pub(super) const MESSAGES: &[RequestRule] = &[
     TOOL_TEXT.seen("engine-quirks E.3"),
 ];
 
-/// Parts of messages where there are none but text, images and sounds: another type is refused, or passed over.
+/// Part rules for servers that know only text, image and audio parts, and refuse or ignore any other type.
 pub(super) const PARTS: &[RequestRule] = &[
     PART_INPUT_TEXT.seen("fixtures/llamacpp/error-part"),
     PART_OUTPUT_TEXT.seen("fixtures/llamacpp/error-part"),
@@ -28,7 +29,7 @@ pub(super) const PARTS: &[RequestRule] = &[
     PART_INPUT_FILE.seen("fixtures/lmdeploy/part-lost-whole"),
 ];
 
-/// vLLM 400 in new versions; a choice goes with it.
+/// Recent vLLM versions answer 400 to an empty list of tools. The tool choice is removed with it.
 pub(super) const EMPTY_TOOLS: RequestRule =
     RequestRule::new("empty_tools", "an empty list of tools was left out", Change::EmptyTools);
 pub(super) const CHOICE_ALONE: RequestRule =
@@ -74,7 +75,7 @@ pub(super) const REASONING_OBJECT: RequestRule = RequestRule::new(
     "reasoning became reasoning_effort",
     Change::ReasoningObject { is_read: false },
 );
-/// The same where the engine reads more of it, such as what switches reasoning on.
+/// Same as [`REASONING_OBJECT`] for engines that read more of the object, such as its switch for reasoning.
 pub(super) const REASONING_OBJECT_READ: RequestRule =
     RequestRule { change: Change::ReasoningObject { is_read: true }, ..REASONING_OBJECT };
 pub(super) const NO_REASONING: RequestRule = RequestRule::new(
@@ -83,14 +84,14 @@ pub(super) const NO_REASONING: RequestRule = RequestRule::new(
     Change::NoReasoning,
 );
 
-/// It gives one choice, whatever is asked for.
+/// Rule for engines that give one choice, whatever `n` says.
 pub(super) const FAN_OUT: RequestRule = RequestRule::new("fan_out", FANNED, Change::FanOut { calls: false });
-/// It gives several, but mixes up their calls in streams.
+/// Rule for engines that give several choices, but mix up their calls in streams.
 pub(super) const FAN_OUT_CALLS: RequestRule =
     RequestRule::new("fan_out", FANNED, Change::FanOut { calls: true });
 const FANNED: &str = "each choice was asked for by a request of its own";
 
-/// The nearest effort of those that the engine knows.
+/// Creates the rule that replaces an effort with the nearest one that the engine knows.
 pub(super) const fn efforts(known: &'static [&'static str]) -> RequestRule {
     RequestRule::new(
         "effort",
@@ -99,7 +100,7 @@ pub(super) const fn efforts(known: &'static [&'static str]) -> RequestRule {
     )
 }
 
-/// The key under which reasoning is read.
+/// Creates the rule that moves reasoning in messages to the key that the engine reads.
 pub(super) const fn reasoning_key(key: &'static str) -> RequestRule {
     RequestRule::new(
         "reasoning_key",
@@ -108,13 +109,13 @@ pub(super) const fn reasoning_key(key: &'static str) -> RequestRule {
     )
 }
 
-/// A token limit under its newer name, which the engine does not know.
+/// Renames `max_completion_tokens` for engines that do not know this newer name.
 pub(super) const LIMIT_RENAMED: RequestRule = RequestRule::new(
     "max_tokens",
     "max_completion_tokens became max_tokens",
     Change::Rename("max_completion_tokens", "max_tokens"),
 );
-/// The same where newer versions know both.
+/// Copies `max_completion_tokens` to `max_tokens` for engines whose newer versions know both names.
 pub(super) const LIMIT_COPIED: RequestRule = RequestRule::new(
     "max_tokens",
     "max_completion_tokens was said as max_tokens too",
@@ -149,8 +150,8 @@ pub(super) const PART_INPUT_FILE: RequestRule = RequestRule::new(
     Change::Part("input_file", Becomes::Refused),
 );
 
-/// A token limit under both of its names, of which the newer one counts: the service refuses both together, vLLM goes by
-/// the newer one, SGLang by the older one (capture vllm-0.21.0/chat-both-max).
+/// Resolves a token limit given under both names in favour of the newer one: the service refuses both together, vLLM
+/// uses the newer one, SGLang the older one (capture vllm-0.21.0/chat-both-max).
 pub(super) const LIMITS: &[RequestRule] = &[RequestRule::new(
     "max_tokens_twice",
     "max_tokens was left out beside max_completion_tokens",
@@ -158,7 +159,8 @@ pub(super) const LIMITS: &[RequestRule] = &[RequestRule::new(
 )
 .seen("engine-quirks E.2")];
 
-/// What the engine would pass over, or refuse in words of its own: its answer would look as if it had been heard.
+/// Rules for engines that answer with text alone. The engine would ignore these members, or refuse them in words of
+/// its own; the client could take its answer for what it asked for.
 pub(super) const TEXT_ALONE: &[RequestRule] = &[
     refused("audio", &[], TEXT).seen("engine-quirks E.2"),
     refused("modalities", &["\"text\""], TEXT).seen("engine-quirks E.2"),
@@ -169,7 +171,8 @@ const fn refused(key: &'static str, but: &'static [&'static str], why: &'static 
     RequestRule::new(key, "what the engine does not have is refused", Change::Refuse { key, but, why })
 }
 
-/// Fields of the OpenAI service that change nothing in how an engine answers: some refuse what they do not know.
+/// Fields of the OpenAI service that have no effect on an engine's answer. They are removed for engines that refuse
+/// unknown fields.
 pub(super) const OF_THE_SERVICE: &[&str] = &[
     "store",
     "metadata",

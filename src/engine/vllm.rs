@@ -1,14 +1,16 @@
-//! vLLM, Python and Rust front ends.
+//! vLLM, with its front ends in Python and in Rust.
 //!
-//! Arguments sent twice: 0.6.0–0.22 (engine-quirks A.1.5). Reasoning in history: 0.16–0.21 read only `reasoning`, before
-//! both or neither, later both (engine-quirks E.3; 235 against 222 prompt tokens in the captures of 0.21.0).
+//! Arguments are sent twice in 0.6.0–0.22 (engine-quirks A.1.5). Reasoning in history: 0.16–0.21 read only
+//! `reasoning`, earlier versions read both keys or neither, later ones both (engine-quirks E.3; 235 against 222
+//! prompt tokens in the captures of 0.21.0).
 //!
-//! `/version` and `/metrics` want no key; TensorRT-LLM has a `/version` alike, so that alone proves nothing. From 0.21 on the
-//! last chunk of an answer names the version (`vllm-0.21.0-0536b55b`), unless a flag hides it. The front end in Rust has no
-//! `/v1/responses`, and is no uvicorn (engine-quirks G.5). The cache's gauge was renamed in 0.9.2.
+//! `/version` and `/metrics` need no key. TensorRT-LLM has the same `/version`, so that route alone proves nothing.
+//! From 0.21 on the last chunk of an answer names the version (`vllm-0.21.0-0536b55b`), unless a flag hides it. The
+//! front end in Rust has no `/v1/responses` and does not run on uvicorn (engine-quirks G.5). The cache gauge was
+//! renamed in 0.9.2.
 //!
-//! Closing the connection calls a request off, streamed or not (engine-quirks G); nothing else is needed, and its
-//! `/abort_requests` is there in special set-ups alone.
+//! Closing the connection aborts a request, streamed or not (engine-quirks G). No other call is needed;
+//! `/abort_requests` exists in special deployments only.
 
 use super::rule::{Change, Constraint, Constraints, RequestRule};
 use super::{
@@ -50,13 +52,13 @@ pub(super) static ENGINE: Engine = Engine {
     },
 };
 
-/// `0.minor.patch`
+/// Returns the version `0.minor.patch`.
 const fn version(minor: u16, patch: u16) -> Version {
     Version::new(0, minor, patch)
 }
 
 static REQUESTS: &[RequestRule] = &[
-    // Members that are not understood, or refused.
+    // Members that the engine does not understand, or refuses.
     usual::NULLS.seen("engine-quirks E.1"),
     usual::LIMIT_RENAMED.before(version(6, 4)).seen("engine-quirks E.2"),
     RequestRule::new(

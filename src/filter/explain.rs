@@ -1,7 +1,8 @@
-//! What is changed, said as it happens, and in the end what the answer was.
+//! Explanation of a rewrite: reports each change while the answer passes, and a verdict at the end.
 //!
-//! Takes: what the engine sent and what was written, line by line. Gives: [`Finding`]s. Remembers: how often each rule had been used,
-//! and equal changes whose run goes on. Never: looks into the rewriter, which costs nothing more for it.
+//! Takes: the engine's input and the canonical output, line by line. Gives: [`Finding`]s. Remembers: how often
+//! each rule had been used, and equal changes of recent frames. Never: reaches into the rewriter, which therefore
+//! bears no cost for it.
 
 mod claims;
 mod compare;
@@ -23,48 +24,48 @@ use compare::Comparer;
 use gather::Gathered;
 use std::fmt;
 
-/// Something that is told of an answer.
+/// Finding about an answer, as `explain` reports it to the user.
 #[derive(Clone, Debug)]
 pub enum Finding {
-    /// Something was changed.
+    /// A change made to the request or the answer.
     Change(Change),
-    /// The engine that gave the answer.
+    /// The engine that produced the answer, with the evidence.
     Engine(Recognition),
-    /// What the answer was. Nothing follows.
+    /// The verdict on the answer, always the last finding.
     Verdict(Box<Verdict>),
 }
 
-/// Something that was changed, in one place or in several frames.
+/// Change made by the rewriter, in one place or repeated over several frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Where.
+    /// Place of the change: request, frames or object.
     pub place: Place,
-    /// The rule's name; `None`: it is counted by none.
+    /// Name of the rule; `None` if no counted rule made the change.
     pub rule: Option<&'static str>,
-    /// What is different.
+    /// Difference that the change makes between the engine's bytes and the canonical ones.
     pub effect: Effect,
-    /// How often.
+    /// Number of times the change was made.
     pub times: u32,
 }
 
-/// Where something was changed.
+/// Place of a change: the request, a range of frames, or an answer that is one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In the engine's request.
+    /// The request sent to the engine.
     Request,
-    /// When these events of the answer came, counted from 1.
+    /// A range of the answer's events, counted from 1.
     Frames {
-        /// The first of them.
+        /// First event with the change.
         first: u64,
-        /// The last of them.
+        /// Last event with the change.
         last: u64,
     },
-    /// In an answer that is one object.
+    /// An answer that is a single object.
     Object,
 }
 
 impl Place {
-    /// The name in JSON.
+    /// Returns the name of the place in the JSON output of `explain`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -89,7 +90,7 @@ impl fmt::Display for Place {
 }
 
 impl Change {
-    /// Where and how often: `frames 2-57 (56 times)`.
+    /// Returns place and count as text: `frames 2-57 (56 times)`.
     pub fn range(&self) -> String {
         match self.times {
             0 | 1 => self.place.to_string(),
@@ -98,7 +99,7 @@ impl Change {
     }
 }
 
-/// Who is told.
+/// Collector of findings: observes the rewriter's input and output, and passes each finding to the callback.
 pub(super) struct Explain<'t> {
     tell: &'t mut dyn FnMut(Finding),
     framer: Framer,
@@ -107,11 +108,11 @@ pub(super) struct Explain<'t> {
     claims: Claims,
     gathered: Gathered,
     engine: Recognition,
-    /// Rules that changed the request.
+    /// Number of rules that changed the request.
     adapted: usize,
-    /// The engine's answer is one object.
+    /// True if the engine's answer is a single object.
     is_object: bool,
-    /// Events that were written.
+    /// Number of canonical events written.
     written: u64,
 }
 
@@ -131,7 +132,7 @@ impl<'t> Explain<'t> {
         }
     }
 
-    /// Says what was changed in the request.
+    /// Reports the changes made to the request. Fields are compared only if the request keeps its API.
     pub(super) fn request(&mut self, asked: &str, adapted: &AdaptedBody, is_same_api: bool) {
         self.adapted = adapted.rules.len();
         let words = adapted.rules.iter().map(|rule| (Some(rule.name), Effect::words(rule.what)));
@@ -145,7 +146,7 @@ impl<'t> Explain<'t> {
         words.chain(fields).for_each(|change| (self.tell)(Finding::Change(change)));
     }
 
-    /// Gives the rewriter bytes line by line: each event is complete at the end of a line.
+    /// Feeds bytes to the rewriter line by line, since each event is complete at the end of a line.
     pub(super) fn push(
         &mut self,
         rewriter: &mut Rewriter,
@@ -161,7 +162,7 @@ impl<'t> Explain<'t> {
         }
     }
 
-    /// The engine's event stream has ended.
+    /// Ends the engine's event stream and reports the last changes.
     pub(super) fn finish(
         &mut self,
         rewriter: &mut Rewriter,
@@ -173,12 +174,12 @@ impl<'t> Explain<'t> {
         self.framer.finish(|_| true, |found| frames.extend(data(found)));
         let before = rewriter.summary().events;
         let written = apart(out, |out| _ = rewriter.finish(ending, out));
-        // What was cut off is no event.
+        // A truncated event is not counted.
         frames.truncate(usize::try_from(rewriter.summary().events - before).unwrap_or(0));
         self.look(rewriter, stream, &frames, &written);
     }
 
-    /// The answer is one object.
+    /// Rewrites an answer that is a single object, and reports its changes.
     pub(super) fn whole(
         &mut self,
         rewriter: &mut Rewriter,
@@ -196,7 +197,7 @@ impl<'t> Explain<'t> {
         self.found(&rewriter.summary(), Place::Object, effects);
     }
 
-    /// The answer fails for a reason that the engine's bytes do not show.
+    /// Ends the answer with a failure whose cause is not in the engine's bytes, such as a size limit.
     pub(super) fn fail(
         &mut self,
         rewriter: &mut Rewriter,
@@ -208,7 +209,7 @@ impl<'t> Explain<'t> {
         self.look(rewriter, stream, &[], &written);
     }
 
-    /// Says what the rewriter has changed since the last look. `stream`: what is written answers what has come.
+    /// Reports the changes since the last call. `stream`: output events correspond to input frames.
     fn look(&mut self, rewriter: &Rewriter, stream: bool, frames: &[String], written: &[u8]) {
         let summary = rewriter.summary();
         let is_quiet = frames.is_empty() && written.is_empty();
@@ -238,8 +239,9 @@ impl<'t> Explain<'t> {
         }
     }
 
-    /// The answer has ended. `summary`: what the rewriter says of it, if there was anything to rewrite. `stream`: it is one of
-    /// events.
+    /// Ends the explanation: reports pending changes, engine and verdict. `summary` is `None` if nothing was
+    /// rewritten; `stream`: the output is an event stream; `failure` holds true for an error response of the
+    /// engine.
     pub(super) fn end(mut self, summary: Option<Summary>, stream: bool, failure: Option<(bool, Failure)>) {
         self.claims.rest().for_each(|change| self.gathered.add(change));
         self.gathered.rest().into_iter().for_each(|change| (self.tell)(Finding::Change(change)));
@@ -272,7 +274,7 @@ impl<'t> Explain<'t> {
     }
 }
 
-/// The data of an event.
+/// Returns the data of an event as text; `None` for a comment or an oversized event.
 fn data(found: Found<'_>) -> Option<String> {
     match found {
         Found::Frame(frame) => Some(String::from_utf8_lossy(frame.data).into_owned()),
@@ -280,7 +282,7 @@ fn data(found: Found<'_>) -> Option<String> {
     }
 }
 
-/// Appends to `out` what is written, and gives it back.
+/// Returns what `write` produces, after appending it to `out`.
 fn apart(out: &mut OutputBuffer, write: impl FnOnce(&mut OutputBuffer)) -> bytes::Bytes {
     let mut own = OutputBuffer::default();
     write(&mut own);
@@ -289,7 +291,7 @@ fn apart(out: &mut OutputBuffer, write: impl FnOnce(&mut OutputBuffer)) -> bytes
     written
 }
 
-/// The data of canonical events, each of one line.
+/// Returns the data lines of canonical events, each of which is a single line.
 fn events(text: &str) -> Vec<&str> {
     text.lines().filter_map(|line| line.strip_prefix("data: ")).collect()
 }

@@ -1,30 +1,30 @@
-//! Blank lines between events that stand line by line.
+//! Repair of event streams that lack the blank lines between events.
 //!
-//! Takes: bytes of an event stream. Gives: the same, with a blank line between two `data:` lines of which the first is a
-//! complete event: recordings lose the blank lines where somebody has filtered them by line. Remembers: one line. Never:
-//! changes a stream that has its blank lines.
+//! Takes: bytes of an event stream. Gives: the same, with a blank line between two `data:` lines of which the
+//! first is a complete event: recordings lose their blank lines when a tool such as grep filters them by line.
+//! Remembers: one line. Never: changes a stream that has its blank lines.
 
 use crate::json::Raw;
 
-/// Puts in the blank lines that are missing.
+/// Inserts the missing blank lines between events, so that the framer can tell them apart.
 #[derive(Debug, Default)]
 pub(super) struct Separator {
-    /// The line that is not complete.
+    /// Incomplete last line of the input.
     line: Vec<u8>,
-    /// The last data line, if nothing that ends its event has come since.
+    /// Last `data:` line, unless its event has ended since.
     data: Option<Vec<u8>>,
-    /// An `event:` line behind it, which may be of the next event.
+    /// An `event:` line after `data`, which may belong to the next event.
     name: Vec<u8>,
     jammed: bool,
 }
 
 impl Separator {
-    /// Whether a blank line was missing.
+    /// Returns true once a blank line was missing.
     pub(super) fn is_jammed(&self) -> bool {
         self.jammed
     }
 
-    /// Appends the lines that are complete to `out`.
+    /// Appends the complete lines to `out`, with the blank lines that they lack.
     pub(super) fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(part);
@@ -34,7 +34,7 @@ impl Separator {
         }
     }
 
-    /// Appends the rest.
+    /// Appends the unfinished line and the pending `event:` line to `out`, at the end of the input.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         self.end_line(out);
         out.append(&mut self.name);
@@ -57,7 +57,7 @@ impl Separator {
     }
 }
 
-/// Whether a data line is an event of its own.
+/// Returns true if a `data:` line is a complete event by itself: `[DONE]` or valid JSON.
 fn is_complete(line: &[u8]) -> bool {
     let data = line.strip_prefix(b"data:").unwrap_or_default().trim_ascii();
     let is_object =

@@ -1,21 +1,21 @@
-//! Reading JSON text in one pass: a value is checked while it is passed over, and nothing is copied.
+//! JSON scanner: validates a text in one pass, and copies nothing.
 //!
-//! Takes: text. Gives: slices of it, typed by who asks ([`Read`]). Remembers: the place and the open nests.
-//! Never: accepts what RFC 8259 does not, or more than [`DEPTH`] levels.
+//! Takes: text. Gives: slices of it, typed by the reader ([`Read`]). Remembers: the position and the nesting depth.
+//! Never: accepts more than RFC 8259 allows, or more than [`DEPTH`] levels.
 
 use super::{Raw, Text};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Levels of nesting that a text may have.
+/// Limit on the levels of nesting in a text, which bounds the recursion.
 const DEPTH: u32 = 128;
 
-/// A type that can be read from JSON text.
+/// Type that can be read from JSON text.
 ///
-/// It is read into its place: what an answer's chunk holds is too large to be handed up from level to level.
+/// The value is read in place, since the content of a chunk is too large to be returned by value from each level.
 pub(crate) trait Read<'a>: Default {
-    /// Reads the next value into this one, which is as [`Default`] makes it. `None`: the text is no JSON at the
-    /// scanner's place, or the value is of another type.
+    /// Reads the next value into `self`, which is in its [`Default`] state. Returns `None` if the text is not valid
+    /// JSON at the scanner's position, or if the value has another type.
     fn read(&mut self, from: &mut Scanner<'a>) -> Option<()>;
 }
 
@@ -28,15 +28,15 @@ pub(crate) fn read<'a, T: Read<'a>>(text: &'a str) -> Result<T, Invalid> {
     read_into(text, &mut value).map(|()| value)
 }
 
-/// The same, into a place of the caller's.
+/// Reads a whole text into `value`, which is in its default state. Fails as [`read`] does.
 pub(crate) fn read_into<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> Result<(), Invalid> {
     Scanner { text, at: 0, depth: 0, keeps_null: false }.whole(value)
 }
 
-/// Passes over a whole text as `pass` says, which has to read its one value.
+/// Scans a whole text with `pass`, which has to read its one value.
 ///
 /// # Errors
-/// The text is not JSON, or `pass` has ended it.
+/// The text is not JSON, or `pass` returned `None`.
 pub(crate) fn pass<'a>(
     text: &'a str,
     pass: impl FnOnce(&mut Scanner<'a>) -> Option<()>,
@@ -46,13 +46,13 @@ pub(crate) fn pass<'a>(
     from.ends(passed)
 }
 
-/// The same, and members that are null are among the [`Extras`](super::Extras).
+/// Reads a whole text like [`read_into`], but keeps unnamed null members in the [`Extras`](super::Extras).
 pub(crate) fn read_with_null<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> Result<(), Invalid> {
     Scanner { text, at: 0, depth: 0, keeps_null: true }.whole(value)
 }
 
-/// The elements of a list, each read when it is asked for, so that a long list takes no memory; `None`: it is no list. What
-/// is no JSON ends it.
+/// Iterates over the elements of a list, each read on demand, so that a long list takes no memory. Returns `None`
+/// if `list` is not a list; invalid JSON inside ends the iteration.
 pub(crate) fn elements(list: &str) -> Option<Elements<'_>> {
     let mut from = Scanner { text: list, at: 0, depth: 0, keeps_null: false };
     from.enter(b'[')?;
@@ -60,9 +60,9 @@ pub(crate) fn elements(list: &str) -> Option<Elements<'_>> {
     Some(Elements { from: (!is_empty).then_some(from) })
 }
 
-/// The elements of a list that are still to be read.
+/// Iterator over the elements of a list.
 pub(crate) struct Elements<'a> {
-    /// At the next one; `None`: there is none.
+    /// Scanner before the next element; `None` after the last.
     from: Option<Scanner<'a>>,
 }
 
@@ -79,7 +79,8 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// A member of the object that `object` is, unread; of several with this key the first.
+/// Returns the raw value of a key, the first if it is repeated. `None` if `object` is not a JSON object or lacks
+/// the key.
 pub(crate) fn raw_member<'a>(object: &'a str, key: &str) -> Option<Raw<'a>> {
     let mut value = None;
     let of_object = |from: &mut Scanner<'a>| {
@@ -96,13 +97,14 @@ pub(crate) fn raw_member<'a>(object: &'a str, key: &str) -> Option<Raw<'a>> {
     value
 }
 
-/// The rest of a JSON string whose first quote went before, up to the one that ends it, as it is spelled.
+/// Returns the start of `text` up to the quote that ends a JSON string, as spelled. The opening quote precedes
+/// `text`. `None` if the string is invalid or has no end.
 #[inline]
 pub(crate) fn leading_text(text: &str) -> Option<&str> {
     Scanner { text, at: 0, depth: 0, keeps_null: false }.string_end().map(|(body, _)| body)
 }
 
-/// A text that cannot be read: where the byte is that has no place there, counted from 1.
+/// Parse error: line and column of the first byte that is not allowed, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Invalid {
     line: usize,
@@ -110,7 +112,7 @@ pub(crate) struct Invalid {
 }
 
 impl Invalid {
-    /// Behind the end, the place is that of the last byte.
+    /// Computes line and column of a byte; at the end of the text those of the last byte.
     fn at(text: &str, at: usize) -> Self {
         let before = text.as_bytes().get(..text.len().min(at + 1)).unwrap_or_default();
         let lines = memchr::memchr_iter(b'\n', before).count();
@@ -125,7 +127,7 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// A place in a JSON text. After a failure it is that of the byte that does not belong there.
+/// Position in a JSON text. After a failure it is that of the byte that is not allowed.
 #[derive(Debug)]
 pub(crate) struct Scanner<'a> {
     text: &'a str,
@@ -134,7 +136,7 @@ pub(crate) struct Scanner<'a> {
     keeps_null: bool,
 }
 
-/// A key as it is written. Only who wants to know it pays for its escapes.
+/// Key of an object, as spelled. Escapes are resolved only if the reader needs the name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key<'a> {
     body: &'a str,
@@ -142,7 +144,7 @@ pub(crate) struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// The characters; `None` if there is half of a surrogate pair among them.
+    /// Returns the characters of the key; `None` if there is a lone surrogate among them.
     #[inline]
     pub(crate) fn name(self) -> Option<Cow<'a, str>> {
         if self.escaped { Text::json(self.body).characters() } else { Some(Cow::Borrowed(self.body)) }
@@ -155,7 +157,7 @@ impl<'a> Scanner<'a> {
         self.ends(read)
     }
 
-    /// Whether nothing stands behind the value that was `read`.
+    /// Fails if reading failed, or if anything but white space follows the value.
     fn ends(mut self, read: Option<()>) -> Result<(), Invalid> {
         match read {
             Some(()) if self.peek().is_none() => Ok(()),
@@ -163,7 +165,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Whether a member that its reader does not name is of interest.
+    /// Returns true if a member that the reader does not name is to be kept.
     pub(crate) fn keeps(&self, member: Raw<'_>) -> bool {
         self.keeps_null || member.get() != "null"
     }
@@ -176,7 +178,7 @@ impl<'a> Scanner<'a> {
         Some(value)
     }
 
-    /// Reads an object: `see` has to read the value of the key it is given.
+    /// Reads an object. Calls `see` for each key; it has to read the key's value.
     #[inline]
     pub(crate) fn each_member(
         &mut self,
@@ -197,7 +199,7 @@ impl<'a> Scanner<'a> {
         self.leave(b'}')
     }
 
-    /// Reads a list: `see` has to read the element that comes next.
+    /// Reads a list. Calls `see` for each element; it has to read the element.
     #[inline]
     pub(crate) fn each_element(&mut self, mut see: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.enter(b'[')?;
@@ -213,7 +215,7 @@ impl<'a> Scanner<'a> {
         self.leave(b']')
     }
 
-    /// The next byte that is no white space. It stays.
+    /// Skips white space and returns the next byte without consuming it.
     #[inline]
     pub(crate) fn peek(&mut self) -> Option<u8> {
         loop {
@@ -224,7 +226,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes `null`, if it comes next. Says whether it did.
+    /// Consumes `null` if it comes next. Returns true if it did.
     #[inline]
     pub(crate) fn null(&mut self) -> Option<bool> {
         if self.peek()? != b'n' {
@@ -259,7 +261,7 @@ impl<'a> Scanner<'a> {
         self.take(bracket)
     }
 
-    /// Passes the next value, whatever it is.
+    /// Skips the next value of any type and validates it.
     fn value(&mut self) -> Option<()> {
         match self.peek()? {
             b'"' => self.string().map(|_| ()),
@@ -304,7 +306,7 @@ impl<'a> Scanner<'a> {
         Some(())
     }
 
-    /// Passes one digit or more.
+    /// Skips digits; fails if there is none.
     fn digits(&mut self) -> Option<()> {
         let start = self.at;
         while self.byte().is_some_and(|byte| byte.is_ascii_digit()) {
@@ -313,14 +315,14 @@ impl<'a> Scanner<'a> {
         (self.at > start).then_some(())
     }
 
-    /// Passes a string. Gives what stands between its quotes, and whether there are escapes in it.
+    /// Reads a string. Returns the text between its quotes, and true if it has escapes.
     #[inline]
     fn string(&mut self) -> Option<(&'a str, bool)> {
         self.take(b'"')?;
         self.string_end()
     }
 
-    /// The same behind the first quote.
+    /// Reads a string after its opening quote; returns the same as [`Self::string`].
     #[inline]
     fn string_end(&mut self) -> Option<(&'a str, bool)> {
         let start = self.at;
@@ -357,16 +359,17 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// How many bytes come before the first that is one of `these` or below `limit` (at most 0x80).
+/// Returns the number of bytes before the first that is one of `these` or below `limit` (at most 0x80).
 ///
-/// Texts of an answer are words: eight bytes at a time, without the start of a vectorised search, is quicker for them.
+/// Answers consist of words: for short runs, eight bytes at a time are faster than a vectorised search, which has a
+/// start-up cost.
 #[inline]
 pub(super) fn run<const N: usize>(bytes: &[u8], these: [u8; N], limit: u8) -> usize {
     const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
     let (words, rest) = bytes.as_chunks();
     for (at, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        // Marks the bytes below `limit`. A borrow may mark one too many, but only behind a true one.
+        // Marks the bytes below `limit`. A borrow may mark one too many, but only after a true match.
         let below = |word: u64, limit: u8| word.wrapping_sub(u64::from_le_bytes([limit; 8])) & !word & HIGH;
         let equal = |byte: u8| below(word ^ u64::from_le_bytes([byte; 8]), 1);
         let found = these.into_iter().fold(below(word, limit), |found, byte| found | equal(byte));
@@ -397,7 +400,7 @@ impl<'a> Read<'a> for Text<'a> {
     }
 }
 
-/// `null` is the same as absent.
+/// Reads `null` as absent.
 impl<'a, T: Read<'a>> Read<'a> for Option<T> {
     #[inline]
     fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
@@ -478,7 +481,7 @@ mod tests {
         assert!(Raw::of(&format!("{}{}", "[".repeat(128), "]".repeat(128))).is_some());
         assert!(Raw::of(&format!("{}{}", "[".repeat(129), "]".repeat(129))).is_none());
         assert!(Raw::of(&"[".repeat(1_000_000)).is_none());
-        // Side by side is not inside.
+        // Sibling lists do not add up to nesting.
         assert!(Raw::of(&format!("[{}[]]", "[],".repeat(1000))).is_some());
     }
 

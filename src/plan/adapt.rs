@@ -1,117 +1,42 @@
-//! What of a request is changed for the engine that it goes to: one pass over what was read of it, with the engine's rules
-//! (`engine::rule`) as data.
+//! Working state of a request that is being adapted to its engine, which the changes of `settings`, `messages`,
+//! `parts` and `tools` share.
 //!
-//! Takes: an [`Ask`], the body's text, a route. Gives: edits, and the rules that made them. Remembers: drafts of the request
-//! and of its messages that are more than a text. Never: touches what no rule names.
+//! Takes: a [`ChatRequest`], the body's text, the options. Gives: edits. Remembers: pending edits of the request
+//! object and of its structured messages.
 
 use super::object_edit::ObjectEdit;
-use super::{Route, messages, parts, settings, tools};
-use crate::engine::fallback::{CALLS_IN_TEXT, Fallback, SYSTEM_MERGED};
-use crate::engine::rule::{Change, RequestRule};
-use crate::json::{self, Elements};
+use crate::json::{self, Elements, Raw, Text, raw_member, write_string};
 use crate::request::fields::{self, Edits, MemberSpan};
 use crate::request::{ChatRequest, NumberedMessage};
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::options::{Options, RequestUnknown, SystemMessages};
-use crate::wire::{Api, Script};
+use crate::wire::options::Options;
+use bytes::BytesMut;
 
-/// A request for one engine.
+/// Working state while a request is adapted to one engine: the parsed request and the edits that the rules have
+/// made so far.
 pub(super) struct RequestAdapter<'t> {
     pub(super) ask: &'t ChatRequest,
     pub(super) text: &'t str,
     pub(super) options: &'t Options,
-    /// It was a Responses request: its messages are finished items.
+    /// True if the body was generated from a Responses request, so that its roles already follow the options.
     pub(super) items: bool,
     pub(super) top: ObjectEdit<'t>,
     pub(super) messages: Vec<Message<'t>>,
-    /// Changes within members and messages.
+    /// Edits inside members and messages, beside those of `top` and `messages`.
     pub(super) edits: Edits,
 }
 
-/// A message that is more than a text.
+/// Structured message: one with more than plain text, which a rule may have to change.
 pub(super) struct Message<'t> {
-    /// Its number.
+    /// Index in `messages`.
     pub(super) at: usize,
-    /// As JSON, quotes included.
+    /// Role as JSON, quotes included.
     pub(super) role: &'t str,
     pub(super) edit: ObjectEdit<'t>,
 }
 
-/// The edits that fit a request to the engine of `route`, and the rules that made them. `script`: how the text of the answer is
-/// read.
-///
-/// # Errors
-/// Something in it cannot be said to this engine.
-pub(super) fn adapter(
-    ask: &ChatRequest,
-    text: &str,
-    route: &Route,
-    items: bool,
-    script: Option<&Script>,
-) -> Result<(Edits, Vec<&'static RequestRule>), Failure> {
-    let mut used = Vec::new();
-    let mut adapter = RequestAdapter::new(ask, text, &route.options, items);
-    if let Some(choice) = ask.choice {
-        settings::one_of_several(&mut adapter, choice);
-    }
-    let of_chat = ask.api == Api::Chat;
-    // Before the rules: what is merged needs no other change.
-    if of_chat && merges_system(route) && adapter.change(SYSTEM_MERGED.change)? {
-        used.push(&SYSTEM_MERGED);
-    }
-    if ask.api == Api::Completions {
-        settings::logprobs_flag(&mut adapter);
-    }
-    for rule in route.identity.requests().filter(|rule| of_chat || !rule.change.is_of_chat()) {
-        if adapter.change(rule.change)? {
-            used.push(rule);
-        }
-    }
-    // The request was good for an engine that gives several: where each takes one of its own it may stay as it is.
-    let fans_out = |rule: &&RequestRule| matches!(rule.change, Change::FanOut { .. });
-    if route.fallbacks.has(Fallback::FanOut) && ask.choice.is_none() && !used.iter().any(fans_out) {
-        let rule = Fallback::FanOut.rule();
-        if adapter.change(rule.change).unwrap_or(false) {
-            used.push(rule);
-        }
-    }
-    // Behind the rules: to them it would be what the client wants.
-    let script = script.filter(|_| of_chat);
-    if route.fallbacks.has(Fallback::CallsInText) && script.is_some_and(Script::can_read_calls) {
-        if adapter.change(CALLS_IN_TEXT.change)? {
-            used.push(&CALLS_IN_TEXT);
-        }
-    } else if route.takes().wants_parser && script.is_some_and(Script::reads_calls) {
-        tools::hide_calls(&mut adapter);
-    }
-    // A chat that was made here has what it is to have.
-    if route.options.request_unknown == RequestUnknown::Drop && !items {
-        ask.places.unknown.iter().for_each(|key| _ = adapter.top.remove(key));
-    }
-    Ok((adapter.finish(), used))
-}
-
-/// Whether several choices are asked for that can be asked for one by one.
-pub(super) fn can_fan_out(ask: &ChatRequest, body: &[u8]) -> bool {
-    let text = body.get(ask.places.offset..).and_then(|text| std::str::from_utf8(text).ok());
-    text.filter(|_| ask.choices > 1).is_some_and(|text| {
-        let options = Options::default();
-        let mut adapter = RequestAdapter::new(ask, text, &options, false);
-        settings::fan_out(&mut adapter, false).unwrap_or(false)
-    })
-}
-
-/// Whether the texts of all system messages are put into one message.
-pub(super) fn merges_system(route: &Route) -> bool {
-    match route.options.system_messages {
-        SystemMessages::Auto => route.fallbacks.has(Fallback::SystemMerged),
-        SystemMessages::Keep => false,
-        SystemMessages::Merge => true,
-    }
-}
-
 impl<'t> RequestAdapter<'t> {
-    fn new(ask: &'t ChatRequest, text: &'t str, options: &'t Options, items: bool) -> Self {
+    pub(super) fn new(ask: &'t ChatRequest, text: &'t str, options: &'t Options, items: bool) -> Self {
         let places = &ask.places;
         let message = |(at, range): &NumberedMessage| {
             let object = text.get(range.clone())?;
@@ -131,70 +56,53 @@ impl<'t> RequestAdapter<'t> {
         }
     }
 
-    /// Makes a change; says whether there was anything to change.
-    fn change(&mut self, change: Change) -> Result<bool, Failure> {
-        Ok(match change {
-            Change::Rename(from, to) => settings::rename(self, from, to),
-            Change::Copy(from, to) => settings::copy(self, from, to),
-            Change::Supersede(newer, older) => settings::supersede(self, newer, older),
-            Change::Range { key, least, why } => settings::range(self, key, least, why)?,
-            Change::Drop(keys) => keys.iter().filter(|key| self.top.remove(key)).count() > 0,
-            Change::Refuse { key, but, why } => settings::refuse(self, key, but, why)?,
-            // It is not asked for, either.
-            Change::NoStreamOptions => self.top.remove("stream_options"),
-            Change::Nulls => settings::nulls(self),
-            Change::EmptyStops => settings::empty_stops(self),
-            Change::Constrain(constraints) => settings::constrain(self, constraints),
-            Change::FanOut { calls } => settings::fan_out(self, calls)?,
-            Change::SchemaName => settings::schema_name(self),
-            Change::ReasoningObject { is_read } => settings::reasoning_object(self, is_read),
-            Change::NoReasoning => settings::no_reasoning(self),
-            Change::Efforts(known) => settings::effort(self, known),
-            Change::HarmonyEfforts(known) => self.is_gpt_oss() && settings::effort(self, known),
-            Change::MergeSystem => messages::merge_system(self),
-            Change::Developer { always } => messages::developer(self, always),
-            Change::Legacy => tools::legacy(self) | messages::legacy(self),
-            Change::EmptyTools => tools::empty(self),
-            Change::ChoiceAlone => tools::choice_alone(self),
-            Change::ChoiceNone => tools::choice_none(self),
-            Change::AllowedTools => tools::allowed(self)?,
-            Change::CustomTools => tools::custom(self)? | messages::custom(self),
-            Change::CallsInText => tools::calls_in_text(self),
-            // It is the answer that is changed.
-            Change::OneCall => false,
-            Change::ReasoningKey(key) => messages::reasoning_key(self, key),
-            Change::DropOfAssistant(keys) => messages::drop_of_assistant(self, keys),
-            Change::NoCalls => messages::no_calls(self),
-            Change::ContentBesideCalls => messages::content_beside_calls(self),
-            Change::Arguments => messages::arguments(self),
-            Change::ToolText => parts::tool_text(self),
-            Change::Part(kind, becomes) => parts::part(self, kind, becomes)?,
-            Change::GoOn { members, items } => messages::go_on(self, members, items),
-        })
-    }
-
-    fn finish(self) -> Edits {
+    pub(super) fn finish(self) -> Edits {
         let mut edits = self.edits;
         self.top.finish(&mut edits);
         self.messages.into_iter().for_each(|message| message.edit.finish(&mut edits));
         edits
     }
 
-    /// It is a model that is spoken to in Harmony: nothing of it goes through a chat template.
+    /// Returns true for gpt-oss models, which use the Harmony format and no chat template.
     pub(super) fn is_gpt_oss(&self) -> bool {
         const NAME: &[u8] = b"gpt-oss";
         self.ask.model.as_bytes().windows(NAME.len()).any(|part| part.eq_ignore_ascii_case(NAME))
     }
 
-    /// The elements of a list, as JSON, one after the other.
+    /// Iterates over the elements of a JSON list, or returns `None` for another value.
     pub(super) fn list(json: &str) -> Option<Elements<'_>> {
         json::elements(json)
     }
 }
 
-/// A value that this engine cannot be given.
+/// Builds the failure for a parameter value that this engine does not support.
 pub(super) fn unsupported(param: impl Into<String>, why: &str) -> Failure {
     let param = param.into();
     let message = format!("Unsupported value for '{param}': {why}.");
     Failure::from(Fault::UnsupportedValue).with_message(message).with_param(param)
+}
+
+/// Returns `text` as a JSON string, with quotes and escapes.
+pub(super) fn quoted(text: &str) -> String {
+    let mut out = BytesMut::with_capacity(text.len() + 2);
+    write_string(text, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Returns the text of content that consists of text only, JSON-escaped without quotes; `None` if there are other
+/// parts.
+pub(super) fn joined(content: &str, between: &str) -> Option<String> {
+    let mut out = BytesMut::new();
+    match Text::of(Raw::of(content)?) {
+        Some(text) => text.write(&mut out),
+        None => {
+            for (at, part) in json::elements(content)?.enumerate() {
+                if at > 0 {
+                    Text::plain(between).write(&mut out);
+                }
+                Text::of(raw_member(part.get(), "text")?)?.write(&mut out);
+            }
+        }
+    }
+    String::from_utf8(out.to_vec()).ok()
 }

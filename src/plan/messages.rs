@@ -1,25 +1,24 @@
-//! Changes of messages (engine-quirks E.3).
+//! Changes of messages, each of which returns true if it altered the request (engine-quirks E.3).
 
-use super::adapt::{Message, RequestAdapter};
+use super::adapt::{Message, RequestAdapter, joined, quoted};
 use super::object_edit::ObjectEdit;
-use super::settings::quoted;
 use crate::json::{self, Elements, Members, Raw, Text, raw_member};
 use crate::request::fields::{Edits, place};
 use crate::request::responses::arguments as object_of;
 use crate::wire::event::ToolKind;
 use crate::wire::options::DeveloperRole;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 const ASSISTANT: &str = "\"assistant\"";
 
 impl<'t> RequestAdapter<'t> {
-    /// Those of this role, as JSON.
+    /// Iterates over the structured messages of this role, given as JSON with its quotes.
     fn of_role(&mut self, role: &'static str) -> impl Iterator<Item = &mut Message<'t>> {
         self.messages.iter_mut().filter(move |message| message.role == role)
     }
 }
 
-/// Says whether any of them says yes.
+/// Applies `change` to every message, and returns true if it altered any of them.
 fn any<'m, 't: 'm>(
     messages: impl Iterator<Item = &'m mut Message<'t>>,
     mut change: impl FnMut(&mut Message<'t>) -> bool,
@@ -29,9 +28,10 @@ fn any<'m, 't: 'm>(
     any
 }
 
-/// gpt-oss knows the role, and keeps it apart from its system message.
+/// Renames the role `developer` to `system`. gpt-oss is exempt unless `always`: it supports the role and keeps it
+/// apart from its system message.
 pub(super) fn developer(adapter: &mut RequestAdapter<'_>, always: bool) -> bool {
-    // Items have the roles that the options give them.
+    // Roles in a body generated from Responses items already follow the options.
     let wanted =
         adapter.options.developer_role == DeveloperRole::System && !adapter.is_gpt_oss() && !adapter.items;
     if !(always || wanted) {
@@ -47,7 +47,8 @@ pub(super) fn developer(adapter: &mut RequestAdapter<'_>, always: bool) -> bool 
     renamed
 }
 
-/// One message out of those of system and developer at the beginning: many templates take one there and no second one.
+/// Joins the system and developer messages at the beginning into one, since many chat templates allow only a
+/// single one there.
 fn join_leading(adapter: &mut RequestAdapter<'_>) {
     let all = adapter.ask.places.messages.clone().and_then(|at| adapter.text.get(at));
     let Some(all) = all.and_then(RequestAdapter::list).map(Iterator::collect::<Vec<_>>) else { return };
@@ -75,8 +76,9 @@ fn join_leading(adapter: &mut RequestAdapter<'_>) {
     adapter.edits.replace(range, format!("{{\"role\":\"system\",\"content\":\"{text}\"}}"));
 }
 
-/// Puts the texts of all system and developer messages into one system message, the first, with a blank line between two of
-/// them (wire-format 2.10). Changes nothing where there is but one, the first, or where one is more than text.
+/// Merges the texts of all system and developer messages into one system message, the first, separated by blank
+/// lines (wire-format 2.10). Leaves the request unchanged if the only such message already comes first, or if one
+/// of them has content other than text.
 pub(super) fn merge_system(adapter: &mut RequestAdapter<'_>) -> bool {
     let all = adapter
         .ask
@@ -111,7 +113,7 @@ pub(super) fn merge_system(adapter: &mut RequestAdapter<'_>) -> bool {
         false => adapter.edits.replace(first.start..first.start, format!("{message},")),
     }
     for at in merged.iter().copied().filter(|at| *at > 0) {
-        // Each goes with the comma before it.
+        // Each message goes together with the comma before it.
         let Some([before, this]) = all.get(at - 1..=at) else { continue };
         adapter.edits.replace(place(adapter.text, before.get()).end..place(adapter.text, this.get()).end, "");
     }
@@ -119,30 +121,14 @@ pub(super) fn merge_system(adapter: &mut RequestAdapter<'_>) -> bool {
     true
 }
 
-/// The text of content that is nothing but text, in JSON spelling without its quotes.
-pub(super) fn joined(content: &str, between: &str) -> Option<String> {
-    let mut out = BytesMut::new();
-    match Text::of(Raw::of(content)?) {
-        Some(text) => text.write(&mut out),
-        None => {
-            for (at, part) in RequestAdapter::list(content)?.enumerate() {
-                if at > 0 {
-                    Text::plain(between).write(&mut out);
-                }
-                Text::of(raw_member(part.get(), "text")?)?.write(&mut out);
-            }
-        }
-    }
-    String::from_utf8(out.to_vec()).ok()
-}
-
-/// The role `function` and calls in the old form. What answers a call has the id that the call was given here.
+/// Converts the legacy role `function` and `function_call` members to tools. A result gets the id generated for
+/// the call that it answers.
 pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
     let mut last = None;
     any(adapter.messages.iter_mut(), |message| {
         if message.role == ASSISTANT && message.edit.said("tool_calls").is_none() {
             let Some(call) = message.edit.said("function_call").map(ToOwned::to_owned) else { return false };
-            // Nine letters and digits: some tokenizers take no other ids.
+            // Nine letters and digits: some tokenizers accept no other ids.
             let id = format!("call{:05}", message.at % 100_000);
             let json = format!("[{{\"id\":\"{id}\",\"type\":\"function\",\"function\":{call}}}]");
             message.edit.remove("function_call");
@@ -162,14 +148,14 @@ pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
     })
 }
 
-/// Gives the reasoning of assistant messages the name that the engine reads (wire-format 2.4).
+/// Renames the reasoning member of assistant messages to the key that the engine reads (wire-format 2.4).
 pub(super) fn reasoning_key(adapter: &mut RequestAdapter<'_>, key: &'static str) -> bool {
     let other = if key == "reasoning" { "reasoning_content" } else { "reasoning" };
     any(adapter.of_role(ASSISTANT), |message| {
         let edit = &mut message.edit;
         let is_there = edit.get(other).is_some();
         let says = |key: &str| edit.said(key).is_some_and(|reasoning| reasoning != "\"\"");
-        // An empty one is none, and gives way to the other.
+        // An empty string counts as absent, so the other key wins.
         let is_told = says(key) || edit.get(key).is_some() && !says(other);
         match is_there {
             true if is_told => _ = edit.remove(other),
@@ -211,8 +197,8 @@ pub(super) fn content_beside_calls(adapter: &mut RequestAdapter<'_>) -> bool {
     })
 }
 
-/// Puts something else in the place of calls of the assistant, or of parts of them: for each call `change` gives the part and
-/// what becomes of it.
+/// Replaces tool calls in assistant messages, or parts of them: `change` returns, for each call, the slice to
+/// replace and its replacement. Returns true if anything was replaced.
 fn each_call(
     adapter: &mut RequestAdapter<'_>,
     change: impl for<'c> Fn(Raw<'c>) -> Option<(Raw<'c>, String)>,
@@ -231,7 +217,7 @@ fn each_call(
     })
 }
 
-/// The same for calls that were said anew: their places are not the body's.
+/// Replaces parts of calls that an earlier rule has rewritten: their offsets are not offsets in the body.
 fn each_new_call(
     edit: &mut ObjectEdit<'_>,
     change: impl for<'c> Fn(Raw<'c>) -> Option<(Raw<'c>, String)>,
@@ -258,7 +244,8 @@ pub(super) fn arguments(adapter: &mut RequestAdapter<'_>) -> bool {
     })
 }
 
-/// Calls of custom tools, which the engine knows as functions.
+/// Converts calls of custom tools in assistant messages to function calls, the form in which the engine knows
+/// these tools.
 pub(super) fn custom(adapter: &mut RequestAdapter<'_>) -> bool {
     each_call(adapter, |call| {
         let custom = raw_member(call.get(), "custom").filter(|custom| custom.get() != "null")?;
@@ -274,7 +261,8 @@ pub(super) fn custom(adapter: &mut RequestAdapter<'_>) -> bool {
     })
 }
 
-/// Only a text can be gone on with, and only where it goes through a chat template.
+/// Adds the members that make the engine continue the last assistant message. Applies only if that message is text
+/// and the model uses a chat template.
 pub(super) fn go_on(adapter: &mut RequestAdapter<'_>, members: &[(&str, &str)], items: bool) -> bool {
     if adapter.is_gpt_oss() || adapter.items && !items {
         return false;
@@ -282,7 +270,7 @@ pub(super) fn go_on(adapter: &mut RequestAdapter<'_>, members: &[(&str, &str)], 
     let places = &adapter.ask.places;
     let list = places.messages.clone().and_then(|at| adapter.text.get(at)).unwrap_or("");
     let Some(last) = adapter.messages.last().filter(|last| last.role == ASSISTANT) else { return false };
-    // It is the last one of all, not only of those that are more than a text.
+    // `messages` holds only structured messages: the check finds out whether it is the last of the whole list.
     let end = last.edit.end() + 1;
     let behind = places.messages.clone().and_then(|at| adapter.text.get(end..at.end)).unwrap_or("");
     let has_text = last.edit.said("content").is_some_and(|content| content != "\"\"" && content != "[]");

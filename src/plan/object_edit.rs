@@ -1,40 +1,42 @@
-//! One object of a request as it is to be: what stays, what goes, what is said anew.
+//! Pending changes to one JSON object of a request: members kept, removed, renamed, replaced and added.
 //!
-//! Takes: the members and their places. Gives: edits of the whole body. Remembers: every change until all are known, so
-//! that members that go together lose the right commas.
+//! Takes: the members and their places. Gives: edits of the whole body. Remembers: every change until all are
+//! known, so that the commas between adjacent removed members come out right.
 
 use crate::request::fields::{Edits, MemberSpan};
 use std::borrow::Cow;
 
-/// An object that is being changed.
+/// JSON object with pending changes. Reads through it see the changed state, so that later rules build on earlier
+/// ones.
 #[derive(Debug)]
 pub(super) struct ObjectEdit<'t> {
     text: &'t str,
     spans: Cow<'t, [MemberSpan]>,
-    /// What becomes of its members, each by its number; the others stay as they are.
+    /// Changes by member index; members without an entry stay as they are.
     changes: Vec<(usize, MemberChange)>,
-    /// A bit for each key that it may have, so that most that are asked for need not be looked for.
+    /// Bloom-style mask over the keys, so that most lookups of absent keys end without a search.
     bits: u64,
-    /// Members that it gets, at its end.
+    /// Members to append at the end of the object, as key and JSON.
     more: Vec<(String, String)>,
-    /// The place of its closing brace.
+    /// Offset of the object's closing brace.
     end: usize,
 }
 
-/// What becomes of a member.
+/// Pending change of one existing member.
 #[derive(Debug, Default)]
 struct MemberChange {
     gone: bool,
-    /// Its key now, if another one.
+    /// New key, if the member is renamed.
     key: Option<&'static str>,
-    /// Its value now, if another one.
+    /// New value as JSON, if it is replaced.
     value: Option<String>,
-    /// What stands behind it now: members with their commas.
+    /// Text inserted after the member: further members, each with its leading comma.
     behind: String,
 }
 
 impl<'t> ObjectEdit<'t> {
-    /// Of the object with these members in `text`, its closing brace at `end`.
+    /// Creates an unchanged edit of the object whose members are `spans` in `text`, with its closing brace at
+    /// `end`.
     pub(super) fn new(text: &'t str, spans: impl Into<Cow<'t, [MemberSpan]>>, end: usize) -> Self {
         let spans = spans.into();
         let bits = spans.iter().fold(0, |bits, span| bits | bit(span.key(text)));
@@ -45,7 +47,7 @@ impl<'t> ObjectEdit<'t> {
         self.changes.iter().find(|(own, _)| *own == at).map(|(_, change)| change)
     }
 
-    /// What becomes of the member of this number, to be said.
+    /// Returns the pending change of the member at this index, and creates it if there is none.
     fn change_mut(&mut self, at: usize) -> Option<&mut MemberChange> {
         let place = self.changes.iter().position(|(own, _)| *own == at).unwrap_or_else(|| {
             self.changes.push((at, MemberChange::default()));
@@ -54,7 +56,7 @@ impl<'t> ObjectEdit<'t> {
         self.changes.get_mut(place).map(|(_, change)| change)
     }
 
-    /// What has not gone: number, key, place.
+    /// Iterates over the members that remain: index, current key, span.
     fn kept(&self) -> impl Iterator<Item = (usize, &str, &MemberSpan)> {
         self.spans.iter().enumerate().filter_map(|(at, span)| {
             let change = self.change(at);
@@ -70,7 +72,7 @@ impl<'t> ObjectEdit<'t> {
         self.kept().find(|(_, own, _)| *own == key).map(|(at, _, span)| (at, span))
     }
 
-    /// The JSON of a member, `null` or not.
+    /// Returns the current JSON value of a member, `null` included, or `None` if the object lacks it.
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         let Some((at, span)) = self.find(key) else {
             return self.more.iter().find(|(own, _)| own == key).map(|(_, json)| json.as_str());
@@ -79,24 +81,25 @@ impl<'t> ObjectEdit<'t> {
         value.or_else(|| self.text.get(span.at.clone()))
     }
 
-    /// The same if it is not null.
+    /// Returns the current JSON value of a member, or `None` if it is absent or null.
     pub(super) fn said(&self, key: &str) -> Option<&str> {
         self.get(key).filter(|json| *json != "null")
     }
 
-    /// The JSON of a member as it stands in the text: places in it are places in the body.
+    /// Returns a member's value as a slice of the original text, so that offsets in it are offsets in the body.
+    /// `None` if the value has been replaced.
     pub(super) fn original(&self, key: &str) -> Option<&'t str> {
         let (at, span) = self.find(key)?;
         let is_new = self.change(at).is_some_and(|change| change.value.is_some());
         self.text.get(span.at.clone()).filter(|_| !is_new)
     }
 
-    /// Keys and values as they stand in the text, of what has not gone.
+    /// Iterates over the remaining members with their original values, as slices of the body's text.
     pub(super) fn originals(&self) -> impl Iterator<Item = (&str, &'t str)> {
         self.kept().filter_map(|(_, key, span)| Some((key, self.text.get(span.at.clone())?)))
     }
 
-    /// Says a member, in its old place if it has one.
+    /// Sets a member: replaces its value in place if it exists, else appends it to the object.
     pub(super) fn set(&mut self, key: &str, json: impl Into<String>) {
         let at = self.find(key).map(|(at, _)| at);
         match at.and_then(|at| self.change_mut(at)) {
@@ -108,7 +111,8 @@ impl<'t> ObjectEdit<'t> {
         }
     }
 
-    /// Says a member right behind another one.
+    /// Inserts a member directly after `other`; if the key exists already or `other` is absent, this is
+    /// [`Self::set`].
     pub(super) fn set_behind(&mut self, other: &str, key: &str, json: &str) {
         let place = if self.find(key).is_none() { self.find(other).map(|(at, _)| at) } else { None };
         match place.and_then(|at| self.change_mut(at)) {
@@ -117,12 +121,12 @@ impl<'t> ObjectEdit<'t> {
         }
     }
 
-    /// The place of its closing brace.
+    /// Returns the offset of the closing brace.
     pub(super) fn end(&self) -> usize {
         self.end
     }
 
-    /// Takes a member out; says whether it was there.
+    /// Removes every member of this key, and returns true if there was one.
     pub(super) fn remove(&mut self, key: &str) -> bool {
         let mut any = false;
         while let Some((at, _)) = self.find(key) {
@@ -134,13 +138,14 @@ impl<'t> ObjectEdit<'t> {
         any || self.more.len() < before
     }
 
-    /// Gives a member another key; where something is said under that one already, it counts.
+    /// Renames a member. If the new key already has a non-null value, that value wins and the old member is
+    /// removed.
     pub(super) fn rename(&mut self, from: &str, to: &'static str) {
         if self.said(to).is_some() {
             self.remove(from);
             return;
         }
-        // A null would say the same key twice.
+        // A null member under the new key would leave the key twice in the object.
         self.remove(to);
         let Some((at, span)) = self.find(from) else { return };
         match span.key_at {
@@ -150,7 +155,7 @@ impl<'t> ObjectEdit<'t> {
                     self.bits |= bit(to);
                 }
             }
-            // Its characters stand nowhere as they are.
+            // An escaped key has no plain bytes to replace: remove the member and append it anew.
             None => {
                 let json = self.get(from).unwrap_or("null").to_owned();
                 self.remove(from);
@@ -159,7 +164,7 @@ impl<'t> ObjectEdit<'t> {
         }
     }
 
-    /// Writes down all changes.
+    /// Converts the pending changes into edits of the body.
     pub(super) fn finish(self, edits: &mut Edits) {
         let mut removed = Edits::default();
         if self.changes.iter().any(|(_, change)| change.gone) {
@@ -167,7 +172,7 @@ impl<'t> ObjectEdit<'t> {
             removed.remove_spots(self.text, &self.spans, is_gone);
         }
         let mut any = self.kept().next().is_some();
-        // What is written is handed over, not copied: it may be as long as the body.
+        // Values move into the edits without a copy: they may be as long as the body.
         for (at, change) in self.changes {
             let Some(span) = self.spans.get(at) else { continue };
             if let (Some(key), Some(at), false) = (change.key, span.key_at.clone(), change.gone) {
@@ -191,7 +196,7 @@ impl<'t> ObjectEdit<'t> {
     }
 }
 
-/// The bit of a key, which others share.
+/// Returns the mask bit of a key. Different keys may share a bit.
 fn bit(key: &str) -> u64 {
     let first = key.bytes().next().unwrap_or(0);
     1 << ((key.len() * 7 + usize::from(first)) % 64)

@@ -1,7 +1,6 @@
-//! Changes of the parts of messages (engine-quirks E.3).
+//! Changes of the content parts of messages, such as images, files and tool results (engine-quirks E.3).
 
-use super::adapt::{Message, RequestAdapter, unsupported};
-use super::messages::joined;
+use super::adapt::{Message, RequestAdapter, joined, unsupported};
 use super::object_edit::ObjectEdit;
 use crate::engine::rule::Becomes;
 use crate::json::{self, Raw, Text};
@@ -9,7 +8,8 @@ use crate::request::fields::{self, Edits, MemberSpan, place};
 use crate::wire::fault::Failure;
 use bytes::BytesMut;
 
-/// The text of a tool's answer as one string.
+/// Flattens the content parts of tool results into one string, separated by line breaks. Returns true if any
+/// message changed.
 pub(super) fn tool_text(adapter: &mut RequestAdapter<'_>) -> bool {
     let mut any = false;
     for message in adapter.messages.iter_mut().filter(|message| message.role == "\"tool\"") {
@@ -21,9 +21,10 @@ pub(super) fn tool_text(adapter: &mut RequestAdapter<'_>) -> bool {
     any
 }
 
-/// Changes the parts of this type.
+/// Converts or refuses all content parts of type `kind` in structured messages. Fails if the engine supports no
+/// such parts.
 pub(super) fn part(adapter: &mut RequestAdapter<'_>, kind: &str, becomes: Becomes) -> Result<bool, Failure> {
-    // The file of an item is a file of the chat (wire-format 4.3).
+    // A file of a Responses item becomes a chat file part (wire-format 4.3).
     if adapter.items && becomes == Becomes::Refused {
         return Ok(false);
     }
@@ -35,7 +36,8 @@ pub(super) fn part(adapter: &mut RequestAdapter<'_>, kind: &str, becomes: Become
     Ok(any)
 }
 
-/// What becomes text is one string with the text beside it, if there is nothing else.
+/// Flattens content into one string if all of its parts are text or of type `kind`, whose text is under `key`.
+/// Returns true on success.
 fn flat(message: &mut Message<'_>, kind: &str, key: &str) -> bool {
     let between = if message.role == "\"assistant\"" { "" } else { "\n" };
     let text = message.edit.original("content").and_then(|content| {
@@ -64,7 +66,7 @@ fn within(
     edits: &mut Edits,
 ) -> Result<bool, Failure> {
     let content = message.edit.original("content").filter(|content| content.starts_with('['));
-    // A look at the bytes first: most parts are those that everybody knows.
+    // Search the bytes before parsing: most messages have no part of this kind.
     let Some(content) = content.filter(|content| content.contains(kind)) else { return Ok(false) };
     let quoted = format!("\"{kind}\"");
     let has_it = |part: Raw<'_>| json::member(part.get(), "type").as_deref() == Some(kind);
@@ -105,7 +107,7 @@ fn within(
     Ok(any)
 }
 
-/// The address goes into an object, and how closely to look at it goes along.
+/// Moves a bare image address into the object that `image_url` requires, together with its `detail`.
 fn image(edit: &mut ObjectEdit<'_>, edits: &mut Edits, text: &str) {
     edit.set("type", "\"image_url\"");
     let Some(address) = edit.original("image_url").filter(|address| address.starts_with('"')) else {
@@ -114,7 +116,7 @@ fn image(edit: &mut ObjectEdit<'_>, edits: &mut Edits, text: &str) {
     let detail = edit.said("detail").map(ToOwned::to_owned);
     edit.remove("detail");
     let at = place(text, address);
-    // Around the address, which may be spelled anew itself.
+    // Insert around the address, which another edit may rewrite.
     edits.replace(at.start..at.start, "{\"url\":");
     let detail = detail.map_or_else(String::new, |detail| format!(",\"detail\":{detail}"));
     edits.replace(at.end..at.end, format!("{detail}}}"));

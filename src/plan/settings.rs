@@ -1,15 +1,15 @@
-//! Changes of a request's own members (engine-quirks E.2).
+//! Changes of a request's top-level members, most of which return true if they altered the request
+//! (engine-quirks E.2).
 
-use super::adapt::{RequestAdapter, unsupported};
+use super::adapt::{RequestAdapter, quoted, unsupported};
 use crate::engine::rule::{Constraint, Constraints, EFFORTS};
-use crate::json::{Members, Raw, Text, raw_member, write_string};
+use crate::json::{Members, Raw, Text, raw_member};
 use crate::request::{self, fields::place};
 use crate::wire::Api;
 use crate::wire::fault::Failure;
-use bytes::BytesMut;
 
-/// A flag in the place of the number of logprobs, as Chat Completions has it: `true` means 1, `false` none
-/// (wire-format 2.11).
+/// Converts a boolean `logprobs`, as Chat Completions has it, to the number that Completions expects: `true`
+/// becomes 1, `false` is removed (wire-format 2.11).
 pub(super) fn logprobs_flag(adapter: &mut RequestAdapter<'_>) {
     match adapter.top.said("logprobs") {
         Some("true") => adapter.top.set("logprobs", "1"),
@@ -39,7 +39,7 @@ pub(super) fn supersede(adapter: &mut RequestAdapter<'_>, newer: &str, older: &s
     both && adapter.top.remove(older)
 }
 
-/// Changes nothing: a number is refused, or stays.
+/// Fails if the number is below `least`; never changes the request, so it returns `false` otherwise.
 pub(super) fn range(adapter: &RequestAdapter<'_>, key: &str, least: i64, why: &str) -> Result<bool, Failure> {
     let number = adapter.top.said(key).and_then(|json| json.parse::<i64>().ok());
     match number.filter(|number| *number < least) {
@@ -48,7 +48,8 @@ pub(super) fn range(adapter: &RequestAdapter<'_>, key: &str, least: i64, why: &s
     }
 }
 
-/// Nothing is changed: it is refused, or stays.
+/// Fails if the member asks for a feature that the engine lacks; never changes the request, so it returns `false`
+/// otherwise.
 pub(super) fn refuse(
     adapter: &RequestAdapter<'_>,
     key: &str,
@@ -64,11 +65,11 @@ pub(super) fn refuse(
     Err(unsupported(key, why))
 }
 
-/// Members of the API alone: what null means to an engine's own is the engine's business.
+/// Removes null members that the API names. The engine judges nulls in fields of its own.
 pub(super) fn nulls(adapter: &mut RequestAdapter<'_>) -> bool {
     let places = &adapter.ask.places;
     let is_own = |key: &str| places.unknown.iter().chain(&places.allowed).any(|own| own == key);
-    // Usage is asked for in its place, and the model is named there.
+    // These members stay: other edits write the usage option and the model name in their place.
     let is_kept = |key: &str| match key {
         "stream_options" => adapter.ask.stream,
         "model" => adapter.ask.overrides_model,
@@ -98,7 +99,7 @@ pub(super) fn empty_stops(adapter: &mut RequestAdapter<'_>) -> bool {
     true
 }
 
-/// A member, or one of an object where a dot leads into it.
+/// Returns a top-level member, or a member of an object for a dotted path; `None` if it is absent or null.
 fn constraint<'d>(adapter: &'d RequestAdapter<'_>, key: &str) -> Option<&'d str> {
     let Some((outer, inner)) = key.split_once('.') else { return adapter.top.said(key) };
     raw_member(adapter.top.said(outer)?, inner).map(Raw::get).filter(|json| *json != "null")
@@ -116,7 +117,7 @@ pub(super) fn constrain(adapter: &mut RequestAdapter<'_>, constraints: &Constrai
             Constraint::Inside(object, key) if adapter.top.said(object).is_none() => {
                 adapter.top.set(object, format!("{{\"{key}\":{json}}}"));
             }
-            // What the client says in the engine's own words counts.
+            // A value that the client states under the engine's own key wins.
             Constraint::Inside(..) => {}
             Constraint::Format(_) if adapter.ask.api == Api::Chat => format_of(adapter, &json),
             Constraint::Format(key) => adapter.top.set(key, as_string(&json)),
@@ -135,7 +136,8 @@ pub(super) fn constrain(adapter: &mut RequestAdapter<'_>, constraints: &Constrai
     any
 }
 
-/// The schema as `response_format`. It may be written as a string.
+/// Sets `response_format` to a JSON schema, unless the client has set it. The schema may be given as a JSON
+/// string.
 fn format_of(adapter: &mut RequestAdapter<'_>, json: &str) {
     let decoded = Raw::of(json).and_then(Text::of).map(|text| text.decoded());
     let schema = decoded.as_deref().filter(|schema| Raw::of(schema).is_some()).unwrap_or(json);
@@ -151,14 +153,8 @@ fn as_string(json: &str) -> String {
     if json.starts_with('"') { json.to_owned() } else { quoted(json) }
 }
 
-/// A JSON string of this text.
-pub(super) fn quoted(text: &str) -> String {
-    let mut out = BytesMut::with_capacity(text.len() + 2);
-    write_string(text, &mut out);
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-/// The expression that these words and no others match.
+/// Builds a regular expression, as a JSON string, that matches exactly the given words; `None` for an empty list
+/// or one with other elements than strings.
 fn expression(words: &str) -> Option<String> {
     let mut escaped = String::from("(");
     for (at, word) in RequestAdapter::list(words)?.enumerate() {
@@ -176,7 +172,8 @@ fn expression(words: &str) -> Option<String> {
     RequestAdapter::list(words)?.next().is_some().then(|| quoted(&escaped))
 }
 
-/// One choice is asked for, here and for each of the others.
+/// Reduces the request to one choice, to be sent once for each choice wanted. Fails if there are several prompts
+/// or `best_of` differs from `n`.
 pub(super) fn fan_out(adapter: &mut RequestAdapter<'_>, calls: bool) -> Result<bool, Failure> {
     let Some(n) = adapter.top.said("n").filter(|n| *n != "1") else { return Ok(false) };
     let may_call = adapter.ask.api == Api::Chat && adapter.top.said("tools").is_some();
@@ -194,7 +191,8 @@ pub(super) fn fan_out(adapter: &mut RequestAdapter<'_>, calls: bool) -> Result<b
     Ok(true)
 }
 
-/// The request for one of several choices. Seeds differ as those that engines give the choices of one request.
+/// Reduces the request to one of several choices. Adds the choice's index to the seed, as engines do for the
+/// choices of one request.
 pub(super) fn one_of_several(adapter: &mut RequestAdapter<'_>, choice: u32) {
     adapter.top.remove("best_of");
     adapter.top.set("n", "1");
@@ -233,7 +231,7 @@ pub(super) fn reasoning_object(adapter: &mut RequestAdapter<'_>, is_read: bool) 
         let mut all = Members::of(reasoning).into_iter().flat_map(|members| members.0);
         all.any(|(key, json)| key != "effort" || !json.get().starts_with('"'))
     };
-    // Where it says both that reasoning is off and an effort, the engine would take the effort.
+    // With both `enabled: false` and an effort in the object, the engine would follow the effort.
     let stays = is_read && effort.as_deref() != Some("none") && says_more();
     let effort = effort.filter(|_| adapter.top.said("reasoning_effort").is_none());
     let any = effort.is_some();
@@ -247,7 +245,8 @@ pub(super) fn reasoning_object(adapter: &mut RequestAdapter<'_>, is_read: bool) 
     adapter.top.remove("reasoning")
 }
 
-/// Templates know the switch by one of two names.
+/// Replaces the effort `none` by both template switches in use, `enable_thinking` and `thinking`, since templates
+/// know one of them.
 pub(super) fn no_reasoning(adapter: &mut RequestAdapter<'_>) -> bool {
     if adapter.is_gpt_oss() || adapter.top.said("reasoning_effort") != Some("\"none\"") {
         return false;
@@ -279,7 +278,7 @@ pub(super) fn effort(adapter: &mut RequestAdapter<'_>, known: &[&str]) -> bool {
     let place = |effort: &str| EFFORTS.iter().position(|word| *word == effort);
     let Some(wanted) = place(&said) else { return false };
     let distance = |effort: &&&str| place(effort).map(|at| at.abs_diff(wanted));
-    // Nobody who asks for a little has asked for none.
+    // A request for little reasoning must not become one for none.
     let some = known.iter().filter(|effort| **effort != "none");
     let Some(nearest) = some.min_by_key(distance) else { return false };
     let nearest = format!("\"{nearest}\"");

@@ -1,13 +1,13 @@
-//! Changes of tools and of the choice among them (engine-quirks E.2).
+//! Changes of tools and of the choice among them, most of which return true if they altered the request
+//! (engine-quirks E.2).
 
-use super::adapt::{RequestAdapter, unsupported};
-use super::settings::quoted;
+use super::adapt::{RequestAdapter, quoted, unsupported};
 use crate::json::{self, Raw, raw_member};
 use crate::request::{invalid, tool_name as name};
 use crate::wire::fault::Failure;
 use std::collections::HashSet;
 
-/// What goes with tools.
+/// Members that are invalid without `tools`.
 const BESIDE: [&str; 2] = ["tool_choice", "parallel_tool_calls"];
 
 fn without_tools(adapter: &mut RequestAdapter<'_>) -> bool {
@@ -36,15 +36,15 @@ pub(super) fn choice_none(adapter: &mut RequestAdapter<'_>) -> bool {
         && without_tools(adapter)
 }
 
-/// The engine is told that nothing is called: what the model calls is read in its text.
+/// Sets `tool_choice` to `none`, so that the engine leaves calls in the text, where samewire parses them.
 pub(super) fn hide_calls(adapter: &mut RequestAdapter<'_>) {
     if adapter.ask.may_call() && adapter.top.said("tools").is_some() {
         adapter.top.set("tool_choice", "\"none\"");
     }
 }
 
-/// Plans a request whose calls are read from the text, also where a call is required: the model sees the named tool, or all of
-/// them.
+/// Prepares a request whose calls are parsed from the text, even if a call is required: the model sees the named
+/// tool, or all of them, and `tool_choice` becomes `none`.
 pub(super) fn calls_in_text(adapter: &mut RequestAdapter<'_>) -> bool {
     if adapter.ask.offered_tools.is_none() || adapter.top.said("tools").is_none() {
         return false;
@@ -61,7 +61,7 @@ pub(super) fn calls_in_text(adapter: &mut RequestAdapter<'_>) -> bool {
     true
 }
 
-/// `functions` and `function_call`, as tools say it.
+/// Converts the legacy members `functions` and `function_call` to `tools` and `tool_choice`.
 pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
     let Some(functions) = adapter.top.said("functions").and_then(RequestAdapter::list) else {
         return adapter.top.said("function_call").is_some() && adapter.top.remove("function_call");
@@ -70,7 +70,7 @@ pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
         true => format!("{{\"type\":\"function\",\"function\":{choice}}}"),
         false => choice.to_owned(),
     });
-    // Who says it both ways means the newer one.
+    // The newer form wins if the client sends both.
     if adapter.top.said("tools").is_none() {
         let mut tools = String::from("[");
         for function in functions {
@@ -89,7 +89,7 @@ pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
     adapter.top.remove("functions")
 }
 
-/// The choice as a type and what stands under the key of that name.
+/// Returns the object under the key `kind` in `tool_choice`, if the choice is an object of that type.
 fn choice<'d>(adapter: &'d RequestAdapter<'_>, kind: &str) -> Option<&'d str> {
     let choice = adapter.top.said("tool_choice").filter(|json| json.starts_with('{'))?;
     if json::member(choice, "type").as_deref() != Some(kind) {
@@ -159,14 +159,14 @@ pub(super) fn custom(adapter: &mut RequestAdapter<'_>) -> Result<bool, Failure> 
     Ok(any || count > 0)
 }
 
-/// Writes the comma before all elements of a list but the first.
+/// Appends a comma unless `list` is still empty after its opening bracket.
 fn separate(list: &mut String) {
     if list.len() > 1 {
         list.push(',');
     }
 }
 
-/// Writes a custom tool as a function of one string.
+/// Writes a custom tool as a function with one string parameter. Fails on a tool whose input format is a grammar.
 fn function(custom: &str, at: usize, out: &mut String) -> Result<(), Failure> {
     let format = raw_member(custom, "format").and_then(|format| json::member(format.get(), "type"));
     if format.is_some_and(|format| format != "text") {
@@ -182,5 +182,5 @@ fn function(custom: &str, at: usize, out: &mut String) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The schema of a custom tool's one string.
+/// Parameter schema of a converted custom tool: an object with one string, `input`.
 const INPUT: &str = r#"{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}"#;

@@ -1,7 +1,7 @@
-//! Recorded traffic served as an engine: for tests, demos and bug reports.
+//! Replay: recorded traffic served as an engine, for tests, demos and bug reports.
 //!
-//! Takes: scenarios, and requests that name one. Gives: the recorded answer, byte for byte, a write for each event.
-//! Never: looks at more of a request than its path, `model` and `stream`.
+//! Takes: scenarios, and requests that name one. Gives: the recorded answer, byte for byte, with one write per
+//! event. Never: reads more of a request than its method, its path, `model` and `stream`.
 
 mod played;
 mod scenario;
@@ -25,19 +25,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Bytes of a request that are read.
+/// Longest request that is read, in bytes; longer ones are refused with 413.
 const REQUEST: usize = 64 << 20;
-/// The version that a replayed vLLM reports: that of the recordings.
+/// Version that a replayed vLLM reports: that of the recordings.
 const VERSION: &str = r#"{"version":"0.21.0"}"#;
 
-/// Serves scenarios until a signal ends the process; logs where it listens.
+/// Serves scenarios until a signal ends the process, and logs the address.
 ///
 /// # Errors
-/// The address, a runtime or signals cannot be had.
+/// Fails if the address, the runtime or the signal handlers are unavailable.
 pub fn run(address: SocketAddr, scenarios: Vec<Scenario>, pace: Duration) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async move {
-        // Before it is said that it listens: whoever reads that may send a signal.
+        // Installed before the log line: whoever reads that may send a signal at once.
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let listener = listen(address)?;
@@ -51,23 +51,23 @@ pub fn run(address: SocketAddr, scenarios: Vec<Scenario>, pace: Duration) -> io:
     })
 }
 
-/// Opens an address.
+/// Binds a listener to the address.
 ///
 /// # Errors
-/// It cannot be had.
+/// Fails if the address is unavailable; the message contains it.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let told =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
     TcpListener::bind(address).map_err(told)
 }
 
-/// Serves scenarios for ever; inside a runtime.
+/// Serves scenarios without end. Must run inside a tokio runtime.
 ///
 /// # Errors
-/// The listener cannot be used.
+/// Fails if the listener cannot be used.
 pub async fn serve(listener: TcpListener, scenarios: Vec<Scenario>, pace: Duration) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    // Each event leaves at once, as from an engine.
+    // Each event is sent at once, as engines do.
     let listener = tokio::net::TcpListener::from_std(listener)?.tap_io(|stream| _ = stream.set_nodelay(true));
     let stage = Arc::new(Stage { scenarios, pace });
     let router = Router::new()
@@ -79,14 +79,14 @@ pub async fn serve(listener: TcpListener, scenarios: Vec<Scenario>, pace: Durati
     axum::serve(listener, router).await
 }
 
-/// What is played, and how fast.
+/// State of the server: the scenarios, and the pause between events.
 struct Stage {
     scenarios: Vec<Scenario>,
     pace: Duration,
 }
 
 impl Stage {
-    /// The scenario of that name: the whole one, or its last parts where only one ends so.
+    /// Returns the scenario of that name: the full name, or the end of one if no other scenario ends the same way.
     fn named(&self, name: &str) -> Result<Option<&Scenario>, String> {
         if let Some(found) = self.scenarios.iter().find(|scenario| scenario.name == name) {
             return Ok(Some(found));
@@ -129,7 +129,7 @@ impl Stage {
     }
 }
 
-/// No scenario, and why.
+/// Error response if no scenario matches: status and message.
 struct Absent(StatusCode, String);
 
 object! {
@@ -139,7 +139,7 @@ object! {
     }
 }
 
-/// What a request is looked up by.
+/// Fields of a request that select a scenario, apart from its method and path.
 #[derive(Default)]
 struct LookupKey {
     model: String,
@@ -193,7 +193,7 @@ fn answer(scenario: &Scenario, pace: Duration) -> Response<Body> {
     response
 }
 
-/// An error as vLLM words it.
+/// Returns an error in the format of vLLM, so that a proxy in front handles it as usual.
 fn error(status: StatusCode, text: &str) -> Response<Body> {
     let kind = if status == StatusCode::NOT_FOUND { "NotFoundError" } else { "BadRequestError" };
     let mut out = BytesMut::new();
@@ -214,7 +214,8 @@ fn json(status: StatusCode, body: impl Into<bytes::Bytes>) -> Response<Body> {
     response
 }
 
-/// The names, owned by the engines they were recorded from: that is how a proxy tells engines apart.
+/// Lists the names of all scenarios. `owned_by` names the engine of each recording, from which a proxy detects the
+/// engine.
 async fn list(State(stage): State<Arc<Stage>>) -> Response<Body> {
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let model = |scenario: &Scenario| Model {
@@ -231,7 +232,7 @@ async fn list(State(stage): State<Arc<Stage>>) -> Response<Body> {
     json(StatusCode::OK, out)
 }
 
-/// vLLM has this route; SGLang has not.
+/// Reports a version as vLLM does. SGLang does not have this route.
 async fn version(State(stage): State<Arc<Stage>>) -> Response<Body> {
     let is_sglang = |scenario: &Scenario| scenario.engine.is_some_and(|engine| engine.name == "sglang");
     if stage.scenarios.iter().all(is_sglang) {

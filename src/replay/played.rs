@@ -1,4 +1,4 @@
-//! The body of a replayed answer: a write for each event, and the break at its end where one was recorded.
+//! Body of a replayed answer: one write per event, and the recorded connection error at its end, if any.
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Sleep, sleep};
 
-/// Frames that are still to be written.
+/// Body that yields the remaining frames, one at a time.
 pub(super) struct Played {
     frames: std::vec::IntoIter<Bytes>,
     pace: Duration,
@@ -16,16 +16,16 @@ pub(super) struct Played {
     pause: Pause,
 }
 
-/// What is waited for before the next frame.
+/// Condition that must hold before the next frame is yielded.
 enum Pause {
     None,
-    /// One turn: the server writes what it has before it asks again.
+    /// Single poll that lets the server write the previous frame separately.
     Turn,
     Time(Pin<Box<Sleep>>),
 }
 
 impl Played {
-    /// `pace`: the wait between two frames. `reset`: the body is cut behind the last one.
+    /// Creates a body. `pace`: pause between two frames. `reset`: end with a connection error.
     pub(super) fn new(frames: Vec<Bytes>, pace: Duration, reset: bool) -> Self {
         Self { frames: frames.into_iter(), pace, reset, pause: Pause::Turn }
     }

@@ -1,6 +1,7 @@
-//! Recorded exchanges: what stands in a scenario's folder.
+//! Scenarios: recorded exchanges, each from the files of one folder.
 //!
-//! Takes: folders, or the texts that stand in one. Gives: a [`Scenario`] each, named. Never: changes a byte of a body.
+//! Takes: folders, or the texts of the files in one. Gives: a named [`Scenario`] for each. Never: changes a byte
+//! of a body.
 
 use crate::engine::{ENGINES, Engine};
 use crate::json::{self, Raw, Text, object};
@@ -10,64 +11,64 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Folders in folders, at most: links may lead in a circle.
+/// Maximum depth of nested folders, because links may form a cycle.
 const DEPTH: usize = 16;
-/// What the files of an answer are called: those of the fixtures, and those of plain captures.
+/// Stems of an answer's files: those of the fixtures, and those of plain captures.
 const STEMS: [&str; 2] = ["upstream", "response"];
-/// The kinds of bodies, with the label of one whose head was not recorded.
+/// Kinds of bodies, with the content type to use if the head was not recorded.
 const KINDS: [(&str, &str); 3] =
     [("sse", "text/event-stream; charset=utf-8"), ("json", "application/json"), ("txt", "text/plain")];
 
-/// One recorded exchange.
+/// Recorded exchange: the facts by which a request selects it, and the answer.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Its name; unique among those that are served together.
+    /// Name, unique among the scenarios that are served together.
     pub name: String,
-    /// The engine it was recorded from, if its folder's name or one above it says so.
+    /// Engine of the recording, if the folder or one above it is named after an engine.
     pub engine: Option<&'static Engine>,
-    /// The method that was used.
+    /// HTTP method of the recorded request; `POST` if not recorded.
     pub method: String,
-    /// The path that was asked for.
+    /// Path of the recorded request.
     pub path: String,
-    /// Events were asked for.
+    /// True if the request asked for a stream.
     pub stream: bool,
-    /// The answer's status.
+    /// HTTP status of the answer.
     pub status: StatusCode,
-    /// Its headers, without those that belong to the connection.
+    /// Headers of the answer, without those of the connection.
     pub headers: HeaderMap,
-    /// The body in the pieces that are written at once.
+    /// Body, split into the pieces that are written separately.
     pub frames: Vec<Bytes>,
-    /// The body is of events.
+    /// True if the body consists of events (SSE).
     pub events: bool,
-    /// The connection broke after the body.
+    /// True if the connection broke after the body.
     pub reset: bool,
 }
 
-/// What one scenario is made of, as text.
+/// Texts of one scenario, from its files or embedded in the binary.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorded<'a> {
-    /// `request.json`.
+    /// Content of `request.json`: method, path and body.
     pub request: &'a str,
-    /// `upstream.http`, if there is one.
+    /// Content of `upstream.http`, if that exists: status line and headers.
     pub head: Option<&'a str>,
-    /// What the body's file name ends with: `sse`, `json` or `txt`.
+    /// Extension of the body's file: `sse`, `json` or `txt`.
     pub kind: &'a str,
-    /// The body.
+    /// Body of the answer.
     pub body: &'a [u8],
-    /// The connection broke.
+    /// True if the connection broke after the body.
     pub reset: bool,
 }
 
-/// Why scenarios cannot be served.
+/// Reason why scenarios cannot be loaded.
 #[derive(Debug)]
 pub enum Mistake {
-    /// A file or folder cannot be read.
+    /// File or folder that cannot be read, and the error.
     Unreadable(PathBuf, std::io::Error),
-    /// Something in a file is not as it must be.
+    /// File with invalid content, and the reason.
     Malformed(PathBuf, String),
-    /// Nothing to serve.
+    /// Path without a scenario, neither in the folder nor below it.
     Nothing(PathBuf),
-    /// Two scenarios of one name.
+    /// Name that two scenarios share, with the folders of both.
     Twice(String, PathBuf, PathBuf),
 }
 
@@ -93,10 +94,10 @@ impl fmt::Display for Mistake {
 
 impl std::error::Error for Mistake {}
 
-/// The scenarios of all paths, in their order, those of one path in the order of their names.
+/// Loads the scenarios of all paths, in the order of the paths; those of one path in the order of their names.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// Fails with the first mistake.
 pub fn load(paths: &[PathBuf]) -> Result<Vec<Scenario>, Mistake> {
     let mut folders: Vec<(String, PathBuf)> = Vec::new();
     for path in paths {
@@ -119,7 +120,7 @@ pub fn load(paths: &[PathBuf]) -> Result<Vec<Scenario>, Mistake> {
     folders.into_iter().map(|(name, folder)| read(name, &folder)).collect()
 }
 
-/// Finds the scenarios in a folder and below it.
+/// Calls `found` for each scenario in a folder or below it.
 fn walk(folder: &Path, depth: usize, found: &mut dyn FnMut(&Path)) -> Result<(), Mistake> {
     let unreadable = |error| Mistake::Unreadable(folder.to_owned(), error);
     if folder.join("request.json").is_file() {
@@ -167,7 +168,7 @@ fn read(name: String, folder: &Path) -> Result<Scenario, Mistake> {
     })
 }
 
-/// The body of the answer, with what its file is called.
+/// Returns the body of the answer, with the stem and the extension of its file.
 fn body(folder: &Path) -> Result<(&'static str, &'static str, Vec<u8>), Mistake> {
     for stem in STEMS {
         for (kind, _) in KINDS {
@@ -178,7 +179,7 @@ fn body(folder: &Path) -> Result<(&'static str, &'static str, Vec<u8>), Mistake>
             }
         }
     }
-    // Plain captures leave out empty bodies.
+    // Plain captures omit empty bodies.
     if folder.join("response.http").is_file() {
         return Ok(("response", "txt", Vec::new()));
     }
@@ -186,7 +187,7 @@ fn body(folder: &Path) -> Result<(&'static str, &'static str, Vec<u8>), Mistake>
     Err(Mistake::Malformed(folder.to_owned(), why))
 }
 
-/// The engine after which the folder or one above it is named: `vllm`, `vllm-0.21.0`.
+/// Returns the engine after which the folder or one above it is named: `vllm`, `vllm-0.21.0`.
 fn engine_of(folder: &Path) -> Option<&'static Engine> {
     folder.ancestors().filter_map(|above| above.file_name()?.to_str()).find_map(|name| {
         let of = |engine: &&&Engine| {
@@ -212,17 +213,17 @@ object! {
     }
 }
 
-/// The name of a head's file in mistakes.
+/// File name of a head, as mistakes refer to it.
 const HEAD: &str = "upstream.http";
 
-/// A file's name and what is wrong in it.
+/// File name, and the mistake in it.
 type Wrong = (&'static str, String);
 
 impl Scenario {
-    /// A scenario from its texts.
+    /// Creates a scenario from its texts.
     ///
     /// # Errors
-    /// The file in which something is wrong, and what.
+    /// Fails with the name of the invalid file, and the reason.
     pub fn new(
         name: impl Into<String>,
         engine: Option<&'static Engine>,
@@ -262,7 +263,7 @@ impl Scenario {
     }
 }
 
-/// Status and headers as recorded; what belongs to the connection is left to the one that serves.
+/// Returns the recorded status and headers. Headers of the connection are left to the server.
 fn head(recorded: &Recorded<'_>) -> Result<(StatusCode, HeaderMap), Wrong> {
     let mut headers = HeaderMap::new();
     let Some(text) = recorded.head else {
@@ -295,7 +296,7 @@ fn head(recorded: &Recorded<'_>) -> Result<(StatusCode, HeaderMap), Wrong> {
     Ok((status, headers))
 }
 
-/// The events of a body, each with the blank line behind it; together they are the body.
+/// Splits a body into events, each with the blank line after it. Concatenated, they are the body.
 fn frames(body: &Bytes) -> Vec<Bytes> {
     let mut frames = Vec::new();
     let (mut from, mut at, mut line) = (0, 0, 0);

@@ -1,14 +1,15 @@
-//! Chat Completions requests.
+//! Parsing of Chat Completions requests.
 
-use super::check::{Checked, invalid, no_duplicates};
+use super::check::{Checked, no_duplicates};
 use super::fields::{self, Edits, Field, place};
 use super::parts::AddressCheck;
+use super::refusals::invalid;
 use super::{ChatRequest, NumberedMessage, TextSpans};
 use crate::json::{self, Raw, Text};
 use crate::wire::Api;
 use crate::wire::fault::Failure;
 
-/// The fields of the API, and those of its streaming and legacy forms.
+/// Fields that the API names, including those of its streaming and legacy forms.
 pub(super) const KNOWN: &[&str] = &[
     "model",
     "messages",
@@ -50,14 +51,15 @@ pub(super) const KNOWN: &[&str] = &[
     "function_call",
 ];
 
-/// Parts that the content of one message may have: no engine reads as many (faults C46).
+/// Maximum number of parts in the content of one message; no engine reads as many (faults C46).
 const PARTS: usize = 1 << 16;
-/// Members of a message, of as many as there may be: no message of any engine has more.
+/// Average number of members per message that limits the total over all structured messages; no engine's messages
+/// have more.
 const MEMBERS: usize = 8;
-/// Messages whose members there may always be.
+/// Number of messages whose members are always allowed, even under a lower limit on messages.
 const FEW: usize = 1 << 10;
 
-/// Reads a request; `complete`: nothing required may be missing.
+/// Parses a chat request. `complete`: missing required parameters are an error.
 pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Failure> {
     let (media, notable) = match from.required("messages", complete)? {
         Some(field) => messages(from, field)?,
@@ -65,7 +67,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
     };
     let streaming = from.streaming()?;
     let max_tokens = from.tokens("max_tokens", 1)?;
-    // Where both are said, the newer one counts (engine-quirks E.2).
+    // If both are set, the newer field counts (engine-quirks E.2).
     let limit = match from.get("max_completion_tokens") {
         Some(_) => from.tokens("max_completion_tokens", 1)?,
         None => max_tokens,
@@ -119,7 +121,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
     })
 }
 
-/// Parameters that are only looked at, with the ranges of the API's reference.
+/// Checks parameters that samewire only passes on, against the ranges of the API's reference.
 fn check_sampling(from: &Checked<'_>) -> Result<(), Failure> {
     from.number("temperature", 0.0..=2.0)?;
     from.number("top_p", 0.0..=1.0)?;
@@ -134,8 +136,8 @@ fn check_sampling(from: &Checked<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Checks what every template needs: a list of objects with a role and content of a known kind. Gives what has to be
-/// written anew in it, and the places of the messages that are more than a text, with their numbers.
+/// Checks the structure that every chat template needs: a list of objects with a role and content of a known kind.
+/// Returns the edits to media addresses, and the structured messages with their indices and ranges.
 pub(super) fn messages<'a>(
     from: &Checked<'a>,
     field: &Field<'a>,
@@ -146,7 +148,7 @@ pub(super) fn messages<'a>(
     }
     let mut judge = AddressCheck::new(from.text, &from.rules.media);
     let mut notable = Vec::new();
-    // Members of those that are more than a text: each is read again for the engine (property P15).
+    // Members of structured messages, each of which is parsed again for the engine (property P15).
     let (mut count, most) = (0, from.caps().messages.max(FEW).saturating_mul(MEMBERS));
     for (at, message) in all.iter().enumerate() {
         let path = format!("messages[{at}]");
@@ -184,7 +186,8 @@ pub(super) fn messages<'a>(
     Ok((judge.edits, notable))
 }
 
-/// Fails on content of more parts than a message may have. Content that is too short for that is not looked at.
+/// Fails if content has more parts than a message may have. Short content cannot exceed the limit and is not
+/// parsed.
 fn check_parts(content: Raw<'_>, path: impl Fn() -> String) -> Result<(), Failure> {
     if content.get().len() > PARTS && json::elements(content.get()).is_some_and(|parts| parts.count() > PARTS)
     {
@@ -193,7 +196,8 @@ fn check_parts(content: Raw<'_>, path: impl Fn() -> String) -> Result<(), Failur
     Ok(())
 }
 
-/// Whether a message is a text that every engine takes as it is. What the assistant says last may have to be gone on with.
+/// Returns true for a plain text message, which every engine accepts unchanged. A final assistant message is not
+/// plain, since the engine may have to continue it.
 fn is_plain(members: &[Field<'_>], is_last: bool) -> bool {
     members.iter().all(|member| match member.key.as_ref() {
         "role" => match member.value.get() {
@@ -205,14 +209,14 @@ fn is_plain(members: &[Field<'_>], is_last: bool) -> bool {
     })
 }
 
-/// The name of a tool, if it is a custom one.
+/// Returns the name of a custom tool; `None` for other tools.
 fn custom_name(tool: Raw<'_>) -> Option<String> {
     memchr::memmem::find(tool.get().as_bytes(), b"\"custom\"")?;
     json::member(json::raw_member(tool.get(), "custom")?.get(), "name")
 }
 
-/// Fails on a `tool_choice` that demands a call where there is nothing to call: vLLM, SGLang and the service refuse it
-/// (capture sglang-0.5.12/err-tool-choice-required-no-tools).
+/// Fails on a `tool_choice` that requires a call although there are no tools: vLLM, SGLang and the service refuse
+/// it (capture sglang-0.5.12/err-tool-choice-required-no-tools).
 fn forces_nothing(from: &Checked<'_>) -> Result<(), Failure> {
     let Some(field) = from.get("tool_choice") else { return Ok(()) };
     let kind = || json::member(field.value.get(), "type");
@@ -224,7 +228,7 @@ fn forces_nothing(from: &Checked<'_>) -> Result<(), Failure> {
     }
 }
 
-/// The one function that `tool_choice` allows.
+/// Returns the function or custom tool that `tool_choice` forces. Fails on an invalid choice.
 fn forced_function(from: &Checked<'_>) -> Result<Option<String>, Failure> {
     let Some(field) = from.get("tool_choice") else { return Ok(None) };
     if let Some(word) = Text::of(field.value) {

@@ -1,7 +1,8 @@
-//! Checks of single parameters, each failing with the parameter's name.
+//! Checks of single parameters: each fails with the parameter's name, so that the client can locate the mistake.
 
 use super::RETURN_TOKEN_IDS;
 use super::fields::{self, Field};
+use super::refusals::{KEY, invalid, missing, shown};
 use super::rules::{Caps, Ranges, Rules};
 use crate::json::{self, Raw, Read, Scanner, Text};
 use crate::wire::Extensions;
@@ -9,11 +10,10 @@ use crate::wire::fault::{Failure, Fault};
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
-/// Characters of a key of metadata, and of a value.
-const KEY: usize = 64;
+/// Maximum length of a metadata value, in characters.
 const VALUE: usize = 512;
 
-/// Fields that only engines and routers use among themselves (faults 11).
+/// Fields reserved for traffic between engines and routers, refused in client requests (faults 11).
 const FORBIDDEN: &[&str] = &[
     "request_id",
     "rid",
@@ -30,42 +30,21 @@ const FORBIDDEN: &[&str] = &[
     "session_params",
 ];
 
-/// The same inside `chat_template_kwargs`: they would reach the template's own arguments.
+/// Forbidden keys in `chat_template_kwargs`, which would override the template's own arguments.
 const FORBIDDEN_TEMPLATE: &[&str] =
     &["tokenize", "tokenizer", "conversation", "tools", "documents", "chat_template"];
 
-/// Where both may stand, too: clients' libraries lay `extra_body` over the request, and some engines do.
+/// Objects that are searched for forbidden fields too: client libraries merge `extra_body` into the request, and
+/// so do some engines.
 const INNER: &[&str] = &["chat_template_kwargs", "extra_body"];
 
-/// The fields of a request, known to be free of duplicates among those that are read and of forbidden ones.
+/// Fields of a request after the basic checks: no duplicates among the fields that samewire reads, and no
+/// forbidden fields.
 pub(super) struct Checked<'a> {
     pub(super) text: &'a str,
     fields: Vec<Field<'a>>,
     known: &'static [&'static str],
     pub(super) rules: &'a Rules,
-}
-
-/// A parameter's value is not what it must be.
-pub(crate) fn invalid(param: impl Into<String>, must: &str) -> Failure {
-    let param = param.into();
-    let message = format!("Invalid value for '{param}': {must}.");
-    Failure::from(Fault::InvalidValue).with_message(message).with_param(param)
-}
-
-pub(super) fn missing(param: &str) -> Failure {
-    let message = format!("Missing required parameter: '{param}'.");
-    Failure::from(Fault::MissingParameter).with_message(message).with_param(param)
-}
-
-/// A field that the API does not name, where these are refused.
-pub(crate) fn unknown(param: &str) -> Failure {
-    let message = format!("Unknown parameter: '{}'.", shown(param));
-    Failure::from(Fault::UnknownParameter).with_message(message).with_param(shown(param))
-}
-
-/// As much of a client's word as an answer repeats.
-fn shown(word: &str) -> String {
-    word.chars().take(KEY).collect()
 }
 
 fn forbidden(param: String) -> Failure {
@@ -80,12 +59,13 @@ pub(super) fn repeated(param: String) -> Failure {
     Failure::from(Fault::DuplicateKey).with_message(message).with_param(param)
 }
 
-/// Fails on a field that only engines and routers use among themselves, unless the operator has named it.
+/// Fails on a field reserved for engines and routers, unless the operator has allowed it.
 pub(super) fn may_steer(param: &str, rules: &Rules) -> Result<(), Failure> {
     if FORBIDDEN.contains(&param) && !rules.allows(param) { Err(forbidden(param.to_owned())) } else { Ok(()) }
 }
 
-/// Fails on a key of `keys`, of which there are at most 128, that occurs twice in `fields`; `prefix` leads to the object.
+/// Fails if a key of `keys` (at most 128) occurs twice in `fields`; `prefix` is the path of the object in the
+/// error.
 pub(super) fn no_duplicates(fields: &[Field<'_>], keys: &[&str], prefix: &str) -> Result<(), Failure> {
     // A bit for each of the keys.
     let mut seen = 0_u128;
@@ -113,8 +93,8 @@ impl<'a> Checked<'a> {
         Ok(checked)
     }
 
-    /// Fails on a field that only engines and routers use among themselves, unless the operator has named it; `prefix`
-    /// leads to the object.
+    /// Fails on a reserved field here or in a nested object, unless the operator has allowed it; `prefix` is the
+    /// path of the object in the error.
     fn steers(&self, fields: &[Field<'a>], prefix: &str) -> Result<(), Failure> {
         let not_allowed = |param: &str| !self.rules.allows(param);
         for field in fields {
@@ -147,27 +127,27 @@ impl<'a> Checked<'a> {
         Ok(())
     }
 
-    /// All fields.
+    /// Returns all fields.
     pub(super) fn all(&self) -> &[Field<'a>] {
         &self.fields
     }
 
-    /// How many there may be of what.
+    /// Returns the limits on the size of a request.
     pub(super) fn caps(&self) -> &Caps {
         &self.rules.caps
     }
 
-    /// Keys that neither the API nor the operator names.
+    /// Iterates over the keys that neither the API nor the operator names.
     pub(super) fn unknown(&self) -> impl Iterator<Item = &str> {
         self.extras().map(|field| field.key.as_ref()).filter(|key| !self.rules.allows(key))
     }
 
-    /// The fields that the API does not name.
+    /// Iterates over the fields that the API does not name.
     pub(super) fn extras(&self) -> impl Iterator<Item = &Field<'a>> {
         self.fields.iter().filter(|field| !self.known.contains(&field.key.as_ref()))
     }
 
-    /// A field that is there and not null.
+    /// Returns a field unless it is absent or null.
     pub(super) fn get(&self, key: &str) -> Option<&Field<'a>> {
         self.fields.iter().find(|field| field.key == key).filter(|field| field.value.get() != "null")
     }
@@ -203,12 +183,12 @@ impl<'a> Checked<'a> {
         number.map(Some).ok_or_else(|| invalid(key, &must()))
     }
 
-    /// The ranges of the published API are enforced.
+    /// Returns true if the ranges of the published API are enforced.
     fn keeps_to_api(&self) -> bool {
         self.rules.ranges == Ranges::Api
     }
 
-    /// Reads a number of something that costs: from 1 to what `[limits]` allows.
+    /// Reads a count that multiplies the engine's work: from 1 to the maximum in `[limits]`.
     pub(super) fn count(&self, key: &str, most: u64, option: &str) -> Result<Option<u64>, Failure> {
         let Some(field) = self.get(key) else { return Ok(None) };
         let number = field.value.get().parse::<u64>().ok().filter(|number| (1..=most).contains(number));
@@ -216,8 +196,8 @@ impl<'a> Checked<'a> {
         number.map(Some).ok_or_else(|| invalid(key, &must()))
     }
 
-    /// Reads a limit of tokens; `least`: that of the API. Engines also take 0 for scoring alone and -1 for none, which
-    /// bound nothing that is read here.
+    /// Reads a token limit; `least` is the API's minimum. Engines also accept 0 for scoring alone and -1 for no
+    /// limit, both of which return `None`.
     pub(super) fn tokens(&self, key: &str, least: u64) -> Result<Option<u64>, Failure> {
         if self.keeps_to_api() {
             return self.whole(key, least..=100_000_000);
@@ -227,8 +207,8 @@ impl<'a> Checked<'a> {
         Ok(u64::try_from(number).ok().filter(|number| *number > 0))
     }
 
-    /// Checks how many most probable tokens are to be told. Engines take more than the 20 of the API, and -1 for the whole
-    /// vocabulary (vLLM, `--max-logprobs`).
+    /// Checks the number of top logprobs. Engines accept more than the API's 20, and -1 for the whole vocabulary
+    /// (vLLM, `--max-logprobs`).
     pub(super) fn top_logprobs(&self, key: &str) -> Result<(), Failure> {
         const OF_API: u64 = 20;
         let most = self.caps().logprobs;
@@ -244,7 +224,7 @@ impl<'a> Checked<'a> {
         }
     }
 
-    /// Checks that a number, if given, is one, and in the API's range where that is enforced.
+    /// Checks that a field, if present, is a number, and within the API's range where that is enforced.
     pub(super) fn number(&self, key: &str, range: RangeInclusive<f64>) -> Result<(), Failure> {
         let Some(field) = self.get(key) else { return Ok(()) };
         let text = field.value.get();
@@ -256,12 +236,13 @@ impl<'a> Checked<'a> {
         }
     }
 
-    /// The elements of a list, if given.
+    /// Returns the elements of a list, if the field is present. Fails above `most` elements.
     pub(super) fn list(&self, key: &str, most: usize) -> Result<Option<Vec<Raw<'a>>>, Failure> {
         self.get(key).map(|field| list(key, field.value, most)).transpose()
     }
 
-    /// The same, as many as an option of `[limits]` allows.
+    /// Returns the elements of a list whose maximum length is the `[limits]` setting `option`, which the error
+    /// names.
     pub(super) fn limited(
         &self,
         key: &str,
@@ -271,7 +252,7 @@ impl<'a> Checked<'a> {
         self.get(key).map(|field| limited(key, field.value, most, option)).transpose()
     }
 
-    /// Checks `stop`: a string or a short list of them.
+    /// Checks `stop`: a string or a short list of strings.
     pub(super) fn stop(&self) -> Result<(), Failure> {
         let Some(field) = self.get("stop") else { return Ok(()) };
         if Text::of(field.value).is_some() {
@@ -286,7 +267,7 @@ impl<'a> Checked<'a> {
         }
     }
 
-    /// Checks `metadata`, if given: a few short strings under short keys.
+    /// Checks `metadata`, if present: a few short strings under short keys.
     pub(super) fn metadata(&self) -> Result<(), Failure> {
         let Some(field) = self.get("metadata") else { return Ok(()) };
         let pairs = self.object("metadata", field)?;
@@ -308,7 +289,7 @@ impl<'a> Checked<'a> {
         Ok(())
     }
 
-    /// Checks how many pairs of metadata there are.
+    /// Checks the number of metadata pairs.
     pub(super) fn few(&self, pairs: &[Field<'_>]) -> Result<(), Failure> {
         match (pairs.len(), self.caps().pairs) {
             (count, most) if count > most => {
@@ -319,13 +300,13 @@ impl<'a> Checked<'a> {
         }
     }
 
-    /// Reads which extensions of the engine the client asks for. Their values are the engine's to judge.
+    /// Reads which engine extensions the client asks for. The engine checks their values.
     pub(super) fn extensions(&self) -> Extensions {
         let says = |key: &str| self.get(key).is_some_and(|field| field.value.get() != "false");
         Extensions { token_ids: says(RETURN_TOKEN_IDS), prompt_logprobs: says("prompt_logprobs") }
     }
 
-    /// Reads `stream` and `stream_options`.
+    /// Reads `stream` and `stream_options`. Fails on options without `stream`.
     pub(super) fn streaming(&self) -> Result<Streaming, Failure> {
         let stream = self.flag("stream")?;
         let mut streaming = Streaming { stream, ..Streaming::default() };
@@ -351,13 +332,13 @@ impl<'a> Checked<'a> {
         Ok(streaming)
     }
 
-    /// The place of a field's value.
+    /// Returns the range of a field's value in the body's text.
     pub(super) fn place(&self, key: &str) -> Option<std::ops::Range<usize>> {
         self.fields.iter().find(|field| field.key == key).map(|field| field.at.clone())
     }
 }
 
-/// What `stream` and `stream_options` say.
+/// Settings from `stream` and `stream_options`.
 #[derive(Debug, Default)]
 pub(super) struct Streaming {
     pub(super) stream: bool,
@@ -378,7 +359,7 @@ pub(super) fn list<'a>(param: &str, value: Raw<'a>, most: usize) -> Result<Vec<R
     elements(param, value, most, String::new)
 }
 
-/// Reads a list of as many elements as an option of `[limits]` allows; the error names the option.
+/// Reads a list whose maximum length is the `[limits]` setting `option`; the error names the option.
 pub(super) fn limited<'a>(
     param: &str,
     value: Raw<'a>,
@@ -402,7 +383,7 @@ fn elements<'a>(
     Ok(all.kept)
 }
 
-/// The elements of a list, as many as it may have: what is too long takes no memory.
+/// Elements of a list, up to the maximum: an overlong list takes no more memory.
 #[derive(Default)]
 struct Elements<'a> {
     kept: Vec<Raw<'a>>,

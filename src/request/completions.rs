@@ -1,12 +1,13 @@
-//! Legacy Completions requests.
+//! Parsing of legacy Completions requests.
 
-use super::check::{Checked, invalid};
+use super::check::Checked;
+use super::refusals::invalid;
 use super::{ChatRequest, TextSpans};
 use crate::json::{Text, elements};
 use crate::wire::Api;
 use crate::wire::fault::Failure;
 
-/// The fields of the API.
+/// Fields that the API names.
 pub(super) const KNOWN: &[&str] = &[
     "model",
     "prompt",
@@ -29,13 +30,13 @@ pub(super) const KNOWN: &[&str] = &[
     "user",
 ];
 
-/// Reads a request; `complete`: nothing required may be missing.
+/// Parses a Completions request. `complete`: missing required parameters are an error.
 pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Failure> {
-    // vLLM takes `prompt_embeds` in the prompt's place.
+    // vLLM accepts `prompt_embeds` instead of the prompt.
     from.required("prompt", complete && from.get("prompt_embeds").is_none())?;
     let streaming = from.streaming()?;
     let n = from.count("n", from.caps().choices, "max_choices")?.unwrap_or(1);
-    // It says how many an engine tries, not how many it gives (fixtures `completions-best-of*`).
+    // `best_of` is the number of candidates generated, not of choices returned (fixtures `completions-best-of*`).
     from.count("best_of", from.caps().choices, "max_choices")?;
     from.number("temperature", 0.0..=2.0)?;
     from.number("top_p", 0.0..=1.0)?;
@@ -72,7 +73,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
     })
 }
 
-/// Whether logprobs are asked for: by their number, or as in Chat Completions, by `true` for one (wire-format 2.11).
+/// Returns true if logprobs are requested: by a number, or by `true` as in Chat Completions (wire-format 2.11).
 fn logprobs(from: &Checked<'_>) -> Result<bool, Failure> {
     match from.get("logprobs").map(|field| field.value.get()) {
         Some("true") => Ok(true),
@@ -81,7 +82,8 @@ fn logprobs(from: &Checked<'_>) -> Result<bool, Failure> {
     }
 }
 
-/// How many prompts there are: a string or a list of tokens is one, a list of those is several.
+/// Returns the number of prompts: a string or a list of tokens is one, a list of those is several. Fails on
+/// another value.
 fn prompts(from: &Checked<'_>) -> Result<u64, Failure> {
     let Some(field) = from.get("prompt") else { return Ok(1) };
     if Text::of(field.value).is_some() {

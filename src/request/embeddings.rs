@@ -1,8 +1,9 @@
-//! Embeddings requests: looked at, and changed only where the operator wants it.
+//! Embeddings requests: checked, and changed only as the operator's settings require.
 
-use super::check::{self, Checked};
+use super::check::{Checked, no_duplicates};
 use super::fields::{self, Edits};
 use super::parts::AddressCheck;
+use super::refusals;
 use super::{Rules, chat};
 use crate::wire::fault::Failure;
 use crate::wire::options::RequestUnknown;
@@ -11,29 +12,29 @@ use std::ops::Range;
 
 const KNOWN: &[&str] = &["model", "input", "encoding_format", "dimensions", "user"];
 
-/// What a client asks for.
+/// Embeddings request after parsing: the model, and what may have to be edited in the body.
 #[derive(Clone, Debug)]
 pub struct EmbeddingsRequest {
-    /// The model's name; empty: the client names none (wire-format 2.10).
+    /// Model name; empty if the client names none (wire-format 2.10).
     pub model: String,
     /// Fields that neither the API nor the operator names.
     unknown: Vec<String>,
-    /// Addresses that have to be written anew.
+    /// Edits that rewrite media addresses in canonical spelling.
     media: Edits,
-    /// The place of the model's name in the body.
+    /// Range of the model name in the body.
     model_at: Option<Range<usize>>,
-    /// The engine is told the model by this name: the body names another one, or none.
+    /// True if `model` replaces the name in the body, or supplies a missing one.
     overrides_model: bool,
-    /// Whether the request has a form that only the engine knows: no `input`, or an encoding that the API does not have.
-    /// Its answer is then passed on as it is.
+    /// True if the request has a form that only the engine knows: no `input`, or an encoding that the API does not
+    /// have. Its answer is then passed on unchanged.
     pub is_foreign: bool,
 }
 
 impl EmbeddingsRequest {
-    /// Reads and checks a request.
+    /// Parses and checks an embeddings request under the operator's rules.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its `param`.
+    /// Fails on the first invalid field, with its `param`.
     pub fn read(body: &Bytes, rules: &Rules) -> Result<Self, Failure> {
         let text = fields::text_within(body, rules.caps.depth)?;
         let from = Checked::new(text, fields::read(text, text)?, KNOWN, rules)?;
@@ -41,7 +42,7 @@ impl EmbeddingsRequest {
         let is_other = from.get("input").is_none() && from.unknown().next().is_some();
         let is_foreign = is_other || !matches!(encoding, "null" | "\"float\"" | "\"base64\"");
         let mut media = match from.required("input", !is_other)? {
-            // SGLang takes objects with pictures in them here, vLLM takes `messages`.
+            // SGLang accepts objects with images here, vLLM accepts `messages`.
             Some(input) => {
                 let mut judge = AddressCheck::new(text, &rules.media);
                 judge.content(input.value, || "input".to_owned())?;
@@ -49,7 +50,7 @@ impl EmbeddingsRequest {
             }
             None => Edits::default(),
         };
-        check::no_duplicates(from.all(), &["messages"], "")?;
+        no_duplicates(from.all(), &["messages"], "")?;
         if let Some(messages) = from.get("messages") {
             media.extend(chat::messages(&from, messages)?.0);
         }
@@ -65,19 +66,19 @@ impl EmbeddingsRequest {
         })
     }
 
-    /// Names the model, whatever the body says of it.
+    /// Overrides the model name, whatever the body contains.
     pub fn name_model(&mut self, model: &str) {
         model.clone_into(&mut self.model);
         self.overrides_model = true;
     }
 
-    /// The engine's request; `alias`: its name for the model, if another one.
+    /// Returns the body for the engine; `alias` is the engine's name for the model, where it differs.
     ///
     /// # Errors
-    /// A field that the API does not name, where these are refused.
+    /// Fails on a field that the API does not name, where such fields are refused.
     pub fn body(&self, body: &Bytes, alias: Option<&str>, policy: RequestUnknown) -> Result<Bytes, Failure> {
         let dropped = match self.unknown.first() {
-            Some(key) if policy == RequestUnknown::Reject => return Err(check::unknown(key)),
+            Some(key) if policy == RequestUnknown::Reject => return Err(refusals::unknown(key)),
             first => first.is_some() && policy == RequestUnknown::Drop,
         };
         let mut edits = self.media.clone();

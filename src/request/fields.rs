@@ -1,6 +1,8 @@
-//! A request body as a shallow object: keys and raw values with their places, and edits that leave every other byte.
+//! Shallow parsing of a request body: keys and raw values with their places, and edits that leave every other
+//! byte.
 //!
-//! Takes: the body as the client sent it. Gives: the members, and an edited copy. Never: re-serialises what it carries.
+//! Takes: the body as the client sent it. Gives: the members, and an edited copy. Never: re-serialises what it
+//! carries.
 
 use crate::json::{self, Raw, Read, Scanner};
 use crate::wire::fault::{Failure, Fault};
@@ -8,24 +10,24 @@ use bytes::{Bytes, BytesMut};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Levels of nesting that a body may have.
+/// Maximum nesting depth of a body.
 const DEPTH: usize = 128;
 
-/// Members that an object may have which is read one by one, and bytes of a key: nothing has as many, and each member takes
-/// many times the memory of its few bytes, each key is kept (property P15).
+/// Limits on an object parsed member by member: number of members, and bytes of a key. No real request has as
+/// many; each member costs many times the memory of its few bytes, and each key is kept (property P15).
 const MEMBERS: usize = 1 << 12;
 const KEY: usize = 1 << 10;
 
-/// Edits that one body may take: each takes more memory than what it replaces.
+/// Maximum number of edits to one body, since an edit takes more memory than the bytes it replaces.
 const EDITS: usize = 1 << 16;
 
-/// The members of an object, as many as it may have.
+/// Members of an object, up to the limit on their number, so that a hostile body cannot exhaust memory.
 #[derive(Default)]
 struct BoundedMembers<'a> {
     kept: Vec<(Cow<'a, str>, Raw<'a>)>,
-    /// There were more.
+    /// True if the object has more members than allowed.
     over: bool,
-    /// One has a longer key than anything has.
+    /// True if a key exceeds the length limit.
     long_key: bool,
 }
 
@@ -43,27 +45,27 @@ impl<'a> Read<'a> for BoundedMembers<'a> {
     }
 }
 
-/// One member of an object, with its place in the text of the whole body.
+/// Member of an object, with its place in the text of the whole body.
 #[derive(Debug)]
 pub struct Field<'a> {
-    /// The key.
+    /// Key, with escapes resolved.
     pub key: Cow<'a, str>,
-    /// The value, unread.
+    /// Raw value, not parsed.
     pub value: Raw<'a>,
-    /// Where the value stands.
+    /// Range of the value.
     pub at: Range<usize>,
-    /// Where the key's characters stand, if it was written without escapes.
+    /// Range of the key's characters, if it was written without escapes.
     pub key_at: Option<Range<usize>>,
 }
 
-/// Where a member of an object stands, its value unread.
+/// Place of a member in the body's text, for use after the parsed [`Field`] is gone.
 #[derive(Clone, Debug)]
 pub struct MemberSpan {
-    /// The key, if it was written with escapes: its characters stand nowhere as they are.
+    /// Key with escapes resolved, if it was written with escapes and so has no plain bytes in the text.
     resolved: Option<Box<str>>,
-    /// Where the value stands.
+    /// Range of the value.
     pub at: Range<usize>,
-    /// Where the key's characters stand, if it was written without escapes.
+    /// Range of the key's characters, if it was written without escapes.
     pub key_at: Option<Range<usize>>,
 }
 
@@ -75,14 +77,15 @@ impl From<&Field<'_>> for MemberSpan {
 }
 
 impl MemberSpan {
-    /// The key. `text`: the one that it stands in.
+    /// Returns the key. `text` is the text that the span belongs to.
     pub(crate) fn key<'s>(&'s self, text: &'s str) -> &'s str {
         let written = || self.key_at.clone().and_then(|at| text.get(at)).unwrap_or_default();
         self.resolved.as_deref().unwrap_or_else(written)
     }
 }
 
-/// The text of a body: UTF-8, a leading byte-order mark dropped, no lone surrogates, at most 128 levels deep.
+/// Returns the text of a body: UTF-8, without a leading byte-order mark or lone surrogates, at most 128 levels
+/// deep.
 ///
 /// # Errors
 /// `invalid_utf8` and `json_too_deep` (faults C02, C12).
@@ -90,7 +93,7 @@ pub fn text(body: &[u8]) -> Result<&str, Failure> {
     text_within(body, DEPTH)
 }
 
-/// The same with fewer levels.
+/// Returns the text of a body like [`text`], with a lower limit on nesting.
 pub(super) fn text_within(body: &[u8], levels: usize) -> Result<&str, Failure> {
     let text = std::str::from_utf8(body).map_err(|error| {
         let message = format!("The request body is not valid UTF-8 (byte {}).", error.valid_up_to());
@@ -101,7 +104,7 @@ pub(super) fn text_within(body: &[u8], levels: usize) -> Result<&str, Failure> {
     Ok(text)
 }
 
-/// One pass over the bytes for what the JSON reader does not look at: depth and halves of surrogate pairs.
+/// Checks in one pass what the JSON reader does not: nesting depth and lone surrogates.
 fn survey(bytes: &[u8], levels: usize) -> Result<(), Failure> {
     let mut depth = 0_usize;
     let mut at = 0;
@@ -123,7 +126,7 @@ fn survey(bytes: &[u8], levels: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The place after the string whose characters start at `at`.
+/// Returns the offset after the string whose characters start at `at`. Fails on a lone surrogate.
 fn skip_string(bytes: &[u8], mut at: usize) -> Result<usize, Failure> {
     while let Some(next) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
         at += next;
@@ -148,10 +151,11 @@ fn skip_string(bytes: &[u8], mut at: usize) -> Result<usize, Failure> {
     Ok(bytes.len())
 }
 
-/// The members of the object that `object` is, a part of `whole` (or all of it).
+/// Parses the members of `object`, which must be a slice of `whole` (or all of it).
 ///
 /// # Errors
-/// `invalid_json` with the position, never the text around it; `invalid_value` for more members than anything has.
+/// `invalid_json` with the position, never the text around it; `invalid_value` for too many members or an overlong
+/// key.
 pub fn read<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failure> {
     if !object.trim_start().starts_with('{') && Raw::of(object).is_some() {
         let message = "The request body is not valid JSON for this API: it must be an object.";
@@ -182,9 +186,10 @@ pub fn read<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failu
         .collect())
 }
 
-/// The body with members that it lacks, each a key and JSON. A token limit is one by whichever of its two names.
+/// Adds members that the body lacks or has as null, each given as key and JSON. The two names of the token limit
+/// count as one. A body that cannot be parsed stays unchanged.
 pub fn with_defaults(body: Bytes, defaults: &[(String, String)]) -> Bytes {
-    // What cannot be read is told by whoever reads it next.
+    // The next reader reports a body that cannot be parsed.
     let Ok(text) = text(&body) else { return body };
     let Ok(fields) = read(text, text) else { return body };
     let has = |key: &str| fields.iter().any(|field| field.key == key && field.value.get() != "null");
@@ -207,30 +212,32 @@ pub fn with_defaults(body: Bytes, defaults: &[(String, String)]) -> Bytes {
     edits.apply(&body.slice_ref(text.as_bytes()))
 }
 
-/// Where `part` stands in `whole`, of which it is a slice.
+/// Returns the range of `part` in `whole`, of which it must be a slice.
 pub(crate) fn place(whole: &str, part: &str) -> Range<usize> {
     let start = (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize);
     start..start + part.len()
 }
 
-/// Replacements of ranges of a body. Everything outside them stays byte for byte.
+/// Replacements of ranges of a body, collected first and applied once. Everything outside them stays byte for
+/// byte.
 #[derive(Clone, Debug, Default)]
 pub struct Edits(Vec<(Range<usize>, Vec<u8>)>);
 
 impl Edits {
-    /// Puts `with` in the place of `range`; of ranges that overlap, the first counts.
+    /// Replaces `range` by `with`; of overlapping ranges, the first counts. Ignored once the limit on edits is
+    /// exceeded.
     pub fn replace(&mut self, range: Range<usize>, with: impl Into<Vec<u8>>) {
         if !self.is_over() {
             self.0.push((range, with.into()));
         }
     }
 
-    /// Whether there are more than one body may take: what was to be edited besides is not known any more.
+    /// Returns true if the limit on edits is exceeded, in which case later edits have been discarded.
     pub(crate) fn is_over(&self) -> bool {
         self.0.len() > EDITS
     }
 
-    /// The body with all edits, unless there are more than it may take.
+    /// Applies all edits to the body, unless there are more than the limit.
     ///
     /// # Errors
     /// `invalid_value`
@@ -243,7 +250,7 @@ impl Edits {
         Ok(self.apply(body))
     }
 
-    /// Names the model: in the place of what the body says of it, else as its first member.
+    /// Sets the model name: replaces its value at `place`, or inserts the member at the front.
     pub(crate) fn name_model(&mut self, text: &str, place: Option<Range<usize>>, model: &str) {
         let name = serde_json::to_string(model).unwrap_or_default();
         if let Some(place) = place {
@@ -254,13 +261,14 @@ impl Edits {
         self.replace(at..at, format!("\"model\":{name}{}", if is_empty { "" } else { "," }));
     }
 
-    /// Takes members out of their object, each with the comma that belongs to it. `members`: all of the object's.
+    /// Removes the members for which `out` returns true, each with its comma. `members` must be all members of the
+    /// object.
     pub fn remove(&mut self, text: &str, members: &[Field<'_>], out: impl Fn(&Field<'_>) -> bool) {
         let spans: Vec<_> = members.iter().map(MemberSpan::from).collect();
         self.remove_spots(text, &spans, |at| members.get(at).is_some_and(&out));
     }
 
-    /// The same by the members' numbers.
+    /// Removes members by their index, like [`Self::remove`].
     pub(crate) fn remove_spots(&mut self, text: &str, members: &[MemberSpan], out: impl Fn(usize) -> bool) {
         let mut at = 0;
         while let Some(field) = members.get(at) {
@@ -271,7 +279,7 @@ impl Edits {
             let last = (at..members.len()).take_while(|at| out(*at)).count() + at - 1;
             let end = members.get(last).map_or(field.at.end, |last| last.at.end);
             let range = match at.checked_sub(1).and_then(|before| members.get(before)) {
-                // With a member before it, the run goes with the comma before it, else with the one behind it.
+                // After a kept member, a removed run includes the comma before it, else the comma after it.
                 Some(kept) => kept.at.end..end,
                 None => {
                     let behind = text.get(end..).unwrap_or("");
@@ -288,18 +296,18 @@ impl Edits {
         }
     }
 
-    /// Adds those of another part of the body.
+    /// Appends the edits of another part of the body, up to the limit.
     pub fn extend(&mut self, more: Self) {
-        // One more than there may be says that there are more.
+        // One edit more than allowed marks the limit as exceeded.
         self.0.extend(more.0.into_iter().take(EDITS + 1 - self.0.len().min(EDITS + 1)));
     }
 
-    /// There are none.
+    /// Returns true if there are no edits.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The body with all edits; the very same bytes if there are none.
+    /// Applies all edits; without any, the same bytes are returned without a copy.
     pub fn apply(mut self, body: &Bytes) -> Bytes {
         if self.0.is_empty() {
             return body.clone();
@@ -309,7 +317,7 @@ impl Edits {
         let mut out = BytesMut::with_capacity(body.len() + grown);
         let mut from = 0;
         for (range, with) in self.0 {
-            // What is inside of what has gone is gone with it.
+            // An edit inside a removed range is dropped with it.
             let Some(kept) = body.get(from..range.start) else { continue };
             out.extend_from_slice(kept);
             out.extend_from_slice(&with);

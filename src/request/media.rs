@@ -1,54 +1,55 @@
-//! Addresses of media in a request: what an engine may be told to fetch (faults C34).
+//! Addresses of media in a request: which of them an engine may be sent to fetch (faults C34).
 //!
-//! Takes: an address as the client wrote it, and what is to be there. Gives: the same address in one spelling, read once,
-//! so that the engine reads of it what was judged here. Never: fetches, asks for a name's address, repeats an address.
+//! Takes: an address as the client wrote it, and the kind of media expected there. Gives: the same address in one
+//! spelling, read once, so that the engine reads exactly the address that was judged here. Never: fetches,
+//! resolves a name, repeats an address.
 
-use super::check::invalid;
+use super::refusals::invalid;
 use crate::json::Text;
 use crate::wire::fault::{Failure, Fault};
 use bytes::BytesMut;
 use url::{Host, Url};
 
-/// Bytes of an address that does not carry its data itself.
+/// Maximum length of an address that does not carry its data itself, in bytes.
 const LONGEST: usize = 8 << 10;
-/// Bytes before the data in an address that does.
+/// Maximum length of the head of a data URL, before its data, in bytes.
 const HEAD: usize = 256;
 
-/// What may be fetched.
+/// Policy on media addresses: the sources from which an engine may fetch media on behalf of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Media {
-    /// Nobody asks: the request has been answered already.
+    /// Addresses pass unchecked: the request has already been answered.
     Unjudged,
-    /// Data, and what any host of the Internet has.
+    /// Data URLs, and addresses on any public host.
     #[default]
     Public,
-    /// Data alone.
+    /// Data URLs only.
     Data,
-    /// Data, and what these hosts have.
+    /// Data URLs, and addresses on these hosts.
     Hosts(Vec<Host<String>>),
 }
 
-/// What is to be at an address.
+/// Kind of media expected at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Image,
     Audio,
     Video,
-    /// Anything.
+    /// Any kind.
     File,
 }
 
-/// An address that may be fetched.
+/// Permitted address, in canonical spelling, so that the engine cannot read it as a different one.
 #[derive(Clone, Debug)]
 pub(super) enum Address<'a> {
-    /// The client spelled it as we do.
+    /// The client's spelling, which already is canonical.
     Same(Text<'a>),
-    /// In our spelling, up to the data, which stays as it is.
+    /// The rewritten address, and the data of a data URL, which stays unchanged.
     Ours(String, Text<'a>),
 }
 
 impl Address<'_> {
-    /// Appends it in JSON spelling, without quotes.
+    /// Appends the address to `out`, JSON-escaped without quotes.
     pub(super) fn write(&self, out: &mut BytesMut) {
         match self {
             Self::Same(text) => text.write(out),
@@ -72,13 +73,13 @@ impl Kind {
 }
 
 impl Media {
-    /// Hosts by their names and addresses, each exactly one.
+    /// Returns the policy that permits exactly these hosts, given as names or IP addresses.
     ///
     /// # Errors
-    /// The first that is not a host's.
+    /// Fails with the first entry that is no host.
     pub fn hosts<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, &'a str> {
         let parse = |name: &'a str| {
-            // An address of IPv6 may be written as it stands in a URL, or bare.
+            // An IPv6 address may be given in brackets, as in a URL, or bare.
             let bracketed = format!("[{name}]");
             let written =
                 if name.matches(':').count() > 1 && !name.starts_with('[') { &bracketed } else { name };
@@ -87,7 +88,7 @@ impl Media {
         names.into_iter().map(parse).collect::<Result<_, _>>().map(Self::Hosts)
     }
 
-    /// Judges an address; `param` leads to it.
+    /// Judges an address; `param` returns its place for the error. Fails on an address that the policy forbids.
     pub(super) fn judge<'a>(
         &self,
         text: Text<'a>,
@@ -107,7 +108,7 @@ impl Media {
         }
     }
 
-    /// The same of what may also be the content itself, in base64, which is not looked at further.
+    /// Judges a value that is either an address or the content itself in base64, which is accepted unchecked.
     pub(super) fn judge_content<'a>(
         &self,
         text: Text<'a>,
@@ -150,10 +151,10 @@ impl Media {
     }
 }
 
-/// What was found, or what is wrong and what it must be.
+/// Result of a check: the permitted address, or the fault with the requirement that it violates.
 type MediaVerdict<'a> = Result<Address<'a>, (Fault, &'static str)>;
 
-/// An address that carries its data: what stands before that is judged. `None`: it is of another scheme.
+/// Judges a data URL by the head before its data. `None` if the address has another scheme.
 fn data(text: Text<'_>, kind: Kind) -> Option<MediaVerdict<'_>> {
     let spelled = text.spelled();
     let comma = memchr::memchr(b',', spelled.as_bytes().get(..HEAD.min(spelled.len()))?)?;
@@ -187,8 +188,8 @@ fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte)
 }
 
-/// Nothing but base64, in either of its alphabets, a slash and the ends of lines escaped. Only the beginning is looked at:
-/// whatever names a place says so there, and has an end.
+/// Returns true for base64 in either alphabet, with slashes and line ends possibly escaped. Only the first 8 KiB
+/// are checked: an address would show other characters there, and is no longer than that.
 fn is_base64(spelled: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=');
     let bytes = spelled.as_bytes().get(..spelled.len().min(LONGEST)).unwrap_or_default();
@@ -196,7 +197,7 @@ fn is_base64(spelled: &str) -> bool {
     bytes.iter().enumerate().all(|(at, byte)| letter(*byte) || *byte == b'\\' && escape(at))
 }
 
-/// Endings of names that only private networks have: RFC 6761, 6762 (with its appendix G), 8375, and clusters.
+/// Name suffixes of private networks: RFC 6761, 6762 (with its appendix G), 8375, and clusters.
 const PRIVATE: &[&str] = &[
     "localhost",
     "local",
@@ -211,8 +212,8 @@ const PRIVATE: &[&str] = &[
     "invalid",
 ];
 
-/// Whether the host can be one of the Internet, as far as its name or address says. Names that lead to private addresses
-/// are the resolver's business, which is the engine's.
+/// Returns true if the host can be public, judging by its name or IP address. Names that resolve to private
+/// addresses are a matter for the engine, whose resolver is used.
 fn is_public(host: &Host<&str>) -> bool {
     match host {
         Host::Domain(name) => {
@@ -220,7 +221,7 @@ fn is_public(host: &Host<&str>) -> bool {
             let ends = |end: &&str| {
                 name.strip_suffix(*end).is_some_and(|front| front.is_empty() || front.ends_with('.'))
             };
-            // A label without letters is nobody's name, and hides what stands before it.
+            // An empty label is invalid, and would hide the suffix before it.
             name.contains('.') && !name.split('.').any(str::is_empty) && !PRIVATE.iter().any(ends)
         }
         Host::Ipv4(address) => is_public_v4(address.octets()),
@@ -228,7 +229,8 @@ fn is_public(host: &Host<&str>) -> bool {
     }
 }
 
-/// Globally reachable by IANA's registry of special addresses, and not where clouds tell machines of themselves.
+/// Returns true if the address is globally reachable by IANA's registry of special addresses, and no metadata
+/// service of a cloud.
 fn is_public_v4(address: [u8; 4]) -> bool {
     !matches!(
         address,
@@ -246,8 +248,8 @@ fn is_public_v4(address: [u8; 4]) -> bool {
     )
 }
 
-/// The same: global unicast, without what only wraps an address of IPv4 (6to4, Teredo), protocols' own and documentation.
-/// What is mapped, compatible or translated (NAT64) is not global unicast.
+/// Returns true for global unicast, except wrapped IPv4 addresses (6to4, Teredo), protocol assignments and
+/// documentation. Mapped, compatible and translated (NAT64) addresses are not global unicast.
 fn is_public_v6(address: [u16; 8]) -> bool {
     match address {
         [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0xfff, ..] => false,
@@ -262,7 +264,7 @@ mod tests {
     const MEDIA: &str = "forbidden_media_url";
     const REMOTE: &str = "remote_media_disabled";
 
-    /// What the engine is sent, or the code.
+    /// Returns the address that the engine receives, or the error code.
     fn judged(media: &Media, spelled: &str, kind: Kind) -> Result<String, String> {
         let mut out = BytesMut::new();
         match media.judge(Text::json(spelled), kind, || "there".to_owned()) {
@@ -276,7 +278,7 @@ mod tests {
         Ok(String::from_utf8(out.to_vec()).unwrap())
     }
 
-    /// Addresses that may be fetched, and how an engine reads them.
+    /// Permitted addresses, and their canonical spelling.
     const GOOD: &[(&str, &str)] = &[
         ("https://example.com/a.png", "https://example.com/a.png"),
         (r"https:\/\/example.com\/a.png", "https://example.com/a.png"),
@@ -311,7 +313,7 @@ mod tests {
         (" data: image/png ;base64,x", "data:image/png;base64,x"),
     ];
 
-    /// Addresses that may not.
+    /// Forbidden addresses.
     const BAD: &[&str] = &[
         "",
         "a.png",
@@ -457,7 +459,7 @@ mod tests {
                 assert_eq!(data.is_ok(), fits, "{kind:?} {label}");
             }
         }
-        // However much there is of it, it is not looked at, and stays where it lies.
+        // Data of any length stays unread, and is not copied.
         let data = format!("data:image/png;base64,{}", "A".repeat(1 << 20));
         let address = Media::Public.judge(Text::json(&data), Kind::Image, String::new).unwrap();
         assert!(matches!(address, Address::Same(text) if text.spelled().as_ptr() == data.as_ptr()));

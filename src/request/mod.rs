@@ -1,7 +1,7 @@
-//! Requests: what a client wants, read and checked once.
+//! Requests of clients, parsed and checked once before anything else uses them.
 //!
-//! Takes: a body. Gives: an [`Ask`], or the failure that names the parameter. Remembers: nothing.
-//! Never: changes what it does not understand.
+//! Takes: a body. Gives: a [`ChatRequest`], or the failure that names the parameter. Remembers: nothing. Never:
+//! changes a field that it does not know.
 
 mod chat;
 mod check;
@@ -11,14 +11,15 @@ pub mod fields;
 mod media;
 mod offered_tools;
 mod parts;
+mod refusals;
 pub mod relayed;
 pub mod responses;
 mod rules;
 pub mod stored_items;
 
-pub(crate) use check::invalid;
 pub use media::Media;
 pub(crate) use offered_tools::{OfferedTools, name as tool_name};
+pub(crate) use refusals::invalid;
 pub use rules::{Caps, Ranges, Rules};
 
 use crate::json::{self, Raw, Text};
@@ -30,12 +31,12 @@ use check::Checked;
 use fields::{Edits, MemberSpan};
 use std::ops::Range;
 
-/// What engines call it to leave special tokens out of text (engine-quirks F).
+/// Request field with which engines leave special tokens out of the text (engine-quirks F).
 pub(crate) const SKIP_SPECIAL_TOKENS: &str = "skip_special_tokens";
-/// The field that makes an engine tell the tokens of its text.
+/// Request field that makes an engine return the token ids of its text.
 pub(crate) const RETURN_TOKEN_IDS: &str = "return_token_ids";
 
-/// Engines' own fields that keep an answer to a format.
+/// Engine-specific request fields that constrain the output to a format.
 const CONSTRAINTS: [&str; 8] = [
     "structured_outputs",
     "guided_json",
@@ -47,10 +48,11 @@ const CONSTRAINTS: [&str; 8] = [
     "json_schema",
 ];
 
-/// Bytes of an effort, as JSON: what is longer is no word of any engine.
+/// Longest effort word, in bytes of JSON; no engine defines a longer one.
 const WORD: usize = 64;
 
-/// The effort that `reasoning` of other services asks for: `none` where it switches reasoning off.
+/// Returns the effort requested by a `reasoning` object in the style of other services, or `none` if the object
+/// switches reasoning off.
 pub(crate) fn effort(reasoning: &str) -> Option<String> {
     let is_off = json::raw_member(reasoning, "enabled").is_some_and(|json| json.get() == "false");
     if is_off {
@@ -62,58 +64,59 @@ pub(crate) fn effort(reasoning: &str) -> Option<String> {
         .map(|text| text.decoded().into_owned())
 }
 
-/// What a client asks for, as far as it matters to the answer.
+/// Chat Completions or Completions request after parsing: the settings that affect the answer, and the places in
+/// the body that adaptation may edit.
 #[derive(Clone, Debug)]
 pub struct ChatRequest {
-    /// The API.
+    /// API of the request.
     pub api: Api,
-    /// The model's name; empty: the client names none (wire-format 2.10).
+    /// Model name; empty if the client names none (wire-format 2.10).
     pub model: String,
-    /// An event stream, or one object.
+    /// True for an event stream, false for a single object.
     pub stream: bool,
-    /// How many choices the answer must have.
+    /// Number of choices that the answer must contain.
     pub choices: u32,
-    /// It asks for this one of several, each of which takes a request of its own.
+    /// Index of the choice that this request is for, where each choice takes a request of its own.
     pub(crate) choice: Option<u32>,
-    /// The client asked for usage.
+    /// True if the client asked for usage.
     pub include_usage: bool,
-    /// The client asked for usage on every chunk.
+    /// True if the client asked for usage on every chunk.
     pub continuous_usage: bool,
-    /// The client asked for padding.
+    /// True if the client asked for padding (`include_obfuscation`).
     pub include_obfuscation: bool,
-    /// The client asked for logprobs.
+    /// True if the client asked for logprobs.
     pub logprobs: bool,
-    /// The client asked for these extensions of the engine.
+    /// Engine extensions that the client asked for.
     pub extensions: Extensions,
-    /// The token limit.
+    /// Maximum number of output tokens.
     pub limit: Option<u64>,
-    /// The function that `tool_choice` forces.
+    /// Function or custom tool that `tool_choice` forces.
     pub forced_function: Option<String>,
-    /// The client wants no more than one tool call.
+    /// True if the client allows at most one tool call (`parallel_tool_calls: false`).
     pub one_call: bool,
-    /// The names of custom tools, which some engines know as functions.
+    /// Names of custom tools, which some engines support only as functions.
     pub custom_tools: Vec<String>,
-    /// The client offers functions in the old form, and reads calls in it.
+    /// True if the client sends legacy `functions`, and so expects calls as `function_call`.
     pub legacy_functions: bool,
-    /// What may be called, if anything.
+    /// Tools that the model may call; `None` if there are none.
     pub(crate) offered_tools: Option<Box<OfferedTools>>,
-    /// The model is told to reason, or not to.
+    /// Reasoning switched on or off by the client; `None` if the request leaves it open.
     pub thinks: Option<bool>,
-    /// The client wants no reasoning (`include_reasoning`, a field of vLLM, which streams keep to in no version that was
-    /// captured).
+    /// True if the client wants no reasoning (`include_reasoning`, a field of vLLM, whose streams ignore it in
+    /// every captured version).
     pub hides_reasoning: bool,
-    /// The answer is kept to a format.
+    /// True if the output is constrained to a format.
     pub(crate) constrained: bool,
-    /// The engine is told the model by this name: the body names another one, or none.
+    /// True if `model` replaces the name in the body, or supplies a missing one.
     pub(crate) overrides_model: bool,
-    /// Where the parts stand that may have to be changed.
+    /// Places in the body's text that may need an edit.
     pub(crate) places: TextSpans,
 }
 
-/// A message's number, and its place in the body's text.
+/// Index of a message, and its range in the body's text.
 pub(crate) type NumberedMessage = (usize, Range<usize>);
 
-/// Places in the body's text.
+/// Ranges in the body's text, recorded while parsing so that edits need no second search.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TextSpans {
     /// Bytes before the text (a byte-order mark).
@@ -121,43 +124,45 @@ pub(crate) struct TextSpans {
     pub(crate) model: Option<Range<usize>>,
     pub(crate) messages: Option<Range<usize>>,
     pub(crate) stream_options: Option<Range<usize>>,
-    /// All members.
+    /// Top-level members of the body.
     pub(crate) members: Vec<MemberSpan>,
-    /// The messages that are more than a text, with their numbers.
+    /// Structured messages, those with more than plain text, with their indices.
     pub(crate) notable: Vec<NumberedMessage>,
-    /// The closing brace.
+    /// Offset of the closing brace.
     pub(crate) end: usize,
-    /// Addresses that have to be written anew.
+    /// Edits that rewrite media addresses in canonical spelling.
     pub(crate) media: Edits,
-    /// Fields that the operator names, and the API does not.
+    /// Fields allowed by the operator that the API does not name.
     pub(crate) allowed: Vec<String>,
-    /// Fields of the API that the operator names.
+    /// Fields allowed by the operator that the API does name.
     pub(crate) let_through: Vec<String>,
-    /// Fields that neither names.
+    /// Fields named by neither the API nor the operator.
     pub(crate) unknown: Vec<String>,
 }
 
 impl ChatRequest {
-    /// Reads and checks a request.
+    /// Parses and checks a request under the default rules.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its `param` (faults C01–C04, C12, C13, C33, C35, C36).
+    /// Fails on the first invalid field, with its `param` (faults C01–C04, C12, C13, C33, C35, C36).
     pub fn read(api: Api, body: &Bytes) -> Result<Self, Failure> {
         Self::parse(api, body, true, None, &Rules::ANSWERED)
     }
 
-    /// The same under an operator's rules. Where the path names the model, what the body says of it does not count.
+    /// Parses and checks a request under an operator's rules. A `model` from the URL path overrides the one in the
+    /// body.
     ///
     /// # Errors
-    /// As [`Ask::read`], and what the rules refuse.
+    /// Fails like [`ChatRequest::read`], and on a request that the rules refuse.
     pub fn read_for(api: Api, body: &Bytes, model: Option<&str>, rules: &Rules) -> Result<Self, Failure> {
         Self::parse(api, body, true, model, rules)
     }
 
-    /// Reads a request that has been answered already: what is missing in it is not complained of.
+    /// Parses a request that has already been answered, as in a recording: missing required parameters are
+    /// accepted.
     ///
     /// # Errors
-    /// As [`Ask::read`], but for missing parameters.
+    /// Fails like [`ChatRequest::read`], except for missing parameters.
     pub fn recall(api: Api, body: &Bytes) -> Result<Self, Failure> {
         Self::parse(api, body, false, None, &Rules::ANSWERED)
     }
@@ -180,9 +185,9 @@ impl ChatRequest {
         Ok(ask)
     }
 
-    /// Reads a chat request that was made here of another one, which kept to these rules.
+    /// Parses a chat request that samewire generated from a client's request, which has passed these rules.
     pub(crate) fn of_ours(text: &str, rules: &Rules) -> Result<Self, Failure> {
-        // Its own limits were those of the other one.
+        // The original request was within its own limits; the generated one may have more messages.
         let caps = Caps { messages: usize::MAX, tools: usize::MAX, ..rules.caps };
         let rules =
             Rules { media: Media::Unjudged, allowed: rules.allowed.clone(), ranges: rules.ranges, caps };
@@ -232,19 +237,19 @@ impl ChatRequest {
         Ok(ask)
     }
 
-    /// Names the model, whatever the body says of it.
+    /// Overrides the model name, whatever the body contains.
     pub fn name_model(&mut self, model: &str) {
         model.clone_into(&mut self.model);
         self.overrides_model = true;
     }
 
-    /// The same for one of its choices.
+    /// Returns a copy of the request for one of its choices.
     #[must_use]
     pub fn one_of_several(&self, choice: u32) -> Self {
         Self { choices: 1, choice: Some(choice), ..self.clone() }
     }
 
-    /// What may be called.
+    /// Returns the tools on offer and the constraints that tell how to parse the answer's text.
     pub fn offer(&self) -> Offer<'_> {
         let offered_tools = self.offered_tools.as_ref();
         let tools =
@@ -253,8 +258,8 @@ impl ChatRequest {
         Offer { tools, required, thinks: self.thinks, constrained: self.constrained }
     }
 
-    /// How the conversation begins, up to the first thing that a user says: the same for each of its turns. Nothing if it
-    /// is no conversation.
+    /// Returns the messages up to and including the first user message, as JSON. They are equal in all turns of a
+    /// conversation, so they identify it. Empty if the request has no messages.
     pub fn beginning<'b>(&self, body: &'b [u8]) -> Vec<&'b str> {
         let text = body.get(self.places.offset..).and_then(|body| std::str::from_utf8(body).ok());
         let messages = self.places.messages.clone().and_then(|place| text?.get(place));
@@ -268,15 +273,14 @@ impl ChatRequest {
         until.map(Raw::get).collect()
     }
 
-    /// Writes one more member at the end of the body.
+    /// Appends a member at the end of the body.
     fn append(&self, text: &str, member: &str, edits: &mut Edits) {
         let end = self.places.end;
         let empty = text.get(..end).is_some_and(|head| head.trim_end().ends_with('{'));
         edits.replace(end..end, format!("{}{member}", if empty { "" } else { "," }));
     }
 
-    /// The edit that says something to the engine, unless the client says what it wants. `passes`: what the client says goes
-    /// on to the engine.
+    /// Appends a member unless the client sets it. `passes`: unknown fields reach the engine.
     pub(crate) fn say_unsaid(&self, (key, json): (&str, &str), text: &str, passes: bool, edits: &mut Edits) {
         let said = |fields: &[String]| fields.iter().any(|field| field == key);
         if !(said(&self.places.allowed) || passes && said(&self.places.unknown)) {
@@ -284,23 +288,24 @@ impl ChatRequest {
         }
     }
 
-    /// The model chooses whether to call something.
+    /// Returns true if the model may choose whether to call a tool.
     pub(crate) fn may_call(&self) -> bool {
         self.offered_tools.as_ref().is_some_and(|offered_tools| offered_tools.may)
     }
 
-    /// Fails on a field that neither the API nor the operator names, where these are refused.
+    /// Fails on a field that neither the API nor the operator names, if `unknown` is set to reject such fields.
     ///
     /// # Errors
     /// `unknown_parameter`
     pub(crate) fn known(&self, unknown: RequestUnknown) -> Result<(), Failure> {
         match self.places.unknown.first() {
-            Some(key) if unknown == RequestUnknown::Reject => Err(check::unknown(key)),
+            Some(key) if unknown == RequestUnknown::Reject => Err(refusals::unknown(key)),
             _ => Ok(()),
         }
     }
 
-    /// The edits that make the engine send usage in a stream and keep from it what it does not know (2.10).
+    /// Adds the edits to `stream_options` that make the engine send usage, and removes options it does not know
+    /// (2.10).
     pub(crate) fn stream_edits(&self, text: &str, edits: &mut Edits) {
         if !self.stream {
             return;

@@ -1,4 +1,4 @@
-//! What a chat request lets a model call, in whichever of its forms it says so.
+//! Tools that a chat request offers the model, in any of the forms that the API has for them.
 
 use super::ChatRequest;
 use super::check::Checked;
@@ -7,24 +7,24 @@ use bytes::Bytes;
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// What may be called.
+/// Tools that the model may call, and whether it must. The text parser needs both to recognise calls.
 #[derive(Clone, Debug)]
 pub(crate) struct OfferedTools {
-    /// The functions, as `tools` or `functions` lists them.
+    /// List of functions as JSON, in the form of `tools` or `functions`.
     pub(super) tools: Bytes,
-    /// Where they stand so in the body, if they do.
+    /// Range of that list in the body, if it appears there unchanged.
     pub(super) place: Option<Range<usize>>,
-    /// Something must be called.
+    /// True if the model must call a tool.
     pub(super) must: bool,
-    /// The model chooses whether to call.
+    /// True if the model may choose whether to call.
     pub(super) may: bool,
 }
 
 impl OfferedTools {
-    /// What this request lets a model call, of which `ask` has been read; `None`: nothing.
+    /// Returns the tools on offer in a request from which `ask` has been parsed; `None` if nothing may be called.
     pub(super) fn read(from: &Checked<'_>, ask: &ChatRequest) -> Option<Self> {
         let said = |key: &str| from.get(key).map(|field| field.value.get());
-        // Who says it both ways means the newer one.
+        // The newer form wins if the client sends both.
         let (key, old) =
             if said("tools").is_some() { ("tools", None) } else { ("functions", said("function_call")) };
         let all = said(key)?;
@@ -53,20 +53,20 @@ fn is_object(json: &str) -> bool {
     json.starts_with('{')
 }
 
-/// What a choice of `allowed_tools` says of them.
+/// Returns the `allowed_tools` object of a tool choice of that type.
 fn allowed(choice: &str) -> Option<&str> {
     let is_one = is_object(choice) && json::member(choice, "type").as_deref() == Some("allowed_tools");
     raw_member(choice, "allowed_tools").map(Raw::get).filter(|_| is_one)
 }
 
-/// The name of a tool, or of what a choice says of one.
+/// Returns the name of a tool, or of the tool that a choice names.
 pub(crate) fn name(tool: &str) -> Option<String> {
     let inner = raw_member(tool, "function").or_else(|| raw_member(tool, "custom"))?;
     json::member(inner.get(), "name")
 }
 
-/// Those of the tools that are allowed, custom ones as the functions of one string that engines know them as. `key`: where
-/// they stand; old functions have their names in no object of their own.
+/// Writes the list of allowed tools, with custom tools as functions of one string, as engines know them. `key` is
+/// the list's member name: legacy `functions` carry their names at the top level.
 fn listed(all: &str, allowed: Option<&str>, key: &str) -> String {
     let names = allowed.map(|allowed| {
         let tools = raw_member(allowed, "tools").and_then(|tools| elements(tools.get()));

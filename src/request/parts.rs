@@ -1,30 +1,31 @@
-//! The media in what a request says, whatever an engine calls its parts (faults C34).
+//! Media addresses inside request content, whatever names an engine gives its parts (faults C34).
 //!
-//! Takes: the content of a message, or an item that an engine is sent as it is. Gives: what has to be written anew in it.
-//! Never: reads a byte twice, changes what is no address.
+//! Takes: the content of a message, or an item sent to the engine unchanged. Gives: edits that rewrite addresses
+//! in canonical spelling. Never: reads a byte twice, changes anything but an address.
 
-use super::check::invalid;
 use super::fields::{Edits, place};
 use super::media::{Address, Kind, Media};
+use super::refusals::invalid;
 use crate::json::{self, Raw, Scanner, Text};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Characters of a key that an answer repeats.
+/// Maximum number of characters of a key repeated in an error message.
 const SHOWN: usize = 64;
 
-/// What a member's name says of its value.
+/// Meaning of a member, derived from its name: the kind of media, and whether an address or content.
 #[derive(Clone, Copy, Debug)]
 struct Key {
     kind: Kind,
-    /// The value may be the content itself.
+    /// True if the value may be the content itself, in base64.
     content: bool,
 }
 
 impl Key {
-    /// `inside`: what the object is that has the member.
+    /// Returns the meaning of a member, or `None` if it holds no media. `inside`: kind of media of the enclosing
+    /// object.
     fn of(name: &str, inside: Option<Kind>) -> Option<Self> {
         let (kind, content) = match name {
             "image_url" => (Kind::Image, false),
@@ -42,7 +43,8 @@ impl Key {
         Some(Self { kind, content })
     }
 
-    /// The same where pages that a tool has read and servers that it asks are no media.
+    /// Returns the meaning of a member of a hosted tool's item, where page addresses and server addresses are not
+    /// media.
     fn of_hosted(name: &str, inside: Option<Kind>) -> Option<Self> {
         let is_url = name.ends_with("_url") && name != "server_url";
         let is_media = inside.is_some() || is_url || name == "file_data";
@@ -50,25 +52,26 @@ impl Key {
     }
 }
 
-/// Bytes of addresses that one request may have in another spelling than ours: they are kept until it is sent.
+/// Maximum number of bytes of rewritten addresses in one request, since they stay in memory until it is sent.
 const RESPELLED: usize = 1 << 20;
 
-/// Judges addresses, and collects what has to be written anew.
+/// Judges the media addresses in a text, and collects the edits that rewrite them in canonical spelling.
 pub(super) struct AddressCheck<'t, 'm> {
     text: &'t str,
     media: &'m Media,
     pub(super) edits: Edits,
-    /// Bytes of what is written anew.
+    /// Bytes of rewritten addresses so far.
     respelled: usize,
 }
 
 impl<'t, 'm> AddressCheck<'t, 'm> {
-    /// `text`: what the edits are of.
+    /// Creates a check whose edits apply to `text`.
     pub(super) fn new(text: &'t str, media: &'m Media) -> Self {
         Self { text, media, edits: Edits::default(), respelled: 0 }
     }
 
-    /// Judges content, if it is a list of parts; `path` leads to it.
+    /// Judges the addresses in content, if it is a list of parts; `path` is its place for error messages. Fails on
+    /// a forbidden address.
     pub(super) fn content(&mut self, content: Raw<'_>, path: impl Fn() -> String) -> Result<(), Failure> {
         if !content.get().starts_with('[') || *self.media == Media::Unjudged {
             return Ok(());
@@ -76,7 +79,8 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
         self.search(content, path(), false)
     }
 
-    /// Judges each address in a value as it comes; `anywhere`: media may be anywhere, not only in the parts of a list.
+    /// Judges each address in a value as the walk reaches it. `anywhere`: search all members, not only the parts
+    /// of a list.
     fn search(&mut self, value: Raw<'_>, path: String, anywhere: bool) -> Result<(), Failure> {
         let mut failure = None;
         let see = |path: &str, key: Key, text: Text<'_>| {
@@ -110,16 +114,17 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
     }
 }
 
-/// A walk through a value: addresses, each with the way to it, are given to `see`, which may end the walk.
+/// Walk through a JSON value that passes each address and its path to `see`; the walk stops if `see` returns
+/// `None`.
 struct AddressWalk<S> {
-    /// Media may be anywhere, not only in the parts of a list.
+    /// True if media may be in any member, not only in the parts of a list.
     anywhere: bool,
     path: String,
     see: S,
 }
 
 impl<S> AddressWalk<S> {
-    /// Passes a value; `key`: what it is that it belongs to.
+    /// Reads one value; `key` is the meaning of the member that holds it.
     fn value<'a>(&mut self, from: &mut Scanner<'a>, key: Option<Key>) -> Option<()>
     where
         S: FnMut(&str, Key, Text<'a>) -> Option<()>,
@@ -162,7 +167,8 @@ impl<S> AddressWalk<S> {
     }
 }
 
-/// An item or a tool that an engine is sent as it is, its addresses judged and in our spelling; `path` leads to it.
+/// Returns an item or tool that is sent to the engine unchanged, except for addresses, which are judged and
+/// rewritten in canonical spelling. Fails on a forbidden address; `path` is its place for error messages.
 pub(super) fn hosted<'a>(item: Raw<'a>, media: &Media, path: &str) -> Result<Cow<'a, str>, Failure> {
     let mut judge = AddressCheck::new(item.get(), media);
     if *media != Media::Unjudged {

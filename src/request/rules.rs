@@ -1,65 +1,67 @@
-//! What an operator says of requests, beyond what the APIs say.
+//! Rules for requests that the operator configures, beyond those of the APIs.
 
 use super::media::Media;
 use serde::{Deserialize, Serialize};
 
-/// Which ranges of values are enforced before a request reaches an engine.
+/// Ranges of values that samewire enforces before a request reaches an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ranges {
-    /// Only the ranges outside of which the engine would answer nonsense or nothing; the engine judges all other values.
+    /// Minimal ranges, outside of which an engine would answer nonsense or nothing; the engine judges all other
+    /// values.
     #[default]
     Engine,
-    /// The ranges of the published API, whatever the engine takes.
+    /// Ranges of the published API, even if the engine accepts more.
     Api,
 }
 
-/// What requests may have.
+/// Rules that a request must satisfy, as configured by the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// What media an engine may be told to fetch.
+    /// Media addresses that an engine may be sent.
     pub media: Media,
-    /// Fields that go on to the engine although they would be refused or dropped, as `rid` or
+    /// Fields that pass to the engine although they would be refused or dropped, such as `rid` or
     /// `chat_template_kwargs.tools`.
     pub allowed: Vec<String>,
-    /// Which ranges of values are enforced.
+    /// Ranges of values to enforce.
     pub ranges: Ranges,
-    /// How many there may be of what.
+    /// Limits on the size of a request.
     pub caps: Caps,
 }
 
 impl Rules {
-    /// For a request that has been answered already: its addresses are not judged again.
+    /// Rules for a request that has already been answered: its media addresses are not judged again.
     pub const ANSWERED: Self =
         Self { media: Media::Unjudged, allowed: Vec::new(), ranges: Ranges::Engine, caps: Caps::PLAIN };
 
-    /// Whether the operator has named a field; `param`: the way to it.
+    /// Returns true if the operator allows the field with the path `param`.
     pub(super) fn allows(&self, param: &str) -> bool {
         self.allowed.iter().any(|name| name == param)
     }
 }
 
-/// How many there may be of what in one request (faults 6).
+/// Limits on the size of one request (faults 6), so that no client can make parsing or generation arbitrarily
+/// expensive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// Levels of nesting.
+    /// Maximum nesting depth.
     pub depth: usize,
-    /// Messages, or items of an input.
+    /// Maximum number of messages or input items.
     pub messages: usize,
-    /// Tools.
+    /// Maximum number of tools.
     pub tools: usize,
-    /// Stop strings.
+    /// Maximum number of stop strings.
     pub stops: usize,
-    /// Pairs of metadata.
+    /// Maximum number of metadata pairs.
     pub pairs: usize,
-    /// Choices of one answer.
+    /// Maximum number of choices in one answer.
     pub choices: u64,
-    /// Most probable tokens that are told beside the one that was taken; the whole vocabulary counts as a million.
+    /// Maximum number of top logprobs per token; a request for the whole vocabulary counts as a million.
     pub logprobs: u64,
 }
 
 impl Caps {
-    /// What they are unless somebody says something else.
+    /// Default limits.
     pub const PLAIN: Self = Self {
         depth: 128,
         messages: 10_000,

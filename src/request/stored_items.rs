@@ -1,11 +1,11 @@
-//! Items of a Responses input as they are stored, listed and given to a later turn: with an id, a type and a status, and
-//! content in parts that are complete (wire-format 4.1, 4.3, 4.4).
+//! Normal form of Responses input items for storage, listing and later turns: with an id, a type and a status, and
+//! content as complete parts (wire-format 4.1, 4.3, 4.4).
 
 use crate::json::{self, Members, Raw, Text, write_compact, write_string};
 use crate::wire::ident;
 use bytes::{BufMut, BytesMut};
 
-/// Id and text of the `at`th item of the input of `response`; nothing if it is no object.
+/// Returns id and normalised JSON of input item number `at` of `response`; `None` if the item is no object.
 pub fn item(item: &str, response: &str, at: usize) -> Option<(String, String)> {
     let members = Members::of(item)?;
     let text = |key: &str| members.get(key).and_then(Text::of).map(|text| text.decoded().into_owned());
@@ -23,7 +23,7 @@ pub fn item(item: &str, response: &str, at: usize) -> Option<(String, String)> {
     }
     let assistant = members.get("role").is_some_and(|role| role.get() == "\"assistant\"");
     for (key, value) in &members.0 {
-        // Clients that write out all of their fields send null for what an item does not have.
+        // Clients that serialise every field send null for members that the item lacks.
         let dropped =
             matches!(key.as_ref(), "id" | "type") || known && (key == "status" || value.get() == "null");
         if dropped {
@@ -46,7 +46,7 @@ fn member(key: &str, out: &mut BytesMut) {
     out.put_u8(b':');
 }
 
-/// Content that is one text, as a list of one part.
+/// Writes content given as a string as a list of one part.
 fn write_text(text: &Text<'_>, assistant: bool, out: &mut BytesMut) {
     let (kind, end): (&[u8], &[u8]) = match assistant {
         true => (b"output_text", b"\",\"annotations\":[],\"logprobs\":[]}]"),
@@ -59,7 +59,7 @@ fn write_text(text: &Text<'_>, assistant: bool, out: &mut BytesMut) {
     out.extend_from_slice(end);
 }
 
-/// A list of parts, each with what it may lack in a request and not in an answer.
+/// Writes a list of parts, and adds members that are optional in a request but required in an answer.
 fn write_parts(list: Raw<'_>, out: &mut BytesMut) {
     let Ok(parts) = json::read::<Vec<Raw<'_>>>(list.get()) else { return write_compact(list.get(), out) };
     out.put_u8(b'[');
@@ -86,7 +86,7 @@ fn write_parts(list: Raw<'_>, out: &mut BytesMut) {
     out.put_u8(b']');
 }
 
-/// The kinds of which every item says how far it is; what a client sends is complete unless it says otherwise.
+/// Item types that always carry a status; a client's item without one counts as completed.
 const HAVE_STATUS: &[&str] = &[
     "message",
     "reasoning",
@@ -96,7 +96,7 @@ const HAVE_STATUS: &[&str] = &[
     "custom_tool_call_output",
 ];
 
-/// What the ids of items of a kind begin with.
+/// Returns the id prefix for an item type.
 fn prefix(kind: &str) -> &'static str {
     match kind {
         "message" => "msg",

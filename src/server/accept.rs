@@ -1,28 +1,27 @@
 //! Accepting: the listeners, the way of a connection to the thread that serves it, and its life there.
 
-use super::connection::{ClientIo, ConnectionState, GONE, LINGER};
+use super::connection::{ClientIo, GONE, LINGER};
+use super::connection_state::ConnectionState;
+use super::connections::{ConnectionSlot, Connections};
 use super::descriptors::is_wanted;
 use super::shutdown::PhaseWatcher;
 use super::{App, Phase, Worker, closing, http2, panics, tls};
-use crate::config::Config;
-use crate::telemetry::{Build, Metrics};
+use crate::telemetry::Metrics;
 use crate::wire::fault::{Failure, Fault};
 use axum::Router;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use socket2::{SockRef, TcpKeepalive};
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tower::Service;
 
@@ -34,138 +33,16 @@ const LOOK: Duration = Duration::from_millis(20);
 const UNSENT: u32 = 32 << 10;
 /// How long one that was asked to go is waited for: it may have something to say to a client that does not listen.
 const GO: Duration = Duration::from_millis(100);
-/// Idle connections that are found at once, so that not every new connection looks at all of them.
-const LOOKED_UP: usize = 32;
 /// Connections that are being told at once that there is no place.
 const PARTING: usize = 64;
 /// After a connection that could not be accepted: at first, and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-
-/// Open listeners: for clients, and for operators.
-#[derive(Debug)]
-pub struct Listeners {
-    pub(super) proxy: std::net::TcpListener,
-    pub(super) admin: std::net::TcpListener,
-}
-
-impl Listeners {
-    /// Opens the addresses of a configuration.
-    ///
-    /// # Errors
-    /// One cannot be had.
-    pub fn bind(config: &Config) -> io::Result<Self> {
-        Ok(Self { proxy: bind(config.listen)?, admin: bind(config.admin_listen)? })
-    }
-
-    /// Where clients connect.
-    ///
-    /// # Errors
-    /// The system does not say.
-    pub fn proxy(&self) -> io::Result<SocketAddr> {
-        self.proxy.local_addr()
-    }
-
-    /// The base URL of clients.
-    ///
-    /// # Errors
-    /// The system does not say where the listener is.
-    pub fn base_url(&self, config: &Config) -> io::Result<String> {
-        Ok(base_url(self.proxy()?, None, config))
-    }
-
-    /// Tells the log the base URL of clients, before anything else.
-    pub fn announce(&self, config: &Config) {
-        let (Ok(address), Ok(base_url)) = (self.proxy(), self.base_url(config)) else { return };
-        let everywhere =
-            if address.ip().is_unspecified() { ", at every address of this machine" } else { "" };
-        let version = Build::CURRENT.version;
-        tracing::info!(version, base_url, "clients use the base URL {base_url}{everywhere}");
-    }
-}
-
-/// The base URL of clients that connect to this address. An address that stands for all of this machine is told as `host`, or as
-/// the loopback address.
-pub(super) fn base_url(mut address: SocketAddr, host: Option<&str>, config: &Config) -> String {
-    let scheme = if config.tls.is_some() { "https" } else { "http" };
-    let root = config.root_path.as_deref().unwrap_or_default();
-    if address.ip().is_unspecified() {
-        if let Some(host) = host {
-            return format!("{scheme}://{host}:{}{root}/v1", address.port());
-        }
-        address.set_ip(match address {
-            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    format!("{scheme}://{address}{root}/v1")
-}
-
-fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let bound = || {
-        let socket =
-            socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
-        socket.set_reuse_address(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(4096)?;
-        socket.set_nonblocking(true)?;
-        Ok(socket.into())
-    };
-    let told =
-        |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
-    bound().map_err(told)
-}
-
-pub(super) fn listen(name: &'static str, listener: std::net::TcpListener) -> io::Result<TcpListener> {
-    let listener = TcpListener::from_std(listener)?;
-    let address = listener.local_addr()?.to_string();
-    tracing::info!(listener = name, address, "listening");
-    Ok(listener)
-}
-
-/// Listens again at an address at which it did before.
-pub(super) fn reopen(name: &'static str, address: SocketAddr) -> io::Result<TcpListener> {
-    listen(name, bind(address)?)
-}
 
 /// Where a thread gets its connections from.
 pub(super) struct Inbox {
     pub(super) worker: Arc<Worker>,
     /// There is room for all connections that may be open: what waits here counts as one.
     pub(super) to: mpsc::Sender<(std::net::TcpStream, ConnectionSlot)>,
-}
-
-/// All connections that are open.
-#[derive(Default)]
-pub(super) struct Connections {
-    open: Mutex<BTreeMap<u64, ConnectionState>>,
-    left: Notify,
-}
-
-impl Connections {
-    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, ConnectionState>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self, peer: SocketAddr) -> (u64, ConnectionState) {
-        let mut open = self.open();
-        let number = open.last_key_value().map_or(0, |(last, _)| last + 1);
-        let stage = ConnectionState::of(Some(peer));
-        open.insert(number, stage.clone());
-        (number, stage)
-    }
-
-    fn leave(&self, number: u64) {
-        self.open().remove(&number);
-        self.left.notify_one();
-    }
-
-    /// Some that have had nothing to do for the longest time; the one with the longest comes last.
-    fn idle(&self) -> Vec<(Instant, ConnectionState)> {
-        let mut idle: Vec<_> =
-            self.open().values().filter_map(|stage| Some((stage.idle_since()?, stage.clone()))).collect();
-        idle.sort_unstable_by_key(|(since, _)| Reverse(*since));
-        idle.split_off(idle.len().saturating_sub(LOOKED_UP))
-    }
 }
 
 /// Accepts connections for all threads.
@@ -295,32 +172,6 @@ impl Acceptor {
 async fn part(stream: TcpStream) -> io::Result<()> {
     let failure = Failure::from(Fault::Overloaded).with_message("The proxy is at its limit of connections.");
     closing::answer(stream, &failure, true).await
-}
-
-/// The place of an open connection; counted until dropped.
-pub(super) struct ConnectionSlot {
-    pub(super) worker: Arc<Worker>,
-    pub(super) stage: ConnectionState,
-    connections: Arc<Connections>,
-    number: u64,
-    /// Its thread lives as long as this.
-    pub(super) connected: Option<mpsc::Sender<Infallible>>,
-}
-
-impl ConnectionSlot {
-    fn take(worker: &Arc<Worker>, peer: SocketAddr) -> Self {
-        worker.connections.fetch_add(1, Ordering::Relaxed);
-        let connections = Arc::clone(&worker.present.app().connections);
-        let (number, stage) = connections.take(peer);
-        Self { worker: Arc::clone(worker), connections, stage, number, connected: None }
-    }
-}
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        self.worker.connections.fetch_sub(1, Ordering::Relaxed);
-        self.connections.leave(self.number);
-    }
 }
 
 /// Serves a connection until it closes, or until it is not HTTP's any more: then whoever has it has its seat.

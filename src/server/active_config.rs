@@ -1,11 +1,12 @@
-//! The configuration in force, and what is made of it: replaced as a whole, so that nobody sees half of it (faults O05).
+//! Active configuration and the state derived from it, replaced as a whole so that no request sees a mixture
+//! (faults O05).
 
 use super::quota::Quotas;
 use super::{App, descriptors};
 use crate::config::{Config, Mistakes};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// What new requests find.
+/// Holder of the [`App`] that new requests use; a reload replaces it.
 pub(super) struct ActiveConfig(RwLock<Arc<App>>);
 
 impl ActiveConfig {
@@ -17,17 +18,17 @@ impl ActiveConfig {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(app);
     }
 
-    /// As it is now.
+    /// Returns the current state.
     pub(super) fn app(&self) -> Arc<App> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl App {
-    /// The same process with another configuration.
+    /// Returns the state of this process for another configuration. Pool and quotas carry over what still applies.
     ///
     /// # Errors
-    /// There is nobody to ask.
+    /// No upstream is configured.
     pub(super) fn with(&self, mut config: Config) -> Result<Self, Mistakes> {
         descriptors::provide(&mut config.limits);
         let pool = self.pool.renewed(&config, &self.metrics);

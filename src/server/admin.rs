@@ -1,5 +1,4 @@
-//! The admin listener: whether the process lives, whether it should get traffic, its figures, and how it drains. It serves no
-//! `/v1`.
+//! Admin listener: liveness, readiness, metrics and control of drains. It does not serve `/v1`.
 
 mod start;
 
@@ -25,12 +24,12 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// Connections of operators at once.
+/// Limit for concurrent connections of operators.
 const PLACES: usize = 64;
-/// How long they may take for a head.
+/// Time limit for the header of a request.
 const HEAD: Duration = Duration::from_secs(30);
 
-/// Serves operators, for ever; also when clients have taken all descriptors.
+/// Serves operators without end, even when clients have taken all descriptors.
 pub(super) async fn serve(listener: TcpListener, present: Arc<ActiveConfig>) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(8 << 10);
@@ -75,9 +74,10 @@ fn router(present: Arc<ActiveConfig>) -> Router {
         .with_state(present)
 }
 
-/// Answers what is not sent by a browser for a page of somebody else (docs/guide.md#the-admin-address).
+/// Passes on requests except those that a browser sends for a foreign page (docs/guide.md#the-admin-address).
 async fn admit(State(present): State<Arc<ActiveConfig>>, request: Request, next: Next) -> Response {
-    /// The first refusal was logged. A scraper that asks under an unlisted name goes on for ever, so the others are not.
+    /// Set once a refusal was logged. A scraper with an unlisted name repeats its request forever, so further ones
+    /// are not logged.
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
     let (head, body) = request.into_parts();
     let why = match Stranger::of(&head, &present.app().config.admin_hosts) {
@@ -94,7 +94,7 @@ async fn admit(State(present): State<Arc<ActiveConfig>>, request: Request, next:
     (StatusCode::FORBIDDEN, why).into_response()
 }
 
-/// The page for people.
+/// Serves the start page.
 async fn start(State(present): State<Arc<ActiveConfig>>, headers: HeaderMap) -> Response {
     start::answer(&present.app(), &headers).map(axum::body::Body::from)
 }
@@ -113,7 +113,7 @@ async fn ready(State(present): State<Arc<ActiveConfig>>, RawQuery(query): RawQue
     (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n{more}"))
 }
 
-/// A line of what is known of an upstream.
+/// Returns a line with the state of an upstream.
 fn told(upstream: &Upstream) -> String {
     let ready = upstream.trouble().map_or("yes", |_| "no");
     let (found, figures) = (upstream.found(), &upstream.figures);
@@ -127,13 +127,13 @@ fn told(upstream: &Upstream) -> String {
     line
 }
 
-/// Begins to drain. The process stays: it may be the one that others wait for.
+/// Starts a drain. The process stays: others may be waiting for it.
 async fn drain(State(present): State<Arc<ActiveConfig>>) -> &'static str {
     present.app().shutdown.reach(Phase::Settling);
     "draining\n"
 }
 
-/// Takes a drain back, and answers when connections are accepted again.
+/// Cancels a drain, and answers once connections are accepted again.
 async fn cancel(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String) {
     match present.app().shutdown.take_back().await {
         Ok(true) => (StatusCode::OK, "the drain was taken back\n".to_owned()),
@@ -142,7 +142,8 @@ async fn cancel(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String
     }
 }
 
-/// Begins to drain, and answers when nothing is under way any more: for an engine's `preStop`, which can send nothing but a GET.
+/// Starts a drain, and answers once no requests are left: for an engine's `preStop` hook, which can only send a
+/// GET.
 async fn drained(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String) {
     match present.app().drained().await {
         Some(0) => (StatusCode::OK, "drained\n".to_owned()),

@@ -7,9 +7,9 @@
 use super::App;
 use super::auth::no_such_model;
 use super::budget::BudgetShare;
+use super::context::RequestContext;
 use super::headers::{self, RETRY_AFTER};
-use super::relay::PendingAnswer;
-use super::routes::RequestContext;
+use super::pending_answer::PendingAnswer;
 use crate::config::{Affinity, Credentials};
 use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::error::{Class, Error};

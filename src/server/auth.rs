@@ -3,7 +3,7 @@
 //! Where no keys are checked, everybody who sends the same key to the engine is one tenant, and all models are there.
 
 use super::azure::{PresentedKey, RouteFamily};
-use super::routes::RequestContext;
+use super::context::RequestContext;
 use crate::auth::masked;
 use crate::request::invalid;
 use crate::wire::fault::{Failure, Fault};

@@ -93,7 +93,7 @@ impl RouteFamily {
             return None;
         }
         let name = head.uri.path().strip_prefix("/openai/deployments/")?.split('/').next()?;
-        Some(super::routes::decoded(name))
+        Some(super::spelling::decoded(name))
     }
 
     /// The key as the engine is to see it. Azure's own header wins on Azure's own routes.
@@ -137,7 +137,7 @@ impl RouteFamily {
                     key.as_bytes().to_vec()
                 };
                 let mut name = String::new();
-                super::routes::hex(Sha256::digest(&key).get(..16).unwrap_or_default(), &mut name);
+                super::spelling::hex(Sha256::digest(&key).get(..16).unwrap_or_default(), &mut name);
                 name.into()
             }
             None => "".into(),

@@ -1,9 +1,9 @@
-//! Responses that are made without their client waiting (wire-format 4.11, faults C42, C43, O16).
+//! Background responses, generated without a waiting client (wire-format 4.11, faults C42, C43, O16).
 //!
-//! A task of the thread that took the request reads the engine's answer and stores its events in batches: what comes
-//! while a batch is being stored makes the next one. Readers read the store, wherever they are; in this process they are
-//! told when there is more. Whoever runs a response says every few seconds that it lives. What nobody runs any more is
-//! closed by another process, or by the next start of this one.
+//! A task on the thread that took the request reads the engine's answer and stores its events in batches: events
+//! that arrive during a write form the next batch. Readers in any process read the store; those in this process
+//! are notified of new events. Each process reports to the store every few seconds that it is alive. A response
+//! whose process is gone is closed by another process, or by this one after a restart.
 
 use super::App;
 use super::body::Broken;
@@ -28,40 +28,40 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, watch};
 
-/// Bytes of events that wait for the store.
+/// Limit for the size of events that wait for the store, in bytes.
 const WAITING: usize = 16 << 20;
-/// How soon a store that fails is tried again.
+/// Pause before a failed store operation is repeated.
 const RETRY: Duration = Duration::from_millis(250);
-/// How often a reader looks at what another process stores.
+/// Interval at which a reader polls for the events of another process.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long a reader waits for a store that does not answer, where nothing tells it that it is not forgotten.
+/// Time that a reader waits for a store that does not answer, if keep-alives are off.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Events that are read at once.
+/// Events read at once.
 const READ: usize = 256;
 /// Lost responses that are closed at once.
 const LOST: usize = 16;
 
-/// The responses that this process makes.
+/// Background responses of this process, with the limits on how many may run and how many may wait.
 pub(super) struct BackgroundJobs {
-    /// Those that may be made at once, and those that may wait for that besides.
+    /// Permits for the responses that may run at once; the others wait.
     running: Arc<Semaphore>,
     most: usize,
     places: Arc<AtomicUsize>,
     here: Mutex<HashMap<Key, Arc<BackgroundJob>>>,
-    /// What the store took for one of them when it was last asked, and was none.
+    /// Responses that the store attributed to this process at the last check, although no task here runs them.
     orphaned: Mutex<HashSet<Key>>,
 }
 
-/// One of them.
+/// Signals of one background response, by which other tasks follow or end it.
 pub(super) struct BackgroundJob {
-    /// How many of its events are stored.
+    /// Number of its events that are stored.
     stored: watch::Sender<u64>,
     cancel: Notify,
-    /// Somebody else owns it by now.
+    /// Notified when another process has taken the response over.
     lost: Notify,
 }
 
-/// A place among the responses that are made or wait to be; kept until dropped.
+/// Slot of a running or waiting background response, freed when dropped.
 pub(super) struct JobSlot(Arc<AtomicUsize>);
 
 impl Drop for JobSlot {
@@ -82,7 +82,7 @@ impl BackgroundJobs {
         }
     }
 
-    /// A place for one more.
+    /// Takes a slot for one more response. Fails if all are taken.
     pub(super) fn place(&self) -> Result<JobSlot, Failure> {
         let room = |places: usize| (places < self.most).then_some(places + 1);
         match self.places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room) {
@@ -92,7 +92,7 @@ impl BackgroundJobs {
         }
     }
 
-    /// How many are taken.
+    /// Returns the number of taken slots.
     pub(super) fn places(&self) -> i64 {
         i64::try_from(self.places.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
     }
@@ -119,13 +119,13 @@ impl BackgroundJobs {
         self.here().iter().map(|(key, run)| (key.clone(), Arc::clone(run))).collect()
     }
 
-    /// How many there are.
+    /// Returns the number of running and waiting responses.
     pub(super) fn count(&self) -> usize {
         self.here().len()
     }
 
-    /// Those of `stored` that nobody here runs, now as when this was last asked: one that is just being made is not here
-    /// yet.
+    /// Returns the keys of `stored` that no task here runs, now and at the previous call. A response that is just
+    /// being created is not registered yet, so one check alone is not enough.
     fn orphaned(&self, stored: impl Iterator<Item = Key>) -> Vec<Key> {
         let here = self.here();
         let now: HashSet<Key> = stored.filter(|key| !here.contains_key(key)).collect();
@@ -135,7 +135,7 @@ impl BackgroundJobs {
         twice
     }
 
-    /// Ends one early, if it is here.
+    /// Cancels a response, if it runs here.
     pub(super) fn cancel(&self, key: &Key) {
         if let Some(run) = self.get(key) {
             run.cancel.notify_one();
@@ -143,7 +143,7 @@ impl BackgroundJobs {
     }
 }
 
-/// A run until it is over, however that comes about.
+/// Registration of a background response, removed when dropped, however its task ends.
 struct RunningJob<'r> {
     runs: &'r BackgroundJobs,
     key: Key,
@@ -156,22 +156,22 @@ impl Drop for RunningJob<'_> {
     }
 }
 
-/// A response that is about to be made.
+/// Background response that is ready to be generated: its record is in the store.
 pub(super) struct PendingJob {
     pub(super) app: Arc<App>,
     pub(super) store: Arc<Store>,
     pub(super) key: Key,
     pub(super) place: JobSlot,
-    /// What asks the engine, once it may.
+    /// Creates the relay that sends the request, once a permit is free.
     pub(super) relay: Box<dyn FnOnce() -> Box<Relay> + Send>,
-    /// The conversation that its items are added to.
+    /// Conversation to which its items are added.
     pub(super) conversation: Option<Arc<str>>,
-    /// The events that were said before.
+    /// Events written before the engine was contacted.
     pub(super) first: Bytes,
 }
 
 impl PendingJob {
-    /// Makes it, to its end.
+    /// Generates the response and stores its events, up to its end, a cancellation or the loss of its record.
     pub(super) async fn run(self) {
         let Self { app, store, key, place: _place, relay, conversation, first } = self;
         let mut maker = Some(relay);
@@ -249,7 +249,7 @@ impl PendingJob {
             }
             if let Some(fault) = stop {
                 stopped = true;
-                // One that still waits is told what any other is, and asks the engine nothing.
+                // A response that still waits for a permit ends with the same events, without an engine request.
                 relay = relay.or_else(|| begin(&mut maker));
                 relay.iter_mut().for_each(|relay| relay.give_up(fault));
             }
@@ -257,7 +257,7 @@ impl PendingJob {
     }
 }
 
-/// The next of an answer that has begun to be made.
+/// Returns the next frame of the relay; pending while there is no relay yet.
 async fn next(relay: &mut Option<Box<Relay>>) -> Option<Result<Frame<Bytes>, Broken>> {
     match relay {
         Some(relay) => std::future::poll_fn(|cx| relay.poll_frame(cx)).await,
@@ -265,29 +265,29 @@ async fn next(relay: &mut Option<Box<Relay>>) -> Option<Result<Frame<Bytes>, Bro
     }
 }
 
-/// A batch on its way into the store; then it comes back with what became of it.
+/// Future of the write of a batch. It returns the batch with the result, so that it can be repeated.
 type Storing = Pin<Box<dyn Future<Output = (Result<(), Error>, Batch)> + Send>>;
 
-/// Events that are stored together.
+/// Events that are stored together, kept until the store has confirmed them.
 struct Batch {
-    /// The object with which the answer began to be made, if that is among them.
+    /// Response object of `response.in_progress`, if that event is in the batch.
     begun: Option<Json>,
     events: Events,
 }
 
-/// Events that are not stored yet.
+/// Events that are not stored yet, with the response objects that the store needs.
 #[derive(Default)]
 struct PendingEvents {
     events: Vec<Json>,
     bytes: usize,
-    /// The object with which the answer began to be made.
+    /// Response object of `response.in_progress`.
     begun: Option<Json>,
-    /// The final object.
+    /// Response object of the last event.
     ended: Option<Json>,
 }
 
 impl PendingEvents {
-    /// Takes the events out of some bytes of a stream.
+    /// Appends the events found in bytes of a stream.
     fn take(&mut self, bytes: &[u8]) {
         for event in event::each(bytes) {
             let response = || event.response().map(Json::from);
@@ -302,7 +302,7 @@ impl PendingEvents {
     }
 }
 
-/// What is stored of one response, and where it goes.
+/// Writer of one response's events to the store. It writes batch after batch and repeats those that fail.
 struct EventLog<'a> {
     app: &'a App,
     store: Arc<Store>,
@@ -310,14 +310,15 @@ struct EventLog<'a> {
     conversation: Option<Arc<str>>,
     run: &'a BackgroundJob,
     waiting: PendingEvents,
-    /// The number of the next event.
+    /// Number of the next event.
     next: u64,
-    /// The last batch could not be stored.
+    /// True if the last batch could not be stored.
     again: bool,
 }
 
 impl EventLog<'_> {
-    /// Begins to store what waits, after a while if that has just failed; the last event waits for the end.
+    /// Starts to write the waiting events, after a pause if the last write failed. Once the last event is there,
+    /// everything is left to [`Self::finish`].
     fn store_next(&mut self) -> Option<Storing> {
         if self.waiting.ended.is_some() || self.waiting.events.is_empty() {
             return None;
@@ -341,7 +342,8 @@ impl EventLog<'_> {
         }))
     }
 
-    /// A batch is stored, or is to be stored again; false: it cannot be, for it is somebody else's now.
+    /// Handles the result of a write; a failed batch is queued again. Returns false if another process owns the
+    /// response now.
     fn stored(&mut self, (result, batch): (Result<(), Error>, Batch)) -> bool {
         let Batch { begun, mut events } = batch;
         match result {
@@ -369,7 +371,7 @@ impl EventLog<'_> {
         tracing::info!(response = &*self.key.id, %error, "a background response is not this process's any more");
     }
 
-    /// Stores the end.
+    /// Stores the remaining events and the final object, in a loop until it succeeds or the response is lost.
     async fn finish(&mut self) {
         let ended = self.waiting.ended.take();
         let Some((object, FinalState { state, output, .. })) =
@@ -381,7 +383,7 @@ impl EventLog<'_> {
         let total = events.from + events.bodies.len() as u64;
         let mut finish = Finish { state, response: object, output, events };
         let mut conversation = self.conversation.take().filter(|_| state.has_answered());
-        // For as long as it takes: while this process says that it lives, nobody else closes what it has begun.
+        // Repeated without a limit: while this process reports that it is alive, no other closes its responses.
         for tries in 1.. {
             let (key, now) = (self.key.clone(), self.app.store_handle.now());
             let stored = match &conversation {
@@ -396,7 +398,7 @@ impl EventLog<'_> {
                     tracing::warn!(response = &*self.key.id, %error, "a response was not added to its conversation");
                     conversation = None;
                     finish.response = without_conversation(&finish.response);
-                    // Another event of the dialect may stand behind it.
+                    // Another event of the dialect may follow it.
                     let ends =
                         |body: &&mut Json| json::member(body, "type").is_some_and(|kind| is_last(&kind));
                     if let Some(last) = finish.events.bodies.iter_mut().rfind(ends) {
@@ -422,7 +424,7 @@ impl EventLog<'_> {
         self.run.stored.send_replace(total);
     }
 
-    /// The end has no room: a shorter one, which the store always takes, says that it failed.
+    /// Ends the record with a failure that is short enough for the store to accept in any case.
     async fn close(&self, failure: &Failure) {
         for tries in 1.. {
             let now = self.app.store_handle.now();
@@ -445,7 +447,8 @@ impl EventLog<'_> {
     }
 }
 
-/// Takes back the record of a response that is not made: it may be there, although the store did not say so.
+/// Deletes the record of a response that will not be generated: it may exist although the store did not confirm
+/// it.
 pub(super) async fn unmake(app: &App, store: &Store, key: Key) {
     for tries in 1..=20 {
         tokio::time::sleep(RETRY * tries).await;
@@ -456,7 +459,7 @@ pub(super) async fn unmake(app: &App, store: &Store, key: Key) {
     }
 }
 
-/// The events of a stored response behind the `after`th, and those to come, as a stream in the reader's dialect
+/// Streams the events of a stored response after number `after`, and those to come, in the reader's dialect
 /// (wire-format 4.9).
 pub(super) fn follow(
     app: Arc<App>,
@@ -543,7 +546,7 @@ fn frames<'e>(events: impl Iterator<Item = (String, Cow<'e, str>)>) -> Bytes {
     out.freeze()
 }
 
-/// The event that says why a stored stream is not read on.
+/// Returns the error event that ends a stream which cannot be read any further.
 fn broken(failure: &Failure, after: Option<u64>) -> Bytes {
     let event = error_event(failure, after.map_or(0, |after| after + 1));
     frames(std::iter::once(("error".to_owned(), Cow::Borrowed(&*event))))
@@ -556,7 +559,8 @@ fn error_event(failure: &Failure, number: u64) -> Json {
     String::from_utf8_lossy(&out).into()
 }
 
-/// Says that this process lives, and ends what others want ended. Once.
+/// Reports to the store that this process is alive if `beat` is true, and ends responses that others cancelled or
+/// took over.
 pub(super) async fn tend(app: &App, store: &Store, beat: bool) {
     let owner = &app.store_handle.owner;
     let now = app.store_handle.now();
@@ -571,8 +575,8 @@ pub(super) async fn tend(app: &App, store: &Store, beat: bool) {
     }
 }
 
-/// Closes what nobody runs any more; for about a second, then gives true if there may be more. Few at a time, because
-/// what is taken and not closed waits for another lease if this process dies.
+/// Closes responses whose process is gone, for about a second. Returns true if there may be more. They are taken
+/// over a few at a time: if this process dies, those taken and not closed wait for another lease.
 pub(super) async fn close_lost(app: &App, store: &Store) -> bool {
     let start = tokio::time::Instant::now();
     loop {
@@ -591,11 +595,11 @@ pub(super) async fn close_lost(app: &App, store: &Store) -> bool {
     }
 }
 
-/// Looks at what the store says of this process's responses. Others want some of them ended, and have taken some over: an
-/// engine that is silent would work for those on and on. What this process has taken over and not closed is closed now,
-/// and what nobody runs here although it should be: otherwise this process would keep it alive for ever.
+/// Compares the running responses with the store. Those that others have cancelled or taken over are ended here,
+/// since a silent engine would otherwise keep working for them. Those that this process has taken over, or that no
+/// task here runs although the store says so, are closed: otherwise this process would keep them alive forever.
 async fn compare(app: &App, store: &Store) {
-    // Before the store is asked: what begins meanwhile is missing in no answer.
+    // Listed before the store is read, so that every response listed here is in the store's answer.
     let here = app.runs.all();
     let Ok(stored) = store.running(Arc::clone(&app.store_handle.owner)).await else { return };
     let mut stored: HashMap<_, _> =
@@ -627,12 +631,12 @@ async fn compare(app: &App, store: &Store) {
     }
 }
 
-/// Ends a response whose owner does not do it. First nobody else may write to it any more, be it that the old owner only
-/// stood still; then it is closed.
+/// Ends a response whose owner does not react. First the term is raised, so that a stalled owner can write no
+/// more; then the response is closed.
 pub(super) async fn take_over(app: &App, store: &Store, record: &Record) -> Result<(), Error> {
     let (owner, now) = (Arc::clone(&app.store_handle.owner), app.store_handle.now());
     let taken = match store.take_over(record.key.clone(), record.term, owner, now).await {
-        // Its owner, or another one who wants it ended, was faster.
+        // The owner or another process was faster.
         Err(Error::Fenced | Error::Conflict) => return Ok(()),
         taken => taken?,
     };
@@ -640,7 +644,7 @@ pub(super) async fn take_over(app: &App, store: &Store, record: &Record) -> Resu
     close_taken(store, &taken, now).await
 }
 
-/// Closes what this process has taken over; perhaps from two sides at once.
+/// Closes a response that this process has taken over; another task may do so at the same time.
 async fn close_taken(store: &Store, record: &Record, now: u64) -> Result<(), Error> {
     match close(store, record, record.term, &Fault::ReplicaLost.into(), now).await {
         Err(Error::Conflict | Error::Fenced | Error::NotFound) => Ok(()),
@@ -648,7 +652,7 @@ async fn close_taken(store: &Store, record: &Record, now: u64) -> Result<(), Err
     }
 }
 
-/// Ends a response whose own end is not to be had: with the items that its events have told of, if there is room.
+/// Ends a response whose real end is lost, with the items found in its events if there is room for them.
 async fn close(store: &Store, record: &Record, term: u64, failure: &Failure, now: u64) -> Result<(), Error> {
     let told = RecoveredItems::of(store, record, now).await;
     let finish = closing(record, failure, &told);

@@ -2,9 +2,8 @@
 
 use super::App;
 use super::budget::{BudgetShare, make_room};
-use super::connection::{ActiveRequest, overslept};
-use super::pass_through::PassThrough;
-use super::relay::Relay;
+use super::connection::overslept;
+use super::connection_state::ActiveRequest;
 use crate::config::Timeouts;
 use crate::wire::OutputBuffer;
 use crate::wire::fault::{Failure, Fault};
@@ -147,8 +146,7 @@ pub(super) struct Body {
 
 enum Content {
     Full(OutputBuffer),
-    Relay(Box<Relay>),
-    PassThrough(Box<PassThrough>),
+    Arriving(Pin<Box<dyn http_body::Body<Data = Bytes, Error = Broken> + Send>>),
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 
@@ -158,30 +156,16 @@ impl Body {
         Self { content: Content::Full(bytes.into()), _busy: None }
     }
 
-    /// Bytes to come.
-    pub(super) fn relay(relay: Box<Relay>) -> Self {
-        Self { content: Content::Relay(relay), _busy: None }
-    }
-
-    /// An engine's bytes to come, as they are.
-    pub(super) fn pass_through(answer: Box<PassThrough>) -> Self {
-        Self { content: Content::PassThrough(answer), _busy: None }
+    /// An engine's answer that is still arriving.
+    pub(super) fn arriving(
+        answer: Box<impl http_body::Body<Data = Bytes, Error = Broken> + Send + 'static>,
+    ) -> Self {
+        Self { content: Content::Arriving(Box::into_pin(answer)), _busy: None }
     }
 
     /// Bytes to come from somewhere else than an engine.
     pub(super) fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self { content: Content::Stream(Box::pin(stream)), _busy: None }
-    }
-
-    /// The same bytes, and what `then` makes of their end; nothing else for a body that is at hand.
-    pub(super) fn relayed<S>(self, then: impl FnOnce(Box<Relay>) -> S) -> Self
-    where
-        S: Stream<Item = Bytes> + Send + 'static,
-    {
-        match self.content {
-            Content::Relay(relay) => Self { content: Content::Stream(Box::pin(then(relay))), ..self },
-            content => Self { content, ..self },
-        }
     }
 
     /// While the body lives, its connection is busy.
@@ -198,8 +182,7 @@ impl http_body::Body for Body {
         match &mut self.get_mut().content {
             Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes.take())))),
-            Content::Relay(relay) => relay.poll_frame(cx),
-            Content::PassThrough(answer) => answer.poll_frame(cx),
+            Content::Arriving(answer) => answer.as_mut().poll_frame(cx),
             Content::Stream(stream) => {
                 stream.as_mut().poll_next(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
@@ -209,8 +192,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Full(bytes) => bytes.is_empty(),
-            Content::Relay(relay) => relay.is_end(),
-            Content::PassThrough(answer) => answer.is_end(),
+            Content::Arriving(answer) => answer.is_end_stream(),
             Content::Stream(_) => false,
         }
     }
@@ -218,8 +200,8 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Full(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
-            Content::PassThrough(answer) => answer.size_hint(),
-            Content::Relay(_) | Content::Stream(_) => SizeHint::default(),
+            Content::Arriving(answer) => answer.size_hint(),
+            Content::Stream(_) => SizeHint::default(),
         }
     }
 }

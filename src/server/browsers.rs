@@ -1,8 +1,8 @@
-//! Requests that browsers send for pages: whose pages may read answers (CORS), send forms and open WebSockets, and whose may
-//! reach the admin listener (docs/guide.md#web-pages-cors).
+//! Requests that browsers send for web pages: which pages may read answers (CORS), send forms and open WebSockets,
+//! and which may reach the admin listener (docs/guide.md#web-pages-cors).
 //!
-//! CORS is written out here because `tower-http`'s layer is built once and answers every `OPTIONS` with 200, while this list
-//! follows reloads, leaves `OPTIONS` a 405 where it is empty, and decides about WebSockets and forms, too.
+//! CORS is implemented here because `tower-http`'s layer is built once and answers every `OPTIONS` with 200, while
+//! this list follows reloads, leaves `OPTIONS` a 405 where it is empty, and also applies to WebSockets and forms.
 
 use crate::config::{AdminHosts, Cors};
 use crate::wire::fault::{Failure, Fault};
@@ -16,18 +16,21 @@ use http::header::{
 use http::{Method, Response, StatusCode, request};
 
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// Chrome asks with these before a page of the internet reaches an address of a private network.
+/// Header by which Chrome asks whether a page of the internet may reach an address of a private network, and its
+/// answer.
 const ASKS_PRIVATE: HeaderName = HeaderName::from_static("access-control-request-private-network");
 const ALLOWS_PRIVATE: HeaderName = HeaderName::from_static("access-control-allow-private-network");
 
 /// Methods of all routes.
 const METHODS: &str = "GET, POST, DELETE";
-/// Seconds for which a browser may remember the answer to a preflight: a change of the list is soon known.
+/// Seconds for which a browser may cache the answer to a preflight; short, so that a changed list takes effect
+/// soon.
 const MAX_AGE: &str = "600";
-/// The request headers that the answer to a preflight depends on.
+/// Request headers that the answer to a preflight depends on.
 const VARIES: &str = "origin, access-control-request-method, access-control-request-headers";
 
-/// Headers of answers that pages may read, beside those that they always may. A `*` would not do with credentials.
+/// Response headers that pages may read, besides those that are always readable. A `*` does not work with
+/// credentials.
 const EXPOSED: &str = "x-request-id, retry-after, retry-after-ms, x-should-retry, openai-processing-ms, openai-version, \
                        x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, \
                        x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, \
@@ -35,16 +38,16 @@ const EXPOSED: &str = "x-request-id, retry-after, retry-after-ms, x-should-retry
                        x-ms-client-request-id, x-ms-region, api-supported-versions, content-disposition, \
                        content-encoding, metadata, allow, www-authenticate";
 
-/// Bytes of a foreign name that stand in a message.
+/// Limit for a foreign name quoted in a message, in bytes.
 const SHOWN: usize = 100;
 
-/// The rights of the page that a request comes from, as an answer states them.
+/// CORS rights of the page that sent a request, from which the response headers are set.
 pub(super) struct Sharing {
-    /// The list is not empty: answers differ from page to page.
+    /// True if origins are configured, so that responses differ between pages.
     is_on: bool,
-    /// The value of `access-control-allow-origin`.
+    /// Value of `access-control-allow-origin`.
     allowed: Option<HeaderValue>,
-    /// The page may send cookies and the like.
+    /// True if the page may send credentials such as cookies.
     with_credentials: bool,
 }
 
@@ -60,10 +63,10 @@ impl Sharing {
         Self { is_on: cors.is_on(), allowed, with_credentials: listed.is_some() }
     }
 
-    /// Returns the answer to a preflight; nothing, if the request is none, or there is no list.
+    /// Returns the answer to a preflight; `None` if the request is none or no origins are configured.
     ///
     /// # Errors
-    /// The list does not have the origin.
+    /// The origin is not allowed.
     pub(super) fn preflight(&self, head: &request::Parts) -> Option<Result<Response<Bytes>, Failure>> {
         let headers = &head.headers;
         let asks = |name| headers.contains_key(name);
@@ -82,7 +85,7 @@ impl Sharing {
         let out = response.headers_mut();
         out.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
         out.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE));
-        // Client libraries send many headers, and ever new ones; what is not known is passed over anyway.
+        // Client libraries send many headers, and new ones all the time; unknown headers are ignored anyway.
         if let Some(asked) = headers.get(ACCESS_CONTROL_REQUEST_HEADERS) {
             out.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
         }
@@ -93,7 +96,7 @@ impl Sharing {
         Some(Ok(response))
     }
 
-    /// Lets the page read the answer, if it may.
+    /// Adds the headers that let the page read the response, if it may.
     pub(super) fn sign(self, headers: &mut HeaderMap) {
         if !self.is_on {
             return;
@@ -111,7 +114,7 @@ impl Sharing {
     }
 }
 
-/// Returns the names of all headers that a page may read; an engine may have limits of other names.
+/// Returns the names of all headers that a page may read, including rate-limit headers of the engine.
 fn exposed(headers: &HeaderMap) -> HeaderValue {
     let known = |name: &str| EXPOSED.split(", ").any(|exposed| exposed == name);
     let limits = headers.keys().map(HeaderName::as_str);
@@ -123,21 +126,22 @@ fn exposed(headers: &HeaderMap) -> HeaderValue {
     HeaderValue::try_from(all).unwrap_or(HeaderValue::from_static(EXPOSED))
 }
 
-/// Checks who opens a WebSocket: browsers let any page open one to anywhere, this machine included, and ask nobody. A client
-/// that is no browser sends no origin, or that of the address it connects to.
+/// Checks the origin of a WebSocket: browsers let any page open one to any address, this machine included, without
+/// a preflight. A client that is not a browser sends no origin, or that of the address it connects to.
 ///
 /// # Errors
-/// The page is of another origin, which is not listed.
+/// The page has another origin that is not listed.
 pub(super) fn check_socket(headers: &HeaderMap, cors: &Cors) -> Result<(), Failure> {
     let may = headers.get_all(ORIGIN).iter().all(|origin| is_own(origin, headers) || allows(cors, origin));
     if may { Ok(()) } else { Err(foreign(headers, "may not open a WebSocket here")) }
 }
 
-/// Checks what browsers send for any page without a preflight: forms, and bodies without a type. A page could not read the
-/// answer, but would make an engine work (faults C17b). Clients that are no pages of the web have origins of other schemes.
+/// Checks requests that browsers send for any page without a preflight: forms, and bodies without a type. A page
+/// could not read the answer, but would make an engine work (faults C17b). Clients that are not web pages have
+/// origins with other schemes.
 ///
 /// # Errors
-/// The page is of another origin, which is not listed.
+/// The page has another origin that is not listed.
 pub(super) fn check_form(head: &request::Parts, cors: &Cors) -> Result<(), Failure> {
     let headers = &head.headers;
     let is_web = |origin: &HeaderValue| {
@@ -158,7 +162,7 @@ pub(super) fn check_form(head: &request::Parts, cors: &Cors) -> Result<(), Failu
     Ok(())
 }
 
-/// Returns the refusal of a page.
+/// Returns the failure for a page that is not allowed to do this.
 fn foreign(headers: &HeaderMap, what: &str) -> Failure {
     let origin = headers.get(ORIGIN).map_or_else(String::new, |origin| printable(origin.as_bytes(), SHOWN));
     let message = format!("Pages of the origin '{origin}' {what}: cors.origins does not list it.");
@@ -169,8 +173,8 @@ fn allows(cors: &Cors, origin: &HeaderValue) -> bool {
     cors.allows(origin.as_bytes())
 }
 
-/// Whether a page is of the address that it sends its request to. Behind a proxy that writes another `Host` the browser alone
-/// can say so, and no page can make it.
+/// Returns true if a page has the origin of the address that it sends its request to. Behind a proxy that rewrites
+/// `Host` only the browser knows that, and no page can forge its header.
 fn is_own(origin: &HeaderValue, headers: &HeaderMap) -> bool {
     if only(headers, &SITE).is_some_and(|site| site == "same-origin") {
         return true;
@@ -179,20 +183,19 @@ fn is_own(origin: &HeaderValue, headers: &HeaderMap) -> bool {
     authority(origin).zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host))
 }
 
-/// The part of an origin behind its scheme.
+/// Returns the part of an origin after its scheme.
 fn authority(origin: &HeaderValue) -> Option<&[u8]> {
     let at = memchr::memmem::find(origin.as_bytes(), b"://")?;
     origin.as_bytes().get(at + b"://".len()..)
 }
 
-/// The value of a header that is there once.
+/// Returns the value of a header that occurs exactly once.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
     let mut all = headers.get_all(name).iter();
     all.next().filter(|_| all.next().is_none())
 }
 
-/// Foreign bytes as they may stand in a message: what is no printable ASCII becomes a question mark, and at most `most` of
-/// them are shown.
+/// Makes foreign bytes safe for a message: at most `most` bytes, with question marks for all but printable ASCII.
 pub(super) fn printable(bytes: &[u8], most: usize) -> String {
     let shown = bytes.iter().take(most).map(|byte| match byte {
         b' '..=b'~' => char::from(*byte),
@@ -205,17 +208,18 @@ pub(super) fn printable(bytes: &[u8], most: usize) -> String {
     text
 }
 
-/// The reason why the admin listener does not answer a request.
+/// Reason why the admin listener refuses a request, with the message for the response. It protects operators
+/// against foreign web pages in their own browser.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stranger {
-    /// The `Host` is neither an address nor listed: a page can give its own name any address.
+    /// The `Host` is neither an IP address nor listed: a page can point a name of its own to any address.
     Host(String),
     /// A browser sent it for a page of another origin.
     Page(String),
 }
 
 impl Stranger {
-    /// Returns why a request to the admin listener is not answered, or nothing if it is.
+    /// Returns the reason for which the admin listener refuses a request; `None` if it serves the request.
     pub(super) fn of(head: &request::Parts, hosts: &AdminHosts) -> Option<Self> {
         let headers = &head.headers;
         let named = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
@@ -243,7 +247,8 @@ impl Stranger {
         }
         let is_other = |site: &HeaderValue| matches!(site.as_bytes(), b"cross-site" | b"same-site");
         let from_elsewhere = !headers.contains_key(ORIGIN) && headers.get_all(SITE).iter().any(is_other);
-        // Browsers do not say the site to addresses of the network; a GET with an effect is not for them at all.
+        // Browsers send no `sec-fetch-site` to plain-HTTP addresses in a network; a GET with an effect is never
+        // for browsers.
         let is_browser =
             || headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"));
         if from_elsewhere || head.uri.path() == "/drain/wait" && is_browser() {

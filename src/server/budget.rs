@@ -1,7 +1,7 @@
-//! How much memory requests may take: the bodies of all of them together, and what the process has in all (faults O11).
+//! Memory limits for requests: for all their bodies together, and for the process as a whole (faults O11).
 //!
-//! Gives: a [`Share`] of the bytes for each body, before it is read. Remembers: how many are taken, and whether memory
-//! has run short. Never: touches what runs.
+//! Gives: a [`BudgetShare`] of the bytes for each body, before it is read. Remembers: the bytes taken, and whether
+//! memory is short. Never: affects running requests.
 
 use super::memory::Memory;
 use crate::config::Limits;
@@ -12,29 +12,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Bytes of all bodies, unless memory is less than four times that.
+/// Default limit for all bodies in bytes, unless memory is less than four times that.
 const BODIES: usize = 256 << 20;
-/// Bytes that a body without a declared length takes at once.
+/// Bytes that a body without a declared length takes at a time.
 const STEP: usize = 64 << 10;
-/// How often the process's memory is looked at.
+/// Interval at which the memory of the process is checked.
 const LOOK: Duration = Duration::from_millis(250);
-/// New requests are refused from here on, in hundredths of all memory.
+/// Used memory from which new requests are refused, in percent of the limit.
 const SHORT: u64 = 85;
 
-/// Bytes of a buffer that grows no more by doubling.
+/// Size from which a buffer no longer grows by doubling, in bytes.
 const LARGE: usize = 1 << 20;
 
-/// Makes room in a buffer for so many bytes, of `limit` in all. Once it is large, it gets room for all that may come: a page
-/// that nothing is written to takes no memory, and the buffer is not there twice each time that it has to grow.
+/// Reserves room for `more` bytes in a buffer of at most `limit`. A large buffer gets room for all that may come:
+/// unwritten pages take no memory, and the buffer is not copied each time it grows.
 pub(super) fn make_room(buffer: &mut BytesMut, more: usize, limit: usize) {
     let length = buffer.len() + more;
     if length > LARGE && length > buffer.capacity() {
-        // A read may go beyond the limit before it is refused.
+        // A read may exceed the limit before it is refused.
         buffer.reserve((limit.saturating_sub(buffer.len()) + STEP).max(more));
     }
 }
 
-/// The bytes of all requests' bodies.
+/// Budget of bytes for the bodies of all requests, which keeps clients from exhausting the memory.
 pub(super) struct Budget {
     most: usize,
     taken: AtomicUsize,
@@ -58,24 +58,24 @@ impl Budget {
         Arc::new(Self { most, taken: AtomicUsize::new(0), memory, short: AtomicBool::new(false), shown })
     }
 
-    /// What there may be at once.
+    /// Returns the limit in bytes.
     pub(super) fn most(&self) -> usize {
         self.most
     }
 
-    /// There is so little memory left that what runs needs it.
+    /// Returns true if memory is so short that it is needed for running requests.
     pub(super) fn is_short(&self) -> bool {
         self.short.load(Ordering::Relaxed)
     }
 
-    /// So many bytes, while the share lives.
+    /// Takes bytes from the budget until the share is dropped. Fails if the budget is exhausted.
     pub(super) fn share(self: &Arc<Self>, bytes: usize) -> Result<BudgetShare, Failure> {
         let mut share = BudgetShare { budget: Arc::clone(self), bytes: 0 };
         share.take(bytes)?;
         Ok(share)
     }
 
-    /// Looks at the process's memory, for ever.
+    /// Checks the memory of the process periodically, without end.
     pub(super) async fn watch(&self) {
         let Some(memory) = &self.memory else { return };
         loop {
@@ -92,7 +92,7 @@ impl Budget {
     }
 }
 
-/// A part of the budget; given back when dropped.
+/// Part of the budget that one request holds, returned when dropped.
 pub(super) struct BudgetShare {
     budget: Arc<Budget>,
     bytes: usize,
@@ -111,7 +111,7 @@ impl BudgetShare {
         Ok(())
     }
 
-    /// At least so many bytes in all.
+    /// Enlarges the share to at least `bytes` in all. Fails if the budget is exhausted.
     pub(super) fn reach(&mut self, bytes: usize) -> Result<(), Failure> {
         match bytes.checked_sub(self.bytes).filter(|more| *more > 0) {
             Some(more) => self.take(more.max(STEP.min(self.budget.most / 16))),
@@ -119,7 +119,7 @@ impl BudgetShare {
         }
     }
 
-    /// The same bytes, which hold their share for as long as they are anywhere.
+    /// Ties the bytes to their share: it is returned when the last copy of them is dropped.
     pub(super) fn hold(share: &Arc<Self>, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Held(bytes, Arc::clone(share)))
     }

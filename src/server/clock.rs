@@ -1,4 +1,4 @@
-//! The timers of one request to an engine.
+//! Timers of one request to an engine.
 
 use super::connection::overslept;
 use crate::config::Timeouts;
@@ -8,43 +8,43 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// What the clock says.
+/// Result of a check of the timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// The engine takes too long.
+    /// The engine has taken too long.
     Timeout,
-    /// The client must hear something: its status, or that it is not forgotten.
+    /// The client must receive something: its status, or a keep-alive comment.
     Comment,
 }
 
-/// How often it is told that an engine is heard of.
+/// Interval at which an engine that sends is reported as alive.
 const TELLS: Duration = Duration::from_secs(1);
 
-/// The timers of one request. There is one timer of the runtime; it is touched only when it has run out or something is
-/// due earlier, and the time is read no more than three times for each token.
+/// Timers of one request. All share one timer of the runtime, which is touched only when it has fired or something
+/// is due earlier; the time is read at most three times for each token.
 pub(super) struct Clock {
-    /// When it was last read.
+    /// Time as last read.
     now: Instant,
     started: Instant,
-    /// When the engine was asked.
+    /// Time at which the request was sent to the engine.
     asked: Instant,
-    /// Since when we wait for the engine, without the time in which the client had its turn.
+    /// Time since which the engine is waited for, without the time in which the client had its turn.
     waiting: Instant,
     written: Instant,
-    /// From when on it is told again that the engine is heard of.
+    /// Time of the next report that the engine is alive.
     tells: Instant,
-    /// The engine has said something.
+    /// True once the engine has sent content.
     spoken: bool,
     committed: bool,
     wrote: bool,
-    /// Since when it is the client's turn.
+    /// Time since which it is the client's turn.
     paused: Option<Instant>,
     total: Duration,
     first_token: Duration,
     inter_token: Duration,
     commit_after: Option<Duration>,
     keepalive: Option<Duration>,
-    /// When the timer will wake the task.
+    /// Time at which the timer will wake the task.
     armed: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -74,19 +74,19 @@ impl Clock {
         }
     }
 
-    /// Another engine is asked.
+    /// Restarts the engine's timers for another attempt.
     pub(super) fn asks_again(&mut self) {
         self.now = Instant::now();
         (self.asked, self.waiting, self.paused) = (self.now, self.now, None);
     }
 
-    /// At least half of the time for all of it is left.
+    /// Returns true if at least half of the total time is left.
     pub(super) fn has_half(&self) -> bool {
         self.started.elapsed() <= self.total / 2
     }
 
-    /// We turn to the engine. The time since we turned to the client was not the engine's; that before it was, also where
-    /// the client was only told that it is not forgotten (faults U09).
+    /// Notes that reading from the engine begins. The time since bytes were handed to the client does not count
+    /// for the engine; the time before does, also if the client only received a keep-alive (faults U09).
     pub(super) fn reads(&mut self) {
         self.now = Instant::now();
         if let Some(since) = self.paused.take() {
@@ -94,7 +94,7 @@ impl Clock {
         }
     }
 
-    /// The engine has sent something; true once a second, or if it is the first time.
+    /// Notes that the engine has sent something. Returns true at the first content, and once a second.
     pub(super) fn heard(&mut self, now: Instant, spoken: bool) -> bool {
         let tells = spoken && !self.spoken || now >= self.tells;
         if tells {
@@ -106,7 +106,7 @@ impl Clock {
         tells
     }
 
-    /// Bytes go to the client; since when it had none.
+    /// Notes that bytes are handed to the client. Returns the time since the previous ones, `None` the first time.
     pub(super) fn wrote(&mut self) -> Option<Duration> {
         let pause = self.now.saturating_duration_since(self.written);
         self.written = self.now;
@@ -115,7 +115,7 @@ impl Clock {
         std::mem::replace(&mut self.wrote, true).then_some(pause)
     }
 
-    /// Nobody has to hear anything.
+    /// Turns off comments, and treats the status as sent.
     pub(super) fn detach(&mut self) {
         self.committed = true;
         self.silence();
@@ -155,7 +155,7 @@ impl Clock {
                 }
                 continue;
             }
-            // The task's waker never changes: a timer that runs will wake it.
+            // The task's waker never changes: a running timer will wake it.
             if self.armed.is_some_and(|armed| self.now < armed && armed <= at) {
                 return Poll::Pending;
             }
@@ -168,7 +168,7 @@ impl Clock {
     }
 }
 
-/// Returns the time of the wall clock, in Unix seconds.
+/// Returns the wall-clock time in Unix seconds.
 pub(super) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,8 +1,8 @@
-//! Answers on connections that no HTTP library serves, and that close with the answer.
+//! Error responses on connections that no HTTP library serves; the connection closes with the response.
 
 use super::connection::LINGER_BYTES;
 use super::headers::{self, Refusal};
-use super::routes::IdSource;
+use super::ids::IdSource;
 use crate::wire::fault::Failure;
 use http::HeaderMap;
 use std::io;
@@ -10,9 +10,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Writes an error as HTTP/1.1 and closes the connection. `has_body`: it is no answer to a `HEAD`.
+/// Writes an error as HTTP/1.1 and closes the connection. `has_body` is false for an answer to a `HEAD`.
 ///
-/// A request that is still coming would have the connection reset under the answer, so some of it is read.
+/// Some of a request that is still arriving is read: otherwise a TCP reset could discard the response. Fails if
+/// the connection breaks.
 pub(super) async fn answer(mut stream: TcpStream, failure: &Failure, has_body: bool) -> io::Result<()> {
     let chance = IdSource::draw().map_err(io::Error::other)?;
     let refusal =

@@ -2,22 +2,20 @@
 //!
 //! The HTTP library looks for the end of a connection only while it has nothing unread: a client that sends one byte
 //! too many would be relayed to for ever (faults C26). It has one timer for heads and none for writes. So its socket is
-//! wrapped: [`Guarded`] reads ahead while a request is under way, and times what the library does not.
+//! wrapped: [`ClientIo`] reads ahead while a request is under way, and times what the library does not.
 
-use super::accept::ConnectionSlot;
+use super::connection_state::{ANSWERING, ConnectionState, IDLE, LEAVING, UPLOADING};
+use super::connections::ConnectionSlot;
 use super::shutdown::{Phase, Shutdown};
 use super::stall::Stall;
 use crate::tls::Socket;
-use futures::task::AtomicWaker;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use socket2::SockRef;
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
@@ -32,19 +30,6 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// How much, and how long, a client may go on sending after the last answer.
 pub(super) const LINGER_BYTES: usize = 64 << 10;
 pub(super) const LINGER: Duration = Duration::from_secs(1);
-
-/// No request is under way.
-const IDLE: u8 = 0;
-/// A request's body is being read.
-const READING: u8 = 1;
-/// All of it has been read.
-const ANSWERING: u8 = 2;
-/// A request's body is being read as fast as an engine takes it.
-const UPLOADING: u8 = 5;
-/// The connection is not HTTP's any more: whoever has it knows what it waits for.
-const UPGRADED: u8 = 3;
-/// Everything has been said, and what still comes is not read.
-const LEAVING: u8 = 4;
 
 /// How a connection begins on which HTTP/2 is spoken (RFC 9113, 3.4).
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -93,169 +78,6 @@ impl Stalled {
 pub(super) fn overslept(end: Instant, now: Instant) -> Option<Duration> {
     let late = now.saturating_duration_since(end);
     (late > ASLEEP).then(|| late + GLANCE)
-}
-
-/// How far a connection's requests are; for both sides of the library, and for whoever makes room for another connection.
-#[derive(Clone, Debug)]
-pub(super) struct ConnectionState(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    /// How far its request is, on a connection that has one at a time.
-    stage: AtomicU8,
-    /// Requests under way. One that comes early finds the one before still there.
-    requests: AtomicUsize,
-    /// Requests that there have been.
-    begun: AtomicUsize,
-    /// Milliseconds after [`Inner::born`] since when it has nothing to do, and one more; 0: it has.
-    idle: AtomicU64,
-    born: Instant,
-    /// It is to make room, unless it has something to do.
-    evicted: AtomicBool,
-    task: AtomicWaker,
-    /// The address of the client, or of what stands before it.
-    peer: Option<SocketAddr>,
-}
-
-impl Default for ConnectionState {
-    fn default() -> Self {
-        Self::of(None)
-    }
-}
-
-impl ConnectionState {
-    /// That of a connection from this address.
-    pub(super) fn of(peer: Option<SocketAddr>) -> Self {
-        Self(Arc::new(Inner {
-            peer,
-            stage: AtomicU8::new(IDLE),
-            requests: AtomicUsize::new(0),
-            begun: AtomicUsize::new(0),
-            idle: AtomicU64::new(1),
-            born: Instant::now(),
-            evicted: AtomicBool::new(false),
-            task: AtomicWaker::new(),
-        }))
-    }
-
-    /// The address of the client, or of what stands before it.
-    pub(super) fn peer(&self) -> Option<SocketAddr> {
-        self.0.peer
-    }
-
-    fn is(&self, stage: u8) -> bool {
-        self.0.stage.load(Ordering::Relaxed) == stage
-    }
-
-    fn set(&self, stage: u8) {
-        self.0.stage.store(stage, Ordering::Relaxed);
-    }
-
-    /// All of a body has been read.
-    pub(super) fn has_read(&self) {
-        if self.is(UPLOADING) {
-            self.set(ANSWERING);
-        }
-    }
-
-    /// How many requests there have been.
-    fn begun(&self) -> usize {
-        self.0.begun.load(Ordering::Relaxed)
-    }
-
-    /// There is something to do: a request, or a part of its head.
-    fn stirs(&self) {
-        self.0.idle.store(0, Ordering::Relaxed);
-        self.0.evicted.store(false, Ordering::Relaxed);
-    }
-
-    /// There is nothing to do any more.
-    pub(super) fn rests(&self) {
-        let since = u64::try_from(self.0.born.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-        self.0.idle.store(since + 1, Ordering::Relaxed);
-    }
-
-    /// Since when it has had nothing to do, if it has nothing and is not making room already.
-    pub(super) fn idle_since(&self) -> Option<Instant> {
-        let idle = self.0.idle.load(Ordering::Relaxed).checked_sub(1)?;
-        (!self.is_evicted()).then(|| self.0.born + Duration::from_millis(idle))
-    }
-
-    /// Asks it to close for another one's sake. It does if nothing has come meanwhile.
-    pub(super) fn evict(&self) {
-        self.0.evicted.store(true, Ordering::Release);
-        self.0.task.wake();
-    }
-
-    /// It has been asked to close, and nothing has come meanwhile.
-    pub(super) fn is_evicted(&self) -> bool {
-        self.0.evicted.load(Ordering::Acquire)
-    }
-
-    /// Whether it has to go; else its task is woken once it has.
-    pub(super) fn poll_evicted(&self, cx: &Context<'_>) -> bool {
-        self.0.task.register(cx.waker());
-        self.is_evicted()
-    }
-}
-
-/// A request of this connection is under way; until dropped.
-#[derive(Debug)]
-pub(super) struct ActiveRequest(ConnectionState);
-
-impl ActiveRequest {
-    /// A request has come.
-    pub(super) fn begin(stage: &ConnectionState) -> Self {
-        stage.0.requests.fetch_add(1, Ordering::Relaxed);
-        stage.0.begun.fetch_add(1, Ordering::Relaxed);
-        stage.stirs();
-        stage.set(READING);
-        Self(stage.clone())
-    }
-
-    /// Nothing more is read for it.
-    pub(super) fn has_read(&self) {
-        self.0.set(ANSWERING);
-    }
-
-    /// Its body is read as fast as an engine takes it, until [`Stage::has_read`].
-    pub(super) fn uploads(&self) -> ConnectionState {
-        self.0.set(UPLOADING);
-        self.0.clone()
-    }
-
-    /// What the connection will be after this request, from which on it never has nothing to do: between the answer and
-    /// [`Upgraded::begin`] nobody may take it for idle.
-    pub(super) fn upgraded(&self) -> Upgraded {
-        self.0.0.requests.fetch_add(1, Ordering::Relaxed);
-        Upgraded(self.0.clone())
-    }
-}
-
-impl Drop for ActiveRequest {
-    fn drop(&mut self) {
-        if self.0.0.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.rests();
-            self.0.set(IDLE);
-        }
-    }
-}
-
-/// A connection that is not HTTP's any more.
-#[derive(Debug)]
-pub(super) struct Upgraded(ConnectionState);
-
-impl Upgraded {
-    /// From now on nothing is timed but writes.
-    pub(super) fn begin(&self) {
-        self.0.stirs();
-        self.0.set(UPGRADED);
-    }
-
-    /// From now on a flush closes it: the client is told that no more will come, and what it still sends is passed over.
-    pub(super) fn leave(&self) {
-        self.0.set(LEAVING);
-    }
 }
 
 /// What the connection waits for from the client.
@@ -609,6 +431,7 @@ impl Write for ClientIo {
 
 #[cfg(test)]
 mod tests {
+    use super::super::connection_state::{ActiveRequest, UPGRADED};
     use super::*;
 
     #[test]

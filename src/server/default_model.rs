@@ -1,6 +1,6 @@
-//! The model of a request that names none (wire-format 2.10).
+//! Model of a request that names none (wire-format 2.10).
 
-use super::routes::RequestContext;
+use super::context::RequestContext;
 use crate::json;
 use crate::request::fields;
 use crate::wire::fault::{Failure, Fault};
@@ -8,23 +8,23 @@ use bytes::Bytes;
 use http::HeaderMap;
 use std::sync::Arc;
 
-/// Names that an error lists.
+/// Number of names that an error lists.
 const SHOWN: usize = 20;
 
 impl RequestContext {
-    /// Returns the model of a request that names none: `default_model` of the configuration, else the only one that the
-    /// upstreams list, as far as the caller may use it. `None` where a single upstream does not tell what it serves: it
-    /// chooses by itself then.
+    /// Returns the model for a request that names none: `default_model` of the configuration, else the only one
+    /// that the upstreams list, as far as the caller may use it. `None` if a single upstream does not report its
+    /// models: it then chooses by itself.
     ///
     /// # Errors
-    /// `missing_required_parameter` where several could be meant; the message lists them.
+    /// `missing_required_parameter` if several could be meant; the message lists them.
     pub(super) async fn default_model(&mut self, headers: &HeaderMap) -> Result<Option<Arc<str>>, Failure> {
         let configured = self.app.config.default_model.clone();
         if let Some(model) = configured.filter(|model| self.may_use(model)) {
             return Ok(Some(model));
         }
         if self.app.pool.main_models().is_none() {
-            // The lists come with the first probe, or with the client's own key. What fails here fails again below.
+            // The lists come with the first probe, or with the client's own key. An error here occurs again below.
             let passed = std::mem::take(&mut self.passed);
             let _ = Box::pin(self.union(headers)).await;
             self.passed = passed;
@@ -34,17 +34,17 @@ impl RequestContext {
             listed.iter().flatten().filter_map(|model| self.usable_name(model)).collect();
         match all.as_slice() {
             [only] => Ok(Some(Arc::clone(only))),
-            // A caller who may use some models alone must not reach others without naming them.
+            // A caller restricted to some models must not reach others by naming none.
             [] if self.app.pool.is_single() && self.may_use("") => Ok(None),
             all => Err(missing(all)),
         }
     }
 
-    /// Returns the body with what the configuration says where the request says nothing. `model`: the name that the path
-    /// gives; where neither it nor the body has one, the default's is put there.
+    /// Returns the body with the configured defaults for parameters that the request does not set. `model` is the
+    /// name in the path; if neither path nor body has one, the default model is stored there.
     ///
     /// # Errors
-    /// As [`Handling::default_model`].
+    /// The same as for [`Self::default_model`].
     pub(super) async fn with_defaults(
         &mut self,
         body: Bytes,
@@ -74,12 +74,12 @@ impl RequestContext {
     }
 }
 
-/// The model that a body names, if it names one.
+/// Returns the model that a body names, if any.
 pub(super) fn named(body: &[u8]) -> Option<String> {
     json::member(std::str::from_utf8(body).ok()?, "model").filter(|name| !name.is_empty())
 }
 
-/// The error of a request that could mean each of these models.
+/// Returns the failure for a request that could mean each of these models.
 fn missing(all: &[Arc<str>]) -> Failure {
     let mut message = String::from("Missing required parameter: 'model'.");
     if !all.is_empty() {

@@ -1,4 +1,5 @@
-//! Open files: as many as the limits of the configuration need, or limits that fit them (faults O10).
+//! Open files: raises the system's limit to what the configuration needs, or lowers the configured limits to fit
+//! it (faults O10).
 
 use crate::config::Limits;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,13 +11,12 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpListener;
 
-/// What is open besides connections and the way of each request to its engine: the process's own, operators', the
-/// store's.
+/// Descriptors besides those of connections and requests: of the process itself, of operators and of the store.
 const OWN: u64 = 256;
-/// Descriptors that are kept for operators.
+/// Descriptors that are reserved for operators.
 const SPARE: usize = 4;
 
-/// Takes as many as the system gives, and lowers the limits to what they suffice for.
+/// Raises the limit on open files as far as possible, and lowers the configured limits to fit it.
 pub(super) fn provide(limits: &mut Limits) {
     let Some(most) = raise() else { return };
     let own = OWN.min(most / 2);
@@ -35,7 +35,7 @@ pub(super) fn provide(limits: &mut Limits) {
     }
 }
 
-/// The number of open files that is allowed from now on; `None`: any.
+/// Raises the limit on open files and returns it; `None` if there is no limit.
 fn raise() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum || setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
@@ -44,15 +44,15 @@ fn raise() -> Option<u64> {
     maximum
 }
 
-/// Whether a connection waits to be accepted. Where no descriptor is left, trying to accept fails either way.
+/// Returns true if a connection waits to be accepted. Without a free descriptor, accepting fails in either case.
 pub(super) fn is_wanted(listener: &TcpListener) -> bool {
     let mut listeners = [PollFd::new(listener, PollFlags::IN)];
     poll(&mut listeners, Some(&Timespec::default())) == Ok(1)
 }
 
-/// Some descriptors that can be had when there are no others.
+/// Reserve of descriptors for the admin listener, for when clients have taken all others.
 pub(super) struct Spare {
-    /// What they are descriptors of.
+    /// File from which the reserved descriptors are duplicated.
     null: Option<OwnedFd>,
     kept: Mutex<Vec<OwnedFd>>,
 }
@@ -68,7 +68,7 @@ impl Spare {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As many as there should be, if that many can be had.
+    /// Refills the reserve as far as descriptors can be had.
     pub(super) fn refill(&self) {
         let mut kept = self.kept();
         while kept.len() < SPARE
@@ -78,14 +78,14 @@ impl Spare {
         }
     }
 
-    /// Lets go of one, if `error` says that it is wanted.
+    /// Releases one descriptor if `error` means that none is left; returns true if it did.
     pub(super) fn lend(&self, error: &io::Error) -> bool {
         let wanted = error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error());
         wanted && self.kept().pop().is_some()
     }
 
-    /// Closes `used`. If one is missing, its descriptor becomes that one in the same moment: one that was free for a
-    /// moment would be some client's.
+    /// Closes `used`. If the reserve is not full, the descriptor is put into it atomically: a descriptor that is
+    /// free for a moment would be taken by a client.
     pub(super) fn close(&self, mut used: OwnedFd) {
         let mut kept = self.kept();
         if kept.len() < SPARE

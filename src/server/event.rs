@@ -1,11 +1,12 @@
-//! Events in the bytes of a Responses stream, as they are written here: no line end in them but those between them.
+//! Parser for the bytes of a Responses stream that this crate has written: the only line ends are those of the
+//! framing.
 
 use crate::json::{self, Members};
 use crate::wire::options::ResponsesDialect;
 use std::borrow::Cow;
 
-/// Events of the older description of the API, which stand beside the others in one dialect alone. They name their
-/// response, by which those are known from others of the same name.
+/// Events of the older description of the API, sent in one dialect only. They have a `response` member, which
+/// tells them from other events of the same name.
 const LEGACY: [&str; 8] = [
     "response.tool_call.delta",
     "response.reasoning.delta",
@@ -16,21 +17,21 @@ const LEGACY: [&str; 8] = [
     "response.error",
     "response.rate_limits.updated",
 ];
-/// What one dialect calls otherwise.
+/// Event names of the standard dialects, and their names in the Open Responses dialect.
 const NAMES: [(&str, &str); 2] = [
     ("response.reasoning_text.delta", "response.reasoning.delta"),
     ("response.reasoning_text.done", "response.reasoning.done"),
 ];
 
-/// One event.
+/// An event of a stream: its type and its JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event<'b> {
     pub(super) kind: &'b str,
-    /// Its JSON.
+    /// JSON of the event.
     pub(super) data: &'b str,
 }
 
-/// The events in bytes that hold them whole. Comments and `[DONE]` are none.
+/// Returns the events in bytes that contain only whole events. Comments and `[DONE]` are skipped.
 pub(super) fn each(bytes: &[u8]) -> impl Iterator<Item = Event<'_>> {
     let text = std::str::from_utf8(bytes).unwrap_or_default();
     text.split_terminator("\n\n").filter_map(|event| {
@@ -40,24 +41,24 @@ pub(super) fn each(bytes: &[u8]) -> impl Iterator<Item = Event<'_>> {
 }
 
 impl<'b> Event<'b> {
-    /// The response that it carries.
+    /// Returns the `response` member of the event.
     pub(super) fn response(&self) -> Option<&'b str> {
         json::raw_member(self.data, "response").map(|response| response.get())
     }
 }
 
-/// The response in the first of some events.
+/// Returns the `response` member of the first event.
 pub(super) fn response_in(bytes: &[u8]) -> Option<&str> {
     each(bytes).next()?.response()
 }
 
-/// Whether an event of this type ends a stream.
+/// Returns true if an event of this type ends a stream.
 pub(super) fn is_last(kind: &str) -> bool {
     matches!(kind, "response.completed" | "response.incomplete" | "response.failed")
 }
 
-/// A stored event in a reader's dialect, whichever it was made in, and its name; none if there is no such event in it
-/// (wire-format 4.9).
+/// Translates a stored event, written in any dialect, to the reader's dialect and returns it with its type; `None`
+/// if the dialect has no such event (wire-format 4.9).
 pub(super) fn told_in(dialect: ResponsesDialect, event: &str) -> Option<(String, Cow<'_, str>)> {
     let kind = json::member(event, "type")?;
     if dialect == ResponsesDialect::CodexLegacy {
@@ -77,7 +78,7 @@ pub(super) fn told_in(dialect: ResponsesDialect, event: &str) -> Option<(String,
     Some(((*name).to_owned(), format!("{{\"type\":\"{name}\"{rest}").into()))
 }
 
-/// Where the event that ends a stream begins.
+/// Returns the offset of the event that ends the stream.
 pub(super) fn last(bytes: &[u8]) -> Option<usize> {
     each(bytes)
         .filter(|event| is_last(event.kind))

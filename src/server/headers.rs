@@ -1,6 +1,6 @@
-//! Headers: which of the client's are looked at, which of the engine's pass, and what an answer carries.
+//! Headers: those of the client that are read, those of the engine that are passed on, and those of a response.
 //!
-//! Nothing crosses by default (faults 11, wire-format 5).
+//! No header is forwarded by default (faults 11, wire-format 5).
 
 use super::browsers::printable;
 use crate::wire::encode::Limits;
@@ -21,15 +21,15 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const PROCESSING: HeaderName = HeaderName::from_static("openai-processing-ms");
 const OPENAI_VERSION: HeaderName = HeaderName::from_static("openai-version");
-/// Headers that tell how to read an answer that is passed on as it is. vLLM describes embeddings that it sends as plain bytes in
-/// `metadata`.
+/// Headers needed to read an answer that is relayed unchanged. vLLM describes embeddings that it sends as plain
+/// bytes in `metadata`.
 const RELAYED: [HeaderName; 4] =
     [CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, HeaderName::from_static("metadata")];
-/// Bytes of a label that stand in a message.
+/// Limit for a content type quoted in an error message, in bytes.
 const SHOWN: usize = 100;
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// The client's own request id, if it is harmless.
+/// Returns the client's own request id, if it is safe to log and send back.
 pub(super) fn request_id(headers: &HeaderMap) -> Option<&str> {
     let harmless = |id: &&str| {
         (1..=128).contains(&id.len())
@@ -38,18 +38,19 @@ pub(super) fn request_id(headers: &HeaderMap) -> Option<&str> {
     headers.get(REQUEST_ID)?.to_str().ok().filter(harmless)
 }
 
-/// Whether the head names its host as HTTP asks.
+/// Returns true if the request has the `host` header that HTTP requires.
 pub(super) fn has_host(head: &request::Parts) -> bool {
     let hosts = head.headers.get_all(HOST).iter().count();
     hosts == 1 || hosts == 0 && head.version < Version::HTTP_11
 }
 
-/// Whether all values are visible ASCII, spaces and tabs (faults C20).
+/// Returns true if all values are ASCII (faults C20).
 pub(super) fn is_ascii(headers: &HeaderMap) -> bool {
     headers.values().all(|value| value.as_bytes().is_ascii())
 }
 
-/// Whether a body of this request can be read and its answer understood.
+/// Checks that the body of this request can be read and that the client accepts the answer. Fails with the error
+/// for the header at fault.
 pub(super) fn check(headers: &HeaderMap) -> Result<(), Failure> {
     let has = |name, good: fn(&str) -> bool| {
         headers.get_all(name).iter().all(|value| value.to_str().is_ok_and(good))
@@ -70,7 +71,7 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a body of this request can be relayed.
+/// Checks that the body of this request can be relayed unchanged. Fails with the error for the header at fault.
 pub(super) fn check_relayed(headers: &HeaderMap) -> Result<(), Failure> {
     let has = |name, good: &str| {
         headers.get_all(name).iter().all(|value| value.as_bytes().eq_ignore_ascii_case(good.as_bytes()))
@@ -78,7 +79,7 @@ pub(super) fn check_relayed(headers: &HeaderMap) -> Result<(), Failure> {
     if !has(EXPECT, "100-continue") {
         return Err(Fault::ExpectationFailed.into());
     }
-    // Engines do not unpack, and what cannot be read names no model.
+    // Engines do not decompress, and the model cannot be read from a compressed body.
     if !has(CONTENT_ENCODING, "identity") {
         return Err(Fault::UnsupportedEncoding.into());
     }
@@ -93,12 +94,12 @@ fn check_single_type(headers: &HeaderMap) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the refusal of a form.
+/// Returns the failure for a body labelled as an HTML form.
 pub(super) fn wrong_form() -> Failure {
     wrong_label("application/x-www-form-urlencoded")
 }
 
-/// Returns the refusal of a body that is no JSON by its label, which it names.
+/// Returns the failure for a body whose content type is not JSON; the message quotes the type.
 fn wrong_type(headers: &HeaderMap) -> Failure {
     let label =
         headers.get(CONTENT_TYPE).map_or_else(String::new, |label| printable(label.as_bytes(), SHOWN));
@@ -112,24 +113,24 @@ fn wrong_label(label: &str) -> Failure {
     Failure::from(Fault::UnsupportedMediaType).with_message(message)
 }
 
-/// Whether the body has the label that `curl -d` writes when it is told none.
+/// Returns true if the body has the content type that `curl -d` sends by default.
 pub(super) fn is_labelled_form(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).and_then(|label| label.to_str().ok()).is_some_and(is_form)
 }
 
-/// `application/x-www-form-urlencoded`; UTF-8 if it says anything about that.
+/// Returns true for `application/x-www-form-urlencoded` without a charset or with UTF-8.
 fn is_form(label: &str) -> bool {
     is_in_utf8(label, |kind| kind == "application/x-www-form-urlencoded")
 }
 
-/// `application/json`, or a type that is JSON by its suffix; UTF-8 if it says anything about that.
+/// Returns true for `application/json` or a type with the suffix `+json`, without a charset or with UTF-8.
 fn is_json(label: &str) -> bool {
     is_in_utf8(label, |kind| {
         kind == "application/json" || kind.starts_with("application/") && kind.ends_with("+json")
     })
 }
 
-/// Whether a label is of such a kind, and of no other charset than UTF-8.
+/// Returns true if a content type is of this kind and has no charset other than UTF-8.
 fn is_in_utf8(label: &str, is_kind: impl Fn(&str) -> bool) -> bool {
     let mut parts = label.split(';').map(str::trim);
     let kind = parts.next().unwrap_or("").to_ascii_lowercase();
@@ -143,7 +144,7 @@ fn is_in_utf8(label: &str, is_kind: impl Fn(&str) -> bool) -> bool {
     is_kind(&kind) && parts.all(utf8)
 }
 
-/// Whether one of the two types that answers have is welcome.
+/// Returns true if an `accept` header allows one of the two types that responses have.
 fn accepts(value: &HeaderValue) -> bool {
     let ranges = value.to_str().unwrap_or("").split(',');
     ranges.map(|range| range.trim().to_ascii_lowercase()).any(|range| {
@@ -161,18 +162,18 @@ fn accepts(value: &HeaderValue) -> bool {
     })
 }
 
-/// What passes of an engine's headers (wire-format 5).
+/// Returns the headers of the engine that are passed to the client (wire-format 5).
 pub(super) fn passed(headers: &HeaderMap) -> HeaderMap {
     let listed = |name: &HeaderName| {
         *name == RETRY_AFTER || *name == RETRY_AFTER_MS || name.as_str().starts_with("x-ratelimit-")
     };
-    // Some clients fail on a head that has anything but ASCII in it.
+    // Some clients fail on headers that are not ASCII.
     let good = |value: &HeaderValue| value.len() <= 256 && value.to_str().is_ok();
     let found = headers.iter().filter(|(name, value)| listed(name) && good(value));
     found.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// How much of its requests a minute the client has used up, as what stands before the engine counts them.
+/// Returns how much of its requests per minute the client has used, according to a proxy before the engine.
 pub(super) fn limits(passed: &HeaderMap) -> Option<Limits> {
     let number = |name: &str| passed.get(name)?.to_str().ok()?.parse::<u64>().ok();
     let limit = number("x-ratelimit-limit-requests").filter(|limit| *limit > 0)?;
@@ -180,30 +181,31 @@ pub(super) fn limits(passed: &HeaderMap) -> Option<Limits> {
     Some(Limits { used_percent: (limit - left).saturating_mul(100) / limit, window_minutes: 1 })
 }
 
-/// The head of a good answer.
+/// Header of a successful response: request id, cache rules, rate limits and the number of attempts.
 pub(super) struct Success<'a> {
     pub(super) request_id: &'a str,
     pub(super) passed: &'a HeaderMap,
-    /// How many requests went to engines.
+    /// Number of requests sent to engines.
     pub(super) attempts: u32,
 }
 
 impl Success<'_> {
-    /// An event stream.
+    /// Returns the header of an event stream.
     pub(super) fn stream(&self) -> Response<()> {
         let mut response = self.common("text/event-stream; charset=utf-8", "no-cache");
         response.headers_mut().insert(UNBUFFERED, HeaderValue::from_static("no"));
         response
     }
 
-    /// One object.
+    /// Returns the header of a JSON object.
     pub(super) fn object(&self, elapsed: Duration) -> Response<()> {
         let mut response = self.common("application/json", "no-store");
         response.headers_mut().insert(PROCESSING, milliseconds(elapsed));
         response
     }
 
-    /// An answer that is passed on as it is. `engine`: the headers that it came with.
+    /// Returns the header of an answer that is relayed unchanged. `engine` holds the headers of the engine's
+    /// answer.
     pub(super) fn relayed(&self, status: u16, engine: &HeaderMap) -> Response<()> {
         let kind = engine.get(CONTENT_TYPE);
         let streams = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
@@ -251,14 +253,14 @@ fn milliseconds(elapsed: Duration) -> HeaderValue {
     u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).into()
 }
 
-/// An error as an HTTP answer.
+/// Error response of a request, with the headers that tell a client if and when to retry.
 pub(super) struct Refusal<'a> {
     pub(super) failure: &'a Failure,
-    /// Repeating the request cannot help.
+    /// True if a retry cannot succeed.
     pub(super) is_final: bool,
-    /// How many requests went to engines.
+    /// Number of requests sent to engines.
     pub(super) attempts: u32,
-    /// What passes of the engine's headers; empty if it was not asked.
+    /// Headers of the engine that are passed on; empty if no engine was contacted.
     pub(super) passed: &'a HeaderMap,
     pub(super) elapsed: Duration,
 }
@@ -299,12 +301,12 @@ fn is_number(value: &HeaderValue) -> bool {
         .is_ok_and(|text| text.parse::<f64>().is_ok_and(|number| number >= 0.0 && number.is_finite()))
 }
 
-/// 1 to 5 seconds: clients that are turned away together do not come back together (faults O27).
+/// Returns a random delay of 1 to 5 seconds, so that clients refused together do not return together (faults O27).
 fn apart() -> u64 {
     getrandom::u64().map_or(1, |chance| 1 + chance % 5)
 }
 
-/// Whole seconds from 1 to 60, whatever the engine says; seconds or a date.
+/// Parses `retry-after`, seconds or a date, and clamps it to whole seconds from 1 to 60.
 pub(super) fn retry_after(given: Option<&HeaderValue>) -> u64 {
     let seconds = given.and_then(|value| value.to_str().ok()).and_then(|text| {
         let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
@@ -316,8 +318,8 @@ pub(super) fn retry_after(given: Option<&HeaderValue>) -> u64 {
     (1..=60_u32).find(|whole| f64::from(*whole) >= seconds.unwrap_or(1.0)).map_or(60, u64::from)
 }
 
-/// Engines that have too much to do were asked one after another: the client comes back when the first of them may have
-/// time (faults U23). `wait`: what those before the last one have said.
+/// Sets `retry-after` to the shortest time that any of the overloaded engines has given (faults U23). `wait` is
+/// the shortest of those before the last.
 pub(super) fn soonest(passed: &mut HeaderMap, wait: Option<u64>) {
     if let Some(wait) = wait {
         let least = passed.get(RETRY_AFTER).map_or(wait, |own| wait.min(retry_after(Some(own))));
@@ -325,12 +327,12 @@ pub(super) fn soonest(passed: &mut HeaderMap, wait: Option<u64>) {
     }
 }
 
-/// Nothing more is read from this client: what it sends next may be the rest of what was refused.
+/// Closes the connection after the response: the next bytes of the client may belong to the refused body.
 pub(super) fn close<B>(response: &mut Response<B>) {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
-/// Says what a WebSocket's URL takes.
+/// Adds the headers that tell a client to open a WebSocket at this URL.
 pub(super) fn offer_socket<B>(response: &mut Response<B>) {
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -338,7 +340,7 @@ pub(super) fn offer_socket<B>(response: &mut Response<B>) {
     headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
 }
 
-/// Returns a parameter of the query as it stands there; of several of one name, the last.
+/// Returns a query parameter undecoded; the last one if it is repeated.
 pub(super) fn query<'h>(head: &'h request::Parts, name: &str) -> Option<&'h str> {
     let pairs = head.uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
     pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next_back()

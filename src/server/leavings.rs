@@ -1,19 +1,20 @@
-//! Has a connection dropped where a test wants it, as if its client had left in that moment (property P12). Builds without
-//! debug assertions have none of it.
+//! Test hook that drops a connection at a chosen moment, as if its client had disconnected (property P12). Builds
+//! without debug assertions have none of it.
 
 use http::HeaderMap;
 
-/// The number of times that the connection's task waits before it is dropped, counted from the request that has this header.
+/// Header with the number of polls of the connection's task before it is dropped, counted from the request with
+/// the header.
 #[cfg(debug_assertions)]
 const HEADER: &str = "x-samewire-leave";
 
 #[cfg(debug_assertions)]
 thread_local! {
-    /// What the request said that is being read: it is read within its connection's task.
+    /// Value of the request that is being read, within the task of its connection.
     static SAID: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
 }
 
-/// Notes what a request says of its connection.
+/// Notes the value of a request for its connection.
 #[cfg(debug_assertions)]
 pub(super) fn arm(headers: &HeaderMap) {
     let waits = headers.get(HEADER).and_then(|waits| waits.to_str().ok()?.parse().ok());
@@ -22,7 +23,7 @@ pub(super) fn arm(headers: &HeaderMap) {
     }
 }
 
-/// A connection that is dropped when it has waited as often as one of its requests has said.
+/// Runs a connection and drops it after as many polls as one of its requests has named.
 #[cfg(debug_assertions)]
 pub(super) async fn dropped_in_time(connection: impl Future<Output = ()>) {
     let mut connection = Some(Box::pin(connection));

@@ -1,7 +1,7 @@
-//! The models that there are: those of all upstreams, and other names that the configuration has for them.
+//! List of models: those of all upstreams, and the aliases that the configuration gives them.
 
 use super::attempt::{AttemptTarget, Sender, WholeExchange};
-use super::routes::RequestContext;
+use super::context::RequestContext;
 use crate::error::Error;
 use crate::upstream::models::{self, Model};
 use crate::upstream::{NoUpstream, Upstream};
@@ -12,16 +12,16 @@ use http::HeaderMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of an engine's list of models.
+/// Limit for an engine's list of models, in bytes.
 const LIST: usize = 1 << 20;
-/// How long one of several is waited for: the others' models need not wait for an engine that hangs.
+/// Time limit for one upstream of several, so that an engine that hangs does not delay the models of the others.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl RequestContext {
-    /// Every model once. Where some upstreams do not answer, those of the others are all there are.
+    /// Returns every model once. Upstreams that do not answer are left out.
     ///
     /// # Errors
-    /// That of the first upstream, where none answers.
+    /// The error of the first upstream, if none answers.
     pub(super) async fn union(&mut self, headers: &HeaderMap) -> Result<Vec<Model>, Failure> {
         let app = Arc::clone(&self.app);
         let sender = self.sender(headers);
@@ -74,7 +74,7 @@ impl RequestContext {
     }
 }
 
-/// One upstream's list.
+/// Requests the list of one upstream.
 async fn ask(
     sender: &Sender,
     upstream: &Arc<Upstream>,

@@ -1,23 +1,23 @@
-//! The memory that the process may have: what its configuration says, or else its cgroup (version 2).
+//! Memory limit of the process: configured, or taken from its cgroup (version 2).
 
 use crate::config::Limits;
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
-/// Where cgroups of version 2 are.
+/// Mount point of cgroups, version 2.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// What the process may have, and how it is found out what it has.
+/// Memory limit of the process, and the source of its current use.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Memory {
-    /// So many bytes, against what is resident.
+    /// Limit in bytes, compared with resident memory.
     Resident(u64),
-    /// The limits of these cgroups: its own, and those around it that have one.
+    /// Limits of the process's own cgroup and of those around it, as far as they have one.
     Cgroups(Vec<PathBuf>),
 }
 
 impl Memory {
-    /// `None`: nothing says how much there is.
+    /// Finds the limit; `None` if neither configuration nor cgroups set one.
     pub(super) fn of(limits: &Limits) -> Option<Self> {
         if limits.memory_bytes > 0 {
             return Some(Self::Resident(u64::try_from(limits.memory_bytes).unwrap_or(u64::MAX)));
@@ -27,7 +27,7 @@ impl Memory {
         (!limited.is_empty()).then_some(Self::Cgroups(limited))
     }
 
-    /// The least of the limits.
+    /// Returns the lowest of the limits, in bytes.
     pub(super) fn limit(&self) -> Option<u64> {
         match self {
             Self::Resident(limit) => Some(*limit),
@@ -35,7 +35,7 @@ impl Memory {
         }
     }
 
-    /// What is used, and of what: where that is nearest to the limit.
+    /// Returns used bytes and limit, from the cgroup that is nearest to its limit.
     pub(super) fn used_of_limit(&self) -> Option<(u64, u64)> {
         match self {
             Self::Resident(limit) => Some((resident()?, *limit)),
@@ -47,7 +47,7 @@ impl Memory {
     }
 }
 
-/// What is said of memory beside a configuration.
+/// Returns the comment about the memory limit that is printed with a configuration.
 pub fn told(limits: &Limits) -> String {
     match Memory::of(limits) {
         Some(memory) => {
@@ -61,7 +61,7 @@ pub fn told(limits: &Limits) -> String {
     }
 }
 
-/// The cgroup that `own` names (`/proc/self/cgroup`) and those around it, as far as they have a limit.
+/// Returns the cgroup that `own` (`/proc/self/cgroup`) names and those around it, as far as they have a limit.
 fn limited(root: &Path, own: &str) -> Vec<PathBuf> {
     let Some(path) = own.lines().find_map(|line| line.strip_prefix("0::/")) else { return Vec::new() };
     let all = root.join(path.trim_end());
@@ -69,7 +69,7 @@ fn limited(root: &Path, own: &str) -> Vec<PathBuf> {
     around.filter(|folder| number(&folder.join("memory.max")).is_some()).map(Path::to_path_buf).collect()
 }
 
-/// What is left when the kernel has taken back what it can read again.
+/// Returns the memory in use without file caches that the kernel can drop.
 fn used(cgroup: &Path) -> Option<u64> {
     let all = number(&cgroup.join("memory.current"))?;
     let stat = read_to_string(cgroup.join("memory.stat")).unwrap_or_default();
@@ -77,7 +77,7 @@ fn used(cgroup: &Path) -> Option<u64> {
     Some(all.saturating_sub(cached.unwrap_or(0)))
 }
 
-/// The number that is all of a file.
+/// Reads a file that consists of a number.
 fn number(file: &Path) -> Option<u64> {
     read_to_string(file).ok()?.trim().parse().ok()
 }

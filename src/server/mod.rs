@@ -7,6 +7,7 @@
 mod accept;
 mod active_config;
 mod admin;
+mod admission;
 mod attempt;
 mod auth;
 mod azure;
@@ -17,18 +18,25 @@ mod budget;
 mod clock;
 mod closing;
 mod connection;
+mod connection_state;
+mod connections;
+mod context;
 mod default_model;
 mod descriptors;
 mod event;
 mod headers;
 mod http2;
+mod ids;
 mod leavings;
+mod listener;
 mod listing;
+mod maintenance;
 mod memory;
 mod page;
 mod panics;
 mod pass_through;
 mod paths;
+mod pending_answer;
 mod persist;
 mod quota;
 mod readiness;
@@ -40,24 +48,27 @@ mod reload;
 mod responses;
 mod routes;
 mod shutdown;
+mod spelling;
 mod stall;
 mod store_handle;
 mod tls;
 
-pub use accept::Listeners;
+pub use listener::Listeners;
 pub use memory::told as memory_told;
 
 use crate::config::{Config, Source};
 use crate::html::Page;
 use crate::telemetry::{Gauge, Metrics, Tracer};
 use crate::upstream::{Pool, Upstream, health};
-use accept::{Acceptor, ConnectionSlot, Connections, Inbox, listen, serve_connection};
+use accept::{Acceptor, Inbox, serve_connection};
 use active_config::ActiveConfig;
 use background::BackgroundJobs;
 use budget::Budget;
+use connections::{ConnectionSlot, Connections};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
 use leavings::dropped_in_time;
+use listener::listen;
 use quota::{Quotas, Usages};
 use reload::Reload;
 use responses::ToolWaits;
@@ -241,7 +252,7 @@ async fn watch_memory(budget: Arc<Budget>) {
 }
 
 async fn tend_shelf(present: Arc<ActiveConfig>) {
-    store_handle::tend(&present).await;
+    maintenance::tend(&present).await;
 }
 
 async fn tend_usages(present: Arc<ActiveConfig>) {

@@ -1,4 +1,4 @@
-//! Answers that are pages for people.
+//! Responses that are HTML pages for browsers.
 
 use crate::html::Page;
 use bytes::Bytes;
@@ -7,8 +7,8 @@ use http::header::{
 };
 use http::{HeaderValue, Response};
 
-/// A page with the headers that keep it to itself: nothing from elsewhere runs in it, no other page frames it, and nobody is told
-/// where its links were followed.
+/// Returns the page with headers that isolate it: no foreign code runs in it, no other page frames it, and its
+/// links reveal no referrer.
 pub(super) fn response(page: &Page) -> Response<Bytes> {
     let mut response = Response::new(Bytes::copy_from_slice(page.body.as_bytes()));
     let headers = response.headers_mut();

@@ -1,13 +1,13 @@
-//! Places where a test can have a request fail as by a bug (faults O25). Builds without debug assertions have none: no
-//! request can make a proxy that is in use fail.
+//! Places at which a test can make a request panic, as a bug would (faults O25). Builds without debug assertions
+//! have none: no request can make a production proxy fail.
 
 use http::HeaderMap;
 
-/// Names the place, for the request that has this header and the request id that stands with it.
+/// Header that names the place, valid for its own request id.
 #[cfg(debug_assertions)]
 const HEADER: &str = "x-samewire-panic";
 
-/// The place that is armed, and the id of the request for which it is.
+/// Armed place, and the id of the request for which it is armed.
 #[cfg(debug_assertions)]
 static ARMED: std::sync::Mutex<Option<(String, String)>> = std::sync::Mutex::new(None);
 

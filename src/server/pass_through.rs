@@ -1,7 +1,8 @@
-//! Answers that are passed on byte for byte as they come.
+//! Answers that are passed on byte for byte.
 //!
-//! Polled by the client's connection and by nothing else: a client that reads slowly slows the engine, and one that is gone
-//! drops the answer, and with it the engine's connection. An answer that breaks off is broken off towards the client.
+//! They are polled only by the client's connection: a client that reads slowly slows the engine, and one that
+//! disconnects drops the answer, and with it the engine's connection. An answer that breaks off is broken off
+//! towards the client.
 
 use super::attempt::tell;
 use super::body::Broken;
@@ -17,19 +18,19 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Bytes that are made room for at once.
+/// Buffer space reserved for each read, in bytes.
 const ROOM: usize = 16 << 10;
-/// Reads without a byte of the body after which other streams have their turn.
+/// Reads without a byte of the body after which other streams get their turn.
 const READS: usize = 16;
 
-/// An upstream that is asked; it is counted as called off if it is dropped before its answer is over.
+/// Upstream with a request in progress; dropping it before the end of the answer counts as a cancellation.
 pub(super) struct Underway {
     pub(super) chosen: ChosenUpstream,
     pub(super) is_over: bool,
 }
 
 impl Underway {
-    /// Begins with an upstream that has not been asked yet.
+    /// Creates the value for an upstream that has not been sent the request yet.
     pub(super) fn begin(chosen: ChosenUpstream) -> Self {
         Self { chosen, is_over: true }
     }
@@ -41,22 +42,22 @@ impl Drop for Underway {
     }
 }
 
-/// The part of an answer that has come before it is passed on.
+/// Beginning of an engine's answer, read before the answer is passed on.
 pub(super) struct Opened {
     pub(super) answer: Box<Answer>,
-    /// Bytes of the whole body, where the engine has said so.
+    /// Bytes of the whole body, if the engine has declared them.
     pub(super) length: Option<u64>,
-    /// The first bytes of the body.
+    /// First bytes of the body.
     pub(super) first: BytesMut,
-    /// The result of the read after those bytes.
+    /// Result of the read after those bytes.
     pub(super) read: Result<Read, BrokenAnswer>,
-    /// Headers of the answer that pass.
+    /// Headers of the answer that are passed on.
     pub(super) passed: HeaderMap,
 }
 
-/// An answer on its way to the client.
+/// Answer that is being passed on to the client, with its timers and the record of the request.
 pub(super) struct PassThrough {
-    /// `None`: it is over, or broken off.
+    /// `None` once it is complete or has broken off.
     answer: Option<Box<Answer>>,
     underway: Underway,
     record: Record,
@@ -65,19 +66,19 @@ pub(super) struct PassThrough {
     upload: Option<Upload>,
     length: Option<u64>,
     buffer: BytesMut,
-    /// The answer cannot be read on, which the client sees once it has what came before.
+    /// Fault for which the answer cannot be read any further; the client sees it after the bytes before it.
     broken: Option<Fault>,
-    /// The client's connection has had a turn to send that.
+    /// True once the client's connection has had a turn to send those bytes.
     has_paused: bool,
     total: Instant,
     patience: Duration,
-    /// Since when the engine is waited for.
+    /// Time since which the engine is waited for.
     waiting: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl PassThrough {
-    /// Begins to pass an answer on.
+    /// Starts to pass an answer on.
     pub(super) fn new(
         opened: Opened,
         underway: Underway,
@@ -107,17 +108,17 @@ impl PassThrough {
         this
     }
 
-    /// Bytes that are still to be handed over, where the engine has said so.
+    /// Returns the bytes that are still to come, if the engine has declared them.
     pub(super) fn size_hint(&self) -> SizeHint {
         self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
-    /// Everything has been handed over.
+    /// Returns true if the whole answer has been handed over.
     pub(super) fn is_end(&self) -> bool {
         self.answer.is_none() && self.buffer.is_empty() && self.broken.is_none()
     }
 
-    /// The next bytes.
+    /// Returns the next bytes of the body; fails at the end if the answer has broken off.
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         if self.buffer.is_empty() && self.answer.is_some() {
             ready!(self.poll_read(cx));
@@ -132,7 +133,7 @@ impl PassThrough {
         }
         match &self.broken {
             None => Poll::Ready(None),
-            // What has come is not to be lost with the connection.
+            // Bytes already received must not be lost with the connection.
             Some(_) if !std::mem::replace(&mut self.has_paused, true) => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
@@ -141,7 +142,7 @@ impl PassThrough {
         }
     }
 
-    /// Ready when there are bytes, or nothing more will come.
+    /// Reads from the engine. Ready when there are bytes or none will follow.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..READS {
             if self.record.app.is_cut() {
@@ -167,14 +168,14 @@ impl PassThrough {
         Poll::Pending
     }
 
-    /// Ready when the engine takes too long.
+    /// Ready when the engine has taken too long.
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let now = Instant::now();
         let mut since = *self.waiting.get_or_insert(now);
         loop {
             let end = self.total.min(since + self.patience);
             let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(end)));
-            // Moved for each piece it would cost something: one that comes too early is set anew then.
+            // The timer is not moved for each piece, which would be costly. If it fires early, it is set anew.
             if sleep.deadline() > end || sleep.is_elapsed() {
                 sleep.as_mut().reset(end);
             }
@@ -200,7 +201,7 @@ impl PassThrough {
         }
     }
 
-    /// The answer is complete; what is left of it is in the buffer.
+    /// Handles the end of the answer; the rest is in the buffer.
     fn complete(&mut self) {
         self.record.completed();
         self.told(None);
@@ -210,11 +211,11 @@ impl PassThrough {
         }
     }
 
-    /// The answer breaks off.
+    /// Handles an answer that breaks off.
     fn fail(&mut self, fault: Fault) {
         let failure = Failure::from(fault);
         self.record.failed(&failure);
-        // Of a client that has not sent all of its body the engine can expect nothing.
+        // An engine cannot be blamed if the client has not sent its whole body.
         let upload = self.upload.as_ref();
         if !upload.is_some_and(Upload::has_failed) {
             self.told(Some(&failure));
@@ -223,7 +224,7 @@ impl PassThrough {
         self.broken = Some(fault);
     }
 
-    /// The upstream's account of the attempt.
+    /// Reports the outcome of the attempt to the upstream and the record.
     fn told(&mut self, failure: Option<&Failure>) {
         let chosen = &mut self.underway.chosen;
         self.record.attempted(chosen.upstream(), failure);
@@ -234,5 +235,22 @@ impl PassThrough {
 impl std::fmt::Debug for PassThrough {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PassThrough").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+impl http_body::Body for PassThrough {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        self.get_mut().poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_end()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.size_hint()
     }
 }

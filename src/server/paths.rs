@@ -1,5 +1,4 @@
-//! The routes: which paths there are, what each method of them asks for, and what a path that is none was probably meant
-//! to be.
+//! Routes: the paths, the meaning of each method on them, and a guess at what an unknown path was meant to be.
 
 use super::azure::{DOORS, RouteFamily};
 use super::browsers::printable;
@@ -12,20 +11,20 @@ use crate::wire::fault::{Failure, Fault};
 use http::Method;
 use strsim::levenshtein;
 
-/// The path at which clients and balancers ask whether requests should come here.
+/// Path of the health check for clients and load balancers.
 pub(super) const HEALTH: &str = "/health";
 
-/// Bytes of a client's path and of its method that stand in a message.
+/// Limits for a client's path and method quoted in a message, in bytes.
 const SHOWN: (usize, usize) = (120, 20);
-/// Bytes of the longest path that is compared with those that there are.
+/// Longest path that is compared with the known ones, in bytes.
 const COMPARED: usize = 120;
 
-/// The meaning of a path and a method.
+/// Operation that a path and a method stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Answer(Api),
     Respond,
-    /// Responses, as messages of a WebSocket.
+    /// Responses over a WebSocket.
     Socket,
     Stored(Stored),
     ToolOutputs,
@@ -33,23 +32,23 @@ pub(super) enum Target {
     Compact,
     Conversing(ConversationPath),
     Embeddings,
-    /// A route of engines that is relayed.
+    /// Engine route that is relayed unchanged.
     Relayed,
-    /// One whose requests may be of an API that is rewritten.
+    /// Engine route whose requests may belong to an API that is rewritten.
     ByBody,
     Models,
     Model,
-    /// Whether requests should come here.
+    /// Health check.
     Health,
-    /// A page for people, where there is one.
+    /// HTML page, where there is one.
     Page,
-    /// A path that takes other methods; the router says which.
+    /// Known path with another method; the router lists the right ones.
     OtherMethod,
     Nothing,
 }
 
 impl Target {
-    /// Whether it may make an engine work.
+    /// Returns true if the operation may make an engine work.
     pub(super) fn asks_engine(self) -> bool {
         matches!(
             self,
@@ -83,7 +82,7 @@ impl Target {
     }
 }
 
-/// A path behind the prefix of a family of routes, and what its methods ask for.
+/// Path below the prefix of a route family, with the operation of each method.
 pub(super) struct Path {
     pub(super) path: &'static str,
     pub(super) doors: &'static [RouteFamily],
@@ -109,7 +108,7 @@ impl Path {
         Self { delete: Some(target), ..self }
     }
 
-    /// The methods that it takes.
+    /// Returns the methods of the path for an error message.
     fn methods(&self) -> String {
         let all = [("GET", self.get), ("POST", self.post), ("DELETE", self.delete)];
         let taken = all.into_iter().filter(|(_, target)| target.is_some()).map(|(method, _)| method);
@@ -119,12 +118,12 @@ impl Path {
 
 const ALL: &[RouteFamily] =
     &[RouteFamily::Plain, RouteFamily::Undated, RouteFamily::Dated, RouteFamily::Deployment];
-/// The doors to routes that name a model in the body or in the path.
+/// Route families of paths that name a model in the body or in the path.
 const MODEL: &[RouteFamily] = &[RouteFamily::Plain, RouteFamily::Undated, RouteFamily::Deployment];
-/// The doors to routes that are about no model.
+/// Route families of paths that concern no model.
 const OTHER: &[RouteFamily] = &[RouteFamily::Plain, RouteFamily::Undated, RouteFamily::Dated];
 
-/// The paths of all families.
+/// Paths of all route families.
 pub(super) static PATHS: &[Path] = &[
     Path::at("/chat/completions", MODEL).post(Target::Answer(Api::Chat)),
     Path::at("/completions", MODEL).post(Target::Answer(Api::Completions)),
@@ -153,7 +152,7 @@ pub(super) static PATHS: &[Path] = &[
     Path::at("/models/{*id}", OTHER).get(Target::Model),
 ];
 
-/// All paths as the router takes them.
+/// Returns all paths with their prefixes, as router patterns.
 pub(super) fn all() -> impl Iterator<Item = (String, RouteFamily, &'static Path)> {
     let with = |path: &'static Path| {
         let of_path = DOORS.into_iter().filter(|(family, _)| path.doors.contains(family));
@@ -162,7 +161,7 @@ pub(super) fn all() -> impl Iterator<Item = (String, RouteFamily, &'static Path)
     PATHS.iter().flat_map(with)
 }
 
-/// Whether a path is one that a pattern of the router stands for.
+/// Returns true if a router pattern matches the path.
 fn matches(pattern: &str, path: &str) -> bool {
     let (mut patterns, mut parts) = (pattern.split('/'), path.split('/'));
     loop {
@@ -178,16 +177,16 @@ fn matches(pattern: &str, path: &str) -> bool {
     }
 }
 
-/// Whether there is such a path.
+/// Returns true if the path exists, as a route of its own or as a relayed one.
 fn exists(path: &str, relayed: &Relayed) -> bool {
     path == HEALTH
         || all().any(|(pattern, _, _)| matches(&pattern, path))
         || relayed::find(path, relayed).is_some()
 }
 
-/// Returns the refusal of a method that a path does not take, with those that it takes.
+/// Returns the failure for a method that the path does not allow; the message lists those that it does.
 pub(super) fn other_method(method: &Method, path: &str) -> Failure {
-    // A name that stands for itself goes before one that stands for all.
+    // A literal path takes precedence over a pattern.
     let literal = all().find(|(pattern, _, _)| pattern == path);
     let found = literal.or_else(|| all().find(|(pattern, _, _)| matches(pattern, path)));
     let methods = match found {
@@ -199,8 +198,8 @@ pub(super) fn other_method(method: &Method, path: &str) -> Failure {
     Failure::from(Fault::MethodNotSupported).with_message(message)
 }
 
-/// Returns the refusal of a path that does not exist, with what was probably meant. What stands behind the path is not
-/// repeated: it may hold a secret.
+/// Returns the failure for an unknown path, with a guess at the intended one. The query is not repeated: it may
+/// contain a secret.
 pub(super) fn unknown(method: &Method, path: &str, relayed: &Relayed) -> Failure {
     let (method_shown, path_shown) = (shown_method(method), shown(path));
     let hint = match Meant::by(path, relayed) {
@@ -219,23 +218,23 @@ fn shown_method(method: &Method) -> String {
     printable(method.as_str().as_bytes(), SHOWN.1)
 }
 
-/// The path that was probably meant.
+/// Guess at the path that a client meant, for the message of a 404.
 #[derive(Debug, PartialEq, Eq)]
 enum Meant {
     /// The base URL alone.
     Base,
-    /// Another path.
+    /// A known path.
     Path(String),
 }
 
 impl Meant {
-    /// Returns what an unknown path was meant to be, if that can be guessed.
+    /// Guesses the path that an unknown one was meant to be; `None` if there is no near match.
     fn by(path: &str, relayed: &Relayed) -> Option<Self> {
         if path.len() > COMPARED {
             return None;
         }
         let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-        // A base URL that ends in /v1, and a client that adds it.
+        // The base URL ends in /v1 and the client adds it again.
         parts.dedup_by(|part, before| *part == "v1" && before == part);
         if matches!(parts.as_slice(), [] | ["v1" | "openai"] | ["openai", "v1"]) {
             return Some(Self::Base);
@@ -246,7 +245,7 @@ impl Meant {
         for path in [written.as_str(), lower.as_str()] {
             guesses.push(path.to_owned());
             guesses.push(format!("/v1{path}"));
-            // Something stands before it, or /v1 does although it does not belong there.
+            // The path has a prefix, or a /v1 that does not belong there.
             if let Some(at) = path.rfind("/v1/") {
                 guesses.extend(path.get(at..).map(str::to_owned));
                 guesses.extend(path.get(at + "/v1".len()..).map(str::to_owned));
@@ -265,7 +264,7 @@ impl Meant {
         near.min_by_key(|(distance, _)| *distance).map(|(_, known)| Self::Path(known))
     }
 
-    /// Says it, and where it is the client's base URL that has to be put right, that.
+    /// Formats the guess as a hint, with advice on the client's base URL if that is wrong.
     fn hint(&self, path: &str) -> String {
         let Self::Path(meant) = self else {
             return " The API is below /v1, as POST /v1/chat/completions and GET /v1/models: a client's base URL ends in /v1."

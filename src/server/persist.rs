@@ -1,11 +1,12 @@
-//! Storing a response that was answered while its client waited: once, when it is over.
+//! Storage of a response whose client waited for it: once, at its end.
 //!
-//! Its last event goes out when the record is durable, and every other event as soon as it is there (wire-format 4.11).
-//! If it cannot be stored, its object says `"store": false`: a response never claims to be stored that is not.
+//! The last event is sent when the record is durable, every other event as soon as it is there (wire-format 4.11).
+//! If the response cannot be stored, its object has `"store": false`: a failed write is never reported as stored.
 //!
-//! A response with an answer is added to its conversation in the same moment, input and output in one piece, also when it
-//! is not stored itself. One that failed or was cancelled adds nothing: it can be asked again, and the conversation has
-//! the question once. If the conversation is gone by then, or full, the object names none.
+//! A response with an answer is added to its conversation in the same operation, input and output together, even
+//! if it is not stored itself. A failed or cancelled response adds nothing: the request can be repeated, and the
+//! conversation then has the question once. If the conversation was deleted meanwhile or is full, the object does
+//! not name it.
 
 use crate::json::{self, Members, Raw, Text};
 use crate::request::stored_items;
@@ -16,41 +17,43 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What is stored of a response besides its answer.
+/// Data of a response that is stored along with its answer, collected when the request is read.
 pub(super) struct ResponseWriter {
     pub(super) store: Arc<Store>,
     pub(super) tenant: Arc<str>,
-    /// This process.
+    /// Name of this process in the store.
     pub(super) owner: Arc<str>,
-    /// Milliseconds by which the store's clock is ahead.
+    /// Milliseconds by which the store's clock is ahead of the local one.
     pub(super) ahead: i64,
-    /// The response itself is stored, not only what it adds to its conversation.
+    /// True if the response itself is stored, not only the items it adds to its conversation.
     pub(super) whole: bool,
     pub(super) previous: Option<Arc<str>>,
     pub(super) conversation: Option<Arc<str>>,
-    /// What others go on with, not its input.
+    /// Parts of the request that continuations need, without its input.
     pub(super) request: Json,
-    /// The items of the input, as the client wrote them.
+    /// Items of the input, as the client wrote them.
     pub(super) input: Vec<Bytes>,
 }
 
-/// Bytes of a stored item besides what the client wrote: its id, its status, and what the store counts for each.
+/// Overhead of a stored item beyond the client's text, in bytes: its id, its status, and what the store counts for
+/// each.
 const ITEM: usize = 400;
 
-/// A record on its way into the store.
+/// Future of a write to the store.
 pub(super) type PendingWrite = Pin<Box<dyn Future<Output = StoreOutcome> + Send>>;
 
-/// What became of a response that was to be stored.
+/// Outcome of storing a response, from which the last event is corrected before it is sent.
 #[derive(Debug, Default)]
 pub(super) struct StoreOutcome {
-    /// Why it is not stored, if it should be.
+    /// Error for which the response is not stored.
     unstored: Option<Error>,
-    /// Why its conversation does not have it, if it should.
+    /// Error for which it is not in its conversation.
     apart: Option<Error>,
 }
 
 impl StoreOutcome {
-    /// The end of an answer with an object that claims no more than is true.
+    /// Corrects the last event of an answer, so that its object claims neither storage nor a conversation if that
+    /// failed.
     pub(super) fn honest(&self, mut end: OutputBuffer, request_id: &str) -> OutputBuffer {
         if let Some(error) = &self.unstored {
             tracing::warn!(request_id, %error, "a response was not stored");
@@ -69,18 +72,20 @@ impl StoreOutcome {
 }
 
 impl ResponseWriter {
-    /// What the response weighs in the store at least: what is kept of its request stands in its object, too.
+    /// Returns the least size of the record in bytes. The stored part of the request counts twice, since the
+    /// response object repeats it.
     pub(super) fn weight(&self) -> u64 {
         let input = self.input.iter().map(|item| item.len() + ITEM).sum::<usize>();
         (self.request.len() * 2 + input) as u64
     }
 
-    /// Begins to store the response with this final object.
+    /// Starts to store the response with this final object.
     pub(super) fn keep(self, object: &str) -> PendingWrite {
         self.keep_behind(object, Vec::new())
     }
 
-    /// The same for an answer whose stored output is `said`, and the items of this object that are not among it.
+    /// Starts to store the response with the items `said`, followed by those items of the object that are not
+    /// among them.
     pub(super) fn keep_behind(self, object: &str, said: Vec<Item>) -> PendingWrite {
         let ended = FinalState::of(object).map(|ended| {
             let is_new = |item: &Item| !said.iter().any(|known| known.id == item.id);
@@ -135,7 +140,7 @@ impl ResponseWriter {
         }
     }
 
-    /// The record of a response that is yet to be made.
+    /// Returns the store and the record of a queued response that is yet to be generated.
     pub(super) fn queued(self, id: &str, object: &str) -> (Arc<Store>, New) {
         let new = New {
             key: Key { tenant: self.tenant, id: id.into() },
@@ -153,18 +158,18 @@ impl ResponseWriter {
     }
 }
 
-/// The items of an input as they are stored.
+/// Converts the items of an input to their stored form; unreadable ones are left out.
 pub(super) fn items(input: Vec<Bytes>, response: &str) -> Vec<Item> {
     let text = |(at, text): (usize, Bytes)| item(std::str::from_utf8(&text).ok()?, response, at);
     input.into_iter().enumerate().filter_map(text).collect()
 }
 
-/// The `at`th of them.
+/// Converts the item at index `at` to its stored form, with an id derived from the response's if it has none.
 pub(super) fn item(text: &str, response: &str, at: usize) -> Option<Item> {
     stored_items::item(text, response, at).map(|(id, body)| Item::new(&id, &body))
 }
 
-/// What a final object says of its response.
+/// Id, state and output of a response, read from its final object.
 pub(super) struct FinalState {
     pub(super) id: String,
     pub(super) state: State,
@@ -186,8 +191,8 @@ impl FinalState {
     }
 }
 
-/// Now, as the store counts: what the clock said at first, and the time since then. If the clock is set meanwhile, not
-/// everything has expired, and nothing that runs is lost (faults O13).
+/// Returns the current time in milliseconds since 1970: the clock at the first call plus the time elapsed since.
+/// If the clock is set meanwhile, stored records do not all expire and running jobs are not lost (faults O13).
 pub(super) fn milliseconds() -> u64 {
     static FIRST: LazyLock<(Duration, Instant)> = LazyLock::new(|| {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -197,27 +202,28 @@ pub(super) fn milliseconds() -> u64 {
     u64::try_from(since.saturating_add(at.elapsed()).as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The same bytes with an object that does not claim to be stored, if it does.
+/// Replaces `"store":true` in the object by false; `None` if it is not there.
 fn unstored(bytes: &[u8]) -> Option<Bytes> {
     const CLAIM: &[u8] = b",\"store\":true,\"temperature\":";
     const TRUTH: &[u8] = b",\"store\":false,\"temperature\":";
-    // Before it there are only strings, in which quotes are escaped.
+    // Only strings precede it, and quotes in strings are escaped.
     let at = memchr::memmem::find(bytes, CLAIM)?;
     let (before, claim) = bytes.split_at(at);
     Some([before, TRUTH, claim.get(CLAIM.len()..)?].concat().into())
 }
 
-/// The same bytes with an object that names no conversation, if it does.
+/// Removes the conversation from the object; `None` if it names none.
 fn apart(bytes: &[u8]) -> Option<Bytes> {
     const CLAIM: &[u8] = b",\"conversation\":{\"id\":\"";
-    // It is the object's last key, and behind the object there is no text of anybody's. Ids of conversations are plain.
+    // It is the last key of the object, no client text follows the object, and ids of conversations need no
+    // escapes.
     let at = memchr::memmem::rfind(bytes, CLAIM)?;
     let (before, claim) = bytes.split_at(at);
     let end = memchr::memmem::find(claim, b"}")?;
     Some([before, claim.get(end + 1..)?].concat().into())
 }
 
-/// The same of an object or an event by itself.
+/// Removes the conversation from an object or a single event.
 pub(super) fn without_conversation(text: &str) -> Json {
     let apart = apart(text.as_bytes());
     apart.map_or_else(|| text.into(), |apart| String::from_utf8_lossy(&apart).into())

@@ -1,28 +1,26 @@
-//! Quotas of keys: requests at once, requests and tokens in a minute, in a day and in a month, and what answers say of them.
+//! Quotas of keys: concurrent requests, requests and tokens per minute, day and month, and the response headers
+//! and events that report them.
 //!
-//! Requests are taken when they come. What an answer will cost is not known before it ends: a request is let in while
-//! any tokens are left, and the engine's count is charged when the answer is over, also beyond what was left. Nothing is
-//! let in then until that has been made up for. Requests of a day and of a month are charged at the end, too, if an engine
-//! was asked; until then a request under way counts as one.
+//! Requests are counted on arrival. The cost of an answer is unknown until it ends, so a request is admitted while
+//! any tokens are left, and the engine's count is charged at the end of the answer, even beyond the limit. No
+//! request is admitted afterwards until that excess has been made up for. Daily and monthly requests are charged
+//! at the end as well, if an engine was contacted; until then each running request counts as one.
 
 mod usage;
 mod window;
 
 pub(super) use usage::{SYNC, Usages};
 
-use super::routes::RequestContext;
+use super::App;
 use crate::auth::{Allowance, Caller, Hash, Keyring, Quota, WhenUsedUp};
 use crate::store::Millis;
-use crate::telemetry::Route;
 use crate::wire::encode::Limits;
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::options::ResponsesDialect;
 use governor::clock::{Clock, DefaultClock};
 use governor::middleware::StateInformationMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota as Pace, RateLimiter};
-use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use http::request;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,25 +32,25 @@ use window::{Period, Window};
 const MINUTE: Duration = Duration::from_secs(60);
 const PREFIX: &str = "x-ratelimit-";
 
-/// The quotas of all keys that have one, by the keys' names.
+/// Quotas of all keys that have one, by the name of the key. Built anew on each reload of the configuration.
 #[derive(Default)]
 pub(super) struct Quotas(HashMap<Arc<str>, (Hash, Arc<KeyQuota>)>);
 
-/// The quota of one key.
+/// Quota of one key, shared by its requests: the limits per minute and, if set, the daily and monthly budget.
 struct KeyQuota {
     meters: Arc<Meters>,
-    /// Quota of a day and a month, beside what has been used of it.
+    /// Daily and monthly quota, with the usage counted against it.
     budget: Option<(Quota, Arc<Usage>)>,
 }
 
 impl Quotas {
-    /// Returns the quotas of all keys. A key that may ask for as much as before goes on counting from where it was; of its day and its
-    /// month it does so in any case.
+    /// Returns the quotas of all keys. A key with the same allowance as before keeps its counters of the minute;
+    /// the usage of the day and the month is kept in any case.
     pub(super) fn of(keys: Option<&Keyring>, before: &Self, usages: &Usages) -> Self {
         let limited = keys.into_iter().flat_map(Keyring::callers);
         let limited =
             limited.filter(|(_, caller)| caller.allowance != Allowance::default() || caller.quota.limits());
-        // Names may be another key's now.
+        // Compare by hash: after a reload a name may belong to another key.
         let meters = |hash: &Hash, caller: &Caller| {
             let mut known = before.0.values();
             let is_same =
@@ -69,20 +67,35 @@ impl Quotas {
         };
         Self(limited.map(|(hash, caller)| (Arc::clone(&caller.name), (*hash, quota(hash, caller)))).collect())
     }
+
+    /// Enters a request under the quota of the key of this name, with the use by other processes up to date. Returns
+    /// `None` if the key has no quota; fails if a limit is used up.
+    pub(super) async fn enter(
+        &self,
+        name: &str,
+        standing: &mut Option<Standing>,
+        app: &App,
+    ) -> Option<Result<Ticket, Refused>> {
+        let (_, quota) = self.0.get(name)?;
+        if let Some((_, usage)) = &quota.budget {
+            app.usages.refresh(usage, &app.store_handle, &app.metrics).await;
+        }
+        Some(quota.enter(standing.insert(Standing::default()), app.store_handle.now()))
+    }
 }
 
-/// Limits of one key on requests at once, and on a minute.
+/// Limits of one key on concurrent requests and on requests and tokens per minute.
 struct Meters {
     allowance: Allowance,
     requests: Option<Meter>,
     tokens: Option<Meter>,
-    /// Tokens that were used and are not taken yet.
+    /// Tokens that were used but not yet taken from the meter.
     debt: Mutex<u64>,
     at_once: Option<usize>,
     running: AtomicUsize,
 }
 
-/// So many in a minute.
+/// Limit per minute, refilled continuously by the `governor` crate rather than at the start of each minute.
 struct Meter {
     limiter: RateLimiter<NotKeyed, InMemoryState, DefaultClock, StateInformationMiddleware>,
     limit: NonZeroU32,
@@ -94,7 +107,7 @@ impl Meter {
         Self { limiter: limiter.with_middleware::<StateInformationMiddleware>(), limit }
     }
 
-    /// Takes so many, and gives what is left; or how long until they can be had.
+    /// Takes `count` units and returns how many are left. Fails with the time until they are available.
     fn take(&self, count: NonZeroU32) -> Result<u32, Duration> {
         match self.limiter.check_n(count) {
             Ok(Ok(snapshot)) => Ok(snapshot.remaining_burst_capacity()),
@@ -103,7 +116,7 @@ impl Meter {
         }
     }
 
-    /// How long it takes until there are so many more.
+    /// Returns the time in which `count` units are refilled.
     fn time_for(&self, count: u64) -> Duration {
         let each = MINUTE.as_nanos() / u128::from(self.limit.get());
         let nanoseconds = each.saturating_mul(u128::from(count));
@@ -116,32 +129,32 @@ impl Meter {
     }
 }
 
-/// State of a limit when a request came.
+/// State of one limit when a request arrived, as reported in headers and events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reading {
     limit: u64,
     left: u64,
-    /// Until there is all of it again.
+    /// Time until the limit is available in full again.
     reset: Duration,
-    /// For how long the limit is meant.
+    /// Length of the limit's period in minutes.
     minutes: u64,
 }
 
 impl Reading {
-    /// Returns whether a larger part of it is used than of another one.
+    /// Returns true if a larger share of this limit is used than of the other.
     fn is_nearer(&self, other: &Self) -> bool {
         let share = |one: &Self, of: &Self| u128::from(one.limit - one.left) * u128::from(of.limit);
         share(self, other) > share(other, self)
     }
 
-    /// The one of which more is used.
+    /// Returns the reading with the largest used share.
     fn nearest(readings: impl Iterator<Item = Self>) -> Option<Self> {
         readings.reduce(|nearest, reading| if reading.is_nearer(&nearest) { reading } else { nearest })
     }
 }
 
-/// State of a key's limits when a request came: of those on requests, and of those on tokens, the one each of which most is
-/// used.
+/// State of a key's limits when a request arrived: for requests and for tokens, the limit with the largest used
+/// share.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Standing {
     requests: Option<Reading>,
@@ -149,7 +162,7 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// Returns what events tell of it: the limit of which most is used (wire-format 4.9).
+    /// Returns the limit that events report: the one with the largest used share (wire-format 4.9).
     pub(super) fn limits(&self) -> Option<Limits> {
         let nearest = Reading::nearest([self.requests, self.tokens].into_iter().flatten())?;
         let used = u128::from(nearest.limit - nearest.left) * 100 / u128::from(nearest.limit.max(1));
@@ -162,7 +175,8 @@ impl Standing {
         self.tokens = Reading::nearest([self.tokens, tokens].into_iter().flatten());
     }
 
-    /// Says it as OpenAI does. What the engine, or whatever stands before it, says of its own limits is not the client's.
+    /// Sets the `x-ratelimit-` headers in OpenAI's form. Those of the engine, or of a proxy before it, are
+    /// removed: they describe limits that are not the client's.
     pub(super) fn sign(&self, headers: &mut HeaderMap) {
         let others: Vec<_> =
             headers.keys().filter(|name| name.as_str().starts_with(PREFIX)).cloned().collect();
@@ -183,7 +197,7 @@ impl Standing {
     }
 }
 
-/// `20ms`, `1.5s`, `6m0s`, `1h0m0s`.
+/// Formats a duration as OpenAI's headers do: `20ms`, `1.5s`, `6m0s`, `1h0m0s`.
 fn span(time: Duration) -> String {
     let milliseconds = time.as_millis();
     if milliseconds < 1000 {
@@ -201,7 +215,7 @@ fn span(time: Duration) -> String {
     }
 }
 
-/// Error for a request that is not let in, and the time for which that will be so.
+/// Error of a refused request, with the time until a retry can succeed.
 type Refused = (Failure, Duration);
 
 impl Meters {
@@ -216,7 +230,8 @@ impl Meters {
         }
     }
 
-    /// Takes a request of the minute, and looks whether there are tokens.
+    /// Takes one request and one token of the minute, after charging the debt. Fails with the time to wait if
+    /// either is used up.
     fn take(&self, standing: &mut Standing) -> Result<(), Refused> {
         if let Some(meter) = &self.requests {
             let left = meter.take(NonZeroU32::MIN);
@@ -231,7 +246,7 @@ impl Meters {
         Ok(())
     }
 
-    /// Counts one more under way. Returns how many there were before.
+    /// Counts one more running request and returns how many there were before. Fails if the limit is reached.
     fn begin(&self) -> Result<usize, Refused> {
         let most = self.at_once.unwrap_or(usize::MAX);
         let room = |running: usize| (running < most).then_some(running + 1);
@@ -241,7 +256,7 @@ impl Meters {
         })
     }
 
-    /// Takes what is owed, as far as it is there; or says how long it will take until it is.
+    /// Takes as much of the debt from the meter as is available. Fails with the time until the rest can be taken.
     fn settle(&self, meter: &Meter) -> Result<(), Duration> {
         let mut debt = self.debt.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(owed) = NonZeroU32::new(u32::try_from(*debt).unwrap_or(u32::MAX)) {
@@ -250,7 +265,7 @@ impl Meters {
                 *debt -= u64::from(part.get());
                 continue;
             }
-            // Not all of it: one tells how many more there are.
+            // The whole part is not available: taking one unit shows how many more there are.
             let left = meter.take(NonZeroU32::MIN).inspect(|_| *debt -= 1).unwrap_or(0);
             if let Some(rest) = NonZeroU32::new(left.min(part.get() - 1))
                 && meter.take(rest).is_ok()
@@ -268,7 +283,7 @@ fn refused(what: &str, meter: &Meter) -> Failure {
     Failure::from(Fault::RateLimit).with_message(message)
 }
 
-/// A limit of a day or a month, and how it stands.
+/// Daily or monthly limit on requests or tokens, with the window and the amount left in it.
 struct Limit {
     period: Period,
     what: &'static str,
@@ -277,7 +292,8 @@ struct Limit {
 }
 
 impl Limit {
-    /// The limits that there are; `before`: requests under way, each of which may yet be charged.
+    /// Returns the limits that are set. `before` is the number of running requests, each of which may still be
+    /// charged.
     fn all(quota: &Quota, usage: &Usage, before: u64, now: Millis) -> Vec<Self> {
         let mut all = Vec::with_capacity(4);
         for (period, requests, tokens) in [
@@ -300,7 +316,7 @@ impl Limit {
         all
     }
 
-    /// The refusal where this is used up (wire-format 3.4).
+    /// Returns the failure for a request when this limit is used up (wire-format 3.4).
     fn failure(&self, quota: &Quota) -> Failure {
         let Self { period, what, window, reading } = self;
         let (limit, period, end) = (reading.limit, period.name(), window.end());
@@ -320,17 +336,17 @@ impl Limit {
 }
 
 impl KeyQuota {
-    /// Lets a request in; or says why not.
+    /// Admits a request and returns its ticket. Fails with the time to wait if a limit is used up.
     fn enter(self: &Arc<Self>, standing: &mut Standing, now: Millis) -> Result<Ticket, Refused> {
         let before = self.meters.begin()?;
         let mut ticket = Ticket(Admission { quota: Arc::clone(self), limits: None });
         if let Some((quota, usage)) = &self.budget {
             let limits = Limit::all(quota, usage, u64::try_from(before).unwrap_or(u64::MAX), now);
-            // Of several that are used up, the client waits for the last.
+            // If several are used up, the client has to wait for the last to reset.
             let used_up = limits.iter().filter(|limit| limit.reading.left == 0);
             let used_up = used_up.max_by_key(|limit| limit.window.ends);
             for limit in &limits {
-                // This request is one of them.
+                // This request counts as one of the requests.
                 let own = u64::from(limit.what == "requests");
                 let left = limit.reading.left.saturating_sub(own);
                 let reading = Some(Reading { left, ..limit.reading });
@@ -346,44 +362,44 @@ impl KeyQuota {
     }
 }
 
-/// Record of how a request was let in.
+/// Admission of a request, from which continuations of the request get tickets of their own.
 #[derive(Clone)]
 pub(super) struct Admission {
     quota: Arc<KeyQuota>,
-    /// Limits that its events tell.
+    /// State of the limits that its events report.
     limits: Option<Limits>,
 }
 
 impl Admission {
-    /// Lets in what goes on with the same request, whatever is left.
+    /// Returns a ticket for a continuation of the same request, whatever is left of the quota.
     pub(super) fn go_on(&self) -> Ticket {
         self.quota.meters.running.fetch_add(1, Ordering::Relaxed);
         Ticket(self.clone())
     }
 }
 
-/// A request of a key that is under way; until dropped.
+/// Running request of a key. Dropping the ticket ends the request for the limit on concurrent requests.
 pub(super) struct Ticket(Admission);
 
 impl Ticket {
-    /// Charges a request that is over with its tokens. `asked`: an engine was asked for it.
+    /// Charges a finished request with its tokens. `asked` is true if an engine was contacted for it.
     pub(super) fn charge(&self, tokens: u64, asked: bool, now: Millis) {
         let KeyQuota { meters, budget } = &*self.0.quota;
         if let Some((_, usage)) = budget.as_ref().filter(|_| asked || tokens > 0) {
             usage.charge(Amounts { requests: 1, tokens }, now);
         }
         let Some(meter) = &meters.tokens else { return };
-        // One was taken when it came.
+        // One token was taken on arrival.
         *meters.debt.lock().unwrap_or_else(PoisonError::into_inner) += tokens.saturating_sub(1);
         let _ = meters.settle(meter);
     }
 
-    /// Returns how it was let in.
+    /// Returns the admission, for continuations of the request.
     pub(super) fn admission(&self) -> Admission {
         self.0.clone()
     }
 
-    /// Returns what its events tell of the key's limits.
+    /// Returns the state of the key's limits that its events report.
     pub(super) fn limits(&self) -> Option<Limits> {
         self.0.limits
     }
@@ -392,39 +408,6 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.0.quota.meters.running.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl RequestContext {
-    /// Counts a request against its key's quota.
-    pub(super) async fn count(&mut self, head: &request::Parts) -> Result<(), Failure> {
-        let app = Arc::clone(&self.app);
-        let Some((_, quota)) = self.caller.as_ref().and_then(|caller| app.quotas.0.get(&caller.name)) else {
-            return Ok(());
-        };
-        if let Some((_, usage)) = &quota.budget {
-            app.usages.refresh(usage, &app.store_handle, &app.metrics).await;
-        }
-        let entered = quota.enter(self.standing.insert(Standing::default()), app.store_handle.now());
-        let ticket = entered.map_err(|(failure, wait)| {
-            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            self.passed.insert(RETRY_AFTER, seconds.into());
-            self.in_dialect(failure, head)
-        })?;
-        if let Some(record) = &mut self.record {
-            record.ticket = Some(ticket);
-        }
-        Ok(())
-    }
-
-    /// A used-up quota has another code in the older description of the Responses API (wire-format 3.4).
-    fn in_dialect(&self, mut failure: Failure, head: &request::Parts) -> Failure {
-        let is_responses = self.record.as_ref().is_some_and(|record| record.route == Route::Responses);
-        let is_legacy = || matches!(self.dialect(head), Ok(ResponsesDialect::CodexLegacy));
-        if failure.fault == Fault::InsufficientQuota && is_responses && is_legacy() {
-            failure.code = Some("quota_exceeded".into());
-        }
-        failure
     }
 }
 
@@ -450,7 +433,7 @@ mod tests {
         }
     }
 
-    /// 2026-11-23 12:00 UTC, in milliseconds.
+    /// Start time of the tests: 2026-11-23 12:00 UTC, in milliseconds.
     const NOON: Millis = 1_795_435_200_000;
     const HALF_A_DAY: Millis = 43_200_000;
 
@@ -462,7 +445,7 @@ mod tests {
         })
     }
 
-    /// Lets one in, or tells the fault.
+    /// Admits one request with a fresh standing.
     fn enter(quota: &Arc<KeyQuota>, now: Millis) -> Result<(Ticket, Standing), (Failure, Duration)> {
         let mut standing = Standing::default();
         quota.enter(&mut standing, now).map(|ticket| (ticket, standing))
@@ -479,7 +462,7 @@ mod tests {
         assert_eq!(standing.tokens.map(|reading| (reading.limit, reading.left)), Some((600, 599)));
         first.charge(100, true, NOON);
         let (second, standing) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
-        // A moment may have given one back.
+        // The time since then may have refilled one.
         assert!(standing.tokens.is_some_and(|reading| (499..=502).contains(&reading.left)), "{standing:?}");
         second.charge(5_000, true, NOON);
         let (failure, wait) = enter(&quota, NOON).map(|_| ()).unwrap_err();
@@ -510,7 +493,7 @@ mod tests {
         let (second, standing) = enter(&quota, NOON).map_err(|refused| format!("{refused:?}")).unwrap();
         assert_eq!(standing.requests.map(|reading| reading.left), Some(0));
         assert_eq!(fault(enter(&quota, NOON)), Some(Fault::InsufficientQuota));
-        // One for which no engine was asked costs nothing.
+        // A request for which no engine was contacted costs nothing.
         first.charge(0, false, NOON);
         drop(first);
         second.charge(7, true, NOON);

@@ -1,18 +1,19 @@
-//! Whether requests should come here: what `/readyz` of the admin listener and `/health` of the clients' say.
+//! Readiness of the process, as reported by `/readyz` of the admin listener and `/health` of the client listener.
 
 use super::App;
 
-/// The reason why they should not.
+/// Reason for which the process should receive no requests.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// The process takes no more of them.
+    /// The process is draining.
     Draining,
-    /// No engine is ready; for operators, each with its name and what is wrong.
+    /// Lack of a ready engine; the text names each with its problem, for operators.
     Upstreams(String),
 }
 
 impl App {
-    /// Returns why requests should not come here, or nothing if they may. One engine that is ready is enough.
+    /// Returns the reason for which the process should receive no requests; `None` if it is ready. One ready
+    /// engine is enough.
     pub(super) fn trouble(&self) -> Option<Trouble> {
         if self.is_draining() {
             return Some(Trouble::Draining);

@@ -1,7 +1,8 @@
-//! The record of one request: written exactly once, when the request is dropped, wherever that happens.
+//! Record of one request for log, metrics and trace: written exactly once, when the request is dropped, wherever
+//! that happens.
 
 use super::App;
-use super::connection::ConnectionState;
+use super::connection_state::ConnectionState;
 use super::quota::Ticket;
 use super::relayed::Progress;
 use crate::auth::Caller;
@@ -17,68 +18,68 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The note in the log on a request whose body has the label that `curl -d` writes.
+/// Log note for a request whose body has the content type that `curl -d` sends.
 const LABELLED_FORM: &str = "content-type application/x-www-form-urlencoded: read as application/json";
 
-/// Bytes of what clients write that the log keeps: a path, the name of a model, a message.
+/// Limit for text of clients in the log, in bytes: a path, the name of a model, a message.
 const LONGEST: usize = 256;
-/// Bytes of an error's code that the log keeps.
+/// Limit for an error code in the log.
 const CODE: usize = 64;
-/// Bytes of an engine's error that the log keeps.
+/// Limit for an engine's error text in the log, in bytes.
 const ENGINE_ERROR: usize = 512;
 
-/// A request's target and sender, as the log has them.
+/// Target and sender of a request, and what the log says of its attempts.
 #[derive(Default)]
 struct RequestLine {
     method: Method,
     path: Box<str>,
-    /// The other end of the connection.
+    /// Address of the client.
     peer: Option<SocketAddr>,
-    /// The model by the client's name for it, known or not.
+    /// Model by the client's name for it, known or not.
     model: Option<Box<str>>,
-    /// The outcome of each attempt up to the last one that failed, and of those behind it.
+    /// Outcomes of the attempts, once one has failed.
     outcomes: String,
-    /// The message of a refusal of samewire's own, and the parameter that it names.
+    /// Message of samewire's own refusal, and the parameter that it names.
     refusal: Option<(String, Option<String>)>,
-    /// The status of an engine's error, and its text without what it repeats of the request.
+    /// Status of an engine's error, and its text without what it repeats of the request.
     engine: Option<(Option<u16>, String)>,
 }
 
-/// What is known of a request so far.
+/// Data of a request collected while it runs; dropping the record writes the log line and the metrics.
 pub(super) struct Record {
     pub(super) app: Arc<App>,
     pub(super) route: Route,
     pub(super) request_id: String,
     pub(super) started: Instant,
-    /// The trace that it is part of, where there is one.
+    /// Trace that the request is part of, where there is one.
     pub(super) trace: Option<Arc<Trace>>,
-    /// Who asks, where keys are checked.
+    /// Caller, where keys are checked.
     pub(super) caller: Option<Arc<Caller>>,
-    /// What it is counted by, where its key has a quota.
+    /// Quota ticket, where the key has a quota.
     pub(super) ticket: Option<Ticket>,
-    /// The status sent to the client.
+    /// Status sent to the client.
     status: Option<u16>,
     /// Type or code of the error.
     code: Option<String>,
     side: Option<Side>,
     cause: Option<String>,
-    /// How it would have ended if it ended now.
+    /// Result of the request if it ended now.
     end: End,
     pub(super) model: Arc<str>,
-    /// Whom it was asked of last.
+    /// Upstream of the last attempt.
     pub(super) upstream: Option<Arc<Upstream>>,
     pub(super) attempts: u32,
     request_bytes: usize,
-    /// The progress of a body that is passed on without being kept.
+    /// Progress of a body that is relayed without being kept.
     pub(super) uploaded: Option<Arc<Progress>>,
-    /// The body came as a form by its label, and was read as JSON.
+    /// True if the body was labelled as a form and read as JSON.
     pub(super) labelled_form: bool,
     pub(super) bytes: usize,
     pub(super) first_token: Option<Duration>,
     pub(super) rewriting: Duration,
     pub(super) planning: Duration,
     summary: Summary,
-    /// What it says, where that is logged.
+    /// Excerpt of the body, where contents are logged.
     content: Option<String>,
     line: RequestLine,
 }
@@ -118,7 +119,7 @@ impl Record {
         }
     }
 
-    /// The same with its target and its sender.
+    /// Adds target and sender of the request.
     pub(super) fn asked(mut self, head: &request::Parts) -> Self {
         let peer = head.extensions.get::<ConnectionState>().and_then(ConnectionState::peer);
         let path = limited(head.uri.path()).into();
@@ -126,7 +127,7 @@ impl Record {
         self
     }
 
-    /// The client's name for the model; empty: it is not known.
+    /// Returns the client's name for the model; empty if not known.
     pub(super) fn asked_model(&self) -> &str {
         self.line.model.as_deref().unwrap_or_default()
     }
@@ -136,7 +137,7 @@ impl Record {
         self.line.model = Some(limited(model).into());
     }
 
-    /// Counts an attempt that is over, with the error that ended it. `request`: what was sent.
+    /// Counts a finished attempt with the error that ended it. `request` is the body that was sent.
     pub(super) fn ended(&mut self, upstream: &Upstream, error: Option<&Error>, request: &[u8]) {
         if let Some(error) = error {
             self.because(error);
@@ -145,20 +146,20 @@ impl Record {
         self.attempted(upstream, error.map(|error| &error.public));
     }
 
-    /// Counts an attempt that is over. `failure`: why it came to nothing.
+    /// Counts a finished attempt; `failure` is the reason why it failed.
     pub(super) fn attempted(&mut self, upstream: &Upstream, failure: Option<&Failure>) {
         let outcome = failure.map_or("ok", |failure| failure.code.as_deref().unwrap_or("refused"));
         self.app.metrics.attempt(&upstream.figures, outcome);
         let Self { request_id, line, cause, .. } = self;
         if outcome == "ok" {
-            // What went wrong before has not ended the request.
+            // Earlier errors have not ended the request.
             (*cause, line.engine) = (None, None);
         }
-        // An engine may have made the code up.
+        // The code may come from an engine.
         let (upstream, outcome, cause) = (&upstream.config.name, fitting(outcome, CODE), cause.as_deref());
         let status = failure.and_then(|failure| failure.engine.as_ref()?.status);
         tracing::debug!(request_id, upstream, outcome, status, cause, "an attempt is over");
-        // A request that went well at once has no history.
+        // A request without a failed attempt has no history.
         let is_plain = outcome == "ok" && line.outcomes.is_empty();
         if !is_plain && line.outcomes.len() < LONGEST {
             let separator = if line.outcomes.is_empty() { "" } else { ", " };
@@ -171,35 +172,35 @@ impl Record {
         }
     }
 
-    /// Another attempt begins.
+    /// Counts the start of another attempt.
     pub(super) fn begins_again(&mut self) {
         self.attempts += 1;
         (self.cause, self.line.engine) = (None, None);
     }
 
-    /// The same as a part of the trace that its head names, or of a new one.
+    /// Adds the request to the trace that its headers name, or to a new one.
     pub(super) fn traced(mut self, head: &request::Parts) -> Self {
         self.trace = self.app.tracer.begin(&head.headers, &head.method);
         self
     }
 
-    /// Its body has been read.
+    /// Notes the size of the body, and an excerpt where contents are logged.
     pub(super) fn has_read(&mut self, body: &[u8]) {
         self.request_bytes = body.len();
         self.content = self.app.config.log.content.then(|| excerpt(body));
     }
 
-    /// The status has gone out.
+    /// Notes the status sent to the client.
     pub(super) fn answered(&mut self, status: u16) {
         self.status = Some(status);
     }
 
-    /// The whole answer has been handed over.
+    /// Notes that the whole answer has been handed over.
     pub(super) fn completed(&mut self) {
         self.end = End::Complete;
     }
 
-    /// An error has been handed over, as the answer or in it.
+    /// Notes an error that the client received, as the answer or within it.
     pub(super) fn failed(&mut self, failure: &Failure) {
         let draining = failure.fault == Fault::Draining;
         self.end = if draining { End::Draining } else { End::Error };
@@ -211,7 +212,7 @@ impl Record {
                 self.line.engine = Some((engine.status, fitting(&text, ENGINE_ERROR)));
             }
             Some(_) => {}
-            // What is said of a wrong key has some of its letters.
+            // The message about an invalid key contains some of its characters.
             None if failure.status < 500 && failure.fault != Fault::InvalidApiKey => {
                 self.line.refusal = Some((limited(&failure.message), failure.param.as_deref().map(limited)));
             }
@@ -219,8 +220,8 @@ impl Record {
         }
     }
 
-    /// Notes an engine's error while the request that it answers is at hand: the log has its text without what it repeats of
-    /// the request.
+    /// Notes an engine's error while its request is at hand, so that the log omits what the text repeats of the
+    /// request.
     pub(super) fn engine_said(&mut self, failure: &Failure, request: &[u8]) {
         if let Some(engine) = &failure.engine {
             let text = match self.app.config.log.content {
@@ -232,7 +233,7 @@ impl Record {
         }
     }
 
-    /// What caused an error, for the log alone.
+    /// Notes the cause of an error, for the log alone.
     pub(super) fn because(&mut self, error: &Error) {
         self.cause = error.source.as_ref().map(ToString::to_string);
     }
@@ -249,12 +250,12 @@ impl Record {
 
     fn log(&self, total: Duration) {
         let caller = self.caller.as_deref();
-        // The names that operators gave. What stands for a tenant without one is made of a hash.
+        // Only names given by operators; the name of a tenant without one is derived from a hash.
         let tenant = caller.filter(|caller| caller.named).map(|caller| &*caller.tenant);
         let key = caller.map(|caller| &*caller.name);
         let line = &self.line;
         let is_unauthorised = self.status == Some(401) && self.attempts == 0;
-        // Who tries keys can be told apart, also where addresses are not logged.
+        // Clients that try keys must be distinguishable, even where addresses are not logged.
         let peer = line.peer.filter(|_| self.app.config.log.peer || is_unauthorised);
         let (engine_status, engine_error) = match &line.engine {
             Some((status, text)) => (*status, Some(text.as_str()).filter(|text| !text.is_empty())),
@@ -306,7 +307,7 @@ impl Record {
             );
         }
         match self.side.filter(|_| self.end == End::Error) {
-            // A bug. At its limits the proxy does as it should.
+            // A bug. At its limits the proxy works as designed.
             Some(Side::Proxy) if self.status == Some(500) => line!(error),
             Some(Side::Proxy | Side::Upstream) => line!(warn),
             _ if is_unauthorised => line!(warn),
@@ -316,7 +317,8 @@ impl Record {
 }
 
 impl Record {
-    /// The same for whoever collects traces, with nothing in it but words that are known here.
+    /// Returns the data of the request for its trace. It contains only known words: an unknown error code becomes
+    /// `_OTHER`.
     fn told(&mut self, trace: Arc<Trace>) -> FinishedRequest {
         let code = self.code.as_deref().and_then(Fault::of_code).and_then(Fault::code);
         FinishedRequest {
@@ -338,7 +340,7 @@ impl Record {
     }
 }
 
-/// The rules that changed the request or mended the answer, each with the number of times, if it is more than one.
+/// Lists the rules that changed the request or repaired the answer, each with its count if above one.
 fn rules(summary: &Summary) -> Option<String> {
     let mut out = String::new();
     let adapted = summary.adapted.iter().map(|name| (*name, 1));
@@ -352,13 +354,13 @@ fn rules(summary: &Summary) -> Option<String> {
     (!out.is_empty()).then_some(out)
 }
 
-/// The front of a text that a client wrote.
+/// Shortens a client's text to [`LONGEST`] bytes.
 fn limited(text: &str) -> String {
     let front = fitting(text, LONGEST);
     if front.len() < text.len() { front + "…" } else { front }
 }
 
-/// With three places: the figures are read by people.
+/// Returns milliseconds with three decimal places, for human readers.
 fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -1,15 +1,15 @@
-//! The items that a response's stored events have told of, for one whose own end is not to be had (wire-format 4.6 rule
-//! 9): those that were complete as they were, and what has come of the others.
+//! Recovery of output items from a response's stored events, for a response whose real end is lost (wire-format
+//! 4.6 rule 9): complete items as they were, incomplete ones as far as they came.
 
 use crate::json::{self, Members, Raw, write_string};
 use crate::store::{Error, Item, Millis, Record, Store};
 use bytes::{BufMut, BytesMut};
 use std::collections::BTreeMap;
 
-/// Events that are read at once.
+/// Events read at once.
 const READ: usize = 256;
 
-/// Deltas of messages, of reasoning and of its summaries, and the part that each is of.
+/// Delta events of messages, reasoning and reasoning summaries, with the type of the part they belong to.
 const PARTS: [(&str, &str); 5] = [
     ("response.output_text.delta", "output_text"),
     ("response.refusal.delta", "refusal"),
@@ -17,30 +17,30 @@ const PARTS: [(&str, &str); 5] = [
     ("response.reasoning.delta", "reasoning_text"),
     ("response.reasoning_summary_text.delta", "summary_text"),
 ];
-/// Deltas of calls, and the key of what they are pieces of.
+/// Delta events of calls, with the key that they are pieces of.
 const CALLS: [(&str, &str); 2] = [
     ("response.function_call_arguments.delta", "arguments"),
     ("response.custom_tool_call_input.delta", "input"),
 ];
 
-/// Items by their index.
+/// Items recovered from the events, by their output index.
 #[derive(Debug, Default)]
 pub(super) struct RecoveredItems(BTreeMap<u64, RecoveredItem>);
 
-/// One item, as far as it came.
+/// Recovered item: complete from its `done` event, or assembled from its deltas.
 #[derive(Debug, Default)]
 struct RecoveredItem {
-    /// The item as it began, or as it ended.
+    /// Item from its `added` event, or from its `done` event.
     item: String,
     done: bool,
-    /// Type and text of each part, the text in JSON spelling.
+    /// Type and text of each part, the text as escaped JSON. The key is (is a summary, index).
     parts: BTreeMap<(bool, u64), (&'static str, String)>,
-    /// Arguments or input.
+    /// Arguments or input of a call.
     call: String,
 }
 
 impl RecoveredItems {
-    /// Reads the events of a response; as many as can be read.
+    /// Reads the stored events of a response, up to the first that cannot be read.
     pub(super) async fn of(store: &Store, record: &Record, now: Millis) -> Self {
         let (mut told, mut after) = (Self::default(), None);
         loop {
@@ -61,7 +61,7 @@ impl RecoveredItems {
     fn take(&mut self, event: &str) {
         let Some(members) = Members::of(event) else { return };
         let number = |key: &str| members.get(key).and_then(json::integer);
-        // Events of the older description tell the same once more; those name their response.
+        // Events of the older description repeat the same content; they are known by their `response` member.
         let Some(index) = number("output_index").filter(|_| members.get("response").is_none()) else {
             return;
         };
@@ -82,13 +82,13 @@ impl RecoveredItems {
         }
     }
 
-    /// The items, as a JSON list.
+    /// Returns the items as a JSON list.
     pub(super) fn list(&self) -> String {
         let items: Vec<_> = self.0.values().map(RecoveredItem::written).collect();
         format!("[{}]", items.join(","))
     }
 
-    /// The same as they are stored.
+    /// Returns the items in their stored form.
     pub(super) fn items(&self) -> Vec<Item> {
         let item = |item: String| Some(Item::new(&json::member(&item, "id")?, &item));
         self.0.values().filter_map(|piece| item(piece.written())).collect()
@@ -136,7 +136,7 @@ impl RecoveredItem {
     }
 }
 
-/// What stands between the quotes of a text.
+/// Returns the escaped text between the quotes of a JSON string.
 fn spelled(raw: Raw<'_>) -> &str {
     let text = raw.get();
     text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The relay: the answer to one request, pulled from the engine through the [`Rewriter`] to the client.
+//! The relay: the answer to one request, pulled from the engine through the [`Rewriter`](crate::wire::Rewriter) to the client.
 //!
 //! It is polled by the client's connection and by nothing else: there is no task and no queue between the engine and
 //! the client. A client that reads slowly slows the engine; one that is gone drops the relay, and with it the engine's
@@ -8,8 +8,6 @@ mod answer_buffer;
 mod exchange;
 mod fan_out;
 mod resend;
-
-pub(super) use exchange::{PendingAnswer, asking};
 
 use super::attempt::{
     Attempt, AttemptTarget, Refused, SentRequest, UpstreamRequest, UpstreamSelection, tell,
@@ -34,6 +32,7 @@ use fan_out::SiblingExchange;
 use http::Response;
 use http_body::Frame;
 use resend::Resend;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -185,7 +184,15 @@ impl Relay {
 
     /// Waits until the status is known: for a stream until the engine has said something or `commit_after`, else for the
     /// whole answer (wire-format 3.1).
-    pub(super) async fn answer(mut self: Box<Self>) -> Response<Body> {
+    pub(super) async fn answer(self: Box<Self>) -> Response<Body> {
+        self.answer_as(Body::arriving).await
+    }
+
+    /// Like [`Relay::answer`], with the body of a stream made by `stream`.
+    pub(super) async fn answer_as(
+        mut self: Box<Self>,
+        stream: impl FnOnce(Box<Self>) -> Body,
+    ) -> Response<Body> {
         std::future::poll_fn(|cx| self.poll_fill(cx)).await;
         if let Some(failure) = self.buffer.refusal().cloned() {
             let Exchange { refused, fallbacks, lacks, .. } = &self.exchange;
@@ -205,7 +212,7 @@ impl Relay {
         if self.stream {
             let response = head.stream();
             self.buffer.committed = true;
-            return response.map(|()| Body::relay(self));
+            return response.map(|()| stream(self));
         }
         let response = head.object(self.record.started.elapsed());
         self.hold_end();
@@ -560,5 +567,21 @@ impl Relay {
 impl std::fmt::Debug for Relay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Relay").field("rewriter", &self.buffer.rewriter).finish_non_exhaustive()
+    }
+}
+
+impl http_body::Body for Relay {
+    type Data = Bytes;
+    type Error = Unsendable;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Unsendable>>> {
+        self.get_mut().poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_end()
     }
 }

@@ -1,8 +1,9 @@
-//! Routes of engines that are relayed as they are (docs/guide.md#relayed-routes): which paths these are, what of a body is
-//! held before an engine is chosen, and the attempts.
+//! Engine routes that are relayed unchanged (docs/guide.md#relayed-routes): their paths, the part of a body that
+//! is held before an engine is chosen, and the attempts.
 //!
-//! A body is held as far as its model is named, and whole if it is short: then it can be sent to another upstream. What is
-//! not held is sent while it comes, and once a piece of that has gone out the request stays with its upstream.
+//! A body is held until its model is known, and completely if it is short: then it can be sent to another
+//! upstream. The rest is sent as it arrives, and once a piece of that has been sent the request stays with its
+//! upstream.
 
 mod client_body;
 
@@ -10,9 +11,9 @@ use super::attempt::{AttemptTarget, Sender, UpstreamSelection, tell};
 use super::azure::RouteFamily;
 use super::body::Body;
 use super::budget::BudgetShare;
+use super::context::RequestContext;
 use super::headers::{self, RETRY_AFTER, Success};
 use super::pass_through::{Opened, PassThrough, Underway};
-use super::routes::RequestContext;
 use crate::config::Relayed;
 use crate::error::{Class, Error};
 use crate::request::relayed::Scan;
@@ -31,12 +32,12 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// Bytes of a body that is held whole, so that it can be sent again.
+/// Largest body that is held completely, so that it can be sent again, in bytes.
 const WHOLE: usize = 256 << 10;
-/// Bytes in which the model is looked for where it decides nothing.
+/// Bytes searched for the model where it does not affect the choice of an upstream.
 const LOOK: usize = 64 << 10;
 
-/// Returns how a path leads to a relayed route: by which routes, and to which path of the engine.
+/// Maps a path to the route family and the engine's path of a relayed route; `None` if it is not one.
 pub(super) fn find(path: &str, relayed: &Relayed) -> Option<(RouteFamily, String)> {
     let of_deployment = || path.strip_prefix("/openai/deployments/")?.split_once('/').map(|(_, rest)| rest);
     let below = |family, rest: Option<&str>| rest.map(|rest| (family, format!("/v1/{rest}")));
@@ -49,29 +50,29 @@ pub(super) fn find(path: &str, relayed: &Relayed) -> Option<(RouteFamily, String
     ways.into_iter().flatten().find(|(_, path)| relayed.has(path))
 }
 
-/// The part of a request's body that is held.
+/// Held part of a request's body, and the rest that is still to come.
 struct HeldBody {
     front: Bytes,
     scan: Scan,
-    /// The part that is still to come.
+    /// Rest of the body, still to come.
     rest: Option<ClientBody>,
-    /// Bytes of that.
+    /// Bytes of the rest, if declared.
     rest_length: Option<u64>,
 }
 
-/// The model that a request is for.
+/// Model that a request is for, and whether the engine's body must name it.
 #[derive(Default)]
 struct RequestedModel {
-    /// The client's name for it; empty, if the engine chooses.
+    /// Client's name for the model; empty if the engine chooses.
     model: String,
-    /// The engine is told it by name.
+    /// True if the engine's request must name the model.
     is_written: bool,
 }
 
-/// An attempt from which nothing has gone to the client.
+/// Failed attempt of which the client has received nothing.
 struct FailedAttempt {
     error: Error,
-    /// The engine's, where it is an error.
+    /// Status of the engine's answer, if that was an error.
     status: Option<u16>,
     passed: HeaderMap,
 }
@@ -83,7 +84,8 @@ impl From<Error> for FailedAttempt {
 }
 
 impl RequestContext {
-    /// Answers a request for a route that is relayed.
+    /// Serves a request for a relayed route. Fails if the body or its model is not acceptable, or all attempts
+    /// have failed.
     pub(super) async fn relayed(
         &mut self,
         head: &request::Parts,
@@ -122,7 +124,8 @@ impl RequestContext {
         result
     }
 
-    /// Reads as much of a body as is needed to choose an upstream, or all of it if it is short.
+    /// Reads as much of the body as is needed to choose an upstream, or all of it if it is short. Fails if it is
+    /// too large.
     async fn hold(&mut self, head: &request::Parts, body: Option<Incoming>) -> Result<HeldBody, Failure> {
         let label = head.headers.get(CONTENT_TYPE).and_then(|label| label.to_str().ok()).unwrap_or("");
         let scan = Scan::of(label);
@@ -156,7 +159,7 @@ impl RequestContext {
             }
             let piece = tokio::select! {
                 piece = std::future::poll_fn(|cx| match body.poll_next(cx) {
-                    // What is there already is held, too: it may be all.
+                    // Bytes that are already there are held too: they may be the last.
                     Poll::Pending if is_enough => Poll::Ready(None),
                     piece => piece.map(Some),
                 }) => piece,
@@ -178,17 +181,18 @@ impl RequestContext {
         Ok(HeldBody { front, scan, rest: Some(body), rest_length })
     }
 
-    /// The whole body is held.
+    /// Notes that the whole body has been read.
     fn held_all(&mut self, scan: &Scan, body: &[u8]) {
         self.unread = false;
         self.busy.has_read();
         if let Some(record) = &mut self.record {
-            // Other forms are no text.
+            // Other types of body are not text.
             record.has_read(if scan.is_json() { body } else { b"" });
         }
     }
 
-    /// Returns the model that a request is for, by the client's name for it; empty, if it does not matter which one it is.
+    /// Returns the model that a request is for, by the client's name for it; empty if any will do. Fails if the
+    /// caller may not use it, or must name one and has not.
     async fn model_of(
         &mut self,
         head: &request::Parts,
@@ -219,7 +223,8 @@ impl RequestContext {
         Ok(wanted)
     }
 
-    /// Returns the model of a request that names none. `is_settled`: what is not held of it cannot name one either.
+    /// Returns the model of a request that names none. `is_settled` is true if the rest of the body cannot name
+    /// one either. Fails if several could be meant.
     async fn unnamed_model(
         &mut self,
         headers: &HeaderMap,
@@ -239,7 +244,7 @@ impl RequestContext {
         match self.default_model(headers).await {
             Ok(Some(model)) => Ok(RequestedModel { model: model.to_string(), is_written: is_restricted }),
             Ok(None) => Ok(RequestedModel::default()),
-            // Engines that are all the same choose by themselves.
+            // Equivalent engines choose by themselves.
             Err(_) if !is_restricted && self.app.pool.look("", self.chance.number()).1 => {
                 Ok(RequestedModel::default())
             }
@@ -247,7 +252,8 @@ impl RequestContext {
         }
     }
 
-    /// Asks one upstream after another, and passes on the answer of the first that gives one.
+    /// Sends the request to one upstream after another, as retries allow, and passes on the first answer that
+    /// succeeds. Fails with the last error.
     pub(super) async fn pass_on(
         &mut self,
         sender: &Sender,
@@ -276,7 +282,7 @@ impl RequestContext {
             self.passed = passed;
             if let Some(record) = &mut self.record {
                 record.because(&error);
-                // Of a body that was passed on there is nothing to compare with.
+                // A relayed body is not kept, so the error text cannot be compared with it.
                 match outgoing.upload {
                     None => record.ended(&upstream, Some(&error), &outgoing.body),
                     Some(_) => record.attempted(&upstream, Some(&error.public)),
@@ -300,7 +306,8 @@ impl RequestContext {
         }
     }
 
-    /// Sends a request, and waits for the answer's first byte as long as it may take to be heard of.
+    /// Sends a request and waits for the first byte of the answer. Fails on an error, on silence of the engine and
+    /// on shutdown.
     async fn opened(
         &self,
         sender: &Sender,
@@ -358,7 +365,7 @@ impl RequestContext {
         Ok(Opened { answer: Box::new(answer), length, first, read, passed })
     }
 
-    /// The answer to the client.
+    /// Builds the client's response from a started answer.
     fn passing(
         &mut self,
         opened: Opened,
@@ -373,11 +380,11 @@ impl RequestContext {
             Success { request_id: &record.request_id, passed: &opened.passed, attempts: record.attempts };
         let response = head.relayed(status, &opened.answer.head.headers);
         let body = PassThrough::new(opened, underway, (record, self.worker.thread), upload);
-        Ok(response.map(|()| Body::pass_through(body)))
+        Ok(response.map(|()| Body::arriving(body)))
     }
 }
 
-/// Returns when the engine has neither said anything nor taken anything of the body for so long.
+/// Returns when the engine has neither sent a byte nor taken one of the body for `patience`.
 async fn silence(patience: Duration, progress: Option<&Progress>) {
     let mut until = Instant::now() + patience;
     loop {
@@ -389,7 +396,7 @@ async fn silence(patience: Duration, progress: Option<&Progress>) {
     }
 }
 
-/// Says of a route that the engine does not have which one it is.
+/// Names the route in the failure if the engine does not have it.
 fn no_such_route(failure: Failure, status: u16, outgoing: &Outgoing) -> Failure {
     let is_plain = failure.fault == Fault::InvalidResponse || failure.original() == "Not Found";
     if status != 404 || !is_plain {
@@ -400,7 +407,7 @@ fn no_such_route(failure: Failure, status: u16, outgoing: &Outgoing) -> Failure 
     Failure::from(Fault::NotFound).with_message(message)
 }
 
-/// The query as the engine gets it, with its question mark; that of Azure's routes without the version.
+/// Returns the query for the engine, with its question mark; `api-version` is left out on Azure's routes.
 fn query(query: Option<&str>, family: RouteFamily) -> String {
     let mut out = String::new();
     for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -418,14 +425,14 @@ fn query(query: Option<&str>, family: RouteFamily) -> String {
     out
 }
 
-/// Returns the types that the client accepts, as far as they are plain.
+/// Returns the client's `accept` header, or `*/*` if there is none or more than one.
 pub(super) fn accept(headers: &HeaderMap) -> HeaderValue {
     let mut all = headers.get_all(ACCEPT).iter();
     let first = all.next().filter(|_| all.next().is_none());
     first.cloned().unwrap_or(HeaderValue::from_static("*/*"))
 }
 
-/// Returns the type of the body. JSON may come without a label, or with the one that `curl -d` writes.
+/// Returns the content type for the engine. JSON may come without one, or with the one that `curl -d` sends.
 fn content_type(headers: &HeaderMap, scan: &Scan) -> Option<HeaderValue> {
     let given = headers.get(CONTENT_TYPE);
     let is_form =

@@ -1,6 +1,6 @@
-//! Reading the configuration again, when a file of it has changed or a SIGHUP comes (faults O05, O06).
+//! Reload of the configuration when one of its files has changed or on SIGHUP (faults O05, O06).
 //!
-//! What is wrong changes nothing. What is right is in force for requests that come after that, all of it at once.
+//! An invalid configuration changes nothing. A valid one applies as a whole to requests that arrive afterwards.
 
 use super::{ActiveConfig, App, watch};
 use crate::config::{Config, Mistakes, Source};
@@ -10,20 +10,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::Signal;
 
-/// How often it is looked whether a file has changed.
+/// Interval at which the files are checked for changes.
 const GLANCE: Duration = Duration::from_secs(1);
 
-/// How long files may take to be read.
+/// Time limit for reading files.
 const READ: Duration = Duration::from_secs(10);
-/// What is said of those that take longer.
+/// Error message for files that take longer.
 pub(super) const UNREAD: &str = "a file of it cannot be read in time";
 
-/// Reads files, which may stand where reading never ends: a pipe, or a disk that has gone. Nothing: it takes too long.
+/// Runs a function that reads files, with a time limit: a read from a pipe or a lost disk may never end. `None` if
+/// it takes too long.
 pub(super) async fn in_time<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::time::timeout(READ, tokio::task::spawn_blocking(read)).await.ok()?.ok()
 }
 
-/// What the configuration in force came from.
+/// Source of the active configuration and the watch on its files.
 pub(super) struct Reload {
     present: Arc<ActiveConfig>,
     source: Source,
@@ -32,13 +33,14 @@ pub(super) struct Reload {
 }
 
 impl Reload {
-    /// That of this process. `hangup`: the signal, which does not end the process once it is taken.
+    /// Creates the reloader of this process. `hangup` is the signal, which no longer ends the process once
+    /// registered.
     pub(super) fn new(present: &Arc<ActiveConfig>, source: Source, hangup: Signal) -> Self {
         let watch = Watch::new(present.app().config.read.clone());
         Self { present: Arc::clone(present), source, watch, hangup }
     }
 
-    /// For ever.
+    /// Watches the files and the signal without end, and reloads on a change.
     pub(super) async fn tend(mut self) {
         loop {
             let asked = tokio::select! {
@@ -67,7 +69,8 @@ impl Reload {
         }
     }
 
-    /// Makes it the one in force.
+    /// Makes a configuration the active one, except for settings that need a restart. Fails if no upstream is
+    /// left, or if access without keys would be allowed where keys were required.
     fn take(&mut self, before: &App, mut config: Config) -> Result<(), Mistakes> {
         let kept = config.keep(&before.config)?;
         if config.log.content && !before.config.log.content {
@@ -82,7 +85,7 @@ impl Reload {
         let upstreams = app.pool.upstreams().len();
         self.watch = Watch::new(app.config.read.clone());
         self.present.replace(app);
-        // Whoever still has a request goes on with it.
+        // Running requests keep the upstreams that are retired here.
         gone.iter().for_each(|upstream| upstream.retire());
         for upstream in &new {
             #[expect(

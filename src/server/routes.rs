@@ -2,25 +2,24 @@
 
 use super::attempt::{AttemptTarget, FanOut, FanOutPart, Sender, SentRequest, UpstreamRequest};
 use super::azure::{self, RouteFamily};
-use super::body::{self, Body};
+use super::body::Body;
 use super::browsers::{self, Sharing};
-use super::budget::BudgetShare;
-use super::clock;
-use super::connection::{ActiveRequest, ConnectionState};
+use super::connection_state::{ActiveRequest, ConnectionState};
+use super::context::{RequestContext, bare};
+use super::ids::IdSource;
 use super::page;
 use super::paths::{self, Target};
-use super::quota::Standing;
+use super::pending_answer::{PendingAnswer, asking};
 use super::readiness::Trouble;
 use super::record::Record;
-use super::relay::{PendingAnswer, Relay, RelayParams, asking};
+use super::relay::{Relay, RelayParams};
+use super::spelling::decoded;
 use super::{App, Worker, auth, headers, leavings, panics, relayed};
-use crate::auth::Caller;
 use crate::config::Limits;
 use crate::plan::{Plan, plan};
+use crate::request::ChatRequest;
 use crate::request::embeddings::EmbeddingsRequest;
 use crate::request::relayed::api_of;
-use crate::request::{ChatRequest, Rules};
-use crate::telemetry::Route;
 use crate::upstream::models::{self, Model};
 use crate::upstream::{Hops, Outgoing};
 use crate::wire::event::Usage;
@@ -227,73 +226,7 @@ fn refused_by_its_head(head: &request::Parts, limits: &Limits) -> Option<StatusC
     (!good).then_some(StatusCode::BAD_REQUEST)
 }
 
-fn bare(status: StatusCode) -> Response<Body> {
-    let mut response = Response::new(Body::full(Bytes::new()));
-    *response.status_mut() = status;
-    headers::close(&mut response);
-    response
-}
-
-/// One request being handled.
-pub(super) struct RequestContext {
-    /// What was in force when it came.
-    pub(super) app: Arc<App>,
-    pub(super) worker: Arc<Worker>,
-    pub(super) chance: IdSource,
-    pub(super) busy: ActiveRequest,
-    pub(super) family: RouteFamily,
-    /// Who asks, where keys are checked.
-    pub(super) caller: Option<Arc<Caller>>,
-    pub(super) record: Option<Record>,
-    /// The client may still be sending.
-    pub(super) unread: bool,
-    /// The body has the label that `curl -d` writes, whatever it is.
-    is_labelled_form: bool,
-    /// Headers of the engine's answer that pass.
-    pub(super) passed: HeaderMap,
-    /// Two engines broke off on it.
-    pub(super) is_poison: bool,
-    /// It came as a message of a WebSocket, where nobody waits for a status or for comments.
-    pub(super) by_socket: bool,
-    /// What its body takes of the memory for bodies.
-    pub(super) share: Option<Arc<BudgetShare>>,
-    /// What there is of its key's quota.
-    pub(super) standing: Option<Standing>,
-}
-
 impl RequestContext {
-    /// A request that came in a message, on the credentials that its connection began with.
-    ///
-    /// # Errors
-    /// They open nothing any more.
-    pub(super) fn of_message(
-        worker: &Arc<Worker>,
-        family: RouteFamily,
-        (head, request_id): (&request::Parts, String),
-    ) -> Result<Self, Failure> {
-        let app = worker.present.app();
-        let record = Record::new(&app, Route::Responses, request_id).traced(head).asked(head);
-        let mut this = Self {
-            app,
-            worker: Arc::clone(worker),
-            chance: IdSource::draw().map_err(|_| Fault::Proxy)?,
-            // The connection is busy by itself.
-            busy: ActiveRequest::begin(&ConnectionState::default()),
-            family,
-            caller: None,
-            record: Some(record),
-            unread: false,
-            is_labelled_form: false,
-            passed: HeaderMap::new(),
-            is_poison: false,
-            by_socket: true,
-            share: None,
-            standing: None,
-        };
-        this.recognise(head)?;
-        Ok(this)
-    }
-
     async fn dispatch(
         &mut self,
         head: &request::Parts,
@@ -362,22 +295,6 @@ impl RequestContext {
             Some(api) => self.relay(api, head, body).await,
             None => self.relayed(head, body).await,
         }
-    }
-
-    pub(super) fn admit(&self) -> Result<(), Fault> {
-        let app = &self.app;
-        if app.is_draining() && app.refuses() {
-            return Err(Fault::Draining);
-        }
-        let most = i64::try_from(app.config.limits.requests).unwrap_or(i64::MAX);
-        // What is made in the background has limits of its own.
-        let waiting = app.requests.value() - app.runs.places();
-        if waiting > most || app.budget.is_short() { Err(Fault::Overloaded) } else { Ok(()) }
-    }
-
-    /// What the operator says of requests.
-    pub(super) fn rules(&self) -> &Arc<Rules> {
-        &self.app.config.rules
     }
 
     /// Chat Completions and Completions.
@@ -481,87 +398,6 @@ impl RequestContext {
         }
         Ok(self.object(out.freeze()))
     }
-
-    pub(super) async fn body(&mut self, body: Option<Incoming>, limit: usize) -> Result<Bytes, Failure> {
-        let app = &self.app;
-        let bytes = match body {
-            None => Bytes::new(),
-            Some(body) => {
-                let (bytes, share) = tokio::select! {
-                    read = body::read(body, limit, app) => read?,
-                    () = app.cut() => return Err(Fault::Draining.into()),
-                };
-                BudgetShare::hold(self.share.insert(Arc::new(share)), bytes)
-            }
-        };
-        self.unread = false;
-        self.busy.has_read();
-        if let Some(record) = &mut self.record {
-            record.has_read(&bytes);
-        }
-        if self.is_labelled_form {
-            if !looks_like_json(&bytes) {
-                return Err(headers::wrong_form());
-            }
-            self.record.iter_mut().for_each(|record| record.labelled_form = true);
-        }
-        Ok(bytes)
-    }
-
-    /// The same bytes, counted among those of bodies.
-    pub(super) fn counted(&mut self, body: Bytes) -> Result<Bytes, Failure> {
-        let share = self.app.budget.share(body.len())?;
-        Ok(BudgetShare::hold(self.share.insert(Arc::new(share)), body))
-    }
-
-    pub(super) fn object(&mut self, bytes: Bytes) -> Response<Body> {
-        let response = match &mut self.record {
-            Some(record) => {
-                record.answered(200);
-                record.completed();
-                record.bytes = bytes.len();
-                let head = headers::Success {
-                    request_id: &record.request_id,
-                    passed: &self.passed,
-                    attempts: record.attempts,
-                };
-                head.object(record.started.elapsed())
-            }
-            None => Response::new(()),
-        };
-        response.map(|()| Body::full(bytes))
-    }
-
-    /// The ids, the time and the seed for an answer.
-    pub(super) fn stamp(&self) -> Stamp {
-        let request_id = self.record.as_ref().map(|record| record.request_id.as_str().into());
-        Stamp { request_id, ..self.chance.stamp() }
-    }
-
-    pub(super) fn refuse(&mut self, failure: &Failure) -> Response<Body> {
-        let Some(record) = &mut self.record else { return bare(StatusCode::INTERNAL_SERVER_ERROR) };
-        let key = self.caller.as_ref().map(|caller| caller.place);
-        let failure = &match &record.upstream {
-            Some(upstream) => {
-                let model = record.asked_model();
-                let policy = self.app.pool.options(upstream, model, key).engine_errors;
-                failure.clone().disclosed(policy, model, &record.request_id)
-            }
-            None => failure.clone(),
-        };
-        let refusal = headers::Refusal {
-            failure,
-            is_final: failure.is_final() || self.is_poison,
-            passed: &self.passed,
-            attempts: record.attempts,
-            elapsed: record.started.elapsed(),
-        };
-        let response = refusal.response(&record.request_id);
-        record.answered(failure.status);
-        record.failed(failure);
-        record.bytes = response.body().len();
-        response.map(Body::full)
-    }
 }
 
 /// A request for Chat Completions or Completions.
@@ -632,67 +468,8 @@ impl Chat {
     }
 }
 
-/// Whether a body that is called a form is meant to be JSON. Forms do not begin with a bracket; an empty one is neither.
-fn looks_like_json(body: &[u8]) -> bool {
-    let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body).trim_ascii_start();
-    matches!(body.first(), None | Some(b'{' | b'['))
-}
-
 /// The model of that name. A name from a path may be percent-encoded; slashes in it are common either way.
 fn found<'m>(listed: &'m [Model], id: &str) -> Result<&'m Model, Failure> {
     let decoded = decoded(id);
     listed.iter().find(|model| model.id == decoded).ok_or_else(|| auth::no_such_model(&decoded))
-}
-
-/// A part of a path with its percent-escapes resolved.
-pub(super) fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, behind)) = rest.split_first() {
-        let escape = behind.first_chunk::<2>().filter(|_| *first == b'%');
-        let byte = escape.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { behind.get(2..).unwrap_or_default() } else { behind };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Everything random that one request needs, drawn at once.
-pub(super) struct IdSource([u8; 40]);
-
-impl IdSource {
-    pub(super) fn draw() -> Result<Self, getrandom::Error> {
-        let mut bytes = [0; 40];
-        getrandom::fill(&mut bytes)?;
-        Ok(Self(bytes))
-    }
-
-    pub(super) fn request_id(&self) -> String {
-        let mut id = String::from("req_");
-        hex(self.0.get(..16).unwrap_or_default(), &mut id);
-        id
-    }
-
-    /// Decides between equals.
-    pub(super) fn number(&self) -> u64 {
-        self.0.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
-    }
-
-    pub(super) fn stamp(&self) -> Stamp {
-        let mut id = String::new();
-        hex(self.0.get(16..32).unwrap_or_default(), &mut id);
-        let seed = self.0.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        Stamp { id, now: clock::unix_seconds(), seed, request_id: None }
-    }
-}
-
-/// Appends bytes as hex digits.
-pub(super) fn hex(bytes: &[u8], out: &mut String) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    out.reserve(bytes.len() * 2);
-    for byte in bytes {
-        for digit in [byte >> 4, byte & 15] {
-            out.push(DIGITS.get(usize::from(digit)).copied().map_or('0', char::from));
-        }
-    }
 }

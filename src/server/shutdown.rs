@@ -1,15 +1,15 @@
-//! The end of the process, step by step (faults 9).
+//! Shutdown of the process, in phases (faults 9).
 //!
 //! ```text
 //! Serving ─→ Settling ─→ Draining ─→ Cut
 //!    SIGTERM or a drain   settle      drain
 //! ```
 //!
-//! A drain can be taken back at any time, and everything is as before; a signal cannot.
+//! A drain can be cancelled at any time, which restores normal service; a signal cannot.
 //!
-//! An interrupt from a terminal does not settle: no load balancer waits for it. A second one cuts at once.
+//! An interrupt from a terminal skips settling, since no load balancer waits for it. A second one cuts at once.
 
-use super::accept::reopen;
+use super::listener::reopen;
 use super::{ActiveConfig, App};
 use std::convert::Infallible;
 use std::io;
@@ -24,25 +24,25 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How often it is looked whether everything has ended.
+/// Interval at which the end of all requests is checked.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long those who wait for that may take to be told.
+/// Time that operators who wait for the end have to receive their answer.
 const TELL: Duration = Duration::from_secs(1);
 
-/// How near the end of the process is.
+/// Phase of the shutdown, in order. Only a cancelled drain goes back to an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
-    /// It is not in sight.
+    /// Normal service.
     Serving,
-    /// Not ready any more, but whoever still comes is served.
+    /// Readiness is withdrawn, but new requests are still served.
     Settling,
-    /// Running requests go on to their end; connections are closed behind them.
+    /// Running requests are completed; connections are closed after them.
     Draining,
-    /// What still runs is cut.
+    /// Requests that still run are ended.
     Cut,
 }
 
-/// The bits of a state that are its phase.
+/// Bits of the state that hold the phase.
 const PHASE: u32 = 3;
 
 impl Phase {
@@ -56,28 +56,29 @@ impl Phase {
     }
 }
 
-/// The phases as they follow each other.
+/// Current phase of the shutdown, shared by all tasks, and the channels by which operators follow and cancel a
+/// drain.
 pub(super) struct Shutdown {
-    /// The present one, and above its bits how many drains have been taken back. Streams look at it for each token, which behind the
-    /// lock of `changes` could be felt.
+    /// Current phase, and in the higher bits the number of cancelled drains. Streams read it for each token, where
+    /// the lock of `changes` would cost noticeable time.
     state: AtomicU32,
     changes: watch::Sender<Phase>,
-    /// Operators that wait for the end of all requests.
+    /// Number of operators that wait for the end of all requests.
     waiting: watch::Sender<usize>,
-    /// Operators that take a drain back.
+    /// Requests of operators to cancel a drain.
     undos: mpsc::Sender<DrainCancel>,
 }
 
-/// An operator takes a drain back, and is told what comes of it.
+/// Channel on which an operator who cancels a drain receives the result.
 pub(super) type DrainCancel = oneshot::Sender<Result<(), String>>;
 
-/// Operators that take a drain back at the same moment; more of them wait.
+/// Capacity for cancellations at the same moment; further ones wait.
 const UNDOS: usize = 4;
-/// The answer to an operator who takes back the end of the process.
+/// Answer to an operator who tries to cancel the end of the process.
 const GOING: &str = "the process is ending, as a signal has asked it to; that cannot be taken back";
 
 impl Shutdown {
-    /// Returns the phases of a process that serves, and what operators take back of them.
+    /// Returns the state of a process in normal service, and the receiver for cancelled drains.
     pub(super) fn new() -> (Self, mpsc::Receiver<DrainCancel>) {
         let (undos, asked) = mpsc::channel(UNDOS);
         let this = Self {
@@ -89,16 +90,16 @@ impl Shutdown {
         (this, asked)
     }
 
-    /// Takes a drain back, and returns when connections are accepted again; false, if there is none.
+    /// Cancels a drain and returns once connections are accepted again; false if there is no drain.
     ///
     /// # Errors
-    /// The process ends, or cannot listen any more.
+    /// The process is ending, or cannot listen any more.
     pub(super) async fn take_back(&self) -> Result<bool, String> {
         if self.phase() == Phase::Serving {
             return Ok(false);
         }
         let (cancel, told) = oneshot::channel();
-        // Nobody hears it any more once a signal has come.
+        // After a signal the receiver is closed.
         let _ = self.undos.send(cancel).await;
         told.await.unwrap_or_else(|_| Err(GOING.to_owned())).map(|()| true)
     }
@@ -111,16 +112,16 @@ impl Shutdown {
         self.state.load(Ordering::Acquire)
     }
 
-    /// Serves again.
+    /// Returns to normal service.
     fn begin_again(&self) {
         self.changes.send_modify(|present| {
             *present = Phase::Serving;
-            // Whoever has slept through the drain sees another state all the same.
+            // A task that was not polled during the drain still sees a changed state.
             self.state.store((self.state() | PHASE).wrapping_add(1), Ordering::Release);
         });
     }
 
-    /// Goes on to `phase`; back only by [`Self::begin_again`].
+    /// Advances to `phase`; an earlier phase is reached only by [`Self::begin_again`].
     pub(super) fn reach(&self, phase: Phase) {
         self.changes.send_if_modified(|present| {
             let later = phase > *present;
@@ -137,17 +138,17 @@ impl Shutdown {
     }
 
     async fn taken_back(&self) {
-        // The sender is this very struct's.
+        // The channel cannot close: `self` owns the sender.
         let _ = self.subscribe().wait_for(|present| *present == Phase::Serving).await;
     }
 
     async fn reached(&self, phase: Phase) {
-        // The sender is this very struct's.
+        // The channel cannot close: `self` owns the sender.
         let _ = self.subscribe().wait_for(|present| *present >= phase).await;
     }
 }
 
-/// The phases as one task sees them that is polled for each token.
+/// Watcher of the phase for a task that is polled for each token.
 pub(super) struct PhaseWatcher {
     changes: Pin<Box<dyn Future<Output = ()> + Send>>,
     state: Option<u32>,
@@ -159,12 +160,12 @@ impl PhaseWatcher {
         Self { changes: Box::pin(async move { while phases.changed().await.is_ok() {} }), state: None }
     }
 
-    /// The phase, if there was a change since the last time; the task is woken when it changes.
+    /// Returns the phase if it changed since the last call; the task is woken at each change.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, shutdown: &Shutdown) -> Option<Phase> {
         let before = self.state;
-        // The task's waker never changes, so while it serves, once is enough; for each token it would cost a lock.
-        // Later a wake may still belong to the change before, and must be answered by asking again. The state is
-        // read again after that: it may have gone on before the waker was known.
+        // The task's waker never changes, so during normal service one registration is enough; one for each token
+        // would cost a lock. Later, a wake may belong to the previous change and must be followed by a new
+        // registration. The state is read again afterwards: it may have changed before the waker was registered.
         loop {
             let state = shutdown.state();
             if self.state.replace(state) == Some(state) && Phase::of(state) == Phase::Serving {
@@ -196,18 +197,18 @@ impl App {
         self.phase() == Phase::Cut
     }
 
-    /// Returns when what still runs is cut.
+    /// Returns when the phase [`Phase::Cut`] is reached.
     pub(super) async fn cut(&self) {
         self.shutdown.reached(Phase::Cut).await;
     }
 
-    /// Answers that are being made, for clients that wait and in the background.
+    /// Returns the number of responses in progress, for waiting clients and in the background.
     pub(super) fn under_way(&self) -> usize {
         usize::try_from(self.requests.value()).unwrap_or(0).max(self.runs.count())
     }
 
-    /// Begins to drain, and returns when nothing is under way any more, or has been cut, with what is left then; or nothing, when
-    /// the drain has been taken back.
+    /// Starts a drain and returns the number of requests left once all have ended or were cut; `None` if the drain
+    /// was cancelled.
     pub(super) async fn drained(&self) -> Option<usize> {
         self.shutdown.reach(Phase::Settling);
         let _told = DrainWaiter::begin(&self.shutdown.waiting);
@@ -217,7 +218,7 @@ impl App {
         }
     }
 
-    /// Returns when a drain has come to its end.
+    /// Returns when all requests have ended, or were cut and had [`TELL`] to report it.
     async fn emptied(&self) {
         self.shutdown.reached(Phase::Draining).await;
         let flush = async {
@@ -236,7 +237,7 @@ impl App {
     }
 }
 
-/// An operator waits; counted until dropped.
+/// Guard that counts a waiting operator until it is dropped.
 struct DrainWaiter<'c>(&'c watch::Sender<usize>);
 
 impl<'c> DrainWaiter<'c> {
@@ -252,26 +253,26 @@ impl Drop for DrainWaiter<'_> {
     }
 }
 
-/// The signals that end the process. From the moment on in which they are taken none is lost.
+/// Signals that end the process. Once registered, none is lost.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// `None`: it means something else.
+    /// `None` if SIGHUP has another purpose.
     hangup: Option<Signal>,
 }
 
 impl Signals {
-    /// Takes them. `hangs_up`: the end of the terminal ends the process, too.
+    /// Registers the signals. `hangs_up` makes the end of the terminal end the process too.
     ///
     /// # Errors
-    /// The system does not give them.
+    /// The system does not allow it.
     pub(super) fn take(hangs_up: bool) -> io::Result<Self> {
         let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let hangup = hangs_up.then(|| signal(SignalKind::hangup())).transpose()?;
         Ok(Self { terminate, interrupt, hangup })
     }
 
-    /// One has come. Gives whether it is an interrupt.
+    /// Waits for the next signal; returns true if it is an interrupt.
     pub(super) async fn next(&mut self) -> bool {
         tokio::select! {
             _ = self.terminate.recv() => false,
@@ -288,27 +289,27 @@ async fn hung_up(signal: &mut Option<Signal>) -> Option<()> {
     }
 }
 
-/// What ends the process.
+/// Driver of the shutdown: reacts to signals and operators and advances the phases.
 pub(super) struct ShutdownCause {
     present: Arc<ActiveConfig>,
     shutdown: Arc<Shutdown>,
     signals: Signals,
     undos: mpsc::Receiver<DrainCancel>,
-    /// The process is to go; else it was only asked to drain, and stays.
+    /// True if the process is to end; false if it only drains and stays.
     goes: bool,
     interrupts: u32,
-    /// The time at which running requests are cut.
+    /// Time at which running requests are cut.
     deadline: Option<Instant>,
 }
 
-/// An event that the end of the process acts on.
+/// Event that the shutdown reacts to: a signal of the system, or an operator who cancels a drain.
 enum ShutdownEvent {
     Signal,
     Undo(DrainCancel),
 }
 
 impl ShutdownCause {
-    /// Returns the end of this process. `undos`: the drains that operators take back.
+    /// Creates the driver for this process. `undos` receives cancelled drains.
     pub(super) fn of(
         present: &Arc<ActiveConfig>,
         signals: Signals,
@@ -325,7 +326,8 @@ impl ShutdownCause {
         }
     }
 
-    /// Returns when no more connections are to be accepted.
+    /// Waits for the end of the process or a drain, and for the settling time. Returns when no more connections
+    /// are to be accepted.
     pub(super) async fn settled(&mut self) {
         let shutdown = Arc::clone(&self.shutdown);
         loop {
@@ -346,7 +348,7 @@ impl ShutdownCause {
         }
     }
 
-    /// Waits until load balancers have taken notice; whether the drain goes on.
+    /// Waits until load balancers have noticed the drain. Returns false if the drain was cancelled.
     async fn settles(&mut self, time: Duration) -> bool {
         let settled = sleep(time);
         tokio::pin!(settled);
@@ -362,8 +364,8 @@ impl ShutdownCause {
         true
     }
 
-    /// Lets running requests end after an operator's drain, and waits for what comes then: gives a listener at `address` if the drain
-    /// is taken back, nothing when the process is to go.
+    /// Lets running requests end after an operator's drain, and waits for the next event. Returns a listener at
+    /// `address` if the drain is cancelled, `None` when the process is to end.
     pub(super) async fn taken_back(&mut self, address: SocketAddr) -> Option<TcpListener> {
         let shutdown = Arc::clone(&self.shutdown);
         let deadline = self.drains();
@@ -393,7 +395,7 @@ impl ShutdownCause {
         None
     }
 
-    /// Returns when everything has ended, which `gone` says, or has been cut.
+    /// Returns when all connections have ended, which `gone` reports, or were cut.
     pub(super) async fn drained(&mut self, gone: impl Future<Output = ()>) {
         let app = self.present.app();
         let deadline = self.drains();
@@ -424,7 +426,7 @@ impl ShutdownCause {
         let _ = tokio::time::timeout(TELL, told).await;
     }
 
-    /// Takes no more requests; gives when those are cut that run.
+    /// Advances to draining and returns the time at which running requests are cut.
     fn drains(&mut self) -> Instant {
         self.shutdown.reach(Phase::Draining);
         let time = *self.present.app().config.timeouts.drain;
@@ -438,19 +440,19 @@ impl ShutdownCause {
             self.shutdown.begin_again();
             tracing::info!("the drain was taken back");
         }
-        // An operator that has gone sees it all the same.
+        // The operator may have disconnected.
         let _ = cancel.send(Ok(()));
     }
 
-    /// The next signal that ends the process, or operator that takes a drain back. A second interrupt cuts what runs; a second
-    /// SIGTERM changes nothing.
+    /// Waits for the next signal, or for an operator who cancels a drain. A second interrupt cuts running
+    /// requests; a second SIGTERM changes nothing.
     async fn word(&mut self) -> ShutdownEvent {
         let is_interrupt = tokio::select! {
             is_interrupt = self.signals.next() => is_interrupt,
             Some(cancel) = self.undos.recv() => return ShutdownEvent::Undo(cancel),
         };
         self.goes = true;
-        // Whoever waits there is told by that.
+        // Closing the channel answers the operators that wait.
         self.undos.close();
         while self.undos.try_recv().is_ok() {}
         self.interrupts += u32::from(is_interrupt);
@@ -476,7 +478,7 @@ mod tests {
         }
     }
 
-    /// A task that is polled only after a drain has been taken back hears of the next one.
+    /// Regression test: a task that is polled only after a drain was cancelled is still woken by the next one.
     #[test]
     fn a_drain_that_was_slept_through_wakes_again() {
         let (shutdown, _undos) = Shutdown::new();

@@ -1,43 +1,42 @@
-//! The time within which a client has to take something of what waits for it (faults C44).
+//! Time within which a client has to take some of the data that waits for it (faults C44).
 //!
-//! A client that takes nothing stalls, and so does one that takes a byte now and then: what it keeps waiting holds an
-//! engine and memory. Slow clients are left alone, however slow the network is that anybody uses.
+//! A client that takes nothing stalls, and so does one that takes a byte now and then: the waiting data holds an
+//! engine and memory. Clients that are merely slow are left alone, however slow their network is.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Bytes that a client has to take within the time that it has. Fewer are a stall.
+/// Bytes that a client has to take in its time; fewer are a stall.
 const LEAST: usize = 1 << 10;
-/// A client for which nothing has waited for so long has caught up: what it took before does not count any more.
+/// Pause without waiting data after which a client has caught up, and earlier stalls no longer count.
 const CAUGHT_UP: Duration = Duration::from_secs(1);
 
-/// A client that has kept something waiting, and has not taken enough since.
+/// Timer of a client that has kept data waiting and has not taken enough since.
 #[derive(Debug)]
 pub(super) struct Stall {
     patience: Duration,
-    /// When the client is given up, if it keeps something waiting until then.
+    /// Time at which the client is given up, if data still waits then.
     end: Instant,
     /// Bytes taken since the wait began.
     taken: usize,
-    /// When it took all that there was. Until something waits again, no time passes.
+    /// Time at which it took all data. The clock stands still until data waits again.
     free: Option<Instant>,
 }
 
 impl Stall {
-    /// Begins: the client takes nothing.
+    /// Starts the timer for a client that takes nothing.
     pub(super) fn new(patience: Duration, now: Instant) -> Self {
         Self { patience, end: now + patience, taken: 0, free: None }
     }
 
-    /// Notes that the client has taken bytes. Returns whether they are enough to forget that it ever stalled.
+    /// Notes that the client has taken bytes. Returns true if they suffice to end the stall.
     pub(super) fn took(&mut self, bytes: usize, now: Instant) -> bool {
         self.taken = self.taken.saturating_add(bytes);
         self.free.get_or_insert(now);
         self.taken >= LEAST
     }
 
-    /// Notes that the client takes nothing. Returns whether it took something before: then its time ends at another
-    /// moment.
+    /// Notes that data waits for the client. Returns true if it had taken some before, which moves the end.
     pub(super) fn waits(&mut self, now: Instant) -> bool {
         let Some(free) = self.free.take() else { return false };
         let pause = now.saturating_duration_since(free);
@@ -48,12 +47,12 @@ impl Stall {
         true
     }
 
-    /// When the client is given up.
+    /// Returns the time at which the client is given up.
     pub(super) fn end(&self) -> Instant {
         self.end
     }
 
-    /// Gives the client more time, for time in which nobody watched it.
+    /// Extends the time, for a period in which the client was not watched.
     pub(super) fn prolong(&mut self, more: Duration) {
         self.end += more;
     }

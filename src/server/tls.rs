@@ -1,9 +1,9 @@
 //! TLS towards clients: handshakes, and certificates that change while the process runs.
 //!
-//! A handshake costs more than anything else that a stranger may ask for: there are only so many at once, each has its
-//! time, and the end of the process waits for none (faults C23). Files that change are read again for connections that
-//! come after that; what is no good is not taken (faults O24). Of HTTP without TLS the first line is read, and the answer
-//! says what this port speaks.
+//! A handshake is the most expensive thing that a stranger can request: their number is limited, each has a time
+//! limit, and the shutdown waits for none (faults C23). Changed files are read again and apply to new connections;
+//! invalid files are ignored (faults O24). If a client speaks HTTP without TLS, its first line is read, and the
+//! response says what this port speaks.
 
 use super::connection::LINGER;
 use super::reload::{UNREAD, in_time};
@@ -22,26 +22,27 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// How often it is looked whether a file has changed.
+/// Interval at which the files are checked for changes.
 const GLANCE: Duration = Duration::from_secs(1);
-/// How long before its end a certificate is warned of, and how often.
+/// Time before a certificate's end from which warnings are logged, in seconds, and the interval between them.
 const SOON: i64 = 14 * DAY;
 const AGAIN: Duration = Duration::from_secs(24 * 60 * 60);
 const DAY: i64 = 24 * 60 * 60;
-/// Bytes that are read of a client that speaks no TLS, to see whether it speaks HTTP: more than a path may have.
+/// Bytes read from a client without TLS to see if it speaks HTTP: more than a path may have.
 const FIRST_LINE: usize = 16 << 10;
-/// Clients without TLS that are answered at once. More are only closed: an answer may hold a connection for a second.
+/// Clients without TLS that are answered at the same time. Further ones are closed, since an answer may hold a
+/// connection for a second.
 const ANSWERED: usize = 64;
-/// The message for clients that speak HTTP without TLS.
+/// Message for clients that speak HTTP without TLS.
 const PLAIN: &str =
     "This port speaks HTTPS, and the request came without TLS: the address must begin with https://.";
 
-/// Who samewire is, for clients.
+/// Server certificate and the limits on handshakes. The certificate is replaced when its files change.
 pub(super) struct ServerIdentity {
     files: IdentityFiles,
     identity: RwLock<Identity>,
     places: Semaphore,
-    /// Clients that are being told at once that they speak no TLS.
+    /// Permits for answers to clients without TLS.
     plain: Semaphore,
     patience: Duration,
 }
@@ -62,7 +63,8 @@ impl ServerIdentity {
         self.identity.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Shakes hands with a client, in time or not at all.
+    /// Performs the handshake with a client. Fails if it takes too long or the client does not speak TLS; a client
+    /// that speaks HTTP receives an error response first.
     async fn greet(&self, stream: TcpStream) -> io::Result<Socket> {
         let begun = tokio::time::timeout(self.patience, self.begin(stream)).await;
         match begun.unwrap_or(Err(ErrorKind::TimedOut.into()))? {
@@ -77,11 +79,11 @@ impl ServerIdentity {
         }
     }
 
-    /// Finds out what a client speaks, and shakes hands if that is TLS. The place of a handshake is free afterwards.
+    /// Detects the client's protocol and performs the handshake if that is TLS. The permit is released afterwards.
     async fn begin(&self, mut stream: TcpStream) -> io::Result<NegotiatedConnection> {
         let _place = self.places.acquire().await.map_err(io::Error::other)?;
         let mut first = [0];
-        // TLS begins with the number of a kind of record, and no such number is a letter.
+        // TLS begins with the number of a record type, none of which is an ASCII letter.
         if stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
             let line = first_line(&mut stream).await?;
             let no_tls = || io::Error::new(ErrorKind::InvalidData, "the client speaks neither TLS nor HTTP");
@@ -91,7 +93,7 @@ impl ServerIdentity {
         self.identity().accept(stream).await.map(NegotiatedConnection::Tls)
     }
 
-    /// Reads the files anew.
+    /// Reads the files again; invalid ones leave the certificate unchanged.
     async fn reload(&self, metrics: &Metrics) {
         let files = self.files.clone();
         let late = || Err(Wrong { key: "cert_file", why: UNREAD.to_owned() });
@@ -109,17 +111,17 @@ impl ServerIdentity {
     }
 }
 
-/// A connection whose protocol is known.
+/// Connection whose protocol is known.
 enum NegotiatedConnection {
     Tls(Socket),
-    /// The client has sent a request line as it is, without TLS.
+    /// The client has sent an HTTP request line without TLS.
     Plain {
         stream: TcpStream,
         is_head: bool,
     },
 }
 
-/// Reads to the end of the first line, or as far as a request line may go.
+/// Reads up to the end of the first line, at most [`FIRST_LINE`] bytes.
 async fn first_line(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut line = Vec::with_capacity(FIRST_LINE);
     while line.len() < FIRST_LINE && !line.contains(&b'\n') {
@@ -130,7 +132,7 @@ async fn first_line(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Returns the method, if this begins with the line of an HTTP request.
+/// Returns the method if the bytes begin with the request line of HTTP.
 fn method(bytes: &[u8]) -> Option<&str> {
     let line = bytes.split(|byte| *byte == b'\n').next()?;
     let mut words = std::str::from_utf8(line).ok()?.trim_end().split(' ');
@@ -139,7 +141,7 @@ fn method(bytes: &[u8]) -> Option<&str> {
     (is_request && words.next().is_none()).then_some(method)
 }
 
-/// A certificate that nobody accepts is no better than the one before.
+/// Rejects an expired certificate: no client accepts it, so it is no better than the previous one.
 fn not_over(identity: Identity) -> Result<Identity, Wrong> {
     match identity.ends {
         Some(end) if end <= now() => {
@@ -149,14 +151,14 @@ fn not_over(identity: Identity) -> Result<Identity, Wrong> {
     }
 }
 
-/// Shakes hands with a client where that is asked for. Nothing: it does not get in.
+/// Performs the handshake if TLS is configured. `None` if it fails or the process is draining.
 pub(super) async fn greet(app: &App, stream: TcpStream) -> Option<Socket> {
     let Some(front) = &app.front else { return Some(stream.into()) };
     let mut phases = app.shutdown.subscribe();
     let greeted = Box::pin(front.greet(stream));
     let result = tokio::select! {
         result = greeted => result,
-        // The sender is the app's.
+        // The channel cannot close: the app owns the sender.
         _ = phases.wait_for(|phase| *phase >= Phase::Draining) => return None,
     };
     match result {
@@ -169,7 +171,7 @@ pub(super) async fn greet(app: &App, stream: TcpStream) -> Option<Socket> {
     }
 }
 
-/// Looks after the files for ever.
+/// Watches the certificate files without end, and warns before the certificate expires.
 pub(super) async fn tend(front: &ServerIdentity, metrics: &Metrics) {
     let mut watch = Watch::new(front.identity().marks);
     let mut warned: Option<Instant> = None;
@@ -185,7 +187,7 @@ pub(super) async fn tend(front: &ServerIdentity, metrics: &Metrics) {
     }
 }
 
-/// Says that a certificate ends soon, or has ended; gives whether it does.
+/// Logs a warning if a certificate expires soon or has expired; returns true if so.
 fn warn(ends: Option<i64>) -> bool {
     let Some(left) = ends.map(|end| end - now()) else { return false };
     let days = left.div_euclid(DAY);

@@ -1,35 +1,35 @@
-//! Counters: how much of something was used in a window of time.
+//! Counters: amounts of use within windows of time, for the quotas of client keys.
 //!
-//! Each writer keeps a row of its own with all that it has counted so far, so a write may be tried again, and replicas
-//! never wait for each other's rows. A counter's value is the sum over its writers.
+//! Each writer keeps a row of its own with the total it has counted so far. A write may therefore be repeated, and
+//! replicas never wait for each other's rows. The value of a counter is the sum over its writers.
 
-use super::record::{Caps, Error, Millis};
+use super::record::Millis;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Name of a counter.
+/// Identity of a counter: whose use is counted, of what kind, and in which window.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Counter {
-    /// Whose use it counts.
+    /// Name of the client key, or of what else uses the quota.
     pub name: Arc<str>,
-    /// Kind of what is counted: a number that the caller gives a meaning.
+    /// Kind of use that is counted; the caller gives the number its meaning.
     pub kind: u32,
-    /// Beginning of its window.
+    /// Start of the window.
     pub begins: Millis,
 }
 
-/// The amount of a counter.
+/// Amount of a counter, as one writer has stored it or as the sum over several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// The counter.
+    /// Counter that the amount belongs to.
     pub counter: Counter,
-    /// End of its window. The counter is removed some time after that.
+    /// End of the window. The counter is removed some time after it.
     pub ends: Millis,
-    /// The sum of all that was counted.
+    /// Total of everything counted in the window.
     pub amount: u64,
 }
 
-/// The counters of a store in memory.
+/// Counters of the store in memory.
 #[derive(Default)]
 pub(super) struct Counters(BTreeMap<(Counter, Arc<str>), (Millis, u64)>);
 
@@ -41,7 +41,7 @@ impl Counters {
         }
     }
 
-    /// Returns the open counters of these names, each once, with what all writers but `besides` have counted.
+    /// Returns the open counters of these names, each once, with the total of all writers but `besides`.
     pub(super) fn of_others(&self, names: &[Arc<str>], besides: &Arc<str>, now: Millis) -> Vec<Count> {
         let mut found: Vec<Count> = Vec::new();
         for name in names {
@@ -63,22 +63,5 @@ impl Counters {
 
     pub(super) fn sweep(&mut self, now: Millis) {
         self.0.retain(|_, (ends, _)| *ends > now);
-    }
-}
-
-impl super::memory::Memory {
-    pub(super) fn put_counts(&mut self, _: &Caps, writer: &Arc<str>, counts: &[Count]) -> Result<(), Error> {
-        self.counters.put(writer, counts);
-        Ok(())
-    }
-
-    pub(super) fn counts_of_others(
-        &mut self,
-        _: &Caps,
-        names: &[Arc<str>],
-        besides: &Arc<str>,
-        now: &Millis,
-    ) -> Result<Vec<Count>, Error> {
-        Ok(self.counters.of_others(names, besides, *now))
     }
 }

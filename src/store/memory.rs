@@ -1,8 +1,9 @@
-//! The store in this process: gone with it.
+//! Memory backend: the records are lost when the process ends.
 //!
-//! Takes: operations, one after the other, under the caller's lock. Remembers: all records, by name, by age, by item.
+//! Takes: operations, one after the other, under the caller's lock. Remembers: all records, by key, by age, by
+//! item.
 
-use super::counters::Counters;
+use super::counters::{Count, Counters};
 use super::record::{
     CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, New, Page,
     PageRequest, Record, Replay, Running, Side, State, Totals, weight_of_events, weight_of_items,
@@ -10,12 +11,12 @@ use super::record::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A record with all that belongs to it.
+/// Record with its items and events.
 #[derive(Clone)]
 struct Row {
     record: Record,
     kind: Kind,
-    /// When it was last changed: the oldest goes first.
+    /// Time of the last change: the oldest record is evicted first.
     touched: Millis,
     items: BTreeMap<Side, BTreeMap<u64, Item>>,
     events: Vec<Json>,
@@ -37,7 +38,7 @@ impl Row {
             self.side(side).map(|(_, item)| item).collect()
         };
         let start = match &ask.after {
-            // Of two with one id the last one, or the pages would begin again.
+            // If two items share an id, the last one counts; otherwise the pages would start over.
             Some(id) => all.iter().rposition(|item| item.id == *id).ok_or(Error::NoCursor)? + 1,
             None => 0,
         };
@@ -47,7 +48,7 @@ impl Row {
     }
 }
 
-/// Where an item is: tenant, item, whose, record, place.
+/// Location of an item: tenant, item id, side, record id, place.
 type Entry = (Arc<str>, Arc<str>, Side, Arc<str>, u64);
 
 fn entries(row: &Row) -> Vec<Entry> {
@@ -57,16 +58,16 @@ fn entries(row: &Row) -> Vec<Entry> {
     sides.map(|(side, place, item)| (tenant.clone(), item.id.clone(), side, id.clone(), place)).collect()
 }
 
-/// All records.
+/// Tables of the records, with indexes for each kind of lookup.
 #[derive(Default)]
 pub(super) struct Memory {
     rows: BTreeMap<Key, Row>,
     running: BTreeSet<Key>,
-    /// What may be evicted, oldest first.
+    /// Records that may be evicted, oldest first.
     ended: BTreeSet<(Millis, Key)>,
     ids: BTreeSet<Entry>,
     bytes: u64,
-    /// What had to go since it may have to come back, if it may.
+    /// Evicted records, kept while a failure may still undo the eviction.
     undo: Option<Vec<Row>>,
     pub(super) counters: Counters,
 }
@@ -76,20 +77,20 @@ impl Memory {
         self.rows.get(key).filter(|row| row.kind == kind && row.is_alive(now)).ok_or(Error::NotFound)
     }
 
-    /// A running response, for its owner.
+    /// Returns a running response for its owner. Fails with `Fenced` if the term is another one.
     fn owned(&self, key: &Key, term: u64, now: Millis) -> Result<&Row, Error> {
         let row = self.row(key, Kind::Response, now)?;
         if row.record.term == term { Ok(row) } else { Err(Error::Fenced) }
     }
 
-    /// Changes a row, all but its items, and what is known about it elsewhere.
+    /// Changes a row except for its items, and updates the indexes.
     fn change(&mut self, key: &Key, change: impl FnOnce(&mut Row)) {
         let Some(mut row) = self.remove(key) else { return };
         change(&mut row);
         self.add(row);
     }
 
-    /// The same, items too.
+    /// Changes a row including its items, and updates the indexes.
     fn change_items(&mut self, key: &Key, change: impl FnOnce(&mut Row)) {
         let Some(mut row) = self.take(key) else { return };
         change(&mut row);
@@ -128,7 +129,7 @@ impl Memory {
         Some(row)
     }
 
-    /// Makes room for what `key` is about to weigh, or changes nothing.
+    /// Evicts old records until `key` may have this weight. Changes nothing if that is impossible.
     fn make_room(&mut self, caps: &Caps, key: &Key, weight: u64, closing: bool) -> Result<(), Error> {
         let before = self.rows.get(key).map_or(0, |row| row.record.bytes);
         let closing = closing && weight <= before + CLOSING;
@@ -471,7 +472,7 @@ impl Memory {
     }
 }
 
-/// Conversations.
+/// Operations on conversations.
 impl Memory {
     pub(super) fn create_conversation(
         &mut self,
@@ -492,7 +493,7 @@ impl Memory {
         Ok(Conversation { key: key.clone(), created: record.created, metadata: record.response.clone() })
     }
 
-    /// Changes a conversation, which makes it young again.
+    /// Changes a conversation, and extends its life.
     fn renew(
         &mut self,
         caps: &Caps,
@@ -545,7 +546,8 @@ impl Memory {
         })
     }
 
-    /// Adds items to a conversation and does what belongs to it with a response: both or nothing.
+    /// Appends items to a conversation and runs the operation on the response: both succeed, or neither changes
+    /// anything.
     fn together(
         &mut self,
         caps: &Caps,
@@ -558,7 +560,7 @@ impl Memory {
         let conversation = Key { tenant: key.tenant.clone(), id: conversation.clone() };
         let before = [&conversation, key].map(|key| self.rows.get(key).cloned());
         self.undo = Some(Vec::new());
-        // First, so that it is young and what makes room for the response is something else.
+        // The items come first, so that room for the response is not made by evicting the conversation.
         let done = self
             .add_items(caps, &conversation, items, now)
             .map_err(Error::of_conversation)
@@ -574,7 +576,7 @@ impl Memory {
                 self.take(key);
             }
             for row in before.into_iter().flatten() {
-                // Both may be one, where a response is named like its conversation.
+                // Both keys are equal if a response has the id of its conversation.
                 if !self.rows.contains_key(&row.record.key) {
                     self.put(row);
                 }
@@ -666,13 +668,29 @@ impl Memory {
     }
 }
 
-/// Items with their places, the first at `from`.
+/// Returns items with their places, starting at `from`.
 fn placed(items: &[Item], from: u64) -> BTreeMap<u64, Item> {
     (from..).zip(items.iter().cloned()).collect()
 }
 
-/// The items whose ids are new, each once.
+/// Returns the items whose ids are new, each once.
 pub(super) fn without_known(items: &[Item], known: impl Fn(&Arc<str>) -> bool) -> Vec<Item> {
     let mut seen = BTreeSet::new();
     items.iter().filter(|item| !known(&item.id) && seen.insert(&item.id)).cloned().collect()
+}
+impl Memory {
+    pub(super) fn put_counts(&mut self, _: &Caps, writer: &Arc<str>, counts: &[Count]) -> Result<(), Error> {
+        self.counters.put(writer, counts);
+        Ok(())
+    }
+
+    pub(super) fn counts_of_others(
+        &mut self,
+        _: &Caps,
+        names: &[Arc<str>],
+        besides: &Arc<str>,
+        now: &Millis,
+    ) -> Result<Vec<Count>, Error> {
+        Ok(self.counters.of_others(names, besides, *now))
+    }
 }

@@ -1,8 +1,10 @@
-//! Everything that outlives a request: responses with their items and events, conversations, and counters of each key's use.
+//! Store for everything that outlives a request: responses with their items and events, conversations, and
+//! counters.
 //!
-//! Takes: records, and the time. Gives: what was stored, to the tenant who stored it; another tenant's id is exactly
-//! "not there". Remembers: in memory, in an SQLite file, or in PostgreSQL; what it says is stored is stored.
-//! Never: goes by a clock of its own, waits longer than it is told (2 s), evicts what still runs, wipes a file it cannot read.
+//! Takes: records, and the time. Gives: stored records, only to the tenant who stored them; another tenant's id is
+//! "not found". Remembers: in memory, in an SQLite file, or in PostgreSQL; what it reports as stored is stored.
+//! Never: uses a clock of its own, waits beyond its deadline (2 s), evicts a running response, wipes a file it
+//! cannot read.
 //!
 //! ```text
 //! Store ─→ memory               a table behind a lock
@@ -10,9 +12,9 @@
 //!       ─→ postgres ┴─→ sql     a few connections, made again when they break; the same statements for both
 //! ```
 //!
-//! A running response belongs to an owner for a term. The owner lives as long as its [heartbeat](Store::heartbeat);
-//! then [`Store::orphans`] gives its responses to one other owner, with the next term, and what the old one writes is
-//! refused. [`Store::take_over`] does that to one response without waiting.
+//! A running response belongs to an owner for a term. The owner renews its lease with a [heartbeat](Store::heartbeat).
+//! After the lease has expired, [`Store::orphans`] gives its responses to one other owner, with the next term, and
+//! refuses writes of the old one. [`Store::take_over`] does that to a single response, without waiting for the lease.
 
 mod counters;
 mod memory;
@@ -39,23 +41,23 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long an operation may take, if nothing else is said.
+/// Default time limit for an operation.
 pub const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Where responses are kept, as `--store` names it.
+/// Location of the store, as `--store` names it.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Nowhere.
+    /// No store.
     Off,
-    /// In this process.
+    /// Memory of this process.
     Memory,
-    /// In this file.
+    /// SQLite file at this path.
     Sqlite(PathBuf),
-    /// In the database at this URL, which may hold a password.
+    /// PostgreSQL database at this URL, which may contain a password.
     Postgres(String),
 }
 
-/// Without the address of a database, which may hold a password.
+/// Omits the URL of a database, since it may contain a password.
 impl std::fmt::Debug for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -75,7 +77,7 @@ impl FromStr for Place {
             None if text == "off" => Ok(Self::Off),
             None if text == "memory" => Ok(Self::Memory),
             Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
-            // Not as it stands there: what has no at sign may be a password all the same.
+            // The error does not repeat the text: even without an at sign it may contain a password.
             Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
                 let is_url = Postgres::is_url(text).then(|| Self::Postgres(text.to_owned()));
                 is_url.ok_or_else(|| {
@@ -90,10 +92,10 @@ impl FromStr for Place {
     }
 }
 
-/// Told of every operation, by its name, and how long it took.
+/// Callback that gets the name and the duration of every operation, for metrics.
 pub type Watch = Arc<dyn Fn(&'static str, Duration) + Send + Sync>;
 
-/// The store.
+/// Store: the operations on responses, conversations and counters, independent of the backend.
 pub struct Store {
     backend: Backend,
     caps: Arc<Caps>,
@@ -108,8 +110,8 @@ enum Backend {
 }
 
 impl Store {
-    /// Opens what `place` names; `None` if that is nothing. A database that cannot be reached or read is an error here,
-    /// and nothing of it has been changed; the caller may try again. Needs tokio's timer, except in memory.
+    /// Opens the store at `place`; `None` for `Place::Off`. Fails if the database cannot be reached or read;
+    /// nothing in it has been changed then, and the caller may try again. Needs tokio's timer, except in memory.
     pub async fn open(place: &Place, caps: Caps) -> Result<Option<Self>, Error> {
         let backend = match place {
             Place::Off => return Ok(None),
@@ -120,12 +122,12 @@ impl Store {
         Ok(Some(Self { backend, caps: Arc::new(caps), deadline: DEADLINE, watch: None }))
     }
 
-    /// The same, watched.
+    /// Sets the callback that gets the duration of every operation.
     pub fn watched(self, watch: Watch) -> Self {
         Self { watch: Some(watch), ..self }
     }
 
-    /// The same with so much time for each operation.
+    /// Sets the time limit for each operation.
     pub fn within(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
     }
@@ -139,8 +141,8 @@ impl Store {
         answer
     }
 
-    /// The time that leases go by: replicas that share a database take its clock, not each its own. `local` is the
-    /// caller's; the difference may be kept for a while.
+    /// Returns the time that leases are based on. Replicas that share a database use its clock. `local` is the
+    /// caller's time; the caller may keep the difference for a while.
     pub async fn clock(&self, local: Millis) -> Result<Millis, Error> {
         match &self.backend {
             Backend::Memory(_) | Backend::Sqlite(_) => Ok(local),
@@ -153,7 +155,7 @@ async fn in_time<T>(deadline: Duration, work: impl Future<Output = Result<T, Err
     tokio::time::timeout(deadline, work).await.unwrap_or(Err(Error::Slow))
 }
 
-/// Whether an argument can be looked up, or stored, at all.
+/// Check of an argument before an operation: fails if no database could look it up or store it.
 trait Sound {
     fn sound(&self) -> Result<(), Error> {
         Ok(())
@@ -184,7 +186,7 @@ impl Sound for PageRequest {
     }
 }
 
-/// Clients name items, so this comes from outside.
+/// Clients choose the ids of items, so these are not trusted.
 impl Sound for Vec<Item> {
     fn sound(&self) -> Result<(), Error> {
         if self.iter().all(|item| is_sound(&item.id)) { Ok(()) } else { Err(Error::Conflict) }
@@ -208,7 +210,7 @@ impl Sound for Finish {
     }
 }
 
-/// Names of counters are made by samewire, and only ever looked up.
+/// Names of counters are made by samewire.
 impl Sound for Vec<Count> {
     fn sound(&self) -> Result<(), Error> {
         if self.iter().all(|count| is_sound(&count.counter.name)) { Ok(()) } else { Err(Error::Conflict) }
@@ -220,7 +222,8 @@ impl Sound for Option<u64> {}
 impl Sound for u64 {}
 impl Sound for usize {}
 
-/// The operations, each carried to the backend: the same name in [`Memory`] and in [`sql`].
+/// Generates the operations, each of which calls the backend's function of the same name in [`Memory`] or in
+/// [`sql`].
 macro_rules! operations {
     ($($(#[$doc:meta])* $mode:ident $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
         impl Store {
@@ -262,85 +265,89 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Stores a new response. Its first owner's term is 1. `Conflict`: the id is taken, or one of an item cannot be one: it
-    /// has more than 512 bytes or a NUL.
+    /// Stores a new response. Its first owner has the term 1. Fails with `Conflict` if the id is taken, or if an
+    /// item's id is longer than 512 bytes or contains a NUL.
     write create(new: New, now: Millis) -> ();
-    /// Queued becomes in progress; once more changes nothing.
+    /// Sets a queued response to in progress; has no effect if it is in progress already.
     write start(key: Key, term: u64, response: Json, now: Millis) -> ();
-    /// Adds events. Those that are there already are passed over, so a batch may be tried again; a gap is a `Conflict`.
+    /// Appends events. Those that are stored already are skipped, so a batch may be repeated; a gap is a
+    /// `Conflict`.
     write append_events(key: Key, term: u64, events: Events, now: Millis) -> ();
-    /// Ends a response, and stores its object, output and last events in the same moment. The same end twice is fine,
-    /// another one a `Conflict`. A growth of up to [`CLOSING`] is never refused as `Full`.
+    /// Ends a response, and stores its object, output and last events in the same transaction. Repeating the same
+    /// end has no effect, another end is a `Conflict`. Growth of up to [`CLOSING`] is never refused as `Full`.
     write finish(key: Key, term: u64, finish: Finish, now: Millis) -> ();
-    /// The response.
+    /// Returns the record of a response, without its items and events.
     read get(key: Key, now: Millis) -> Record;
-    /// Removes a response in whatever state, with all that belongs to it.
+    /// Removes a response in any state, with everything that belongs to it.
     write delete(key: Key, now: Millis) -> ();
-    /// A part of the response's input.
+    /// Returns a page of the response's input items.
     read input_items(key: Key, ask: PageRequest, now: Millis) -> Page;
-    /// At most `limit` events with a number above `after`; from the first on if there is none.
+    /// Returns at most `limit` events with a number above `after`, or from the first one on if `after` is `None`.
     read events_after(key: Key, after: Option<u64>, limit: usize, now: Millis) -> Replay;
-    /// Asks the owner to cancel. Gives the state found: one that has ended stays as it is.
+    /// Requests cancellation from the owner. Returns the state before; a response that has ended stays as it is.
     write request_cancel(key: Key, now: Millis) -> State;
-    /// Whether somebody asked.
+    /// Returns true if cancellation was requested.
     read is_cancel_requested(key: Key, now: Millis) -> bool;
-    /// The owner's running responses: what an owner asks each second. What it runs and is not among them, or not with its
-    /// term, is not its own any more.
+    /// Returns the owner's running responses, which every owner reads once a second. A response that it runs but
+    /// that is not among them, or has another term, belongs to another owner now.
     read running(owner: Arc<str>) -> Vec<Running>;
-    /// Says that the owner lives, for all its running responses. Gives their number.
+    /// Renews the lease of all running responses of an owner, and returns their number.
     write heartbeat(owner: Arc<str>, now: Millis) -> u64;
-    /// Takes over at most `limit` responses whose owners have not been heard of. Each goes to one claimer.
+    /// Takes over at most `limit` responses whose lease has expired. Each goes to only one owner.
     write orphans(owner: Arc<str>, limit: usize, now: Millis) -> Vec<Record>;
-    /// Takes a running response over from the owner of this term, whether or not that one lives. Of many who try, one
-    /// does; to the others it is `Fenced`. `Conflict`: it has ended.
+    /// Takes over a running response from the owner with this term, whether or not its lease has expired. Only one
+    /// of several callers succeeds; the others get `Fenced`. Fails with `Conflict` if the response has ended.
     write take_over(key: Key, term: u64, owner: Arc<str>, now: Millis) -> Record;
-    /// Input and output of the response's ancestors and of itself, oldest first. `NotFound` if one of them is gone:
-    /// half a conversation is none. `Conflict` if one still runs. `InConversation` if one was made in a conversation
-    /// that is there.
-    /// `Full` if it is more than `bytes` or [`LINKS`].
+    /// Returns the input and output of the response's ancestors and of itself, oldest first. Fails with `NotFound`
+    /// if an ancestor is missing, since half a history would mislead the model, `Conflict` if one still runs,
+    /// `InConversation` if one belongs to a conversation that exists, and `Full` if the result exceeds `bytes` or
+    /// [`LINKS`].
     read chain(key: Key, bytes: u64, now: Millis) -> Vec<Item>;
-    /// Makes a response and its ancestors young again, those that have lived through half of their time: a conversation
-    /// that goes on lives on.
+    /// Extends the life of a response and its ancestors, as far as they are past half of it, so that a conversation
+    /// that continues does not expire.
     write refresh(key: Key, now: Millis) -> ();
-    /// The tenant's items of these ids. What samewire made comes before what a client sent under the same id.
+    /// Returns the tenant's items with these ids. An item made by samewire takes precedence over a client's with
+    /// the same id.
     read resolve(tenant: Arc<str>, ids: Vec<Arc<str>>, now: Millis) -> Vec<Option<Item>>;
-    /// Removes at most 1,000 expired records, and counters whose windows have ended; gives the number of records. For a
-    /// timer.
+    /// Removes at most 1,000 expired records, and counters whose windows have ended. Returns the number of records.
+    /// Called by a timer.
     write sweep(now: Millis) -> u64;
-    /// What is there.
+    /// Returns the number and weight of the records in the store.
     read totals() -> Totals;
-    /// Returns when all that was asked before is stored.
+    /// Returns once everything that was written before is stored.
     write flush() -> ();
-    /// Whether a response of so many bytes would be stored now. `Full`: what runs, which is never evicted, leaves no room
-    /// for it, or nothing can be written. Changes nothing.
+    /// Checks that a response of this many bytes could be stored now, without changing anything. Fails with `Full`
+    /// if the running responses, which are never evicted, leave no room, or if nothing can be written.
     write has_room(bytes: u64) -> ();
     /// Stores a new conversation.
     write create_conversation(key: Key, metadata: Json, items: Vec<Item>, now: Millis) -> ();
-    /// The conversation.
+    /// Returns a conversation, without its items.
     read conversation(key: Key, now: Millis) -> Conversation;
-    /// Replaces the metadata.
+    /// Replaces the metadata of a conversation.
     write update_conversation(key: Key, metadata: Json, now: Millis) -> ();
     /// Removes a conversation and its items.
     write delete_conversation(key: Key, now: Millis) -> ();
-    /// Adds items at the end; those whose id is there already are passed over, so it may be tried again.
+    /// Appends items. Those whose id is present already are skipped, so the call may be repeated.
     write add_items(key: Key, items: Vec<Item>, now: Millis) -> ();
-    /// [`create`](Self::create) of a response that has ended, and in the same moment its items, input then output, go to the
-    /// end of a conversation: all of it or nothing. `NoConversation`: there is none, or it has no room.
+    /// Stores a response that has ended, as [`create`](Self::create) does, and appends its items, input then
+    /// output, to a conversation in the same transaction. Fails with `NoConversation` if there is none, or it has
+    /// no room.
     write create_in(conversation: Arc<str>, new: New, now: Millis) -> ();
-    /// [`finish`](Self::finish), and in the same moment the response's items go to the end of a conversation, likewise.
+    /// Ends a response as [`finish`](Self::finish) does, and appends its items to a conversation in the same
+    /// transaction.
     write finish_in(conversation: Arc<str>, key: Key, term: u64, finish: Finish, now: Millis) -> ();
-    /// All of a conversation, oldest first. `Full` if it is more than `bytes`.
+    /// Returns all items of a conversation, oldest first. Fails with `Full` if they exceed `bytes`.
     read transcript(key: Key, bytes: u64, now: Millis) -> Vec<Item>;
-    /// A part of the conversation.
+    /// Returns a page of the conversation's items.
     read conversation_items(key: Key, ask: PageRequest, now: Millis) -> Page;
-    /// An item of a conversation.
+    /// Returns an item of a conversation.
     read conversation_item(key: Key, item: Arc<str>, now: Millis) -> Item;
     /// Removes an item of a conversation.
     write delete_item(key: Key, item: Arc<str>, now: Millis) -> ();
-    /// Stores what a writer has counted in all, for each of these counters. An amount that is less than what the same writer
-    /// has stored before changes nothing, so it may be tried again.
+    /// Stores a writer's totals for these counters. A total below the one that the same writer has stored before
+    /// has no effect, so the call may be repeated.
     write put_counts(writer: Arc<str>, counts: Vec<Count>) -> ();
-    /// Returns what all writers but one have counted, of the counters of these names whose windows have not ended; those that
-    /// nobody has counted are missing. A writer knows its own amounts before the store does.
+    /// Returns the totals of all writers but one for the counters of these names whose windows are open; counters
+    /// without any are missing. A writer knows its own totals before the store does.
     read counts_of_others(names: Vec<Arc<str>>, besides: Arc<str>, now: Millis) -> Vec<Count>;
 }

@@ -1,12 +1,12 @@
-//! The store that replicas share: PostgreSQL.
+//! PostgreSQL backend: the store that several replicas share.
 //!
-//! Takes: operations, each with a connection of its own while it lasts. Remembers: a few connections, made again when
-//! they break. While there is none, every operation fails at once.
-//! Never: makes connections faster than one a second while they break, waits for a lock longer than the deadline, changes
-//! a table under a lock that others could feel.
+//! Takes: operations, each of which has a connection of its own while it lasts. Remembers: a few connections, which
+//! are made again when they break. Without a connection, every operation fails at once. Never: makes more than one
+//! connection a second while they break, waits for a lock beyond the deadline, changes a table under a lock that
+//! others would notice.
 //!
-//! What is to be written is sent with the end of its transaction behind it, and each transaction's beginning with what is
-//! asked first: an operation that looks and then writes waits for the server twice.
+//! Statements are pipelined: writes are sent together with the commit, and the start of a transaction with its
+//! first query. An operation that reads and then writes waits for the server twice.
 
 mod connect;
 mod pool;
@@ -24,18 +24,18 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-/// The most statements that are sent without waiting for their answers.
+/// Upper limit for the statements that are sent without waiting for their results.
 const AHEAD: usize = 16;
 
-/// The way to the server.
+/// Connection pool, with the lock for operations that count.
 pub(super) struct Postgres {
     pool: Pool,
-    /// Held by whoever writes where totals are counted: he must see what the one before him did.
+    /// Lock for operations that write while totals are counted: each must see what the previous one has done.
     counting: Mutex<()>,
 }
 
 impl Postgres {
-    /// Whether this is the address of a database.
+    /// Returns true if this is the URL of a database.
     pub(super) fn is_url(url: &str) -> bool {
         Server::is_url(url)
     }
@@ -44,7 +44,7 @@ impl Postgres {
         Ok(Self { pool: Pool::open(Server::of(url)?).await?, counting: Mutex::default() })
     }
 
-    /// Begins an operation.
+    /// Starts an operation on a connection from the pool.
     pub(super) async fn session(&self, writes: bool, caps: &Caps) -> Result<Session<'_>, Error> {
         let alone = match writes && caps.counts() {
             true => Some(self.counting.lock().await),
@@ -63,7 +63,7 @@ impl Postgres {
     }
 }
 
-/// What the server says, without what it says about values.
+/// Converts an error, without the details in which the server repeats values.
 fn from_postgres(error: &tokio_postgres::Error) -> Error {
     let Some(said) = error.as_db_error() else {
         let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
@@ -76,24 +76,24 @@ fn from_postgres(error: &tokio_postgres::Error) -> Error {
     }
 }
 
-/// A statement whose answer nobody waits for.
+/// Statement whose result does not matter.
 struct Later {
     sql: String,
     values: Vec<SqlValue>,
 }
 
-/// An operation under way. What writes is one transaction, and what only reads is none: at this level of isolation each
-/// statement would see for itself even then. Dropped before its end, it is rolled back.
+/// Operation that is under way. One that writes is a transaction. One that only reads is not, since at this
+/// isolation level each statement has its own snapshot anyway. Rolled back if dropped before its end.
 pub(super) struct Session<'a> {
     held: Held,
     writes: bool,
-    /// What is sent with the next statement that is waited for.
+    /// Statements that are sent together with the next one whose result matters.
     waiting: Vec<Later>,
     _alone: Option<MutexGuard<'a, ()>>,
 }
 
 impl Session<'_> {
-    /// Ends the operation: what it wrote is there if this gives its answer, and else it is not.
+    /// Ends the operation. Its writes are committed if this returns the result, and rolled back otherwise.
     pub(super) async fn end<T>(mut self, answer: Result<T, Error>) -> Result<T, Error> {
         match answer {
             Ok(answer) if self.held.open || !self.waiting.is_empty() => self.send(None).await.map(|_| answer),
@@ -106,8 +106,8 @@ impl Session<'_> {
         }
     }
 
-    /// Sends what waits and then `last`, or the end of the transaction, without waiting in between. Gives the answer to
-    /// `last`, if nothing before it has failed.
+    /// Sends the waiting statements and then `last`, or the commit, without waiting in between. Returns the result
+    /// of `last` if no statement before it has failed.
     async fn send(&mut self, last: Option<(&str, &[SqlValue])>) -> Result<Answer, Error> {
         let (begins, ends) = (self.writes && !self.held.open, last.is_none());
         let waiting = std::mem::take(&mut self.waiting);
@@ -125,9 +125,9 @@ impl Session<'_> {
                 None => batch(&connection.client, "COMMIT").await.map(|()| (Vec::new(), 0)),
             }
         };
-        // Each sends when it is first polled, and these are polled in their order.
+        // Each future sends at its first poll, and they are polled in this order.
         let (begun, before, last) = future::join3(begun, before, last).await;
-        // Once the end has been sent, the transaction is over, also where a statement has failed.
+        // Once the commit was sent, the transaction is over, even if a statement has failed.
         self.held.open &= !ends;
         begun?;
         before.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -139,10 +139,10 @@ async fn batch(client: &Client, sql: &str) -> Result<(), Error> {
     client.batch_execute(sql).await.map_err(|error| from_postgres(&error))
 }
 
-/// The rows, and how many were changed.
+/// Result of a statement: the rows, and the number of rows that were changed.
 type Answer = (Vec<tokio_postgres::Row>, u64);
 
-/// One statement.
+/// Runs one statement.
 async fn run(connection: &PooledConnection, sql: &str, values: &[SqlValue]) -> Result<Answer, Error> {
     let wrong = |error: tokio_postgres::Error| from_postgres(&error);
     let stream = match connection.prepared(sql) {
@@ -205,7 +205,7 @@ impl Sql for Session<'_> {
         Ok(())
     }
 
-    /// Others write too, so they are counted; only where a cap asks for it.
+    /// Counts the records, since other replicas write, too. Called only if a limit requires it.
     async fn totals(&mut self) -> Result<Totals, Error> {
         sql::count(self).await
     }

@@ -1,76 +1,78 @@
-//! What is stored: the record of a response, its items and events, the states it passes through, and what it weighs.
+//! Records of the store: responses with their items and events, the states they pass through, and their weight in
+//! bytes.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A JSON text, checked by whoever made it. Shared, because the stores hand the same text out again and again.
+/// JSON text, checked by the caller. Shared, because the stores return the same text again and again.
 pub type Json = Arc<str>;
 
-/// Milliseconds since 1970. The caller's clock: nothing in the store reads one.
+/// Milliseconds since 1970, by the caller's clock: the store itself never reads one.
 pub type Millis = u64;
 
-/// The format of the records written here. A later format may only add what a reader of this one can leave alone:
-/// columns that may be null, which an update of this version does not touch.
+/// Format of the records that this version writes. A later format may only add what a reader of this one can
+/// ignore: columns that may be null, which an update by this version leaves alone.
 pub const FORMAT: u32 = 1;
 
-/// How long the owner of a running response may be silent, unless [`Caps`] say something else.
+/// Time without a heartbeat after which a running response may be taken over, unless [`Caps`] set another one.
 pub const LEASE: Millis = 15_000;
 
-/// How far one finish may grow a record whatever the caps say: there must be a way to close what is running.
+/// Bytes by which a finish may exceed the caps: it must always be possible to end a response that runs.
 pub const CLOSING: u64 = 64 << 10;
 
-/// The most responses that [`chain`](super::Store::chain) follows.
+/// Upper limit for the responses that [`chain`](super::Store::chain) follows.
 pub const LINKS: usize = 1_000;
 
-/// What a record, an item and an event weigh besides their texts: about what they take in memory.
+/// Weights of a record, an item and an event beside their texts: approximately the memory they take.
 const RECORD: u64 = 512;
 const ITEM: u64 = 256;
 const EVENT: u64 = 64;
 
-/// What names a response or a conversation: nothing is ever looked up without its tenant.
+/// Key of a response or a conversation. Contains the tenant, so that no lookup can return another tenant's data.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Who it belongs to.
+    /// Tenant of the client that stored the data.
     pub tenant: Arc<str>,
-    /// `resp_…` or `conv_…`
+    /// Id: `resp_…` or `conv_…`
     pub id: Arc<str>,
 }
 
 impl Key {
-    /// A key of these.
+    /// Creates a key from the tenant and the id.
     pub fn new(tenant: &str, id: &str) -> Self {
         Self { tenant: tenant.into(), id: id.into() }
     }
 }
 
-/// Whether a text can be an id. Ids come out of paths; a database takes no NUL and indexes nothing long.
+/// Returns true if a text can be an id. Ids come from paths in requests; a database accepts no NUL, and has limits
+/// for what it indexes.
 pub(super) fn is_sound(id: &str) -> bool {
     id.len() <= 512 && !id.contains('\0')
 }
 
-/// How far a response has come: queued, in progress, then one of the four ends, and never back.
+/// State of a response: queued, in progress, then one of the four terminal states. Transitions only go forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Waits for its turn.
+    /// Accepted, but not started.
     Queued,
-    /// Is generated.
+    /// Output is being generated.
     InProgress,
-    /// Ended by itself.
+    /// Generation has ended normally.
     Completed,
-    /// Ended early: a limit, a filter.
+    /// Generation has ended early, for example at a token limit or by a content filter.
     Incomplete,
-    /// Broke.
+    /// Generation has failed.
     Failed,
-    /// Was cancelled.
+    /// Client has cancelled the response.
     Cancelled,
 }
 
 impl State {
-    /// All of them, in the order of the numbers they are stored as.
+    /// List of all states, in the order of the numbers under which they are stored.
     pub const ALL: [Self; 6] =
         [Self::Queued, Self::InProgress, Self::Completed, Self::Incomplete, Self::Failed, Self::Cancelled];
 
-    /// The word of the wire format.
+    /// Returns the name in the wire format.
     pub fn name(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -82,12 +84,12 @@ impl State {
         }
     }
 
-    /// Whether it ended with an answer, if only a part of one.
+    /// Returns true if the state is terminal and there is an answer, even if only a part of one.
     pub fn has_answered(self) -> bool {
         matches!(self, Self::Completed | Self::Incomplete)
     }
 
-    /// Whether nothing comes after it.
+    /// Returns true if the state is terminal.
     pub fn is_terminal(self) -> bool {
         self > Self::InProgress
     }
@@ -107,127 +109,128 @@ impl fmt::Display for State {
     }
 }
 
-/// An item of a response's input or output, or of a conversation.
+/// Item of a response's input or output, or of a conversation. Kept as text, since the store does not interpret it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// The `id` inside its text.
+    /// Value of `id` in the item.
     pub id: Arc<str>,
-    /// The whole item.
+    /// Complete item.
     pub body: Json,
 }
 
 impl Item {
-    /// An item of these.
+    /// Creates an item from its id and its text.
     pub fn new(id: &str, body: &str) -> Self {
         Self { id: id.into(), body: body.into() }
     }
 }
 
-/// A response as it is first stored.
+/// Response to be stored for the first time, when it starts or after it has ended.
 #[derive(Clone, Debug)]
 pub struct New {
-    /// Its name.
+    /// Key of the response.
     pub key: Key,
-    /// `Queued` or `InProgress`, or an end if it is stored only now that it is over.
+    /// State: `Queued` or `InProgress`, or a terminal one if the response is stored only after its end.
     pub state: State,
-    /// The process that runs it. Every start of a process has a name of its own.
+    /// Process that runs the response. The name is new at each start of a process.
     pub owner: Arc<str>,
-    /// Whether it runs without its client.
+    /// True if the response continues without its client.
     pub background: bool,
-    /// `previous_response_id`
+    /// Value of `previous_response_id`.
     pub previous: Option<Arc<str>>,
-    /// The conversation it belongs to.
+    /// Conversation that the response belongs to.
     pub conversation: Option<Arc<str>>,
-    /// The request's body.
+    /// Body of the request.
     pub request: Json,
-    /// The response object as far as it is known.
+    /// Response object, as far as it is known.
     pub response: Json,
-    /// The items of the input, in order.
+    /// Items of the input, in order.
     pub input: Vec<Item>,
-    /// The items of the output, in order; none unless `state` is an end.
+    /// Items of the output, in order; none unless `state` is terminal.
     pub output: Vec<Item>,
 }
 
-/// How a response ends.
+/// End of a response: everything that is written in the moment in which it becomes terminal.
 #[derive(Clone, Debug)]
 pub struct Finish {
-    /// One of the four ends.
+    /// Terminal state.
     pub state: State,
-    /// The final response object.
+    /// Final response object.
     pub response: Json,
-    /// The items inside it.
+    /// Items of the output, in order.
     pub output: Vec<Item>,
-    /// The last events, stored together with the end: a reader that sees the end sees all of them.
+    /// Last events, stored together with the end: a reader that sees the end also sees all of the events.
     pub events: Events,
 }
 
-/// Events in a row.
+/// Consecutive events of a response, identified by their sequence numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// The `sequence_number` of the first.
+    /// Value of `sequence_number` of the first event.
     pub from: u64,
-    /// Their texts.
+    /// Texts of the events.
     pub bodies: Vec<Json>,
 }
 
 impl Events {
-    /// Those that follow the `known` first ones. Events that are there already are the same ones: one owner writes.
+    /// Returns the events after the first `known` ones. Events that are stored already are the same ones, since
+    /// only the owner writes. Fails if there is a gap.
     pub(super) fn fresh(&self, known: u64) -> Result<&[Json], Error> {
         let skip = known.checked_sub(self.from).ok_or(Error::Conflict)?;
         Ok(usize::try_from(skip).ok().and_then(|skip| self.bodies.get(skip..)).unwrap_or_default())
     }
 }
 
-/// What a reader of events gets.
+/// Events for a reader, with the state of the response at the same moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
-    /// The events asked for.
+    /// Events that were requested.
     pub events: Events,
-    /// How many there are in all; the next one's number.
+    /// Total number of events; equals the number of the next one.
     pub total: u64,
-    /// The state at the same moment: after the last event of an ended response, nothing comes.
+    /// State when the events were read: once it is terminal, no event follows the last one.
     pub state: State,
 }
 
-/// A stored response without its items and events.
+/// Stored response without its items and events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its name.
+    /// Key of the response.
     pub key: Key,
-    /// The format it was written in.
+    /// Format in which the record was written.
     pub version: u32,
-    /// How far it is.
+    /// State of the response.
     pub state: State,
-    /// When it was stored first.
+    /// Time at which the record was created.
     pub created: Millis,
-    /// When it goes, if it has ended.
+    /// Time at which the record expires if the response has ended.
     pub expires: Millis,
-    /// Whether it runs without its client.
+    /// True if the response continues without its client.
     pub background: bool,
-    /// `previous_response_id`
+    /// Value of `previous_response_id`.
     pub previous: Option<Arc<str>>,
-    /// The conversation it belongs to.
+    /// Conversation that the response belongs to.
     pub conversation: Option<Arc<str>>,
-    /// Who runs it, or ran it last.
+    /// Process that runs the response, or has run it last.
     pub owner: Arc<str>,
-    /// Counts the owners: a write has to name it.
+    /// Number of the current ownership, which starts at 1. A write with another term is rejected.
     pub term: u64,
-    /// Until when the owner need not be heard of.
+    /// Time until which the owner need not send a heartbeat.
     pub lease: Millis,
-    /// Whether somebody asked for it to be cancelled.
+    /// True if a client has asked to cancel the response.
     pub cancel: bool,
-    /// How many events there are; the next one's number.
+    /// Number of events; equals the number of the next one.
     pub events: u64,
-    /// What it weighs, with items and events.
+    /// Weight in bytes, including items and events.
     pub bytes: u64,
-    /// The request's body.
+    /// Body of the request.
     pub request: Json,
-    /// The response object, the final one or the latest known.
+    /// Response object: the final one, or the latest that is known.
     pub response: Json,
 }
 
 impl Record {
-    /// What `new` is stored as.
+    /// Returns the record for a new response.
     pub(super) fn first(new: &New, caps: &Caps, now: Millis) -> Self {
         Self {
             key: new.key.clone(),
@@ -251,7 +254,7 @@ impl Record {
         }
     }
 
-    /// What a conversation is stored as: its metadata stands where a response has its object.
+    /// Returns the record for a new conversation: the metadata takes the place of the response object.
     pub(super) fn conversation(key: &Key, metadata: &Json, items: &[Item], caps: &Caps, now: Millis) -> Self {
         Self {
             key: key.clone(),
@@ -274,36 +277,36 @@ impl Record {
     }
 }
 
-/// A stored conversation without its items.
+/// Stored conversation without its items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conversation {
-    /// Its name.
+    /// Key of the conversation.
     pub key: Key,
-    /// When it was made.
+    /// Time at which the conversation was created.
     pub created: Millis,
-    /// Its metadata, a JSON object.
+    /// Metadata, a JSON object.
     pub metadata: Json,
 }
 
-/// A response that its owner runs, as it stands in the store.
+/// Running response as the store knows it, for the owner to check whether it is still the owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Running {
-    /// Its name.
+    /// Key of the response.
     pub key: Key,
-    /// Which owner this is: above 1, it has taken the response over, only to close it.
+    /// Number of the ownership. Above 1, the owner has taken the response over, only to end it.
     pub term: u64,
-    /// Whether somebody asked for it to be cancelled.
+    /// True if a client has asked to cancel the response.
     pub cancel: bool,
 }
 
-/// Which part of a list is asked for.
+/// Range of a list that a client asks for.
 #[derive(Clone, Debug)]
 pub struct PageRequest {
-    /// The item before the first one wanted.
+    /// Id of the item before the first one to return.
     pub after: Option<Arc<str>>,
-    /// How many, 1 to 100; what lies outside is brought inside.
+    /// Number of items; brought into the range of 1 to 100.
     pub limit: usize,
-    /// Last item first.
+    /// True if the last item comes first.
     pub descending: bool,
 }
 
@@ -319,16 +322,17 @@ impl PageRequest {
     }
 }
 
-/// A part of a list.
+/// Part of a list, as [`PageRequest`] describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// The items in the order asked for.
+    /// Items in the requested order.
     pub items: Vec<Item>,
-    /// Whether there are more behind them.
+    /// True if more items follow.
     pub more: bool,
 }
 
-/// Whose items they are. The order is that in which an id is looked for: what samewire itself made comes first.
+/// Side of a record that an item is on. The order is that of a search by id: items made by samewire take
+/// precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Side {
     Output,
@@ -342,7 +346,8 @@ impl Side {
     }
 }
 
-/// What the record is of. A conversation is a record that has always ended: it ages and is evicted in the same way.
+/// Kind of a record. A conversation is stored as a record that has always ended: it expires and is evicted like a
+/// response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Response,
@@ -355,10 +360,11 @@ impl Kind {
     }
 }
 
-/// How much is kept, how long, and how soon an owner that is not heard of has lost what it runs.
+/// Limits of the store: for the amount of data, its age, and the time without a heartbeat after which an owner
+/// loses its responses.
 #[derive(Clone, Debug)]
 pub struct Caps {
-    /// How long after its end.
+    /// Time from the end of a response until it expires.
     pub ttl: Millis,
     /// Bytes of all records.
     pub bytes: u64,
@@ -366,26 +372,26 @@ pub struct Caps {
     pub records: u64,
     /// Bytes of one record.
     pub record_bytes: u64,
-    /// How long the owner of a running response may be silent.
+    /// Time without a heartbeat after which a running response may be taken over.
     pub lease: Millis,
 }
 
 impl Caps {
-    /// For the store in memory: an hour, 256 MiB.
+    /// Limits of the store in memory: an hour, 256 MiB.
     pub const MEMORY: Self =
         Self { ttl: 3_600_000, bytes: 256 << 20, records: 100_000, record_bytes: 64 << 20, lease: LEASE };
 
-    /// For the embedded database: 30 days, 1 GiB.
+    /// Limits of the embedded database: 30 days, 1 GiB.
     pub const DISK: Self = Self { ttl: 30 * 86_400_000, bytes: 1 << 30, records: 1_000_000, ..Self::MEMORY };
 
-    /// For a database server: 30 days; how full it may get is its operator's business, and counting costs there.
+    /// Limits of a database server: 30 days. Its operator limits the size, since counting is expensive there.
     pub const SERVER: Self = Self { bytes: u64::MAX, records: u64::MAX, ..Self::DISK };
 
     pub(super) fn counts(&self) -> bool {
         self.bytes != u64::MAX || self.records != u64::MAX
     }
 
-    /// Whether one more response of so many bytes fits beside these.
+    /// Checks that one more response of this weight fits beside the others. Fails with `Full` if not.
     pub(super) fn take(&self, others: Totals, bytes: u64) -> Result<(), Error> {
         let fits = others.records < self.records
             && others.bytes.saturating_add(bytes) <= self.bytes
@@ -394,12 +400,12 @@ impl Caps {
     }
 }
 
-/// What is there.
+/// Number and weight of the records in the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Responses and conversations.
+    /// Number of responses and conversations.
     pub records: u64,
-    /// What they weigh.
+    /// Weight of all records in bytes.
     pub bytes: u64,
 }
 
@@ -415,26 +421,27 @@ pub(super) fn weight_of_record(request: &str, response: &str) -> u64 {
     RECORD + (request.len() + response.len()) as u64
 }
 
-/// Why the store did not do it.
+/// Failure of a store operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// Nothing of this name, or another tenant's, or expired.
+    /// No record has this key: it never existed, belongs to another tenant, or has expired.
     NotFound,
-    /// `after` names no item of the list.
+    /// Value of `after` names no item of the list.
     NoCursor,
-    /// Over a cap with nothing that may go, or the disk is full.
+    /// Limit is reached and no record may be evicted, or the disk is full.
     Full,
-    /// The conversation that a response is to be added to is not there, or has no room for it.
+    /// Conversation to which a response was to be added is missing, or has no room for it.
     NoConversation,
-    /// Locked, unreachable, corrupt, or written by a newer samewire. For the log; may name paths.
+    /// Database is locked, unreachable, corrupt, or written by a newer samewire. The text is for logs, and may name
+    /// paths.
     Unavailable(String),
-    /// Not done within the deadline. It may yet have been done.
+    /// Deadline has passed. The operation may still have been carried out.
     Slow,
-    /// The response was made in a conversation, which has what went before it.
+    /// Response belongs to a conversation, which contains what went before it.
     InConversation,
-    /// Somebody else owns it by now.
+    /// Response has another owner by now.
     Fenced,
-    /// It is there already, has ended already, or has a gap before it.
+    /// Record exists already, has ended already, or events before the new ones are missing.
     Conflict,
 }
 
@@ -443,7 +450,7 @@ impl Error {
         Self::Unavailable(why.to_string())
     }
 
-    /// The same, said of the conversation that is written to beside a response.
+    /// Converts an error about the conversation that is written together with a response.
     pub(super) fn of_conversation(self) -> Self {
         match self {
             Self::NotFound | Self::Full => Self::NoConversation,

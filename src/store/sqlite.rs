@@ -1,12 +1,12 @@
-//! The store in a file: SQLite on a thread of its own.
+//! SQLite backend: a file, accessed by a dedicated thread.
 //!
-//! Takes: pieces of work through a bounded queue. Gives: their answers, after what they wrote is on the disk.
-//! Never: blocks the caller's runtime, answers before the commit, wipes or repairs a file.
+//! Takes: jobs through a bounded queue. Gives: their results, after what they wrote is on the disk. Never: blocks
+//! the caller's runtime, replies before the commit, wipes or repairs a file.
 //!
-//! The work that waits is done in one transaction with one write to the disk at its end, each piece in a savepoint; on a
-//! disk that is nearly full, in several, none of which begins to need more than there is (faults O14). That makes
-//! `synchronous=FULL` cheap, so it is what is used: with a write-ahead log, NORMAL survives a killed process too, but after
-//! a power cut it has lost responses that clients were told are stored.
+//! The queued jobs run in one transaction with one write to the disk at its end, each job in a savepoint. On a disk
+//! that is nearly full they run in several transactions, none of which starts if it could need more than is free
+//! (faults O14). That makes `synchronous=FULL` cheap enough to use: with a write-ahead log, NORMAL survives a
+//! killed process too, but a power cut would lose responses that were reported to clients as stored.
 
 use super::record::{Error, Totals};
 use super::sql::{self, Row, SCHEMA, Sql, SqlValue, ready};
@@ -21,36 +21,37 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// How much work may wait.
+/// Upper limit for the jobs in the queue.
 const QUEUE: usize = 1_024;
 
-/// How much of it is done in one transaction.
+/// Upper limit for the jobs in one transaction.
 const GROUP: usize = 256;
 
-/// What is left free of a disk that has more than four times as much.
+/// Bytes to leave free on a disk that has more than four times as many.
 const RESERVE: u64 = 16 << 20;
 
-/// Bytes that a piece of work changes besides what it adds.
+/// Bytes that a job writes beside the records that it adds.
 const PIECE: u64 = 32 << 10;
 
-/// Bytes of a page, as SQLite makes them.
+/// Bytes of a page, SQLite's default.
 const PAGE: u64 = 4_096;
 
-/// How long another process may hold the file. Less than the deadline, so that the reason is told.
+/// Time to wait while another process locks the file. Below the deadline, so that the error names the reason.
 const BUSY: Duration = Duration::from_millis(1_500);
 
-/// A piece of work that waits.
+/// Job that waits in the queue.
 trait Job: Send {
     fn writes(&self) -> bool;
 
-    /// Does it with the session, or takes the reason why there is none; `false`: it wants a transaction of its own.
+    /// Runs in the session, or takes the reason why there is none. Returns false if it needs a transaction of its
+    /// own.
     fn run(&mut self, session: Result<&mut Session, Error>) -> bool;
 
-    /// Tells the caller: his answer if the commit went well, else what it failed of.
+    /// Sends the result to the caller: the job's own if the commit succeeded, else the error of the commit.
     fn tell(self: Box<Self>, commit: Result<(), Error>);
 }
 
-/// One that is done by a function.
+/// Job whose work is a function.
 struct Operation<T, W> {
     writes: bool,
     work: W,
@@ -64,7 +65,7 @@ impl<T: Send, W: Fn(&mut Session) -> Result<T, Error> + Send> Job for Operation<
     }
 
     fn run(&mut self, session: Result<&mut Session, Error>) -> bool {
-        // Whoever has given up gets nothing done behind his back.
+        // A caller that has given up must not find that the work was done later.
         if self.reply.is_closed() {
             return true;
         }
@@ -82,7 +83,7 @@ impl<T: Send, W: Fn(&mut Session) -> Result<T, Error> + Send> Job for Operation<
     }
 }
 
-/// The way to the thread. It ends after this is gone and the queue is empty.
+/// Handle for the thread, which ends once this is dropped and the queue is empty.
 pub(super) struct Sqlite {
     jobs: mpsc::Sender<Box<dyn Job>>,
 }
@@ -128,17 +129,17 @@ fn gone() -> Error {
     Error::unavailable("its thread has ended")
 }
 
-/// The disk. What is committed stands in the log first and in the file later: where the file has no room for it then, the
-/// log cannot begin anew, and once that has taken what is left not even a removal can be written. So no transaction may begin
-/// to need more than there is.
+/// Free space on the disk. Committed data is first in the log and later in the file. If the file has no room for
+/// it, the log cannot restart, and once the log has used up the rest, not even a deletion can be written. So no
+/// transaction may start that could need more than is free.
 #[derive(Debug)]
 struct Disk {
-    /// Bytes that are left free as long as something old can go instead.
+    /// Bytes to leave free as long as old records can be evicted instead.
     reserve: u64,
 }
 
 impl Disk {
-    /// A fourth of what there is for the file, with what it has.
+    /// Computes the reserve: a fourth of the free space and the file's own size, but at most [`RESERVE`].
     fn of(path: &Path) -> Result<Self, Error> {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
@@ -146,26 +147,26 @@ impl Disk {
         Ok(Self { reserve: (Self::free(path)?.saturating_add(own) / 4).min(RESERVE) })
     }
 
-    /// Bytes that nobody has taken.
+    /// Returns the number of free bytes.
     fn free(path: &Path) -> Result<u64, Error> {
         let disk = rustix::fs::statvfs(path).map_err(Error::unavailable)?;
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
-    /// What must stay free, whatever goes.
+    /// Returns the bytes that must stay free even after evictions.
     fn least(&self) -> u64 {
         self.reserve / 4
     }
 
-    /// Of how many pages the log may be before they go to the file.
+    /// Returns the number of pages in the log from which on they are moved to the file.
     fn log(&self) -> i64 {
         i64::try_from(self.reserve / 4 / PAGE).unwrap_or(i64::MAX).max(16)
     }
 }
 
-/// There is no room for a piece of work.
+/// Failure of a job for lack of space.
 struct NoSpace {
-    /// Bytes.
+    /// Bytes that the job needs.
     wanted: u64,
 }
 
@@ -173,19 +174,19 @@ fn length(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| file.len())
 }
 
-/// The connection and what is known about the file.
+/// Connection, with what is known about the file and the transaction that is open.
 pub(super) struct Session {
     db: Connection,
     disk: Disk,
     totals: Totals,
-    /// Bytes that the transaction has for the log.
+    /// Bytes that the transaction adds to the log.
     log: u64,
-    /// Something had no room, and may have left the log longer than it need be.
+    /// True if a job lacked space, and may have left the log longer than necessary.
     short: bool,
     path: PathBuf,
-    /// Device and number of the file that was opened.
+    /// Device and inode of the file that was opened.
     file: (u64, u64),
-    /// Why the transaction is lost, if it is.
+    /// Reason why the transaction is lost, if it is.
     lost: Option<Error>,
 }
 
@@ -197,7 +198,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Does the work in as few transactions as may be, and tells everybody after his own.
+    /// Runs jobs in as few transactions as possible, and sends the results after each commit.
     fn group(&mut self, jobs: Vec<Box<dyn Job>>) {
         let mut jobs = VecDeque::from(jobs);
         while !jobs.is_empty() {
@@ -213,14 +214,14 @@ impl Session {
             }
             let commit = self.commit(before);
             if std::mem::take(&mut self.short) {
-                // Whether it succeeds shows by what is free the next time.
+                // Success shows in the free space next time.
                 let _ = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()));
             }
             done.into_iter().for_each(|job| job.tell(commit.clone()));
         }
     }
 
-    /// Ends the transaction; where that fails, all is as it was.
+    /// Commits the transaction. If that fails, everything is as it was before.
     fn commit(&mut self, before: Totals) -> Result<(), Error> {
         let commit = match self.lost.take() {
             Some(error) => Err(error),
@@ -233,7 +234,7 @@ impl Session {
         if self.db.is_autocommit() {
             return commit;
         }
-        // Without this the next transaction could not begin.
+        // Without this, the next transaction could not begin.
         let rolled_back = self.db.execute_batch("ROLLBACK").map_err(from_sqlite);
         commit.and(rolled_back)
     }
@@ -246,7 +247,7 @@ impl Session {
     }
 
     fn begin(&self, writes: bool) -> Result<(), Error> {
-        // A deleted file can still be written to, but nobody will ever read it.
+        // A deleted file can still be written to, but its data would never be read.
         if identity(&self.path).ok() != Some(self.file) {
             return Err(Error::unavailable("the file was removed or replaced"));
         }
@@ -254,7 +255,7 @@ impl Session {
         self.db.execute_batch(begin).map_err(from_sqlite)
     }
 
-    /// Does one piece of work; if it fails, what it wrote is taken back. Nothing: it has no room beside what was done before it.
+    /// Runs a job, and undoes its writes if it fails. `None`: there is no room for it beside the jobs before it.
     fn within<T>(
         &mut self,
         writes: bool,
@@ -271,7 +272,7 @@ impl Session {
         }
     }
 
-    /// Does it in a savepoint. `short`: it was so many bytes too much, and what is old goes first.
+    /// Runs a job in a savepoint. `short`: the job lacked space before, so the oldest records are evicted first.
     fn piece<T>(
         &mut self,
         work: &impl Fn(&mut Self) -> Result<T, Error>,
@@ -284,7 +285,7 @@ impl Session {
         self.log += PIECE;
         let evicted = short.as_ref().map_or(Ok(()), |short| self.evict(short));
         let mut answer = evicted.and_then(|()| work(self));
-        // When the disk is full, SQLite may end the whole transaction by itself.
+        // If the disk is full, SQLite may roll back the whole transaction on its own.
         if self.db.is_autocommit() {
             self.totals = totals;
             let error = answer.err().unwrap_or_else(|| Error::unavailable("the transaction was rolled back"));
@@ -308,7 +309,8 @@ impl Session {
         if is_short { Err(NoSpace { wanted }) } else { Ok(released.and(answer)) }
     }
 
-    /// Whether the log has room for this transaction, and the file for it afterwards. `evicts`: what is old is gone.
+    /// Returns true if the log has room for this transaction, and the file for it later. `evicts`: old records were
+    /// evicted.
     fn fits(&self, evicts: bool) -> Result<bool, Error> {
         let free = Disk::free(&self.path)?;
         if free >= self.log.saturating_add(self.disk.reserve.saturating_mul(4)) {
@@ -319,23 +321,23 @@ impl Session {
         Ok(free >= self.log.saturating_add(due).saturating_add(left))
     }
 
-    /// Bytes that the file must grow by for what is in the log and in this transaction.
+    /// Returns the bytes by which the file must grow for the contents of the log and of this transaction.
     fn due(&self) -> Result<u64, Error> {
         Ok(self.pages("PRAGMA page_count")?.saturating_sub(length(&self.path)))
     }
 
-    /// Bytes within the file that hold nothing.
+    /// Returns the bytes of unused pages within the file.
     fn hollow(&self) -> Result<u64, Error> {
         self.pages("PRAGMA freelist_count")
     }
 
-    /// Bytes of the pages that this counts.
+    /// Runs a pragma that counts pages, and returns their size in bytes.
     fn pages(&self, count: &str) -> Result<u64, Error> {
         let pages: i64 = self.db.query_row(count, (), |row| row.get(0)).map_err(from_sqlite)?;
         Ok(pages.unsigned_abs() * PAGE)
     }
 
-    /// The oldest make room for what was too much.
+    /// Evicts the oldest records until the file has room for a job that lacked space.
     fn evict(&mut self, short: &NoSpace) -> Result<(), Error> {
         let none = Arc::from("");
         while self.hollow()? < short.wanted && ready(sql::evict(self, &none, &none))? {
@@ -344,7 +346,7 @@ impl Session {
         Ok(())
     }
 
-    /// A statement without which the transaction is lost.
+    /// Runs a statement whose failure loses the transaction.
     fn batch(&mut self, sql: &str) -> Result<(), Error> {
         self.db.execute_batch(sql).map_err(from_sqlite).inspect_err(|error| self.lost = Some(error.clone()))
     }
@@ -370,7 +372,7 @@ impl Sql for Session {
         statement.execute(rusqlite::params_from_iter(values)).map(|rows| rows as u64).map_err(from_sqlite)
     }
 
-    /// Kept up by hand: counting them for each write would read the whole table.
+    /// Returns the running totals: counting for each write would read the whole table.
     async fn totals(&mut self) -> Result<Totals, Error> {
         Ok(self.totals)
     }
@@ -436,8 +438,8 @@ fn identity(path: &Path) -> Result<(u64, u64), Error> {
     Ok((file.dev(), file.ino()))
 }
 
-/// Creates the file, if there is none, for this user alone: it holds what clients said. SQLite gives its log and its index the
-/// same mode. A file that is there keeps the mode that its owner gave it.
+/// Creates the file if there is none, with access for this user alone, since it contains what clients sent. SQLite
+/// gives its log and its index the same mode. An existing file keeps the mode that its owner gave it.
 fn create(path: &Path) -> Result<(), Error> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
@@ -446,7 +448,8 @@ fn create(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Opens the file and looks whether it is one of ours, whole, and not newer than we are. Only then is it written to.
+/// Opens the file and checks that it is a samewire store, intact, and not newer than this version. Writes to it
+/// only then.
 fn prepare(path: &Path) -> Result<Session, Error> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

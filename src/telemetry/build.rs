@@ -1,20 +1,20 @@
-//! The program itself.
+//! Version information of the running program, for `--version`, metrics and pages.
 
-/// The version, the commit and the day that the program was built from.
+/// Version, commit and date of the running program, set at build time by the build script (`src/build.rs`).
 #[derive(Clone, Copy, Debug)]
 pub struct Build {
-    /// As in `Cargo.toml`.
+    /// Version of the crate, from `Cargo.toml`.
     pub version: &'static str,
-    /// Twelve digits, or `unknown`.
+    /// First twelve hex digits of the commit, or `unknown`.
     pub commit: &'static str,
-    /// Year, month and day of the commit, or `unknown`.
+    /// Date of the commit as year, month and day, or `unknown`.
     pub date: &'static str,
-    /// All of it, as far as it is known: `0.1.0 (0123456789ab 2026-01-02)`.
+    /// Version line with whatever is known: `0.1.0 (0123456789ab 2026-01-02)`.
     pub line: &'static str,
 }
 
 impl Build {
-    /// The running program's.
+    /// Values of the running program, set by the build script.
     pub const CURRENT: Self = Self {
         version: env!("CARGO_PKG_VERSION"),
         commit: env!("SAMEWIRE_BUILD_COMMIT"),

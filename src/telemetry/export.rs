@@ -1,4 +1,4 @@
-//! The way to the collector: a queue that never fills up memory, and a thread that posts what is in it.
+//! Export of traces to the collector: a bounded queue, and a thread that posts its content in batches.
 
 use super::spans;
 use super::trace::{self, FinishedRequest};
@@ -12,17 +12,18 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
-/// Requests that may wait; later ones are dropped.
+/// Maximum number of finished requests in the queue; later ones are dropped.
 const WAITING: usize = 2048;
-/// Requests of one post.
+/// Maximum number of finished requests in one post.
 const TOGETHER: usize = 512;
-/// How long a post waits for more to go with it.
+/// Time to collect more requests before a post.
 const PAUSE: Duration = Duration::from_secs(1);
-/// What the end of the process leaves for the last post.
+/// Time limit of the last posts at shutdown.
 const LAST: Duration = Duration::from_millis(800);
+/// Time that shutdown waits for the exporter thread.
 const LEAVE: Duration = Duration::from_secs(1);
 
-/// What takes finished requests.
+/// Handle of the exporter thread. Handing over a finished request never blocks.
 #[derive(Debug)]
 pub(super) struct Exporter {
     queue: mpsc::Sender<FinishedRequest>,
@@ -39,13 +40,13 @@ impl Exporter {
         let post = Post { client: client.map_err(io::Error::other)?, config, fails: false };
         std::thread::Builder::new().name("traces".to_owned()).spawn(move || {
             runtime.block_on(export(waiting, ended, post));
-            // Nobody may wait for it.
+            // The receiver may be gone by now.
             let _ = done.send(());
         })?;
         Ok(Self { queue, end: Mutex::new(Some((end, is_done))) })
     }
 
-    /// Never waits: what finds no room is lost, and counted.
+    /// Queues a finished request without waiting. If the queue is full, drops it and counts its spans.
     pub(super) fn take(&self, told: FinishedRequest) {
         if let Err(full) = self.queue.try_send(told) {
             trace::dropped(full.into_inner().spans());
@@ -61,7 +62,7 @@ impl Exporter {
     }
 }
 
-/// Posts what comes until it is told to end, and then what is left.
+/// Posts batches until shutdown, then posts what is left in the queue.
 async fn export(
     mut waiting: mpsc::Receiver<FinishedRequest>,
     mut ended: oneshot::Receiver<()>,
@@ -84,7 +85,7 @@ async fn export(
             () = exporting => batch.clear(),
         }
     }
-    // A post that was cut off goes out again: its spans are the same by their ids.
+    // A post that was cut off is repeated: the collector recognises the spans by their ids.
     let last = async {
         loop {
             fill(&mut batch, &mut waiting);
@@ -108,11 +109,11 @@ fn fill(batch: &mut Vec<FinishedRequest>, waiting: &mut mpsc::Receiver<FinishedR
     }
 }
 
-/// What posts spans.
+/// HTTP client that posts batches to the collector.
 struct Post {
     client: Client,
     config: Arc<TraceConfig>,
-    /// The last one did not arrive: it has been said, and is not said again.
+    /// True if the last post failed. The failure has been logged, and is not logged again until a post succeeds.
     fails: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Log lines: JSON, or text for people, on stderr; written by a thread of their own so that a reader who has stopped reading
-//! stops nobody.
+//! Log lines on stderr, as JSON or as text for people. A dedicated thread writes them, so a blocked stderr never
+//! blocks a request.
 
-use super::text::Text;
+use super::text::{Text, is_rude};
 use crate::config::{Level, LogFormat, Terminal};
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -19,35 +19,37 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Bytes of lines that may wait for a slow reader; later lines are dropped.
+/// Maximum size of the queue in bytes; further lines are dropped.
 const WAITING: usize = 1 << 20;
-/// Bytes that are written at once.
+/// Bytes that one write covers.
 const TOGETHER: usize = 32 << 10;
-/// From one write to the next, for lines to gather in: to be woken for each of them costs more than the line does.
+/// Pause between two writes, so that lines accumulate: waking the writer for each line costs more than the line
+/// itself.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Bytes of one line, with its end.
+/// Longest line, in bytes, with its line end.
 const LONGEST: usize = 8 << 10;
-/// What ends a line that would have been longer.
+/// End of a JSON line that was cut.
 const CUT: &[u8] = b",\"cut\":true}\n";
-/// Bytes of a request's body in a line, as they stand there: the rest of the line has its place beside them.
+/// Longest excerpt of a request's body in a line, in bytes as written. The rest of the line fits beside it.
 const EXCERPT: usize = 6 << 10;
 
-/// Lines that nobody will read: the logger belongs to the process, and so does its count.
+/// Number of lines lost. Static, because there is one logger per process.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Lines that were dropped since the start, because whoever reads them has stopped or cannot keep them.
+/// Returns the number of lines dropped since the start, because stderr was blocked or could not be written.
 pub(super) fn dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
 
-/// The front of a request's body: so much of it that the line still holds everything else.
+/// Returns the start of a request's body, short enough that all other fields of the log line still fit.
 pub fn excerpt(body: &[u8]) -> String {
-    // Of a letter that begins within it all four bytes; what begins behind it has no room.
+    // Three bytes more, so that a character that begins within the limit is complete; [`fitting`] removes what
+    // exceeds it.
     let front = String::from_utf8_lossy(body.get(..EXCERPT + 3).unwrap_or(body));
     fitting(&front, EXCERPT)
 }
 
-/// The front of a text that takes at most so many bytes in a line.
+/// Returns the start of a text that takes at most `room` bytes in a JSON line, escapes included.
 pub fn fitting(text: &str, mut room: usize) -> String {
     let fits = |letter: &char| {
         let written = match letter {
@@ -63,10 +65,10 @@ pub fn fitting(text: &str, mut room: usize) -> String {
     text.chars().take_while(fits).collect()
 }
 
-/// Starts logging. The guard, when dropped, writes what still waits.
+/// Starts logging. The guard, when dropped, writes the lines that are still queued.
 ///
 /// # Errors
-/// Logging has been started before.
+/// Fails if logging has been started before, or if the thread cannot be started.
 pub fn start(level: Level, format: LogFormat) -> Result<Guard, Box<dyn std::error::Error>> {
     let is_terminal = io::stderr().is_terminal();
     let text = match format {
@@ -81,7 +83,7 @@ pub fn start(level: Level, format: LogFormat) -> Result<Guard, Box<dyn std::erro
     let writing = thread.spawn(move || lines.write_all(|| io::stderr().lock()))?;
     let sink = Sink { queue: Arc::clone(&queue), cut: if text { cut_text } else { cut_json } };
     let guard = Guard { queue, writing };
-    // Only our own lines: what libraries say at low levels is made of headers and bodies.
+    // Own lines only: at low levels, libraries log headers and bodies.
     let filter = Targets::new().with_target("samewire", filter(level));
     let registry = tracing_subscriber::registry().with(filter);
     match text {
@@ -94,14 +96,14 @@ pub fn start(level: Level, format: LogFormat) -> Result<Guard, Box<dyn std::erro
     Ok(guard)
 }
 
-/// Events as lines of JSON.
+/// Returns a layer that formats events as lines of JSON.
 fn json<S: Subscriber + for<'a> LookupSpan<'a>>(sink: Sink) -> impl Layer<S> {
     let layer = tracing_subscriber::fmt::layer().json().flatten_event(true);
     layer.with_current_span(false).with_span_list(false).with_target(false).with_writer(sink)
 }
 
-/// The line of an event that tells this text in its message and in fields of all kinds that texts come in: what tests
-/// look at, without a process whose log they would have to read.
+/// Returns the log line of an event that contains this text in its message and in fields of every kind. Lets tests
+/// check the escaping without a process whose log they would have to read.
 pub fn line_with(text: &str) -> Vec<u8> {
     let queue = Arc::new(Queue::default());
     let subscriber =
@@ -123,7 +125,7 @@ fn filter(level: Level) -> LevelFilter {
     }
 }
 
-/// Lines on their way to the thread that writes them.
+/// Queue of lines for the writer thread, bounded in bytes.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Mutex<QueuedLines>,
@@ -132,11 +134,11 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct QueuedLines {
-    /// Whole lines.
+    /// Complete lines.
     text: Vec<u8>,
-    /// So many bytes are worth waking the writer for, while it sleeps.
+    /// Number of bytes at which to wake the sleeping writer; `None` while it is awake.
     wakes: Option<usize>,
-    /// No line will come any more.
+    /// True once no more lines will come.
     over: bool,
 }
 
@@ -145,7 +147,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A full queue drops the line rather than holding up a request.
+    /// Appends a line. Drops it if the queue is full, instead of blocking the request.
     fn push(&self, line: &[u8]) {
         let mut waiting = self.waiting();
         if waiting.over || waiting.text.len() + line.len() > WAITING {
@@ -165,7 +167,8 @@ impl Queue {
         self.stirs.notify_one();
     }
 
-    /// Sleeps until there are so many bytes, or for so long, and takes what there is; nothing once that is all.
+    /// Waits until the queue holds `bytes` bytes or `patience` has passed, then takes its content. Returns false
+    /// once the queue is closed and empty.
     fn take(&self, bytes: usize, patience: Duration, text: &mut Vec<u8>) -> bool {
         let mut waiting = self.waiting();
         waiting.wakes = Some(bytes);
@@ -179,11 +182,12 @@ impl Queue {
         !(waiting.over && text.is_empty())
     }
 
-    /// Writes lines as they come until no more will.
+    /// Writes lines as they arrive, until the queue is closed and empty.
     fn write_all<W: Write>(&self, out: impl Fn() -> W) {
         let mut text = Vec::new();
         loop {
-            // What comes within the pause goes along in one write; then the next line is waited for.
+            // Lines that arrive within the pause share one write. Afterwards the thread sleeps until the next
+            // line.
             let goes_on = self.take(TOGETHER, PAUSE, &mut text);
             if !goes_on || text.is_empty() && !self.take(1, Duration::MAX, &mut text) {
                 return;
@@ -195,7 +199,8 @@ impl Queue {
     }
 }
 
-/// A disk that is full may have room again later: what could not be written is counted, and the next is tried.
+/// Writes lines in blocks. Counts the lines of a failed write as dropped and continues, since a full disk may have
+/// room again later.
 fn write_lines<W: Write>(mut text: &[u8], out: &impl Fn() -> W) {
     while !text.is_empty() {
         let front = text.get(..TOGETHER).unwrap_or(text);
@@ -209,7 +214,7 @@ fn write_lines<W: Write>(mut text: &[u8], out: &impl Fn() -> W) {
     }
 }
 
-/// Keeps the lines' thread; dropped at the end of the process.
+/// Guard of the writer thread. Dropped at the end of the process, when it flushes the queue.
 #[derive(Debug)]
 pub struct Guard {
     queue: Arc<Queue>,
@@ -219,7 +224,8 @@ pub struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.queue.close();
-        // The thread ends when it has written everything. A reader who has stopped must not keep the process.
+        // The thread ends once everything is written. Bounded to half a second, so that a blocked stderr does not
+        // keep the process.
         for _ in 0..500 {
             if self.writing.is_finished() {
                 return;
@@ -229,11 +235,11 @@ impl Drop for Guard {
     }
 }
 
-/// Where a line goes once it is whole.
+/// Destination of finished lines: the queue, and the way to cut a line that is too long.
 #[derive(Clone, Debug)]
 struct Sink {
     queue: Arc<Queue>,
-    /// Shortens a line that is too long.
+    /// Shortens a line that is too long, in the format of the log.
     cut: fn(&mut Vec<u8>),
 }
 
@@ -245,11 +251,11 @@ impl<'a> MakeWriter<'a> for Sink {
     }
 }
 
-/// One line in the making.
+/// Buffer of one line, up to the longest length; queued on drop.
 struct LogLine<'a> {
     sink: &'a Sink,
     text: Vec<u8>,
-    /// There was more of it.
+    /// True if the line exceeded the limit.
     cut: bool,
 }
 
@@ -276,14 +282,9 @@ impl Drop for LogLine<'_> {
     }
 }
 
-/// The control characters that JSON does not mind: terminals obey some of them.
-pub(super) fn is_rude(letter: char) -> bool {
-    matches!(letter, '\u{7f}'..='\u{9f}')
-}
-
-/// The same JSON, with those escaped: they stand nowhere but in strings.
+/// Returns the JSON with such control characters escaped. Outside of strings they do not occur.
 fn tame(json: &[u8]) -> Cow<'_, [u8]> {
-    // They are one byte or begin with this one.
+    // In UTF-8, these characters are the byte 7F or start with C2.
     if memchr::memchr2(0x7f, 0xc2, json).is_none() {
         return Cow::Borrowed(json);
     }
@@ -303,7 +304,7 @@ fn tame(json: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Ends the front of a line for people.
+/// Marks a text line as cut, and resets colours.
 fn cut_text(text: &mut Vec<u8>) {
     let is_coloured = memchr::memchr(0x1b, text).is_some();
     let end = if is_coloured { "…\x1b[0m\n" } else { "…\n" };
@@ -313,7 +314,7 @@ fn cut_text(text: &mut Vec<u8>) {
     text.extend_from_slice(end.as_bytes());
 }
 
-/// Makes one object of the front of one: up to the last member that is whole.
+/// Turns the start of a JSON object into a complete one, up to its last complete member.
 fn cut_json(text: &mut Vec<u8>) {
     text.truncate(LONGEST.saturating_sub(CUT.len()));
     let (mut quoted, mut escaped, mut depth, mut end) = (false, false, 0_usize, 0);
@@ -339,7 +340,7 @@ mod tests {
 
     type Object = std::collections::BTreeMap<String, Box<serde_json::value::RawValue>>;
 
-    /// What becomes of a line.
+    /// Returns the queued form of a line.
     fn written(text: &[u8]) -> Vec<u8> {
         let queue = Arc::new(Queue::default());
         Sink { queue: Arc::clone(&queue), cut: cut_json }.make_writer().write_all(text).unwrap();
@@ -412,7 +413,7 @@ mod tests {
             scope.spawn(|| queue.write_all(|| Full(&kept)));
             for line in [&b"lost\n"[..], b"kept\n"] {
                 queue.push(line);
-                // The next line is a write of its own.
+                // Each line is written separately.
                 while dropped() == before {
                     std::thread::yield_now();
                 }

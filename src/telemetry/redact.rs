@@ -1,34 +1,35 @@
-//! The text of an engine's error as it may stand in the log: without what it repeats of the request.
+//! Redaction of an engine's error text for the log: removes what it quotes from the request.
 //!
-//! Engines quote the request in their errors (pydantic's `input_value=…`, a prompt that is too long). Prompts have no place in
-//! the log, so every run of [`WINDOW`] bytes or more that the request has too is taken out. Where the request is not at hand
-//! any more, everything in quotes and brackets is.
+//! Engines quote the request in their errors (pydantic's `input_value=…`, a prompt that is too long). Prompts must
+//! not appear in the log, so every run of [`WINDOW`] bytes or more that also occurs in the request is removed. If
+//! the request is no longer available, all text in quotes and brackets is removed.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Stands where text of the request was.
+/// Replacement for removed text.
 const REDACTED: &str = "[…]";
-/// Bytes that a text must share with the request to be taken for a quotation of it.
+/// Shortest run of bytes shared with the request that counts as a quotation.
 const WINDOW: usize = 12;
-/// Bytes that are compared first.
+/// Bytes that are compared first, through a hash table.
 const ANCHOR: usize = 8;
-/// Between two anchors in the request: every run of [`WINDOW`] bytes has one within.
+/// Distance between two anchors in the request: every run of [`WINDOW`] bytes contains one.
 const STEP: usize = WINDOW - ANCHOR + 1;
-/// Bytes of the request that are read at once.
+/// Bytes of the request that are unescaped and searched at a time.
 const CHUNK: usize = 256 << 10;
-/// Bytes that two chunks share, so that what stands at the end of one is whole in the next.
+/// Bytes that two chunks share, so that a quotation at the end of one is complete in the next.
 const OVERLAP: usize = 4 << 10;
-/// Comparisons for one text. A request made of one letter would take many; then all of the text is taken out.
+/// Maximum number of comparisons per text. Repetitive requests would need many more; the whole text is then
+/// removed.
 const COMPARISONS: usize = 1 << 20;
-/// Bits by which most bytes of a request are told apart from those of the text without a closer look.
+/// Bits of a filter that rejects most positions of the request before the hash table is consulted.
 const BITS: usize = 1 << 15;
 
-/// Words after which engines quote the request without quotes.
+/// Words after which engines quote the request without quotation marks.
 const QUOTING: [&str; 5] = ["input_value=", "'input':", "\"input\":", "input:", "got:"];
 
-/// Returns the text without what it repeats of the request's JSON. `request`: `None` where it is not at hand; `model`: the
-/// name of the model, which stays.
+/// Returns the text without its quotations of the request's JSON. `request`: `None` if it is not available.
+/// `model`: name of the model, which is kept.
 pub fn redacted(text: &str, request: Option<&[u8]>, model: &str) -> String {
     match request {
         Some(request) => without(text, &Quotations::of(text.as_bytes()).found_in(request), model),
@@ -36,7 +37,7 @@ pub fn redacted(text: &str, request: Option<&[u8]>, model: &str) -> String {
     }
 }
 
-/// The text without these bytes of it, words of the program and the model's name apart.
+/// Returns the text without the marked bytes. Keeps identifiers and the model's name.
 fn without(text: &str, taken: &[bool], model: &str) -> String {
     let kept = names(text, model);
     let mut out = String::with_capacity(text.len());
@@ -46,7 +47,7 @@ fn without(text: &str, taken: &[bool], model: &str) -> String {
         let run = taken.get(at..).unwrap_or_default();
         let is_taken = run.first().copied().unwrap_or(false);
         let end = at + run.iter().position(|other| *other != is_taken).unwrap_or(text.len() - at);
-        // Bytes of one letter go together.
+        // Bytes of one character stay together.
         let (start, end) = (text.ceil_char_boundary(at), text.ceil_char_boundary(end));
         let part = text.get(start..end).unwrap_or_default();
         let stays =
@@ -62,12 +63,12 @@ fn without(text: &str, taken: &[bool], model: &str) -> String {
     out
 }
 
-/// Whether the text is the name of a field, and of nothing that a person wrote.
+/// Returns true if the text looks like a field name rather than text that a person wrote.
 fn is_word(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
-/// The places of the model's name, with the quotes around it.
+/// Returns the positions of the model's name, with the quotes around it.
 fn names(text: &str, model: &str) -> Vec<Range<usize>> {
     if model.is_empty() {
         return Vec::new();
@@ -81,7 +82,8 @@ fn names(text: &str, model: &str) -> Vec<Range<usize>> {
     text.match_indices(model).map(around).collect()
 }
 
-/// The text without everything in quotes, brackets and braces, and without what stands behind words that quote.
+/// Returns the text without everything in quotes, brackets and braces, and without what follows a word in
+/// [`QUOTING`].
 fn without_quotes(text: &str) -> String {
     let end = QUOTING.iter().filter_map(|word| text.find(word)).min();
     let mut out = String::new();
@@ -89,7 +91,7 @@ fn without_quotes(text: &str) -> String {
     let mut before = ' ';
     for letter in text.get(..end.unwrap_or(text.len())).unwrap_or(text).chars() {
         let closes = open.last() == Some(&letter);
-        // An apostrophe within a word opens nothing.
+        // An apostrophe within a word is not a quotation mark.
         let opens = match letter {
             '{' => Some('}'),
             '[' => Some(']'),
@@ -115,7 +117,7 @@ fn without_quotes(text: &str) -> String {
     out
 }
 
-/// The parts of a text that a request has too.
+/// Search for the parts of a text that also occur in the request.
 struct Quotations<'t> {
     text: &'t [u8],
     anchors: HashMap<[u8; ANCHOR], Vec<usize>>,
@@ -138,7 +140,7 @@ impl<'t> Quotations<'t> {
         Self { text, anchors, bits, found: vec![false; text.len()], left: COMPARISONS }
     }
 
-    /// For each byte of the text, whether it is part of what the request has too.
+    /// Returns, for each byte of the text, true if it belongs to a quotation of the request.
     fn found_in(mut self, request: &[u8]) -> Vec<bool> {
         let mut plain = Vec::new();
         let mut at = 0;
@@ -154,7 +156,7 @@ impl<'t> Quotations<'t> {
         self.found
     }
 
-    /// Looks through a part of the request; `None`: it is too much to compare.
+    /// Searches a part of the request. Returns `None` once the limit of comparisons is reached.
     fn search(&mut self, request: &[u8]) -> Option<()> {
         for at in (0..request.len().saturating_sub(ANCHOR - 1)).step_by(STEP) {
             let Some(anchor) = request.get(at..).and_then(|rest| rest.first_chunk::<ANCHOR>()) else { break };
@@ -174,7 +176,7 @@ impl<'t> Quotations<'t> {
     }
 }
 
-/// The numbers of bytes before and behind two places that are the same.
+/// Returns the numbers of equal bytes before and after two positions.
 fn shared((text, place): (&[u8], usize), (request, at): (&[u8], usize)) -> (usize, usize) {
     let halves = |bytes: &'_ [u8], at: usize| {
         bytes.split_at_checked(at).map(|(front, back)| (front.len(), back.len()))
@@ -194,7 +196,7 @@ fn bit(anchor: &[u8; ANCHOR]) -> usize {
     usize::try_from(mixed).unwrap_or(0) % BITS
 }
 
-/// Appends JSON with the escapes of its strings resolved, as engines quote it.
+/// Appends JSON text with its string escapes resolved, the way engines quote it.
 fn unescape(json: &[u8], out: &mut Vec<u8>) {
     let mut rest = json;
     while let Some(at) = memchr::memchr(b'\\', rest) {
@@ -216,7 +218,8 @@ fn unescape(json: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// Decodes a `\uXXXX` escape, or a surrogate pair of two, and returns the letter with the length of the escape in bytes.
+/// Decodes a `\uXXXX` escape or a surrogate pair, and returns the character with the length of the escape in
+/// bytes.
 fn unicode(escape: &[u8]) -> (char, usize) {
     let unit = |at: usize| {
         let digits = escape.get(at..at + 4).and_then(|digits| std::str::from_utf8(digits).ok())?;

@@ -1,4 +1,4 @@
-//! Counters, gauges and histograms, and their text.
+//! Counters, gauges and histograms, and their rendering in the Prometheus text format.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-/// A number that goes up and down.
+/// Number that can rise and fall, updated without locks. Some counters without labels use it as well.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicI64);
 
 impl Gauge {
-    /// One that begins with this value.
+    /// Creates a gauge with an initial value other than 0.
     pub fn of(value: i64) -> Self {
         Self(AtomicI64::new(value))
     }
 
-    /// Changes it; gives the new value.
+    /// Adds `by`, which may be negative, and returns the new value.
     pub fn add(&self, by: i64) -> i64 {
         self.0.fetch_add(by, Ordering::Relaxed) + by
     }
 
-    /// Replaces it.
+    /// Replaces the value, as for states that are 0 or 1.
     pub fn set(&self, value: i64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Its value.
+    /// Returns the current value, which other threads may change at any time.
     pub fn value(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -36,11 +36,11 @@ impl Gauge {
     }
 }
 
-/// Counts of durations between fixed bounds.
+/// Histogram of durations, with fixed bounds in seconds and updates without locks.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [f64],
-    /// One for each bound, and one for what lies above.
+    /// Counts per bound, and a last one for durations above all bounds.
     counts: Box<[AtomicU64]>,
     nanoseconds: AtomicU64,
 }
@@ -51,7 +51,7 @@ impl Histogram {
         Self { bounds, counts, nanoseconds: AtomicU64::new(0) }
     }
 
-    /// One more.
+    /// Records one duration.
     pub fn observe(&self, duration: Duration) {
         let seconds = duration.as_secs_f64();
         let place = self.bounds.partition_point(|bound| *bound < seconds);
@@ -62,7 +62,7 @@ impl Histogram {
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
-    /// Nothing has been observed.
+    /// Returns true if nothing has been recorded, so that the series can be omitted.
     pub(super) fn is_empty(&self) -> bool {
         self.counts.iter().all(|count| count.load(Ordering::Relaxed) == 0)
     }
@@ -79,7 +79,7 @@ impl Histogram {
     }
 }
 
-/// Histograms of one name, by one label. Its values are written in the source, so they are few.
+/// Family of histograms with one label. The label's values are literals in the source, so their number is small.
 #[derive(Debug)]
 pub struct Histograms {
     label: &'static str,
@@ -92,7 +92,7 @@ impl Histograms {
         Self { label, bounds, series: RwLock::default() }
     }
 
-    /// One more.
+    /// Records one duration for a value of the label, creating its histogram if needed.
     pub fn observe(&self, value: &'static str, duration: Duration) {
         if let Some(known) = self.series.read().unwrap_or_else(PoisonError::into_inner).get(value) {
             return known.observe(duration);
@@ -109,13 +109,13 @@ impl Histograms {
     }
 }
 
-/// Series that may still be made. Labels come from closed sets, so it is not used up; it bounds what a mistake costs, and
-/// a very large configuration.
+/// Number of series that may still be created, shared by several counters. Label values come from closed sets, so
+/// normal use stays below it. It bounds memory if that is ever violated, or if the configuration is very large.
 #[derive(Clone, Debug)]
 pub struct SeriesBudget(Arc<AtomicUsize>);
 
 impl SeriesBudget {
-    /// For so many.
+    /// Creates a budget for this number of series, to be shared by clones.
     pub fn of(series: usize) -> Self {
         Self(Arc::new(AtomicUsize::new(series)))
     }
@@ -125,8 +125,8 @@ impl SeriesBudget {
     }
 }
 
-/// Counters of one name, by labels. Looked up once a request, never for each token; who counts what is known waits for
-/// nobody, however often the figures are read.
+/// Family of counters by labels. Looked up once per request, never per token. Counting in a known series takes
+/// only a read lock, so a scrape does not delay it.
 #[derive(Debug)]
 pub struct Counters {
     budget: SeriesBudget,
@@ -134,12 +134,13 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Without a series.
+    /// Creates a family without series, which shares the budget.
     pub fn new(budget: &SeriesBudget) -> Self {
         Self { budget: budget.clone(), series: RwLock::default() }
     }
 
-    /// Counts. Where no series can be made any more, all labels are `other`.
+    /// Adds `by` to the series of these labels. Once the budget is used up, new combinations are counted with
+    /// every value as `other`.
     pub fn add(&self, pairs: &[(&str, &str)], by: u64) {
         let labels = labels(pairs);
         if let Some(known) = self.series.read().unwrap_or_else(PoisonError::into_inner).get(&labels) {
@@ -164,7 +165,7 @@ pub(super) fn head(name: &str, help: &str, kind: &str, out: &mut String) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-/// `a="b",c="d"`, escaped as the format asks.
+/// Returns labels in the form `a="b",c="d"`, escaped as the Prometheus text format requires.
 pub(super) fn labels(pairs: &[(&str, &str)]) -> String {
     let mut text = String::with_capacity(pairs.len() * 32);
     for (name, value) in pairs {

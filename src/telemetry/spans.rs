@@ -1,20 +1,20 @@
-//! Finished requests as OTLP writes them: protobuf, with the names of OpenTelemetry's conventions for HTTP and for
-//! generative models.
+//! OTLP encoding of finished requests: protobuf, with the attribute names of OpenTelemetry's semantic conventions
+//! for HTTP and generative models.
 //!
-//! The messages are the few that are needed, of the many that the protocol has (opentelemetry-proto, `trace/v1`); tests
-//! read them with the protocol's own.
+//! Only the few messages needed here are defined, of the many in the protocol (opentelemetry-proto, `trace/v1`).
+//! Tests decode them with the protocol's own definitions.
 
 use super::trace::{FinishedRequest, Peer};
 use super::{End, Route};
 use prost::{Message, Oneof};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// A span of a server, and of a client.
+/// Span kinds: server and client.
 const SERVER: i32 = 2;
 const CLIENT: i32 = 3;
-/// The status of what went wrong.
+/// Status code of a failed span.
 const ERROR: i32 = 2;
-/// What is known of `flags`: whether the parent is in another process.
+/// Bits of `flags`: the origin of the parent span is known, and the parent is in another process.
 const HAS_IS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
@@ -130,7 +130,7 @@ impl From<u64> for Kind {
     }
 }
 
-/// Attributes in the making.
+/// Builder for a list of attributes.
 #[derive(Default)]
 struct Attributes(Vec<Attribute>);
 
@@ -141,7 +141,7 @@ impl Attributes {
     }
 }
 
-/// The body of a post.
+/// Returns the protobuf body of one post, with the spans of all these requests.
 pub(super) fn encoded(all: &[FinishedRequest]) -> Vec<u8> {
     let mut resource = Attributes::default();
     resource.add("service.name", env!("CARGO_PKG_NAME"));
@@ -154,12 +154,12 @@ pub(super) fn encoded(all: &[FinishedRequest]) -> Vec<u8> {
     Export { resources: vec![ResourceSpans { resource, scopes: vec![of_scope] }] }.encode_to_vec()
 }
 
-/// One of the server, and one for each time that an engine was asked.
+/// Returns the server span of a request, and one client span for each attempt.
 fn spans(told: &FinishedRequest) -> Vec<Span> {
     let attempts = told.trace.attempts();
     let all = (0..).zip(&attempts).map(|(at, (id, attempt))| {
-        // One after the other, each as long as there is no next; lists of models are asked for of all at once, and so may
-        // the choices of an answer be.
+        // Attempts follow one another, so each ends where the next begins. Model lists are fetched from all
+        // upstreams at once, and the choices of one answer may be requested in parallel.
         let at_once = told.route == Route::Models || told.trace.were_at_once();
         let next = attempts.get(at + 1).filter(|_| !at_once);
         let tells = next.is_none() && (at + 1 == attempts.len() || told.route == Route::Models);
@@ -201,7 +201,7 @@ fn of_server(told: &FinishedRequest) -> Span {
     if let Some(code) = told.code {
         attributes.add("error.type", code);
     }
-    // What a client does wrong is no error of the server's.
+    // Client errors are not failures of the server.
     let failed = told.status >= 500 || told.by_engine;
     Span {
         span_id: ids.span.to_vec(),
@@ -217,7 +217,8 @@ fn of_server(told: &FinishedRequest) -> Span {
     }
 }
 
-/// What an attempt adds. Only the last one had an answer that is told of; of several at once it tells of all.
+/// Returns the attributes of one attempt. Attributes of the answer appear on the last attempt only, or on all of
+/// them if they fetched model lists.
 fn of_attempt(
     told: &FinishedRequest,
     at: usize,
@@ -265,7 +266,7 @@ fn of_model(told: &FinishedRequest, attributes: &mut Attributes) {
     }
 }
 
-/// What is done, and to what.
+/// Returns the span's name: the operation and the model, or the method and the route.
 fn name(told: &FinishedRequest, kind: i32) -> String {
     match (operation(told.route), route(told.route)) {
         (Some(operation), _) if kind == CLIENT => format!("{operation} {}", told.model),
@@ -291,13 +292,14 @@ fn route(route: Route) -> Option<&'static str> {
         Route::Conversations => "/v1/conversations",
         Route::Embeddings => "/v1/embeddings",
         Route::Models => "/v1/models",
-        // Operators may add as many paths as they like; a name has to be one of few.
+        // Operators may configure any number of relayed paths, but span names must be few.
         Route::Relay => "/{relayed}",
         Route::Unknown => return None,
     })
 }
 
-/// The time of day that it was then. Spans are measured by the clock that does not jump, and end now.
+/// Returns an instant as wall-clock time in nanoseconds since 1970. Spans are measured with the monotonic clock,
+/// and converted here relative to the end of the request.
 fn nanoseconds(told: &FinishedRequest, at: Instant) -> u64 {
     let (end, wall) = told.ended;
     let then = wall.checked_sub(end.saturating_duration_since(at)).unwrap_or(SystemTime::UNIX_EPOCH);

@@ -1,9 +1,9 @@
-//! Log lines for people: `06:12:17.123Z INFO  POST /v1/chat/completions 200 complete 812 ms  model=qwen3 upstream=gpu-0 …`.
+//! Log lines for people: `06:12:17.123Z INFO  POST /v1/chat/completions 200 complete 812 ms  model=qwen3
+//! upstream=gpu-0 …`.
 //!
-//! Takes: an event. Gives: one line, coloured where the terminal shows colours. Never: a control character of a field's value,
-//! so that no line can be forged and no terminal obeys what a client wrote.
+//! Takes: an event. Gives: one line, coloured if the terminal shows colours. Never: a control character from a
+//! field's value, so a client's text can neither forge lines nor control the terminal.
 
-use super::log::is_rude;
 use std::fmt::{self, Debug};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
@@ -12,21 +12,21 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The message of the line that each request leaves.
+/// Message of the line that is logged for each request.
 const REQUEST: &str = "request";
-/// What that line begins with, in this order.
+/// Fields that start the line of a request, in this order.
 const FIRST: [&str; 5] = ["method", "path", "status", "end", "total_ms"];
 
 const DIM: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
 
-/// The form of lines for people.
+/// Formatter of log lines for people, with or without colours.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text {
     pub(super) colour: bool,
 }
 
-/// The fields of an event, with values that fit in a line.
+/// Fields of an event, with their values escaped for a single line.
 #[derive(Default)]
 struct Fields {
     message: String,
@@ -41,13 +41,13 @@ impl Fields {
         }
     }
 
-    /// The value of a field, which is not told again.
+    /// Removes a field and returns its value, so that the line does not repeat it.
     fn take(&mut self, name: &str) -> Option<String> {
         let at = self.named.iter().position(|(known, _)| *known == name)?;
         Some(self.named.remove(at).1)
     }
 
-    /// The message; that of a request says what was asked and how it ended.
+    /// Returns the start of the line: the message, or, for a request, the values of [`FIRST`].
     fn head(&mut self) -> String {
         if self.message != REQUEST {
             return std::mem::take(&mut self.message);
@@ -73,7 +73,13 @@ impl Visit for Fields {
     }
 }
 
-/// The text without control characters.
+/// Returns true for the control characters U+007F to U+009F, which JSON allows unescaped although terminals
+/// interpret some of them.
+pub(super) fn is_rude(letter: char) -> bool {
+    matches!(letter, '\u{7f}'..='\u{9f}')
+}
+
+/// Escapes control characters.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -85,14 +91,14 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// The same in quotes where it would not be one word.
+/// Escapes control characters, and adds quotes if the value is not a single word.
 fn quoted(text: &str) -> String {
     let is_word = !text.is_empty() && !text.contains([' ', '"', '=', '\\']);
     let plain = escaped(text);
     if is_word { plain } else { format!("\"{}\"", plain.replace('"', "\\\"")) }
 }
 
-/// The time of day in UTC.
+/// Time of day in UTC, with milliseconds.
 struct Clock(SystemTime);
 
 impl fmt::Display for Clock {

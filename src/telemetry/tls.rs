@@ -1,13 +1,13 @@
-//! The figures of TLS towards clients.
+//! Metrics of TLS towards clients: certificates and handshakes.
 
 use super::series::{self, Gauge};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is counted of certificates and handshakes.
+/// Metrics of certificate reloads and handshakes. Rendered only if a certificate has been loaded.
 #[derive(Debug, Default)]
 pub struct TlsMetrics {
-    /// There is a certificate at all.
+    /// True once a certificate has been loaded.
     on: AtomicBool,
     good: Gauge,
     ends: Gauge,
@@ -15,19 +15,19 @@ pub struct TlsMetrics {
 }
 
 impl TlsMetrics {
-    /// A certificate has been taken into use; it ends then.
+    /// Records that a certificate was loaded, with its expiry in seconds since 1970 (0 if unknown).
     pub fn taken(&self, ends: Option<i64>) {
         self.on.store(true, Ordering::Relaxed);
         self.good.set(1);
         self.ends.set(ends.unwrap_or(0));
     }
 
-    /// One that is no good was not.
+    /// Records that new certificate files are invalid, so the previous certificate stays in use.
     pub fn not_taken(&self) {
         self.good.set(0);
     }
 
-    /// A handshake has failed.
+    /// Counts a connection that failed or ended during its handshake.
     pub fn failed(&self) {
         self.failed.add(1);
     }

@@ -1,10 +1,11 @@
-//! Traces: which one a request belongs to (W3C Trace Context), and what is told of it once it is over.
+//! Traces of requests: the trace context of client and engine (W3C Trace Context), and the facts that a finished
+//! request exports.
 //!
-//! Takes: what a client says of its trace, and chance. Gives: what engines are told, and one [`Told`] for each finished
-//! request. Remembers: nothing that grows. Never: waits for whoever collects traces, or costs a token anything.
+//! Takes: the client's trace headers, and random bytes. Gives: the trace headers for engines, and one
+//! [`FinishedRequest`] per traced request. Remembers: nothing that grows. Never: waits for a trace collector, or
+//! adds work per token.
 
 use super::{End, Route};
-use crate::config::TraceConfig;
 use crate::wire::event::Usage;
 use http::{HeaderMap, HeaderValue, Method};
 use std::fmt::Write;
@@ -12,32 +13,32 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Bytes of `tracestate` that go on.
+/// Longest `tracestate` that is forwarded, in bytes.
 const STATE: usize = 512;
-/// Vendors in it.
+/// Maximum number of vendors' members in `tracestate`.
 const MEMBERS: usize = 32;
 
-/// Spans that were taken by the collector, and such that were not: the exporter belongs to the process.
+/// Spans that the collector accepted, and spans that were lost. Static, because there is one exporter per process.
 static EXPORTED: AtomicU64 = AtomicU64::new(0);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Spans exported and dropped since the start.
+/// Returns the numbers of spans exported and dropped since the start.
 pub(super) fn counts() -> (u64, u64) {
     (EXPORTED.load(Ordering::Relaxed), DROPPED.load(Ordering::Relaxed))
 }
 
-/// So many spans are lost.
+/// Counts spans that were lost.
 pub(super) fn dropped(spans: usize) {
     DROPPED.fetch_add(u64::try_from(spans).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
-/// So many spans are where they should be.
+/// Counts spans that the collector accepted.
 #[cfg(feature = "otlp")]
 pub(super) fn exported(spans: usize) {
     EXPORTED.fetch_add(u64::try_from(spans).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
-/// What `traceparent` says.
+/// Content of a `traceparent` header: trace id, span id of the sender, and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
     trace: [u8; 16],
@@ -45,13 +46,14 @@ pub struct Parent {
     flags: u8,
 }
 
-/// The trace is recorded.
+/// Flag: the trace is recorded.
 const SAMPLED: u8 = 1;
-/// Flags that are known: sampled, and that the trace's id was drawn at random.
+/// Known flags: recorded, and trace id drawn at random. Others are cleared.
 const FLAGS: u8 = 3;
 
 impl Parent {
-    /// Reads `<2 hex>-<32 hex>-<16 hex>-<2 hex>`, ids not all zero. Later versions than 00 may have more behind that.
+    /// Parses `<2 hex>-<32 hex>-<16 hex>-<2 hex>` with ids that are not all zero. Versions after 00 may append
+    /// further fields.
     pub fn read(text: &[u8]) -> Option<Self> {
         let (known, more) = text.split_at_checked(55)?;
         let mut parts = known.split(|byte| *byte == b'-');
@@ -68,14 +70,14 @@ impl Parent {
         (good && named).then_some(Self { trace, span, flags: flags & FLAGS })
     }
 
-    /// What a client's head says, if that is one thing, and can be read.
+    /// Returns the content of `traceparent` if the client sent exactly one and it is valid.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let mut all = headers.get_all("traceparent").iter();
         let (Some(only), None) = (all.next(), all.next()) else { return None };
         Self::read(only.as_bytes())
     }
 
-    /// As it is written.
+    /// Returns the header's value in version 00.
     fn text(&self) -> String {
         let mut text = String::with_capacity(55);
         text.push_str("00-");
@@ -87,7 +89,7 @@ impl Parent {
     }
 }
 
-/// Lower-case hex digits of just this many bytes.
+/// Parses exactly `2 * N` lower-case hex digits.
 fn hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -104,7 +106,8 @@ fn hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// What `tracestate` says, if it is a list of `key=value`; of use only with a parent.
+/// Returns the client's `tracestate` if it is a valid list of `key=value` within the limits. Meaningful only with
+/// a valid `traceparent`.
 fn state(headers: &HeaderMap) -> Option<HeaderValue> {
     let lines: Option<Vec<_>> = headers.get_all("tracestate").iter().map(|line| line.to_str().ok()).collect();
     let text = lines?.join(",");
@@ -121,17 +124,17 @@ fn state(headers: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::from_str(&text).ok().filter(|_| good)
 }
 
-/// What engines are told of a request's trace.
+/// Trace headers that engines receive with a request, depending on whether it is traced here.
 #[derive(Clone, Debug)]
 pub enum Propagation {
-    /// What the client says, if that can be read: nothing is traced here.
+    /// Client's own headers, if valid. The request is not traced here.
     Passed(Vec<(&'static str, HeaderValue)>),
-    /// That they are part of ours.
+    /// Headers that make the attempt a span of this request's trace.
     Traced(Arc<Trace>),
 }
 
 impl Propagation {
-    /// Of a request that is traced, or is not.
+    /// Selects the headers for a request: its trace if it has one, else those of the client.
     pub fn of(trace: Option<&Arc<Trace>>, headers: &HeaderMap) -> Self {
         match trace {
             Some(trace) => Self::Traced(Arc::clone(trace)),
@@ -142,7 +145,7 @@ impl Propagation {
         }
     }
 
-    /// An attempt begins: the lines of its head.
+    /// Records the start of an attempt if the request is traced, and returns the trace headers to send.
     pub fn begin(&self, peer: &Arc<Peer>) -> Vec<(&'static str, HeaderValue)> {
         match self {
             Self::Passed(lines) => lines.clone(),
@@ -150,14 +153,14 @@ impl Propagation {
         }
     }
 
-    /// From now on attempts begin beside each other.
+    /// Marks further attempts as parallel, so that none ends where the next begins.
     pub fn at_once(&self) {
         if let Self::Traced(trace) = self {
             trace.at_once.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The same trace for a further request that the same client makes by the same connection.
+    /// Returns the same trace with new span ids, for another request of the client on the same connection.
     pub fn again(&self) -> Option<Arc<Trace>> {
         match self {
             Self::Passed(_) => None,
@@ -181,40 +184,40 @@ fn lines(parent: &Parent, state: Option<HeaderValue>) -> Vec<(&'static str, Head
         .collect()
 }
 
-/// Random bytes that a trace takes: its id, that of our span, and that of the first attempt's.
-const CHANCE: usize = 32;
+/// Random bytes that a trace consumes: its id, the id of the server span, and that of the first attempt's span.
+pub(super) const CHANCE: usize = 32;
 
-/// The trace of one request.
+/// Trace of one request: ids, the client's trace state, and the attempts so far.
 #[derive(Debug)]
 #[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "the exporter reads it"))]
 pub struct Trace {
     trace: [u8; 16],
-    /// The client's span.
+    /// Span id of the client.
     parent: Option<[u8; 8]>,
-    /// Ours.
+    /// Span id of this server.
     span: [u8; 8],
-    /// The first attempt's; others follow it.
+    /// Span id of the first attempt; later attempts count up from it.
     first: u64,
     flags: u8,
     state: Option<HeaderValue>,
     method: &'static str,
     attempts: Mutex<Vec<Attempt>>,
-    /// Several of them were under way at the same time.
+    /// True if several attempts ran in parallel.
     at_once: AtomicBool,
 }
 
-/// Who is asked.
+/// Network address and name of the upstream of an attempt, as span attributes.
 #[derive(Debug, Default)]
 pub struct Peer {
-    /// The upstream's name.
+    /// Name of the upstream.
     pub name: String,
-    /// Its host, as written.
+    /// Host, as configured.
     pub host: String,
-    /// Its port.
+    /// Port of the upstream.
     pub port: u16,
 }
 
-/// Once that an engine was asked: when, and which.
+/// Attempt at an engine: its start time and its upstream. It ends with the next one or with the request.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "the exporter reads it"))]
 pub(super) struct Attempt {
@@ -222,7 +225,8 @@ pub(super) struct Attempt {
     pub(super) peer: Arc<Peer>,
 }
 
-/// Ids of our span, and of the first attempt's, which is never zero, however many follow.
+/// Returns the ids of the server span and of the first attempt's span. The latter leaves room to count up, and is
+/// never zero.
 fn spans_of(chance: &[u8; 16]) -> ([u8; 8], u64) {
     let [mut span, mut first] = [[0; 8]; 2];
     for (to, from) in [&mut span, &mut first].into_iter().zip(chance.chunks_exact(8)) {
@@ -232,7 +236,7 @@ fn spans_of(chance: &[u8; 16]) -> ([u8; 8], u64) {
 }
 
 impl Trace {
-    fn begin(headers: &HeaderMap, method: &Method, sample: f64, chance: &[u8; CHANCE]) -> Self {
+    pub(super) fn begin(headers: &HeaderMap, method: &Method, sample: f64, chance: &[u8; CHANCE]) -> Self {
         let mut trace = [0; 16];
         let mut spans = [0; 16];
         for (to, from) in [&mut trace, &mut spans].into_iter().zip(chance.chunks_exact(16)) {
@@ -257,8 +261,8 @@ impl Trace {
         }
     }
 
-    /// Whether it is recorded.
-    fn is_sampled(&self) -> bool {
+    /// Returns true if the trace is recorded, by the decision of the client or of this proxy.
+    pub(super) fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
 
@@ -266,7 +270,7 @@ impl Trace {
         self.first.saturating_add(u64::try_from(attempt).unwrap_or(0)).to_be_bytes()
     }
 
-    /// The engine is asked, once more: what it is told.
+    /// Records the start of a further attempt, and returns the trace headers that the engine gets.
     fn attempt(&self, peer: &Arc<Peer>) -> Vec<(&'static str, HeaderValue)> {
         let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         let span = self.of_attempt(attempts.len());
@@ -274,22 +278,22 @@ impl Trace {
         lines(&Parent { trace: self.trace, span, flags: self.flags }, self.state.clone())
     }
 
-    /// The trace's id, for the log.
+    /// Returns the trace id as 32 hex digits, so that log lines can be matched with traces.
     pub fn id(&self) -> String {
         self.trace.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// Whether a trace of this id is among those that are recorded; the same everywhere for the same id.
+/// Decides from the trace id if the trace is recorded. Every process with the same rate decides the same.
 fn is_sampled(trace: &[u8; 16], sample: f64) -> bool {
     let chance = trace.last_chunk().map_or(0, |last| u64::from_be_bytes(*last));
-    // 53 bits, which is what the number holds.
+    // An `f64` represents 53 bits exactly.
     #[expect(clippy::cast_precision_loss, reason = "just those that are kept are asked")]
     let chance = (chance & ((1 << 53) - 1)) as f64;
     chance < sample * 2_f64.powi(53)
 }
 
-/// The method as a word of a closed set.
+/// Returns the method as a word of a closed set, so that no client text enters a span.
 fn known(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
@@ -303,112 +307,48 @@ fn known(method: &Method) -> &'static str {
     }
 }
 
-/// A finished request, as its trace tells it. Nothing in it is a client's or an answer's text, except the request's id.
+/// Finished request as it is exported. Contains no text of the client or of the answer, except the request's id.
 #[derive(Debug)]
 pub struct FinishedRequest {
-    /// Its trace.
+    /// Trace of the request, with its attempts.
     pub trace: Arc<Trace>,
-    /// What was asked for.
+    /// Route of the request.
     pub route: Route,
-    /// Its id.
+    /// Id of the request.
     pub request_id: String,
-    /// The status that the client saw; 499 if it left before one.
+    /// HTTP status that the client received; 499 if the client left before one.
     pub status: u16,
-    /// How it ended.
+    /// Outcome of the request.
     pub end: End,
-    /// Why, if not well: a code of the closed table.
+    /// Error code from the fault table, if the request failed.
     pub code: Option<&'static str>,
-    /// The fault is the engine's, or on the way to it.
+    /// True if the failure is the engine's, or of the connection to it.
     pub by_engine: bool,
-    /// The model, as a label.
+    /// Model name, as a label value.
     pub model: Arc<str>,
-    /// The engine's name, if one was asked.
+    /// Name of the last attempt's engine; `none` without an attempt.
     pub engine: &'static str,
-    /// Tokens, as the engine counted them.
+    /// Token counts of the engine.
     pub usage: Option<Usage>,
-    /// How the choices finished.
+    /// Finish reasons of the choices.
     pub finishes: Vec<&'static str>,
-    /// From the request's arrival to the engine's first word.
+    /// Time from the request's arrival to the first text of the engine.
     pub first_token: Option<Duration>,
-    /// When the request came.
+    /// Time at which the request arrived.
     pub started: Instant,
-    /// When it was over.
+    /// Time at which the request ended, by the monotonic and by the wall clock.
     pub ended: (Instant, SystemTime),
 }
 
 impl FinishedRequest {
-    /// How many spans it is.
+    /// Returns the number of spans: one for the server, and one for each attempt.
     pub(super) fn spans(&self) -> usize {
         1 + self.trace.attempts.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 }
 
-/// What begins and takes traces. Without a collector, nothing.
-#[derive(Debug, Default)]
-pub struct Tracer(Option<Tracing>);
-
-#[derive(Debug)]
-struct Tracing {
-    sample: f64,
-    #[cfg(feature = "otlp")]
-    exporter: super::export::Exporter,
-}
-
-impl Tracer {
-    /// Starts what the configuration asks for.
-    ///
-    /// # Errors
-    /// There is no thread to be had.
-    pub fn start(config: Option<&Arc<TraceConfig>>) -> std::io::Result<Self> {
-        let tracing = config.map(|config| {
-            std::io::Result::Ok(Tracing {
-                sample: config.sample,
-                #[cfg(feature = "otlp")]
-                exporter: super::export::Exporter::start(Arc::clone(config))?,
-            })
-        });
-        tracing.transpose().map(Self)
-    }
-
-    /// The trace of a request that has just come; `None`: nothing is traced.
-    pub fn begin(&self, headers: &HeaderMap, method: &Method) -> Option<Arc<Trace>> {
-        let tracing = self.0.as_ref()?;
-        let mut chance = [0; CHANCE];
-        getrandom::fill(&mut chance).ok()?;
-        Some(Arc::new(Trace::begin(headers, method, tracing.sample, &chance)))
-    }
-
-    /// A request is over.
-    pub fn finished(&self, trace: &Arc<Trace>, told: impl FnOnce(Arc<Trace>) -> FinishedRequest) {
-        if let Some(tracing) = self.0.as_ref().filter(|_| trace.is_sampled()) {
-            tracing.take(told(Arc::clone(trace)));
-        }
-    }
-
-    /// Gives what waits to the collector, which has no more than a moment for that.
-    pub async fn close(&self) {
-        #[cfg(feature = "otlp")]
-        if let Some(tracing) = &self.0 {
-            tracing.exporter.close().await;
-        }
-    }
-}
-
-impl Tracing {
-    #[cfg(feature = "otlp")]
-    fn take(&self, told: FinishedRequest) {
-        self.exporter.take(told);
-    }
-
-    /// The configuration asks for none in a build that has no exporter.
-    #[cfg(not(feature = "otlp"))]
-    fn take(&self, told: FinishedRequest) {
-        dropped(told.spans());
-    }
-}
-
 impl Trace {
-    /// Ids, for the exporter.
+    /// Returns the ids and the method of the trace, for the exporter.
     #[cfg(feature = "otlp")]
     pub(super) fn ids(&self) -> Ids<'_> {
         Ids {
@@ -420,27 +360,27 @@ impl Trace {
         }
     }
 
-    /// Each attempt with its id.
+    /// Returns the attempts with their span ids.
     #[cfg(feature = "otlp")]
     pub(super) fn attempts(&self) -> Vec<([u8; 8], Attempt)> {
         let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
         attempts.iter().enumerate().map(|(at, attempt)| (self.of_attempt(at), attempt.clone())).collect()
     }
 
-    /// Whether they were under way at the same time, not one after the other.
+    /// Returns true if the attempts ran in parallel, not one after the other.
     #[cfg(feature = "otlp")]
     pub(super) fn were_at_once(&self) -> bool {
         self.at_once.load(Ordering::Relaxed)
     }
 
-    /// What else the trace carries.
+    /// Returns the forwarded `tracestate`; empty if there is none.
     #[cfg(feature = "otlp")]
     pub(super) fn state(&self) -> &str {
         self.state.as_ref().and_then(|state| state.to_str().ok()).unwrap_or("")
     }
 }
 
-/// Who is who in a trace.
+/// Identifiers of a trace, as the exporter needs them.
 #[cfg(feature = "otlp")]
 pub(super) struct Ids<'t> {
     pub(super) trace: &'t [u8; 16],
@@ -452,6 +392,7 @@ pub(super) struct Ids<'t> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Tracer;
     use super::*;
 
     const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";

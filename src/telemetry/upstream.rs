@@ -1,4 +1,4 @@
-//! The figures of one upstream.
+//! Metrics of one upstream: state, load, and durations.
 
 use super::series::{self, Gauge, Histogram};
 use super::{Route, SECONDS, SHORT};
@@ -6,27 +6,27 @@ use crate::engine::{Busy, Front, Version};
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 
-/// What is counted of one upstream.
+/// Metrics of one upstream. The upstream's own state updates them, and each scrape reads them.
 #[derive(Debug)]
 pub struct UpstreamMetrics {
-    /// Its name.
+    /// Name of the upstream, which is also its label.
     pub name: String,
     labels: String,
-    /// The labels that say what it is.
+    /// Rendered labels of the detected engine; empty until it is known.
     kind: Mutex<String>,
-    /// What it says it has to do.
+    /// Load that the engine last reported, if it reports any.
     busy: Mutex<Option<Busy>>,
-    /// Whether it answers its probes.
+    /// 1 if the upstream answers its probes, else 0.
     pub up: Gauge,
-    /// Whether it is ejected.
+    /// 1 if the circuit breaker has ejected the upstream, else 0.
     pub circuit_open: Gauge,
-    /// Exchanges with it that are under way.
+    /// Exchanges in progress with the upstream now.
     pub active: Gauge,
-    /// Exchanges that were broken off from here.
+    /// Exchanges that the proxy broke off before their end, for example because the client left.
     pub cancels: Gauge,
-    /// From a request's arrival to the engine's first word.
+    /// Time from a request's arrival to the first text of the engine.
     pub first_token: Histogram,
-    /// Between one write to a client and the next.
+    /// Time between two writes to a client, which approximates the time between tokens.
     pub inter_token: Histogram,
     request_seconds: [Histogram; Route::ALL.len()],
 }
@@ -48,7 +48,8 @@ impl UpstreamMetrics {
         }
     }
 
-    /// It is this engine. Nothing of it is the engine's own text.
+    /// Sets the detected engine. Label values come from closed sets and a parsed version, never from the engine's
+    /// own text.
     pub fn set_kind(&self, engine: &str, version: Option<Version>, front: Front) {
         let version = version.map_or_else(|| "unknown".to_owned(), |version| version.to_string());
         let labels = [
@@ -60,17 +61,17 @@ impl UpstreamMetrics {
         *self.kind.lock().unwrap_or_else(PoisonError::into_inner) = series::labels(&labels);
     }
 
-    /// That is what it has to do; `None`: it does not say.
+    /// Sets the load that the engine reports; `None`: the engine reports none.
     pub fn set_busy(&self, busy: Option<Busy>) {
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = busy;
     }
 
-    /// What it says it has to do.
+    /// Returns the load that the engine last reported: running and waiting requests, and cache usage.
     pub fn busy(&self) -> Option<Busy> {
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it is.
+    /// Appends the info series with the detected engine, if it is known.
     pub(super) fn render_kind(&self, name: &str, out: &mut String) {
         let kind = self.kind.lock().unwrap_or_else(PoisonError::into_inner);
         if !kind.is_empty() {
@@ -78,7 +79,7 @@ impl UpstreamMetrics {
         }
     }
 
-    /// The requests that it says it has.
+    /// Appends the numbers of running and waiting requests that the engine reports.
     pub(super) fn render_busy(&self, name: &str, out: &mut String) {
         let Some(busy) = self.busy() else { return };
         for (state, requests) in [("running", busy.running), ("waiting", busy.waiting)] {
@@ -87,19 +88,19 @@ impl UpstreamMetrics {
         }
     }
 
-    /// How full it says its cache is.
+    /// Appends the used share of the engine's cache, if reported.
     pub(super) fn render_cache(&self, name: &str, out: &mut String) {
         if let Some(part) = self.busy().and_then(|busy| busy.cache) {
             let _ = writeln!(out, "{name}{{{}}} {part}", self.labels);
         }
     }
 
-    /// What requests of this route take.
+    /// Returns the histogram of request durations on this route.
     pub(super) fn request_seconds(&self, route: Route) -> Option<&Histogram> {
         self.request_seconds.get(route as usize)
     }
 
-    /// What they took, of the routes that were asked for.
+    /// Appends the histograms of request durations, without those that are empty.
     pub(super) fn render_requests(&self, name: &str, out: &mut String) {
         let asked =
             Route::ALL.iter().zip(&self.request_seconds).filter(|(_, histogram)| !histogram.is_empty());
@@ -109,7 +110,7 @@ impl UpstreamMetrics {
         }
     }
 
-    /// Its own label.
+    /// Returns the rendered `upstream` label.
     pub(super) fn labels(&self) -> &str {
         &self.labels
     }

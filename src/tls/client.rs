@@ -1,4 +1,4 @@
-//! TLS to an engine.
+//! TLS connections to an engine: trusted authorities, optional client certificate, and handshake.
 
 use super::{Check, HTTP, HTTP2, Socket, Verifier, Wrong, pem, provider, roots};
 use sha2::{Digest, Sha256};
@@ -11,22 +11,22 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{AlertDescription, ClientConfig, Error};
 use zeroize::Zeroizing;
 
-/// What is said of TLS to an engine; empty paths and names say nothing.
+/// TLS settings of an engine, as configured. Empty paths and names are not set.
 #[derive(Clone, Copy, Debug)]
 pub struct TrustFiles<'f> {
-    /// The engine's host.
+    /// Host of the engine, as in its URL.
     pub host: &'f str,
-    /// The name that its certificate must have, instead.
+    /// Name that the certificate must have, if it differs from the host.
     pub server_name: &'f str,
-    /// The authorities that may have signed it.
+    /// Certificate authorities that may have signed the engine's certificate; the system's if empty.
     pub ca_file: &'f Path,
-    /// samewire's own certificate.
+    /// Certificate that samewire presents to the engine.
     pub client_cert_file: &'f Path,
-    /// Its key.
+    /// Private key of that certificate.
     pub client_key_file: &'f Path,
-    /// Any certificate will do.
+    /// True to accept any certificate, which allows a man in the middle.
     pub accept_any: bool,
-    /// It is spoken to in HTTP/2, and in nothing else.
+    /// True to require HTTP/2; otherwise only HTTP/1.1 is offered.
     pub http2: bool,
 }
 
@@ -48,15 +48,15 @@ impl TrustFiles<'_> {
     }
 }
 
-/// What makes TLS connections to an engine: who is trusted, and what is shown.
+/// TLS client for one engine: trusted authorities, expected name, and samewire's own certificate.
 #[derive(Clone, Debug)]
 pub struct Trust {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
     http2: bool,
-    /// Whoever answers is taken for the engine.
+    /// True if any certificate is accepted, so the engine's identity is not verified.
     pub accepts_any: bool,
-    /// A hash of what was said, the files' contents included.
+    /// Hash of the settings and the files' contents, which detects changes on reload.
     made_of: [u8; 32],
 }
 
@@ -67,10 +67,10 @@ impl PartialEq for Trust {
 }
 
 impl Trust {
-    /// Reads the files.
+    /// Reads the files and creates the client.
     ///
     /// # Errors
-    /// What is wrong with one of them.
+    /// Fails if a file cannot be read or is invalid, or if the host is not a valid name.
     pub fn read(files: &TrustFiles<'_>) -> Result<Self, Wrong> {
         let made_of = files.digest();
         let provider = provider();
@@ -115,10 +115,11 @@ impl Trust {
         Ok(Self { config: Arc::new(config), name, http2, accepts_any, made_of })
     }
 
-    /// Shakes hands. Whoever cannot do that with anything but a stranger gets no request.
+    /// Performs the TLS handshake. A request is sent only after it has succeeded.
     ///
     /// # Errors
-    /// It is a stranger, or speaks no TLS.
+    /// Fails if the server's certificate is not trusted, if it does not speak TLS, or if it lacks HTTP/2 where
+    /// that is required.
     pub async fn connect(&self, stream: TcpStream) -> io::Result<Socket> {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let stream = connector.connect(self.name.clone(), stream).await?;
@@ -129,8 +130,9 @@ impl Trust {
     }
 }
 
-/// Whether a connection broke because the other side does not take samewire's certificate, or misses one. From TLS 1.3 on
-/// that comes after the handshake, seen from here; of the request nothing has been read then.
+/// Returns true if the server closed the connection because it rejects samewire's certificate, or requires one.
+/// With TLS 1.3 that happens after the client has completed the handshake; the server has then not read anything
+/// of the request.
 pub fn is_refusal(error: &io::Error) -> bool {
     let error = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
     matches!(

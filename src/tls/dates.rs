@@ -1,18 +1,18 @@
-//! When a certificate ends. Of all that stands in a certificate (RFC 5280, 4.1) this alone is read here; whether it is
-//! any good, others say.
+//! Expiry date of a certificate. Nothing else in the certificate is read here (RFC 5280, 4.1), and its validity is
+//! checked elsewhere.
 
-/// Tags of DER.
+/// DER tags.
 const INTEGER: u8 = 0x02;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 
-/// `notAfter` in seconds since 1970.
+/// Returns `notAfter` in seconds since 1970; `None` if the certificate cannot be parsed.
 pub(super) fn end(certificate: &[u8]) -> Option<i64> {
     let (certificate, _) = element(certificate, SEQUENCE)?;
     let (signed, _) = element(certificate, SEQUENCE)?;
-    // The version may be left out.
+    // The version is optional.
     let signed = element(signed, VERSION).map_or(signed, |(_, rest)| rest);
     let (_serial, rest) = element(signed, INTEGER)?;
     let (_algorithm, rest) = element(rest, SEQUENCE)?;
@@ -23,7 +23,7 @@ pub(super) fn end(certificate: &[u8]) -> Option<i64> {
     seconds(tag, std::str::from_utf8(text).ok()?)
 }
 
-/// What is in the first element, if it is of this kind, and what stands behind it.
+/// Returns the content of the first element and the bytes after it, if the element has this tag.
 fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let rest = bytes.strip_prefix(&[tag])?;
     let (&length, rest) = rest.split_first()?;
@@ -45,7 +45,7 @@ fn either_time(bytes: &[u8]) -> Option<(Tagged<'_>, &[u8])> {
     of(UTC_TIME).or_else(|| of(GENERALIZED_TIME))
 }
 
-/// `YYMMDDHHMMSSZ` with years until 2049, or `YYYYMMDDHHMMSSZ`.
+/// Parses `YYMMDDHHMMSSZ`, whose years end in 2049, or `YYYYMMDDHHMMSSZ`.
 fn seconds(tag: u8, text: &str) -> Option<i64> {
     let digits = text.strip_suffix('Z').filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
     let (year, rest) = digits.split_at_checked(if tag == UTC_TIME { 2 } else { 4 })?;
@@ -63,7 +63,8 @@ fn seconds(tag: u8, text: &str) -> Option<i64> {
     Some(((days * 24 + two(4)?) * 60 + two(6)?) * 60 + two(8)?)
 }
 
-/// Days from 1970 to a date. Counted from a first of March, so that the day that only some years have is the last one.
+/// Returns the days from 1970 to a date. Years are counted from 1 March, so that a leap day is the last day of its
+/// year.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
@@ -96,7 +97,7 @@ mod tests {
     #[test]
     fn the_end_of_a_certificate() {
         let made = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
-        // What the crate writes where nothing else is asked for: the first second of the year 4096.
+        // rcgen's default expiry: the first second of the year 4096.
         assert_eq!(end(made.cert.der()), Some(67_090_118_400));
         let whole: &[u8] = made.cert.der();
         for cut in 0..60 {
@@ -105,7 +106,7 @@ mod tests {
         for at in 0..whole.len().min(300) {
             let mut bytes = whole.to_vec();
             bytes[at] ^= 0xff;
-            // Anything but a panic.
+            // Any result is fine, but no panic.
             let _ = end(&bytes);
         }
     }

@@ -1,7 +1,7 @@
-//! TLS: what is read from files, what is asked of certificates, and sockets with and without it.
+//! TLS: certificates and keys from files, verification of certificates, and sockets with and without TLS.
 //!
-//! One implementation (rustls) with one provider of cryptography (ring), TLS 1.2 and 1.3. Knows nothing of HTTP but the
-//! name of the protocol, and nothing of configuration but the paths that stand there.
+//! Uses one implementation (rustls) with one crypto provider (ring), for TLS 1.2 and 1.3. Knows nothing of HTTP
+//! except its protocol names, and nothing of the configuration except the paths in it.
 
 mod client;
 mod dates;
@@ -19,21 +19,21 @@ pub use verifier::{Check, Verifier};
 use std::sync::Arc;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 
-/// What is spoken inside.
+/// Application protocols (ALPN).
 const HTTP: &[u8] = b"http/1.1";
 const HTTP2: &[u8] = b"h2";
 
-/// The only provider.
+/// Returns the crypto provider that all TLS connections use, so that none is installed globally.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// What is wrong with a file: the key that names it, and why.
+/// Mistake in a TLS file: the key that names the file, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// The key in the configuration.
+    /// Configuration key that names the file.
     pub key: &'static str,
-    /// Why.
+    /// Reason, for people.
     pub why: String,
 }
 

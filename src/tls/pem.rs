@@ -1,4 +1,4 @@
-//! Certificates and keys from PEM files.
+//! Certificates and private keys from PEM files, with error messages that reveal no content.
 
 use super::Wrong;
 use crate::secret;
@@ -7,15 +7,15 @@ use tokio_rustls::rustls::RootCertStore;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Where systems keep the authorities that they trust.
+/// Usual locations of the system's trusted authorities.
 const SYSTEM: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// The authorities of a file, or else those that the system trusts: they change with the system, and need no program to
-/// be built anew.
+/// Returns the authorities in a file, or else those that the system trusts. The latter are read at run time, so
+/// that updates need no new build.
 ///
 /// # Errors
-/// There are none; why.
+/// Fails if the file cannot be read or holds no certificate, or if the system has no such file.
 pub fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
     let path = match file {
         Some(path) => path,
@@ -27,12 +27,13 @@ pub fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
     };
     let certificates = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?;
     let mut roots = RootCertStore::empty();
-    // A bundle of a system may hold one that cannot be read.
+    // A system bundle may contain certificates that cannot be parsed; they are skipped.
     roots.add_parsable_certificates(certificates.filter_map(Result::ok));
     if roots.is_empty() { Err("it holds no certificate".to_owned()) } else { Ok(roots) }
 }
 
-/// A certificate with those that lead to an authority, and its key, which not everybody may read.
+/// Reads a certificate with its intermediates, and its private key, whose file other users must not be able to
+/// read.
 pub(super) fn pair(
     (certificate_key, certificate): (&'static str, &Path),
     (key_key, key): (&'static str, &Path),
@@ -48,7 +49,7 @@ pub(super) fn pair(
     Ok((chain, key.map_err(|error| Wrong::new(key_key, unreadable(&error)))?))
 }
 
-/// Says nothing of what stands in the file: it may be the key itself.
+/// Describes the error without the file's content, which may be the key itself.
 fn unreadable(error: &tokio_rustls::rustls::pki_types::pem::Error) -> String {
     use tokio_rustls::rustls::pki_types::pem::Error;
     match error {

@@ -1,4 +1,4 @@
-//! TLS towards clients: a certificate, its key, and which clients may come at all.
+//! TLS towards clients: the certificate with its key, and optional client certificates.
 
 use super::{HTTP, HTTP2, Socket, Wrong, dates, pem, provider, roots};
 use crate::file_watch::FileStamps;
@@ -10,45 +10,46 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::server::{ServerConfig, WebPkiClientVerifier};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 
-/// Plaintext that is kept for a client that does not take it. More waits where all of it is counted.
+/// Limit of plaintext that rustls buffers for a slow client. The rest stays in the proxy's own buffers, which are
+/// counted.
 const BUFFER: usize = 16 << 10;
 
-/// Where everything stands.
+/// Paths and settings of the certificate that clients see. The files are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityFiles {
-    /// The certificate, and those that lead to an authority.
+    /// Certificate, followed by its intermediates.
     pub certificate: PathBuf,
-    /// Its key.
+    /// Private key of the certificate.
     pub key: PathBuf,
-    /// The authorities of clients' certificates; none: nobody needs one.
+    /// Authorities of client certificates; `None`: clients need no certificate.
     pub clients: Option<PathBuf>,
-    /// TLS 1.2 is too old.
+    /// True to refuse TLS 1.2.
     pub only_13: bool,
 }
 
 impl IdentityFiles {
-    /// How they look now.
+    /// Returns the current metadata of the files, to detect changes.
     pub fn marks(&self) -> FileStamps {
         let all = [&self.certificate, &self.key].into_iter().chain(&self.clients);
         FileStamps::of(all.map(PathBuf::as_path))
     }
 }
 
-/// What the files hold.
+/// Loaded certificate and key, ready to accept connections. Replaced as a whole on reload.
 #[derive(Clone, Debug)]
 pub struct Identity {
     config: Arc<ServerConfig>,
-    /// When the first of its certificates ends, in seconds since 1970; nothing, if none of them says.
+    /// Earliest expiry in the chain, in seconds since 1970; `None` if none could be read.
     pub ends: Option<i64>,
-    /// The files, as they were before they were read.
+    /// Metadata of the files before they were read.
     pub marks: FileStamps,
 }
 
 impl Identity {
-    /// Reads the files.
+    /// Reads the certificate, its key and the client authorities.
     ///
     /// # Errors
-    /// What is wrong with one of them.
+    /// Fails if a file cannot be read or is invalid, or if the key does not match the certificate.
     pub fn read(files: &IdentityFiles) -> Result<Self, Wrong> {
         let marks = files.marks();
         let provider = provider();
@@ -73,10 +74,10 @@ impl Identity {
         Ok(Self { config: Arc::new(config), ends, marks })
     }
 
-    /// Shakes hands with a client.
+    /// Performs the TLS handshake with a client.
     ///
     /// # Errors
-    /// It speaks no TLS, or is not let in.
+    /// Fails if the client does not speak TLS, or lacks a required certificate.
     pub async fn accept(self, stream: TcpStream) -> io::Result<Socket> {
         let limit = |connection: &mut tokio_rustls::rustls::ServerConnection| {
             connection.set_buffer_limit(Some(BUFFER));

@@ -1,4 +1,4 @@
-//! A connection with or without TLS.
+//! Connections with or without TLS, behind one type.
 
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -7,17 +7,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-/// A connection.
+/// TCP connection, plain or with TLS. Used in both directions: towards clients and towards engines.
 #[derive(Debug)]
 pub enum Socket {
-    /// Without TLS.
+    /// Plain TCP connection.
     Plain(TcpStream),
-    /// With TLS.
+    /// Encrypted connection, after its handshake.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Socket {
-    /// What it lies on.
+    /// Returns the underlying TCP stream, for socket options and addresses.
     pub fn tcp(&self) -> &TcpStream {
         match self {
             Self::Plain(stream) => stream,
@@ -25,7 +25,7 @@ impl Socket {
         }
     }
 
-    /// Whether both sides have agreed on HTTP/2; nothing, if they could not have said so.
+    /// Returns true if ALPN has selected HTTP/2; `None` without TLS, where nothing is negotiated.
     pub fn speaks_http2(&self) -> Option<bool> {
         match self {
             Self::Plain(_) => None,
@@ -33,12 +33,12 @@ impl Socket {
         }
     }
 
-    /// It may hold back what was written, until it is flushed.
+    /// Returns true for TLS, which may buffer written bytes until they are flushed.
     pub fn is_tls(&self) -> bool {
         matches!(self, Self::Tls(_))
     }
 
-    /// It holds something that the next read gives without asking the system.
+    /// Returns true if bytes are buffered that the next read returns without a system call.
     pub fn holds_more(&self) -> bool {
         match self {
             Self::Plain(_) => false,
@@ -46,8 +46,8 @@ impl Socket {
         }
     }
 
-    /// There is nothing to read, not even an end. What TLS alone says to itself, such as tickets for later connections, is
-    /// taken note of.
+    /// Returns true if there is nothing to read, not even the end of the stream. Processes TLS messages that carry
+    /// no data, such as session tickets.
     pub fn is_quiet(&mut self) -> bool {
         match self {
             Self::Plain(stream) => {
@@ -56,7 +56,8 @@ impl Socket {
             Self::Tls(stream) => {
                 let mut space = [0; 1];
                 let mut buffer = ReadBuf::new(&mut space);
-                // A task that has done much would be told that there is nothing, although it was not looked.
+                // Runs without the task's cooperative budget: once that is used up, tokio reports pending without
+                // reading.
                 let read = std::future::poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, &mut buffer));
                 let read = pin!(tokio::task::unconstrained(read));
                 read.poll(&mut Context::from_waker(Waker::noop())).is_pending()

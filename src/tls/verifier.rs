@@ -1,4 +1,4 @@
-//! What is asked of a server's certificate.
+//! Verification of a server's certificate, at several levels of strictness.
 
 use std::sync::Arc;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
@@ -8,18 +8,18 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::VerifierBuilderError;
 use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// How much is asked.
+/// Strictness of the verification of a server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Nothing: whoever can stand in between can read along.
+    /// Disabled verification: open to a man in the middle.
     Nothing,
-    /// That an authority has signed it.
+    /// Signature by a trusted authority, for any host name.
     Signed,
-    /// That it is also the one of this host.
+    /// Signature by a trusted authority, and a certificate for the requested host.
     Host,
 }
 
-/// Looks at certificates.
+/// Certificate verifier for rustls that supports each level of [`Check`]. Databases need the lower ones.
 #[derive(Debug)]
 pub struct Verifier {
     inner: Option<Arc<WebPkiServerVerifier>>,
@@ -28,15 +28,15 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// Asks nothing; only that the other side has the key of the certificate that it shows.
+    /// Creates a verifier that accepts any certificate. The server must still have the key of the certificate.
     pub fn of_nothing(provider: &Arc<CryptoProvider>) -> Self {
         Self { inner: None, check: Check::Nothing, provider: Arc::clone(provider) }
     }
 
-    /// Asks whether one of these has signed it, and what `check` says besides.
+    /// Creates a verifier that requires a signature by one of these authorities, and what `check` adds.
     ///
     /// # Errors
-    /// They are none to ask.
+    /// Fails if `roots` is empty.
     pub fn of(
         roots: RootCertStore,
         check: Check,
@@ -59,7 +59,7 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, Error> {
         let Some(inner) = &self.inner else { return Ok(ServerCertVerified::assertion()) };
         match inner.verify_server_cert(end, between, name, stapled, now) {
-            // Only after the chain is found to be good, the name is looked at.
+            // rustls checks the name last, so the chain is valid if only the name is wrong.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if self.check == Check::Signed => Ok(ServerCertVerified::assertion()),

@@ -1,11 +1,11 @@
-//! An engine's answer while it is being read: the connection, and where in the answer it stands.
+//! Answer of an engine while it is read: the connection, and the position in the answer.
 //!
-//! Dropped before its end it closes the connection, or resets its stream: the engine stops working. Read to its end it
-//! leaves a connection that may serve again.
+//! An answer that is dropped before its end closes the connection, or resets its stream, so that the engine stops
+//! working. An answer that was read to its end leaves a connection that may serve again.
 
-use super::client::Connection;
 use super::http1::{Framing, Head};
-use super::http2::{ReadProgress, Stream};
+use super::http2_stream::{ReadProgress, Stream};
+use super::outgoing::Connection;
 use super::upload::{Sending, Sent};
 use bytes::{Buf, BytesMut};
 use http::header::CONTENT_LENGTH;
@@ -14,53 +14,53 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// Bytes of one read. They lie on the stack: a stream that waits holds no buffer.
+/// Bytes of one read. The buffer is on the stack: a stream that waits for data holds none.
 const READ: usize = 16 << 10;
 
-/// The body cannot be read to its end.
+/// Failure to read a body to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// The connection ended too early.
+    /// Connection ended too early.
     Reset,
-    /// The framing is wrong.
+    /// Framing is malformed, or the body exceeds a limit.
     Malformed,
 }
 
-/// How far a body is.
+/// Progress of a body after a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
-    /// There may be more.
+    /// More data may follow.
     More,
-    /// That was all.
+    /// Body is complete.
     End,
 }
 
-/// An answer whose head has been read.
+/// Answer whose head has been read, with the source of its body.
 #[derive(Debug)]
 pub struct Answer {
     /// Status and headers.
     pub head: Head,
     source: Source,
-    /// The rest of the request's body, where the answer has come before it was sent.
+    /// Rest of the request's body, if the answer has come before it was sent.
     upload: Option<Box<Sending>>,
-    /// What came along with the head.
+    /// Bytes of the body that arrived with the head.
     rest: BytesMut,
-    /// The last read took all there was.
+    /// True if the last read has emptied the socket.
     drained: bool,
-    /// Bytes of the body that were looked at, and are still to be read.
+    /// Bytes of the body that [`Answer::look`] has read ahead.
     seen: BytesMut,
-    /// How often the engine was asked for it.
+    /// Number of requests that were sent for this answer.
     pub attempts: u32,
-    /// The engine has closed the connection, or it broke.
+    /// True if the engine has closed the connection, or it broke.
     closed: bool,
 }
 
-/// Where the rest of it comes from.
+/// Source of the rest of the answer.
 #[derive(Debug)]
 enum Source {
-    /// A connection of its own.
+    /// HTTP/1.1 connection, which belongs to this answer alone.
     Line(Connection),
-    /// Its part of an HTTP/2 connection.
+    /// Stream of an HTTP/2 connection.
     Stream(Stream),
 }
 
@@ -94,7 +94,7 @@ impl Answer {
         Self { upload: upload.map(Box::new), ..self }
     }
 
-    /// Returns how many bytes the body has, where the engine says so. Nothing has been read of it yet.
+    /// Returns the length of the body in bytes, if the engine gives it. To be called before the body is read.
     pub fn length(&self) -> Option<u64> {
         match (&self.source, self.head.framing) {
             (_, Framing::Over) => Some(0),
@@ -104,15 +104,15 @@ impl Answer {
         }
     }
 
-    /// Looks at the front of the body, as far as `enough` says, and no further than `limit` bytes or its end. It is still
-    /// to be read.
+    /// Reads ahead until `enough` returns true for the front of the body, `limit` bytes are there, or the body
+    /// ends. The bytes stay available to later reads.
     pub async fn look(&mut self, limit: usize, enough: impl Fn(&[u8]) -> bool) -> &[u8] {
         let mut seen = std::mem::take(&mut self.seen);
         while seen.len() < limit && !enough(&seen) {
             let mut sink = |bytes: &[u8]| seen.extend_from_slice(bytes);
             match std::future::poll_fn(|cx| self.poll_read(cx, &mut sink)).await {
                 Ok(Read::More) => {}
-                // Whoever reads on comes to the same end.
+                // A later read meets the same end.
                 Ok(Read::End) | Err(_) => break,
             }
         }
@@ -120,10 +120,10 @@ impl Answer {
         &self.seen
     }
 
-    /// Gives what one read of the connection brings of the body to `sink`, in pieces.
+    /// Reads once from the connection, and passes the body bytes that arrive to `sink`, in pieces.
     ///
     /// # Errors
-    /// The answer breaks off or is malformed. Everything before that has been given.
+    /// Fails if the answer breaks off or is malformed. The bytes before that have been passed on.
     pub fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -170,7 +170,7 @@ impl Answer {
         }
     }
 
-    /// The last read took all that the socket held, as far as that is known.
+    /// Returns true if the last read has taken all that the socket held, as far as that is known.
     pub fn has_drained(&self) -> bool {
         self.drained
     }
@@ -209,15 +209,15 @@ impl Answer {
         if self.head.framing != Framing::Over {
             return Ok(Read::More);
         }
-        // What stands behind the answer belongs to nobody: the next answer must not begin with it.
+        // Bytes after the body belong to no request: the next answer must not start with them.
         self.head.reusable &= bytes.is_empty();
         Ok(Read::End)
     }
 
-    /// Reads what is left of the body, for nobody: a piece at a time, so that an answer without end is not read for ever.
+    /// Reads and discards the rest of the body: at most four reads, so that an endless answer is not read for ever.
     ///
     /// # Errors
-    /// As [`Answer::poll_read`]; also where more is left than the end of an answer.
+    /// Fails as [`Answer::poll_read`] does; also if more is left than the end of an answer.
     pub(super) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         for _ in 0..4 {
             if let Read::End = ready!(self.poll_read(cx, &mut |_| {}))? {
@@ -227,10 +227,10 @@ impl Answer {
         Poll::Ready(Err(Broken::Malformed))
     }
 
-    /// Reads the whole body, or its first `limit` bytes.
+    /// Reads the whole body, unless it is larger than `limit` bytes.
     ///
     /// # Errors
-    /// The body breaks off, with what came of it.
+    /// Fails if the body breaks off or is too large, with what has arrived.
     pub async fn collect(&mut self, limit: usize) -> Result<BytesMut, (BytesMut, Broken)> {
         let mut body = BytesMut::new();
         loop {
@@ -244,12 +244,12 @@ impl Answer {
         }
     }
 
-    /// The engine has nothing left to say.
+    /// Returns true if the engine sends nothing more for this answer.
     pub fn is_over(&self) -> bool {
         self.closed || self.head.framing == Framing::Over
     }
 
-    /// The connection, if the answer was read to its end and another request may follow.
+    /// Returns the connection if the answer was read to its end and another request may follow.
     pub(super) fn into_connection(self) -> Option<Connection> {
         let clean = self.head.framing == Framing::Over && self.head.reusable && self.rest.is_empty();
         match self.source {
@@ -258,7 +258,7 @@ impl Answer {
         }
     }
 
-    /// What stands behind a body that was over with the head.
+    /// Marks the connection as not reusable if bytes follow a body that is empty by its head.
     pub(super) fn surplus(&mut self) {
         if self.head.framing == Framing::Over && self.rest.has_remaining() {
             self.head.reusable = false;

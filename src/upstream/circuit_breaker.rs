@@ -1,68 +1,70 @@
-//! How an upstream does by the answers it gives, beside what its probes say (faults 8): ejected when it fails, asked one
-//! request before it is back, and then brought back slowly; left alone for as long as it asked to be.
+//! Circuit breaker: health of an upstream as shown by the answers to requests, beside what its probes show (faults
+//! 8). An upstream that fails is ejected, tried with a single request, and then ramped up; one that sends 429 or
+//! 503 is left alone for as long as it asks.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Failures in a row that eject.
+/// Number of failures in a row that eject an upstream.
 const IN_A_ROW: u32 = 5;
-/// More than half of so many answers within [`WINDOW`] eject, too.
+/// Number of answers within [`WINDOW`] from which a majority of failures ejects, too.
 const ENOUGH: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(30);
-/// The window goes on in so many steps.
+/// Number of steps in which the window advances.
 const STEPS: usize = 6;
-/// The first ejection; each further one lasts twice as long as the one before.
+/// Duration of the first ejection; each further one lasts twice as long as the one before.
 const EJECTED: Duration = Duration::from_secs(10);
 const EJECTED_MOST: Duration = Duration::from_secs(300);
-/// An upstream that is back has its whole share after this.
+/// Time after which an upstream that has returned gets its full share of the requests.
 const RAMP: Duration = Duration::from_secs(10);
-/// Its share at first, of its weight.
+/// Share of its weight that an upstream gets at the start of the ramp.
 const FIRST_SHARE: f64 = 0.1;
-/// An upstream that pushes back is left alone for no longer.
+/// Upper limit for the pause that an upstream can request with 429 or 503.
 const PUSHED_MOST: Duration = Duration::from_secs(60);
 
-/// What an exchange says of the upstream.
+/// Outcome of an exchange, as far as it says something about the health of the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It answered as it should.
+    /// The engine answered properly.
     Good,
-    /// It could not be reached, broke off, failed, or said what cannot be read.
+    /// The engine could not be reached, broke off, failed, or sent an answer that cannot be read.
     Bad,
-    /// It refused what was asked: nothing is wrong with it, and nothing is proven.
+    /// The engine refused the request, which proves neither that it is healthy nor that it fails.
     Refused,
-    /// It has too much to do.
+    /// The engine is overloaded.
     Pushed {
-        /// 429 or 503.
+        /// Status of the answer: 429 or 503.
         status: u16,
-        /// For so long it wants to be left alone.
+        /// Pause that the engine asks for.
         wait: Duration,
     },
 }
 
-/// Whether it is to be asked.
+/// Availability of an upstream for the next request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Availability {
-    /// Yes, for this part of its weight.
+    /// Available for this share of its weight, from 0 to 1.
     Good(f64),
-    /// One request, to see whether it is back.
+    /// Ejection is over: one request may test whether the upstream has recovered.
     Trial,
-    /// Not before this, as it asked to be left alone.
+    /// Overloaded: gets no request for the time `left`, as the engine asked.
     Pushed { status: u16, left: Duration },
-    /// Not before this, for it failed.
+    /// Ejected for its failures, for the time `left`; zero while a test request is under way.
     Ejected { left: Duration },
 }
 
-/// What the answers of an upstream come to.
+/// Circuit breaker of one upstream. Holds the counts that lead to an ejection, and the state of the ejection and of
+/// the ramp after it.
 #[derive(Debug, Default)]
 pub(super) struct CircuitBreaker {
     in_a_row: u32,
-    /// Answers and failures of the last steps, each with its number.
+    /// Counts of the last steps of the window, each with its number.
     steps: [Step; STEPS],
     ejected: Option<Ejected>,
-    /// How often in a row.
+    /// Number of ejections in a row, which sets how long the next one lasts.
     times: u32,
     pushed: Option<(u16, Instant)>,
-    /// Since when it is back.
+    /// Start of the ramp after the last return.
     back: Option<Instant>,
 }
 
@@ -76,7 +78,7 @@ struct Step {
 #[derive(Clone, Copy, Debug)]
 struct Ejected {
     until: Instant,
-    /// A request is on its way to find out.
+    /// True while the test request is under way.
     tried: bool,
 }
 
@@ -105,26 +107,28 @@ impl CircuitBreaker {
         self.ejected.is_some()
     }
 
-    /// The request that finds out whether it is back goes out.
+    /// Records that the request that tests an ejected upstream has been sent.
     pub(super) fn try_out(&mut self) {
         if let Some(ejected) = &mut self.ejected {
             ejected.tried = true;
         }
     }
 
-    /// Nothing was found out.
+    /// Records that the test request showed nothing, so that another one may be sent.
     pub(super) fn found_nothing(&mut self) {
         if let Some(ejected) = &mut self.ejected {
             ejected.tried = false;
         }
     }
 
-    /// It is there after all: it was down, or is new.
+    /// Clears all failures and starts the ramp: the upstream was down, is new, or has passed its test. Only the
+    /// number of ejections stays.
     pub(super) fn come_back(&mut self, now: Instant) {
         *self = Self { back: Some(now), times: self.times, ..Self::default() };
     }
 
-    /// One more answer, or none. `since`: the start of time; `may_eject` is asked before it is ejected.
+    /// Takes the outcome of a request. `since`: zero point of the step numbers; `may_eject` is called before the
+    /// first ejection, and can prevent it.
     pub(super) fn after(
         &mut self,
         outcome: Outcome,
@@ -139,7 +143,7 @@ impl CircuitBreaker {
             }
             (Outcome::Good | Outcome::Refused, Some(ejected)) if ejected.tried => self.come_back(now),
             (Outcome::Bad, Some(ejected)) if ejected.tried => self.eject(now),
-            // Answers to what was asked before it was ejected.
+            // Answers to requests that were sent before the ejection do not count.
             (_, Some(_)) | (Outcome::Refused, None) => {}
             (Outcome::Good, None) => {
                 self.in_a_row = 0;

@@ -1,28 +1,27 @@
-//! The client: sends one request to an engine and gives its answer's head.
+//! HTTP client: sends one request to an engine and returns the answer with its head read.
 //!
-//! Connections that have served are kept for a few seconds, less than engines keep them. It may happen all the same
-//! that one dies as a request goes out; if not a byte of an answer had come, the request is sent once more on a fresh
-//! connection (faults U03).
+//! Connections that have served are kept for a few seconds, less than engines keep them. One may still die as a
+//! request goes out. If not a byte of an answer has come, the request is sent once more, on a fresh connection
+//! (faults U03).
 //!
-//! There is one client for each thread: connections stay with the thread that made them, and nothing is shared but what is
-//! known of the engine's name.
+//! Each thread has its own client: connections stay with the thread that made them, and the clients share only the
+//! addresses of the engine.
 
 use super::answer::Answer;
-use super::hops::{self, Hops};
-use super::http1::{HEAD_LIMIT, Head, Malformed};
+use super::hops::{self};
+use super::http1::{HEAD_LIMIT, Head, INTERIM, Malformed};
 use super::http2::{self, ConnectionPool};
+use super::outgoing::{Connection, Outgoing};
 use super::resolver::Addresses;
-use super::upload::{self, Upload};
+use super::upload_exchange;
 use crate::config::{HttpVersion, Timeouts, UpstreamConfig};
 use crate::error::{Class, Error};
-use crate::telemetry::{Peer, Propagation};
+use crate::telemetry::Peer;
 use crate::tls::{self, Socket, Trust};
 use crate::wire::fault::{Failure, Fault};
-use bytes::{Buf, Bytes, BytesMut};
-use http::HeaderValue;
+use bytes::{Buf, BytesMut};
 use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
-use std::borrow::Cow;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -34,89 +33,33 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// An address that does not answer leaves the others time: of several, each gets this part of the whole.
+/// Divisor of the connect timeout: with several addresses, each but the last gets this part of it, so that one that
+/// does not answer leaves time for the others.
 const PARTS: u32 = 4;
-/// How long an answer that is complete may take to end.
+/// Time that an answer whose last event has come may take to end.
 const TAIL: Duration = Duration::from_millis(100);
-/// Interim answers (1xx) before the answer.
-pub(super) const INTERIM: usize = 8;
 
-/// A request as it goes to an engine.
-#[derive(Clone, Debug)]
-pub struct Outgoing {
-    /// `GET` or `POST`.
-    pub method: &'static str,
-    /// The path behind the upstream's prefix, with a query if there is one: a path of the API, or one that the configuration
-    /// lets through.
-    pub path: Cow<'static, str>,
-    /// What the answer may be.
-    pub accept: HeaderValue,
-    /// The type of the body of a `POST`.
-    pub content_type: Option<HeaderValue>,
-    /// The key.
-    pub authorization: Option<HeaderValue>,
-    /// The id under which the engine logs it.
-    pub request_id: String,
-    /// It has been tried elsewhere. A connection that is kept may die as a request goes out, and one request is sent once more
-    /// for that, not one at each upstream (faults 7, class A').
-    pub again: bool,
-    /// The trace that it is part of.
-    pub trace: Propagation,
-    /// Its way so far.
-    pub hops: Hops,
-    /// The body, or as much of it as is held.
-    pub body: Bytes,
-    /// The rest of the body, which is sent while it comes.
-    pub upload: Option<Upload>,
-}
-
-impl Outgoing {
-    /// The type of bodies, unless the request says otherwise.
-    pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
-
-    /// Bytes of the body; `None`: they are not known.
-    pub(super) fn length(&self) -> Option<u64> {
-        let held = u64::try_from(self.body.len()).unwrap_or(u64::MAX);
-        match &self.upload {
-            Some(upload) => Some(held.saturating_add(upload.length?)),
-            None => Some(held),
-        }
-    }
-
-    /// Whether it can be sent on another connection.
-    fn is_repeatable(&self) -> bool {
-        !self.upload.as_ref().is_some_and(Upload::has_begun)
-    }
-}
-
-/// The way to one upstream.
+/// HTTP client of one thread for one upstream. Holds the idle connections, and makes new ones.
 #[derive(Debug)]
 pub struct Client {
-    /// Where it may be: shared with the other threads' clients.
+    /// Resolved addresses of the host, shared with the clients of the other threads.
     addresses: Arc<Addresses>,
     tls: Option<Trust>,
-    /// `host` as requests name it.
+    /// Value of the header `host`.
     authority: String,
     prefix: String,
     connect: Duration,
     handshake: Duration,
     pool_idle: Duration,
     idle: Mutex<Vec<Idle>>,
-    /// No connection is kept for another request.
+    /// True once the upstream is retired: no connection is kept for another request.
     retired: AtomicBool,
-    /// All requests go where the connection leads that is there, if there is one.
+    /// True for the client of probes: as long as a connection is kept, requests go to the address that it leads to.
     stays: bool,
-    /// Connections for many requests at once, where the engine is spoken to in HTTP/2.
+    /// HTTP/2 connections, if the engine is configured for HTTP/2. They carry several requests at once.
     connections: Option<ConnectionPool>,
-    /// Its name in traces.
+    /// Name, host and port of the upstream for traces.
     peer: Arc<Peer>,
-}
-
-/// A connection, and to which of the addresses.
-#[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) stream: Socket,
-    pub(super) to: SocketAddr,
 }
 
 #[derive(Debug)]
@@ -126,12 +69,12 @@ struct Idle {
 }
 
 impl Client {
-    /// A client without connections.
+    /// Creates a client without connections, which resolves the host on its own.
     pub fn new(upstream: &UpstreamConfig, timeouts: &Timeouts) -> Self {
         Self::sharing(&Addresses::of(upstream, timeouts), upstream, timeouts)
     }
 
-    /// One that knows what others know of the engine's name.
+    /// Creates a client that shares the resolved addresses with other clients of the upstream.
     pub(super) fn sharing(
         addresses: &Arc<Addresses>,
         upstream: &UpstreamConfig,
@@ -162,13 +105,15 @@ impl Client {
         }
     }
 
-    /// The same for probes: of several engines behind one name, one is asked all that there is to ask.
+    /// Makes this a client for probes: of several engines behind one name, a single one gets all requests of a
+    /// probe.
     #[must_use]
     pub(super) fn staying(self) -> Self {
         Self { stays: true, ..self }
     }
 
-    /// Whose turn it is.
+    /// Returns the address for the next request: round robin over the known ones, or that of the kept connection of
+    /// a client for probes.
     fn turn(&self) -> Option<SocketAddr> {
         let last = || match &self.connections {
             Some(connections) => connections.last(),
@@ -177,21 +122,22 @@ impl Client {
         self.stays.then(last).flatten().or_else(|| self.addresses.next())
     }
 
-    /// Sends a request and reads the head of its answer.
+    /// Sends a request and reads the head of the answer. A kept connection that turns out to be dead is replaced
+    /// once.
     ///
     /// # Errors
-    /// No connection, no answer, or nothing that is HTTP.
+    /// Fails if there is no connection or no answer, or if the answer is not HTTP.
     pub async fn send(&self, request: &Outgoing) -> Result<Answer, Error> {
         if let Some(connections) = &self.connections {
             return Box::pin(self.send_http2(connections, request)).await;
         }
         let head = self.head(request);
-        // Whose turn it is comes before who has a connection, so that new engines behind a name get their part.
+        // The address is chosen before a kept connection, so that new engines behind a name get their share.
         let to = self.turn();
         if let Some(rest) = &request.upload {
-            // Of a connection that has died with age it would be known too late.
+            // A body that streams cannot be resent, so a kept connection that may be dead is not used.
             let connection = self.connection(to).await?;
-            return Box::pin(upload::exchange(connection, &head, request.body.clone(), rest)).await;
+            return Box::pin(upload_exchange::exchange(connection, &head, request.body.clone(), rest)).await;
         }
         if !request.again
             && let Some(connection) = self.checkout(to)
@@ -205,8 +151,8 @@ impl Client {
         exchange(self.connection(to).await?, &head, &request.body, false).await
     }
 
-    /// The same in HTTP/2. A request that the engine has not begun is sent once more, on a connection that is newer; so is one
-    /// that may have died with an old connection, if that is its first upstream.
+    /// Sends a request over HTTP/2. One that the engine has not begun is resent once, on a newer connection; so is
+    /// one that may have died with an old connection, if no other upstream was tried before.
     async fn send_http2(&self, connections: &ConnectionPool, request: &Outgoing) -> Result<Answer, Error> {
         let head =
             connections.head(request, &self.prefix, &self.peer).ok_or_else(|| Error::from(Fault::Proxy))?;
@@ -263,14 +209,15 @@ impl Client {
         head
     }
 
-    /// A connection to this address that served before, if one is left that seems alive; without an address, to any: a name
-    /// that leads nowhere any more is no reason to leave what is connected.
+    /// Returns a kept connection to this address that seems alive; without an address, to any: a name that no
+    /// longer resolves is no reason to give up a connection that works.
     fn checkout(&self, to: Option<SocketAddr>) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |idle: &Idle| to.is_none_or(|to| idle.connection.to == to);
         while let Some(at) = idle.iter().rposition(fits) {
             let Idle { mut connection, since } = idle.remove(at);
-            // Anything to read means its end, or an answer to nothing: it cannot serve.
+            // Readable data means the end of the connection, or an answer without a request: either way it cannot
+            // serve.
             if connection.stream.is_quiet() && since.elapsed() < self.pool_idle {
                 return Some(connection);
             }
@@ -278,7 +225,7 @@ impl Client {
         None
     }
 
-    /// Takes back the connection of an answer that was read to its end.
+    /// Keeps the connection of an answer that was read to its end, for another request.
     pub fn give_back(&self, answer: Answer) {
         if let Some(connection) = answer.into_connection() {
             let since = Instant::now();
@@ -289,8 +236,8 @@ impl Client {
         }
     }
 
-    /// Takes back an answer of which nothing more is wanted, once its last bytes have come: engines end a stream a
-    /// moment after its last event. Longer than that nobody waits, and the connection is closed.
+    /// Keeps the connection of an answer that is no longer needed, once its last bytes have arrived: engines end a
+    /// stream a moment after its last event. After 100 ms the connection is closed instead.
     pub fn give_back_soon(self: &Arc<Self>, mut answer: Answer) {
         let mut at_once = Context::from_waker(Waker::noop());
         match answer.poll_rest(&mut at_once) {
@@ -312,12 +259,12 @@ impl Client {
         tokio::spawn(ended);
     }
 
-    /// How many addresses the engine's name leads to.
+    /// Returns the number of addresses that the engine's name resolves to.
     pub(super) fn addresses(&self) -> usize {
         self.addresses.count()
     }
 
-    /// Closes connections that are too old to serve.
+    /// Closes connections that have been idle for too long.
     pub fn sweep(&self) {
         if let Some(connections) = &self.connections {
             connections.sweep();
@@ -326,7 +273,7 @@ impl Client {
         idle.retain(|idle| idle.since.elapsed() < self.pool_idle);
     }
 
-    /// From now on no connection waits for a request.
+    /// Closes the idle connections, and keeps none from now on.
     pub(super) fn retire(&self) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         self.retired.store(true, Ordering::Relaxed);
@@ -336,7 +283,7 @@ impl Client {
         }
     }
 
-    /// Closes all connections that wait for a request.
+    /// Closes all idle connections.
     pub(super) fn forget(&self) {
         if let Some(connections) = &self.connections {
             connections.forget();
@@ -346,7 +293,7 @@ impl Client {
 
     async fn connection(&self, first: Option<SocketAddr>) -> Result<Connection, Error> {
         let (stream, to) = self.connected(self.addresses.order(first).await?).await?;
-        // Small writes leave at once, and an engine that vanished without a word is noticed.
+        // Small writes leave at once (no Nagle delay), and keep-alive notices an engine that has vanished.
         let keepalive =
             TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
         let _ = stream.set_nodelay(true);
@@ -359,7 +306,8 @@ impl Client {
         }
     }
 
-    /// One address after another, all of them within the time for one connection.
+    /// Connects to one address after another, within the timeout for a single connection. Fails with the last
+    /// error.
     async fn connected(&self, order: Vec<SocketAddr>) -> Result<(TcpStream, SocketAddr), Error> {
         let until = Instant::now() + self.connect;
         let mut failed = Error::from(Fault::Unreachable).because(ErrorKind::NotFound.into());
@@ -387,8 +335,8 @@ impl Client {
     }
 }
 
-/// It is the process, or its machine, that has no descriptor or no memory for a connection: nobody else is at fault, and
-/// nobody else could be asked instead.
+/// Returns true for local resource exhaustion (EMFILE, ENFILE, ENOBUFS, ENOMEM). The engine is not at fault, and
+/// another upstream would fail the same way.
 fn is_our_want(error: &io::Error) -> bool {
     let number = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(number, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
@@ -399,7 +347,8 @@ fn in_want(error: io::Error) -> Error {
     Error::from(Failure::from(Fault::Overloaded).with_message(message)).because(error)
 }
 
-/// One request and the head of its answer on one connection.
+/// Sends a request on a connection and reads the head of the answer. `reused`: the connection has served before, so
+/// that the error of a silent end is marked as `aged`.
 async fn exchange(
     mut connection: Connection,
     head: &[u8],
@@ -443,8 +392,8 @@ async fn exchange(
     }
 }
 
-/// Sends the request. Not all of it if the engine answers before it has read it, or does not read on: its answer says
-/// why.
+/// Sends the request. Stops early, and returns false, if the engine answers before it has read everything, or stops
+/// reading: its answer says why.
 async fn deliver(stream: &TcpStream, head: &[u8], body: &[u8]) -> bool {
     let (mut head, mut body) = (head, body);
     while !(head.is_empty() && body.is_empty()) {
@@ -466,8 +415,8 @@ async fn deliver(stream: &TcpStream, head: &[u8], body: &[u8]) -> bool {
     true
 }
 
-/// The same over TLS. That there is something to read is no sign there: it may be what TLS says to itself. So it is read,
-/// and what belongs to an answer is kept in `early`.
+/// Sends the request over TLS. Readability is no sign of an answer there, since it may be TLS's own messages. So
+/// data is read, and what belongs to an answer is kept in `early`.
 async fn deliver_over_tls(stream: &mut Socket, head: &[u8], body: &[u8], early: &mut BytesMut) -> bool {
     let (mut head, mut body) = (head, body);
     let delivered = std::future::poll_fn(|cx| {
@@ -491,11 +440,11 @@ async fn deliver_over_tls(stream: &mut Socket, head: &[u8], body: &[u8], early: 
     delivered.await
 }
 
-/// The engine says something, if only that it says no more.
+/// Waits for data or the end of the stream from the engine, and keeps the data in `early`.
 fn answers(stream: &mut Socket, cx: &mut Context<'_>, early: &mut BytesMut) -> Poll<()> {
     let mut space = [0; 1024];
     let mut buffer = ReadBuf::new(&mut space);
-    // Why it cannot be read is told by the next read.
+    // The next read reports the error.
     let _ = ready!(Pin::new(stream).poll_read(cx, &mut buffer));
     early.extend_from_slice(buffer.filled());
     Poll::Ready(())

@@ -1,35 +1,35 @@
-//! The way of a request through processes of this program (faults U55).
+//! Loop detection: the header that lists the samewire processes a request has passed through (faults U55).
 //!
-//! Takes: the header of a request that has come. Gives: the one of the requests that are made of it, or the refusal of one that
-//! was here before. Never: believes more of a client's header than that it has the form of one.
+//! Takes: the headers of a client's request. Gives: the header for the requests sent for it, or the refusal of a
+//! request that has been here before. Never: trusts the header beyond its syntax.
 
 use crate::wire::fault::{Failure, Fault};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::sync::OnceLock;
 
-/// The header: ids of processes, in the order of the way, with commas between them.
+/// Name of the header. Its value lists the ids of the processes in order, with commas between them.
 pub(super) const HEADER: HeaderName = HeaderName::from_static("x-samewire-hop");
-/// Processes on one way. Gateways before sidecars are two or three.
+/// Upper limit for the processes on one path. Gateways in front of sidecars make two or three.
 const MOST: usize = 8;
-/// Hexadecimal digits of an id.
+/// Number of hexadecimal digits of an id.
 const DIGITS: usize = 16;
 
-/// The header of requests to upstreams. This process is the last on the way.
+/// Value of the loop-detection header for requests to upstreams, with this process as the last one.
 #[derive(Clone, Debug)]
 pub struct Hops(HeaderValue);
 
 impl Default for Hops {
-    /// The way of a request that begins here.
+    /// Returns the value for a request that starts at this process.
     fn default() -> Self {
         Self(value(own().to_owned()))
     }
 }
 
 impl Hops {
-    /// Reads the way of a request that has come, and goes on with it. A value that is no way is left out.
+    /// Reads the header of a client's request and appends this process. A value with wrong syntax is ignored.
     ///
     /// # Errors
-    /// The request was here before, or has been through too many processes: an upstream leads back.
+    /// Fails if the request has passed through this process before, or through too many: an upstream leads back.
     pub fn read(headers: &HeaderMap) -> Result<Self, Failure> {
         let given = headers.get(HEADER).and_then(|value| value.to_str().ok()).filter(|given| is_way(given));
         let Some(given) = given else { return Ok(Self::default()) };
@@ -40,7 +40,7 @@ impl Hops {
         Ok(Self(value(format!("{given},{}", own()))))
     }
 
-    /// The header's value.
+    /// Returns the value to send as the header.
     pub fn value(&self) -> &HeaderValue {
         &self.0
     }
@@ -55,7 +55,7 @@ fn value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// The id of this process, drawn once.
+/// Returns the random id of this process, drawn once.
 fn own() -> &'static str {
     static OWN: OnceLock<String> = OnceLock::new();
     OWN.get_or_init(|| {
@@ -82,7 +82,7 @@ mod tests {
         for way in [own().to_owned(), format!("{other},{}", own()), [other; MOST].join(",")] {
             assert_eq!(read(&way), Err(508), "{way}");
         }
-        // What is none is none.
+        // A value with wrong syntax is ignored.
         for given in ["", "x", "0123456789abcde", &[other; 100].join(","), &format!("{other};{other}")] {
             assert_eq!(read(given), Ok(own().to_owned()), "{given}");
         }

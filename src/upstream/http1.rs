@@ -1,52 +1,55 @@
-//! Reading of HTTP/1.1 answers, without a socket.
+//! Parser for HTTP/1.1 answers, independent of sockets.
 //!
 //! Takes: bytes, cut anywhere. Gives: a [`Head`]; then which of the bytes are body and which are framing.
 //! Never: guesses. Framing that can be read in two ways is an error, so that one answer cannot pass for two.
 //!
-//! Why not the HTTP library's client: it drives each connection in a task of its own, and that hop from task to task
-//! costs more for each token than everything else here taken together (`benches/proxy`). It also hides whether a
-//! connection had served before, and where an answer broke off.
+//! Why not the HTTP library's client: it drives each connection in a task of its own, and passing each token from
+//! task to task costs more than the rest of the proxy taken together (`benches/proxy`). It also hides whether a
+//! connection has served before, and where an answer broke off.
 
 use http::header::{
     CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
 };
 
-/// Bytes of a head.
+/// Upper limit for the interim answers (1xx) before the answer.
+pub(super) const INTERIM: usize = 8;
+/// Upper limit for the bytes of a head.
 pub(super) const HEAD_LIMIT: usize = 64 << 10;
 const HEADERS: usize = 100;
-/// Bytes of chunk extensions, and of trailers.
+/// Upper limit for the bytes of chunk extensions, and of trailers.
 const SKIPPED: u32 = 16 << 10;
 
-/// Not HTTP, or framed in an ambiguous way.
+/// Error for an answer that is not HTTP, or whose framing is ambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Status and headers of an answer.
+/// Head of an answer: status, headers, and what they say about the end of the body.
 #[derive(Debug)]
 pub struct Head {
-    /// The status.
+    /// Status code.
     pub status: u16,
-    /// The headers.
+    /// Header fields, as the engine sent them.
     pub headers: HeaderMap,
-    /// How the body ends.
+    /// Framing of the body.
     pub(super) framing: Framing,
-    /// Another request may follow on the connection.
+    /// True if another request may follow on the connection.
     pub(super) reusable: bool,
 }
 
 impl Head {
-    /// The body is compressed, or worse, although that was not asked for.
+    /// Returns true if the body has a content coding, although none was accepted in the request.
     pub fn is_encoded(&self) -> bool {
         let identity = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"identity");
         !self.headers.get_all(CONTENT_ENCODING).iter().all(identity)
     }
 
-    /// That of an HTTP/2 stream, which says by itself where it ends.
+    /// Creates the head of an HTTP/2 answer, whose stream itself marks the end of the body.
     pub(super) fn of_stream(status: u16, headers: HeaderMap) -> Self {
         Self { status, headers, framing: Framing::Close, reusable: false }
     }
 
-    /// Reads a head; `None` while it is not complete. With it comes its length.
+    /// Reads a head and returns it with its length in bytes; `None` while it is incomplete. Fails if it is
+    /// malformed or too large.
     pub(super) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Malformed> {
         let mut fields = [httparse::EMPTY_HEADER; HEADERS];
         let mut parsed = httparse::Response::new(&mut fields);
@@ -75,42 +78,42 @@ fn says_close(headers: &HeaderMap) -> bool {
     values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case("close"))
 }
 
-/// Where the body ends.
+/// Framing of a body: the rule for its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// After so many bytes.
+    /// Number of bytes that are left.
     Length(u64),
-    /// After the last chunk.
+    /// Chunked coding, with the state of its parser.
     Chunked(Chunk),
-    /// With the connection.
+    /// Body ends with the connection.
     Close,
-    /// Here.
+    /// Body is complete.
     Over,
 }
 
-/// What comes next in a chunked body.
+/// State within a chunked body: the element that comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chunk {
     /// Digits of a chunk's size.
     Size { value: u64, digits: u8 },
-    /// The rest of the line with the size.
+    /// Rest of the line with the size.
     Extension { value: u64, skipped: u32 },
-    /// The line feed behind the size.
+    /// Line feed after the size.
     SizeEnd { value: u64 },
     /// Bytes of the chunk.
     Data { left: u64 },
-    /// The line end behind a chunk.
+    /// Line end after a chunk.
     DataEnd { cr: bool },
     /// Trailers, up to an empty line.
     Trailer { empty: bool, cr: bool, skipped: u32 },
 }
 
-/// What the front of some bytes is.
+/// Division of the front of the input into framing and body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// So many bytes of framing,
+    /// Number of bytes of framing,
     pub(super) framing: usize,
-    /// then so many of body.
+    /// followed by this number of bytes of body.
     pub(super) data: usize,
 }
 
@@ -143,7 +146,8 @@ impl Framing {
         })
     }
 
-    /// Looks at the front of `bytes`. Nothing at all: the body is over, and the bytes are none of it.
+    /// Classifies the front of `bytes` and advances. Two zeros mean that the body is over, and the bytes are not
+    /// part of it. Fails if the framing is malformed.
     pub(super) fn step(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
         let most = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         match self {
@@ -218,7 +222,7 @@ impl Chunk {
 mod tests {
     use super::*;
 
-    /// The body in `bytes`, which come in pieces of `size`, and what stands behind it.
+    /// Returns the body in `bytes`, fed in pieces of `size`, the framing at the end, and the number of bytes used.
     fn body(mut framing: Framing, bytes: &[u8], size: usize) -> Result<(Vec<u8>, Framing, usize), Malformed> {
         let (mut found, mut used) = (Vec::new(), 0);
         for piece in bytes.chunks(size) {

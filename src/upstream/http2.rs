@@ -1,21 +1,22 @@
 //! HTTP/2 to an engine: connections that carry many requests at once.
 //!
-//! Takes: a request. Gives: an [`Answer`], as HTTP/1.1 would. A connection is driven by a task of its own, which the
-//! library wants; one is enough until the engine allows no more requests on it. Never: takes a request for unsent that
-//! the engine may have begun (faults U46).
+//! Takes: a request. Gives: an [`Answer`], as HTTP/1.1 would. Each connection is driven by a task of its own, as
+//! the library requires; a second one is opened only when the engine allows no more requests on the first. Never:
+//! treats a request as unsent that the engine may have begun (faults U46).
 
 use super::answer::Answer;
-use super::client::Outgoing;
 use super::hops;
 use super::http1::{HEAD_LIMIT, Head};
+use super::http2_stream::{Connection, STREAMS, State, Stream, StreamSlot, lock};
+use super::outgoing::Outgoing;
 use super::upload::{Sent, Streaming};
 use crate::error::{Class, Error};
 use crate::telemetry::Peer;
 use crate::tls::Socket;
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
-use h2::client::{Builder, SendRequest};
-use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
+use h2::client::Builder;
+use h2::{Ping, PingPong, Reason, SendStream};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT,
 };
@@ -25,116 +26,43 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Requests on one connection at once, where the engine allows more.
-const STREAMS: usize = 100;
-/// Bytes that an engine may send of one answer before it is read.
+/// Bytes that an engine may send of one answer before they are read (stream window).
 const WINDOW: u32 = 64 << 10;
-/// The same for all answers of a connection: one that nobody reads keeps no other from coming.
+/// Bytes that an engine may send on one connection before they are read. Large enough that an answer that is not
+/// read blocks no other.
 const WINDOWS: u32 = 100 * WINDOW;
-/// Tokens come in small frames. The library takes too many unread ones for an attack, and would end the connection.
+/// Budget for small frames. Tokens arrive in small frames; the library takes too many unread ones for an attack,
+/// and would close the connection.
 const SMALL_FRAMES: usize = 64 << 20;
-/// Whether the engine is there is asked this often while it has requests,
+/// Interval between pings while a connection has requests.
 const PING: Duration = Duration::from_secs(15);
-/// and it may take this long to say so: engines are busy at times.
+/// Time for the engine to answer a ping, since engines are busy at times; then the connection is given up.
 const PONG: Duration = Duration::from_secs(30);
 
-/// The connections of one client.
+/// HTTP/2 connections of one client, with the means to open another one only when it is needed.
 #[derive(Debug)]
 pub(super) struct ConnectionPool {
     scheme: Scheme,
     authority: Authority,
     pool_idle: Duration,
     all: Mutex<Vec<Connection>>,
-    /// Numbers them.
+    /// Number for the next connection.
     count: AtomicU64,
-    /// Held while one is made: whoever waits meanwhile may find room on it.
+    /// Lock held while a connection is made: requests that wait for it may then find room on the new connection.
     making: tokio::sync::Mutex<()>,
-    /// When making one has failed last, and how.
+    /// Time and fault of the last failure to make a connection, so that the requests that waited fail at once, too.
     failed: Mutex<Option<(Instant, Fault)>>,
-    /// No connection is kept for another request.
+    /// True once the upstream is retired: no connection is kept for another request.
     retired: AtomicBool,
 }
 
-/// One connection.
-#[derive(Clone, Debug)]
-struct Connection {
-    number: u64,
-    to: SocketAddr,
-    requests: SendRequest<Bytes>,
-    state: Arc<State>,
-}
-
-/// What becomes of a connection.
-#[derive(Debug)]
-struct State {
-    streams: AtomicUsize,
-    /// It has given an answer.
-    served: AtomicBool,
-    /// How often something of an answer has come.
-    heard: AtomicU64,
-    /// It has ended.
-    over: AtomicBool,
-    /// When its last request was over.
-    since: Mutex<Instant>,
-}
-
-/// A request's place on a connection, until it is dropped.
-#[derive(Debug)]
-pub(super) struct StreamSlot {
-    connection: Connection,
-    /// What had been heard before it.
-    heard: u64,
-}
-
-impl Drop for StreamSlot {
-    fn drop(&mut self) {
-        *lock(&self.connection.state.since) = Instant::now();
-        self.connection.state.streams.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl StreamSlot {
-    /// Later connections have higher numbers.
-    pub(super) fn number(&self) -> u64 {
-        self.connection.number
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Connection {
-    /// A place, if there is one.
-    fn place(&self) -> Option<StreamSlot> {
-        let most = self.requests.current_max_send_streams().min(STREAMS);
-        let before = self.state.streams.load(Ordering::Relaxed);
-        if before >= most {
-            return None;
-        }
-        self.state.streams.fetch_add(1, Ordering::Relaxed);
-        Some(StreamSlot { connection: self.clone(), heard: self.state.heard.load(Ordering::Relaxed) })
-    }
-
-    /// Requests may be sent on it, as far as is known.
-    fn is_open(&mut self) -> bool {
-        let mut at_once = Context::from_waker(Waker::noop());
-        !self.state.over.load(Ordering::Relaxed)
-            && !matches!(self.requests.poll_ready(&mut at_once), Poll::Ready(Err(_)))
-    }
-
-    fn is_old(&self, time: Duration) -> bool {
-        self.state.streams.load(Ordering::Relaxed) == 0 && lock(&self.state.since).elapsed() >= time
-    }
-}
-
 impl ConnectionPool {
-    /// None yet. `secure`: over TLS.
+    /// Creates an empty pool. `secure`: over TLS. Returns `None` if the authority is not valid.
     pub(super) fn new(secure: bool, authority: &str, pool_idle: Duration) -> Option<Self> {
         Some(Self {
             scheme: if secure { Scheme::HTTPS } else { Scheme::HTTP },
@@ -148,34 +76,34 @@ impl ConnectionPool {
         })
     }
 
-    /// Closes connections that nobody has used for a while; what still runs on one that is closed runs on.
+    /// Closes connections that have been unused for too long. Requests that still run on a connection continue.
     pub(super) fn sweep(&self) {
         lock(&self.all).retain_mut(|connection| connection.is_open() && !connection.is_old(self.pool_idle));
     }
 
-    /// From now on none waits for a request.
+    /// Closes the idle connections, and keeps none from now on.
     pub(super) fn retire(&self) {
         let mut all = lock(&self.all);
         self.retired.store(true, Ordering::Relaxed);
         all.clear();
     }
 
-    /// Closes all of them.
+    /// Closes all idle connections.
     pub(super) fn forget(&self) {
         lock(&self.all).clear();
     }
 
-    /// The number of the newest connection there has been.
+    /// Returns the number of the newest connection that was made so far.
     pub(super) fn newest(&self) -> u64 {
         self.count.load(Ordering::Relaxed).saturating_sub(1)
     }
 
-    /// Where the newest connection leads.
+    /// Returns the address that the newest kept connection leads to.
     pub(super) fn last(&self) -> Option<SocketAddr> {
         Some(lock(&self.all).last()?.to)
     }
 
-    /// A place on a connection that was made after the one of this number; without an address, to any.
+    /// Takes a slot on a connection with a number above `after`, to this address; without an address, to any.
     pub(super) fn place(&self, to: Option<SocketAddr>, after: u64) -> Option<StreamSlot> {
         let mut all = lock(&self.all);
         all.retain_mut(|connection| connection.is_open() && !connection.is_old(self.pool_idle));
@@ -184,23 +112,24 @@ impl ConnectionPool {
         all.iter().filter(fits).find_map(Connection::place)
     }
 
-    /// The same, on a new connection if need be.
+    /// Takes a slot as [`Self::place`] does, on a new connection if no other has room. One connection is made at a
+    /// time.
     ///
     /// # Errors
-    /// There is none to be had.
+    /// Fails if no connection can be made, or if one has failed while this call waited.
     pub(super) async fn place_or(
         &self,
         to: Option<SocketAddr>,
         after: u64,
         handshake: Duration,
-        connect: impl Future<Output = Result<super::client::Connection, Error>>,
+        connect: impl Future<Output = Result<super::outgoing::Connection, Error>>,
     ) -> Result<StreamSlot, Error> {
         let since = Instant::now();
         let _making = self.making.lock().await;
         if let Some(place) = self.place(to, after) {
             return Ok(place);
         }
-        // Who waited while it failed need not see it fail again.
+        // Requests that waited while it failed need not see it fail again.
         let failed = *lock(&self.failed);
         if let Some((_, fault)) = failed.filter(|(at, _)| *at >= since) {
             return Err(Error::from(fault).classed(Class::Unsent));
@@ -215,16 +144,16 @@ impl ConnectionPool {
         made.inspect_err(|error| *lock(&self.failed) = Some((Instant::now(), error.public.fault)))
     }
 
-    /// Begins HTTP/2 on a connection. That a ping comes back says that it is spoken there, and behind how many requests at
-    /// once the engine draws the line.
-    async fn made(&self, raw: super::client::Connection) -> io::Result<StreamSlot> {
+    /// Performs the HTTP/2 handshake on a connection. The answer to a ping shows that the engine speaks HTTP/2, and
+    /// comes after its settings, which limit the number of concurrent requests.
+    async fn made(&self, raw: super::outgoing::Connection) -> io::Result<StreamSlot> {
         let mut builder = Builder::new();
         builder
             .enable_push(false)
             .initial_window_size(WINDOW)
             .initial_connection_window_size(WINDOWS)
             .data_frame_budget(SMALL_FRAMES)
-            // What still comes of requests that were called off is nobody's fault, however much it is.
+            // Frames that still arrive for cancelled requests are not an offence, however many they are.
             .max_concurrent_reset_streams(4 * STREAMS)
             .reset_stream_duration(PONG)
             .max_local_error_reset_streams(None)
@@ -261,7 +190,7 @@ impl ConnectionPool {
         Ok(place)
     }
 
-    /// The head of a request.
+    /// Builds the head of a request; `None` if a part of it is not valid in HTTP/2.
     pub(super) fn head(&self, request: &Outgoing, prefix: &str, peer: &Arc<Peer>) -> Option<Request<()>> {
         let path = format!("{prefix}{}", request.path);
         let uri = Uri::builder()
@@ -298,7 +227,7 @@ impl ConnectionPool {
     }
 }
 
-/// Drives a connection to its end, and ends it where the engine is not there any more.
+/// Drives a connection until it ends, or until the engine stops to answer pings.
 async fn drive(connection: h2::client::Connection<Socket, Bytes>, pings: PingPong, state: Arc<State>) {
     tokio::select! {
         _ = connection => {}
@@ -318,11 +247,11 @@ async fn silence(mut pings: PingPong, state: &State) {
     }
 }
 
-/// One request and the head of its answer. An error that is `aged` says that another connection may be tried: either the
-/// engine has refused to begin, or this connection died of old age.
+/// Sends a request and reads the head of its answer. An error marked `aged` says that another connection may be
+/// tried: either the engine has refused to begin, or the connection has died of old age.
 ///
 /// # Errors
-/// No answer, or nothing that is HTTP/2.
+/// Fails if no answer comes, or if it is not HTTP/2.
 pub(super) async fn exchange(
     mut place: StreamSlot,
     head: Request<()>,
@@ -331,7 +260,7 @@ pub(super) async fn exchange(
     let body = request.body.clone();
     let is_over = body.is_empty() && request.upload.is_none();
     let sent = place.connection.requests.send_request(head, is_over);
-    // It has not left this process.
+    // An error here means that the request has not left this process.
     let (mut response, mut stream) = sent.map_err(|error| refused(&error))?;
     let mut upload = None;
     let response = match &request.upload {
@@ -353,27 +282,27 @@ pub(super) async fn exchange(
     place.connection.state.served.store(true, Ordering::Relaxed);
     place.connection.state.heard.fetch_add(1, Ordering::Relaxed);
     let head = Head::of_stream(head.status.as_u16(), head.headers);
-    // Who is refused need not be sent the rest.
+    // An engine that refuses the request need not get the rest.
     let upload = upload.filter(|_| head.status < 400).map(Box::new);
     Ok(Answer::of_stream(head, Stream { body, place, upload }))
 }
 
-/// Sends as much of a body as the engine takes.
+/// Sends as much of a body as the engine accepts now.
 ///
 /// # Errors
-/// The body breaks off.
+/// Fails if the client's body breaks off.
 fn poll_upload(upload: &mut Option<Streaming>, cx: &mut Context<'_>) -> Result<(), Failure> {
     let Some(Poll::Ready(sent)) = upload.as_mut().map(|upload| upload.poll(cx)) else { return Ok(()) };
     *upload = None;
     if let Sent::Broken(failure) = sent { Err(failure) } else { Ok(()) }
 }
 
-/// Sends the body, as far as the engine takes it.
+/// Sends the body, as far as the engine accepts it.
 async fn deliver(stream: &mut SendStream<Bytes>, mut body: Bytes) {
     while !body.is_empty() {
         stream.reserve_capacity(body.len());
         let Some(Ok(room)) = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await else {
-            // The answer says why, if there is one.
+            // The answer says why, if one comes.
             return std::future::pending().await;
         };
         let piece = body.split_to(room.min(body.len()));
@@ -386,7 +315,7 @@ async fn deliver(stream: &mut SendStream<Bytes>, mut body: Bytes) {
 fn io_error(error: &h2::Error) -> io::Error {
     match error.get_io() {
         Some(error) => io::Error::new(error.kind(), error.to_string()),
-        // Without what the engine said of it: that may be anything.
+        // The engine's own debug data is left out: it may contain anything.
         None => io::Error::other(error.reason().map_or_else(String::new, |reason| reason.to_string())),
     }
 }
@@ -397,7 +326,7 @@ fn refused(error: &h2::Error) -> Error {
 
 fn failed(error: &h2::Error, place: &StreamSlot) -> Error {
     let reason = error.reason();
-    // A stream above the last one that is named in a GOAWAY has not been looked at.
+    // A stream above the last one that a GOAWAY names was not processed.
     let untouched =
         error.is_go_away() || matches!(reason, Some(Reason::REFUSED_STREAM | Reason::HTTP_1_1_REQUIRED));
     if error.is_remote() && untouched {
@@ -407,61 +336,8 @@ fn failed(error: &h2::Error, place: &StreamSlot) -> Error {
         return Error::from(Fault::InvalidResponse).classed(Class::Perhaps).because(io_error(error));
     }
     let served = place.connection.state.served.load(Ordering::Relaxed);
-    // Nothing has come on it since, for nobody: it had died before.
+    // No data for any request since then: the connection was already dead.
     let silent = place.connection.state.heard.load(Ordering::Relaxed) == place.heard;
     let aged = error.is_io() && served && silent;
     Error { aged, ..Error::from(Fault::Reset).because(io_error(error)) }
-}
-
-/// What is to come of an answer.
-#[derive(Debug)]
-pub(super) struct Stream {
-    body: RecvStream,
-    place: StreamSlot,
-    /// The rest of the request's body, where the answer has come before it was sent.
-    upload: Option<Box<Streaming>>,
-}
-
-/// How far reading has come.
-pub(super) enum ReadProgress {
-    Some,
-    Last,
-    Reset,
-    Malformed,
-}
-
-impl Stream {
-    /// Gives the next piece to `sink`.
-    pub(super) fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        sink: &mut dyn FnMut(&[u8]),
-    ) -> Poll<ReadProgress> {
-        if let Some(upload) = &mut self.upload
-            && let Poll::Ready(sent) = upload.poll(cx)
-        {
-            self.upload = None;
-            if let Sent::Broken(_) = sent {
-                return Poll::Ready(ReadProgress::Reset);
-            }
-        }
-        let piece = match std::task::ready!(self.body.poll_data(cx)) {
-            Some(Ok(bytes)) => {
-                self.place.connection.state.heard.fetch_add(1, Ordering::Relaxed);
-                sink(&bytes);
-                // It fails for a stream that has ended, which nobody sends more of.
-                let _ = self.body.flow_control().release_capacity(bytes.len());
-                if self.body.is_end_stream() { ReadProgress::Last } else { ReadProgress::Some }
-            }
-            None => ReadProgress::Last,
-            Some(Err(error)) if error.is_library() => ReadProgress::Malformed,
-            Some(Err(_)) => ReadProgress::Reset,
-        };
-        Poll::Ready(piece)
-    }
-
-    /// There is nothing to come.
-    pub(super) fn is_over(&self) -> bool {
-        self.body.is_end_stream()
-    }
 }

@@ -1,40 +1,42 @@
-//! A closer look at an engine: what it is, and how much it has to do (engine-quirks G).
+//! Identification of an engine through its routes: engine, version, front end and parsers, and how loaded it is
+//! (engine-quirks G).
 //!
-//! Takes: a probe, with its connection, so that of several engines behind one name the one that is asked is the one that is
-//! well. Gives: what the upstream knows of it from then on. Remembers: when it last looked, and where the load is told.
-//! Never: says anything of its health, makes an engine generate, waits longer than a probe may.
+//! Takes: a probe with its connection, so that of several engines behind one name the same one is identified that
+//! has passed the probe. Gives: the identity and the load, to the upstream. Remembers: when it last ran, and which
+//! route reports the load. Never: affects health, makes an engine generate, waits longer than a probe may.
 
 use super::Upstream;
-use super::health::{Probe, Reply, Trouble};
 use super::identity::{DetectedEngine, Evidence};
+use super::probe::{Probe, Reply, Trouble};
 use crate::config::Health;
 use crate::engine::{Busy, ENGINES, Engine, Front, Load, RouteAnswer};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// What is remembered between the probes of one upstream.
+/// State that is kept between the probes of one upstream.
 #[derive(Debug, Default)]
 pub(super) struct Identification {
-    /// When it was last found out what it is; `None`: it is not sure any more.
+    /// Time of the last complete identification; `None` if none is valid any more.
     last: Option<Instant>,
     load: LoadSource,
 }
 
-/// Where the load is told.
+/// Route that reports the engine's load.
 #[derive(Clone, Copy, Debug, Default)]
 enum LoadSource {
-    /// It has not been asked.
+    /// Not searched yet.
     #[default]
     Unknown,
-    /// At this of the engine's places.
+    /// Route with this index among the engine's load routes.
     At(usize),
-    /// Nowhere.
+    /// No route reports the load.
     Nowhere,
 }
 
 impl Identification {
-    /// It may be another one from now on: the engine was not there, or answered as it should not.
+    /// Makes the next identification due at once, because the engine may have been replaced: it was not reachable,
+    /// or has answered badly.
     fn doubt(&mut self) {
         self.last = None;
     }
@@ -43,7 +45,8 @@ impl Identification {
         self.last.is_none_or(|last| last.elapsed() >= every)
     }
 
-    /// The places where the load is to be asked for.
+    /// Returns the routes to ask for the load, with their indices: all of them at first, later only the one that
+    /// replied.
     fn loads(&self, engine: &'static Engine) -> impl Iterator<Item = (usize, &'static Load)> + use<> {
         let all = engine.detection.loads;
         let few = match self.load {
@@ -56,17 +59,19 @@ impl Identification {
     }
 }
 
-/// What routes have answered to one look: none is asked twice.
+/// Replies to one identification by path, so that no route is requested twice.
 type Replies = HashMap<&'static str, Reply>;
 
 impl Probe<'_> {
-    /// The engine may be another one from now on.
+    /// Discards what is known to hold only for the engine that was there so far, since another one may have
+    /// replaced it.
     pub(super) fn doubt(&self, identification: &mut Identification) {
         identification.doubt();
         self.upstream.forget_fallbacks();
     }
 
-    /// Looks, if it is time for that. Of what is not told in time nothing is known that was not known before.
+    /// Identifies the engine if that is due, and reads its load. What times out leaves the former knowledge in
+    /// place.
     pub(super) async fn look(&mut self, identification: &mut Identification, config: &Health) {
         let upstream = self.upstream;
         let other = self.owner.is_some_and(|owner| owner != upstream.identity().engine);
@@ -101,7 +106,8 @@ impl Probe<'_> {
         self.ask_front(found, &mut replies).await
     }
 
-    /// Finds an engine whose list of models does not say what it is, or is shown to nobody.
+    /// Finds the engine by its characteristic routes, for engines whose list of models does not name them or
+    /// requires a key.
     async fn prove(&mut self, found: &mut DetectedEngine, replies: &mut Replies) -> Result<(), &'static str> {
         for engine in ENGINES {
             for place in engine.detection.places {
@@ -176,7 +182,7 @@ impl Probe<'_> {
         replies.get(path).ok_or("it does not answer")
     }
 
-    /// How much it has to do, and how much of that others have brought.
+    /// Returns the engine's load, and how many of its requests come from other clients.
     async fn load(&mut self, identification: &mut Identification) -> Option<(Busy, u64)> {
         let upstream = self.upstream;
         for (at, load) in identification.loads(upstream.identity().engine) {
@@ -184,7 +190,7 @@ impl Probe<'_> {
             let reply = self.get(load.path).await.ok()?;
             if let Some(busy) = reply.good().and_then(|body| load.busy(body)) {
                 identification.load = LoadSource::At(at);
-                // Requests come and go while it counts them: nobody is to be taken for somebody else's.
+                // Requests start and end while the engine counts them; ours must not pass for those of others.
                 let ours = before.max(upstream.under_way());
                 return Some((busy, (busy.running + busy.waiting).saturating_sub(ours)));
             }
@@ -195,7 +201,7 @@ impl Probe<'_> {
 }
 
 impl Upstream {
-    /// Requests of ours.
+    /// Returns the number of requests of this process that are under way.
     fn under_way(&self) -> u64 {
         u64::try_from(self.figures.active.value()).unwrap_or(0)
     }

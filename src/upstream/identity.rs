@@ -1,27 +1,28 @@
-//! What is behind an upstream, and by what that is known (engine-quirks G).
+//! Identity of the engine behind an upstream, and the evidence for it (engine-quirks G).
 //!
-//! Takes: what the configuration says, what probes are told, what answers give away. Gives: [`Found`]. Remembers: that.
-//! Never: asks; that is `look`'s.
+//! Takes: the configured engine, replies to probes, and hints in answers. Gives: a [`DetectedEngine`].
+//! Remembers: the same. Never: sends a request; that is the task of the module `identify`.
 
 use crate::engine::{Engine, Front, Identity, Parsers, Version};
 use std::fmt;
 
-/// By what an engine is known. What comes later is better evidence.
+/// How the engine was identified, weakest evidence first. Better evidence replaces weaker evidence, never the
+/// reverse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Evidence {
-    /// It is not.
+    /// No evidence: the engine is not known.
     #[default]
     Nothing,
-    /// Answers to requests gave it away.
+    /// Answers to ordinary requests contain its marks.
     Answer,
-    /// What it says on this route.
+    /// Reply to a probe on this route.
     Place(&'static str),
-    /// The configuration says so.
+    /// Name of the engine in the configuration.
     Configuration,
 }
 
 impl Evidence {
-    /// In a word.
+    /// Returns the evidence as a word for logs: a route's path, or what the evidence consists of.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
@@ -32,27 +33,29 @@ impl Evidence {
     }
 }
 
-/// What is behind an upstream.
+/// Engine behind an upstream, as far as it is known, with the evidence. The adaptation of requests and answers
+/// depends on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DetectedEngine {
-    /// What it is.
+    /// Engine, version and front end.
     pub identity: Identity,
-    /// By what the engine is known.
+    /// Evidence for the engine.
     pub by: Evidence,
-    /// By what its version is.
+    /// Evidence for the version.
     pub version_by: Evidence,
-    /// The parsers that it runs, where it has said so.
+    /// Names of the parsers that the engine runs, if it reports them.
     pub parsers: Option<Parsers>,
 }
 
 impl DetectedEngine {
-    /// What the configuration says alone.
+    /// Returns the identity that follows from the configuration alone.
     pub(super) fn configured(engine: &'static Engine) -> Self {
         let by = if engine.is_known() { Evidence::Configuration } else { Evidence::Nothing };
         Self { identity: engine.into(), by, version_by: Evidence::Nothing, parsers: None }
     }
 
-    /// The same behind a configuration that may say otherwise.
+    /// Returns this identity under a changed configuration: a configured engine wins, and a finding that rested on
+    /// the former configuration is dropped.
     pub(super) fn under(&self, engine: &'static Engine) -> Self {
         match engine.is_known() {
             true if engine != self.identity.engine => Self::configured(engine),
@@ -64,7 +67,8 @@ impl DetectedEngine {
         }
     }
 
-    /// It turns out to be this engine. What was known of another one is forgotten.
+    /// Sets the engine and the evidence for it, unless the configuration names the engine. A change of the engine
+    /// discards the version, the front end and the parsers.
     pub(super) fn turn_out(&mut self, engine: &'static Engine, by: Evidence) {
         if self.by == Evidence::Configuration {
             return;
@@ -75,17 +79,18 @@ impl DetectedEngine {
         self.by = by;
     }
 
-    /// It says that it is of this version; `None`: of no release.
+    /// Sets the version and the evidence for it. `None`: the engine reports a version that is not a release.
     pub(super) fn set_version(&mut self, version: Option<Version>, by: Evidence) {
         (self.identity.version, self.version_by) = (version, by);
     }
 
-    /// This is in front of it.
+    /// Sets the front end that serves the engine's API.
     pub(super) fn set_front(&mut self, front: Front) {
         self.identity.front = front;
     }
 
-    /// An answer gives away the engine, and perhaps its version. It counts where nothing better is known.
+    /// Takes a hint at the engine, and perhaps at its version, from an answer. The hint counts only if no better
+    /// evidence exists.
     pub(super) fn overhear(&mut self, engine: &'static Engine, version: Option<Version>) {
         if self.by <= Evidence::Answer {
             self.turn_out(engine, Evidence::Answer);
@@ -95,7 +100,8 @@ impl DetectedEngine {
         }
     }
 
-    /// What was found, and what answers have told by `now` where that is nothing better.
+    /// Merges this result of probes with `now`, to keep what answers have shown while the probes ran and found
+    /// nothing better.
     pub(super) fn beside(mut self, now: &Self) -> Self {
         let heard = now.identity;
         if now.by == Evidence::Answer && self.by <= Evidence::Answer {
@@ -108,7 +114,7 @@ impl DetectedEngine {
         self
     }
 
-    /// Something is not known that answers may tell.
+    /// Returns true if answers could still show something that is unknown: the engine, or its version.
     pub(super) fn lacks(&self) -> bool {
         self.by == Evidence::Nothing
             || self.identity.version.is_none()
@@ -116,12 +122,13 @@ impl DetectedEngine {
                 && self.identity.engine.detection.tells_version_in_answers()
     }
 
-    /// Nothing but answers has told of it, so that others may tell otherwise.
+    /// Returns true if the engine or its version rests on answers alone, so that other answers may correct it.
     pub(super) fn is_overheard(&self) -> bool {
         self.by == Evidence::Answer || self.version_by == Evidence::Answer
     }
 
-    /// Whether another look has told anything that an operator would want to know of.
+    /// Returns true if the identity or the parsers differ from `before`: a change that operators should see in the
+    /// log.
     pub(super) fn says_other_than(&self, before: &Self) -> bool {
         self.identity != before.identity || self.parsers != before.parsers
     }
@@ -153,7 +160,7 @@ mod tests {
         named(name).unwrap()
     }
 
-    /// A look takes its time; an answer that comes meanwhile is not forgotten at its end.
+    /// Identification takes time; what an answer shows in the meantime must survive it.
     #[test]
     fn what_is_overheard_while_probes_look_stays() {
         let nothing = || DetectedEngine::configured(engine("auto"));

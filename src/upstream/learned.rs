@@ -1,36 +1,38 @@
-//! Facts learnt from the refusals and answers of an upstream: the forms in which requests for its models are sent at
-//! once, and whether it tells reasoning apart from the text.
+//! Facts learnt from the refusals and answers of an upstream: the fallbacks that requests for each of its models
+//! need, and whether it separates reasoning from the text.
 //!
-//! Takes: a model's name, and the fallbacks with which the engine answered for it. Gives: them again. Remembers: them, for a
-//! bounded number of models, until the engine may be another one. Never: expires by time.
+//! Takes: a model's name, and the fallbacks with which the engine has answered for it. Gives: the same again, for
+//! later requests. Remembers: them, for a bounded number of models, until the engine may be another one. Never:
+//! expires by time.
 
 use crate::engine::fallback::Fallbacks;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-/// Most models of one upstream of which something is remembered.
+/// Upper limit for the models of one upstream for which facts are kept.
 const MODELS: usize = 256;
-/// Bytes of a model's name, at most.
+/// Upper limit for the bytes of a model's name.
 const NAME: usize = 256;
 
-/// The facts learnt about one upstream.
+/// Facts learnt about one upstream, so that later requests avoid a form that its engine has refused before.
 #[derive(Debug, Default)]
 pub(super) struct Learnt {
-    /// The fallbacks that it needs, by model.
+    /// Fallbacks that the engine needs, by model.
     fallbacks: RwLock<HashMap<Box<str>, Fallbacks>>,
-    /// Whether one of its answers has told reasoning apart from the text.
+    /// True once an answer has separated reasoning from the text.
     tells_reasoning: AtomicBool,
 }
 
 impl Learnt {
-    /// The forms in which requests for this model are sent.
+    /// Returns the fallbacks to apply to requests for this model.
     pub(super) fn fallbacks(&self, model: &str) -> Fallbacks {
         let known = self.fallbacks.read().unwrap_or_else(PoisonError::into_inner);
         known.get(model).copied().unwrap_or_default()
     }
 
-    /// Adds fallbacks with which the engine has answered for this model. Returns whether any of them is new.
+    /// Adds fallbacks with which the engine has answered for this model. Returns true if any of them is new and was
+    /// kept.
     pub(super) fn add(&self, model: &str, fallbacks: Fallbacks) -> bool {
         let mut known = self.fallbacks.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = known.get_mut(model) {
@@ -44,17 +46,17 @@ impl Learnt {
         may
     }
 
-    /// Notes that one of its answers has told reasoning apart from the text.
+    /// Records that an answer has separated reasoning from the text.
     pub(super) fn tell_reasoning(&self) {
         self.tells_reasoning.store(true, Ordering::Relaxed);
     }
 
-    /// Whether one of its answers has done so.
+    /// Returns true if an answer has separated reasoning from the text.
     pub(super) fn tells_reasoning(&self) -> bool {
         self.tells_reasoning.load(Ordering::Relaxed)
     }
 
-    /// Forgets everything.
+    /// Forgets everything, since the engine may have been replaced.
     pub(super) fn clear(&self) {
         self.tells_reasoning.store(false, Ordering::Relaxed);
         let mut known = self.fallbacks.write().unwrap_or_else(PoisonError::into_inner);

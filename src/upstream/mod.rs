@@ -1,4 +1,4 @@
-//! Upstreams: the ways to engines, which of them is asked, and whether they are there.
+//! Upstreams: the configured engines, the connections to them, the choice between them, and their health.
 
 mod answer;
 mod circuit_breaker;
@@ -7,21 +7,26 @@ pub mod health;
 mod hops;
 mod http1;
 mod http2;
+mod http2_stream;
 mod identify;
 mod identity;
 mod learned;
 pub mod models;
+mod outgoing;
 mod pool;
+mod probe;
 mod resolver;
 mod retry;
 mod upload;
+mod upload_exchange;
 
 pub use answer::{Answer, Broken, Read};
 pub use circuit_breaker::Outcome;
-pub use client::{Client, Outgoing};
+pub use client::Client;
 pub use hops::Hops;
 pub use http1::Head;
 pub use identity::{DetectedEngine, Evidence};
+pub use outgoing::Outgoing;
 pub use pool::{ChosenUpstream, NoUpstream, Pool, SelectionCriteria};
 pub use retry::RetryState;
 pub use upload::{Source, Upload};
@@ -43,75 +48,77 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An upstream that is not as configured is asked again after this.
+/// Time for which an upstream that does not match its configuration is chosen only if no other one is available.
 const MISPLACED: Duration = Duration::from_secs(60);
-/// What the next one is called.
+/// Id of the next upstream that this process creates.
 static NEXT: AtomicU64 = AtomicU64::new(0);
-/// Pieces of answers that are looked at for what they tell of the engine, until it is looked at again.
+/// Number of pieces of answers that are scanned for hints at the engine, after each identification by probes.
 const HEARD: u32 = 4096;
-/// Most model names that are kept of one upstream.
+/// Upper limit for the model names that are kept per upstream, against an engine that lists without end.
 const MODELS: usize = 256;
 
-/// The models that an engine lists.
+/// Models that an engine lists under `/v1/models`.
 #[derive(Clone, Debug, Default)]
 struct ListedModels {
-    /// All names.
+    /// Listed names, in the engine's order.
     names: Vec<Arc<str>>,
-    /// The names a request without a model can mean: without adapters and further names of the same model.
+    /// Names that a request without a model can mean: adapters and further names of the same weights are left out.
     main: Vec<Arc<str>>,
 }
 
-/// One upstream: what is configured of it, and what it has told.
+/// Upstream: its configuration, its clients, and everything that probes and answers have shown about the engine
+/// behind it. Shared by all requests and by the task that probes it.
 #[derive(Debug)]
 pub struct Upstream {
-    /// As configured.
+    /// The upstream's section of the configuration.
     pub config: UpstreamConfig,
-    /// Which of all that this process has had it is.
+    /// Number that is unique within this process, also after the configuration was reloaded.
     pub id: u64,
-    /// Its figures.
+    /// Metrics of this upstream.
     pub figures: Arc<UpstreamMetrics>,
-    /// What it turned out to be.
+    /// Engine, version and front end, as far as they are known.
     found: RwLock<DetectedEngine>,
-    /// So many pieces of its answers may tell what is not known of it.
+    /// Number of further pieces of answers that are scanned for hints at the engine.
     listens: AtomicU32,
-    /// It has answered as it should not: it may be another one.
+    /// True after a bad outcome: the next probe then identifies the engine anew, since another one may have
+    /// replaced it.
     doubtful: AtomicBool,
-    /// Requests that it has from others than this process.
+    /// Number of requests that the engine has from clients other than this process.
     elsewhere: AtomicU64,
-    /// The models it lists; `None`: it has not said.
+    /// Models that the engine lists; `None` until a list has been read.
     listed: RwLock<Option<ListedModels>>,
-    /// Why it is not ready; `None` once it answered a probe.
+    /// Reason why the upstream is not ready; `None` once a probe has succeeded.
     trouble: Mutex<Option<&'static str>>,
-    /// Its probes say that it is not there.
+    /// True while probes say that the engine is down.
     down: AtomicBool,
-    /// Since when it is known that something of it is not as configured.
+    /// Time at which the last mismatch with the configuration was seen.
     misplaced: Mutex<Option<Instant>>,
-    /// What its answers come to.
+    /// State that the outcomes of requests lead to: ejections, ramps and pauses.
     breaker: Mutex<CircuitBreaker>,
-    /// The kinds of text that it has left unparsed, by the family of the model.
+    /// Kinds of text that the engine has left unparsed, by the family of the model. Each is logged once.
     unparsed: Mutex<Vec<Unparsed>>,
-    /// The forms in which it is asked for its models.
+    /// Facts learnt from refusals and answers: the fallbacks by model, and whether reasoning is separated.
     learnt: Learnt,
     ejected: Arc<Ejected>,
-    /// It is asked nothing new.
+    /// True once a reload has removed the upstream: it gets no new request.
     retired: AtomicBool,
-    /// Milliseconds from `since` to when it was last heard; 0: never.
+    /// Milliseconds from `since` to the last piece of an answer; 0 if none has come.
     heard: AtomicU64,
     since: Instant,
-    /// What its clients were made with.
+    /// Timeouts that the clients were made with, to see whether a reload has changed them.
     timeouts: Timeouts,
-    /// What they know of its name.
+    /// Resolved addresses of the host, shared by all clients.
     addresses: Arc<Addresses>,
-    /// The first thread's.
+    /// Client of the first thread.
     client: Arc<Client>,
-    /// Those of the others.
+    /// Clients of the other threads.
     clients: Box<[Arc<Client>]>,
-    /// None of the relay's: a probe takes no connection from a request.
+    /// Client for probes, with its own connections: a probe never takes one from a request.
     probes: Client,
 }
 
 impl Upstream {
-    /// Available, but not proven.
+    /// Creates an upstream that is available, but not yet proven by a probe.
     fn new(
         config: UpstreamConfig,
         all: &Config,
@@ -153,23 +160,25 @@ impl Upstream {
         }
     }
 
-    /// Whether it is what another configuration says, too.
+    /// Returns true if another configuration describes the same upstream with the same client timeouts, so that it
+    /// can be kept.
     fn is_as(&self, config: &UpstreamConfig, all: &Config) -> bool {
         let of_clients = |times: &Timeouts| (times.dns, times.connect, times.handshake, times.pool_idle);
         self.config == *config && of_clients(&self.timeouts) == of_clients(&all.timeouts)
     }
 
-    /// Whether it is at the place of which another configuration speaks, whatever that says of it.
+    /// Returns true if another configuration has the same host, port and prefix, whatever its other keys say.
     fn is_where(&self, config: &UpstreamConfig) -> bool {
         let place = |config: &UpstreamConfig| (config.host.clone(), config.port, config.prefix.clone());
         place(&self.config) == place(config)
     }
 
-    /// What was known of it when it was configured otherwise, and how it does.
+    /// Takes over what is known about the same engine from the upstream that a reload replaces: identity, models,
+    /// addresses, health and ejection.
     fn inherit(&mut self, before: &Self) {
         self.since = before.since;
         self.heard = AtomicU64::new(before.heard.load(Ordering::Relaxed));
-        // With its place among the ejected, if it has one.
+        // The old upstream's place in the count of ejected upstreams moves along with its breaker.
         self.breaker =
             Mutex::new(std::mem::take(&mut *before.breaker.lock().unwrap_or_else(PoisonError::into_inner)));
         self.settle(before.found().under(self.config.engine));
@@ -180,7 +189,8 @@ impl Upstream {
         self.down.store(before.is_down(), Ordering::Relaxed);
     }
 
-    /// It has left in the text what it could have parsed: said once for each family of models.
+    /// Logs that the engine has left reasoning or calls in the text that it could have parsed: once for each family
+    /// of models and kind, with the flags that would turn its parsers on.
     pub fn left(&self, unparsed: Unparsed) {
         let family = unparsed.family();
         let mut known = self.unparsed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,7 +207,8 @@ impl Upstream {
         }
     }
 
-    /// It is asked nothing new: connections that wait for a request are closed, and none is kept any more.
+    /// Stops new requests to this upstream: closes the connections that are idle, and keeps none from now on.
+    /// Requests under way are not touched.
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
         let breaker = std::mem::take(&mut *self.breaker.lock().unwrap_or_else(PoisonError::into_inner));
@@ -207,40 +218,42 @@ impl Upstream {
         self.clients.iter().chain([&self.client]).for_each(|client| client.retire());
     }
 
-    /// Whether it is asked nothing new.
+    /// Returns true if the upstream has been removed by a reload.
     fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Relaxed)
     }
 
-    /// It is new to traffic that is under way: it gets its part little by little.
+    /// Starts the ramp of an upstream that joins running traffic: its share of the requests grows step by step.
     fn ramp(&self) {
         self.with_condition(|breaker| breaker.come_back(Instant::now()));
     }
 
-    /// What is behind it.
+    /// Returns the engine, its version and its front end, with the corrections of the configuration.
     pub fn identity(&self) -> Identity {
         self.config.identity(self.found.read().unwrap_or_else(PoisonError::into_inner).identity)
     }
 
-    /// The same, with all that is known of it.
+    /// Returns everything that is known about the engine, with the evidence for it.
     pub fn found(&self) -> DetectedEngine {
         self.found.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// It has been looked at. What was overheard meanwhile counts.
+    /// Stores the result of an identification by probes. What answers have shown in the meantime is kept where
+    /// probes found nothing better.
     fn settle(&self, found: DetectedEngine) {
         let now = self.know(|known| *known = found.beside(known));
         let listens = now.lacks() || now.is_overheard();
         self.listens.store(if listens { HEARD } else { 0 }, Ordering::Relaxed);
     }
 
-    /// A piece of a good answer. It costs nothing where nothing is to be learnt of it.
+    /// Scans a piece of a successful answer for hints at the engine and its version. Returns at once if nothing can
+    /// be learnt any more.
     pub fn overhear(&self, piece: &[u8]) {
         let left = self.listens.load(Ordering::Relaxed);
         if left == 0 {
             return;
         }
-        // Two threads at once may count as one; it need not be exact.
+        // Two threads may decrement at the same time and count as one; the limit need not be exact.
         self.listens.store(left - 1, Ordering::Relaxed);
         if let Some((engine, version)) = engine::of_answer(piece) {
             let now = self.know(|known| known.overhear(engine, version));
@@ -250,7 +263,8 @@ impl Upstream {
         }
     }
 
-    /// Something is known of what is behind it.
+    /// Changes what is known about the engine and returns the result. A change is logged, and makes the learnt
+    /// facts void.
     fn know(&self, change: impl FnOnce(&mut DetectedEngine)) -> DetectedEngine {
         let mut known = self.found.write().unwrap_or_else(PoisonError::into_inner);
         let before = known.clone();
@@ -266,18 +280,19 @@ impl Upstream {
         now
     }
 
-    /// Whether it has answered as it should not since that was last asked.
+    /// Returns true if there was a bad outcome since the last call, and resets that flag.
     fn take_doubt(&self) -> bool {
         self.doubtful.swap(false, Ordering::Relaxed)
     }
 
-    /// How much it has to do, and how many requests of others that are; `None`: it is not known.
+    /// Sets the load that the engine reports, and how many of its requests come from elsewhere; `None` if it is
+    /// unknown.
     fn set_busy(&self, told: Option<(Busy, u64)>) {
         self.elsewhere.store(told.map_or(0, |(_, others)| others), Ordering::Relaxed);
         self.figures.set_busy(told.map(|(busy, _)| busy));
     }
 
-    /// Returns the route on which requests to it are planned. `model`: the name by which the engine knows the model.
+    /// Returns the route on which requests to this upstream are planned. `model`: the engine's name for the model.
     fn route(&self, model: &str, options: Arc<Options>, max_event_bytes: usize) -> Route {
         Route {
             responses: self.config.responses,
@@ -287,7 +302,8 @@ impl Upstream {
         }
     }
 
-    /// Remembers the fallbacks with which it has answered for a model: later requests take them at once.
+    /// Remembers the fallbacks with which the engine has answered for a model, so that later requests use them at
+    /// once.
     pub fn answers_to(&self, model: &str, fallbacks: Fallbacks) {
         if self.learnt.add(model, fallbacks) {
             tracing::info!(
@@ -298,36 +314,38 @@ impl Upstream {
         }
     }
 
-    /// Notes that one of its answers has told reasoning apart from the text.
+    /// Records that an answer of this engine has separated reasoning from the text.
     pub fn tell_reasoning(&self) {
         self.learnt.tell_reasoning();
     }
 
-    /// Whether it says that it parses reasoning, or one of its answers has shown it.
+    /// Returns true if the engine reports a reasoning parser, or if one of its answers has shown that it has one.
     fn tells_reasoning(&self) -> bool {
         let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
         let says = found.parsers.as_ref().is_some_and(|parsers| parsers.reasoning.is_some());
         says || self.learnt.tells_reasoning()
     }
 
-    /// Forgets what its refusals and answers have taught: it may be another engine, or one that was started otherwise.
+    /// Forgets what refusals and answers have taught: the engine may have been replaced, or restarted with other
+    /// flags.
     fn forget_fallbacks(&self) {
         self.learnt.clear();
     }
 
-    /// The way to it, for a thread.
+    /// Returns the client of a thread. Each thread has its own, so that connections stay on the thread that made
+    /// them.
     pub fn client(&self, thread: usize) -> &Arc<Client> {
         thread.checked_sub(1).and_then(|at| self.clients.get(at)).unwrap_or(&self.client)
     }
 
-    /// Requests under way, with those of others where the engine tells of them.
+    /// Returns the number of requests under way, including those of other clients if the engine reports them.
     fn load(&self) -> f64 {
         let elsewhere = i64::try_from(self.elsewhere.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         let all = self.figures.active.value().saturating_add(elsewhere);
         f64::from(i32::try_from(all).unwrap_or(i32::MAX))
     }
 
-    /// A model's name, if the configuration or the engine knows it.
+    /// Returns the name of a model as a shared string if the configuration or the engine knows it.
     fn known(&self, model: &str) -> Option<Arc<str>> {
         let configured = self.config.models.iter().find(|name| *name == model);
         let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
@@ -335,7 +353,8 @@ impl Upstream {
         listed.or_else(|| configured.map(|name| name.as_str().into()))
     }
 
-    /// Whether it serves a model; `None`: neither the configuration nor the engine has said what it serves.
+    /// Returns true if this upstream serves a model; `None` if neither the configuration nor the engine has named
+    /// any.
     fn serves(&self, model: &str) -> Option<bool> {
         if !self.config.models.is_empty() {
             return Some(self.config.models.iter().any(|name| name == model));
@@ -344,19 +363,20 @@ impl Upstream {
         listed.as_ref().map(|all| all.names.iter().any(|name| &**name == model))
     }
 
-    /// The names that it lists.
+    /// Returns the model names that the engine lists, or none if no list has been read.
     fn lists(&self) -> Vec<Arc<str>> {
         let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
         listed.as_ref().map(|all| all.names.clone()).unwrap_or_default()
     }
 
-    /// Whether both have said what they serve, and it is the same.
+    /// Returns true if both upstreams serve the same models, and both sets are known.
     fn lists_the_same_as(&self, other: &Self) -> bool {
         let of = |upstream: &Self| upstream.names();
         of(self).zip(of(other)).is_some_and(|(one, other)| one == other)
     }
 
-    /// The names of its models, in order.
+    /// Returns the sorted names of the models: the configured ones, else the listed ones; `None` if neither is
+    /// known.
     fn names(&self) -> Option<Vec<Arc<str>>> {
         let mut all = match self.config.models.is_empty() {
             true => self.listed.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.names.clone(),
@@ -366,8 +386,8 @@ impl Upstream {
         Some(all)
     }
 
-    /// Returns the names a request without a model can mean (wire-format 2.10), as far as the configuration lets this
-    /// upstream serve them; `None`: neither the configuration nor the engine has said what it serves.
+    /// Returns the names a request without a model can mean (wire-format 2.10), as far as the configuration lets
+    /// this upstream serve them; `None` if neither the configuration nor the engine has named any.
     fn main_models(&self) -> Option<Vec<Arc<str>>> {
         let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
         let main = listed.as_ref().map(|all| all.main.iter().filter(|name| self.may_serve(name)).cloned());
@@ -378,7 +398,8 @@ impl Upstream {
         }
     }
 
-    /// The engine has listed its models.
+    /// Replaces the list of models with the one that the engine has just sent. A list that differs ends the state
+    /// "misplaced".
     fn listed(&self, models: &[Model]) {
         let models: Vec<_> = models.iter().filter(|model| model.id.len() <= 256).take(MODELS).collect();
         let mut known = self.listed.write().unwrap_or_else(PoisonError::into_inner);
@@ -396,31 +417,32 @@ impl Upstream {
         }
     }
 
-    /// It has listed them to a client: probes may not be let in.
+    /// Stores a list of models that the engine has sent to a client, if there is none yet: probes may lack the key
+    /// for it.
     pub fn learn(&self, models: &[Model]) {
         if self.listed.read().unwrap_or_else(PoisonError::into_inner).is_none() {
             self.listed(models);
         }
     }
 
-    /// Whether it may be asked for a model that it lists.
+    /// Returns true if the configuration allows requests for this model to this upstream.
     pub fn may_serve(&self, model: &str) -> bool {
         self.config.models.is_empty() || self.config.models.iter().any(|name| name == model)
     }
 
-    /// It has sent something of an answer at this time.
+    /// Records that a piece of an answer has arrived at this time, which shows that the engine is alive.
     pub fn heard(&self, now: Instant) {
         let since = now.saturating_duration_since(self.since).as_millis();
         self.heard.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Whether it has sent something of an answer lately.
+    /// Returns true if a piece of an answer has arrived within `time`.
     fn was_heard_within(&self, time: Duration) -> bool {
         let heard = self.heard.load(Ordering::Relaxed);
         heard > 0 && self.since.elapsed() < Duration::from_millis(heard) + time
     }
 
-    /// Why it is not ready, if it is not.
+    /// Returns the reason why the upstream is not ready, or `None` if it is ready.
     pub fn trouble(&self) -> Option<&'static str> {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -429,19 +451,21 @@ impl Upstream {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
-    /// Its probes say that it is not there.
+    /// Returns true if the last probes say that the engine is down.
     pub fn is_down(&self) -> bool {
         self.down.load(Ordering::Relaxed)
     }
 
-    /// Probes say so, or say no more so: whoever comes back comes back slowly.
+    /// Sets whether probes say that the engine is down. An upstream that returns starts with a small share of the
+    /// requests.
     fn set_down(&self, down: bool) {
         if self.down.swap(down, Ordering::Relaxed) && !down {
             self.ramp();
         }
     }
 
-    /// Something of it is not as the configuration says: for a while it is asked only where no other is there.
+    /// Marks the upstream as not matching its configuration, for example after its key was rejected. For a minute
+    /// it is chosen only if no other upstream is available.
     pub fn misplace(&self, why: &str) {
         let now = Instant::now();
         let before = self.misplaced.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
@@ -467,7 +491,7 @@ impl Upstream {
         self.with_condition(CircuitBreaker::found_nothing);
     }
 
-    /// What came of a request.
+    /// Feeds the outcome of a request to the circuit breaker. A bad one also makes the engine's identity doubtful.
     fn after(&self, outcome: Outcome, now: Instant) {
         if outcome == Outcome::Bad {
             self.doubtful.store(true, Ordering::Relaxed);

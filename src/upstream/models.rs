@@ -1,30 +1,30 @@
-//! The list of models: read from an engine, written for a client.
+//! List of models: the parser for engines' lists, and the writers for clients.
 
 use crate::json::{self, Members, Raw, Text, integer, object, write_number, write_string};
 use bytes::BytesMut;
 
-/// One model that an engine lists.
+/// Model that an engine lists under `/v1/models`, with those of its fields that clients use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
-    /// Its name.
+    /// Name of the model in requests.
     pub id: String,
-    /// When it was made; engines give the time of the question.
+    /// Creation time in Unix seconds; engines give the time of the request instead.
     pub created: u64,
-    /// Who serves it.
+    /// Value of `owned_by`: most engines name themselves.
     pub owner: Option<String>,
-    /// The path or name of the weights, as vLLM and SGLang tell it.
+    /// Path or name of the weights, as vLLM and SGLang report it.
     pub root: Option<String>,
-    /// The model that this one is an adapter of.
+    /// Base model, if this model is an adapter.
     pub parent: Option<String>,
-    /// Tokens of a prompt and its answer, as vLLM and SGLang tell them.
+    /// Limit for the tokens of a prompt and its answer, as vLLM and SGLang report it.
     pub max_model_len: Option<u64>,
-    /// The number of tokens under the name that clients read: from the configuration, else `max_model_len`, else from
-    /// elsewhere in the engine's list.
+    /// Context length in tokens, under the name that clients read: from the configuration, else `max_model_len`,
+    /// else from other fields of the engine's list.
     pub context_length: Option<u64>,
 }
 
 impl Model {
-    /// Appends the model as the official API writes it, followed by what engines tell of it besides.
+    /// Appends the model as JSON: the fields of the official API, followed by those that only engines have.
     pub fn write(&self, out: &mut BytesMut) {
         out.extend_from_slice(b"{\"id\":");
         write_string(&self.id, out);
@@ -36,7 +36,7 @@ impl Model {
             out.extend_from_slice(b",\"root\":");
             write_string(root, out);
         }
-        // Null beside a root says that the model is no adapter.
+        // A null parent beside a root says that the model is no adapter.
         match &self.parent {
             Some(parent) => {
                 out.extend_from_slice(b",\"parent\":");
@@ -55,8 +55,8 @@ impl Model {
     }
 }
 
-/// Tells for each model of one engine's list whether a request without a model can mean it (wire-format 2.10). Adapters
-/// and further names of the same weights do not count: the engine itself takes the first name of the weights then.
+/// Returns for each model of an engine's list whether a request without a model can mean it (wire-format 2.10).
+/// Adapters and further names of the same weights do not count: for the latter, engines use the first name.
 pub(super) fn are_main(models: &[&Model]) -> Vec<bool> {
     let is_first = |at: usize, model: &Model| {
         let before = models.get(..at).unwrap_or_default();
@@ -65,7 +65,7 @@ pub(super) fn are_main(models: &[&Model]) -> Vec<bool> {
     models.iter().enumerate().map(|(at, model)| model.parent.is_none() && is_first(at, model)).collect()
 }
 
-/// Appends the list.
+/// Appends the list of models as the official API writes it.
 pub fn write(models: &[Model], out: &mut BytesMut) {
     out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
     for (n, model) in models.iter().enumerate() {
@@ -77,8 +77,8 @@ pub fn write(models: &[Model], out: &mut BytesMut) {
     out.extend_from_slice(b"]}");
 }
 
-/// Appends the list followed by `models`, the catalogue that the Codex CLI reads (0.169: every member below is needed but
-/// `context_window`). `instructions`: what Codex tells the model first, in the place of its own text.
+/// Appends the list, and under `models` the catalogue that the Codex CLI reads (0.169: every member below is needed
+/// but `context_window`). `instructions`: base instructions that Codex gives the model in place of its own.
 pub fn write_catalogue(models: &[Model], instructions: &str, out: &mut BytesMut) {
     write(models, out);
     out.truncate(out.len() - 1);
@@ -108,7 +108,7 @@ pub fn write_catalogue(models: &[Model], instructions: &str, out: &mut BytesMut)
     out.extend_from_slice(b"]}");
 }
 
-/// The models; `None` if this is no list of models.
+/// Reads a list of models; `None` if the body is no such list. Entries without an `id` are left out.
 pub fn read(body: &[u8]) -> Option<Vec<Model>> {
     let list: List<'_> = json::read(std::str::from_utf8(body).ok()?).ok()?;
     let entries: Vec<Raw<'_>> = json::read(list.data?.get()).ok()?;
@@ -132,12 +132,13 @@ fn model(entry: Raw<'_>) -> Option<Model> {
     })
 }
 
-/// The first of several numbers of tokens that is one.
+/// Returns the first positive number of tokens among several fields.
 fn context(all: &[Option<Raw<'_>>]) -> Option<u64> {
     all.iter().flatten().find_map(|raw| integer(*raw).filter(|tokens| *tokens > 0))
 }
 
-/// The context of llama.cpp: `n_ctx` as it runs, else `n_ctx_train` as it was trained (engine-quirks G.1).
+/// Returns the context length of llama.cpp: `n_ctx` as it runs, else `n_ctx_train` as it was trained (engine-quirks
+/// G.1).
 fn context_of_meta(meta: Raw<'_>) -> Option<u64> {
     let meta = Members::of(meta.get())?;
     context(&[meta.get("n_ctx"), meta.get("n_ctx_train")])

@@ -1,7 +1,8 @@
-//! Which upstream is asked: one that serves the model, is well, has not been asked for this request, and has the fewest
-//! requests under way for its weight (faults 8).
+//! Choice of the upstream for a request: an upstream that serves the model, is healthy, was not tried for this
+//! request yet, and has the fewest requests under way for its weight (faults 8).
 //!
-//! Takes: a [`Wish`]. Gives: a [`Chosen`], which counts as a request of that upstream until it is dropped. Never: waits.
+//! Takes: [`SelectionCriteria`]. Gives: a [`ChosenUpstream`], which counts as a request of that upstream until
+//! dropped. Never: waits.
 
 use super::circuit_breaker::{Availability, Outcome};
 use super::retry::RetryBudget;
@@ -17,10 +18,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How much more than its part of all requests an upstream may have before a conversation goes elsewhere.
+/// Factor by which an upstream may exceed its share of all requests before a conversation moves to another one.
 const OVER: f64 = 1.25;
 
-/// All upstreams.
+/// Set of all upstreams of a configuration, with the means to choose between them. A reload makes a new pool, which
+/// keeps the upstreams that did not change.
 #[derive(Debug)]
 pub struct Pool {
     upstreams: Vec<Arc<Upstream>>,
@@ -28,51 +30,53 @@ pub struct Pool {
     models: Vec<ModelConfig>,
     layers: Layers,
     vocabulary: Option<Arc<Vocabulary>>,
-    /// What keeps requests together.
+    /// Rule by which requests of one conversation stay on one upstream.
     pub affinity: Affinity,
-    /// How often another one is asked.
+    /// Limits for sending a failed request again.
     pub retry: Retry,
-    /// Bytes of one event.
+    /// Upper limit for the bytes of one engine event.
     max_event_bytes: usize,
     ejected: Arc<Ejected>,
     budget: Arc<RetryBudget>,
 }
 
-/// What a request needs of an upstream.
+/// Requirements of a request for its upstream, and the means to decide between several that meet them.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectionCriteria<'w> {
-    /// The model, by the client's name for it.
+    /// Model, by the client's name for it.
     pub model: &'w str,
-    /// What it has in common with requests that went before.
+    /// Hash of what the request shares with earlier requests of its conversation, if affinity is on.
     pub together: Option<u64>,
-    /// Upstreams that are not asked again.
+    /// Ids of the upstreams that were tried already, and are not chosen again.
     pub visited: &'w [u64],
-    /// It has been read for this way; another would have to be asked otherwise.
+    /// Upstream for which the request was read. Another one qualifies only if the request may be sent to it
+    /// unchanged.
     pub like: Option<&'w Upstream>,
-    /// Decides between equals.
+    /// Random number that decides between equals.
     pub chance: u64,
 }
 
-/// Why no upstream is asked.
+/// Reason why no upstream was chosen; the error that the client gets depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoUpstream {
-    /// None of them has the model.
+    /// No upstream serves the model.
     Unknown,
-    /// All that could be asked were.
+    /// No upstream is left: those that qualify were tried already.
     Left,
-    /// None that has it is well.
+    /// Each upstream that serves the model is down.
     Unwell,
-    /// All of them have too much to do.
+    /// Each upstream that qualifies is overloaded or ejected, and at least one is overloaded.
     Pushed {
-        /// What they say: 429 or 503.
+        /// Status that the first of them to be available again has sent: 429 or 503.
         status: u16,
-        /// Until the first of them may be asked again.
+        /// Time until that upstream may be tried again.
         wait: Duration,
     },
 }
 
 impl Pool {
-    /// Those of a configuration, each with connections for so many threads; nothing if it names none.
+    /// Creates the upstreams of a configuration, each with a client for every thread. Returns `None` if the
+    /// configuration names no upstream.
     pub fn new(config: &Config, metrics: &Metrics) -> Option<Self> {
         let (ejected, budget) = (Arc::<Ejected>::default(), Arc::default());
         Self::with(config, ejected, budget, |upstream, ejected| {
@@ -81,14 +85,14 @@ impl Pool {
         })
     }
 
-    /// The same for another configuration. What is not changed in it goes on as it is; what is new gets its part of the
-    /// traffic little by little.
+    /// Creates the pool for a reloaded configuration. Upstreams that did not change are kept, changed ones inherit
+    /// what is known about the same address, and new ones start with a small share of the requests.
     pub fn renewed(&self, config: &Config, metrics: &Metrics) -> Option<Self> {
         Self::with(config, Arc::clone(&self.ejected), Arc::clone(&self.budget), |upstream, ejected| {
             if let Some(same) = self.upstreams.iter().find(|known| known.is_as(upstream, config)) {
                 return Arc::clone(same);
             }
-            // What is known of one that stays remains its own.
+            // An upstream that stays keeps its state to itself.
             let stays = |known: &Upstream| config.upstreams.iter().any(|other| known.is_as(other, config));
             let mut before = self.upstreams.iter().filter(|known| !stays(known));
             let figures = metrics.upstream(&upstream.name);
@@ -101,12 +105,12 @@ impl Pool {
         })
     }
 
-    /// Those of them that another pool does not have: they are asked nothing new.
+    /// Returns the upstreams of this pool that `next` does not have, for example to retire them after a reload.
     pub fn left_by<'p>(&'p self, next: &Self) -> impl Iterator<Item = &'p Arc<Upstream>> {
         self.upstreams.iter().filter(|upstream| !next.has(upstream))
     }
 
-    /// Whether it is one of these.
+    /// Returns true if the upstream belongs to this pool.
     fn has(&self, upstream: &Upstream) -> bool {
         self.upstreams.iter().any(|known| known.id == upstream.id)
     }
@@ -134,40 +138,41 @@ impl Pool {
         })
     }
 
-    /// One more request comes in.
+    /// Counts a new request in the retry budget. With a single upstream there are no retries, and no count.
     pub fn count(&self) {
         if !self.is_single() {
             self.budget.request(Instant::now());
         }
     }
 
-    /// Whether one more may be sent again; if so, it counts.
+    /// Returns true if the retry budget allows one more retry, and counts it if so.
     pub fn may_send_again(&self) -> bool {
         self.budget.take(Instant::now(), &self.retry)
     }
 
-    /// All of them.
+    /// Returns the upstreams in the order of the configuration.
     pub fn upstreams(&self) -> &[Arc<Upstream>] {
         &self.upstreams
     }
 
-    /// There is only one: nothing can be tried elsewhere.
+    /// Returns true if there is only one upstream, so that a failed request cannot be sent to another one.
     pub fn is_single(&self) -> bool {
         self.upstreams.len() == 1
     }
 
-    /// It matters to a request's way which model it names.
+    /// Returns true if the model's name matters for the choice of the upstream or for the request, so that it must
+    /// be read.
     pub fn goes_by_model(&self) -> bool {
         !self.is_single() || !self.models.is_empty()
     }
 
-    /// Models of which something is configured.
+    /// Returns the configured models, which may have other names, options and upstreams of their own.
     pub fn models(&self) -> &[ModelConfig] {
         &self.models
     }
 
-    /// Returns the names a request without a model can mean, each once (wire-format 2.10). `None`: an upstream that is
-    /// there has not told yet what it serves.
+    /// Returns the names a request without a model can mean, each once (wire-format 2.10); `None` if an upstream
+    /// that is not down has not listed its models yet.
     pub fn main_models(&self) -> Option<Vec<Arc<str>>> {
         let mut all: Vec<Arc<str>> = Vec::new();
         let mut is_complete = true;
@@ -183,36 +188,37 @@ impl Pool {
         is_complete.then_some(all)
     }
 
-    /// What is configured of a model of this name.
+    /// Returns the configured model that has this name, with its index in the configuration.
     pub fn model(&self, name: &str) -> Option<(usize, &ModelConfig)> {
         self.models.iter().enumerate().find(|(_, model)| model.is_called(name))
     }
 
-    /// Where one of them stands in the configuration.
+    /// Returns the index of an upstream in the configuration.
     fn place(&self, upstream: &Upstream) -> usize {
         self.upstreams.iter().position(|known| known.id == upstream.id).unwrap_or_default()
     }
 
-    /// The options for an answer of this upstream; `key`: the place of the caller's.
+    /// Returns the options for an answer of this upstream; `key` is the index of the caller's key.
     pub fn options(&self, upstream: &Upstream, model: &str, key: Option<usize>) -> Arc<Options> {
         self.layers.options(self.place(upstream), self.model(model).map(|(place, _)| place), key)
     }
 
-    /// The options for what is told without an upstream: those of the first.
+    /// Returns the options for answers that involve no upstream, such as those from the store: those of the first
+    /// upstream.
     pub fn usual_options(&self, key: Option<usize>) -> Arc<Options> {
         self.layers.options(0, None, key)
     }
 
-    /// The name by which engines know a model.
+    /// Returns the engines' name for a model: the configured one if the client used an alias, else the client's.
     pub fn engine_name<'m>(&'m self, model: &'m str) -> &'m str {
         self.model(model).map_or(model, |(_, known)| &known.name)
     }
 
-    /// How requests for a model to this upstream are planned.
+    /// Returns the route on which requests for a model to this upstream are planned.
     pub fn route(&self, upstream: &Upstream, model: &str, options: Arc<Options>) -> Route {
         let name = self.engine_name(model);
         let alias = Some(name).filter(|name| *name != model);
-        // With one engine there is nothing to mistake it for.
+        // With a single engine, an answer cannot come from another engine's model.
         let models = if self.is_single() { None } else { self.answers_as(upstream, alias) };
         Route {
             model_alias: alias.map(ToOwned::to_owned),
@@ -222,8 +228,9 @@ impl Pool {
         }
     }
 
-    /// What the model of an upstream's answers may be called: one of those that the configuration has for it, where the
-    /// engine keeps to its list; else none of those that others list and it does not.
+    /// Returns the rule for the model names in an upstream's answers, which reveals an engine that answers as a
+    /// wrong model. If the engine keeps to its list, only configured and listed names are right; else every name is
+    /// right that no other upstream alone lists.
     fn answers_as(&self, upstream: &Upstream, alias: Option<&str>) -> Option<Models> {
         if !upstream.config.models.is_empty() && upstream.identity().engine.names_models {
             let known =
@@ -237,7 +244,8 @@ impl Pool {
         (!own.is_empty() && !foreign.is_empty()).then_some(Models::NoneOf(foreign))
     }
 
-    /// The name of a model as a label: only names that configuration or engines know.
+    /// Returns the name of a model for labels: "other" unless the configuration or an engine knows it, so that
+    /// clients cannot create labels at will.
     pub fn label(&self, model: &str) -> Arc<str> {
         if let Some((_, known)) = self.model(model) {
             return known.name.as_str().into();
@@ -245,10 +253,10 @@ impl Pool {
         self.upstreams.iter().find_map(|upstream| upstream.known(model)).unwrap_or_else(|| "other".into())
     }
 
-    /// Chooses.
+    /// Chooses the upstream for a request, and counts the request there until the result is dropped.
     ///
     /// # Errors
-    /// There is none.
+    /// Fails if no upstream qualifies, or if those that do are down or overloaded.
     pub fn choose(&self, criteria: &SelectionCriteria<'_>) -> Result<ChosenUpstream, NoUpstream> {
         if let [only] = self.upstreams.as_slice() {
             return Self::take_only(only, criteria);
@@ -271,14 +279,15 @@ impl Pool {
         if up.is_empty() {
             return Err(NoUpstream::Unwell);
         }
-        // One that was told to be wrong is asked if no other is there.
+        // An upstream that does not match its configuration is chosen only if no other one is available.
         let right: Vec<_> = up.iter().filter(|upstream| !upstream.is_misplaced()).copied().collect();
         self.among(if right.is_empty() { &up } else { &right }, criteria, now)
     }
 
-    /// One that a request for this model may be read for, and whether there is one at all.
+    /// Returns an upstream that serves the model, so that the request can be read for it before one is chosen. If
+    /// there is none, returns the first upstream, and false.
     pub fn look(&self, model: &str, chance: u64) -> (Arc<Upstream>, bool) {
-        // The only one says itself what it does not have.
+        // A single upstream itself refuses models that it does not have.
         if self.is_single() {
             return (Arc::clone(&self.first), true);
         }
@@ -289,7 +298,7 @@ impl Pool {
         (Arc::clone(found.unwrap_or(&self.first)), found.is_some())
     }
 
-    /// The same again, for a request that goes on where it was.
+    /// Counts another request on the same upstream, for a request that continues there.
     pub fn again(upstream: &Arc<Upstream>) -> ChosenUpstream {
         ChosenUpstream::new(upstream, false)
     }
@@ -305,7 +314,8 @@ impl Pool {
         }
     }
 
-    /// Those that serve a model: as configured, else as they list, else those that have not said what they serve.
+    /// Returns the upstreams that serve a model: those configured for it, else those that list it, else those whose
+    /// models are unknown.
     fn serving(&self, model: &str) -> Vec<&Arc<Upstream>> {
         let known = self.model(model).map(|(_, known)| known);
         let name = known.map_or(model, |known| known.name.as_str());
@@ -318,7 +328,7 @@ impl Pool {
             return sure;
         }
         let silent: Vec<_> = all().filter(|upstream| upstream.serves(name).is_none()).collect();
-        // Engines that are all the same may know more names than they list.
+        // Engines with identical lists may know more names than they list.
         let same = || all().skip(1).zip(all()).all(|(one, other)| one.lists_the_same_as(other));
         match silent.is_empty() && known.is_none() && same() {
             true => all().collect(),
@@ -326,7 +336,7 @@ impl Pool {
         }
     }
 
-    /// Whether what was read for one can be asked of the other.
+    /// Returns true if a request that was read for one upstream can be sent to the other one unchanged.
     fn asks_alike(&self, one: &Upstream, other: &Upstream, model: &str) -> bool {
         let of = |upstream| self.options(upstream, model, None);
         let (a, b) = (of(one), of(other));
@@ -354,7 +364,7 @@ impl Pool {
             };
             standings.iter().filter(|one| is_good(one)).map(|(upstream, _)| *upstream).collect()
         };
-        // Who has just come back is there for a part of the requests, or if nobody else is.
+        // An upstream on its ramp takes part in a share of the choices, or in all if no other one is good.
         let good = Some(good(true)).filter(|some| !some.is_empty()).unwrap_or_else(|| good(false));
         if let Some(upstream) = preferred(&good, criteria).or_else(|| least_busy(&good, criteria.chance)) {
             return Ok(ChosenUpstream::new(upstream, false));
@@ -363,8 +373,8 @@ impl Pool {
             Availability::Pushed { status, left } => Some((*left, *status)),
             _ => None,
         });
-        // Whoever asks to be left alone is left alone, and of those that failed the first to be back is tried: nothing
-        // but their answers speaks against them.
+        // Overloaded upstreams get no request, since they asked for a pause. Ejected ones are the last resort, the
+        // one with the shortest time left first: only their answers speak against them, not their probes.
         if let Some((wait, status)) = pushed.min() {
             return Err(NoUpstream::Pushed { status, wait });
         }
@@ -377,7 +387,7 @@ impl Pool {
     }
 }
 
-/// A number from 0 to 1, always the same for the same request or conversation and upstream.
+/// Returns a number from 0 to 1 that is always the same for the same seed and upstream.
 fn draw(seed: u64, upstream: &Upstream) -> f64 {
     let mut hasher = DefaultHasher::new();
     (seed, &upstream.config.name).hash(&mut hasher);
@@ -386,13 +396,14 @@ fn draw(seed: u64, upstream: &Upstream) -> f64 {
     number
 }
 
-/// The same, so that the greatest of several is drawn as often as its weight says.
+/// Returns such a number adjusted by the weight, so that each upstream has the largest one as often as its weight
+/// demands.
 fn weighted(seed: u64, upstream: &Upstream) -> f64 {
     draw(seed, upstream).max(f64::MIN_POSITIVE).ln() / f64::from(upstream.config.weight)
 }
 
-/// Where the conversation has been, unless that one has much more to do than the others (rendezvous hashing with bounded
-/// loads).
+/// Returns the upstream of the conversation, unless it has many more requests than its share (rendezvous hashing
+/// with bounded loads).
 fn preferred<'u>(good: &[&'u Arc<Upstream>], criteria: &SelectionCriteria<'_>) -> Option<&'u Arc<Upstream>> {
     let together = criteria.together?;
     let drawn = good.iter().max_by(|a, b| weighted(together, a).total_cmp(&weighted(together, b)))?;
@@ -403,9 +414,9 @@ fn preferred<'u>(good: &[&'u Arc<Upstream>], criteria: &SelectionCriteria<'_>) -
     (drawn.load() + 1.0 <= most).then_some(drawn)
 }
 
-/// The one with the fewest requests for its weight; among equals chance decides.
+/// Returns the upstream with the fewest requests for its weight; chance decides among equals.
 fn least_busy<'u>(good: &[&'u Arc<Upstream>], chance: u64) -> Option<&'u Arc<Upstream>> {
-    // Each is looked at once: other threads change it meanwhile, and one of them must be the least.
+    // The load of each is read once: other threads change it meanwhile, and one of the values must be the minimum.
     let load = |upstream: &Upstream| upstream.load() / f64::from(upstream.config.weight);
     let loads: Vec<_> = good.iter().map(|upstream| (load(upstream), *upstream)).collect();
     let least = loads.iter().map(|(load, _)| *load).min_by(f64::total_cmp)?;
@@ -413,7 +424,7 @@ fn least_busy<'u>(good: &[&'u Arc<Upstream>], chance: u64) -> Option<&'u Arc<Ups
     equals.max_by(|a, b| weighted(chance, a).total_cmp(&weighted(chance, b)))
 }
 
-/// How many of a pool are ejected, so that most of them never are.
+/// Count of the ejected upstreams of a pool, which limits them to half of the pool.
 #[derive(Debug, Default)]
 pub(super) struct Ejected {
     now: AtomicUsize,
@@ -431,11 +442,11 @@ impl Ejected {
     }
 }
 
-/// An upstream with a request; counted until dropped.
+/// Upstream chosen for a request, which counts as one of its requests under way until this is dropped.
 #[derive(Debug)]
 pub struct ChosenUpstream {
     upstream: Arc<Upstream>,
-    /// The request finds out whether it is back.
+    /// True if this request tests whether an ejected upstream has recovered.
     trial: bool,
 }
 
@@ -448,17 +459,17 @@ impl ChosenUpstream {
         Self { upstream: Arc::clone(upstream), trial }
     }
 
-    /// Which one.
+    /// Returns the upstream that was chosen.
     pub fn upstream(&self) -> &Arc<Upstream> {
         &self.upstream
     }
 
-    /// The way to it, for a thread.
+    /// Returns the client of the upstream for a thread.
     pub fn client(&self, thread: usize) -> &Arc<Client> {
         self.upstream.client(thread)
     }
 
-    /// What came of the request.
+    /// Reports the outcome of the request to the upstream's health tracking.
     pub fn tell(&mut self, outcome: Outcome) {
         self.trial &= matches!(outcome, Outcome::Pushed { .. });
         self.upstream.after(outcome, Instant::now());

@@ -1,10 +1,10 @@
-//! Where an engine's name leads: its addresses, looked up beside the requests and never for one of them.
+//! Resolver: the addresses of an engine's host name, looked up in the background so that requests rarely wait.
 //!
-//! Takes: what the system says of a name (`/etc/hosts`, DNS, whatever it asks). Gives: the addresses, in turn, so that
-//! several engines behind one name share the work. Never: asks twice at once; forgets what it knew because DNS fails
-//! (faults U02, O23).
+//! Takes: the system's results for a name (`/etc/hosts`, DNS, and others). Gives: the addresses, in turn, so that
+//! several engines behind one name share the load. Never: runs two lookups at once; forgets addresses because DNS
+//! fails (faults U02, O23).
 //!
-//! There is one of these for each upstream, shared by all threads.
+//! Each upstream has one resolver, which all threads share.
 
 use crate::config::{Timeouts, UpstreamConfig};
 use crate::error::{Class, Error};
@@ -16,44 +16,44 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// What is older is looked up again when it is used next. Probes use it every few seconds, so a change is known within
-/// half a minute.
+/// Age from which the addresses are looked up again at their next use. Probes use them every few seconds, so a
+/// change is known within half a minute.
 const FRESH: Duration = Duration::from_secs(20);
-/// So long it stays in use where it cannot be looked up again.
+/// Age up to which addresses stay in use if lookups fail.
 const STALE: Duration = Duration::from_secs(300);
-/// Between two lookups that fail.
+/// Pause after a failed lookup.
 const PAUSE: Duration = Duration::from_secs(1);
-/// An address that could not be reached is used only where no other is there, for so long.
+/// Time for which an address that could not be reached is used only if no other one is available.
 const SHUNNED: Duration = Duration::from_secs(10);
-/// A new address beside others gets its whole part of the requests after this.
+/// Time after which a new address beside others gets its full share of the requests.
 const RAMP: Duration = Duration::from_secs(10);
 
-/// Begins to look a name up; whoever does it tells [`Asked`] what came of it.
+/// Function that starts a lookup; its result goes to [`PendingLookup`].
 pub(super) type Lookup = fn(PendingLookup);
 
-/// The addresses of one upstream.
+/// Resolver of one upstream: its known addresses, and the state of the lookup that refreshes them.
 #[derive(Debug)]
 pub(super) struct Addresses {
-    /// The upstream's name in the log.
+    /// Upstream's name in the log.
     upstream: String,
     host: String,
     port: u16,
-    /// How long a request waits for the first of them.
+    /// Time that a request waits for the first lookup.
     patience: Duration,
     lookup: Lookup,
-    /// The host is an address itself.
+    /// Address that the configuration gives in place of a name: no lookup is needed.
     fixed: Option<SocketAddr>,
     state: Mutex<State>,
     told: Notify,
 }
 
 impl Addresses {
-    /// Those that the system knows.
+    /// Creates a resolver that asks the system.
     pub(super) fn of(upstream: &UpstreamConfig, timeouts: &Timeouts) -> Arc<Self> {
         Self::asking(by_the_system, &upstream.name, (&upstream.host, upstream.port), *timeouts.dns)
     }
 
-    /// What was known before, of the same name: another configuration is no reason to forget it.
+    /// Takes over the known addresses of another resolver for the same name, so that a reload does not forget them.
     pub(super) fn inherit(&self, before: &Self) {
         if (&self.host, self.port) == (&before.host, before.port) {
             self.state().known = before.state().known.clone();
@@ -75,7 +75,8 @@ impl Addresses {
         })
     }
 
-    /// The one whose turn it is, if any is known.
+    /// Returns the address whose turn it is, or `None` if none is known. Starts a lookup in the background if one
+    /// is due.
     pub(super) fn next(self: &Arc<Self>) -> Option<SocketAddr> {
         if self.fixed.is_some() {
             return self.fixed;
@@ -84,10 +85,11 @@ impl Addresses {
         self.state().next(Instant::now(), || getrandom::u32().unwrap_or(u32::MAX))
     }
 
-    /// All of them, the best first, and `first` before those. Where none is known yet, they are waited for.
+    /// Returns the addresses in the order in which to try them: `first`, then those that could be reached last
+    /// time. Waits for the lookup if none is known yet.
     ///
     /// # Errors
-    /// There are none.
+    /// Fails if no address is known and the lookup fails or takes too long.
     pub(super) async fn order(self: &Arc<Self>, first: Option<SocketAddr>) -> Result<Vec<SocketAddr>, Error> {
         if let Some(fixed) = self.fixed {
             return Ok(vec![fixed]);
@@ -116,19 +118,19 @@ impl Addresses {
         }
     }
 
-    /// How many are known.
+    /// Returns the number of known addresses.
     pub(super) fn count(&self) -> usize {
         if self.fixed.is_some() { 1 } else { self.state().places(Instant::now()).len() }
     }
 
-    /// This one could be reached, or not.
+    /// Records whether an address could be reached.
     pub(super) fn tried(&self, address: SocketAddr, reached: bool) {
         if self.fixed.is_none() {
             self.state().tried(Instant::now(), address, reached);
         }
     }
 
-    /// Begins to look them up, if it is time.
+    /// Starts a lookup, if one is due.
     fn refresh(self: &Arc<Self>) {
         if self.state().is_due(Instant::now()) {
             (self.lookup)(PendingLookup { by: Arc::clone(self), told: false });
@@ -153,7 +155,7 @@ impl Addresses {
     }
 }
 
-/// A lookup under way. Dropped without a word, it has failed.
+/// Lookup that is under way. Counts as failed if it is dropped without a result.
 #[derive(Debug)]
 pub(super) struct PendingLookup {
     by: Arc<Addresses>,
@@ -175,18 +177,18 @@ impl Drop for PendingLookup {
     }
 }
 
-/// Asks the system. It takes the time it likes, up to half a minute where nobody answers; on a thread of its own it
-/// keeps no runtime from its end.
+/// Looks the name up through the system, on a thread of its own: a lookup takes up to half a minute if no server
+/// answers, and must not keep a runtime from shutting down.
 fn by_the_system(asked: PendingLookup) {
     let ask = move || {
         let found = (asked.by.host.as_str(), asked.by.port).to_socket_addrs();
         asked.tell(found.map(Iterator::collect));
     };
-    // Without a thread `asked` is dropped, and says so.
+    // If no thread can be started, `asked` is dropped, which reports the failure.
     let _ = std::thread::Builder::new().name("lookup".to_owned()).spawn(ask);
 }
 
-/// What is to be said of a lookup.
+/// Change to log after a lookup.
 #[derive(Debug, PartialEq, Eq)]
 enum LookupReport {
     None,
@@ -194,13 +196,13 @@ enum LookupReport {
     Fails(String),
 }
 
-/// What is known, without a clock.
+/// State of a resolver. Independent of the clock: callers pass the time.
 #[derive(Debug, Default)]
 struct State {
     known: Option<KnownAddresses>,
-    /// Since when a lookup is under way.
+    /// Start of the lookup that is under way.
     asked: Option<Instant>,
-    /// The last one failed.
+    /// Failure of the last lookup.
     failed: Option<FailedLookup>,
     turn: usize,
 }
@@ -214,9 +216,9 @@ struct KnownAddresses {
 #[derive(Clone, Debug)]
 struct ResolvedAddress {
     address: SocketAddr,
-    /// When it came to the others.
+    /// Time at which it joined the others; `None` if it was among the first.
     joined: Option<Instant>,
-    /// Until when it is used only where no other is there.
+    /// Time until which it is used only if no other one is available.
     shunned: Option<Instant>,
 }
 
@@ -238,7 +240,8 @@ impl ResolvedAddress {
         self.shunned.is_some_and(|until| now < until)
     }
 
-    /// Whether it takes part this time.
+    /// Returns true if this address takes part in the choice: not if it is shunned, and only at times while it is
+    /// new.
     fn takes_part(&self, now: Instant, chance: impl FnOnce() -> u32) -> bool {
         let age = self.joined.map(|joined| now.saturating_duration_since(joined)).filter(|age| *age < RAMP);
         let share = |age: Duration| age.as_secs_f64() / RAMP.as_secs_f64();
@@ -247,7 +250,7 @@ impl ResolvedAddress {
 }
 
 impl State {
-    /// Whether to look up; if so, that is under way from now on.
+    /// Returns true if a lookup has to start, and marks it as under way.
     fn is_due(&mut self, now: Instant) -> bool {
         let past = |since: Instant, time| now.saturating_duration_since(since) >= time;
         let due = self.asked.is_none()
@@ -353,7 +356,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// How often each is chosen of so many times.
+    /// Returns how often each address is chosen in this number of turns.
     fn shares(state: &mut State, now: Instant, times: usize) -> Vec<usize> {
         let seed = AtomicUsize::new(1);
         let chance = || {

@@ -1,4 +1,4 @@
-//! Which failures are tried again elsewhere, how often, and how many in all (faults 7).
+//! Retry rules: which failures are retried on another upstream, how often, and how many in all (faults 7).
 
 use crate::config::Retry;
 use crate::error::Class;
@@ -6,37 +6,39 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Upstreams that one request visits at most.
+/// Upper limit for the upstreams that are tried for one request.
 const VISITS: usize = 4;
 /// Seconds over which the budget is counted.
 const SECONDS: usize = 10;
 
-/// What has been tried for one request.
+/// State of the attempts for one request. Decides after each failure whether another upstream may be tried.
 #[derive(Clone, Debug, Default)]
 pub struct RetryState {
-    /// The upstreams that were asked.
+    /// Ids of the upstreams that were tried.
     pub visited: Vec<u64>,
-    /// How many of them had the request.
+    /// Number of attempts in which the engine has received the request.
     sent: u32,
-    /// One of them may have worked for it.
+    /// True if an engine may have worked on the request.
     perhaps: bool,
-    /// How many broke off before they said anything.
+    /// Number of engines that broke off before they sent anything.
     resets: u32,
 }
 
 impl RetryState {
-    /// This upstream is asked.
+    /// Records an attempt at this upstream.
     pub fn ask(&mut self, upstream: u64) {
         self.visited.push(upstream);
     }
 
-    /// Two engines broke off on it: a third shall not (faults U42).
+    /// Returns true if two engines have broken off on this request: it may have killed them, and must not reach a
+    /// third (faults U42).
     pub fn is_poison(&self) -> bool {
         self.resets > 1
     }
 
-    /// The last one failed: after which pause another one may be asked. A failure after which an engine may have worked
-    /// is followed by one more attempt, whatever the configuration says.
+    /// Records that the last attempt failed, and returns the pause before the next one; `None` if there must be
+    /// none. After a failure in which an engine may have worked on the request, there is at most one more attempt
+    /// at an engine that receives it, whatever the configuration says.
     pub fn after(&mut self, class: Class, retry: &Retry) -> Option<Duration> {
         if class != Class::Unsent {
             self.sent += 1;
@@ -56,13 +58,14 @@ impl RetryState {
     }
 }
 
-/// From 25 to 250 ms.
+/// Returns a random pause from 25 to 250 ms.
 fn jitter() -> Duration {
     let chance = u64::from(getrandom::u32().unwrap_or(0));
     Duration::from_millis(25 + chance % 226)
 }
 
-/// How many requests of this process may be sent again: a part of the last ten seconds' requests, and some besides.
+/// Retry budget of the process: a percentage of the requests of the last ten seconds, and a fixed number per
+/// second. Limits the extra load when many engines fail at once.
 #[derive(Debug)]
 pub(super) struct RetryBudget {
     seconds: Mutex<[Second; SECONDS]>,
@@ -83,12 +86,12 @@ impl Default for RetryBudget {
 }
 
 impl RetryBudget {
-    /// One more request.
+    /// Counts a new request.
     pub(super) fn request(&self, now: Instant) {
         self.at(now, |second, _| second.requests += 1);
     }
 
-    /// Whether one more may be sent again; if so, it is counted.
+    /// Returns true if the budget allows one more retry, and counts it if so.
     pub(super) fn take(&self, now: Instant, retry: &Retry) -> bool {
         self.at(now, |second, (requests, retries)| {
             let seconds = u64::try_from(SECONDS).unwrap_or(1);
@@ -99,7 +102,7 @@ impl RetryBudget {
         })
     }
 
-    /// The present second, with the requests and the retries of the last ten.
+    /// Calls `act` with the current second, and the requests and retries of the last ten seconds.
     fn at<T>(&self, now: Instant, act: impl FnOnce(&mut Second, (u64, u64)) -> T) -> T {
         let number = now.saturating_duration_since(self.since).as_secs();
         let mut seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,7 +124,7 @@ impl RetryBudget {
 mod tests {
     use super::*;
 
-    /// The attempts that follow each failure, upstream after upstream.
+    /// Returns the number of attempts that this series of failures leads to.
     fn course(classes: &[Class], max_attempts: u32) -> usize {
         let retry = Retry { max_attempts, ..Retry::default() };
         let mut retries = RetryState::default();

@@ -1,59 +1,57 @@
-//! Bodies of requests that are sent while they come: no more of one is in memory than the engine's connection takes.
+//! Request bodies that are sent while they arrive: memory holds no more of a body than the engine's connection
+//! takes.
 //!
-//! Takes: an [`Upload`]. Gives: the engine's answer, also one that comes before the body is complete. Never: takes a piece
-//! of the body before the one before it has been sent.
+//! Takes: an [`Upload`]. Gives: the engine's answer, even one that comes before the body is complete. Never: takes
+//! a piece of the body before the previous one has been sent.
 
-use super::answer::Answer;
-use super::client::{Connection, INTERIM};
-use super::http1::{HEAD_LIMIT, Head, Malformed};
-use crate::error::{Class, Error};
-use crate::tls::{self, Socket};
-use crate::wire::fault::{Failure, Fault};
+use crate::tls::Socket;
+use crate::wire::fault::Failure;
 use bytes::{Buf, Bytes, BytesMut};
 use h2::SendStream;
 use std::fmt;
 use std::fmt::Write as _;
-use std::io::{ErrorKind, IoSlice};
+use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncWrite;
 
 /// Bytes of one read while a body is being sent.
-const READ: usize = 2 << 10;
+pub(super) const READ: usize = 2 << 10;
 
-/// A source of the rest of a body.
+/// Source of the rest of a request body, usually the connection of the client.
 pub trait Source: Send {
-    /// Gives the next piece, which is not empty; `None` behind the last.
+    /// Returns the next piece, which is not empty; `None` after the last.
     ///
     /// # Errors
-    /// The body cannot be read to its end; the failure is what the client is told.
+    /// Fails if the body cannot be read to its end; the client gets this failure as its error.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>>;
 }
 
-/// The rest of a request's body, behind [`Outgoing::body`](super::Outgoing::body).
+/// Rest of a request's body, after [`Outgoing::body`](super::Outgoing::body). Clones share the source, so that each
+/// piece is taken only once.
 #[derive(Clone)]
 pub struct Upload {
     source: Arc<Mutex<dyn Source>>,
     begun: Arc<AtomicBool>,
     failed: Arc<AtomicBool>,
-    /// Bytes that are still to come, if they are known; otherwise HTTP/1.1 sends the whole body in chunks.
+    /// Number of bytes that are still to come, if it is known; otherwise HTTP/1.1 sends the whole body in chunks.
     pub length: Option<u64>,
 }
 
 impl Upload {
-    /// Makes an upload of which nothing has been taken.
+    /// Creates an upload of which nothing has been taken; `length` is the number of bytes if it is known.
     pub fn new(source: impl Source + 'static, length: Option<u64>) -> Self {
         Self { source: Arc::new(Mutex::new(source)), begun: Arc::default(), failed: Arc::default(), length }
     }
 
-    /// Whether a piece has been taken, so that the request cannot be sent again.
+    /// Returns true if a piece has been taken, so that the request cannot be sent again.
     pub fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Whether the client has not sent all of it, and will not.
+    /// Returns true if the client has broken off before the end of the body.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
@@ -75,38 +73,38 @@ impl fmt::Debug for Upload {
     }
 }
 
-/// The result of sending a body.
+/// Result of sending a body.
 #[derive(Debug)]
 pub(super) enum Sent {
-    /// All of the body has gone out.
+    /// Complete body was sent.
     Whole,
-    /// The engine takes no more: its answer says why.
+    /// Engine accepts no more: its answer says why.
     Refused,
-    /// The body cannot be read to its end.
+    /// Source of the body has failed.
     Broken(Failure),
 }
 
-/// A request on its way over HTTP/1.1.
+/// State of a request that is being sent over HTTP/1.1.
 #[derive(Debug)]
 pub(super) struct Sending {
-    /// The bytes before the piece: the head of the request, or of a chunk.
+    /// Bytes before the piece: the head of the request, or of a chunk.
     before: BytesMut,
     piece: Bytes,
-    /// The bytes behind the piece.
+    /// Bytes after the piece.
     after: &'static [u8],
     upload: Upload,
     is_over: bool,
 }
 
 impl Sending {
-    fn new(head: &[u8], body: Bytes, upload: Upload) -> Self {
+    pub(super) fn new(head: &[u8], body: Bytes, upload: Upload) -> Self {
         let before = BytesMut::from(head);
         let mut this = Self { before, piece: Bytes::new(), after: b"", upload, is_over: false };
         this.take(body);
         this
     }
 
-    /// Makes `piece` the next one; a chunk, where the length of the body is not known.
+    /// Makes `piece` the next one to send: as a chunk if the length of the body is not known.
     fn take(&mut self, piece: Bytes) {
         if self.upload.length.is_none() && !piece.is_empty() {
             let _ = write!(self.before, "{:x}\r\n", piece.len());
@@ -115,7 +113,7 @@ impl Sending {
         self.piece = piece;
     }
 
-    /// The body is complete.
+    /// Marks the body as complete, with the last chunk if it is sent in chunks.
     fn end(&mut self) {
         self.is_over = true;
         if self.upload.length.is_none() {
@@ -127,7 +125,7 @@ impl Sending {
         self.before.is_empty() && self.piece.is_empty() && self.after.is_empty()
     }
 
-    /// Marks bytes as sent.
+    /// Removes the bytes that were sent.
     fn advance(&mut self, written: usize) {
         let of_before = written.min(self.before.len());
         let of_piece = (written - of_before).min(self.piece.len());
@@ -137,7 +135,7 @@ impl Sending {
         self.after.advance(of_after);
     }
 
-    /// Sends as much as the engine takes.
+    /// Sends as much as the engine accepts. Ready once the body is sent, or cannot be.
     pub(super) fn poll(&mut self, stream: &mut Socket, cx: &mut Context<'_>) -> Poll<Sent> {
         loop {
             while !self.is_out() {
@@ -157,7 +155,7 @@ impl Sending {
                 Poll::Ready(Some(Err(failure))) => return Poll::Ready(Sent::Broken(failure)),
                 Poll::Ready(None) => self.end(),
                 Poll::Pending => {
-                    // What has come is not to wait for what comes.
+                    // The data so far must not wait for data to come.
                     return match Pin::new(&mut *stream).poll_flush(cx) {
                         Poll::Ready(Err(_)) => Poll::Ready(Sent::Refused),
                         _ => Poll::Pending,
@@ -168,79 +166,7 @@ impl Sending {
     }
 }
 
-/// Reads what the engine says while a request is on its way.
-fn poll_answer(
-    stream: &mut Socket,
-    cx: &mut Context<'_>,
-    into: &mut BytesMut,
-) -> Poll<std::io::Result<usize>> {
-    let mut space = [0; READ];
-    let mut buffer = ReadBuf::new(&mut space);
-    ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
-    into.extend_from_slice(buffer.filled());
-    Poll::Ready(Ok(buffer.filled().len()))
-}
-
-/// Sends a request on a new connection and reads the head of its answer, which may come before the body is complete.
-///
-/// # Errors
-/// No answer, nothing that is HTTP, or a body that breaks off.
-pub(super) async fn exchange(
-    mut line: Connection,
-    head: &[u8],
-    body: Bytes,
-    upload: &Upload,
-) -> Result<Answer, Error> {
-    let mut sending = Some(Sending::new(head, body, upload.clone()));
-    let mut is_whole = false;
-    let mut buffer = BytesMut::with_capacity(READ);
-    let mut interim = 0;
-    loop {
-        match Head::read(&buffer) {
-            Ok(Some((head, length))) if matches!(head.status, 100 | 102..=199) && interim < INTERIM => {
-                buffer.advance(length);
-                interim += 1;
-            }
-            Ok(Some((mut head, length))) => {
-                buffer.advance(length);
-                head.reusable &= is_whole;
-                // Who is refused need not be sent the rest.
-                let rest = sending.filter(|_| head.status < 400);
-                let mut answer = Answer::new(head, line, buffer).with_upload(rest);
-                answer.surplus();
-                return Ok(answer);
-            }
-            Ok(None) => {}
-            Err(Malformed) => return Err(Error::from(Fault::InvalidResponse).classed(Class::Perhaps)),
-        }
-        buffer.reserve(READ.min(HEAD_LIMIT));
-        let said = std::future::poll_fn(|cx| {
-            if let Some(underway) = &mut sending {
-                match underway.poll(&mut line.stream, cx) {
-                    Poll::Ready(Sent::Broken(failure)) => return Poll::Ready(Err(failure)),
-                    Poll::Ready(sent) => {
-                        is_whole = matches!(sent, Sent::Whole);
-                        sending = None;
-                    }
-                    Poll::Pending => {}
-                }
-            }
-            poll_answer(&mut line.stream, cx, &mut buffer).map(Ok)
-        });
-        let cause = match said.await {
-            Err(failure) => return Err(Error::from(failure).classed(Class::Never)),
-            Ok(Ok(1..)) => continue,
-            Ok(Ok(_)) => ErrorKind::UnexpectedEof.into(),
-            Ok(Err(error)) => error,
-        };
-        if buffer.is_empty() && tls::is_refusal(&cause) {
-            return Err(Error::from(Fault::Unreachable).because(cause));
-        }
-        return Err(Error::from(Fault::Reset).because(cause));
-    }
-}
-
-/// A body on its way over HTTP/2.
+/// State of a body that is being sent over HTTP/2.
 pub(super) struct Streaming {
     stream: SendStream<Bytes>,
     piece: Bytes,
@@ -248,12 +174,12 @@ pub(super) struct Streaming {
 }
 
 impl Streaming {
-    /// Begins with what is held of a body.
+    /// Starts with the part of the body that is in memory.
     pub(super) fn new(stream: SendStream<Bytes>, body: Bytes, upload: Upload) -> Self {
         Self { stream, piece: body, upload }
     }
 
-    /// Sends as much as the engine takes.
+    /// Sends as much as the engine accepts. Ready once the body is sent, or cannot be.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Sent> {
         loop {
             while !self.piece.is_empty() {

@@ -1,16 +1,17 @@
-//! Following the JSON text of a tool call's arguments, to know when it is complete.
+//! Tracks the JSON text of a tool call's arguments across its pieces, to know when the value is complete.
 
 use crate::json::Text;
 
-/// Where the argument text of one call stands in the grammar of JSON.
+/// State of an incremental JSON validator over one call's arguments. It detects that a value is complete, broken, or
+/// followed by a second one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arguments {
     stage: Stage,
-    /// The objects and arrays that are open.
+    /// Objects and arrays that are open, outermost first.
     open: Vec<Nest>,
-    /// A second value began after the first was complete.
+    /// True if a second value began after the first was complete.
     has_second: bool,
-    /// Something else than a value came after the first.
+    /// True if the first value was followed by something that cannot begin a value.
     spoiled: bool,
 }
 
@@ -22,33 +23,33 @@ enum Nest {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
-    /// A value must come.
+    /// Before a value, at the start or after a colon or comma.
     #[default]
     Value,
-    /// After `[`: a value or the end.
+    /// After `[`: a value or the end of the array.
     FirstElement,
-    /// After `{`: a key or the end.
+    /// After `{`: a key or the end of the object.
     FirstKey,
-    /// After a comma in an object.
+    /// After a comma in an object, before the next key.
     Key,
-    /// After a key.
+    /// After a key, before its colon.
     Colon,
-    /// After a value inside an object or array.
+    /// After a value inside an object or array: a comma or the end.
     Next,
-    /// Inside a string; whether it is a key.
+    /// Inside a string; true: the string is a key.
     String(bool),
-    /// After a backslash.
+    /// After a backslash; true: the string is a key.
     Escape(bool),
-    /// So many digits of `\u` are missing.
+    /// Inside `\u`: whether the string is a key, and the number of digits missing.
     Unicode(bool, u8),
     Number(Number),
-    /// The rest of `true`, `false` or `null`.
+    /// Remaining bytes of `true`, `false` or `null`.
     Word(&'static [u8]),
-    /// One complete object or array.
+    /// End: one complete object or array, which no further byte can extend.
     Complete,
-    /// One complete string or word.
+    /// End: one complete string, word or number.
     Scalar,
-    /// Not JSON.
+    /// Error: the text cannot be JSON any more.
     Broken,
 }
 
@@ -65,7 +66,7 @@ enum Number {
 }
 
 impl Number {
-    /// The number so far is one.
+    /// Returns true if the digits so far are a complete number.
     fn is_whole(self) -> bool {
         matches!(self, Self::Zero | Self::Digits | Self::Fraction | Self::Exponent)
     }
@@ -89,7 +90,8 @@ fn is_space(byte: u8) -> bool {
 }
 
 impl Arguments {
-    /// Reads a piece. Returns how many of its characters belong to the first value, if the others, or all, are of a second one.
+    /// Reads a piece. If a second value has begun, returns the number of this piece's characters that belong to the
+    /// first value.
     pub(super) fn read(&mut self, piece: &Text<'_>) -> Option<usize> {
         let (mut at, mut end) = (0, 0);
         let mut passes = false;
@@ -107,7 +109,7 @@ impl Arguments {
         self.has_second.then_some(end)
     }
 
-    /// Whether the text read so far is one complete JSON value, and nothing but white space behind it.
+    /// Returns true if the text so far is one complete JSON value, followed by nothing but white space.
     pub(super) fn is_complete(&self) -> bool {
         match self.stage {
             Stage::Complete | Stage::Scalar => !self.spoiled && !self.has_second,
@@ -116,17 +118,17 @@ impl Arguments {
         }
     }
 
-    /// Whether it is a complete object or list, behind which nothing can belong to it.
+    /// Returns true if the first value is a complete object or array, which no further byte can extend.
     pub(super) fn is_closed(&self) -> bool {
         self.stage == Stage::Complete
     }
 
-    /// Whether it cannot become JSON any more.
+    /// Returns true if the text cannot become valid JSON any more.
     pub(super) fn is_broken(&self) -> bool {
         self.stage == Stage::Broken || self.spoiled
     }
 
-    /// The second value is left out: it is as if it had not come.
+    /// Forgets the second value, after the caller has dropped its text.
     pub(super) fn drop_second(&mut self) {
         self.has_second = false;
     }

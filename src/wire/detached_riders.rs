@@ -1,11 +1,11 @@
-//! What travels with an event that waits (wire-format 2.3 rule 7).
+//! Riders of an event that is held back (wire-format 2.3 rule 7).
 //!
 //! Takes: riders of a chunk. Gives: the same once the chunk is gone. Remembers: them. Never: changes one.
 
 use super::event::{Riders, Running};
 use crate::json::{Extras, Kept, Raw};
 
-/// Riders of a held finish, owned: its frame is written after the chunk is gone.
+/// Owned copy of the riders of a held event: its frame is written after the chunk that they borrow from is gone.
 #[derive(Debug, Default)]
 pub(super) struct HeldRiders {
     chunk_extensions: Vec<(String, Kept)>,

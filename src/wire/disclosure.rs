@@ -1,22 +1,22 @@
-//! How much of an engine's own error text a client reads (option `engine_errors`).
+//! Disclosure: how much of an engine's own error text a client sees (option `engine_errors`).
 //!
-//! Engines write file paths, addresses and stack traces of their host into error messages. A client needs none of them, and a
-//! stranger could use them. The log keeps the whole text ([`EngineReport`](super::fault::EngineReport)).
+//! Engines write file paths, addresses and stack traces of their host into error messages. Clients do not need them,
+//! and they would help an attacker. The log keeps the whole text ([`EngineReport`](super::fault::EngineReport)).
 //!
-//! Takes: a [`Failure`]. Gives: the same with a message that is fit for the client. Never: changes a message of samewire's
+//! Takes: a [`Failure`]. Gives: the same with a message that clients may see. Never: changes a message of samewire's
 //! own, or the name of the model that the client asked for, which may be a path.
 
 use super::fault::{Failure, Fault};
 use super::options::EngineErrors;
 use core::net::IpAddr;
 
-/// Marks the text that was taken out.
+/// Replacement for removed text.
 const HIDDEN: &str = "…";
 
-/// Follows the class of a failure where the engine's text is hidden; the request id comes behind it.
+/// Sentence behind the class of a failure if the engine's text is hidden; the request id follows it.
 const ELSEWHERE: &str = " The engine's own message is in the log, under request id ";
 
-/// What stack traces begin with, or have between their lines.
+/// Texts at the beginning of stack traces, or between their lines.
 const TRACES: [&str; 5] =
     ["Traceback (most recent call last)", "\n  File \"", "stack backtrace:", "\n    at ", "\n\tat "];
 
@@ -27,8 +27,8 @@ const ROUTES: [&str; 6] = ["v1", "v2", "openai", "api", "generate", "inference"]
 const INSIDE: [&str; 5] = [".local", ".internal", ".svc", ".lan", ".localdomain"];
 
 impl Failure {
-    /// Returns the failure with as much of the engine's text as `policy` shows. `model`: the client's name for the model,
-    /// which stays as it is; `request_id`: what the message names instead of the text.
+    /// Returns the failure with as much of the engine's text as `policy` permits. `model`: the client's name for the
+    /// model, which is never hidden; `request_id`: named in the message if the text is hidden.
     #[must_use]
     pub fn disclosed(self, policy: EngineErrors, model: &str, request_id: &str) -> Self {
         let Some(engine) = self.engine.as_ref().filter(|engine| engine.is_message) else { return self };
@@ -53,7 +53,8 @@ impl Failure {
     }
 }
 
-/// Whether the text is a message of samewire's own, which another samewire behind this one has told.
+/// Returns true if the text is a message of samewire's own, sent by another samewire between this one and the
+/// engine.
 fn is_canonical(text: &str) -> bool {
     Fault::messages().any(|message| {
         let rest = text.strip_prefix(message.trim_end_matches('.'));
@@ -63,7 +64,7 @@ fn is_canonical(text: &str) -> bool {
     })
 }
 
-/// The text without words that are paths or addresses of the engine's host.
+/// Returns the text without words that are paths or addresses of the engine's host.
 fn without_host(text: &str, model: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -90,26 +91,27 @@ fn is_delimiter(letter: char) -> bool {
         || matches!(letter, '"' | '\'' | '`' | '(' | ')' | '<' | '>' | ',' | ';' | '{' | '}' | '|')
 }
 
-/// Whether a word is a path, an address or a source file of the engine's host.
+/// Returns true if a word is a path, an address or a source file of the engine's host.
 fn reveals_host(word: &str) -> bool {
     if let Some((scheme, rest)) = word.split_once("://") {
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
         let is_web = scheme.ends_with("http") || scheme.ends_with("https");
         return !is_web || !is_public(authority);
     }
-    // Behind a key, as in `path=/usr/lib/x`.
+    // The part behind a key, as in `path=/usr/lib/x`.
     let value = word.rsplit(['=', '@']).next().unwrap_or(word);
     is_path(value) || is_source(value) || is_address(value)
 }
 
-/// Whether the host of a link is one of the public network, without a port.
+/// Returns true if the host of a link is a name in the public network, without a port.
 fn is_public(authority: &str) -> bool {
     let host = authority.to_ascii_lowercase();
     let is_inside = INSIDE.iter().any(|end| host.ends_with(end)) || !host.contains('.');
     !is_inside && !is_address(&host) && host.parse::<IpAddr>().is_err()
 }
 
-/// Whether the text is an absolute path of two segments or more that no route begins with.
+/// Returns true if the text is an absolute path of two segments or more and does not begin with a route's first
+/// segment.
 fn is_path(text: &str) -> bool {
     let path = text.strip_prefix('~').unwrap_or(text);
     let Some(path) = path.strip_prefix('/') else { return false };
@@ -118,13 +120,13 @@ fn is_path(text: &str) -> bool {
     segments.next().is_some() && !ROUTES.contains(&first)
 }
 
-/// Whether the text names a source file, maybe with a line.
+/// Returns true if the text names a source file, with or without a line number.
 fn is_source(text: &str) -> bool {
     let file = text.split(':').next().unwrap_or(text);
     [".py", ".cu", ".cpp", ".rs"].iter().any(|end| file.ends_with(end)) && file.len() > 4
 }
 
-/// Whether the text is an address with or without a port, or a host's name with one.
+/// Returns true if the text is an IP address, with or without a port, or a host name with a port.
 fn is_address(text: &str) -> bool {
     let bare = text.trim_start_matches('[');
     let (host, port) = match bare.split_once(']') {
@@ -193,11 +195,11 @@ mod tests {
             "The engine refused the request. The engine's own message is in the log, under request id req_1.";
         assert_eq!(told(400, "bad input", Mask), refused);
         assert_eq!(told(400, "Traceback (most recent call last):\n x", Auto), refused);
-        // Nor do those of another samewire change, which stands before the engine.
+        // Messages of another samewire in front of the engine stay unchanged too.
         assert_eq!(told(500, refused, Mask), refused);
         let incomplete = "The upstream engine closed the stream before it was complete.";
         assert_eq!(told(502, incomplete, Auto), incomplete);
-        // samewire's own words stay: there is nothing of the engine in them.
+        // samewire's own messages stay, because they contain no text of the engine.
         let failure = Failure::of_answer(502, b"<html>nginx at 10.0.0.7", false);
         assert_eq!(failure.clone().disclosed(Mask, "", "req_1").message, failure.message);
         assert_eq!(failure.engine.unwrap().text, "<html>nginx at 10.0.0.7");

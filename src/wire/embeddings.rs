@@ -1,7 +1,7 @@
-//! Embeddings: the one answer that is neither text nor a stream.
+//! Embeddings: the one kind of answer that is neither text nor a stream.
 //!
-//! `object` (`"list"`), `data` (`object`, `index`, `embedding` as sent: numbers or base64), `model`,
-//! `usage` (`prompt_tokens`, `total_tokens`). Engines add ids, times and details; the API has none.
+//! `object` (`"list"`), `data` (`object`, `index`, `embedding` as sent: numbers or base64), `model`, `usage`
+//! (`prompt_tokens`, `total_tokens`). Engines add ids, times and details; the API has none.
 
 use super::fault::{Failure, Fault};
 use crate::json::{Raw, Text, integer, object, read, write_compact, write_number, write_string};
@@ -31,11 +31,11 @@ object! {
     }
 }
 
-/// Writes an engine's answer in canonical form; `model` is the requested one, for engines that name none. Gives the
-/// prompt tokens.
+/// Writes an engine's answer in canonical form, and returns the number of prompt tokens. `model` is the requested
+/// name, for engines that send none.
 ///
 /// # Errors
-/// The body is an error, or not an embeddings answer.
+/// Fails if the body is an error, or not an embeddings answer.
 pub fn rewrite(body: &[u8], model: &str, out: &mut BytesMut) -> Result<u64, Failure> {
     let Some(read) = std::str::from_utf8(body).ok().and_then(|text| read::<Body<'_>>(text).ok()) else {
         return Err(Fault::InvalidResponse.into());

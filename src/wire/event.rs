@@ -1,7 +1,7 @@
-//! The vocabulary between decoders and encoders.
+//! Event vocabulary between decoders and encoders.
 //!
-//! Decoders may say these events in any order the engine dictates. What the `Normaliser`
-//! passes on follows this grammar, whatever came in:
+//! Decoders may emit these events in any order, as the engine dictates. The `Normaliser` passes on a sequence that
+//! follows this grammar, whatever it received:
 //!
 //! ```text
 //! stream = Head { choice(i) | Foreign } [Usage] (End | Fail)      choices may interleave; Fail may come anywhere,
@@ -18,216 +18,216 @@ use super::fault::Failure;
 use crate::json::{Extras, Raw, Text};
 use std::fmt;
 
-/// One thing that happened in the engine's answer.
+/// Event: one thing that happened in an engine's answer, independent of its API.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The envelope: who answers.
+    /// Envelope of the answer: id, creation time, model, tier and fingerprint.
     Head(Head<'a>),
-    /// Something in one choice.
+    /// Change in one choice, with the data attached to it.
     Delta {
-        /// The choice's index.
+        /// Index of the choice in the answer.
         choice: u32,
-        /// What happened in it.
+        /// The change itself, such as a piece of text.
         delta: Delta<'a>,
-        /// What travels along.
+        /// Data attached to the change, such as logprobs.
         riders: Riders<'a>,
     },
-    /// Token counts. The last one counts.
+    /// Token counts of the answer so far; later ones replace earlier ones.
     Usage {
-        /// The counts.
+        /// The token counts, as far as the engine gives them.
         usage: Usage,
-        /// Whether it came on a chunk of its own (`choices: []`).
+        /// True if the counts came on a chunk of their own (`choices: []`).
         alone: bool,
-        /// What travels along.
+        /// Data attached to the chunk, such as unknown fields.
         riders: Riders<'a>,
     },
-    /// An item of the engine that is not modelled (Responses).
+    /// Item of the engine that samewire does not model (Responses); it is passed through.
     Foreign {
-        /// Its type; for [`Stage::Told`] that of the event.
+        /// Type of the item; for [`Stage::Told`] the type of the event.
         name: &'a str,
-        /// What tells it from the engine's other items; `None` if nothing else will be said of it.
+        /// Number that identifies the item among the engine's others; `None` if no more events follow for it.
         slot: Option<u32>,
-        /// How far it is.
+        /// Stage of the item: begun, in progress, or complete.
         stage: Stage,
-        /// Its JSON; for [`Stage::Told`] that of the event.
+        /// JSON of the item; for [`Stage::Told`] of the event.
         data: Raw<'a>,
     },
-    /// The engine's word on the client's limits (Responses): the value of `limits`, an object.
+    /// Client's limits as the engine reports them (Responses): the value of `limits`, an object.
     Limits(Raw<'a>),
-    /// The answer is broken.
+    /// Failure: the answer is broken, and nothing follows; the client gets an error.
     Fail(Failure),
-    /// The answer is complete.
+    /// End: the answer is complete, and nothing follows; in a chat stream this is `[DONE]`.
     End,
 }
 
-/// How far an item is that is not modelled.
+/// Stage of an item that samewire does not model, from its beginning to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It begins.
+    /// The item begins; more events about it follow.
     Added,
-    /// An event of its own.
+    /// An event about the item, between its beginning and its end.
     Told,
-    /// It is complete.
+    /// The item is complete; no more events about it follow.
     Done,
-    /// It comes complete, without a beginning.
+    /// The item comes complete, without a beginning.
     Whole,
 }
 
-/// The envelope of an answer. From a decoder: as the engine says it. From the normaliser: canonical.
+/// Envelope of an answer. A decoder gives it as the engine sent it, the normaliser in canonical form.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head<'a> {
-    /// Completion id.
+    /// Completion id, with or without a prefix; `None` if the engine gives none.
     pub id: Option<Text<'a>>,
-    /// Unix time, seconds.
+    /// Creation time of the answer as Unix time in seconds.
     pub created: Option<u64>,
-    /// Model name.
+    /// Name of the model that answers, as the engine calls it.
     pub model: Option<Text<'a>>,
-    /// Service tier.
+    /// Service tier that served the request.
     pub tier: Option<Text<'a>>,
-    /// `system_fingerprint`.
+    /// `system_fingerprint`, which identifies the engine's build and configuration.
     pub fingerprint: Option<Text<'a>>,
 }
 
-/// What happened in a choice.
+/// Change in a choice: a role, a piece of text, a tool call or its arguments, an end.
 #[derive(Debug)]
 pub enum Delta<'a> {
-    /// The choice exists.
+    /// The choice exists; becomes the role frame, which comes before all others of the choice.
     Role,
-    /// Reasoning text.
+    /// Piece of reasoning text, whatever key the engine uses.
     Reasoning(Text<'a>),
-    /// Summary of reasoning (Responses).
+    /// Piece of a summary of reasoning (Responses).
     Summary(Text<'a>),
-    /// `encrypted_content` of reasoning (Responses): of the reasoning that goes on, or of a new item.
+    /// `encrypted_content` of reasoning (Responses); belongs to the current reasoning, or starts a new item.
     Sealed {
-        /// What it is.
+        /// Text of `encrypted_content`.
         text: Text<'a>,
-        /// Of the last reasoning item instead, whatever came after it.
+        /// True if it belongs to the last reasoning item instead, whatever followed that item.
         late: bool,
     },
-    /// Answer text.
+    /// Piece of answer text, never empty behind the normaliser.
     Content(Text<'a>),
-    /// An annotation of the answer text that goes on (Responses).
+    /// Annotation of the current answer text, such as a citation (Responses).
     Annotation(Raw<'a>),
-    /// All tokens of the answer text that goes on, once more, with their bytes, of which its deltas say nothing (Responses).
+    /// Tokens of the whole current answer text, repeated with their bytes, which the deltas lack (Responses).
     Tokens(Vec<TokenLogprob<'a>>),
-    /// Refusal text.
+    /// Piece of refusal text, which clients get instead of an answer.
     Refusal(Text<'a>),
     /// Deprecated function call, name and arguments as sent.
     FunctionCall {
-        /// The function's name.
+        /// Name of the function, if this piece has it.
         name: Option<Text<'a>>,
-        /// A piece of its arguments.
+        /// Piece of the arguments, if this piece has one.
         arguments: Option<Text<'a>>,
     },
-    /// A tool call begins.
+    /// Start of a tool call; its arguments follow in [`Delta::ToolArgs`].
     ToolStart {
-        /// Its place among the choice's calls, from 0 without gaps.
+        /// Position among the choice's calls, from 0 without gaps.
         slot: u32,
-        /// Its id.
+        /// Id of the call, in canonical form.
         id: &'a str,
-        /// The function's or tool's name.
+        /// Name of the function or tool.
         name: &'a str,
-        /// The namespace the name is of, if the engine knows namespaces (Responses).
+        /// Namespace of the name, if the engine knows namespaces (Responses).
         namespace: Option<&'a str>,
-        /// What is called.
+        /// Kind of the tool.
         kind: ToolKind,
     },
-    /// A piece of a tool call's arguments, or of a custom tool's input.
+    /// Piece of a tool call's arguments, or of a custom tool's input.
     ToolArgs {
-        /// The call's place.
+        /// Position of the call among the choice's calls.
         slot: u32,
-        /// The piece, never empty.
+        /// The piece of arguments or input, never empty.
         args: Text<'a>,
     },
-    /// A part of a whole message that is carried as it is.
+    /// Part of a whole message that is passed through unchanged; streams have none.
     Part {
-        /// Its key in the message.
+        /// Key of the part in the message.
         name: PartName,
-        /// Its value.
+        /// Value as JSON; `None` if the key says it all.
         data: Option<Raw<'a>>,
     },
-    /// The next text opens a new item.
+    /// Boundary between items: the next text opens a new item.
     Break,
-    /// An item is complete (Responses).
+    /// End of an item (Responses), before the choice as a whole ends.
     Done {
-        /// The call. From a decoder: by the engine's index; from the normaliser: by its place. `None`: the text that
-        /// goes on.
+        /// Call that ended: a decoder gives the engine's index, the normaliser the position. `None`: the current
+        /// text.
         slot: Option<u32>,
-        /// It ended too early.
+        /// True if the item ended too early, so that it is incomplete.
         cut: bool,
     },
-    /// The choice is complete.
+    /// End of the choice, with its finish reason.
     Finish(Finish<'a>),
-    /// Nothing but riders.
+    /// Empty change: the event only carries riders.
     Bare,
 }
 
-/// Keys of a whole message that are carried unread.
+/// Keys of a whole message that are passed through unread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartName {
-    /// `annotations`
+    /// `annotations`, a list of citations and the like.
     Annotations,
-    /// `audio`
+    /// `audio`, an object with the spoken answer.
     Audio,
-    /// `content` that is the empty string, which a whole message tells from null.
+    /// `content` that is the empty string; whole messages distinguish it from null.
     EmptyContent,
 }
 
-/// What a tool call calls.
+/// Kind of a tool, which decides whether its input is JSON or free text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ToolKind {
-    /// A function with JSON arguments.
+    /// Function, which takes a JSON object as its arguments.
     #[default]
     Function,
-    /// A custom tool with free text input.
+    /// Custom tool, which takes free text as its input.
     Custom,
 }
 
-/// One element of `tool_calls`, before it is known which call it belongs to.
+/// Tool entry: one element of `tool_calls` as decoded, before the normaliser knows which call it belongs to.
 #[derive(Debug)]
 pub struct ToolEntry<'a> {
-    /// The engine's index, if it sends one.
+    /// Engine's index of the call, if the entry has one.
     pub index: Option<u64>,
-    /// The engine's id, if it sends one.
+    /// Engine's id of the call, if the entry has one.
     pub id: Option<Text<'a>>,
-    /// The name, if it sends one.
+    /// Name of the function or tool, if the entry has one.
     pub name: Option<Text<'a>>,
-    /// The namespace of the name, if it sends one.
+    /// Namespace of the name, if the entry has one (Responses).
     pub namespace: Option<Text<'a>>,
-    /// Arguments or input, if any.
+    /// Piece of the arguments or of the input, if any.
     pub args: Option<Text<'a>>,
-    /// What is called.
+    /// Kind of the tool, function or custom.
     pub kind: ToolKind,
-    /// The entry is a call of its own, complete.
+    /// True if the entry is a complete call of its own.
     pub whole: bool,
 }
 
-/// The end of a choice.
+/// Finish of a choice: the canonical reason, and the engine's details about the stop.
 #[derive(Clone, Copy, Debug)]
 pub struct Finish<'a> {
-    /// Why it ended.
+    /// Reason for the end, in canonical form.
     pub reason: Reason,
-    /// `stop_reason` or `matched_stop`, as sent.
+    /// `stop_reason` (vLLM) or `matched_stop` (SGLang), as the engine sent it.
     pub stop: Option<Raw<'a>>,
 }
 
-/// Canonical finish reasons (2.6).
+/// Canonical finish reasons (2.6). Decoders map the engine's words to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The model was done.
+    /// The model stopped by itself, or at a stop string.
     Stop,
-    /// The token limit.
+    /// The token limit of the request or of the model was reached.
     Length,
-    /// The model calls tools.
+    /// The model calls tools and waits for their outputs.
     ToolCalls,
-    /// The model calls a function, deprecated form.
+    /// The model calls a function, in the deprecated form.
     FunctionCall,
-    /// The answer was filtered.
+    /// A content filter removed the answer or cut it short.
     ContentFilter,
 }
 
 impl Reason {
-    /// The word on the wire.
+    /// Returns the reason as the value of `finish_reason` on the wire.
     pub fn word(self) -> &'static str {
         match self {
             Self::Stop => "stop",
@@ -239,39 +239,40 @@ impl Reason {
     }
 }
 
-/// What travels with a delta: it boards the first frame made from its chunk (1.6, 2.2).
+/// Riders: data attached to a delta, such as logprobs and unknown fields. The first frame made from the chunk
+/// carries them (1.6, 2.2).
 #[derive(Debug, Default)]
 pub struct Riders<'a> {
-    /// Logprobs of the chunk, if the client asked for them.
+    /// Logprobs of the chunk, if the client requested them.
     pub logprobs: Option<Logprobs<'a>>,
     /// Usage that stays on the frames (option `continuous_usage`).
     pub usage: Option<Box<Running>>,
-    /// Extensions of the chunk that the client asked for ([`super::Extensions`]).
+    /// Extensions of the chunk that the client requested ([`super::Extensions`]).
     pub chunk_extensions: Extras<'a>,
-    /// Extensions of the choice that the client asked for.
+    /// Extensions of the choice that the client requested, such as `token_ids`.
     pub choice_extensions: Extras<'a>,
-    /// Unknown keys of the chunk.
+    /// Unknown keys of the chunk, for its `x_upstream`.
     pub chunk: Extras<'a>,
-    /// Unknown keys of the choice.
+    /// Unknown keys of the choice, for its `x_upstream`.
     pub choice: Extras<'a>,
-    /// Unknown keys of the delta or message.
+    /// Unknown keys of the delta or message, for the choice's `x_upstream`.
     pub delta: Extras<'a>,
-    /// The chunk's own `x_upstream`, which then stands alone.
+    /// The chunk's own `x_upstream`, which is then written alone.
     pub chunk_upstream: Option<Raw<'a>>,
-    /// The choice's own `x_upstream`, which then stands alone.
+    /// The choice's own `x_upstream`, which is then written alone.
     pub choice_upstream: Option<Raw<'a>>,
-    /// The tokens of the choice have been parsed: what is said next of its chunk brings no new ones.
+    /// True if the choice's tokens have been parsed already: later deltas of the same chunk bring no new ones.
     pub tokens_read: bool,
 }
 
 impl Riders<'_> {
-    /// Nobody aboard.
+    /// Returns true if there are no logprobs, extensions or unknown fields; usage does not count.
     pub fn is_empty(&self) -> bool {
         let has_extensions = !self.chunk_extensions.is_empty() || !self.choice_extensions.is_empty();
         self.logprobs.is_none() && !has_extensions && !self.has_extras()
     }
 
-    /// Anything for `x_upstream`.
+    /// Returns true if there are unknown fields of the chunk, the choice or the delta, for `x_upstream`.
     pub fn has_extras(&self) -> bool {
         self.has_choice_extras() || self.has_chunk_extras()
     }
@@ -285,74 +286,74 @@ impl Riders<'_> {
     }
 }
 
-/// Log probabilities in the shape of the upstream's API.
+/// Log probabilities of a chunk or a whole answer, in the shape of the upstream's API.
 #[derive(Debug)]
 pub enum Logprobs<'a> {
-    /// Chat, and engines that write chat's shape in completions: an entry for each token.
+    /// An entry for each token: Chat Completions, and engines that use its shape in Completions.
     Tokens {
-        /// Tokens of the content.
+        /// Tokens of the content, if the engine lists them.
         content: Option<Vec<TokenLogprob<'a>>>,
-        /// Tokens of the refusal.
+        /// Tokens of the refusal, if the engine lists them.
         refusal: Option<Vec<TokenLogprob<'a>>>,
     },
-    /// Legacy completions: parallel arrays, carried as they are, in canonical key order
-    /// (`tokens`, `token_logprobs`, `top_logprobs`, `text_offset`).
+    /// Legacy Completions: parallel arrays, passed through in canonical key order (`tokens`, `token_logprobs`,
+    /// `top_logprobs`, `text_offset`).
     Legacy([Option<Raw<'a>>; 4]),
 }
 
-/// One token with its probability.
+/// Log probability of one token, with the bytes and the alternatives that the engine gave.
 #[derive(Debug, Default)]
 pub struct TokenLogprob<'a> {
-    /// The token.
+    /// Text of the token, as the engine sent it.
     pub token: Text<'a>,
-    /// Its log probability, as sent.
+    /// Log probability, as the engine sent it; `None` if it sent none.
     pub logprob: Option<Raw<'a>>,
-    /// Its bytes, an array, if known.
+    /// Bytes of the token, a JSON array, if known.
     pub bytes: Option<Raw<'a>>,
-    /// The alternatives.
+    /// Alternatives at this position, with their own log probabilities.
     pub top: Vec<Self>,
 }
 
-/// The count of a chunk, for the frames that are made of it.
+/// Usage of a chunk, for the frames that are made from it.
 #[derive(Clone, Copy, Debug)]
 pub struct Running {
-    /// The count.
+    /// Token counts of the answer up to this chunk.
     pub usage: Usage,
-    /// The chunk also ends the choice.
+    /// True if the chunk also carries the finish of the choice.
     pub last: bool,
 }
 
 /// Token counts (2.8). Absent counts are 0, except those that are written only when present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Tokens of the prompt.
+    /// Number of tokens of the prompt (`prompt_tokens`).
     pub prompt: u64,
-    /// Tokens of the answer, reasoning included.
+    /// Number of tokens of the answer, reasoning included (`completion_tokens`).
     pub completion: u64,
-    /// Their sum, or what the engine says.
+    /// Sum of both counts, or the engine's own total (`total_tokens`).
     pub total: u64,
-    /// Prompt tokens found in the cache.
+    /// Number of prompt tokens read from the cache (`cached_tokens`).
     pub cached: u64,
-    /// Audio tokens of the prompt.
+    /// Number of audio tokens in the prompt.
     pub prompt_audio: u64,
-    /// Image tokens of the prompt.
+    /// Number of image tokens in the prompt, if the engine counts them.
     pub prompt_image: Option<u64>,
-    /// Text tokens of the prompt.
+    /// Number of text tokens in the prompt, if the engine counts them.
     pub prompt_text: Option<u64>,
-    /// Prompt tokens written to the cache.
+    /// Number of prompt tokens written to the cache, if the engine counts them.
     pub cache_write: Option<u64>,
-    /// Tokens of reasoning.
+    /// Number of reasoning tokens in the answer (`reasoning_tokens`).
     pub reasoning: u64,
-    /// Audio tokens of the answer.
+    /// Number of audio tokens in the answer.
     pub completion_audio: u64,
-    /// Accepted prediction tokens.
+    /// Number of tokens of a predicted output that the model accepted (`accepted_prediction_tokens`).
     pub accepted: u64,
-    /// Rejected prediction tokens.
+    /// Number of tokens of a predicted output that the model rejected (`rejected_prediction_tokens`).
     pub rejected: u64,
 }
 
 impl Usage {
-    /// Of two choices for the same prompt: that counts once.
+    /// Returns the usage of two choices for the same prompt, whose tokens are counted once.
     #[must_use]
     pub fn beside(&self, other: &Self) -> Self {
         let completion = self.completion.saturating_add(other.completion);
@@ -363,13 +364,13 @@ impl Usage {
             completion_audio: self.completion_audio.saturating_add(other.completion_audio),
             accepted: self.accepted.saturating_add(other.accepted),
             rejected: self.rejected.saturating_add(other.rejected),
-            // Whoever came later may have found what the first one left there.
+            // The later request may have found in the cache what the first one stored there.
             cached: self.cached.min(other.cached),
             ..*self
         }
     }
 
-    /// The two together.
+    /// Returns the sum of two usages of consecutive requests, each of which processed a prompt of its own.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         let both = |one: Option<u64>, two: Option<u64>| match (one, two) {
@@ -393,7 +394,7 @@ impl Usage {
     }
 }
 
-/// The printed form that the event logs of the fixtures show.
+/// Printed form of events, as it appears in the event logs of the fixtures.
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

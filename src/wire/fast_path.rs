@@ -1,10 +1,12 @@
-//! Frames that differ from the one before in nothing but their text.
+//! Fast path: rewrites frames that differ from the one before in nothing but their text.
 //!
-//! An engine spells hundreds of chunks of an answer alike, and all of them come out alike. Once two in a row have shown
-//! it, the next ones are not taken apart: their text is checked and put between what stood around it.
+//! An engine spells hundreds of chunks of an answer alike, and their canonical frames are alike too. Once two frames
+//! in a row have confirmed a template, later frames are not decoded: their text is validated and copied into the
+//! template.
 //!
-//! Takes: the data of a frame. Gives: its canonical frame. Remembers: the surroundings of the last text, in and out.
-//! Never: guesses. A frame that differs in one other byte goes the long way, and the stencil is made anew.
+//! Takes: the data of a frame. Gives: its canonical frame. Remembers: the bytes around the last text, in input and
+//! output. Never: guesses. A frame that differs in any other byte is decoded normally, and the template is built
+//! anew.
 
 use super::OutputBuffer;
 use super::event::{Delta, Event, Riders};
@@ -15,52 +17,53 @@ use crate::json::{Text, leading_text};
 use bytes::BytesMut;
 use std::ops::Range;
 
-/// Bytes around a text, beyond which it is not worth while.
+/// Most bytes around a text, in the engine's frame, for which a template is worthwhile.
 const SURROUNDINGS: usize = 2048;
-/// Stencils made in vain before it is given up.
+/// Number of useless templates in a row after which the fast path is disabled for the answer.
 const PATIENCE: u8 = 16;
-/// A character of no text, to find where the encoder writes it. U+10FFFF is no character at all.
+/// Placeholder for the text in an encoded frame, to find where the encoder writes it. U+10FFFF is a noncharacter,
+/// which ordinary text never contains.
 const MARK: &str = "\u{10ffff}";
 
-/// What is known of the frame before.
+/// Fast path of one answer: the template learned from the last frame, if it could be learned.
 #[derive(Debug, Default)]
 pub(super) struct FastPath {
     template: Option<Template>,
-    /// How many in a row were of no use.
+    /// Number of templates in a row that were not confirmed.
     vain: u8,
 }
 
-/// The surroundings of a text.
+/// Template: the bytes around a text, in the engine's frame and in the canonical one, and the conditions of its use.
 #[derive(Debug, PartialEq, Eq)]
 struct Template {
     choice: u32,
-    /// How the text goes through what parses it.
+    /// Route that the text must take through the parser of unparsed text.
     route: TextRoute,
-    /// In the engine's frame, quotes included.
+    /// Bytes before the text in the engine's frame, and behind it in `behind`, quotes included.
     before: Box<[u8]>,
     behind: Box<[u8]>,
-    /// In the engine's frame, between the text and the same text once more; `None`: it is there once.
+    /// Bytes in the engine's frame between the text and its repetition; `None`: the text occurs once.
     repeats: Option<Box<[u8]>>,
-    /// In the client's.
+    /// Bytes before the text in the client's frame, and behind it in `back`.
     front: Box<[u8]>,
     back: Box<[u8]>,
-    /// In the client's, between the text and the same text once more (`reasoning_field = "both"`).
+    /// Bytes in the client's frame between the text and its repetition (`reasoning_field = "both"`).
     again: Option<Box<[u8]>>,
-    /// What each such frame counts.
+    /// Rules that each such frame counts in the tally, with how often.
     counts: Box<[(Rule, u32)]>,
-    /// Two in a row were like this.
+    /// True once two frames in a row have given the same template.
     proven: bool,
 }
 
-/// What a frame said on the long way.
+/// Content of a decoded frame, collected to decide whether a template can be made from it.
 #[derive(Debug, Default)]
 pub(super) struct FrameShape {
     text: Option<(u32, TextField, Range<usize>)>,
-    /// It said something that a stencil does not hold.
+    /// True if the frame has content that a template cannot express.
     more: bool,
 }
 
-/// Whose text it is.
+/// Field of the delta that a text belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TextField {
     Content,
@@ -68,12 +71,13 @@ enum TextField {
 }
 
 impl FrameShape {
-    /// The frame says this in a choice.
+    /// Notes a delta of the frame: the first text is kept with its place in `data`, any other content rules a
+    /// template out.
     pub(super) fn delta(&mut self, data: &[u8], choice: u32, delta: &Delta<'_>) {
         let (voice, text) = match delta {
             Delta::Content(text) => (TextField::Content, text),
             Delta::Reasoning(text) => (TextField::Reasoning, text),
-            // Its frame, if there is one, shows in what comes out.
+            // A role frame, if one is written, shows in the output and rules the template out there.
             Delta::Role => return,
             _ => return self.more(),
         };
@@ -83,20 +87,20 @@ impl FrameShape {
         }
     }
 
-    /// The frame says this of the whole answer.
+    /// Notes an event about the whole answer; any except a head rules a template out.
     pub(super) fn event(&mut self, event: &Event<'_>) {
         self.more |= !matches!(event, Event::Head(_));
     }
 
-    /// The frame says something else.
+    /// Notes content that rules a template out.
     pub(super) fn more(&mut self) {
         self.more = true;
     }
 }
 
 impl FastPath {
-    /// Writes the frame if it is like those before, and counts what it counts. `lane`: how the text of a choice goes through
-    /// what parses it.
+    /// Writes the frame and counts its rules if the template fits; returns false if the frame must be decoded.
+    /// `route`: decides how the text of a choice goes through the parser.
     #[inline]
     pub(super) fn fill(
         &self,
@@ -127,13 +131,13 @@ impl FastPath {
         true
     }
 
-    /// Whether it is still worth while to look at frames that went the long way.
+    /// Returns true while it is still worthwhile to learn from decoded frames.
     pub(super) fn is_learning(&self) -> bool {
         self.vain < PATIENCE
     }
 
-    /// A frame has gone the long way: it said this, `written` came out, and it counted so much. `encode`: what the encoder
-    /// writes for a delta, where the delta alone decides that.
+    /// Learns a template from a decoded frame: `said` is its content, `written` the output, `counts` the rules it
+    /// counted. `encode` writes a delta with an encoder whose output depends on the delta alone.
     pub(super) fn learn(
         &mut self,
         frame: &Frame<'_>,
@@ -206,7 +210,7 @@ impl Template {
         })
     }
 
-    /// The text, in JSON spelling, of a frame that differs in nothing else.
+    /// Returns the text, in JSON spelling, if the frame differs from the template in nothing else.
     #[inline]
     fn text_in<'a>(&self, data: &'a [u8]) -> Option<&'a str> {
         let rest = std::str::from_utf8(data.strip_prefix(&*self.before)?).ok()?;
@@ -219,15 +223,15 @@ impl Template {
     }
 }
 
-/// A written frame around the marks that stand for its text.
+/// Parts of an encoded frame around the placeholders for its text.
 struct Marked<'f> {
     front: &'f [u8],
-    /// The bytes between the marks, where the text is written twice.
+    /// Bytes between the two placeholders, if the text is written twice.
     again: Option<&'f [u8]>,
     back: &'f [u8],
 }
 
-/// Splits what the encoder wrote at its one or two marks.
+/// Splits an encoded frame at its one or two placeholders; `None` if it has none, or more than two.
 fn around_marks(frame: &[u8]) -> Option<Marked<'_>> {
     let mut marks = memchr::memmem::find_iter(frame, MARK);
     let (first, second) = (marks.next()?, marks.next());
@@ -239,8 +243,8 @@ fn around_marks(frame: &[u8]) -> Option<Marked<'_>> {
     Some(Marked { front: frame.get(..first)?, again, back })
 }
 
-/// Splits what stands behind reasoning text if the same text follows directly under the other name: an engine, or another
-/// samewire, may write both.
+/// Splits the bytes behind a reasoning text if the same text follows directly under the other name: an engine, or
+/// another samewire, may write both.
 fn repeated<'d>(behind: &'d [u8], text: &str) -> (Option<&'d [u8]>, &'d [u8]) {
     const OTHER: &[u8] = b"\",\"reasoning\":\"";
     let once_more = behind.strip_prefix(OTHER).and_then(|rest| rest.strip_prefix(text.as_bytes()));
@@ -256,7 +260,7 @@ mod tests {
     use crate::wire::{Api, EngineParsers, Offer, OutputBuffer, Rewriter, Script, Shape, Stamp};
     use std::sync::Arc;
 
-    /// Whether the next frame like the last would take the short way.
+    /// Returns true if the next frame like the last would take the fast path.
     fn is_ready(rewriter: &Rewriter) -> bool {
         rewriter.core.fast_path.template.as_ref().is_some_and(|template| template.proven)
     }
@@ -272,7 +276,7 @@ mod tests {
             rewriter.push(chunk(delta).as_bytes(), &mut out);
             is_ready(&rewriter)
         };
-        // The first one brings the role with it.
+        // The first frame also causes a role frame.
         for (delta, expected) in [
             (r#""content":"a""#, false),
             (r#""content":"b""#, false),
@@ -294,7 +298,7 @@ mod tests {
         }
     }
 
-    /// A short way writes what the long way does, under however many names.
+    /// Checks that the fast path writes the same as decoding does, under one name or both.
     #[test]
     fn reasoning_under_each_name_is_the_same_on_the_short_way() {
         use crate::wire::options::ReasoningField;
@@ -321,7 +325,7 @@ mod tests {
         }
     }
 
-    /// Text that is parsed takes it where there is nothing to look at.
+    /// Checks that parsed text takes the fast path if it holds nothing to parse.
     #[test]
     fn parsed_text_takes_the_short_way_between_its_marks() {
         let parser = "qwen3".to_owned().try_into().unwrap();

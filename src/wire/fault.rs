@@ -1,8 +1,8 @@
-//! What can be wrong with an answer or a request, and how a client is told: the one table of status, type and code
-//! (wire-format 3.4, faults 1), and the reading of engines' error bodies.
+//! Faults: everything that can be wrong with an answer or a request, the one table of status, type and code that
+//! clients see (wire-format 3.4, faults 1), and the reader of engines' error bodies.
 //!
-//! Takes: an engine's error body in any of its shapes, or a [`Fault`]. Gives: a [`Failure`].
-//! Never: a numeric code, a server's file path, more than 2 KiB of an engine's text.
+//! Takes: an engine's error body in any of its shapes, or a [`Fault`]. Gives: a [`Failure`]. Never: a numeric code,
+//! a server's file path, more than 2 KiB of an engine's text.
 
 use crate::json::{Members, Raw, Text, integer, object, read, write_string};
 use bytes::{BufMut, BytesMut};
@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 macro_rules! faults {
     ($($(#[$doc:meta])* $name:ident = $status:literal $kind:literal $code:expr, $message:literal;)*) => {
-        /// Everything that can go wrong, by its row in the table.
+        /// Fault: everything that can go wrong, as a row of the table of status, type, code and default message.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Fault { $($(#[$doc])* $name,)* }
 
@@ -25,159 +25,159 @@ macro_rules! faults {
 }
 
 faults! {
-    // What engines say of a request.
-    /// The engine refuses the request.
+    // Reported by engines about a request, and by samewire where it refuses one for the same reason.
+    /// Request refused, for no reason that has a row of its own.
     InvalidRequest = 400 "invalid_request_error" None, "The engine refused the request.";
-    /// The prompt is too long for the model.
+    /// Prompt too long for the model's context, recognised by words in the engine's message.
     ContextLength = 400 "invalid_request_error" Some("context_length_exceeded"), "The prompt is too long for the model.";
-    /// The key is not accepted.
+    /// Key not accepted, by samewire or by the engine.
     InvalidApiKey = 401 "invalid_request_error" Some("invalid_api_key"), "Incorrect API key provided.";
-    /// The key may not do this.
+    /// Request not permitted, because of its key or of the page that sent it.
     Permission = 403 "permission_error" None, "The API key has no permission for this.";
-    /// Nothing there.
+    /// Resource not found, such as a stored response or a conversation, or a 404 of the engine.
     NotFound = 404 "invalid_request_error" None, "Not found.";
-    /// No such model.
+    /// Model not known, to samewire or to the engine.
     ModelNotFound = 404 "invalid_request_error" Some("model_not_found"), "The model does not exist.";
-    /// The engine's route takes another method.
+    /// Method not allowed by the route of the engine, which answered 405.
     MethodNotAllowed = 405 "invalid_request_error" Some("method_not_allowed"), "The engine does not allow this method.";
-    /// The engine reports a conflict.
+    /// Conflict with the current state, such as a second output for one tool call.
     Conflict = 409 "invalid_request_error" Some("conflict"), "The request conflicts with the engine's state.";
-    /// Larger than the body limit, ours or the engine's.
+    /// Body larger than the limit of samewire or of the engine.
     TooLarge = 413 "invalid_request_error" Some("request_too_large"), "The request body is too large.";
-    /// The engine pushes back.
+    /// Rate limit reached, of the engine or of the client's key.
     RateLimit = 429 "rate_limit_error" Some("rate_limit_exceeded"), "Too many requests.";
-    /// More at once than are allowed.
+    /// More concurrent requests than the limit of the client's key allows.
     ConcurrencyLimit = 429 "rate_limit_error" Some("concurrency_limit"), "Too many requests at once.";
-    /// The key's quota of a day or a month is used up.
+    /// Daily or monthly quota of the key used up; repeating the request does not help.
     InsufficientQuota = 429 "insufficient_quota" Some("insufficient_quota"), "You exceeded your current quota.";
-    /// The key's quota is used up, in the words that tell when it begins anew.
+    /// Quota of the key used up, in the form that also states when it resets.
     UsageLimit = 429 "usage_limit_reached" Some("usage_limit_reached"), "The usage limit has been reached.";
-    /// The key's plan does not have the model.
+    /// Model not included in the plan of the client's key.
     UsageNotIncluded = 403 "usage_not_included" Some("usage_not_included"), "Your plan does not include this model.";
-    /// The engine failed.
+    /// Internal error of the engine, or an error of it that has no row of its own.
     Internal = 500 "server_error" Some("internal_error"), "The upstream engine reported an internal error.";
-    /// The engine does not have this.
+    /// Feature not implemented by the engine, or by samewire for this engine.
     NotImplemented = 501 "server_error" Some("not_implemented"), "The upstream engine does not implement this.";
-    /// The engine is overloaded or loading.
+    /// Engine overloaded, or still loading its model; it answered 503.
     EngineOverloaded = 503 "server_error" Some("server_is_overloaded"), "The upstream engine is overloaded.";
 
-    // What becomes of the way to the engine and of its answer.
-    /// No connection.
+    // Failures of the connection to the engine and of its answer.
+    /// No connection to the engine could be opened, so the request was not sent.
     Unreachable = 502 "server_error" Some("upstream_unreachable"), "The upstream engine cannot be reached.";
-    /// The connection broke before an answer.
+    /// Connection closed by the engine before it sent an answer.
     Reset = 502 "server_error" Some("upstream_reset"), "The upstream engine closed the connection without an answer.";
-    /// The engine does not accept the proxy's own key.
+    /// Engine refuses the proxy's own key, which is not the client's fault.
     Upstream = 502 "server_error" Some("upstream_error"), "The upstream engine refused the proxy.";
-    /// The request came from this very process.
+    /// Request sent by this same process: an upstream leads back to samewire.
     UpstreamLoop = 508 "server_error" Some("upstream_loop"), "The request has come back to samewire: an upstream in its configuration leads to samewire itself.";
-    /// The answer cannot be read.
+    /// Answer of the engine not readable, or without an error although its status is one.
     InvalidResponse = 502 "server_error" Some("upstream_invalid_response"), "The upstream engine returned an invalid response.";
-    /// The engine answered as another model than it says it has.
+    /// Answer from a model that is neither the requested one nor among the accepted names (faults U50).
     WrongModel = 502 "server_error" Some("upstream_invalid_response"), "The upstream engine answered as another model.";
-    /// A time limit ran out while waiting for the engine.
+    /// Time limit of samewire expired while it waited for the engine.
     Timeout = 504 "server_error" Some("upstream_timeout"), "The upstream engine did not answer in time.";
-    /// The engine gave up.
+    /// Request aborted by the engine before the answer was complete.
     Aborted = 502 "server_error" Some("upstream_aborted"), "The upstream engine aborted the request before it was complete.";
-    /// The answer ends too early.
+    /// Answer ended before it was complete: no finish, or no end of the stream.
     Incomplete = 502 "server_error" Some("upstream_incomplete"), "The upstream engine closed the stream before it was complete.";
-    /// An event is not valid JSON, or not of the API's shape.
+    /// Event that is not valid JSON, or does not fit the API.
     InvalidEvent = 502 "server_error" Some("upstream_invalid_event"), "The upstream engine sent an event that is not valid JSON.";
-    /// A tool call without a name.
+    /// Tool call without a function name in the engine's answer.
     InvalidToolCall = 502 "server_error" Some("upstream_invalid_tool_call"), "The upstream engine sent a tool call without a function name.";
 
-    // What is wrong with a client's request.
-    /// Not JSON.
+    // Errors in a client's request.
+    /// Request body that is not valid JSON, or not an object.
     InvalidJson = 400 "invalid_request_error" Some("invalid_json"), "The request body is not valid JSON.";
-    /// Nested too deeply.
+    /// Request body nested deeper than 128 levels.
     TooDeep = 400 "invalid_request_error" Some("json_too_deep"), "The request body is nested more than 128 levels deep.";
-    /// A key that is acted on stands there twice.
+    /// Duplicate of a key that samewire acts on, which would make the request ambiguous.
     DuplicateKey = 400 "invalid_request_error" Some("duplicate_key"), "A key occurs twice.";
-    /// Not UTF-8, or a lone surrogate.
+    /// Body that is not UTF-8, or has a lone surrogate.
     InvalidUtf8 = 400 "invalid_request_error" Some("invalid_utf8"), "The request body is not valid UTF-8.";
-    /// A field is missing.
+    /// Required field of the request missing.
     MissingParameter = 400 "invalid_request_error" Some("missing_required_parameter"), "A required parameter is missing.";
-    /// A field has the wrong type or is out of range.
+    /// Field of the request with the wrong type, or out of range.
     InvalidValue = 400 "invalid_request_error" Some("invalid_value"), "A parameter has an invalid value.";
-    /// A field that clients may not set.
+    /// Field that clients may not set, because the operator does not allow it.
     ForbiddenParameter = 400 "invalid_request_error" Some("forbidden_parameter"), "This parameter is not allowed.";
-    /// A field that the API does not name, where these are refused.
+    /// Field unknown to the API, under an option that refuses these.
     UnknownParameter = 400 "invalid_request_error" Some("unknown_parameter"), "The API has no such parameter.";
-    /// An address that an engine may not be told to fetch.
+    /// Media address or data not allowed in this place, such as an address in a private network.
     ForbiddenMediaUrl = 400 "invalid_request_error" Some("forbidden_media_url"), "This address is not allowed.";
-    /// Any address, where none may be fetched.
+    /// Media address of any kind, under an option that allows none.
     RemoteMediaDisabled = 400 "invalid_request_error" Some("remote_media_disabled"), "Addresses are not fetched here; send the data.";
-    /// A field that cannot be served.
+    /// Field of the request that samewire or the engine cannot support.
     UnsupportedParameter = 400 "invalid_request_error" Some("unsupported_parameter"), "A parameter is not supported.";
-    /// A value that cannot be served.
+    /// Value of a field that samewire or the engine cannot support.
     UnsupportedValue = 400 "invalid_request_error" Some("unsupported_value"), "A value is not supported.";
-    /// Sealed content that cannot be opened.
+    /// Sealed content in a Responses request that cannot be opened, because of a wrong key or a change.
     InvalidEncryptedContent = 400 "invalid_request_error" Some("invalid_encrypted_content"), "The encrypted content could not be opened.";
-    /// No key given.
+    /// Key missing in a request to a service that requires one.
     MissingApiKey = 401 "invalid_request_error" Some("invalid_api_key"), "You didn't provide an API key. Send it in an Authorization header, as 'Authorization: Bearer YOUR_KEY'.";
-    /// The response that this one continues is not there, or not this client's.
+    /// Previous response not found, or stored for another client.
     PreviousNotFound = 400 "invalid_request_error" Some("previous_response_not_found"), "The previous response was not found.";
-    /// No such route.
+    /// URL of the request not among the routes of samewire.
     UnknownUrl = 404 "invalid_request_error" Some("unknown_url"), "Unknown request URL.";
-    /// The route takes another method.
+    /// Method not supported by this route of samewire.
     MethodNotSupported = 405 "invalid_request_error" Some("method_not_supported"), "This URL does not support this method.";
-    /// The route is a WebSocket, and the request does not ask for one.
+    /// WebSocket route requested without an upgrade of the connection.
     UpgradeRequired = 426 "invalid_request_error" Some("upgrade_required"), "This URL is a WebSocket: send GET with 'Connection: Upgrade', 'Upgrade: websocket', 'Sec-WebSocket-Version: 13' and a key, or POST for HTTP.";
-    /// A WebSocket has lived for as long as one may.
+    /// WebSocket open for the maximum time; the client must open another one.
     SocketTooOld = 400 "invalid_request_error" Some("websocket_connection_limit_reached"), "This WebSocket has been open for as long as one may be; open another one.";
-    /// The route's date is missing or not among the supported ones.
+    /// API version of the route (a date) missing or not supported.
     UnsupportedApiVersion = 400 "invalid_request_error" Some("unsupported_api_version"), "This API version is not supported.";
-    /// The client accepts neither JSON nor SSE.
+    /// Client accepts neither JSON nor SSE in its `accept` header.
     NotAcceptable = 406 "invalid_request_error" Some("not_acceptable"), "The answer is application/json or text/event-stream; the request accepts neither.";
-    /// The body did not come in time.
+    /// Request body not received within the time limit.
     RequestTimeout = 408 "invalid_request_error" Some("request_timeout"), "The request body was not received in time.";
-    /// Not JSON by its label.
+    /// Content type of the request other than JSON in UTF-8.
     UnsupportedMediaType = 415 "invalid_request_error" Some("unsupported_media_type"), "The request body must be application/json in UTF-8.";
-    /// A compressed body.
+    /// Request body with a `content-encoding`, such as gzip.
     UnsupportedEncoding = 415 "invalid_request_error" Some("unsupported_content_encoding"), "Compressed request bodies are not supported.";
-    /// An expectation other than 100-continue.
+    /// Expectation other than 100-continue in the `expect` header.
     ExpectationFailed = 417 "invalid_request_error" Some("expectation_failed"), "The only expectation that can be met is 100-continue.";
 
-    // What is wrong with the proxy.
-    /// Our own fault.
+    // Errors of the proxy.
+    /// Internal error of samewire itself.
     Proxy = 500 "server_error" Some("internal_error"), "The proxy failed to handle the request.";
-    /// No capacity left.
+    /// Proxy at its limit of concurrent requests; the client may try again.
     Overloaded = 503 "server_error" Some("overloaded"), "The proxy is at its limit of concurrent requests.";
-    /// No engine that could be asked is well.
+    /// No healthy engine that serves the requested model is available.
     NoUpstream = 503 "server_error" Some("no_healthy_upstream"), "No upstream engine is available.";
-    /// The store is needed and not there, or full.
+    /// Store needed by the request, but unavailable or full.
     StoreUnavailable = 503 "server_error" Some("store_unavailable"), "Responses cannot be stored or read at the moment.";
-    /// The client gave the response up.
+    /// Response cancelled by the client before it was complete.
     Cancelled = 499 "invalid_request_error" Some("cancelled"), "The response was cancelled.";
-    /// Nobody handed in what a held stream waited for.
+    /// Tool outputs, for which a held stream waited, not received in time.
     OutputsMissing = 408 "invalid_request_error" Some("tool_outputs_missing"), "The outputs of the tool calls were not handed in in time.";
-    /// The process that ran a response is gone.
+    /// Process that ran a background response is gone, so the response cannot complete.
     ReplicaLost = 500 "server_error" Some("server_error"), "[replica_lost] The process that ran this response is gone.";
-    /// Shutting down.
+    /// Proxy shutting down; it takes no new requests.
     Draining = 503 "server_error" Some("draining"), "The proxy is shutting down.";
 }
 
 impl Fault {
-    /// The first that this code tells.
+    /// Returns the first fault in the table with this code, or `None`.
     pub(crate) fn of_code(code: &str) -> Option<Self> {
         Self::ALL.iter().find(|fault| fault.row().2 == Some(code)).copied()
     }
 
-    /// The messages of all of them.
+    /// Returns the default messages of all faults, to recognise them in another samewire's answers.
     pub(crate) fn messages() -> impl Iterator<Item = &'static str> {
         Self::ALL.iter().map(|fault| fault.message())
     }
 
-    /// Its message.
+    /// Returns the default message of the fault, from its row.
     pub(crate) fn message(self) -> &'static str {
         self.row().3
     }
 
-    /// Its `code`, if it has one.
+    /// Returns the `error.code`, if the fault has one.
     pub(crate) fn code(self) -> Option<&'static str> {
         self.row().2
     }
 
-    /// The answer broke off, and no event of the engine says why.
+    /// Returns true if the answer broke off without an engine event that gives the reason.
     pub fn breaks_off(self) -> bool {
         use Fault::{Aborted, Draining, Incomplete, InvalidResponse, Proxy, Reset, Timeout, Unreachable};
         matches!(
@@ -187,38 +187,39 @@ impl Fault {
     }
 }
 
-/// Bytes of an engine's message that are passed on.
+/// Most bytes of an engine's message that are passed on to clients and to the log.
 const MESSAGE_LIMIT: usize = 2048;
 
-/// What a client is told. `status` counts only before the status line is sent.
+/// Failure as a client sees it: the body of an error answer or an error frame. `status` matters only before the
+/// status line is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Which row of the table.
+    /// Row of the table, which decides how samewire treats the failure.
     pub fault: Fault,
-    /// HTTP status.
+    /// HTTP status of the answer, if none has been sent yet.
     pub status: u16,
-    /// The text.
+    /// Text of `error.message`.
     pub message: Cow<'static, str>,
-    /// `error.type`.
+    /// Value of `error.type`.
     pub kind: Cow<'static, str>,
-    /// `error.param`.
+    /// Value of `error.param`: the field at fault, if known.
     pub param: Option<String>,
-    /// `error.code`.
+    /// Value of `error.code`, which clients test; `None` is written as null.
     pub code: Option<Cow<'static, str>>,
-    /// The engine's own report, where the failure is one of the engine's.
+    /// Engine's own report for the log, if the engine caused the failure.
     pub engine: Option<Box<EngineReport>>,
     /// `plan_type` and `resets_at` of `usage_limit_reached`, as JSON members.
     limits: Vec<(&'static str, String)>,
 }
 
-/// The report of an engine on a failure, as the log gets it: the client's message may hide a part of it.
+/// Engine's report of a failure, for the log; the client's message may hide a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineReport {
-    /// The status of the engine's answer; `None`: the error came in a stream.
+    /// Status of the engine's answer; `None`: the error came in a stream.
     pub status: Option<u16>,
-    /// The text, at most 2 KiB of it; of a body without an error in it, the body.
+    /// Text of the error, or of the body if it holds no error; at most 2 KiB.
     pub text: String,
-    /// Whether the client's message is this text.
+    /// True if the client's message was taken from this text.
     pub is_message: bool,
 }
 
@@ -245,7 +246,7 @@ impl From<Fault> for Failure {
 }
 
 impl Failure {
-    /// Returns the engine's own text, where it gave one, else the message.
+    /// Returns the engine's own text if it is the message's source, else the message.
     pub fn original(&self) -> &str {
         match &self.engine {
             Some(engine) if engine.is_message => &engine.text,
@@ -253,22 +254,22 @@ impl Failure {
         }
     }
 
-    /// The same with another text.
+    /// Returns the failure with another message; status, type and code stay.
     #[must_use]
     pub fn with_message(mut self, message: impl Into<Cow<'static, str>>) -> Self {
         self.message = message.into();
         self
     }
 
-    /// The same with the parameter that is at fault.
+    /// Returns the failure with the name of the field that caused it.
     #[must_use]
     pub fn with_param(mut self, param: impl Into<String>) -> Self {
         self.param = Some(param.into());
         self
     }
 
-    /// Returns the same with what `usage_limit_reached` says beside its message: the name of the plan, if it has one, and
-    /// when the limit begins anew, in seconds since 1970.
+    /// Returns the failure with the extra fields of `usage_limit_reached`: the name of the plan, if there is one,
+    /// and the time when the limit resets, in seconds since 1970.
     #[must_use]
     pub fn with_usage_limit(mut self, plan: Option<&str>, resets_at: u64) -> Self {
         if let Some(plan) = plan {
@@ -280,8 +281,8 @@ impl Failure {
         self
     }
 
-    /// An engine's answer with a status that is not a success. `own_key`: the proxy used a key of its own, so that a
-    /// refusal of it is not the client's fault (wire-format 3.4, faults U19).
+    /// Reads the failure from an engine's answer with an error status. `own_key`: the proxy used its own key, so a
+    /// refused key is not the client's fault (wire-format 3.4, faults U19).
     pub fn of_answer(status: u16, body: &[u8], own_key: bool) -> Self {
         let read = std::str::from_utf8(body).ok().and_then(|text| Report::read(text, false));
         if own_key && (status == 401 || status == 403) {
@@ -301,7 +302,8 @@ impl Failure {
         }
     }
 
-    /// An error event of a stream; `named`: it came under `event: error`, so that any data is an error.
+    /// Reads the failure from an error event of a stream; `None` if the data is no error. `named`: the event was
+    /// named `error`, so any data is an error.
     pub(crate) fn of_event(data: &str, named: bool) -> Option<Self> {
         match Report::read(data, named) {
             Some(report) => Some(report.failure(None)),
@@ -314,7 +316,7 @@ impl Failure {
         }
     }
 
-    /// Appends `{"error":{…}}`; `flat`: with `message` and `type` repeated (option `error_frame`).
+    /// Appends `{"error":{…}}`; `flat`: repeats `message` and `type` at the top (option `error_frame`).
     pub fn write(&self, flat: bool, out: &mut BytesMut) {
         out.extend_from_slice(b"{\"error\":{\"message\":");
         write_string(&self.message, out);
@@ -340,14 +342,14 @@ impl Failure {
         out.put_u8(b'}');
     }
 
-    /// Whether repeating the request cannot help (`x-should-retry: false`).
+    /// Returns true if repeating the request cannot help (`x-should-retry: false`).
     pub fn is_final(&self) -> bool {
         use Fault::{InsufficientQuota, NotImplemented, TooLarge, UsageLimit};
         matches!(self.fault, NotImplemented | TooLarge | InsufficientQuota | UsageLimit)
     }
 }
 
-/// Appends a string, or null.
+/// Appends a JSON string, or null.
 pub(crate) fn write_or_null(text: Option<&str>, out: &mut BytesMut) {
     match text {
         Some(text) => write_string(text, out),
@@ -356,7 +358,7 @@ pub(crate) fn write_or_null(text: Option<&str>, out: &mut BytesMut) {
 }
 
 object! {
-    /// Every key under which engines report errors, at the top or inside `error`.
+    /// Keys under which engines report errors, at the top or inside `error`.
     struct Body<'a> {
         error: Raw<'a> = "error",
         object: Raw<'a> = "object",
@@ -371,7 +373,7 @@ object! {
     }
 }
 
-/// An engine's error as read, before it is brought into the table.
+/// Engine's error as read, before it is mapped to the table.
 #[derive(Debug, Default)]
 struct Report {
     message: String,
@@ -383,7 +385,8 @@ struct Report {
 }
 
 impl Report {
-    /// Shapes in the order of engine-quirks H: `error` object, `error` text, flat object, `detail` text or list.
+    /// Reads the shapes in the order of engine-quirks H: `error` object, `error` text, flat object, `detail` text or
+    /// list.
     fn read(text: &str, named: bool) -> Option<Self> {
         let body: Body<'_> = read(text).ok()?;
         if let Some(error) = body.error {
@@ -432,7 +435,7 @@ impl Report {
         }
     }
 
-    /// FastAPI: a text, or a list of `{loc, msg}`.
+    /// Reads FastAPI's `detail`: a text, or a list of `{loc, msg}`.
     fn of_detail(detail: Raw<'_>) -> Self {
         let Ok(entries) = read::<Vec<Members<'_>>>(detail.get()) else {
             return Self { message: string_or_json(detail), ..Self::default() };
@@ -500,7 +503,7 @@ impl Report {
         }
     }
 
-    /// Types by which engines name a status, spelled in several ways each.
+    /// Returns the status for an error type; engines spell each type in several ways.
     fn kind_status(&self) -> Option<u16> {
         let kind: String = self.kind.as_deref()?.chars().filter(char::is_ascii_alphanumeric).collect();
         Some(match kind.to_ascii_lowercase().trim_end_matches("error") {
@@ -533,7 +536,7 @@ impl Report {
     }
 }
 
-/// `error.type` values of the official API: with a string code such an error is passed on as it is.
+/// `error.type` values of the official API: an error with one of them and a string code is passed on unchanged.
 const CANONICAL_TYPES: &[&str] = &[
     "invalid_request_error",
     "permission_error",
@@ -544,7 +547,7 @@ const CANONICAL_TYPES: &[&str] = &[
     "usage_not_included",
 ];
 
-/// The status for a canonical error inside a stream, where no status line says it: that of the code's own row.
+/// Returns the status for a canonical error inside a stream, where no status line gives it: that of the code's row.
 fn status_of(code: &str, otherwise: Fault) -> u16 {
     Fault::of_code(code).unwrap_or(otherwise).row().0
 }
@@ -560,12 +563,12 @@ fn string_or_json(raw: Raw<'_>) -> String {
     )
 }
 
-/// An engine's text, cut at the limit and without the paths of its files (engine-quirks H.4).
+/// Returns an engine's text without file paths, cut at the limit (engine-quirks H.4).
 fn cut(message: &str) -> String {
     limited(without_paths(message))
 }
 
-/// At most [`MESSAGE_LIMIT`] bytes of a text.
+/// Cuts a text to [`MESSAGE_LIMIT`] bytes, and marks the cut with an ellipsis behind them.
 fn limited(mut text: String) -> String {
     if text.len() > MESSAGE_LIMIT {
         text.truncate(text.floor_char_boundary(MESSAGE_LIMIT));
@@ -574,13 +577,13 @@ fn limited(mut text: String) -> String {
     text
 }
 
-/// The beginning of a body that holds no error.
+/// Returns the beginning of a body that holds no error, as text for the log.
 fn front(body: &[u8]) -> String {
     let front = body.get(..MESSAGE_LIMIT + 1).unwrap_or(body);
     String::from_utf8_lossy(front).trim().to_owned()
 }
 
-/// Python tracebacks name files of the server: `File "/usr/…/serving.py", line 12`. The name is taken out.
+/// Removes file names from Python tracebacks, which name files of the server: `File "/usr/…/serving.py", line 12`.
 fn without_paths(message: &str) -> String {
     let mut text = String::with_capacity(message.len().min(2 * MESSAGE_LIMIT));
     let mut rest = message;
@@ -589,7 +592,7 @@ fn without_paths(message: &str) -> String {
         let (before, behind) = rest.split_at(at + MARK.len());
         text.push_str(before);
         text.push('…');
-        // A message that was cut may name the next file before this one's name has ended.
+        // A truncated message may name the next file before this name has ended.
         let (path, next) = behind.split_at(behind.find(MARK).unwrap_or(behind.len()));
         rest = match path.find('"') {
             Some(end) => behind.get(end..).unwrap_or(""),
@@ -603,7 +606,7 @@ fn without_paths(message: &str) -> String {
     text
 }
 
-/// Whether a chunk of a stream is an error in disguise: keys that no chunk has.
+/// Returns true if a chunk of a stream is an error, by values of `object` and `type` that no chunk has.
 pub(crate) fn is_error_object(object: Option<Raw<'_>>, kind: Option<Raw<'_>>) -> bool {
     let is = |raw: Option<Raw<'_>>, words: &[&str]| {
         raw.and_then(Text::of).is_some_and(|text| words.iter().any(|word| text == *word))

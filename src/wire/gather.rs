@@ -1,4 +1,4 @@
-//! One answer put together of several, each of which gives one of its choices.
+//! Gather: merges several answers, each of which gives one choice, into one answer.
 //!
 //! ```text
 //! bytes ─→ Rewriter of choice 0 ─┐
@@ -6,9 +6,10 @@
 //!              …                 ┘
 //! ```
 //!
-//! Takes: the events of answers that are grammatical each for itself, in any order among each other. Gives: one grammatical
-//! answer: one head, each choice at its place, usage of all, one end. Remembers: which choices exist, what each used. Never:
-//! says that an answer has failed before it is told that nobody else is asked for it.
+//! Takes: events of several answers, each grammatical by itself, interleaved in any order. Gives: one grammatical
+//! answer: one head, each choice at its index, usage of all, one end. Remembers: which choices exist, and the usage
+//! of each. Never: fails the whole answer because one answer failed; the caller does that, once no other engine is
+//! tried.
 
 use super::detached_riders::HeldRiders;
 use super::encode::{Encode, encoder};
@@ -18,35 +19,36 @@ use super::{MissingChoices, OutputBuffer, Rewriter, Shape, Stamp};
 use crate::json::Extras;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// No choice.
+/// Index of no choice, for a head whose answer has been replaced.
 const NOBODY: u32 = u32::MAX;
 
-/// What several answers come together in.
+/// Shared state of the rewriters of one answer: they all write to one encoder, so that the client sees a single
+/// answer.
 #[derive(Clone)]
 pub struct Gather(Arc<Mutex<State>>);
 
 struct State {
     encoder: Box<dyn Encode>,
     choices: Vec<Choice>,
-    /// The choice whose answer gave the head; [`NOBODY`] if another answer has taken that one's place.
+    /// Choice whose answer gave the head; [`NOBODY`] if that answer has been replaced by another one.
     leader: Option<u32>,
-    /// Leftovers of a usage chunk: they ride on the one usage frame.
+    /// Unknown fields of a usage chunk, kept for the one usage frame at the end.
     riders: HeldRiders,
-    /// The extensions that tell of the prompt have been told.
+    /// True once the extensions that describe the prompt have been sent.
     prompt_told: bool,
     over: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Choice {
-    /// The client knows that it exists.
+    /// True once the client has received a role frame for this choice.
     introduced: bool,
     usage: Option<Usage>,
     ended: bool,
 }
 
 impl Gather {
-    /// For an answer of this shape.
+    /// Creates the gather for an answer of this shape.
     pub fn new(shape: &Shape, stamp: &Stamp) -> Self {
         let choices = vec![Choice::default(); shape.choices as usize];
         Self(Arc::new(Mutex::new(State {
@@ -59,11 +61,11 @@ impl Gather {
         })))
     }
 
-    /// Goes on with an answer that has fewer choices than were asked for: the others have answers of their own. Takes the
-    /// place of the encoder of `first`, which is over.
+    /// Continues an answer that has fewer choices than requested; the missing ones come from answers of their own.
+    /// Takes over the encoder of `first`, which must have ended.
     pub fn behind(first: &mut Rewriter, given: MissingChoices) -> Self {
         let MissingChoices { choices, asked, usage } = given;
-        // What the first ones used is told of them together.
+        // The usage of the existing choices is known only as a sum, so the first choice carries it.
         let nothing = |usage| Usage {
             completion: 0,
             reasoning: 0,
@@ -87,26 +89,27 @@ impl Gather {
         })))
     }
 
-    /// The pipeline for the answer that gives this choice; `shape`: that of the whole answer, or of this one.
+    /// Creates the pipeline for the answer that gives this choice. `shape`: that of the whole answer, or of this
+    /// choice.
     pub fn rewriter(&self, choice: u32, shape: Shape, stamp: &Stamp) -> Rewriter {
         let mut state = self.state();
-        // The head is said already; an answer that is read anew has another one.
+        // The head has been written already, and an answer that is requested again has a different one.
         state.leader = state.leader.map(|leader| if leader == choice { NOBODY } else { leader });
         drop(state);
         let voice = Box::new(PartOutput { choice, gather: self.clone() });
         let shape = Shape { choices: 1, choice, ..shape };
         let mut rewriter = Rewriter::with_encoder(shape, stamp.clone(), voice);
-        // What of a failure becomes an HTTP answer depends on the others: it is not told here.
+        // Other parts decide, too, whether a failure can still become an HTTP answer, so it is not decided here.
         rewriter.commit();
         rewriter
     }
 
-    /// Nothing more will be written.
+    /// Returns true once the merged answer has ended or failed, so that nothing more will be written.
     pub fn is_over(&self) -> bool {
         self.state().over
     }
 
-    /// One of the answers has failed, and with it all of it.
+    /// Fails the whole answer, because one of its parts has failed for good.
     pub fn fail(&self, failure: Failure, out: &mut OutputBuffer) {
         let mut state = self.state();
         if !std::mem::replace(&mut state.over, true) {
@@ -119,14 +122,14 @@ impl Gather {
     }
 }
 
-/// The encoder of an answer that others go on with.
+/// Encoder of an answer whose encoder the gather has taken over; it writes nothing.
 struct FinishedPart;
 
 impl Encode for FinishedPart {
     fn event(&mut self, _: Event<'_>, _: &mut OutputBuffer) {}
 }
 
-/// What one of the answers is told to.
+/// Encoder of one part: forwards its events to the gather.
 struct PartOutput {
     choice: u32,
     gather: Gather,
@@ -140,7 +143,7 @@ impl Encode for PartOutput {
         }
     }
 
-    // `is_plain` stays false: what the head is for all may change with what one of them says.
+    // `is_plain` stays false, because other parts may change the head on which all frames depend.
 }
 
 impl State {
@@ -159,7 +162,7 @@ impl State {
                     self.riders = HeldRiders::of(riders);
                 }
             }
-            // Another engine may be asked; if not, it is told that the answer has failed.
+            // Another engine may be tried; if none is, the caller fails the whole answer.
             Event::Fail(_) => {}
             Event::End => self.end(choice, out),
             event @ (Event::Head(_) | Event::Foreign { .. } | Event::Limits(_)) => {
@@ -168,10 +171,11 @@ impl State {
         }
     }
 
-    /// Sees to the role frames up to this choice's, in ascending order: client libraries index a list by them.
+    /// Writes missing role frames up to this choice's, in ascending order, because client libraries index a list by
+    /// them.
     fn introduce(&mut self, choice: u32, mut riders: Riders<'_>, out: &mut OutputBuffer) {
         let Self { encoder, choices, prompt_told, .. } = self;
-        // Each of the answers is to the same prompt.
+        // All parts have the same prompt, so its extensions are sent once.
         if !riders.chunk_extensions.is_empty() && std::mem::replace(prompt_told, true) {
             riders.chunk_extensions = Extras::default();
         }
@@ -193,7 +197,7 @@ impl State {
         if !self.over {
             return;
         }
-        // A sum of which a part is missing would be wrong.
+        // A sum with a missing part would be wrong, so no usage is sent.
         let all: Option<Vec<_>> = self.choices.iter().map(|choice| choice.usage).collect();
         if let Some(usage) = all.and_then(|all| all.into_iter().reduce(|sum, one| sum.beside(&one))) {
             self.encoder.event(Event::Usage { usage, alone: true, riders: self.riders.lend() }, out);
@@ -223,7 +227,7 @@ mod tests {
         format!("data: {{{id}\"choices\":[{{\"index\":0,\"delta\":{delta}}}]}}\n\n").into_bytes()
     }
 
-    /// Neither the answers nor their calls have ids: those that they get are not the same.
+    /// Checks that answers and calls without ids get different derived ids.
     #[test]
     fn what_is_made_of_an_id_is_not_made_twice() {
         let (gather, rewriter) = two();
@@ -237,7 +241,7 @@ mod tests {
         assert!(ids.len() == 2 && ids[0] != ids[1], "{text}");
     }
 
-    /// Whose answer gave the head may be read anew, with another one; the client knows the first.
+    /// Checks that the first head stays when the answer that gave it is requested again and has another one.
     #[test]
     fn the_head_stays() {
         let (gather, rewriter) = two();

@@ -1,26 +1,26 @@
-//! Ids: what becomes of an engine's, and those that are derived (wire-format 2.5 rule 8, 2.7).
+//! Ids: canonical forms of an engine's ids, and ids derived where the engine has none (wire-format 2.5 rule 8, 2.7).
 
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 
-/// Characters of an engine's id behind its prefix, and of the id of a call. It is written on every frame: longer ones are
-/// hashed (faults U51).
+/// Most characters of an engine's completion id after its prefix, and of a call's id. Ids are on every frame: longer
+/// ones are hashed (faults U51).
 const LONGEST_ID: usize = 128;
-/// Characters of a name that an engine says: of a model, a function, a build. Longer ones are cut (faults U51).
+/// Most characters of a name from an engine: of a model, a function, a build. Longer names are cut (faults U51).
 const LONGEST_NAME: usize = 256;
 
-/// Cuts a name that an engine says.
+/// Cuts a name from an engine to [`LONGEST_NAME`] characters.
 pub(super) fn bounded_name(name: &str) -> &str {
     name.char_indices().nth(LONGEST_NAME).and_then(|(end, _)| name.get(..end)).unwrap_or(name)
 }
 
-/// A completion id in canonical form. `prefix` is `chatcmpl-` or `cmpl-`; empty ids are the caller's business.
+/// Returns a completion id in canonical form. `prefix` is `chatcmpl-` or `cmpl-`; callers handle empty ids.
 pub(super) fn completion(engine: &str, prefix: &str) -> String {
     let plain = |text: &str| {
         (1..=LONGEST_ID).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
     };
-    // llama.cpp gives completions the ids of chats.
+    // llama.cpp uses chat ids for completions too.
     let of_chat = engine.strip_prefix("chatcmpl-").filter(|rest| prefix == "cmpl-" && plain(rest));
     if engine.strip_prefix(prefix).is_some_and(plain) {
         engine.to_owned()
@@ -33,8 +33,8 @@ pub(super) fn completion(engine: &str, prefix: &str) -> String {
     }
 }
 
-/// The letters and digits of a completion id without its prefix, or of a hash of it if there are none: other ids are made
-/// of them.
+/// Returns the letters and digits of a completion id without its prefix, or 32 digits of its hash if there are none.
+/// Other ids are derived from the result.
 pub(crate) fn compact(id: &str) -> String {
     let rest =
         ["chatcmpl-", "cmpl-", "resp_"].iter().find_map(|prefix| id.strip_prefix(prefix)).unwrap_or(id);
@@ -42,19 +42,20 @@ pub(crate) fn compact(id: &str) -> String {
     if compact.is_empty() { hex(id.as_bytes(), 32) } else { compact }
 }
 
-/// The id of a tool call that came without one.
+/// Returns the id for a tool call that came without one: unique by completion, choice and slot.
 pub(super) fn derived_call(completion: &str, choice: u32, slot: u32) -> String {
     let mut id = compact(completion);
     id.truncate(24);
     format!("call_{id}_{choice}_{slot}")
 }
 
-/// The id of a call that an engine has given, unless it is too long.
+/// Returns the engine's id of a call unchanged, or its hash if it is too long.
 pub(super) fn preserved_call(engine: &str) -> String {
     if engine.len() > LONGEST_ID { format!("call_{}", hex(engine.as_bytes(), 32)) } else { engine.to_owned() }
 }
 
-/// vLLM's generic ids carry a prefix of their own; every other id is opaque, because chat templates parse some.
+/// Returns the canonical id of a call. Only vLLM's generic prefix is replaced; every other id is opaque, because
+/// some chat templates parse ids.
 pub(super) fn canonical_call(engine: &str) -> String {
     if engine.len() > LONGEST_ID {
         return preserved_call(engine);
@@ -65,7 +66,8 @@ pub(super) fn canonical_call(engine: &str) -> String {
     }
 }
 
-/// Only `call_` and up to 59 letters, digits, `_` and `-`; anything else is replaced by a hash of where it stands.
+/// Returns the id if it is `call_` and up to 59 letters, digits, `_` and `-`; else a hash of the id and the call's
+/// position.
 pub(super) fn strict_call(engine: &str, completion: &str, choice: u32, slot: u32) -> String {
     let fits = engine.strip_prefix("call_").is_some_and(|rest| {
         (1..=59).contains(&rest.len())
@@ -77,7 +79,7 @@ pub(super) fn strict_call(engine: &str, completion: &str, choice: u32, slot: u32
     format!("call_{}", hex(format!("{completion}_{choice}_{slot}_{engine}").as_bytes(), 24))
 }
 
-/// A salted fingerprint. One that is in this form already stays, so that the rewriting is idempotent.
+/// Returns a salted hash of a fingerprint. A value in this form already stays, so rewriting is idempotent.
 pub(super) fn fingerprint(engine: &str, salt: &str) -> String {
     let hashed = engine.strip_prefix("fp_").is_some_and(|rest| {
         rest.len() == 10 && rest.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
@@ -85,7 +87,7 @@ pub(super) fn fingerprint(engine: &str, salt: &str) -> String {
     if hashed { engine.to_owned() } else { format!("fp_{}", hex(format!("{salt}{engine}").as_bytes(), 10)) }
 }
 
-/// The first `digits` hex digits of SHA-256.
+/// Returns the first `digits` hex digits of the SHA-256 hash.
 pub(crate) fn hex(bytes: &[u8], digits: usize) -> String {
     let mut text = String::with_capacity(64);
     for byte in Sha256::digest(bytes) {

@@ -5,17 +5,18 @@
 //!          frames         events               grammar      one client API
 //! ```
 //!
-//! Takes: bytes of an answer, cut anywhere, and how they ended. Gives: canonical bytes, a [`Summary`].
-//! Remembers: what the stages name. Never: waits, reads a clock, draws a random number, panics, returns an error.
+//! Takes: bytes of an answer, cut anywhere, and how they ended. Gives: canonical bytes, a [`Summary`]. Remembers:
+//! what the stages list. Never: waits, reads a clock, draws a random number, panics, returns an error.
 //!
-//! Frames that are spelled like the two before them, but for their text, take a short way from the framer to the end
-//! (`stencil`).
+//! Frames that equal the two before them except for their text skip the stages between framer and output
+//! (`fast_path`).
 //!
-//! Parsers of text that an engine left unparsed (Harmony, reasoning between tags, calls) stand between decode and
-//! normalise, where an option asks for them: they take `Content` events and give `Reasoning`, `Content`, tool entries and items, so that neither side changes.
-//! With one of them only text takes the short way in which it finds nothing to look at.
+//! Parsers for text that an engine left unparsed (Harmony, reasoning between tags, calls) run between decode and
+//! normalise, if an option asks for them. They turn `Content` events into `Reasoning`, `Content`, tool entries and
+//! items, so neither neighbour has to know about them. With a parser, only text without anything to parse takes the
+//! fast path.
 //!
-//! Where an engine gives one choice alone, several of these ways end in one encoder ([`Gather`]).
+//! Several rewriters share one encoder ([`Gather`]) if an engine gives only one choice per request.
 
 mod arguments;
 pub mod decode;
@@ -54,14 +55,14 @@ use rule::{Rule, Tally};
 use sse::{Found, Frame, Framer};
 use std::sync::Arc;
 
-/// The APIs whose answers are read and written.
+/// API of an answer: the client's and the engine's may differ, and each has its own decoder and encoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Api {
-    /// Chat Completions.
+    /// Chat Completions, `/v1/chat/completions`.
     Chat,
-    /// Legacy Completions.
+    /// Legacy Completions, `/v1/completions`.
     Completions,
-    /// Responses.
+    /// Responses, `/v1/responses`.
     Responses,
 }
 
@@ -75,18 +76,18 @@ impl Api {
     }
 }
 
-/// The extensions of the engine that the client asked for. They come back where the engine puts them, whatever becomes of other
-/// unknown fields (wire-format 2.10).
+/// Engine extensions that the client requested. Their fields are returned where the engine puts them, whatever the
+/// options say about other unknown fields (wire-format 2.10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
-    /// `return_token_ids`: `token_ids` and `prompt_token_ids`.
+    /// `return_token_ids`: returns `token_ids` and `prompt_token_ids`.
     pub token_ids: bool,
-    /// `prompt_logprobs`: the same key.
+    /// `prompt_logprobs`: returns a field of the same name.
     pub prompt_logprobs: bool,
 }
 
 impl Extensions {
-    /// The keys under which they come back, in canonical order.
+    /// Returns the keys of the requested extensions in answers, in canonical order.
     pub(crate) fn keys(self) -> impl Iterator<Item = &'static str> {
         let all = [
             (TOKEN_IDS, self.token_ids),
@@ -97,66 +98,67 @@ impl Extensions {
     }
 }
 
-/// The tokens of a choice's text.
+/// Key of the token ids of a choice's text.
 pub(crate) const TOKEN_IDS: &str = "token_ids";
-/// The tokens of the prompt.
+/// Key of the token ids of the prompt.
 pub(crate) const PROMPT_TOKEN_IDS: &str = "prompt_token_ids";
 
-/// What the answer to one request must look like, and how the engine's is to be read.
+/// Shape of the answer to one request: the form that the client expects, and the facts needed to read the engine's
+/// bytes.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// The API the client speaks.
+    /// API of the client's request, which decides the form of the answer.
     pub client: Api,
-    /// The API the engine was asked in.
+    /// API of the request to the engine, which decides the decoder.
     pub upstream: Api,
-    /// SSE for the client, or one object.
+    /// True for an SSE stream to the client, false for one JSON object.
     pub stream: bool,
-    /// The model the client named.
+    /// Model name in the client's request, for answers whose model the engine does not name.
     pub model: String,
-    /// How many choices were asked for.
+    /// Number of choices that the client requested (`n`).
     pub choices: u32,
-    /// The number of the only one, where others have answers of their own.
+    /// Index of the only choice, if the other choices come from requests of their own; else 0.
     pub choice: u32,
-    /// The client gets a usage frame.
+    /// True if the client gets a usage frame at the end of a stream.
     pub include_usage: bool,
-    /// The client asked for `continuous_usage_stats`.
+    /// True if the client requested `continuous_usage_stats`, usage on every frame.
     pub continuous_usage: bool,
-    /// The client asked for logprobs.
+    /// True if the client requested logprobs; unrequested ones are dropped.
     pub logprobs: bool,
-    /// The client asked for these extensions of the engine.
+    /// Engine extensions that the client requested, such as `return_token_ids`.
     pub extensions: Extensions,
-    /// The client asked for obfuscation.
+    /// True if the client requested obfuscation, the padding of delta frames.
     pub include_obfuscation: bool,
-    /// The token limit of the request, to see through hidden truncation.
+    /// Token limit of the request, used to detect truncation that the engine reports as a normal stop.
     pub limit: Option<u64>,
-    /// The function that `tool_choice` forces.
+    /// Name of the function that `tool_choice` forces, if it forces one.
     pub forced_function: Option<String>,
-    /// Calls after the first are left out: the client wants one, and the engine may give more.
+    /// True if calls after the first are dropped: the client wants one, and the engine may send more.
     pub one_call: bool,
-    /// Custom tools that the engine knows as functions of one string.
+    /// Names of custom tools that the engine was given as functions with one string parameter.
     pub custom_tools: Vec<String>,
-    /// The client knows calls only as `function_call`.
+    /// True if the client knows calls only as the deprecated `function_call`.
     pub legacy_functions: bool,
-    /// The client gets no reasoning.
+    /// True if reasoning is removed, by the options or by the request.
     pub hide_reasoning: bool,
-    /// The names of the rules that changed the request.
+    /// Names of the request rules that changed the request, for the summary.
     pub adapted: Vec<&'static str>,
-    /// Bytes of one engine event (`max_event_bytes`).
+    /// Size limit of one engine event in bytes (`max_event_bytes`); larger ones fail the answer.
     pub max_event_bytes: usize,
-    /// The engine may end fewer choices than were asked for: the others are asked for behind them.
+    /// True if the engine may give fewer choices than requested; the missing ones can be requested separately.
     pub may_lack: bool,
-    /// What is known of the engine.
+    /// Known quirks of the engine's answers, which the decoder and the normaliser handle.
     pub quirks: Quirks,
-    /// What the answer's model may be called besides what the client called it; `None`: anything.
+    /// Model names accepted in the answer, besides the client's own name for the model; `None`: any name.
     pub models: Option<Models>,
-    /// How the text is written, where the engine may leave it unparsed; `None`: it stays as it is.
+    /// Description of how to parse the text that the engine may leave unparsed; `None`: the text stays as it is.
     pub script: Option<Arc<Script>>,
-    /// The options in force.
+    /// Wire-format options in effect.
     pub options: Arc<Options>,
 }
 
 impl Shape {
-    /// A plain request of one choice: the defaults from which a request's own shape departs.
+    /// Creates the shape of a plain request for one choice, with defaults that callers override field by field.
     pub fn new(api: Api, stream: bool, options: Arc<Options>) -> Self {
         Self {
             client: api,
@@ -188,7 +190,7 @@ impl Shape {
 }
 
 impl Shape {
-    /// Whether usage stays on the frames on which the engine gives it.
+    /// Returns true if usage stays on each frame on which the engine sends it.
     pub(crate) fn has_continuous_usage(&self) -> bool {
         match self.options.continuous_usage {
             ContinuousUsage::Strip => false,
@@ -198,32 +200,33 @@ impl Shape {
     }
 }
 
-/// What the core needs of clock and chance, drawn once by its caller.
+/// Values from the clock and the random number generator that one answer needs. The caller draws them once, so the
+/// core stays deterministic.
 #[derive(Clone, Debug, Default)]
 pub struct Stamp {
-    /// 32 hex digits for an answer that has no id.
+    /// Id for an answer to which the engine gives none: 32 hex digits, without a prefix.
     pub id: String,
-    /// Unix time, seconds.
+    /// Unix time in seconds, for times that the engine does not give.
     pub now: u64,
-    /// Seed of the obfuscation padding.
+    /// Seed of the obfuscation padding, so that the padding of an answer is reproducible.
     pub seed: u64,
-    /// Id of the client's request, which an error names in the place of the engine's own text; `None`: the engine's text
-    /// is not hidden.
+    /// Id of the client's request, which error messages name if the engine's own text is hidden; `None`: engine text
+    /// is never hidden.
     pub request_id: Option<Box<str>>,
 }
 
-/// What the body of an engine's answer is, whatever its label says.
+/// Form of an engine's answer, found by looking at the body, because `content-type` may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Server-sent events.
+    /// Server-sent events, the form of a streamed answer, whatever its label.
     Events,
-    /// One JSON object.
+    /// A JSON object, the form of a whole answer.
     Object,
 }
 
 impl Form {
-    /// The form of a body whose first byte, white space aside, is this one; `None`: neither. `says_events`: its label
-    /// is that of an event stream, which may begin with any field (wire-format 8.1).
+    /// Returns the form of a body by its first byte after white space; `None`: neither form. `says_events`: the
+    /// `content-type` is that of an event stream, which may begin with any field (wire-format 8.1).
     pub fn of(first: u8, says_events: bool) -> Option<Self> {
         match first {
             b'{' => Some(Self::Object),
@@ -235,49 +238,49 @@ impl Form {
     }
 }
 
-/// How the engine's bytes ended.
+/// End of an engine's bytes; it decides whether an unfinished answer is complete, incomplete or timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The body ended as HTTP says it should.
+    /// The body ended properly, by its length or its last chunk, as HTTP defines it.
     Clean,
-    /// The connection broke.
+    /// The connection broke before the body ended.
     Reset,
-    /// A time limit of ours ran out.
+    /// A time limit of samewire expired before the body ended.
     Timeout,
-    /// The answer was one complete object.
+    /// The answer was one complete object instead of a stream.
     Whole,
 }
 
-/// How far an answer is.
+/// Progress of an answer, as the relay needs it to choose timeouts and to decide whether a retry is possible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Text, a tool call or a finish has been seen.
+    /// True once text, a tool call or a finish has been seen; a role alone does not count.
     pub spoken: bool,
-    /// Nothing more will be written.
+    /// True once the answer has ended or failed, so that nothing more will be written.
     pub ended: bool,
 }
 
-/// What an answer was, for logs and metrics.
+/// Summary of an answer for logs and metrics: usage, finish reasons, and counts of the rules that applied.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// The last usage the engine gave.
+    /// Last usage that the engine sent; `None` if it sent none.
     pub usage: Option<Usage>,
-    /// How the choices finished.
+    /// Finish reasons of the choices that have finished.
     pub finishes: Vec<Reason>,
-    /// What was mended.
+    /// Departures from the canonical format that were fixed, with their counts.
     pub tally: Tally,
-    /// The names of the rules that changed the request.
+    /// Names of the request rules that changed the request.
     pub adapted: Vec<&'static str>,
-    /// Engine events read.
+    /// Number of engine events read, the whole body of an unstreamed answer counting as one.
     pub events: u64,
-    /// What the engine left in the text although nobody had said so.
+    /// Reasoning or calls that the engine left in the text unexpectedly.
     pub unparsed: Option<Unparsed>,
-    /// The engine has told what is reasoning, where that was looked for in the text.
+    /// True if the engine separated reasoning itself, in an answer whose text was searched for reasoning.
     pub told_reasoning: bool,
 }
 
 impl Summary {
-    /// Adds that of the answer that gives another choice.
+    /// Adds the summary of an answer that gave another choice of the same request.
     pub fn add(&mut self, other: Self) {
         self.usage = match (self.usage, other.usage) {
             (Some(one), Some(other)) => Some(one.beside(&other)),
@@ -298,24 +301,24 @@ impl Summary {
     }
 }
 
-/// The choices of an answer that has fewer than were asked for.
+/// Part of an answer that ended with fewer choices than the client requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingChoices {
-    /// The number of choices that exist, counted from the first.
+    /// Number of choices that the answer has; their indices start at 0.
     pub choices: u32,
-    /// The number of choices that the client asked for.
+    /// Number of choices that the client requested (`n`), more than `choices`.
     pub asked: u32,
-    /// The tokens that they used, where the client is told.
+    /// Usage of the existing choices, if the client gets usage.
     pub usage: Option<Usage>,
 }
 
-/// The pipeline for one answer.
+/// Rewriter: the pipeline for one answer, from engine bytes to canonical bytes.
 pub struct Rewriter {
     framer: Framer,
     core: Core,
 }
 
-/// Everything behind the framer.
+/// Stages behind the framer, with the state that connects them.
 struct Core {
     decoder: Box<dyn Decode>,
     parsing: Option<Box<Parsing>>,
@@ -324,27 +327,27 @@ struct Core {
     fast_path: FastPath,
     skip_invalid: bool,
     whole: bool,
-    /// The status has gone out, or bytes have: a failure must be told in the stream.
+    /// True once the status or bytes have been sent: a failure then becomes an error frame.
     committed: bool,
-    /// The tokens of the prompt have been told.
+    /// True once the prompt's token ids have been sent; they are sent only once.
     prompt_told: bool,
-    /// The failure that nothing came before.
+    /// Failure before anything was sent; it becomes the HTTP answer.
     failure: Option<Failure>,
     events: u64,
-    /// The names that the answer's model may have, until it has said which.
+    /// Accepted names for the answer's model, until the first head with a name has been checked.
     models: Option<Models>,
-    /// What the client called the model.
+    /// Client's name for the model, which is always accepted.
     asked: String,
-    /// The names of the rules that changed the request.
+    /// Names of the rules that changed the request.
     adapted: Vec<&'static str>,
 }
 
-/// What an answer's model may be called (faults U50).
+/// Names that the model may have in an answer, to detect engines that answer as another model (faults U50).
 #[derive(Clone, Debug)]
 pub enum Models {
-    /// One of these.
+    /// Any of these names, or an empty one.
     OneOf(Arc<[Arc<str>]>),
-    /// None of these: others are known to be called so.
+    /// Any name except these, which other upstreams list and this one does not.
     NoneOf(Arc<[Arc<str>]>),
 }
 
@@ -359,13 +362,13 @@ impl Models {
 }
 
 impl Rewriter {
-    /// A pipeline for an answer of this shape.
+    /// Creates the pipeline for an answer of this shape.
     pub fn new(shape: Shape, stamp: Stamp) -> Self {
         let encoder = encode::encoder(&shape, &stamp);
         Self::with_encoder(shape, stamp, encoder)
     }
 
-    /// The same with an encoder of one's own.
+    /// Creates the pipeline with a given encoder, as [`Gather`] needs it.
     pub fn with_encoder(mut shape: Shape, stamp: Stamp, encoder: Box<dyn Encode>) -> Self {
         let reading = Reading {
             logprobs: shape.logprobs,
@@ -398,14 +401,15 @@ impl Rewriter {
         }
     }
 
-    /// Reads on in the engine's event stream and writes what has become certain.
+    /// Reads the next bytes of the engine's event stream and writes all output that is certain by now.
     pub fn push(&mut self, bytes: &[u8], out: &mut OutputBuffer) -> Progress {
         let Self { framer, core } = self;
         framer.push(bytes, |found| core.found(found, out));
         self.progress()
     }
 
-    /// The engine's event stream has ended.
+    /// Ends the engine's event stream: handles an unterminated last event and writes the end of the answer, or a
+    /// failure.
     pub fn finish(&mut self, ending: Ending, out: &mut OutputBuffer) -> Progress {
         let Self { framer, core } = self;
         let complete = |data: &[u8]| {
@@ -417,7 +421,7 @@ impl Rewriter {
         self.progress()
     }
 
-    /// The engine's answer is one complete JSON object instead of an event stream.
+    /// Rewrites an answer that is one complete JSON object instead of an event stream.
     pub fn whole(&mut self, body: &[u8], out: &mut OutputBuffer) -> Progress {
         let (before, committed) = (out.mark(), self.core.committed);
         self.core.whole = true;
@@ -426,7 +430,7 @@ impl Rewriter {
         }
         self.core.found(Found::Frame(Frame { error: false, name: b"", data: body, whole: true }), out);
         self.core.end_of_input(Ending::Whole, out);
-        // All of it was there at once: a broken answer is judged before anything of it is written.
+        // The whole answer is here: if it is broken, and nothing was sent before, nothing of it is written.
         if let Some(failure) = self.core.normaliser.failure().filter(|_| !committed) {
             drop(out.split_off(before));
             self.core.committed = false;
@@ -435,65 +439,65 @@ impl Rewriter {
         self.progress()
     }
 
-    /// The answer fails for a reason the engine's bytes do not show.
+    /// Fails the answer for a reason that the engine's bytes do not show, such as a timeout.
     pub fn fail(&mut self, failure: Failure, out: &mut OutputBuffer) -> Progress {
         self.core.fail(failure, out);
         self.progress()
     }
 
-    /// It is known how much the client has used up.
+    /// Sets the share of the client's limits that is used up, for dialects that report it.
     pub fn limits(&mut self, limits: Limits) {
         self.core.encoder.limits(limits);
     }
 
-    /// The clock says this, in Unix seconds. What is written until it is told again was written then.
+    /// Sets the time, in Unix seconds, for output until the next call.
     pub fn clock(&mut self, now: u64) {
         self.core.encoder.clock(now);
     }
 
-    /// The encoder, which may go on with another answer.
+    /// Returns the encoder, so that another answer can continue with it.
     pub fn into_encoder(self) -> Box<dyn Encode> {
         self.core.encoder
     }
 
-    /// The engine may end fewer choices than were asked for.
+    /// Returns true if the engine may give fewer choices than requested, and the missing ones may be requested.
     pub fn may_lack(&self) -> bool {
         self.core.normaliser.may_lack()
     }
 
-    /// Returns the part of an answer that ended with fewer choices than the client asked for, as long as the client has
-    /// not been told of its end.
+    /// Returns the part of an answer that ended with fewer choices than the client requested, until the end of the
+    /// answer has been written.
     pub fn lacks(&self) -> Option<MissingChoices> {
         self.core.normaliser.lacks()
     }
 
-    /// The choices that it lacks do not come: the answer is incomplete.
+    /// Fails an answer whose missing choices cannot be requested: it is incomplete.
     pub fn lacks_for_good(&mut self, out: &mut OutputBuffer) {
         self.core.normaliser.goes_on();
         self.core.fail(Fault::Incomplete.into(), out);
     }
 
-    /// The status has gone out: from now on a failure is told in the stream.
+    /// Marks the status as sent: from now on a failure becomes an error frame in the stream.
     pub fn commit(&mut self) {
         self.core.committed = true;
     }
 
-    /// The failure that must become the HTTP answer, because nothing has gone out yet.
+    /// Returns the failure that must become the HTTP answer, because nothing has been sent yet.
     pub fn failure(&self) -> Option<&Failure> {
         self.core.failure.as_ref()
     }
 
-    /// The failure, wherever it was told.
+    /// Returns the failure of the answer, whether it became the HTTP answer or an error frame.
     pub fn any_failure(&self) -> Option<&Failure> {
         self.core.normaliser.failure()
     }
 
-    /// How far the answer is.
+    /// Returns the progress of the answer: whether content has come, and whether it has ended.
     pub fn progress(&self) -> Progress {
         Progress { spoken: self.core.normaliser.spoken, ended: self.core.normaliser.is_ended() }
     }
 
-    /// What the answer was.
+    /// Returns the summary of the answer so far, for logs and metrics.
     pub fn summary(&self) -> Summary {
         Summary {
             usage: self.core.normaliser.usage(),
@@ -525,7 +529,7 @@ impl Core {
         }
     }
 
-    /// Takes a frame apart.
+    /// Decodes a frame that the fast path did not handle, and lets the fast path learn from it.
     fn read(&mut self, frame: Frame<'_>, out: &mut OutputBuffer) {
         let (skip_invalid, whole) = (self.skip_invalid, self.whole);
         let learns = self.encoder.is_plain() && self.fast_path.is_learning();
@@ -576,12 +580,12 @@ impl Core {
     }
 }
 
-/// How the text of a choice goes through what parses it; it is spelled as in JSON.
+/// Returns the function that decides the route of a choice's text, given in JSON spelling, through the parser.
 fn route(parsing: Option<&Parsing>) -> impl FnOnce(u32, &str) -> Option<TextRoute> {
     move |choice, spelled| parsing.map_or(Some(TextRoute::Plain), |parsing| parsing.route(choice, spelled))
 }
 
-/// Normaliser and encoder as what stands before them sees them.
+/// Normaliser and encoder, as one sink for the decoder or the parser before them.
 struct Downstream<'s> {
     normaliser: &'s mut Normaliser,
     to: Output<'s>,
@@ -605,7 +609,7 @@ impl Sink for Downstream<'_> {
     }
 }
 
-/// All that follows as the decoder sees it.
+/// Stages behind the decoder, as its sink; the model name is checked here.
 struct Stages<'s> {
     on: Downstream<'s>,
     parsing: Option<&'s mut Parsing>,

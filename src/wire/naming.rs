@@ -1,17 +1,17 @@
-//! Ids of tool calls: the engine's, or one derived from where the call stands.
+//! Ids of tool calls: the engine's own, or one derived from the position of the call.
 //!
-//! Takes: the engine's id, if there is one, and the place of the call. Gives: the canonical id. Remembers: nothing. Never:
-//! gives two calls of one answer the same derived id.
+//! Takes: the engine's id, if there is one, and the position of the call. Gives: the canonical id. Remembers:
+//! nothing. Never: gives two calls of one answer the same derived id.
 
 use super::options::ToolCallIds;
 use super::{Shape, ident};
 
-/// The parts that ids of tool calls are made of (wire-format 2.5 rule 8).
+/// Inputs for the ids of tool calls (wire-format 2.5 rule 8): completion id, option, and index of the first choice.
 pub(super) struct Naming<'n> {
-    /// The id of the completion.
+    /// Id of the completion.
     completion: &'n str,
     ids: ToolCallIds,
-    /// The number of the first choice.
+    /// Index of the first choice, which is not 0 if other choices have answers of their own.
     first: u32,
 }
 
@@ -20,7 +20,7 @@ impl<'n> Naming<'n> {
         Self { completion, ids: shape.options.tool_call_ids, first: shape.choice }
     }
 
-    /// Returns the canonical id of a call; `engine`: what the engine calls it.
+    /// Returns the canonical id of a call; `engine`: the engine's id for it, if any.
     pub(super) fn id(&self, engine: Option<&str>, choice: u32, slot: u32) -> String {
         let (completion, choice) = (self.completion, self.first.saturating_add(choice));
         match (engine, self.ids) {

@@ -1,7 +1,9 @@
-//! Making any sequence of events grammatical (the grammar is in [`super::event`]).
+//! Normaliser: makes any sequence of events grammatical (the grammar is in [`super::event`]).
 //!
-//! Takes: events as engines dictate them. Gives: role once, finish once and last, usage last, dense tool calls, one end.
-//! Remembers: one small [`Choice`] each, the held finish, the last usage. Never: text, but arguments that wait for a name.
+//! Takes: events in any order that engines send. Gives: role once, finish once and last, usage last, dense tool
+//! calls, one end.
+//! Remembers: one small [`Choice`] each, the held finish, the last usage. Never: text, except arguments that wait
+//! for a name.
 
 mod calls;
 mod digest;
@@ -19,18 +21,19 @@ use super::{Api, Ending, OutputBuffer, PROMPT_TOKEN_IDS, Shape, Stamp, TOKEN_IDS
 use crate::json::{Extras, Kept, Raw, Text};
 use calls::Calls;
 
-/// Tool calls of one choice. Models make a handful; with the square of their number grows what it costs to tell them apart.
+/// Limit on the tool calls of one choice. Models make a handful; the cost of telling them apart grows with the
+/// square of their number.
 const CALLS: usize = 1024;
 
-/// Where grammatical events go.
+/// Destination of grammatical events: the encoder and its output, and the state that outlives single events.
 pub(super) struct Output<'o> {
     pub(super) encoder: &'o mut dyn Encode,
     pub(super) out: &'o mut OutputBuffer,
-    /// Something has gone to the client.
+    /// True once anything has been written for the client. A failure then goes into the stream.
     pub(super) committed: &'o mut bool,
-    /// The tokens of the prompt have been told.
+    /// True once the prompt's token ids have been sent.
     pub(super) prompt_told: &'o mut bool,
-    /// Where a failure goes that nothing came before: it becomes an HTTP error (wire-format 3.1).
+    /// Failure before anything was written; it becomes an HTTP error (wire-format 3.1).
     pub(super) failure: &'o mut Option<Failure>,
 }
 
@@ -49,7 +52,7 @@ impl Output<'_> {
         }
     }
 
-    /// Removes the tokens of the prompt if they have been told: an engine may tell them for each choice.
+    /// Removes the prompt's token ids if they have been sent: engines may repeat them for each choice.
     fn drop_told(&self, riders: &mut Riders<'_>) {
         if *self.prompt_told {
             riders.chunk_extensions.take(PROMPT_TOKEN_IDS);
@@ -61,39 +64,40 @@ impl Output<'_> {
     }
 }
 
-/// Passes on what was held behind a call's arguments, in JSON spelling.
+/// Sends text held behind a call's arguments. `held`: the text in JSON spelling.
 fn hand_over(choice: u32, slot: u32, held: Vec<u8>, to: &mut Output<'_>) {
     if let Ok(held) = std::str::from_utf8(&held) {
         to.delta(choice, Delta::ToolArgs { slot, args: Text::json(held) }, Riders::default());
     }
 }
 
-/// The only owner of the grammar.
+/// State machine that enforces the event grammar; no other stage does. Encoders rely on it.
 #[derive(Debug)]
 pub(super) struct Normaliser {
     shape: Shape,
     stamp: Stamp,
     envelope: Option<Envelope>,
-    /// The envelope has changed since it was said.
+    /// True if the envelope has changed since the last head was sent.
     head_due: bool,
     choices: Vec<Choice>,
     held: Option<HeldFinish>,
     usage: Option<Usage>,
-    /// Leftovers of the usage chunk: they ride on the usage frame, which is written at the end.
+    /// Riders of the usage chunk, for the usage frame at the end.
     usage_riders: HeldRiders,
     failure: Option<Failure>,
     ended: bool,
-    /// Whether the answer ended with fewer choices than the client asked for, and the others may be asked for.
+    /// True if the answer ended with fewer choices than the client asked for, and the others may be requested.
     lacks: bool,
-    /// Something else than roles was said.
+    /// True once an event other than a role was seen.
     pub(super) spoken: bool,
     pub(super) tally: Tally,
 }
 
-/// What is fixed by the first usable event, and what is on every frame once it is known.
+/// Envelope of the answer. Id, time and model are fixed by the first usable event; tier and fingerprint are added
+/// once known.
 #[derive(Debug)]
 struct Envelope {
-    /// As the engine spells them, to notice changes.
+    /// Id and time as the engine spells them, to notice changes.
     engine: (String, Option<u64>),
     id: String,
     created: u64,
@@ -102,16 +106,18 @@ struct Envelope {
     fingerprint: Option<String>,
 }
 
+/// State of one choice of the answer.
 #[derive(Debug, Default)]
 struct Choice {
     role_sent: bool,
-    /// The engine has spoken of it: its role frame may also be due to a later choice's.
+    /// True once the engine has sent anything for the choice. The role frame may be sent earlier, because of a
+    /// later choice.
     started: bool,
     finished: Option<Reason>,
     calls: Calls,
 }
 
-/// A finish that waits for the next event of the engine (wire-format 2.3 rule 7).
+/// Finish that waits for the engine's next event (wire-format 2.3 rule 7).
 #[derive(Debug)]
 struct HeldFinish {
     choice: u32,
@@ -160,7 +166,8 @@ impl Normaliser {
         }
     }
 
-    /// The bytes have ended without `[DONE]`.
+    /// Handles the end of the bytes without `[DONE]`: ends a complete answer, leaves one with missing choices open
+    /// if they may be requested, and otherwise fails the answer.
     pub(super) fn end_of_input(&mut self, ending: Ending, to: &mut Output<'_>) {
         if self.ended {
             return;
@@ -181,6 +188,7 @@ impl Normaliser {
         }
     }
 
+    /// Fails the answer. The held finish is dropped, and the error text is disclosed or masked as the options say.
     pub(super) fn fail(&mut self, failure: Failure, to: &mut Output<'_>) {
         if self.ended {
             return;
@@ -229,7 +237,7 @@ impl Normaliser {
         self.head_due |= self.learn(head);
     }
 
-    /// Says what has become known of the envelope: after the finish that the chunk lets go, before its own frames.
+    /// Sends a changed head: after the finish that the chunk releases, and before the chunk's own frames.
     fn settle_head(&mut self, to: &mut Output<'_>) {
         if std::mem::take(&mut self.head_due) {
             self.say_head(to);
@@ -238,7 +246,7 @@ impl Normaliser {
 
     fn first_head(&mut self, head: &Head<'_>) -> Envelope {
         let engine = head.id.map(|id| id.decoded().into_owned()).unwrap_or_default();
-        // Responses made of another API keep that one's id until the object is begun.
+        // The prefix is that of the upstream API; the Responses encoder replaces it when it begins its object.
         let prefix = self.shape.upstream.id_prefix();
         let id = match engine.as_str() {
             id if id.is_empty() || self.shape.quirks.recurring_ids => format!("{prefix}{}", self.stamp.id),
@@ -258,7 +266,7 @@ impl Normaliser {
         Envelope { engine: (engine, head.created), id, created, model, tier: None, fingerprint: None }
     }
 
-    /// Takes up tier and fingerprint when they become known. Says whether the envelope changed.
+    /// Stores tier and fingerprint when they first become known. Returns true if the envelope has changed.
     fn learn(&mut self, head: &Head<'_>) -> bool {
         let Some(envelope) = &mut self.envelope else { return false };
         let mut changed = false;
@@ -301,7 +309,7 @@ impl Normaliser {
 
     // === choices ===
 
-    /// Something in a choice; gives back the riders if no frame is made of it.
+    /// Handles an event of a choice. Returns the riders if no frame was made of it.
     pub(super) fn delta<'a>(
         &mut self,
         index: u32,
@@ -347,7 +355,8 @@ impl Normaliser {
         Riders::default()
     }
 
-    /// An empty entry of which no role frame is made: it only says that the engine has spoken of the choice.
+    /// Returns true for an empty delta that needs no role frame. It only shows that the engine has started the
+    /// choice.
     fn changes_nothing(&mut self, index: u32, delta: &Delta<'_>) -> bool {
         let known = self.choices.get(index as usize).is_some_and(|choice| choice.role_sent);
         let silent = known || (self.shape.client == Api::Completions && index < self.shape.choices);
@@ -359,7 +368,7 @@ impl Normaliser {
         false
     }
 
-    /// An entry of `tool_calls`; gives back the riders if no frame was made of it.
+    /// Handles an entry of `tool_calls`. Returns the riders if no frame was made of it.
     pub(super) fn tool<'a>(
         &mut self,
         index: u32,
@@ -376,7 +385,7 @@ impl Normaliser {
         self.tool_entry(index, entry, riders, to)
     }
 
-    /// Removes the tokens that were asked for here, to be parsed, and not by the client.
+    /// Removes token ids that samewire itself requested for parsing, if the client did not ask for them.
     fn hide_tokens(&self, riders: &mut Riders<'_>) {
         if !self.shape.extensions.token_ids
             && self.shape.script.as_deref().is_some_and(|script| script.has_tokens())
@@ -393,8 +402,9 @@ impl Normaliser {
         self.spoken = true;
     }
 
-    /// Lets an event of a choice in: releases another choice's finish, sees to the role frames. Says whether the event
-    /// has a place; `hollow`: it carries no text.
+    /// Prepares for an event of a choice: releases another choice's finish and sends missing role frames. Returns
+    /// true if the event may be passed on; fails the answer on an unknown choice and on text after a finish.
+    /// `hollow`: the event carries no text.
     fn admit(&mut self, index: u32, hollow: bool, riders: &mut Riders<'_>, to: &mut Output<'_>) -> bool {
         if index >= self.shape.choices {
             self.fail(Fault::InvalidEvent.into(), to);
@@ -424,7 +434,7 @@ impl Normaliser {
         }
     }
 
-    /// Sees to the role frames up to `index`, in ascending order: client libraries index a list by them.
+    /// Sends missing role frames up to `index`, in ascending order: client libraries index a list by them.
     fn introduce(&mut self, index: u32, riders: &mut Riders<'_>, to: &mut Output<'_>) {
         let count = index as usize + 1;
         if self.choices.get(index as usize).is_some_and(|choice| choice.role_sent) {
@@ -436,7 +446,7 @@ impl Normaliser {
                 continue;
             }
             let usage = riders.usage.clone();
-            // The role frame is the first that is made of the chunk; in legacy completions there is none.
+            // The role frame is the first frame made of the chunk; legacy completions have none.
             let chunk_extensions = match self.shape.client {
                 Api::Chat => std::mem::take(&mut riders.chunk_extensions),
                 _ => Extras::default(),
@@ -465,7 +475,7 @@ impl Normaliser {
             true => choice.calls.open(entry.index),
             false => choice.calls.slot(entry.index, id.as_deref(), name.is_some(), entry.args.as_ref()),
         };
-        // Before its name there is nothing of a call that the text of another could stand behind.
+        // Held text goes out first, unless this call has nothing to send before its name is known.
         if name.is_some() || choice.calls.is_started(slot) {
             choice.calls.pass_held(Some(slot), |place, held| hand_over(index, place, held, to));
         }
@@ -523,15 +533,15 @@ impl Normaliser {
         riders.unwrap_or_default()
     }
 
-    /// Passes on what was held behind the arguments of a choice's calls: it is not their arguments once more.
+    /// Sends the text held behind the arguments of a choice's calls: it has turned out not to be a repetition.
     fn pass_held(&mut self, index: u32, to: &mut Output<'_>) {
         if let Some(choice) = self.choices.get_mut(index as usize) {
             choice.calls.pass_held(None, |place, held| hand_over(index, place, held, to));
         }
     }
 
-    /// Starts calls that never got a name but can only be the forced function (2.5 rule 4). Says whether all calls of
-    /// the choice have a name then.
+    /// Starts calls without a name if `tool_choice` forces a function, whose name they get (2.5 rule 4). Returns
+    /// true if all calls of the choice have a name then.
     fn name_calls(&mut self, index: usize, to: &mut Output<'_>) -> bool {
         let naming = Naming::of(self.envelope.as_ref().map_or("", |envelope| &envelope.id), &self.shape);
         let Some(choice) = self.choices.get_mut(index) else { return true };
@@ -576,13 +586,13 @@ impl Normaliser {
             Some(HeldFinish { choice: index, reason: finish.reason, stop, riders: HeldRiders::of(riders) });
     }
 
-    /// Writes the held finish: nothing can come before it any more.
+    /// Sends the held finish, since nothing can precede it any more. Fails the answer if a call has no name.
     fn release(&mut self, to: &mut Output<'_>) {
         let Some(held) = self.held.take() else { return };
         if !self.name_calls(held.choice as usize, to) {
             let mut failure = Failure::from(Fault::InvalidToolCall);
             if !self.shape.stream {
-                // The one status that differs by form (wire-format 3.4, fixed messages).
+                // The only status that differs between stream and whole answer (wire-format 3.4, fixed messages).
                 failure.status = 500;
             }
             return self.fail(failure, to);
@@ -596,7 +606,7 @@ impl Normaliser {
         to.delta(held.choice, Delta::Finish(finish), held.riders.lend());
     }
 
-    /// The canonical reason (2.6, after the table of words).
+    /// Returns the canonical finish reason (2.6, after the table of words).
     fn reason(&mut self, index: u32, said: Reason) -> Reason {
         let Some(choice) = self.choices.get(index as usize) else { return said };
         let called = !choice.calls.0.is_empty();
@@ -626,7 +636,7 @@ impl Normaliser {
         final_reason
     }
 
-    /// Keeps usage. Usage on a chunk of its own comes after all text, so it also releases the held finish.
+    /// Stores usage. Usage on a chunk of its own follows all text, so it also releases the held finish.
     fn count(&mut self, usage: Usage, alone: bool, riders: Riders<'_>, to: &mut Output<'_>) {
         self.usage = Some(usage);
         if alone {
@@ -640,7 +650,8 @@ impl Normaliser {
         }
     }
 
-    /// `[DONE]`.
+    /// Handles `[DONE]`: ends a complete answer, supplies missing finishes if the option `missing_finish` says so,
+    /// and otherwise fails the answer.
     fn done(&mut self, to: &mut Output<'_>) {
         self.settle_head(to);
         let all_started = self.choices.len() == self.shape.choices as usize
@@ -658,7 +669,7 @@ impl Normaliser {
         }
     }
 
-    /// Finishes the choices that the engine left open. The last one is held like an engine's own.
+    /// Supplies finishes for the choices that the engine left open. The last is held like an engine's own.
     fn supply_finishes(&mut self, to: &mut Output<'_>) {
         for choice in 0..self.shape.choices {
             let held = self.held.as_ref().is_some_and(|held| held.choice == choice);
@@ -675,7 +686,7 @@ impl Normaliser {
         }
     }
 
-    /// Every choice that was asked for has a finish, written or held.
+    /// Returns true if every choice that was asked for has a finish, sent or held.
     fn is_complete(&self) -> bool {
         self.choices.len() == self.shape.choices as usize && self.is_each_finished()
     }

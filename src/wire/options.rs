@@ -1,6 +1,7 @@
-//! The options of the wire format (wire-format 1.9), as data.
+//! Options of the wire format (wire-format 1.9), as data: one enum for each choice, and [`Options`] with the
+//! defaults.
 
-use super::parse::EXAMPLES;
+use super::parse::names::EXAMPLES;
 use crate::nearest::suggest;
 use crate::quantity::read_seconds;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -14,7 +15,7 @@ macro_rules! choice {
 }
 
 choice! {
-    /// The key under which reasoning text reaches the client (2.4).
+    /// Key under which reasoning text reaches the client (2.4). Client libraries disagree on the name.
     ReasoningField {
         /// `reasoning_content`
         ReasoningContent = "reasoning_content",
@@ -22,176 +23,177 @@ choice! {
         Reasoning = "reasoning",
         /// Both keys with the same text, so that clients of either convention read it.
         #[default] Both = "both",
-        /// The text is removed, nothing else.
+        /// Removal: answers have no reasoning text, and nothing else changes.
         None = "none",
     }
 }
 choice! {
-    /// What the role frame carries (2.3 rule 2).
+    /// Content of the role frame, the first frame of a choice (2.3 rule 2).
     RoleFrame {
-        /// Only the role.
+        /// The role alone, in the first frame of each choice.
         #[default] Bare = "bare",
-        /// As the OpenAI service: role, empty content, null refusal.
+        /// The OpenAI service's form: role, empty content, null refusal.
         Openai = "openai",
     }
 }
 choice! {
-    /// How an answer to a forced named function finishes (2.6).
+    /// Finish reason of an answer to a `tool_choice` that forces a named function (2.6).
     NamedToolChoiceFinish {
-        /// `tool_calls`, as for every other call.
+        /// `tool_calls`, the same as for every other call, although the engine may say `stop`.
         #[default] ToolCalls = "tool_calls",
-        /// `stop` stays `stop`, as in the OpenAI service.
+        /// `stop` stays `stop`, as the OpenAI service has it for forced functions.
         Openai = "openai",
     }
 }
 choice! {
-    /// What `[DONE]` without a finish means (3.3).
+    /// Meaning of `[DONE]` without a finish reason, which some engines forget to send (3.3).
     MissingFinish {
-        /// The answer is incomplete.
+        /// The answer is incomplete and fails with `upstream_incomplete`.
         #[default] Error = "error",
-        /// The engine is known to forget it.
+        /// The choice stopped normally, for engines that are known to omit the finish.
         Stop = "stop",
     }
 }
 choice! {
-    /// The shape of the error frame (3.2).
+    /// Shape of the error frame in a stream (3.2).
     ErrorFrame {
-        /// `{"error":{…}}`
+        /// `{"error":{…}}`, as openai-python and openai-node expect it.
         #[default] Nested = "nested",
-        /// The same with `message` and `type` repeated at the top.
+        /// The same with `message` and `type` repeated at the top, for clients that look for them there.
         FlatNested = "flat+nested",
     }
 }
 choice! {
-    /// How much of an engine's own error text clients read (3.4).
+    /// Share of an engine's own error text that clients see (3.4).
     EngineErrors {
-        /// All of it with a 4xx status, but for what it tells of the engine's host; with a 5xx status none of it.
+        /// Text without what reveals the engine's host (4xx status); none of it with 5xx or a stack trace.
         #[default] Auto = "auto",
-        /// All of it.
+        /// The whole text, whatever the status.
         Pass = "pass",
-        /// None of it.
+        /// No text of the engine: clients read the fixed message of the class and the request id.
         Mask = "mask",
     }
 }
 choice! {
-    /// What a data line that is not a JSON object does (3.3).
+    /// Treatment of an engine event whose data is not a JSON object (3.3).
     InvalidEvent {
-        /// It ends the stream with an error.
+        /// The stream ends with the error `upstream_invalid_event`.
         #[default] Error = "error",
-        /// It is dropped and counted.
+        /// The event is dropped and counted under the rule `invalid_skipped`.
         Skip = "skip",
     }
 }
 choice! {
-    /// What becomes of `system_fingerprint` (2.7).
+    /// Treatment of `system_fingerprint`, which may reveal the engine and its version (2.7).
     SystemFingerprint {
-        /// Removed.
+        /// Removed from all frames and answers, so that clients do not learn the engine's build.
         #[default] Strip = "strip",
-        /// Salted hash.
+        /// Replaced with a hash, salted with `fingerprint_salt`, that still shows when the engine changes.
         Hash = "hash",
-        /// Kept.
+        /// Kept as the engine sends it.
         Pass = "pass",
     }
 }
 choice! {
-    /// What becomes of fields the format does not name (1.6).
+    /// Treatment of fields in an engine's answer that the format does not name (1.6).
     UnknownFields {
-        /// Removed.
+        /// Removed, at every level of the answer.
         #[default] Strip = "strip",
-        /// Kept under `x_upstream`.
+        /// Kept under `x_upstream` of the chunk or of the choice.
         Pass = "pass",
-        /// Kept where they are, those that are null too; in a delta or message, under the choice's `x_upstream`.
+        /// Kept in place, null values included; those of a delta or message move to the choice's `x_upstream`.
         InPlace = "in_place",
     }
 }
 choice! {
-    /// How tool call ids are treated (2.5 rule 8).
+    /// Treatment of the ids that engines give to tool calls (2.5 rule 8).
     ToolCallIds {
-        /// Engine prefixes become `call_`, opaque ids stay.
+        /// Engine-specific prefixes become `call_`; other ids are opaque and stay, because chat templates may parse
+        /// them.
         #[default] Canonical = "canonical",
-        /// Only missing ids are filled.
+        /// Ids stay as the engine sends them; only missing ones are derived.
         Preserve = "preserve",
-        /// Everything else than `call_…` is replaced.
+        /// Ids are replaced with a hash unless they are `call_` and at most 59 letters, digits, `_` and `-`.
         Strict = "strict",
     }
 }
 choice! {
-    /// What becomes of usage on every chunk (2.8).
+    /// Treatment of usage that the engine sends on every chunk (2.8).
     ContinuousUsage {
-        /// Only the usage frame has it.
+        /// Removed from all other frames; only the usage frame has it.
         #[default] Strip = "strip",
-        /// Left on the frames if the request asked for it.
+        /// Kept on the frames if the request asked for it (`continuous_usage_stats`).
         Pass = "pass",
-        /// Left on the frames on which the engine gives it, for engines that were told to give it always.
+        /// Kept on the frames on which the engine sends it, for engines configured to send it always.
         Always = "always",
     }
 }
 choice! {
-    /// Which events a Responses stream has (4.9).
+    /// Set of events and fields in a Responses stream, for clients of different specifications (4.9).
     ResponsesDialect {
-        /// Those of the OpenAI service.
+        /// Events of the OpenAI service alone.
         #[default] Openai = "openai",
-        /// Those of the Open Responses specification.
+        /// Events of the Open Responses specification instead of the service's.
         Openresponses = "openresponses",
-        /// Those of the OpenAI service and older ones.
+        /// Events of the OpenAI service and older ones; at the end, the used share of the client's limits.
         CodexLegacy = "codex-legacy",
     }
 }
 choice! {
-    /// Where reasoning stands in a Responses answer (4.5).
+    /// Place of reasoning text in a Responses answer; clients differ in which one they read (4.5).
     ResponsesReasoning {
-        /// In the content of reasoning items.
+        /// Content of reasoning items; also their summary if the request has `reasoning.summary`.
         #[default] Content = "content",
-        /// In their summary.
+        /// Summary of reasoning items, the only part that some clients show.
         Summary = "summary",
-        /// In both.
+        /// Content and summary, with the same text.
         Both = "both",
-        /// Nowhere.
+        /// No place: reasoning is removed from the answer.
         None = "none",
     }
 }
 choice! {
-    /// Padding of delta frames (2.9).
+    /// Padding of delta frames, which hides the length of their text from observers of the connection (2.9).
     Obfuscation {
-        /// Never.
+        /// No padding, whatever the request asks for.
         #[default] Off = "off",
-        /// Where the request asks for it.
+        /// Padding if the request asks for it (`stream_options.include_obfuscation`).
         OnRequest = "on_request",
     }
 }
 choice! {
-    /// What becomes of request fields the format does not name (2.10).
+    /// Treatment of fields in a request that the API does not name (2.10).
     RequestUnknown {
-        /// Forwarded untouched: engines have many extensions.
+        /// Forwarded unchanged, because engines have many extensions.
         #[default] Pass = "pass",
-        /// Left out of the engine's request.
+        /// Removed from the request that the engine gets; the rest is sent.
         Drop = "drop",
-        /// The request is refused.
+        /// Refused: the whole request fails with `unknown_parameter`.
         Reject = "reject",
     }
 }
 choice! {
-    /// What becomes of a tool of a Responses request that the engine does not serve (4.2).
+    /// Treatment of a tool in a Responses request that the engine cannot serve (4.2).
     UnsupportedTools {
-        /// Left out, and named.
+        /// Removed; the log and the header `x-samewire-dropped` name it.
         #[default] Drop = "drop",
-        /// The request is refused.
+        /// Refused: the whole request fails with `unsupported_value`.
         Reject = "reject",
     }
 }
 choice! {
-    /// The treatment of further system messages, and of those behind other messages (2.10).
+    /// Treatment of system messages after the first, or behind other messages (2.10).
     SystemMessages {
-        /// Kept, unless the engine's chat template refuses them.
+        /// Kept; merged once the engine's chat template has refused them.
         #[default] Auto = "auto",
-        /// Kept.
+        /// Kept in every case; they are never merged.
         Keep = "keep",
-        /// Their texts are put into one message, the first.
+        /// Merged into one message at the start, for chat templates that take only one.
         Merge = "merge",
     }
 }
 choice! {
-    /// The role of the message that carries the `instructions` of a Responses request (4.2).
+    /// Role of the chat message that carries the `instructions` of a Responses request (4.2).
     InstructionsRole {
         /// `system`
         #[default] System = "system",
@@ -200,66 +202,67 @@ choice! {
     }
 }
 choice! {
-    /// What becomes of the role `developer` in the input of a Responses request (4.3).
+    /// Treatment of messages with the role `developer` in the input of a request (2.10, 4.3).
     DeveloperRole {
-        /// It becomes `system`, which every chat template knows.
+        /// Replaced with `system`, which every chat template knows.
         #[default] System = "system",
-        /// Kept.
+        /// Kept, for models whose chat template knows the role.
         Developer = "developer",
     }
 }
 choice! {
-    /// What becomes of the `prompt_cache_key` of a Responses request (4.2).
+    /// Treatment of the `prompt_cache_key` of a Responses request: ignored, or used to separate prompts in the
+    /// engine's cache (4.2).
     PromptCacheKey {
-        /// Left out: prompts of different keys share the engine's cache.
+        /// Removed: prompts of different keys share the engine's cache.
         #[default] Drop = "drop",
-        /// Sent as `cache_salt` to engines that know it: prompts of different keys share nothing.
+        /// Sent as `cache_salt` to engines that support it: prompts of different keys share no cache entries.
         CacheSalt = "cache_salt",
     }
 }
 choice! {
-    /// What becomes of Harmony text that an engine left unparsed (6).
+    /// Treatment of text in the Harmony format of gpt-oss that an engine left unparsed (6).
     Harmony {
-        /// It is text like any other.
+        /// Passed on as ordinary text, markers included.
         #[default] Off = "off",
-        /// It is parsed.
+        /// Parsed as text, by the markers of the format in it.
         Text = "text",
-        /// Its tokens are, where the engine tells them and there is a vocabulary; else the text.
+        /// Parsed by its tokens, if the engine sends them and there is a vocabulary; else as text.
         Tokens = "tokens",
     }
 }
 choice! {
-    /// Where reasoning is looked for in the text (7).
+    /// Place of reasoning in text that an engine left unparsed (7).
     ThinkMode {
-        /// Nowhere.
+        /// No place: the text is not searched for reasoning.
         #[default] Off = "off",
-        /// In a block at the beginning, if the text begins with its tag.
+        /// A block at the start, if the text begins with its start tag.
         Auto = "auto",
-        /// From the beginning on: the chat template has opened the block.
+        /// The start, without a tag: the chat template has already opened the block.
         Forced = "forced",
-        /// Between every start tag and end tag.
+        /// Every block between a start tag and an end tag, anywhere in the text.
         Anywhere = "anywhere",
     }
 }
 
-/// How reasoning stands in text that an engine left unparsed (7).
+/// Tags and whitespace rules by which reasoning is found in text that an engine left unparsed (7).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Think {
-    /// Where it is looked for.
+    /// Place in the text where reasoning may stand; `off` disables the search.
     pub mode: ThinkMode,
-    /// What opens a block.
+    /// Tag that opens a block of reasoning; it is removed from the text.
     pub start: String,
-    /// What closes it.
+    /// Tag that closes a block of reasoning; it is removed from the text.
     pub end: String,
-    /// White space around it goes.
+    /// True if white space around the reasoning is removed.
     pub trim: bool,
-    /// What else closes a block, and stays: the beginning of a call; empty: nothing.
+    /// Text that also closes a block and is kept, such as the beginning of a call; empty: none.
     #[serde(deserialize_with = "text_or_null")]
     pub tool_start: String,
 }
 
-/// A text, or `null` for none.
+/// Reads a text, or `null` as the empty text.
 fn text_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Option::<String>::deserialize(from).map(Option::unwrap_or_default)
 }
@@ -276,23 +279,23 @@ impl Default for Think {
     }
 }
 
-/// Who parses the model's text where the engine does not.
+/// Parser of the model's text, for engines that do not separate reasoning and calls themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Parser {
-    /// Nobody.
+    /// No parser: text passes as the engine sends it.
     #[default]
     Off,
-    /// Whoever knows the markers that are seen in it.
+    /// Parser chosen for each answer, by the markers found in its text.
     Auto,
-    /// The parser of this family of models.
+    /// Parser of this family of models, by its name.
     Family(String),
 }
 
 impl Parser {
-    /// The names of all families.
+    /// Returns the names of all families of models that have a parser.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        super::parse::names()
+        super::parse::names::names()
     }
 }
 
@@ -303,7 +306,7 @@ impl TryFrom<String> for Parser {
         match name.as_str() {
             "off" => Ok(Self::Off),
             "auto" => Ok(Self::Auto),
-            _ if super::parse::knows(&name) => Ok(Self::Family(name)),
+            _ if super::parse::names::knows(&name) => Ok(Self::Family(name)),
             _ => {
                 let why = format!("must be off, auto or the name of a parser: {EXAMPLES}");
                 Err(suggest(why, &name, Self::names().chain(["off", "auto"])))
@@ -322,73 +325,74 @@ impl From<Parser> for String {
     }
 }
 
-/// Every option of the wire format, with the defaults of wire-format 1.9.
+/// Options of the wire format, with the defaults of wire-format 1.9. Each one changes answers or requests of all
+/// clients that it applies to.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// Name of the reasoning key.
+    /// Key under which reasoning text stands in Chat Completions answers.
     pub reasoning_field: ReasoningField,
-    /// Whether a whole answer that is nothing but reasoning, and ended of itself, is taken for the answer's text.
+    /// True if a whole answer of nothing but reasoning, which ended by itself, becomes the answer's text.
     pub promote_reasoning: bool,
-    /// Shape of the role frame.
+    /// Content of the role frame, the first frame of each choice.
     pub role_frame: RoleFrame,
-    /// Finish of an answer to a forced function.
+    /// Finish reason of an answer to a forced function: `tool_calls` or the engine's `stop`.
     pub named_tool_choice_finish: NamedToolChoiceFinish,
-    /// Meaning of `[DONE]` without a finish.
+    /// Meaning of `[DONE]` without a finish: an error, or a normal stop.
     pub missing_finish: MissingFinish,
-    /// Shape of the error frame.
+    /// Shape of the error frame: nested, or flat and nested.
     pub error_frame: ErrorFrame,
-    /// How much of an engine's own error text clients read.
+    /// Share of an engine's own error text that clients see; the log has all of it.
     pub engine_errors: EngineErrors,
-    /// Whether `[DONE]` follows an error frame.
+    /// True if `[DONE]` follows an error frame, which is otherwise the last frame.
     pub done_after_error: bool,
-    /// Treatment of events that are not JSON objects.
+    /// Treatment of engine events whose data is not a JSON object.
     pub invalid_event: InvalidEvent,
-    /// Treatment of the fingerprint.
+    /// Treatment of `system_fingerprint` in answers: removed, hashed or kept.
     pub system_fingerprint: SystemFingerprint,
-    /// Salt of the hashed fingerprint.
+    /// Salt of the hash, if `system_fingerprint` is `hash`.
     pub fingerprint_salt: String,
-    /// Whether `stop_reason` is kept.
+    /// True if `stop_reason` or `matched_stop` of the engine is kept, as `stop_reason`.
     pub stop_details: bool,
-    /// Treatment of unknown fields.
+    /// Treatment of answer fields that the format does not name.
     pub unknown_fields: UnknownFields,
-    /// Treatment of tool call ids.
+    /// Treatment of the ids that engines give to tool calls.
     pub tool_call_ids: ToolCallIds,
-    /// `upstream`, `requested`, or a fixed name that every answer carries.
+    /// Model name in answers: `upstream`, `requested`, or a fixed name that every answer carries.
     pub model_name: String,
-    /// Treatment of usage on every chunk.
+    /// Treatment of usage that the engine sends on every chunk.
     pub continuous_usage: ContinuousUsage,
-    /// Whether usage is sent although nobody asked.
+    /// True if usage is sent even if the client did not ask for it.
     pub force_usage: bool,
-    /// Padding of delta frames.
+    /// Padding of delta frames, which hides the length of their text.
     pub obfuscation: Obfuscation,
-    /// Seconds of silence before a keep-alive comment; 0 for none.
+    /// Seconds of silence before a keep-alive comment, or a ping on a WebSocket, is sent; 0: never.
     #[serde(deserialize_with = "read_seconds")]
     pub keepalive_seconds: u64,
-    /// Seconds that the status may wait for the first engine event (3.1).
+    /// Longest time, in seconds, that the status line waits for the first engine event (3.1).
     #[serde(deserialize_with = "read_seconds")]
     pub commit_after_seconds: u64,
-    /// Treatment of reasoning in text.
+    /// Tags by which reasoning is found in unparsed text.
     pub think: Think,
-    /// Treatment of reasoning and calls in text.
+    /// Parser of reasoning and calls in text that the engine left unparsed.
     pub parser: Parser,
-    /// Treatment of Harmony text.
+    /// Treatment of Harmony text that the engine left unparsed.
     pub harmony: Harmony,
-    /// Treatment of unknown request fields.
+    /// Treatment of request fields that the API does not name.
     pub request_unknown: RequestUnknown,
-    /// Events of a Responses stream.
+    /// Set of events in a Responses stream; the request header `x-samewire-dialect` overrides it.
     pub responses_dialect: ResponsesDialect,
-    /// Place of reasoning in a Responses answer.
+    /// Place of reasoning text in a Responses answer.
     pub responses_reasoning: ResponsesReasoning,
-    /// Treatment of tools that the engine does not serve.
+    /// Treatment of tools in a Responses request that the engine cannot serve.
     pub unsupported_tools: UnsupportedTools,
-    /// Role of the instructions.
+    /// Role of the message that carries the `instructions` of a Responses request.
     pub instructions_role: InstructionsRole,
-    /// Treatment of the role `developer`.
+    /// Treatment of messages with the role `developer`: `system` instead, or kept.
     pub developer_role: DeveloperRole,
-    /// Treatment of the prompt's cache key.
+    /// Treatment of the `prompt_cache_key` of a Responses request.
     pub prompt_cache_key: PromptCacheKey,
-    /// Treatment of system messages besides the first.
+    /// Treatment of system messages after the first, or behind other messages.
     pub system_messages: SystemMessages,
 }
 

@@ -1,34 +1,35 @@
-//! What waits to be handed over, and text that is told more than once.
+//! Output buffer, and text that an answer writes several times.
 //!
-//! A Responses stream says each text up to four times behind its last delta (wire-format 4.6). Those are no copies: they
-//! are shared with the item that remembers the text, so that a client that reads slowly costs its text once.
+//! A Responses stream repeats each text up to four times after its last delta (wire-format 4.6). These repetitions
+//! are not copied but share the memory of the item that keeps the text, so a slow reader costs the memory of its
+//! text only once.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes after which a rope begins a new chunk. With the piece that ends it, a chunk fits the largest of the allocator's small
-/// blocks, 14 KiB; each larger block would take a page beyond its size.
+/// Size in bytes at which a rope starts a new chunk. With the piece that ends it, a chunk fits the largest of the
+/// allocator's small blocks, 14 KiB; each larger block would take a page beyond its size.
 const CHUNK: usize = (14 << 10) - 512;
-/// Fewer bytes are copied rather than shared.
+/// Size in bytes below which text is copied rather than shared.
 const SMALL: usize = 1 << 10;
 
-/// Canonical bytes, in order, that nobody has taken yet.
+/// Output buffer: canonical bytes, in order, that wait to be sent. Large repeated texts are shared, not copied.
 #[derive(Debug, Default)]
 pub struct OutputBuffer {
     pieces: VecDeque<Piece>,
-    /// Bytes in `pieces`.
+    /// Number of bytes in `pieces`, without `open`.
     sealed: usize,
-    /// Behind all pieces.
+    /// Bytes behind all pieces; new bytes are appended here.
     open: BytesMut,
-    /// Where the event that ends the stream begins.
+    /// Start of the event that ends the stream, once one has been marked.
     end: Option<OutputMark>,
 }
 
 #[derive(Debug)]
 enum Piece {
     Bytes(Bytes),
-    /// The chunks of a text from the `next` on, which are so many bytes.
+    /// Chunks of a shared text from index `next` on, with the number of bytes left.
     Text {
         chunks: Arc<Vec<Bytes>>,
         next: usize,
@@ -36,34 +37,34 @@ enum Piece {
     },
 }
 
-/// A place in what is written.
+/// Position in the output, for splitting it later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OutputMark {
     piece: usize,
-    /// Bytes of that piece before it.
+    /// Number of bytes of that piece before the position.
     offset: usize,
 }
 
 impl OutputBuffer {
-    /// The buffer that is written at the end of all.
+    /// Returns the buffer at the end of the output, for callers that append bytes directly.
     #[inline]
     pub fn open(&mut self) -> &mut BytesMut {
         &mut self.open
     }
 
-    /// Bytes that wait.
+    /// Returns the number of bytes that wait to be sent.
     #[inline]
     pub fn len(&self) -> usize {
         self.sealed + self.open.len()
     }
 
-    /// Nothing waits.
+    /// Returns true if no bytes wait to be sent.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes what goes in one write.
+    /// Removes and returns the next bytes to send, a piece that fits one write; empty if nothing waits.
     pub fn take(&mut self) -> Bytes {
         let (bytes, gone) = match self.pieces.front_mut() {
             None => return self.take_open(),
@@ -91,7 +92,7 @@ impl OutputBuffer {
         self.open.split().freeze()
     }
 
-    /// Takes all of it in one piece.
+    /// Removes and returns all bytes, in one contiguous piece.
     pub fn join(&mut self) -> Bytes {
         if self.pieces.is_empty() {
             return self.take_open();
@@ -101,7 +102,7 @@ impl OutputBuffer {
         all.into()
     }
 
-    /// A copy of all of it.
+    /// Returns a copy of all bytes; nothing is removed.
     pub fn copied(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len());
         for piece in &self.pieces {
@@ -116,7 +117,7 @@ impl OutputBuffer {
         all
     }
 
-    /// Drops all of it.
+    /// Drops all bytes and the mark of the end.
     pub fn clear(&mut self) {
         self.pieces.clear();
         self.sealed = 0;
@@ -126,23 +127,23 @@ impl OutputBuffer {
 
     // === places ===
 
-    /// Where the next byte will stand.
+    /// Returns the position of the next byte that is appended.
     pub(crate) fn mark(&self) -> OutputMark {
         OutputMark { piece: self.pieces.len(), offset: self.open.len() }
     }
 
-    /// What is written next is the event that ends the stream.
+    /// Marks the current position as the start of the event that ends the stream.
     pub(crate) fn begin_end(&mut self) {
         self.end = Some(self.mark());
     }
 
-    /// Takes the event that ends the stream and what stands behind it, if it has been written.
+    /// Splits off the event that ends the stream, with all bytes behind it; `None` if none has been marked.
     pub(crate) fn split_end(&mut self) -> Option<Self> {
         let end = self.end.take()?;
         Some(self.split_off(end))
     }
 
-    /// Takes what stands behind a place from which nothing has been taken since.
+    /// Splits off all bytes behind a position. None of the bytes before it may have been taken since it was marked.
     pub(crate) fn split_off(&mut self, at: OutputMark) -> Self {
         let end = self.end.take_if(|end| *end >= at).map(|end| OutputMark {
             piece: end.piece - at.piece,
@@ -156,7 +157,7 @@ impl OutputBuffer {
         rest.pieces = self.pieces.split_off(at.piece);
         rest.open = std::mem::take(&mut self.open);
         if let Some(Piece::Bytes(first)) = rest.pieces.front_mut() {
-            // It was open when the place was marked.
+            // This piece was still open when the position was marked.
             self.open = first.split_to(at.offset.min(first.len())).into();
         }
         rest.sealed = rest.pieces.iter().map(Piece::len).sum();
@@ -166,19 +167,19 @@ impl OutputBuffer {
 
     // === writing ===
 
-    /// Writes these bytes.
+    /// Appends these bytes.
     #[inline]
     pub(crate) fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.open.extend_from_slice(bytes);
     }
 
-    /// Writes this byte.
+    /// Appends this byte.
     #[inline]
     pub(crate) fn put_u8(&mut self, byte: u8) {
         self.open.put_u8(byte);
     }
 
-    /// Writes a text.
+    /// Appends a text; the full chunks of a rope are shared, not copied.
     pub(crate) fn push_text(&mut self, text: Spelled<'_>) {
         let rope = match text {
             Spelled::Piece(piece) => return self.open.extend_from_slice(piece),
@@ -192,7 +193,7 @@ impl OutputBuffer {
         self.open.extend_from_slice(&rope.last);
     }
 
-    /// Writes what is in memory anyway; much of it is not copied.
+    /// Appends bytes that are in memory anyway; from [`SMALL`] bytes on they are shared, not copied.
     pub(crate) fn share(&mut self, text: &Bytes) {
         if text.len() < SMALL {
             return self.open.extend_from_slice(text);
@@ -201,7 +202,7 @@ impl OutputBuffer {
         self.push(Piece::Text { chunks: Arc::new(vec![text.clone()]), next: 0, bytes: text.len() });
     }
 
-    /// Writes anew the last piece of which `write` makes another.
+    /// Replaces the last unshared piece for which `write` returns a replacement.
     pub(crate) fn rewrite(&mut self, write: impl Fn(&[u8]) -> Option<Bytes>) {
         self.seal();
         for piece in self.pieces.iter_mut().rev() {
@@ -247,7 +248,8 @@ impl Piece {
     }
 }
 
-/// Text that grows, in JSON spelling: it is in memory once, however often it is told, and what it reserves is bounded.
+/// Rope: a growing text in JSON spelling. It is in memory once, however often it is written, and its spare capacity
+/// is bounded.
 #[derive(Debug, Default)]
 pub(crate) struct Rope {
     full: Arc<Vec<Bytes>>,
@@ -255,7 +257,7 @@ pub(crate) struct Rope {
 }
 
 impl Rope {
-    /// Appends what is written; gives it.
+    /// Appends what `write` writes, and returns those bytes.
     pub(crate) fn append(&mut self, write: impl FnOnce(&mut BytesMut)) -> &[u8] {
         if self.last.len() >= CHUNK {
             self.begin_chunk();
@@ -274,7 +276,7 @@ impl Rope {
         }
     }
 
-    /// Nothing more is appended, and nothing reserved.
+    /// Ends the text: releases spare capacity, because nothing more will be appended.
     pub(crate) fn close(&mut self) {
         if self.last.len() > SMALL {
             self.begin_chunk();
@@ -286,26 +288,26 @@ impl Rope {
         self.full.is_empty() && self.last.is_empty()
     }
 
-    /// It says this and no more.
+    /// Returns true if the text equals these bytes.
     pub(crate) fn is(&self, bytes: &[u8]) -> bool {
         let mut chunks = self.full.iter().map(|chunk| &chunk[..]).chain([&self.last[..]]);
         chunks.try_fold(bytes, |rest, chunk| rest.strip_prefix(chunk)).is_some_and(<[u8]>::is_empty)
     }
 
-    /// A copy in one piece.
+    /// Returns a copy of the whole text in one piece.
     pub(crate) fn join(&self) -> String {
         let chunks = self.full.iter().map(|chunk| &chunk[..]).chain([&self.last[..]]);
-        // It was written from text.
+        // The bytes come from text, so they are valid UTF-8.
         String::from_utf8(chunks.collect::<Vec<_>>().concat()).unwrap_or_default()
     }
 }
 
-/// Text in JSON spelling.
+/// Text in JSON spelling, either a new piece or a repetition of a whole text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Spelled<'a> {
-    /// As it comes.
+    /// A new piece, which is copied to the output.
     Piece(&'a [u8]),
-    /// All that came, once more.
+    /// A whole text that was written before in pieces; it is shared.
     Whole(&'a Rope),
 }
 
@@ -349,7 +351,7 @@ mod tests {
         }
     }
 
-    /// Wherever the end begins, and however much has been taken, it is split off in the same place.
+    /// Checks that the end is split off at the right place, wherever it begins and however much has been taken.
     #[test]
     fn the_end_is_split_off() {
         let long = rope(3 * CHUNK);
@@ -381,7 +383,7 @@ mod tests {
         }
     }
 
-    /// The mark of the end goes with it, whichever part is kept.
+    /// Checks that the mark of the end stays with the part that holds it.
     #[test]
     fn a_part_knows_where_its_end_begins() {
         let long = rope(2 * CHUNK);
@@ -401,7 +403,7 @@ mod tests {
         }
     }
 
-    /// What is shared is written in its place, and is nobody's to write anew.
+    /// Checks that shared bytes are written in order, and never replaced by `rewrite`.
     #[test]
     fn what_is_in_memory_anyway_is_shared() {
         for size in [0, 1, SMALL - 1, SMALL, 3 * CHUNK] {

@@ -1,28 +1,29 @@
-//! The names of what was changed: one rule for each departure that is mended, counted for each stream.
+//! Rules: the names of departures from the canonical format that samewire fixes, counted for each stream.
 //!
-//! The names are a contract: `samewire_rewrites_total{engine,rule}` shows them, and so do `samewire rewrite --explain` and
-//! `samewire demo`.
+//! The names are a contract: `samewire_rewrites_total{engine,rule}` shows them, and so do `samewire rewrite
+//! --explain` and `samewire demo`.
 
-/// The name under which explanations tell of fields without a value that came or went. Nothing is mended by that, so that
-/// it is no rule and nothing counts it.
+/// Name under which explanations list fields without a value that were added or removed. This changes no content, so
+/// it is no rule and is not counted.
 pub const NULL_FIELDS: &str = "null_fields";
 
 macro_rules! rules {
     ($($(#[doc = $doc:literal])+ $name:ident = $label:literal,)*) => {
-        /// A departure from the canonical format that was mended.
+        /// Departure from the canonical format that was fixed. The comment on each variant is also the text of
+        /// [`Rule::what`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Rule { $($(#[doc = $doc])+ $name,)* }
 
         impl Rule {
-            /// Every rule, in the order of the tally.
+            /// List of all rules, in the order of the tally.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The name in metrics and explanations.
+            /// Returns the name in metrics and explanations.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => $label,)* }
             }
 
-            /// What it does, in words.
+            /// Returns a description of the change: the comment on the variant, without its section.
             pub fn what(self) -> &'static str {
                 said(match self { $(Self::$name => concat!($($doc),+),)* })
             }
@@ -30,7 +31,7 @@ macro_rules! rules {
     };
 }
 
-/// A sentence without its full stop, and without the section of the wire format that it is about.
+/// Removes the full stop and the section of the wire format from a sentence.
 fn said(sentence: &'static str) -> &'static str {
     let said = sentence.trim().trim_end_matches('.');
     match said.rfind(" (").filter(|_| said.ends_with(')')) {
@@ -122,7 +123,7 @@ rules! {
     Harmony = "harmony",
 }
 
-/// How often each rule changed something in one answer.
+/// Tally: how often each rule changed something in one answer, for metrics and explanations.
 #[derive(Clone, Debug)]
 pub struct Tally([u32; Rule::ALL.len()]);
 
@@ -138,19 +139,19 @@ impl Tally {
         self.add(rule, 1);
     }
 
-    /// Counts several at once.
+    /// Counts several applications of a rule at once.
     pub fn add(&mut self, rule: Rule, times: u32) {
         if let Some(slot) = self.0.get_mut(rule as usize) {
             *slot = slot.saturating_add(times);
         }
     }
 
-    /// How often this rule changed something.
+    /// Returns how often this rule changed something.
     pub fn times(&self, rule: Rule) -> u32 {
         self.0.get(rule as usize).copied().unwrap_or(0)
     }
 
-    /// What was counted since it stood at `known`.
+    /// Returns the counts added since `known`, an earlier copy of this tally.
     pub fn since(&self, known: &Self) -> impl Iterator<Item = (Rule, u32)> {
         Rule::ALL.iter().copied().zip(self.0.iter().zip(known.0)).filter_map(|(rule, (now, before))| {
             let times = now.saturating_sub(before);
@@ -158,7 +159,7 @@ impl Tally {
         })
     }
 
-    /// The rules that changed something, with how often.
+    /// Returns the rules that changed something, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (Rule, u32)> {
         Rule::ALL.iter().copied().zip(self.0).filter(|(_, times)| *times > 0)
     }

@@ -1,20 +1,20 @@
-//! Server-sent events: cutting bytes into frames (wire-format 8.1). Knows no JSON.
+//! Server-sent events: splits bytes into frames (wire-format 8.1). Knows no JSON.
 //!
-//! Takes: bytes, cut anywhere. Gives: frames that borrow from them where they can.
-//! Remembers: the unfinished line and the unfinished event. Never: more than the size limit.
+//! Takes: bytes, cut anywhere. Gives: frames that borrow from them where possible. Remembers: the unfinished line
+//! and the unfinished event. Never: more than the size limit.
 
 use memchr::memchr2;
 
-/// One dispatched event.
+/// Frame: one dispatched event, or the whole body of an answer that is no stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// Whether the event's name is `error`.
+    /// True if the event's name is `error`, so that its data is an error whatever its shape.
     pub error: bool,
-    /// The event's name. It has a meaning where the data does not tell its type (Responses).
+    /// Name of the event. Decoders need it where the data does not contain the type (Responses).
     pub name: &'a [u8],
-    /// The joined `data` lines.
+    /// Data of the event: its `data` lines, joined with newlines.
     pub data: &'a [u8],
-    /// It is not an event of a stream but the whole body of an answer.
+    /// True if this is the whole body of an answer, not an event of a stream.
     pub whole: bool,
 }
 
@@ -24,54 +24,54 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What a [`Framer`] hands to its caller.
+/// Result of the [`Framer`]: what it found in the bytes, in order.
 #[derive(Clone, Copy, Debug)]
 pub enum Found<'a> {
-    /// A dispatched event.
+    /// An event, with its name and data.
     Frame(Frame<'a>),
-    /// A comment line.
+    /// A comment line, which carries no event.
     Comment,
-    /// An event that outgrew the limit. Nothing follows.
+    /// An event larger than the limit; nothing follows it, and the answer fails.
     TooLarge,
 }
 
-/// Cuts a byte stream into frames, whatever the line ends and however the reads were cut.
+/// Framer: splits a byte stream into frames, with any line ends and however the reads were cut.
 #[derive(Debug)]
 pub struct Framer {
     limit: usize,
     start: Start,
-    /// The last byte was a CR: an LF right after it belongs to the same line end.
+    /// True if the last byte was a CR: an LF right after it belongs to the same line end.
     after_cr: bool,
-    /// The beginning of a line whose end has not been read yet.
+    /// Beginning of a line whose end has not been read yet.
     line: Vec<u8>,
-    /// Data lines of the current event, joined, where they could not be borrowed.
+    /// Data lines of the current event, joined, if they could not be borrowed.
     data: Vec<u8>,
     has_data: bool,
     name: Vec<u8>,
     overflown: bool,
 }
 
-/// The very beginning, where a byte-order mark is dropped.
+/// Progress at the start of the stream, where a byte-order mark is dropped.
 #[derive(Debug, PartialEq, Eq)]
 enum Start {
-    /// So many bytes of the mark have been seen.
+    /// Number of bytes of the mark seen so far.
     Mark(usize),
     Passed,
 }
 
-/// What stands before the value in a line of data: it does not count as part of the event.
+/// Length of the field name before the value of a data line; it does not count towards the size of the event.
 const FIELD: usize = b"data: ".len();
 
-/// Bytes of an event's name that are kept: more than any that means something.
+/// Number of bytes of an event's name that are kept: more than any known name has.
 const NAME: usize = 128;
 
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Bytes of a line from which on its buffer grows to the longest line's size, or by a factor of 16: each smaller step would
-/// leave a copy of the line behind.
+/// Line length in bytes from which its buffer grows to the longest line's size, or by a factor of 16: each smaller
+/// step would leave a copy of the line behind.
 const LARGE: usize = 1 << 20;
 
-/// Appends to a line of at most `limit` bytes.
+/// Appends to a line of at most `limit` bytes, and grows its buffer in few steps.
 fn extend(line: &mut Vec<u8>, more: &[u8], limit: usize) {
     let length = line.len() + more.len();
     if length > LARGE && length > line.capacity() {
@@ -82,7 +82,7 @@ fn extend(line: &mut Vec<u8>, more: &[u8], limit: usize) {
 }
 
 impl Framer {
-    /// `limit`: bytes of one event or line (`max_event_bytes`).
+    /// Creates a framer. `limit`: most bytes of one event or line (`max_event_bytes`).
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -96,7 +96,7 @@ impl Framer {
         }
     }
 
-    /// Reads on and hands over every event that is complete.
+    /// Reads the next bytes and hands every complete event, comment or overflow to `found`.
     pub fn push(&mut self, bytes: &[u8], mut found: impl FnMut(Found<'_>)) {
         let mut rest = bytes;
         if self.start != Start::Passed {
@@ -111,7 +111,7 @@ impl Framer {
             }
             let end = memchr2(b'\n', b'\r', rest);
             let (head, tail) = rest.split_at(end.unwrap_or(rest.len()));
-            // The same bound for a line that came at once and for one that is still coming.
+            // The same limit applies to a complete line and to one that is still incomplete.
             if self.line.len() + head.len() > self.limit.saturating_add(FIELD) {
                 self.overflow(&mut found);
                 break;
@@ -137,8 +137,8 @@ impl Framer {
         }
     }
 
-    /// The end of input: what stands without its line end or blank line is handed over if `complete` says so (an event
-    /// that was cut is not).
+    /// Ends the input. An event without its final line end or blank line is handed over if `complete` returns true
+    /// for its data, so that a truncated one is dropped.
     pub fn finish(&mut self, complete: impl FnOnce(&[u8]) -> bool, mut found: impl FnMut(Found<'_>)) {
         if self.overflown {
             return;
@@ -157,7 +157,7 @@ impl Framer {
         let Start::Mark(mut seen) = self.start else { return bytes };
         for (at, byte) in bytes.iter().enumerate() {
             if MARK.get(seen) != Some(byte) {
-                // Not a mark after all: what looked like one is the beginning of the first line.
+                // These bytes are no mark but the beginning of the first line.
                 self.start = Start::Passed;
                 if seen < MARK.len() {
                     self.line.extend_from_slice(MARK.get(..seen).unwrap_or_default());
@@ -174,7 +174,7 @@ impl Framer {
         &[]
     }
 
-    /// A line that can be borrowed for the length of this read.
+    /// Handles a line that can be borrowed for the rest of this read.
     fn take_line<'a>(
         &mut self,
         line: &'a [u8],
@@ -193,7 +193,7 @@ impl Framer {
         self.take_other(line, lone, found);
     }
 
-    /// A line that was put together from several reads.
+    /// Handles a line that was assembled from several reads.
     fn take_owned_line(&mut self, line: &[u8], lone: &mut Option<&[u8]>, found: &mut impl FnMut(Found<'_>)) {
         match field(line, b"data") {
             Some(value) => {
@@ -219,7 +219,7 @@ impl Framer {
         }
     }
 
-    /// Moves a borrowed data line into the event's own buffer, because another one follows.
+    /// Copies a borrowed data line into the event's own buffer, because another one follows.
     fn settle(&mut self, lone: &mut Option<&[u8]>) {
         if let Some(data) = lone.take() {
             self.data.extend_from_slice(data);
@@ -251,7 +251,7 @@ impl Framer {
     }
 }
 
-/// The value of a line whose field name is `name`: after the colon, one space removed.
+/// Returns the value of a line with this field name: the text after the colon, without one leading space.
 fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let rest = line.strip_prefix(name)?;
     match rest {

@@ -1,17 +1,18 @@
-//! The tools of a request, as far as reading an answer needs them: their names, and the types of their parameters.
+//! Tools of a request, as far as parsing an answer needs them: the functions' names, and the types of their
+//! parameters.
 
 use crate::json::{self, Members, Raw, Text};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Levels of a schema that are looked into.
+/// Depth to which `anyOf`, `oneOf` and `allOf` of a schema are read.
 const DEPTH: usize = 4;
-/// How many references in a row are followed.
+/// Number of rounds in which the types of referenced definitions are merged; longer chains stay incomplete.
 const REFERENCES: usize = 64;
-/// Where schemas stand that are referred to.
+/// Keys of a schema that hold the definitions for references.
 const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 
-/// All functions that may be called.
+/// Functions that a model may call. Parsers of call text need them to recognise names and to type arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tools(Vec<Tool>);
 
@@ -21,14 +22,14 @@ struct Tool {
     parameters: Vec<(String, Types)>,
 }
 
-/// What a parameter may be.
+/// Types that a parameter may have according to its schema; none of them if the schema says nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Types {
-    /// A text.
+    /// A string, which is quoted in JSON.
     pub string: bool,
-    /// A whole number.
+    /// An integer, without a fraction.
     pub integer: bool,
-    /// A number.
+    /// Any number, with or without a fraction.
     pub number: bool,
     /// `true` or `false`.
     pub boolean: bool,
@@ -41,7 +42,7 @@ pub struct Types {
 }
 
 impl Types {
-    /// Nothing is said of it, or all that is said is that it is a text.
+    /// Returns true if the schema names no type, or string alone: the value is then taken as text.
     pub fn is_text(self) -> bool {
         self == Self::default() || self == Self { string: true, ..Self::default() }
     }
@@ -70,7 +71,7 @@ impl Types {
     }
 }
 
-/// What a schema says of a value, and what it refers to for more.
+/// Content of one schema: its own types, and the references that may add more.
 #[derive(Debug, Default)]
 struct Schema {
     types: Types,
@@ -103,7 +104,7 @@ impl Schema {
                 }
                 "properties" => self.types.object = true,
                 "items" => self.types.array = true,
-                // Values say what they are where nothing else does.
+                // Without `type`, the values tell the types.
                 "const" if !is_typed => self.types.add(kind(value)),
                 "enum" if !is_typed => {
                     let all = json::read::<Vec<Raw<'_>>>(value).unwrap_or_default();
@@ -115,10 +116,10 @@ impl Schema {
     }
 }
 
-/// The schemas that a tool's schema refers to.
+/// Definitions that a tool's schema refers to, with the types of each resolved.
 #[derive(Debug, Default)]
 struct Definitions<'s> {
-    /// Where each is, by its reference: `#/$defs/Name`.
+    /// Index of each definition, by its reference: `#/$defs/Name`.
     places: HashMap<String, usize>,
     all: Vec<(Types, &'s str)>,
 }
@@ -146,7 +147,7 @@ impl<'s> Definitions<'s> {
         new
     }
 
-    /// Each gets the types of those that it refers to. They may refer to each other in circles.
+    /// Adds the types of all definitions that a definition refers to, repeatedly. References may form cycles.
     fn follow(&mut self, edges: Vec<Vec<usize>>) {
         for _ in 0..REFERENCES {
             let mut has_changed = false;
@@ -168,7 +169,7 @@ impl<'s> Definitions<'s> {
         self.all.get(*self.places.get(reference)?)
     }
 
-    /// What a schema says with all that it refers to.
+    /// Returns the types that a schema allows, those of its references included.
     fn types(&self, schema: &str) -> Types {
         let mut own = Schema::default();
         own.read(schema, 0);
@@ -177,7 +178,7 @@ impl<'s> Definitions<'s> {
         own.types
     }
 
-    /// The members of a schema, or of the one that it is a reference to.
+    /// Returns the members of a schema, or those of the definition that it refers to.
     fn members(&self, schema: &'s str) -> Option<Members<'s>> {
         let mut members = Members::of(schema)?;
         for _ in 0..DEPTH {
@@ -189,7 +190,7 @@ impl<'s> Definitions<'s> {
     }
 }
 
-/// What a JSON value is.
+/// Returns the JSON type of a value, by its first byte.
 fn kind(json: &str) -> &'static str {
     match json.bytes().next() {
         Some(b'"') => "string",
@@ -202,28 +203,29 @@ fn kind(json: &str) -> &'static str {
 }
 
 impl Tools {
-    /// Those of a chat request's `tools`, as JSON. What cannot be read is left out: the engine says what is wrong with it.
+    /// Reads the `tools` of a chat request, as JSON. Unreadable tools are skipped, because the engine reports what
+    /// is wrong with them.
     pub fn read(tools: &str) -> Self {
         let all = json::read::<Vec<Raw<'_>>>(tools).unwrap_or_default();
         Self(all.iter().filter_map(|tool| Tool::read(tool.get())).collect())
     }
 
-    /// Nothing can be called.
+    /// Returns true if the request offers no function.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether there is a function of this name.
+    /// Returns true if there is a function of this name.
     pub fn know(&self, name: &str) -> bool {
         self.0.iter().any(|tool| tool.name == name)
     }
 
-    /// The names of all of them.
+    /// Returns the names of all functions, in the order of the request.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|tool| &*tool.name)
     }
 
-    /// The name of the only one.
+    /// Returns the name of the function if there is exactly one.
     pub fn only(&self) -> Option<&str> {
         match self.0.as_slice() {
             [one] => Some(&one.name),
@@ -231,7 +233,7 @@ impl Tools {
         }
     }
 
-    /// What a parameter of a function may be.
+    /// Returns the types that a parameter of a function may have; none if function or parameter is unknown.
     pub fn types(&self, function: &str, parameter: &str) -> Types {
         let tool = self.0.iter().find(|tool| tool.name == function);
         let known = tool.and_then(|tool| tool.parameters.iter().find(|(name, _)| name == parameter));
@@ -262,7 +264,7 @@ impl Tool {
 mod tests {
     use super::*;
 
-    /// 100,000 parameters, each of which refers to 64 definitions that all refer to each other.
+    /// Schema with 100,000 parameters that refer to 64 definitions, all of which refer to each other.
     #[test]
     fn references_cost_no_more_than_they_are_long() {
         let names: Vec<_> = (0..64).map(|at| format!("{}{at}", "n".repeat(500))).collect();

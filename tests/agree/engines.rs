@@ -1,4 +1,5 @@
-//! One answer, written as each engine would write it (engine-quirks A.1, A.2; fixtures/vllm, fixtures/sglang).
+//! Model answers, each written in the style of every engine (engine-quirks A.1, A.2; fixtures/vllm,
+//! fixtures/sglang).
 
 use crate::cases::Case;
 use proptest::collection::vec;
@@ -7,11 +8,11 @@ use proptest::sample::select;
 use samewire::wire::{Api, Ending};
 use serde_json::{Map, Value, json};
 
-/// What one chunk of an engine says.
+/// Content of one engine chunk.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Reasoning(String),
-    /// Text with the tokens it is made of.
+    /// Text with the tokens it consists of.
     Text(String, Vec<String>),
     Start {
         slot: usize,
@@ -21,44 +22,44 @@ pub enum Step {
         slot: usize,
         text: String,
     },
-    /// A token of which nothing shows.
+    /// Token without visible text.
     Nothing,
 }
 
-/// The answer itself.
+/// Answer of the model, independent of the engine that writes it.
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub choices: Vec<Vec<Step>>,
-    /// In which order the choices speak.
+    /// Order in which the choices send their chunks.
     picks: Vec<u8>,
-    /// The last call's arguments are cut by the token limit.
+    /// True if the token limit cuts the last call's arguments.
     truncated: bool,
-    /// `tool_choice` names the function.
+    /// True if `tool_choice` names the function.
     named: bool,
     length: bool,
     logprobs: bool,
     tokens: usize,
 }
 
-/// Who writes it.
+/// Engine, version and front end, as far as they shape the chunks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Dialect {
     /// vLLM's Python front end, 0.16 and later.
     Python,
-    /// The same around 0.14: both names of reasoning, the arguments once more in the finish chunk.
+    /// vLLM's Python front end around 0.14: both names of reasoning, the arguments repeated in the finish chunk.
     OldPython,
     /// vLLM's Rust front end.
     Rust,
     /// SGLang 0.5.
     Sglang,
-    /// SGLang up to 0.4.9: one shape of chunks, times that run, the finish on the last text and again by itself.
+    /// SGLang up to 0.4.9: one shape of chunks, advancing times, the finish on the last text and again by itself.
     OldSglang,
 }
 
 const ID: &str = "0123456789abcdef0123456789abcdef";
 
 impl Dialect {
-    /// Those that can give this answer.
+    /// Returns the dialects that can write this answer.
     pub fn all_for(reply: &Reply) -> Vec<Self> {
         // The Rust front end has one choice only.
         let rust = Some(Self::Rust).filter(|_| reply.choices.len() == 1);
@@ -102,7 +103,7 @@ impl Dialect {
         delta
     }
 
-    /// The nulls an engine puts beside what it says.
+    /// Adds the null members that an engine writes beside the content.
     fn dress(self, delta: &mut Value, step: &Step) {
         let delta = delta.as_object_mut().unwrap();
         let is_tool = matches!(step, Step::Start { .. } | Step::Arguments { .. });
@@ -171,17 +172,18 @@ impl Dialect {
 }
 
 impl Reply {
-    /// The case whose engine streams this to a client that streams.
+    /// Returns the case in which the engine streams this to a client that streams.
     pub fn stream(&self, dialect: Dialect) -> Case {
         self.case(dialect, true, self.events(dialect), true)
     }
 
-    /// The case whose engine streams this to a client that does not.
+    /// Returns the case in which the engine streams this to a client that does not.
     pub fn collected(&self, dialect: Dialect) -> Case {
         self.case(dialect, false, self.events(dialect), true)
     }
 
-    /// What an engine that gives one choice streams, asked once for each, and in which order they speak.
+    /// Returns one stream for each choice, as an engine that gives one choice writes them, and the order of the
+    /// choices.
     pub fn each(&self, dialect: Dialect) -> (Vec<Vec<u8>>, &[u8]) {
         let one = |(at, steps): (usize, &Vec<Step>)| {
             let (choices, tokens) = (vec![steps.clone()], steps.len() + usize::from(at == 0));
@@ -193,12 +195,12 @@ impl Reply {
         (self.choices.iter().enumerate().map(one).collect(), &self.picks)
     }
 
-    /// The same tokens in fewer chunks.
+    /// Returns the same tokens in fewer chunks.
     pub fn coarser(&self) -> Self {
         Self { choices: self.choices.iter().map(|steps| coarser(steps)).collect(), ..self.clone() }
     }
 
-    /// The case whose engine answers in one object.
+    /// Returns the case in which the engine answers with one object.
     pub fn whole(&self, dialect: Dialect) -> Case {
         let mut body = dialect.envelope(0, 0, "chat.completion");
         let choices = self.choices.iter().enumerate().map(|(at, steps)| self.message(dialect, at, steps));
@@ -250,7 +252,7 @@ impl Reply {
         }
     }
 
-    /// The chunks in the order in which the choices speak.
+    /// Returns the chunks in the order in which the choices send them.
     fn chunks(&self, dialect: Dialect) -> Vec<Value> {
         let mut chunks: Vec<Value> = Vec::new();
         let role = |dialect: Dialect| match dialect {
@@ -374,7 +376,8 @@ fn entry(token: &str) -> Value {
     json!({"token": token, "logprob": -0.5, "bytes": token.as_bytes(), "top_logprobs": []})
 }
 
-/// The finish chunk of vLLM up to 0.22: the last call's arguments again, in Python's spelling, with their header.
+/// Returns the finish chunk of vLLM up to 0.22: the last call's arguments again, in Python's spelling, with their
+/// header.
 fn resent(dialect: Dialect, steps: &[Step], choice: usize) -> Option<Value> {
     let Some(Step::Arguments { slot, .. }) = steps.last().filter(|_| dialect == Dialect::OldPython) else {
         return None;
@@ -388,7 +391,7 @@ fn resent(dialect: Dialect, steps: &[Step], choice: usize) -> Option<Value> {
         "function": {"name": format!("f{slot}"), "arguments": arguments}}]}))
 }
 
-/// The same steps in fewer chunks.
+/// Returns the same steps in fewer chunks.
 fn coarser(steps: &[Step]) -> Vec<Step> {
     let mut fewer: Vec<Step> = Vec::new();
     for step in steps {

@@ -1,4 +1,4 @@
-//! Engines that parse and engines that do not: the client cannot tell them apart.
+//! Engines with and without a parser: the client cannot tell them apart.
 
 use crate::cases::{Case, Cut, captures};
 use crate::{Said, case, said, stream, tools};
@@ -12,7 +12,7 @@ fn chunk(delta: &Value, logprobs: &Value, finish: Value) -> String {
     format!("data: {}\n\n", json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]}))
 }
 
-/// A stream of these deltas, each with its token if the client asked for that.
+/// Returns a stream of these deltas, each with its token if the client requested logprobs.
 fn of_deltas(parser: &str, deltas: &[(Value, &str)], logprobs: bool) -> Case {
     let token = |token: &str| match logprobs {
         true => {
@@ -27,7 +27,7 @@ fn of_deltas(parser: &str, deltas: &[(Value, &str)], logprobs: bool) -> Case {
     case
 }
 
-/// What a model says: reasoning, an answer and calls, each in pieces.
+/// Answer of a model: reasoning, text and calls, each in pieces.
 #[derive(Clone, Debug)]
 struct Answer {
     reasoning: Vec<&'static str>,
@@ -89,7 +89,7 @@ proptest! {
         }
     }
 
-    /// Each chunk's logprobs are on a frame made from it, or on one of their own, in their order.
+    /// The logprobs of each chunk are on a frame made from it, or on a frame of their own, in order.
     #[test]
     fn logprobs_stay_with_their_chunks(answer in answers()) {
         let pieces = answer.unparsed();
@@ -112,7 +112,7 @@ proptest! {
         prop_assert_eq!(told, due);
     }
 
-    /// However many tokens come at once, and however many of them are held, each is told once, in their order.
+    /// Each logprob is sent once and in order, however many tokens come at once and however many are held back.
     #[test]
     fn logprobs_of_many_tokens_at_once_are_all_told(answer in answers(), many in 1_usize..9, streams in any::<bool>()) {
         let pieces = answer.unparsed();
@@ -149,7 +149,7 @@ fn tools_of_responses() -> Value {
     tools().as_array().unwrap().iter().map(flat).collect()
 }
 
-/// An engine that says itself what is reasoning or a call has parsed the text.
+/// An engine that sends reasoning or calls in their own fields has parsed the text, so the text stays unchanged.
 #[test]
 fn an_engine_that_parses_is_left_alone() {
     let raw = "<think>x</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
@@ -160,7 +160,7 @@ fn an_engine_that_parses_is_left_alone() {
     }
 }
 
-/// An engine with a parser of reasoning alone leaves the calls in the text, where somebody has named ours.
+/// An engine with only a reasoning parser leaves calls in the text, and the configured parser reads them.
 #[test]
 fn an_engine_that_parses_reasoning_may_leave_calls() {
     let call = "{\"name\": \"f\", \"arguments\": {\"number\": 1}}";
@@ -184,7 +184,8 @@ fn an_engine_that_parses_reasoning_may_leave_calls() {
         let choice = json!({"index": 0, "message": message, "finish_reason": "stop"});
         let body = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
         assert_eq!(said(&case(parser, false, body.to_string(), Ending::Whole)), expected, "{parser}");
-        // One that says what is a call has a parser for it, and text behind that is text; tags were text before.
+        // An engine that sends tool calls has a parser for them, so text after them is text; tags before them were
+        // text, too.
         let tags = (json!({"content": "<think>x</think>"}), "");
         let deltas =
             [(json!({"reasoning": "hm"}), ""), tags, (tool.clone(), ""), (json!({"content": text}), "")];
@@ -198,7 +199,8 @@ fn an_engine_that_parses_reasoning_may_leave_calls() {
     }
 }
 
-/// What would have spared the work is said once it has been done, where nobody has asked for it.
+/// Engine flags that would make samewire's parser unnecessary are suggested after it has worked, if the operator
+/// did not configure it.
 #[test]
 fn what_the_engine_left_is_known_afterwards() {
     let call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
@@ -225,12 +227,13 @@ fn what_the_engine_left_is_known_afterwards() {
     }
 }
 
-/// The same model behind two real engines without parsers says what the engines' own parsers read of it.
+/// Text from two real engines without parsers yields what the engines' own parsers read from the same model.
 #[test]
 fn what_real_engines_left_is_what_their_parsers_read() {
     let recorded = |name: &str| {
         let mut case = captures().into_iter().find(|fixture| fixture.case.name == name).expect(name).case;
-        // As the client asked: that it does not want a call is said to an engine that would refuse tools.
+        // The capture's own tool choice is removed: it had to be `none` because the engine would have refused
+        // tools.
         case.request.as_object_mut().unwrap().remove("tool_choice");
         Case { options: json!({"parser": "qwen3"}), ..case }
     };

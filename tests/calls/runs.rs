@@ -1,17 +1,18 @@
-//! Marks that are named over and over: what is made of them does not cost more the more of them there are, and is the same
-//! however they are cut.
+//! Marks repeated many times: the cost grows only with the length, and the result does not depend on how the text
+//! is cut.
 
 use crate::cases::{Case, Cut};
 use crate::{Said, said, stream, whole};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// Bytes of a run.
+/// Size of a run, in bytes.
 const RUN: usize = 256 << 10;
-/// Many times what a run takes, and less than it would if each mark had all the text behind it looked through.
+/// Limit far above the time of a run, and below the time it would take if each mark had all following text
+/// searched.
 const MOST: Duration = Duration::from_secs(6);
 
-/// Runs of marks that begin no call, each with what stands before it.
+/// Runs of marks that begin no call: parser, text before the run, and mark.
 const RUNS: [(&str, &str, &str); 11] = [
     ("mistral", "", "[TOOL_CALLS]"),
     ("mistral", "", "[TOOL_CALLS] f "),
@@ -26,14 +27,14 @@ const RUNS: [(&str, &str, &str); 11] = [
     ("minimax_m2", "", "<minimax:tool_call>"),
 ];
 
-/// A run that comes whole, in one piece, and mark by mark.
+/// Returns a run as a whole answer, in one chunk, and mark by mark.
 fn run(parser: &str, before: &str, mark: &str) -> [Case; 3] {
     let marks: Vec<_> = [before].into_iter().chain(std::iter::repeat_n(mark, RUN / mark.len())).collect();
     let text = marks.concat();
     [whole(parser, &text, "stop"), stream(parser, &[&text], "stop"), stream(parser, &marks, "stop")]
 }
 
-/// What is made of it, before too much time has passed.
+/// Returns the result of `make`. Fails the test if it takes too long.
 fn soon<T>(name: &str, make: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let made = make();
@@ -51,13 +52,13 @@ fn a_run_of_marks_costs_what_its_length_does() {
             assert!(said.reasoning + &said.content == text, "{parser} {mark}");
         }
     }
-    // Each of these is a call, and more than an answer can have.
+    // Each of these is a call, and there are more than an answer may have.
     for case in run("glm45", "", "<tool_call>f<arg_key>") {
         soon("glm45", || case.run(&Cut::Whole));
     }
 }
 
-/// White space behind a mark may come sign by sign.
+/// White space after a mark may come character by character.
 #[test]
 fn white_space_behind_a_mark_costs_what_its_length_does() {
     for (parser, mark) in [("qwen3", "<tool_call>"), ("kimi_k2", "<|tool_call_begin|>")] {
@@ -67,7 +68,7 @@ fn white_space_behind_a_mark_costs_what_its_length_does() {
     }
 }
 
-/// In pieces of these lengths, and in one.
+/// Returns what is read from a text cut into pieces of several lengths, and uncut.
 fn cut_in(parser: &str, text: &str) -> Vec<Said> {
     let cut = |length: usize| {
         let mut pieces = Vec::new();
@@ -86,7 +87,7 @@ fn cut_in(parser: &str, text: &str) -> Vec<Said> {
         .collect()
 }
 
-/// What follows a mark may fill more than is looked at without being told: it is no call then.
+/// A mark begins no call if the text after it exceeds the lookahead without deciding.
 #[test]
 fn reasoning_goes_on_where_no_call_is_told() {
     let answer = "Here is the answer. ".repeat(250);
@@ -123,7 +124,7 @@ fn reasoning_goes_on_where_no_call_is_told() {
     }
 }
 
-/// A mark behind a call is text where no call follows it.
+/// A mark after a call is text unless another call follows it.
 #[test]
 fn a_mark_behind_a_call_is_not_lost() {
     for (parser, call, text) in [
@@ -157,7 +158,7 @@ fn a_mark_behind_a_call_is_not_lost() {
     }
 }
 
-/// However a text is cut, as much of it is waited for.
+/// However a text is cut, the same amount of it is held back.
 #[test]
 fn what_is_waited_for_does_not_depend_on_the_cut() {
     let lines = "\n".repeat(600);
@@ -222,7 +223,7 @@ fn what_is_waited_for_does_not_depend_on_the_cut() {
     }
 }
 
-/// Signs of Chinese prose end a name, unless a tool of the request has it.
+/// Chinese punctuation ends a name, unless the name of a declared tool contains it.
 #[test]
 fn names_may_hold_signs_of_prose() {
     let name = "查询（天气，时间）";

@@ -1,4 +1,4 @@
-//! Reasoning between tags, in every mode, against an obvious reading of the whole text.
+//! Reasoning between tags, in every mode, compared with an obvious reading of the whole text.
 
 use crate::cases::{Case, Cut};
 use crate::{cut, said, stream, whole};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const START: &str = "<think>";
 const END: &str = "</think>";
 
-/// Reasoning and content of a text.
+/// Splits a text into reasoning and content.
 fn reading(mode: &str, trim: bool, tool_start: &str, text: &str) -> (String, String) {
     let begun = text.trim_start();
     let (mut reasoning, mut content) = (String::new(), String::new());
@@ -92,8 +92,8 @@ proptest! {
     }
 }
 
-/// The tag that begins the text may be there twice, because the template has written one, or the model; one behind other text
-/// is text.
+/// The opening tag may occur twice at the start, once from the template and once from the model. A tag after other
+/// text is text.
 #[test]
 fn a_tag_that_is_repeated() {
     for (text, reasoning, content) in [
@@ -122,7 +122,7 @@ fn a_tag_that_is_repeated() {
     }
 }
 
-/// Where nothing opens a block, nothing is repeated.
+/// An empty opening tag has no repetition to skip.
 #[test]
 fn no_tag_at_all() {
     let think = json!({"mode": "forced", "start": "", "end": "</t>"});
@@ -131,7 +131,7 @@ fn no_tag_at_all() {
     assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("ab", "c"));
 }
 
-/// Of a whole answer the end of reasoning is seen before its beginning must be known.
+/// The end of reasoning in a whole answer is visible before its start must be decided.
 #[test]
 fn a_block_that_the_template_opened() {
     let text = "Hm\n</think>\n\nYes</think>";
@@ -141,14 +141,15 @@ fn a_block_that_the_template_opened() {
         ("auto", "deepseek-ai/DeepSeek-R1", false, &unopened),
         ("auto", "deepseek-ai/DeepSeek-V3.1", false, &unopened),
         ("auto", "Qwen/Qwen3-8B", false, &plain),
-        // In a stream it would be too late, unless the name says that the template opens the block in any case.
+        // In a stream it would be too late, unless the model's name implies that the template always opens the
+        // block.
         ("auto", "deepseek-ai/DeepSeek-R1", true, &unopened),
         ("auto", "deepseek-ai/DeepSeek-V3.1", true, &plain),
         ("deepseek_r1", "m", true, &unopened),
         ("deepseek_r1", "m", false, &unopened),
         ("deepseek_v31", "m", false, &unopened),
         ("deepseek_v31", "m", true, &plain),
-        // Templates that open it unless they are told not to.
+        // Templates that open the block unless told not to.
         ("nemotron_v3", "m", true, &unopened),
         ("nemotron_v3", "m", false, &unopened),
         ("glm47", "m", true, &unopened),
@@ -169,7 +170,7 @@ fn a_block_that_the_template_opened() {
     }
 }
 
-/// A model that is told not to reason begins with its answer.
+/// A model asked not to reason begins with its answer.
 #[test]
 fn a_model_that_does_not_reason() {
     for (key, value) in [
@@ -190,7 +191,7 @@ fn a_model_that_does_not_reason() {
     }
 }
 
-/// Templates that open a block only where the model is told to reason.
+/// Templates that open a block only if the model is asked to reason.
 #[test]
 fn a_model_that_is_told_to_reason() {
     for (parser, end) in [
@@ -216,7 +217,7 @@ fn a_model_that_is_told_to_reason() {
     }
 }
 
-/// An answer as `promote_reasoning` leaves it, as it is without, and as the engine gave it.
+/// Returns an answer with `promote_reasoning`, without it, and unparsed as the engine sent it.
 fn told(parser: &str, choices: &Value, streams: bool) -> [Value; 3] {
     let body = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": choices}).to_string();
     let options = [
@@ -238,7 +239,7 @@ fn told(parser: &str, choices: &Value, streams: bool) -> [Value; 3] {
     })
 }
 
-/// The template has opened a block, and the model answers in it without having thought.
+/// The template has opened a block, and the model answers inside it without having reasoned.
 #[test]
 fn an_answer_in_a_block_that_was_not_used() {
     let choice = |index: u32, text: &str, finish: Value| {
@@ -253,7 +254,7 @@ fn an_answer_in_a_block_that_was_not_used() {
     let [promoted, plain, raw] = told("qwen3_5", &json!([yes]), false);
     assert_eq!(promoted, raw, "as if there were no block");
     assert_ne!(promoted, plain);
-    // Events are made of it for a client that wants them, one for each token.
+    // A streaming client gets events made from the whole answer, one for each token.
     let [promoted, plain, _] = told("qwen3_5", &json!([yes]), true);
     assert_eq!(plain.as_str().unwrap().replace("reasoning_content", "content"), promoted);
     assert_ne!(promoted, plain);
@@ -286,7 +287,7 @@ fn an_answer_in_a_block_that_was_not_used() {
     }
 }
 
-/// What the option says counts, whatever the family.
+/// The option `think` takes precedence over the family's tags.
 #[test]
 fn the_option_beats_the_family() {
     let case = stream("qwen3", &["[T]a[/T]b"], "stop");
@@ -296,7 +297,7 @@ fn the_option_beats_the_family() {
     assert_eq!((said.reasoning.as_str(), said.content.as_str()), ("a", "b"));
 }
 
-/// Tags may hold what JSON escapes, and an engine may cut them anywhere, in front of other text too.
+/// Tags may contain characters that JSON escapes, and engines may cut them anywhere, also after other text.
 #[test]
 fn tags_of_letters_that_json_escapes() {
     let text = "one two three <t>\na\n</t>b";
@@ -310,7 +311,7 @@ fn tags_of_letters_that_json_escapes() {
     }
 }
 
-/// A mark of calls ends reasoning where a call follows it; one that the model only names is what it says.
+/// A tool-call mark ends reasoning if a call follows it; a mark that the model only mentions is text.
 #[test]
 fn a_mark_that_is_named() {
     let f = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
@@ -343,7 +344,7 @@ fn a_mark_that_is_named() {
             "b",
             0,
         ),
-        // The text is over before it could be told.
+        // The text ends before the mark is decided.
         ("qwen3", "<think>a <tool_call>\n{\"na".to_owned(), "a <tool_call>\n{\"na", "", 0),
         ("qwen3", "<think>a <tool_call> ".to_owned(), "a <tool_call> ", "", 0),
         ("qwen3", "<think>a <tool_".to_owned(), "a <tool_", "", 0),
@@ -360,7 +361,7 @@ fn a_mark_that_is_named() {
             );
         }
     }
-    // What the option says ends it in any case.
+    // With this option, the mark ends the reasoning in any case.
     let case = stream("qwen3", &["<think>a <tool_call> b"], "stop");
     let options = json!({"parser": "qwen3", "think": {"mode": "auto", "tool_start": "<tool_call>"}});
     let said = said(&Case { options, ..case });
@@ -370,8 +371,8 @@ fn a_mark_that_is_named() {
 proptest! {
     #![proptest_config(crate::seeded::seeded(1024))]
 
-    /// Marks, half of them named and half of them used: however the text is cut, the same is made of it, and what is not a call
-    /// is said.
+    /// Marks of which some are mentioned and some used: the result does not depend on the cuts, and what is not a
+    /// call remains text.
     #[test]
     fn marks_of_calls_are_told_alike_however_they_are_cut(
         parser in select(vec!["qwen3", "glm45", "kimi_k2", "mistral", "seed_oss", "ernie45", "hunyuan_a13b"]),
@@ -395,7 +396,7 @@ proptest! {
     }
 }
 
-/// What a text is made of: words, marks of several formats, and what may stand behind them.
+/// Fragments of a text: words, marks of several formats, and what may follow them.
 const MARKS: [&str; 18] = [
     "END",
     "a",
@@ -417,7 +418,7 @@ const MARKS: [&str; 18] = [
     "</answer>",
 ];
 
-/// A mark holds no more back than tells what follows it.
+/// Text after a mark is held back only until it is clear what the mark is.
 #[test]
 fn what_is_no_call_goes_on_at_once() {
     for (parser, pieces, seen) in [

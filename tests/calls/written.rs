@@ -1,10 +1,10 @@
-//! How each format writes a list of calls.
+//! Writers of tool calls, one for each format that models use.
 
 use serde_json::{Map, Value};
 
 pub type Call = (String, Map<String, Value>);
 
-/// The formats by what they are called here, and the parser that reads them.
+/// Names of the formats in these tests, each with the parser that reads it.
 pub const FORMATS: [(&str, &str); 34] = [
     ("hermes", "hermes"),
     ("hermes", "qwen3"),
@@ -42,12 +42,12 @@ pub const FORMATS: [(&str, &str); 34] = [
     ("cohere", "cohere_command4"),
 ];
 
-/// Formats that stand alone, because nothing but their beginning says what they are.
+/// Returns true for formats that must stand alone, because only their beginning identifies them.
 pub fn stands_alone(format: &str) -> bool {
     ["llama3_json", "pythonic"].contains(&format)
 }
 
-/// Formats whose marks are tools' tokens only where the engine shows special tokens; what ends a turn there.
+/// Returns the end-of-turn token of formats whose marks are tool tokens only if the engine shows special tokens.
 pub fn turn(parser: &str) -> &'static str {
     match parser {
         "mistral" => "</s>",
@@ -71,14 +71,14 @@ fn object(key: &str, (name, arguments): &Call) -> String {
     format!("{{\"name\": {}, \"{key}\": {}}}", Value::from(name.as_str()), json(arguments))
 }
 
-/// Parameters in tags.
+/// Writes a call with its parameters in tags.
 fn tagged(call: (&str, &str), key: (&str, &str), value: (&str, &str), (name, arguments): &Call) -> String {
     let all = arguments.iter();
     let all = all.map(|(k, v)| format!("{}{k}{}{}{}{}", key.0, key.1, value.0, plain(v), value.1));
     format!("{}{name}{}{}", call.0, call.1, all.collect::<String>())
 }
 
-/// A value as Python writes it.
+/// Writes a value in Python syntax.
 fn python(value: &Value) -> String {
     let join = |all: Vec<String>| all.join(", ");
     match value {
@@ -102,7 +102,7 @@ fn python_call((name, arguments): &Call) -> String {
     format!("{name}({})", all.join(", "))
 }
 
-/// A value as Gemma writes it.
+/// Writes a value in Gemma's syntax.
 fn gemma(value: &Value) -> String {
     match value {
         Value::String(text) => format!("<|\"|>{text}<|\"|>"),
@@ -117,7 +117,7 @@ fn gemma_object(all: &Map<String, Value>) -> String {
     format!("{{{}}}", all.join(","))
 }
 
-/// How a format writes a list of calls.
+/// Writes a list of calls in a format.
 pub fn written(format: &str, calls: &[Call]) -> String {
     let each = |one: &dyn Fn(&Call) -> String| calls.iter().map(one).collect::<Vec<_>>();
     match format {
@@ -143,7 +143,7 @@ pub fn written(format: &str, calls: &[Call]) -> String {
     }
 }
 
-/// Objects with a name and arguments.
+/// Writes each call as an object with a name and arguments.
 fn objects(format: &str, calls: &[Call]) -> String {
     let each = |one: &dyn Fn(&Call) -> String| calls.iter().map(one).collect::<Vec<_>>();
     let list = |between: &str| each(&|call| object("arguments", call)).join(between);
@@ -176,7 +176,7 @@ fn objects(format: &str, calls: &[Call]) -> String {
     }
 }
 
-/// A name and JSON between tokens.
+/// Writes each call as a name and JSON between tokens.
 fn named(format: &str, calls: &[Call]) -> String {
     let each = |one: &dyn Fn(usize, &Call) -> String| {
         calls.iter().enumerate().map(|(at, call)| one(at, call)).collect::<Vec<_>>()
@@ -207,7 +207,7 @@ fn named(format: &str, calls: &[Call]) -> String {
     }
 }
 
-/// Parameters in tags of their own.
+/// Writes each call with its parameters in separate tags.
 fn in_tags(format: &str, calls: &[Call]) -> String {
     let each = |one: &dyn Fn(&Call) -> String| calls.iter().map(one).collect::<Vec<_>>();
     match format {

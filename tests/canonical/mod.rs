@@ -1,5 +1,5 @@
-//! The canonical form, read the slow and obvious way: what a client's answer must look like (wire-format 2.1, 2.3, 2.11,
-//! 3, 8.2), and what stands in it.
+//! Slow and obvious checker of the canonical form: what a client's answer must look like (wire-format 2.1, 2.3,
+//! 2.11, 3, 8.2), and what it must contain.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 pub mod said;
@@ -11,7 +11,7 @@ use samewire::wire::{Api, Extensions};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// One event of a canonical stream.
+/// Event of a canonical stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Frame {
     Chunk(Value),
@@ -19,15 +19,15 @@ pub enum Frame {
     Done,
 }
 
-/// How a grammatical answer ended.
+/// Ending of a grammatical answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Complete,
-    /// An error frame, or an HTTP error.
+    /// Error frame, or HTTP error.
     Failed,
 }
 
-/// The frames of a canonical stream (P3): one line of JSON each, LF, and nothing else.
+/// Splits a canonical stream into frames (P3): each one line of JSON with LF, and nothing else.
 pub fn frames(body: &str) -> Result<Vec<Frame>, String> {
     let mut frames = Vec::new();
     if body.is_empty() {
@@ -54,14 +54,14 @@ pub fn frames(body: &str) -> Result<Vec<Frame>, String> {
     Ok(frames)
 }
 
-/// What the client asked for, as far as the grammar depends on it.
+/// Parts of the client's request on which the grammar depends.
 pub struct Asked {
     api: Api,
     stream: bool,
     choices: u64,
     usage: bool,
     logprobs: bool,
-    /// The client asked for extensions of the engine.
+    /// True if the client requested extensions of the engine.
     extensions: bool,
     options: Value,
     named: bool,
@@ -87,7 +87,7 @@ impl Asked {
     }
 }
 
-/// Checks a whole answer, of whatever kind it is.
+/// Checks a whole answer of any kind.
 pub fn check(case: &Case, answer: &Answer) -> Result<End, String> {
     let asked = Asked::of(case);
     if answer.status != 200 {
@@ -105,7 +105,7 @@ pub fn check(case: &Case, answer: &Answer) -> Result<End, String> {
     whole(&asked, &body).map(|()| End::Complete)
 }
 
-/// `{"error":{message, type, param, code}}` and nothing else (3.4).
+/// Checks an error object: `{"error":{message, type, param, code}}` and nothing else (3.4).
 fn error_object(body: &Value, flat: bool) -> Result<(), String> {
     let error = body["error"].as_object().ok_or("no error object")?;
     let top: &[&str] = if flat { &["error", "message", "type"] } else { &["error"] };
@@ -117,7 +117,7 @@ fn error_object(body: &Value, flat: bool) -> Result<(), String> {
     good.then_some(()).ok_or_else(|| format!("wrong types: {body}"))
 }
 
-/// Every key of `must` is there, and none besides but those that `may` be.
+/// Fails unless every key of `must` is present, and no others but those of `may`.
 fn only(object: &Map<String, Value>, must: &[&str], may: &[&str]) -> Result<(), String> {
     if let Some(missing) = must.iter().find(|key| !object.contains_key(**key)) {
         return Err(format!("`{missing}` is missing"));
@@ -129,7 +129,7 @@ fn only(object: &Map<String, Value>, must: &[&str], may: &[&str]) -> Result<(), 
     }
 }
 
-/// The optional members of a chunk or a whole object, and those of a choice.
+/// Optional members of a chunk or a whole object, and those of a choice.
 const CHUNK_EXTRAS: [&str; 7] = [
     "token_ids",
     "service_tier",
@@ -144,19 +144,19 @@ const CHOICE_EXTRAS: [&str; 5] =
 
 const REASONS: [&str; 5] = ["stop", "length", "tool_calls", "content_filter", "function_call"];
 
-/// How far a choice of a stream is.
+/// Progress of one choice in a stream.
 #[derive(Default)]
 struct Progress {
     finished: bool,
-    /// Whether each call so far is a custom one.
+    /// True for each custom tool call, in the order of the calls so far.
     calls: Vec<bool>,
 }
 
-/// The grammar of a stream, frame by frame.
+/// State of a stream, for checking its grammar frame by frame.
 struct Stream<'a> {
     asked: &'a Asked,
     envelope: Option<[Value; 3]>,
-    /// Tier and fingerprint: once known they stay.
+    /// Service tier and fingerprint: constant once they are known.
     late: [Value; 2],
     choices: BTreeMap<u64, Progress>,
     usage_seen: bool,
@@ -284,7 +284,8 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// `counted`: the frame has a count, of its text and of the finish, which then stand together.
+    /// Checks a chat frame. `counted` is true if it has a usage count for both its text and the finish, which are
+    /// then adjacent.
     fn chat(&mut self, index: u64, choice: &Value, counted: bool) -> Result<(), String> {
         let may = CHOICE_EXTRAS;
         only(choice.as_object().unwrap(), &["index", "delta", "logprobs", "finish_reason"], &may)?;
@@ -385,7 +386,7 @@ fn reason(choice: &Value, stop_details: bool, counted: bool) -> Result<String, S
     Ok(reason)
 }
 
-/// One element: the header of the next call, or a fragment of one that has its header.
+/// Checks one element of `tool_calls`: the header of the next call, or a fragment of a call that has its header.
 fn tool_call(list: &Value, calls: &mut Vec<bool>) -> Result<(), String> {
     let wrong = |what: &str| Err(format!("{what}: {list}"));
     let [call] = list.as_array().map(Vec::as_slice).unwrap_or_default() else {
@@ -452,7 +453,7 @@ fn usage(usage: &Value) -> Result<(), String> {
     only(members, &must, &[])
 }
 
-/// A whole object: every choice that was asked for, in order, each with a finish.
+/// Checks a whole object: every requested choice, in order, each with a finish reason.
 fn whole(asked: &Asked, body: &Value) -> Result<(), String> {
     let may: Vec<&str> = CHUNK_EXTRAS.into_iter().chain(["usage"]).collect();
     only(body.as_object().ok_or("not an object")?, &["id", "object", "created", "model", "choices"], &may)?;

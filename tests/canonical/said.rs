@@ -1,13 +1,13 @@
-//! What an answer says, read naively from anybody's bytes: the texts of each choice, joined.
+//! Content of an answer, read naively from any implementation's bytes: the texts of each choice, joined.
 //!
-//! It knows the spellings engines use (wire-format 2.4, 2.5) and nothing of frames, order or grammar, so that what goes
-//! into the rewriter and what comes out of it can be laid side by side.
+//! Understands the spellings that engines use (wire-format 2.4, 2.5) and ignores frames, order and grammar, so that
+//! the rewriter's input and output can be compared.
 
 use samewire::wire::Api;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What one choice says.
+/// Content of one choice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Said {
     pub content: String,
@@ -15,7 +15,7 @@ pub struct Said {
     pub refusal: String,
     pub function: (String, String),
     pub calls: Vec<Call>,
-    /// `token` and `logprob` of each entry, and how many alternatives it has.
+    /// Text of each entry's `token` and `logprob`, with the number of alternatives.
     pub logprobs: Vec<String>,
     pub refusal_logprobs: Vec<String>,
     pub finished: bool,
@@ -25,9 +25,9 @@ pub struct Said {
 pub struct Call {
     pub name: String,
     pub arguments: String,
-    /// The arguments came as a JSON value, whose spelling is not its own.
+    /// True if the arguments came as a JSON value, whose spelling may change.
     loose: bool,
-    /// Where the first JSON value ends, if what begins a second one is a repetition.
+    /// End of the first JSON value, if a second one that follows is to be treated as a repetition.
     pub once: Option<usize>,
     index: Option<u64>,
     id: Option<String>,
@@ -44,7 +44,7 @@ impl PartialEq for Call {
             (None, None) => self.arguments == other.arguments,
             _ => self.counted().trim_end() == other.counted().trim_end(),
         };
-        // Not a value with what stands around it: then only the zeros at the end of a number can differ.
+        // If the arguments are more than one value, only zeros at the end of numbers can differ.
         let respelled = || self.arguments.replace('0', "") == other.arguments.replace('0', "");
         let same_value = || value(self).is_some_and(|own| value(other) == Some(own)) || respelled();
         self.name == other.name && (same || loose && same_value())
@@ -52,7 +52,7 @@ impl PartialEq for Call {
 }
 
 impl Call {
-    /// The arguments without the first value where it follows once more, or more than once.
+    /// Returns the arguments without repetitions of their first value.
     fn counted(&self) -> String {
         let mut values = serde_json::Deserializer::from_str(&self.arguments).into_iter::<Value>();
         let Some(Ok(first @ (Value::Object(_) | Value::Array(_)))) = values.next() else {
@@ -67,7 +67,8 @@ impl Call {
         format!("{}{}", &self.arguments[..end], self.arguments[from..].trim_start())
     }
 
-    /// Whether arguments with a name are of another call: those that are here are complete, and other ones.
+    /// Returns true if `given`, sent with a name, belongs to another call: the present arguments are complete and
+    /// have another value.
     fn is_followed_by(&self, given: &str) -> bool {
         let mut values = serde_json::Deserializer::from_str(&self.arguments).into_iter::<Value>();
         let Some(Ok(first @ (Value::Object(_) | Value::Array(_)))) = values.next() else { return false };
@@ -75,7 +76,7 @@ impl Call {
     }
 }
 
-/// Everything that was said, and whether the answer broke off in an error of its own.
+/// Content of a whole answer, and whether it ended in an error.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
     pub choices: BTreeMap<u64, Said>,
@@ -83,7 +84,7 @@ pub struct Told {
     pub done: bool,
 }
 
-/// Reads an event stream, or a whole object; `skip`: events that are no JSON objects do not count.
+/// Reads an event stream, or a whole object. With `skip`, events that are not JSON objects are ignored.
 pub fn read(api: Api, input: &[u8], events: bool, skip: bool) -> Told {
     let mut told = Told::default();
     let all = if events { data(input) } else { vec![(false, String::from_utf8_lossy(input).into_owned())] };
@@ -98,9 +99,9 @@ pub fn read(api: Api, input: &[u8], events: bool, skip: bool) -> Told {
         match serde_json::from_str::<Value>(&halves_repaired(&data)) {
             Ok(Value::Object(_)) if error => told.failed = true,
             Ok(event @ Value::Object(_)) => told.event(api, &event),
-            // llama.cpp's way to begin.
+            // llama.cpp begins a stream with a null.
             Ok(Value::Null) if events && !error => {}
-            // 3.3: the end, unless such events are skipped.
+            // 3.3: such an event ends the stream, unless such events are skipped.
             _ if skip => {}
             _ => told.failed = true,
         }
@@ -108,8 +109,8 @@ pub fn read(api: Api, input: &[u8], events: bool, skip: bool) -> Told {
     told
 }
 
-/// The data of each event, and whether it is an error by name. Input that ends inside an event ends before it, unless
-/// what is there is complete.
+/// Returns the data of each event, with true if its name is `error`. An incomplete last event is left out, unless
+/// its data is complete.
 pub fn data(input: &[u8]) -> Vec<(bool, String)> {
     let text = String::from_utf8_lossy(input).replace("\r\n", "\n").replace('\r', "\n");
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -175,7 +176,7 @@ impl Said {
         }
     }
 
-    /// One entry of `tool_calls`: which call it belongs to (2.5 rule 2), and what it adds.
+    /// Reads an entry of `tool_calls`: finds the call it belongs to (2.5 rule 2), and appends its content.
     fn tool(&mut self, entry: &Value, whole: bool) {
         let called = if entry["function"].is_object() { &entry["function"] } else { &entry["custom"] };
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
@@ -229,7 +230,7 @@ impl Said {
         for key in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
             self.logprobs.extend(list(key).iter().map(|value| format!("{key} {value}")));
         }
-        // The four lists of one chunk belong together, not their order among each other.
+        // Entries are compared list by list; their order among each other does not matter.
         self.logprobs.sort_by_key(|entry| {
             ["tokens ", "token_logprobs ", "top_logprobs ", "text_offset "]
                 .iter()
@@ -237,7 +238,7 @@ impl Said {
         });
     }
 
-    /// Whether this is what is left of `whole` when it is cut somewhere.
+    /// Returns true if this is what remains of `whole` after a cut at any point.
     pub fn begins(&self, whole: &Self) -> bool {
         let texts = [
             (&self.content, &whole.content),
@@ -247,14 +248,15 @@ impl Said {
         ];
         let calls = self.calls.len() <= whole.calls.len()
             && self.calls.iter().all(|call| {
-                // The name may not have come yet: then it is the forced one.
+                // A name that has not arrived yet may be the forced one.
                 whole.calls.iter().any(|other| call == other || other.arguments.starts_with(&call.arguments))
             });
         texts.iter().all(|(part, whole)| whole.starts_with(*part)) && calls
     }
 }
 
-/// Logprobs of a completion: as they are, or made of those of a chat (2.11), behind those that were `said`.
+/// Returns logprobs as the lists of a completion: unchanged, or converted from those of a chat (2.11), after those
+/// of the earlier text `said`.
 fn as_lists(logprobs: &Value, said: &[String]) -> Value {
     let Some(entries) = logprobs["content"].as_array().filter(|_| logprobs["tokens"].is_null()) else {
         return logprobs.clone();
@@ -285,7 +287,7 @@ fn as_lists(logprobs: &Value, said: &[String]) -> Value {
     lists
 }
 
-/// The first name that has text, in the order of wire-format 2.4.
+/// Returns the first member with reasoning text, in the order of wire-format 2.4.
 fn reasoning(delta: &Value) -> &str {
     let object = &delta["reasoning"];
     let names = [
@@ -299,7 +301,7 @@ fn reasoning(delta: &Value) -> &str {
     names.iter().find_map(|value| value.as_str().filter(|text| !text.is_empty())).unwrap_or_default()
 }
 
-/// Half a surrogate pair is no character: U+FFFD stands for it, on both sides.
+/// Replaces unpaired surrogates, which are not characters, by U+FFFD, on both sides of the comparison.
 fn halves_repaired(json: &str) -> String {
     let mut out = String::new();
     let mut rest = json;

@@ -1,4 +1,4 @@
-//! Cases for the tests of the wire: vectors and captured fixtures as one thing, and the one way they are run.
+//! Test cases for the wire format: vectors and captured fixtures as one type, and the one way to run them.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 use bytes::{Bytes, BytesMut};
@@ -14,39 +14,39 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// An engine's answer to a client's request.
+/// Engine's answer to one client request, with the options it is rewritten by.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub name: String,
-    /// What the client asked.
+    /// API of the client's request.
     pub api: Api,
-    /// What the engine was asked.
+    /// API in which the engine was asked.
     pub upstream: Api,
     pub engine: String,
     pub request: Value,
     pub options: Value,
     pub status: u16,
     pub input: Vec<u8>,
-    /// The input is an event stream.
+    /// True if the input is an event stream.
     pub events: bool,
     pub ending: Ending,
     pub now: u64,
 }
 
-/// What a client gets.
+/// Response that the client receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
     pub body: String,
 }
 
-/// How the input is cut into reads.
+/// Division of the input into reads.
 pub enum Cut<'a> {
     Whole,
     At(usize),
     Bytes,
     Sizes(&'a [usize]),
-    /// At `first`, `first + step`, …
+    /// Cuts at `first`, `first + step`, …
     Comb {
         first: usize,
         step: usize,
@@ -58,7 +58,7 @@ impl Case {
         self.rewriter_within(4 << 20, transcript)
     }
 
-    /// The same with another `max_event_bytes`.
+    /// Creates the rewriter for this case, with another `max_event_bytes`.
     pub fn rewriter_within(&self, max_event_bytes: usize, transcript: bool) -> Rewriter {
         let body = Bytes::from(self.request.to_string());
         let options: Options = serde_json::from_value(self.options.clone()).unwrap();
@@ -77,9 +77,9 @@ impl Case {
         }
     }
 
-    /// The same for a client of Responses.
+    /// Creates the rewriter for a Responses client.
     fn responder(&self, route: &Route, stamp: Stamp, transcript: bool) -> Rewriter {
-        // Some recordings were asked for under an id, which clients may not give.
+        // Some recordings were requested with an id, which clients must not send.
         let mut request = self.request.clone();
         request.as_object_mut().map(|request| request.remove("request_id"));
         let body = Bytes::from(request.to_string());
@@ -94,12 +94,12 @@ impl Case {
         Rewriter::with_encoder(shape, stamp, encoder)
     }
 
-    /// Runs the case, its input cut as said.
+    /// Runs the case with its input cut into these reads.
     pub fn run(&self, cut: &Cut<'_>) -> Answer {
         self.run_within(4 << 20, cut)
     }
 
-    /// The same with another `max_event_bytes`.
+    /// Runs the case with another `max_event_bytes`.
     pub fn run_within(&self, max_event_bytes: usize, cut: &Cut<'_>) -> Answer {
         if !(200..300).contains(&self.status) {
             return error(&Failure::of_answer(self.status, &self.input, false));
@@ -126,7 +126,7 @@ impl Case {
         }
     }
 
-    /// The grammatical events of the case, a line each.
+    /// Returns the grammatical events of the case, one per line.
     pub fn transcript(&self) -> String {
         let mut rewriter = self.rewriter(true);
         let mut out = OutputBuffer::default();
@@ -147,7 +147,7 @@ impl Case {
         String::from_utf8(out.copied()).unwrap()
     }
 
-    /// The case whose engine sends this canonical answer.
+    /// Returns the case in which the engine sends this canonical answer.
     pub fn again(&self, canonical: &str) -> Self {
         Self {
             upstream: self.api,
@@ -158,17 +158,17 @@ impl Case {
         }
     }
 
-    /// The case whose engine was asked in this API.
+    /// Returns the case with the engine asked in this API.
     pub fn upstream_of(self, upstream: Api) -> Self {
         Self { upstream, ..self }
     }
 
-    /// The client wants one call, whatever the engine gives.
+    /// Returns true if the client allows only one tool call per answer.
     pub fn wants_one_call(&self) -> bool {
         self.request["parallel_tool_calls"] == false
     }
 
-    /// Text becomes something else than text.
+    /// Returns true if an option turns text into reasoning or tool calls.
     pub fn parses_text(&self) -> bool {
         ["harmony", "think", "parser"].iter().any(|option| self.options.get(option).is_some())
     }
@@ -209,19 +209,19 @@ fn reads<'a>(input: &'a [u8], cut: &Cut<'_>) -> Vec<&'a [u8]> {
     }
 }
 
-/// The repository's `fixtures` folder.
+/// Returns the repository's `fixtures` folder.
 pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
-/// The worked examples of the wire format that concern Chat Completions and Completions, with what they expect.
+/// Returns the worked examples of the wire format for Chat Completions and Completions, each with its expectation.
 pub fn vectors() -> Vec<(Case, Value)> {
     let all = vectors_of(&[Api::Chat, Api::Completions]);
     assert!(all.len() > 60, "the vectors are there");
     all
 }
 
-/// Those that concern Responses.
+/// Returns the worked examples for Responses.
 pub fn response_vectors() -> Vec<(Case, Value)> {
     let all = vectors_of(&[Api::Responses]);
     assert!(all.len() > 15, "the vectors are there");
@@ -244,7 +244,7 @@ fn vectors_of(clients: &[Api]) -> Vec<(Case, Value)> {
         let text = |key: &str| vector[key].as_str().unwrap_or_default().to_owned();
         let apis = named(&text("client_api")).zip(named(&text("upstream_api")));
         let Some((api, upstream)) = apis.filter(|(client, _)| clients.contains(client)) else { continue };
-        // An object, for which vectors.rs has a test of its own.
+        // A whole-object vector, for which vectors.rs has a separate test.
         if text("name").starts_with("json-010") {
             continue;
         }
@@ -253,7 +253,7 @@ fn vectors_of(clients: &[Api]) -> Vec<(Case, Value)> {
             .as_object_mut()
             .and_then(|options| options.remove("test_now"))
             .and_then(|now| now.as_u64());
-        // Vectors are written with one name, unless they say another (wire-format 9).
+        // Vectors use one name for reasoning, unless they set another (wire-format 9).
         if options["reasoning_field"].is_null() {
             options["reasoning_field"] = "reasoning_content".into();
         }
@@ -277,13 +277,13 @@ fn vectors_of(clients: &[Api]) -> Vec<(Case, Value)> {
     all
 }
 
-/// One captured exchange.
+/// Captured exchange: the case and the folder of its files.
 pub struct Fixture {
     pub case: Case,
     pub folder: PathBuf,
 }
 
-/// Every captured exchange of Chat Completions and Completions under `fixtures/<engine>/`.
+/// Returns every captured exchange of Chat Completions and Completions under `fixtures/<engine>/`.
 pub fn captures() -> Vec<Fixture> {
     let mut all = captures_of();
     all.retain(|fixture| fixture.case.api != Api::Responses);
@@ -291,7 +291,7 @@ pub fn captures() -> Vec<Fixture> {
     all
 }
 
-/// Every captured exchange of Responses.
+/// Returns every captured exchange of Responses.
 pub fn responses() -> Vec<Fixture> {
     let mut all = captures_of();
     all.retain(|fixture| fixture.case.api == Api::Responses);
@@ -299,7 +299,7 @@ pub fn responses() -> Vec<Fixture> {
     all
 }
 
-/// Recorded exchanges by engine, and those written from descriptions.
+/// Reads the recorded exchanges of each engine, and those written by hand from descriptions.
 fn captures_of() -> Vec<Fixture> {
     let folders = |path: &Path| {
         let mut all: Vec<_> = std::fs::read_dir(path)
@@ -338,8 +338,8 @@ fn capture(engine: &str, folder: PathBuf) -> Option<Fixture> {
     let reset = read("eof").is_some_and(|eof| eof.starts_with(b"reset"));
     let mut body =
         request.get("body").cloned().filter(Value::is_object).unwrap_or_else(|| serde_json::json!({}));
-    // Some captures show what an engine says to a request that the proxy itself refuses: what is left of it then is
-    // what matters to the answer.
+    // Some captures show an engine's answer to a request that samewire refuses. Only the members that affect the
+    // answer are kept.
     if api != Api::Responses
         && ChatRequest::recall(api, &Bytes::from(body.to_string())).is_err()
         && let Some(body) = body.as_object_mut()

@@ -1,4 +1,4 @@
-//! config/compose.yaml.
+//! Checks of config/compose.yaml.
 
 use crate::{UID, assert_pinned, assert_starts, assert_variable, ports, strings, yaml};
 use serde_json::Value;
@@ -87,7 +87,7 @@ fn samewire_runs_without_privileges() {
 fn samewire_starts_with_the_variables_given() {
     let file = compose();
     let (listen, admin) = ports();
-    // compose leaves the image's own command in place.
+    // The compose file keeps the image's own command.
     let args =
         ["serve".into(), format!("--listen=0.0.0.0:{listen}"), format!("--admin-listen=0.0.0.0:{admin}")];
     for name in ENGINES {

@@ -1,4 +1,4 @@
-//! .deny.toml: that it says what it should. `cargo deny` itself is run by `.ci/run`.
+//! Checks of .deny.toml. `cargo deny` itself is run by `.ci/run`.
 
 use crate::read;
 

@@ -1,4 +1,4 @@
-//! Dockerfile and .dockerignore.
+//! Checks of Dockerfile and .dockerignore.
 
 use crate::sim::tls::{Authority, Folder, Tunnel};
 use crate::sim::{Engine, Request, Script};
@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The instructions of the Dockerfile: name and the rest, with continued lines joined.
+/// Returns the instructions of the Dockerfile, each as name and rest, with continued lines joined.
 fn instructions() -> Vec<(String, String)> {
     let text = read("Dockerfile");
     let lines: Vec<_> = text.lines().filter(|line| !line.trim_start().starts_with('#')).collect();
@@ -20,7 +20,7 @@ fn instructions() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The instructions of the stage that is shipped.
+/// Returns the instructions of the stage that is shipped.
 fn final_stage() -> Vec<(String, String)> {
     let all = instructions();
     let from = all.iter().rposition(|(name, _)| name == "FROM").expect("a stage");
@@ -37,7 +37,7 @@ fn words(json: &str) -> Vec<String> {
     serde_json::from_str(json).unwrap_or_else(|_| panic!("not in the form that needs no shell: {json}"))
 }
 
-/// The file with the authorities that the image trusts.
+/// File of the certificate authorities that the image trusts.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 #[test]
@@ -52,7 +52,7 @@ fn the_image_holds_the_binary_and_what_it_trusts() {
     assert_eq!(words(&only(&stage, "ENTRYPOINT")), ["/samewire"]);
 }
 
-/// A root folder like the image's: the binary with what it loads, and a file of authorities.
+/// Creates a root folder like the image's: the binary with its libraries, and a file of authorities.
 fn empty_root(authorities: &str) -> Folder {
     let folder = Folder::new();
     let place = |path: &str| folder.path(path.trim_start_matches('/'));
@@ -62,7 +62,7 @@ fn empty_root(authorities: &str) -> Folder {
     };
     let binary = Path::new(env!("CARGO_BIN_EXE_samewire"));
     copy(binary, "/samewire");
-    // The image's binary is static, the one of the tests loads the system's libraries.
+    // The image's binary is static; the tests' binary needs the system's libraries.
     let loaded = Command::new("ldd").arg(binary).output().expect("ldd is there");
     let loaded = String::from_utf8(loaded.stdout).expect("UTF-8");
     for library in loaded.split_whitespace().filter(|word| word.starts_with('/')) {
@@ -73,7 +73,7 @@ fn empty_root(authorities: &str) -> Folder {
     folder
 }
 
-/// In a root folder like the image's an engine is trusted whose authority is in the image's file, and no other one is.
+/// An engine is trusted exactly if its authority is in the image's file, tested in a root folder like the image's.
 #[tokio::test]
 async fn the_image_trusts_the_authorities_in_its_file() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
@@ -90,7 +90,7 @@ async fn the_image_trusts_the_authorities_in_its_file() {
     for (authority, is_trusted) in [(&ours, true), (&theirs, false)] {
         let engine = Engine::script(Script::answer("a", 3)).await;
         let tunnel = Tunnel::out_of_tls(engine.address, authority.sign("localhost", 9).server(None)).await;
-        // The image's hosts are whatever its network says: here there are none.
+        // There is no hosts file in this root, so an address is used.
         let url = format!("https://127.0.0.1:{}", tunnel.address.port());
         let args = ["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
         let upstream =
@@ -110,7 +110,7 @@ async fn the_image_trusts_the_authorities_in_its_file() {
     }
 }
 
-/// The health check runs the binary, which is all there is.
+/// The health check runs the binary, because the image contains nothing else.
 #[test]
 fn the_image_checks_its_health_by_itself() {
     let check = only(&final_stage(), "HEALTHCHECK");
@@ -184,7 +184,7 @@ fn the_dependency_layer_has_every_target_of_the_manifest() {
     }
 }
 
-/// What is left out of the build cannot be compiled in.
+/// Files excluded from the build context cannot be compiled in.
 #[test]
 fn the_builder_gets_every_file_that_is_compiled_in() {
     let admitted: Vec<_> =
@@ -204,7 +204,7 @@ fn the_builder_gets_every_file_that_is_compiled_in() {
             let text = std::fs::read_to_string(&path).unwrap_or_default();
             let included = ["include!(", "include_str!(", "include_bytes!("];
             for rest in included.iter().flat_map(|name| text.split(name).skip(1)) {
-                // The path from the root may stand behind where the root is.
+                // The path relative to the root may follow the variable that names the root.
                 let mut literals = rest.split('"').skip(1).step_by(2);
                 let Some(literal) = literals.find(|literal| *literal != "CARGO_MANIFEST_DIR") else {
                     continue;

@@ -1,4 +1,4 @@
-//! config/kubernetes.yaml.
+//! Checks of config/kubernetes.yaml.
 
 use crate::sim::{Client, Engine, Gate, Request, Script, Setup, World, until, within};
 use crate::{UID, assert_pinned, assert_starts, assert_variable, ports, read, strings, yaml};
@@ -24,7 +24,7 @@ fn container(name: &str) -> Value {
     containers.find(|container| container["name"] == name).unwrap_or_else(|| panic!("no {name}")).clone()
 }
 
-/// The file that samewire reads in the pod.
+/// Returns the configuration file that samewire reads in the pod.
 fn config() -> String {
     object("ConfigMap")["data"]["samewire.toml"].as_str().expect("a file").to_owned()
 }
@@ -111,14 +111,14 @@ fn only_samewire_can_be_reached() {
     assert!(upstream, "{args:?}");
 }
 
-/// On a node with one GPU the old pod has to go before the new one can come.
+/// The old pod must end before the new one can start, because a node may have only one GPU.
 #[test]
 fn an_update_needs_no_second_gpu() {
     let strategy = object("Deployment")["spec"]["strategy"].clone();
     assert_eq!(strategy["rollingUpdate"], json!({"maxSurge": 0, "maxUnavailable": 1}));
 }
 
-/// Gated models open with a token from a Secret, as the compose file has it; without the Secret the pod starts.
+/// Gated models need a token from a Secret, as in the compose file; without the Secret the pod still starts.
 #[test]
 fn the_engine_gets_the_token_of_gated_models() {
     let engine = container("vllm");
@@ -128,7 +128,7 @@ fn the_engine_gets_the_token_of_gated_models() {
     assert_eq!(token["valueFrom"]["secretKeyRef"], secret);
 }
 
-/// The rules that are commented out become rules once their `# ` is removed.
+/// The commented-out rules are valid once their `# ` is removed.
 #[test]
 fn the_optional_rules_are_rules() {
     let text = read(FILE);
@@ -150,7 +150,7 @@ fn the_optional_rules_are_rules() {
     assert_eq!(rules[1]["to"][0]["ipBlock"]["cidr"], "169.254.20.10/32");
 }
 
-/// Probes and waiting ask what exists, and the grace period leaves room for the settle time and the drain.
+/// Probes and hooks use existing routes, and the grace period exceeds the settle time and the drain together.
 #[test]
 fn probes_and_times_agree() {
     let samewire = container("samewire");

@@ -1,4 +1,4 @@
-//! tests/run.sh, as far as a test that it runs can run it.
+//! Checks of tests/run.sh, as far as a test that it starts can run it.
 
 use crate::root;
 use std::io::Read as _;
@@ -7,26 +7,26 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Writes a program that is found by its name before the one of the system.
+/// Writes an executable that hides the system's program of the same name on the path.
 fn write_program(path: &Path, script: &str) {
     std::fs::write(path, format!("#!/bin/sh\n{script}\n")).expect("the temporary folder is writable");
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(path, mode).expect("the file is ours");
 }
 
-/// Runs tests/run.sh with a cargo that says that it has begun and then waits, and ends both with a signal.
+/// Runs tests/run.sh with a cargo that reports its start and waits, and ends both by a signal.
 #[test]
 fn a_run_that_a_signal_ends_has_failed() {
     let folder = std::env::temp_dir().join(format!("samewire-run-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
     for (signal, status) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
-        // The first step asks cargo for its version, when all packages are there.
+        // If all packages are present, the first step runs cargo to get its version.
         let pipe = folder.join(signal);
         let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is there");
         assert!(made.success());
         write_program(&folder.join("cargo"), &format!("echo begun > '{}'\nexec sleep 600", pipe.display()));
         let path = format!("{}:{}", folder.display(), std::env::var("PATH").expect("PATH"));
-        // Who runs the tests may have them ignored, and a shell cannot trap what is ignored from its beginning.
+        // The caller may have ignored signals, and a shell cannot trap signals that were ignored at its start.
         let mut run = Command::new("env")
             .args(["--default-signal", "bash", "tests/run.sh", "fast"])
             .current_dir(root())
@@ -36,7 +36,7 @@ fn a_run_that_a_signal_ends_has_failed() {
             .process_group(0)
             .spawn()
             .expect("bash is there");
-        // Opening it waits for cargo.
+        // Opening the pipe blocks until cargo runs.
         let begun = std::fs::read_to_string(&pipe).expect("a pipe");
         assert_eq!(begun, "begun\n");
         let group = format!("-{}", run.id());
@@ -54,7 +54,7 @@ fn a_run_that_a_signal_ends_has_failed() {
     std::fs::remove_dir_all(&folder).expect("it is there");
 }
 
-/// Takes apt-get away: what is missing is named, and nothing is installed.
+/// Removes apt-get from the path: missing packages are named, and nothing is installed.
 #[test]
 fn without_apt_the_missing_packages_are_named() {
     let folder = std::env::temp_dir().join(format!("samewire-apt-{}", std::process::id()));
@@ -69,7 +69,7 @@ fn without_apt_the_missing_packages_are_named() {
     assert!(!output.status.success());
     let said = String::from_utf8(output.stderr).expect("UTF-8");
     assert!(said.contains("missing: postgresql libfaketime"), "{said}");
-    // With apt-get, it says so before it installs.
+    // With apt-get, the packages are named before they are installed.
     write_program(&folder.join("apt-get"), "echo \"apt-get $*\"");
     write_program(&folder.join("id"), "echo 0");
     write_program(&folder.join("env"), "shift; exec \"$@\"");

@@ -1,4 +1,4 @@
-//! Code blocks of the README, the guide and the document on Responses are run as they stand, but for the addresses.
+//! Code blocks of the README, the guide and the document on Responses are run unchanged, except for addresses.
 //! Those in Python and JavaScript are run by `tests/clients.sh`.
 
 use crate::markdown::{Block, Document, ROOT};
@@ -10,10 +10,10 @@ use std::process::{Child, Command, Output, Stdio};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_samewire");
 
-/// How the documents begin a samewire, which those use that do not do it themselves.
+/// Command by which the documents start a samewire; documents that start none themselves use it.
 const SERVE: &str = "samewire serve --upstream http://127.0.0.1:8000";
 
-/// A command that knows nothing of this process's own settings.
+/// Returns a command without the environment variables of this process.
 fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SAMEWIRE_")) {
@@ -23,18 +23,18 @@ fn command(program: &str) -> Command {
     command
 }
 
-/// A server of the binary, killed when dropped.
+/// Server process of the binary, killed when dropped.
 struct Server {
     child: Child,
-    /// Where each of its listeners listens.
+    /// Address of each listener, by name.
     addresses: BTreeMap<String, String>,
 }
 
 impl Server {
-    /// Starts it and waits until these listeners listen.
+    /// Starts the process and waits until these listeners are open.
     fn start(arguments: &[&str], listeners: &[&str]) -> Self {
         let mut command = command(BINARY);
-        // A drain that nobody has to notice.
+        // A short settle time, because no load balancer has to notice the drain.
         command.env("SAMEWIRE_TIMEOUTS__SETTLE", "100ms").args(arguments);
         let mut child = command
             .stdin(Stdio::null())
@@ -55,7 +55,7 @@ impl Server {
                 addresses.insert(listener, address);
             }
         }
-        // Somebody has to read on, or the process would be told that nobody does.
+        // Keeps reading, or the process would get a broken pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, addresses }
     }
@@ -68,7 +68,7 @@ impl Drop for Server {
     }
 }
 
-/// What a document's blocks are run in: recorded engines, samewire before them, and a folder for files.
+/// Environment for a document's blocks: recorded engines, samewire in front of them, and a folder for files.
 struct World {
     engine: Server,
     proxy: Option<Server>,
@@ -84,7 +84,7 @@ impl World {
         Self { engine: Server::start(&arguments, &["replay"]), proxy: None, folder }
     }
 
-    /// Starts samewire as a document says.
+    /// Starts samewire by a command line from a document.
     fn serve(&mut self, line: &str) {
         let line = line.replace("127.0.0.1:8000", &self.engine.addresses["replay"]);
         let mut arguments: Vec<_> = line.split(' ').skip(1).collect();
@@ -92,7 +92,7 @@ impl World {
         self.proxy = Some(Server::start(&arguments, &["proxy", "admin"]));
     }
 
-    /// Runs lines as a shell does, in the root of the project, with the binary on its path and samewire where they ask.
+    /// Runs lines in a shell, in the root of the project, with the binary on the path and addresses replaced.
     fn shell(&mut self, text: &str) -> Output {
         if self.proxy.is_none() {
             self.serve(SERVE);
@@ -111,7 +111,7 @@ impl World {
         let text = block.text.as_str();
         let first = text.lines().next().unwrap_or_default();
         match (block.language.as_str(), first) {
-            // Run by tests/demo.rs, and by what runs this test; a cluster is not at hand.
+            // Run by tests/demo.rs and by the script that runs this test; a cluster is not available.
             (
                 "sh",
                 "cargo run --release -- demo" | "tests/run.sh" | "kubectl apply -f config/kubernetes.yaml",
@@ -145,9 +145,9 @@ impl World {
         }
     }
 
-    /// A request is answered with success: a stream as a whole, an object as one.
+    /// Sends the request of a block, which must succeed: a stream as a whole, or an object.
     fn ask(&mut self, text: &str) {
-        // The recorded answer that stands for any model breaks off, and a summary has to be whole.
+        // The default recorded answer breaks off, and a summary must be complete.
         let is_summary = text.contains("/v1/responses/compact");
         let model = if is_summary { "\"model\":\"vllm/text-whole\"" } else { "\"model\":\"any\"" };
         let answer = told(&self.shell(&text.replace("\"model\":\"any\"", model)));
@@ -171,7 +171,7 @@ impl World {
         assert!(written.contains("[[auth.key]]") && written.contains("tenant = \"alice\""), "{written}");
     }
 
-    /// What the block prints is a file that `[seal]` takes.
+    /// Runs a block whose output must be a valid key file for `[seal]`.
     fn make_seal_key(&mut self, text: &str) {
         let file = self.folder.join("seal.keys");
         std::fs::write(&file, told(&self.shell(text))).unwrap();
@@ -180,7 +180,7 @@ impl World {
         self.configuration(&format!("[seal]\nkeys_file = {:?}\n\n{upstream}", file.display().to_string()));
     }
 
-    /// The drain ends, and is taken back.
+    /// Runs the drain command, which must finish, and cancels the drain.
     fn drain(&mut self, text: &str) {
         assert_eq!(text.lines().count(), 2);
         let lines: Vec<_> =
@@ -209,13 +209,13 @@ impl Drop for World {
     }
 }
 
-/// What a command that succeeded has printed.
+/// Returns the output of a command, which must have succeeded.
 fn told(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// No Docker engine is needed to see that the profiles exist.
+/// Checks that the compose profiles exist, without a Docker engine.
 fn compose(text: &str) {
     let file = std::fs::read_to_string(Path::new(ROOT).join("config/compose.yaml")).unwrap();
     for line in text.lines().skip(1) {
@@ -226,7 +226,7 @@ fn compose(text: &str) {
     }
 }
 
-/// Whether all that one says is what the other says, too.
+/// Returns true if `other` contains everything in `one`.
 fn is_in(one: &toml::Value, other: &toml::Value) -> bool {
     match (one, other) {
         (toml::Value::Table(one), toml::Value::Table(other)) => {
@@ -239,7 +239,7 @@ fn is_in(one: &toml::Value, other: &toml::Value) -> bool {
     }
 }
 
-/// Runs all blocks of a document; these many are there, at least.
+/// Runs all blocks of a document and checks that there are at least `least`.
 fn run(path: &str, least: usize) {
     let document = Document::read(path);
     assert!(document.blocks.len() >= least, "{} blocks", document.blocks.len());

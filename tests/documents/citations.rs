@@ -1,17 +1,17 @@
-//! What the code cites stands in the documents: `(wire-format 4.6)`, `(faults C24)`, `(engine-quirks G.2)`.
+//! Sections cited by the code exist in the documents: `(wire-format 4.6)`, `(faults C24)`, `(engine-quirks G.2)`.
 
 use crate::markdown::{Document, ROOT, documents, files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The names by which code cites documents. `engine-quirks` is the document on engines.
+/// Names by which code cites documents. `engine-quirks` is the document on engines.
 const CITED: [(&str, &str); 3] = [
     ("wire-format", "docs/wire-format.md"),
     ("faults", "docs/faults.md"),
     ("engine-quirks", "docs/engines.md"),
 ];
 
-/// Sections of a document by their numbers, each with the numbers of the rules in its lists; and its rows.
+/// Numbered sections of a document, each with the numbers of the rules in its lists; and its table rows.
 struct Sections {
     rules: BTreeMap<String, BTreeSet<u32>>,
     rows: BTreeSet<String>,
@@ -33,7 +33,7 @@ impl Sections {
         Self { rules, rows: document.named_anchors().map(str::to_uppercase).collect() }
     }
 
-    /// Whether there is such a section, row or rule of a section.
+    /// Returns true if the cited section, row or rule exists.
     fn have(&self, citation: &Citation) -> bool {
         let of = |number: &u32| self.rules.get(&citation.section).is_some_and(|rules| rules.contains(number));
         let is_row = self.rows.iter().any(|row| row.eq_ignore_ascii_case(&citation.section));
@@ -48,7 +48,7 @@ struct Citation {
     rule: Option<u32>,
 }
 
-/// Whether a word is the number of a section or a row: `4.6`, `11`, `E.2`, `G`, `C17b`.
+/// Returns true if a word is the number of a section or a row: `4.6`, `11`, `E.2`, `G`, `C17b`.
 fn is_number(word: &str) -> bool {
     let mut parts = word.split('.');
     let first = parts.next().unwrap_or_default();
@@ -59,7 +59,8 @@ fn is_number(word: &str) -> bool {
     starts && parts.all(digits)
 }
 
-/// What a text cites. A citation goes on over commas, dashes and `and`, and may be wrapped in a comment.
+/// Returns the citations in a text. A citation continues over commas, dashes and `and`, and may be wrapped in a
+/// comment.
 fn citations(text: &str) -> Vec<Citation> {
     let lines =
         text.lines().map(|line| line.trim_start().trim_start_matches(['/', '!', '#', '*']).trim_start());
@@ -99,13 +100,13 @@ fn sections() -> BTreeMap<&'static str, Sections> {
     CITED.map(|(_, path)| (path, Sections::of(&Document::read(path)))).into()
 }
 
-/// Every text file of the program, its tests and benches, with its path.
+/// Returns every text file of the program, its tests and benches, with its path.
 fn sources() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for folder in ["src", "tests", "benches", "config", ".ci"] {
         files(&Path::new(ROOT).join(folder), &mut |path| {
             let name = path.strip_prefix(ROOT).expect("below the root").display().to_string();
-            // This file's examples cite what is not there.
+            // The examples in this file cite sections that do not exist.
             if name != "tests/documents/citations.rs" {
                 found.extend(std::fs::read_to_string(&path).ok().map(|text| (name, text)));
             }
@@ -130,7 +131,7 @@ fn every_citation_resolves() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The rules of answers and the worked examples name sections of the wire format alone.
+/// Rules of answers and the worked examples cite only sections of the wire format.
 #[test]
 fn rules_and_worked_examples_name_sections() {
     let rules = std::fs::read_to_string(Path::new(ROOT).join("src/wire/rule.rs")).unwrap();
@@ -158,7 +159,7 @@ fn rules_and_worked_examples_name_sections() {
     }
 }
 
-/// Comments may name a document's heading by its link, and fixtures by their path.
+/// Comments may link to a document's heading, and name fixtures by their path.
 #[test]
 fn links_and_fixtures_in_comments_are_there() {
     let documents = documents();
@@ -188,7 +189,7 @@ fn links_and_fixtures_in_comments_are_there() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The reading that the others stand on.
+/// The citation parser is tested here, because the other tests rely on it.
 #[test]
 fn citations_are_read() {
     let text = "// Numbers (wire-format 4.6 rule 1, 4.7–4.9; faults C24\n    /// and O05). See engine-quirks E.2: x\n\

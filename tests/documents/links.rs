@@ -1,12 +1,12 @@
-//! Links and paths lead somewhere.
+//! Links and paths in the documents resolve.
 
 use crate::markdown::{ROOT, documents};
 use std::path::{Component, Path, PathBuf};
 
-/// Where paths begin that are written from the root of the project.
+/// Prefixes of paths that are written relative to the root of the project.
 const TOPS: [&str; 7] = ["src/", "tests/", "fixtures/", "benches/", "config/", "docs/", ".ci/"];
 
-/// A path without `.` and `..`.
+/// Returns a path without `.` and `..`.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -45,7 +45,7 @@ fn every_link_and_anchor_is_there() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The path that a word names, up to where it becomes a pattern.
+/// Returns the path in a word, up to where it becomes a pattern.
 fn path(word: &str) -> Option<&str> {
     let word = word.trim_end_matches([',', '.', ';', ':', ')']);
     if !TOPS.iter().any(|top| word.starts_with(top)) || word.contains("://") {
@@ -78,7 +78,7 @@ fn every_path_is_there() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What runs make, and git does not have.
+/// Returns true for paths that are created by runs and are not in the repository.
 fn made(path: &str) -> bool {
     ["tests/fuzz/corpus", "tests/fuzz/artifacts"].iter().any(|folder| path.starts_with(folder))
 }

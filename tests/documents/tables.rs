@@ -1,4 +1,4 @@
-//! Tables name exactly what there is.
+//! Tables in the documents list exactly what exists.
 
 use crate::markdown::{Document, ROOT, code, files, rows};
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ fn file(path: &str) -> String {
     std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The names of metrics among the texts of the source that writes them.
+/// Returns the names of metrics in the source that writes them.
 fn metrics() -> BTreeSet<String> {
     let mut sources = file("src/telemetry.rs");
     files(&Path::new(ROOT).join("src/telemetry"), &mut |path| {
@@ -41,7 +41,7 @@ fn the_guide_names_every_metric() {
     assert_eq!(told, there);
 }
 
-/// Keys of a table with their defaults, those of tables in it behind a dot.
+/// Collects the keys of a table with their defaults; keys of nested tables follow a dot.
 fn flat(table: &toml::Table, before: &str, found: &mut BTreeMap<String, String>) {
     for (key, value) in table {
         match value {
@@ -74,7 +74,7 @@ fn the_wire_format_names_every_option() {
     assert_eq!(told, there);
 }
 
-/// The versions of clients are those that the tests install.
+/// The documented client versions are those that the tests install.
 #[test]
 fn versions_of_clients_are_those_that_are_tested() {
     let pins = |path: &str, line: &str, what: &str| {

@@ -1,10 +1,10 @@
-//! What holds for every stream of Responses events (wire-format 4.6, 4.7): numbers, order, the life of items and parts,
-//! and that the deltas add up to what is told at the end.
+//! Rules for every stream of Responses events (wire-format 4.6, 4.7): numbers, order, the life cycle of items and
+//! parts, and that the deltas add up to the final object.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 use serde_json::{Value, json};
 
-/// Reads a stream of events and folds it; gives the object of its last event.
+/// Reads and checks a stream of events. Returns the object in its last event.
 pub fn fold(body: &str) -> Result<Value, String> {
     let mut fold = Fold::default();
     for (at, event) in events(body)?.into_iter().enumerate() {
@@ -13,7 +13,7 @@ pub fn fold(body: &str) -> Result<Value, String> {
     fold.last.ok_or_else(|| "no event ends it".to_owned())
 }
 
-/// The events of a canonical stream, each with its name.
+/// Returns the events of a canonical stream, after checking that each has its name.
 pub fn events(body: &str) -> Result<Vec<Value>, String> {
     let body = body.strip_suffix("data: [DONE]\n\n").unwrap_or(body);
     let mut events = Vec::new();
@@ -35,7 +35,7 @@ pub fn events(body: &str) -> Result<Vec<Value>, String> {
     }
 }
 
-/// What has been told so far.
+/// Response as built up from the events so far.
 #[derive(Default)]
 struct Fold {
     id: Option<Value>,
@@ -46,16 +46,16 @@ struct Fold {
 
 struct Item {
     id: String,
-    /// As it was added, filled by its events.
+    /// Item as it was added, extended by its events.
     told: Value,
-    /// As it was when it was done.
+    /// Item as its final event had it.
     done: Option<Value>,
-    /// A part is open, under this key.
+    /// Key of the open part, if there is one.
     part: Option<&'static str>,
-    /// The text of the open part, or the arguments.
+    /// Text of the open part so far, or the arguments.
     text: String,
     logprobs: Vec<Value>,
-    /// The text was told whole.
+    /// True once the complete text has been sent.
     ended: bool,
 }
 
@@ -91,7 +91,7 @@ impl Fold {
             }
             "response.output_item.added" => self.item_added(event),
             "response.output_item.done" => self.item_done(event),
-            // Older events tell nothing that others do not tell.
+            // Events of older dialects repeat information of others.
             _ if event.get("response").is_some() => {
                 same("id", &event["response"]["id"], self.id.as_ref().unwrap())
             }
@@ -124,7 +124,7 @@ impl Fold {
             match &item.done {
                 Some(done) => {
                     let mut done = done.clone();
-                    // The one thing that may come after its item.
+                    // Encrypted content is the only member that may arrive after its item.
                     if let Some(sealed) = response["output"][at].get("encrypted_content") {
                         done["encrypted_content"] = sealed.clone();
                     }
@@ -194,7 +194,7 @@ impl Fold {
             }
             "function_call" => told["arguments"] = json!(item.text),
             "custom_tool_call" => told["input"] = json!(item.text),
-            // What other items hold is not told by events that are known here.
+            // The content of other item types is not covered by the events known here.
             _ => told = done.clone(),
         }
         same("item", done, &told)?;
@@ -202,7 +202,7 @@ impl Fold {
         Ok(())
     }
 
-    /// The open item that an event is of.
+    /// Returns the open item that an event belongs to.
     fn item(&mut self, event: &Value, id: &Value) -> Result<&mut Item, String> {
         let index = event["output_index"].as_u64().ok_or("no output_index")?;
         let item = self.items.get_mut(index as usize).ok_or("no such item")?;
@@ -260,7 +260,7 @@ impl Item {
         let text = part.get("text").or_else(|| part.get("refusal")).ok_or("a part without text")?;
         same("text", text, &json!(""))?;
         parts.push(part.clone());
-        // With reasoning in both places, two parts are open at a time; each is checked by its own text.
+        // With reasoning in both places, two parts are open at once; each is checked by its own text.
         if self.part.is_none() {
             (self.text, self.ended, self.logprobs) = (String::new(), false, Vec::new());
         }
@@ -268,7 +268,7 @@ impl Item {
         Ok(())
     }
 
-    /// The parts that are filled are the last of their kind.
+    /// Returns the part under `key` that is being filled: the last one.
     fn part(&mut self, key: &str) -> Result<&mut Value, String> {
         self.told[key].as_array_mut().and_then(|parts| parts.last_mut()).ok_or_else(|| "no part".to_owned())
     }
@@ -324,7 +324,7 @@ impl Item {
         Ok(())
     }
 
-    /// A part as this one tells it, which knows the bytes of its tokens too.
+    /// Returns a part with the logprobs of `told`, which also hold the bytes of the tokens.
     fn with_bytes(mut part: Value, told: &Value, tokens: &[Value]) -> Result<Value, String> {
         if let Some(told) = told.get("logprobs") {
             let mut plain = told.clone();
@@ -340,7 +340,7 @@ impl Item {
         Ok(part)
     }
 
-    /// As it stands where the answer breaks off; `end`: as the answer's end tells it.
+    /// Returns the item as it must be where the answer breaks off. `end` is the item in the final event.
     fn cut(&self, end: &Value) -> Result<Value, String> {
         let mut cut = self.told.clone();
         if self.part == Some("content")

@@ -1,4 +1,4 @@
-//! The fuzz targets and what they judge by, for libFuzzer.
+//! The fuzz targets and the laws they check, for libFuzzer.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests, each of which uses its part")]
 
 #[path = "../canonical/mod.rs"]
@@ -15,7 +15,7 @@ mod random;
 mod slow;
 pub mod targets;
 
-/// Looks at an input for a target, in the time that one input may take.
+/// Runs a target on an input, within the time limit for one input.
 pub fn look(name: &str, data: &[u8]) {
     targets::Target::named(name).within(targets::FUZZED, data);
 }

@@ -1,4 +1,4 @@
-//! Anything at all, made of markers and words: no panic, nothing lost, and nothing depends on the cuts.
+//! Random sequences of markers and words: no panic, nothing lost, and independence of the cuts.
 
 use crate::cases::Cut;
 use crate::seeded::seeded;
@@ -9,9 +9,9 @@ use samewire::wire::Api;
 
 #[derive(Clone, Debug)]
 enum Part {
-    /// Markers and what stands in headers.
+    /// Marker, or text of a header.
     Markup(&'static str),
-    /// A word that is none of a header's. It gets a number.
+    /// Word that occurs in no header. It gets a number.
     Word,
 }
 
@@ -28,7 +28,7 @@ fn parts() -> impl Strategy<Value = Vec<Part>> {
     proptest::collection::vec(part, 0..24)
 }
 
-/// The text, and the words of it that are no header's.
+/// Returns the text, and those of its words that occur in no header.
 fn written(parts: &[Part]) -> (String, Vec<String>) {
     let mut text = String::new();
     let mut due = Vec::new();
@@ -38,7 +38,8 @@ fn written(parts: &[Part]) -> (String, Vec<String>) {
             Part::Word => text.push_str(&format!(" w{number}. ")),
         }
     }
-    // A naive reading: headers reach from <|start|>, <|channel|>, a role or a recipient to the next marker of another kind.
+    // A naive reading: a header reaches from <|start|>, <|channel|>, a role or a recipient to the next marker of
+    // another kind.
     let mut header = false;
     let mut before = "";
     let mut rest = text.as_str();
@@ -67,7 +68,7 @@ fn words(text: &str) -> impl Iterator<Item = String> {
     text.split_whitespace().filter(|word| word.starts_with('w') && word.ends_with('.')).map(str::to_owned)
 }
 
-/// All that was said, in order; calls among it.
+/// Returns everything that was sent, in order, including calls.
 fn spoken(frames: &[String]) -> String {
     kinds(frames).into_iter().map(|(_, text)| text + " ").collect()
 }
@@ -82,7 +83,7 @@ proptest! {
         cuts in proptest::collection::vec(1usize..9, 1..5),
     ) {
         let (text, due) = written(&parts);
-        // What a tool says is nothing.
+        // Messages from tools produce no output.
         prop_assume!(!text.contains("to=assistant"));
         let one = stream(Api::Chat, &[&text], finish);
         let frames = said(&one);
@@ -95,7 +96,7 @@ proptest! {
         known.sort_unstable();
         known.dedup();
         prop_assert_eq!(known.len(), said_words.len(), "something is said twice: {:?}", text);
-        // The same in pieces says the same of each kind.
+        // In pieces, the text of each kind is the same.
         let characters: Vec<_> = text.chars().collect();
         let mut pieces = Vec::new();
         let mut at = 0;
@@ -134,7 +135,7 @@ proptest! {
     }
 }
 
-/// Kinds and texts, where adjacent frames of a kind are one.
+/// Returns kinds and texts, with adjacent frames of a kind joined.
 fn kinds(frames: &[String]) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();
     for frame in frames {

@@ -19,11 +19,11 @@ enum Kind {
 #[derive(Clone, Debug)]
 struct Message {
     kind: Kind,
-    /// Behind the role.
+    /// Header after the role.
     header: &'static str,
     name: &'static str,
     text: String,
-    /// Whether `<|start|>assistant` stands before it, where it may be missing.
+    /// True if `<|start|>assistant` precedes the message in a place where it may be missing.
     started: bool,
 }
 
@@ -75,7 +75,7 @@ fn message() -> impl Strategy<Value = Message> {
         .prop_map(|((kind, header), name, text, started)| Message { kind, header, name, text, started })
 }
 
-/// The text that a model writes.
+/// Returns the text that a model writes.
 fn written(messages: &[Message], stop: bool) -> String {
     let mut out = String::new();
     for (at, message) in messages.iter().enumerate() {
@@ -96,7 +96,7 @@ fn written(messages: &[Message], stop: bool) -> String {
     out
 }
 
-/// The same in pieces of so many characters.
+/// Cuts a text into pieces of these numbers of characters.
 fn pieces(text: &str, sizes: &[usize]) -> Vec<String> {
     let mut characters = text.chars();
     let mut pieces = Vec::new();
@@ -110,7 +110,7 @@ fn pieces(text: &str, sizes: &[usize]) -> Vec<String> {
     pieces
 }
 
-/// What a chat says of the messages: adjacent texts of a kind as one, each call with its arguments.
+/// Returns the expected chat content: adjacent texts of a kind joined, each call with its arguments.
 fn expected(messages: &[Message]) -> Vec<(char, String)> {
     let mut all: Vec<(char, String)> = Vec::new();
     for message in messages {
@@ -135,7 +135,7 @@ fn add(all: &mut Vec<(char, String)>, kind: char, text: &str) {
     }
 }
 
-/// The same of what was said.
+/// Joins adjacent texts of a kind in what was sent.
 fn merged(said: &[String]) -> Vec<(char, String)> {
     let mut all = Vec::new();
     for word in said {
@@ -145,7 +145,7 @@ fn merged(said: &[String]) -> Vec<(char, String)> {
     all
 }
 
-/// The items of Responses: one for each message that says something.
+/// Returns the expected items of Responses: one for each message with content.
 fn expected_items(messages: &[Message]) -> Vec<[String; 3]> {
     let item = |kind: &str, says: String| Some([kind.to_owned(), "completed".to_owned(), says]);
     let says = |message: &Message| match message.kind {
@@ -212,7 +212,7 @@ proptest! {
         sizes in proptest::collection::vec(1usize..12, 1..6),
         reads in proptest::collection::vec(1usize..90, 1..6),
     ) {
-        // Only the first message may lack its role where the header has no marker at its beginning.
+        // Only the first message may lack its role if the header has no marker at its beginning.
         for message in messages.iter_mut().skip(1) {
             message.started |= message.header.starts_with(' ');
         }

@@ -1,4 +1,4 @@
-//! Harmony at the level of tokens: words that look like markers are words.
+//! Harmony on the level of tokens: words that only look like markers are words.
 
 use crate::cases::Case;
 use crate::{Cut, data, word};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Tokens of no vocabulary but this test's.
+/// Vocabulary of this test.
 const TOKENS: [&[u8]; 12] = [
     b"analysis",
     b"final",
@@ -55,7 +55,7 @@ fn vocabulary() -> Arc<Vocabulary> {
     Arc::new(Vocabulary::read(&file).unwrap())
 }
 
-/// What the frames say after the role.
+/// Returns the frames after the role.
 fn said(option: &str, chunks: &[Value], finish: &str) -> Vec<String> {
     let case = stream(option, chunks, finish);
     let bodies = [case.input.len(), 7, 1].map(|size| run(&case, size));
@@ -64,7 +64,7 @@ fn said(option: &str, chunks: &[Value], finish: &str) -> Vec<String> {
     frames.skip(1).map(|choice| word(&choice)).collect()
 }
 
-/// Each chunk is what a choice has besides its index: a delta, and tokens.
+/// Returns a stream of these chunks. Each holds the members of a choice besides its index: a delta, and tokens.
 fn stream(option: &str, chunks: &[Value], finish: &str) -> Case {
     let frame = |choice: &Value| {
         let mut choice = choice.clone();
@@ -93,12 +93,12 @@ fn run(case: &Case, size: usize) -> String {
     String::from_utf8(out.copied()).unwrap()
 }
 
-/// A chunk of an engine that shows special tokens.
+/// Returns a chunk of an engine that shows special tokens.
 fn chunk(text: &str, tokens: &[u32]) -> Value {
     json!({"delta": {"content": text}, "token_ids": tokens})
 }
 
-/// One that hides them.
+/// Returns a chunk of an engine that hides special tokens.
 fn hidden(tokens: &[u32]) -> Value {
     json!({"delta": {}, "token_ids": tokens})
 }
@@ -115,12 +115,12 @@ fn markers_are_tokens() {
         chunk("{\"a\":1}", &[7]),
         chunk("<|call|>", &[CALL]),
     ];
-    // What could begin a marker stands alone, so that it is read alike once more.
+    // Text that could begin a marker has a frame of its own, so that the output, read again, gives the same.
     let expected = ["r:We", "r: say ", "r:<|end|>", "f0:f", "a0:{\"a\":1}", "tool_calls"];
     assert_eq!(said("tokens", &shown, "stop"), expected);
-    // In the text the same characters end the message.
+    // Parsed as text, the same characters end the message.
     assert_eq!(said("text", &shown, "stop")[..3], ["r:We", "r: say ", "f0:f"]);
-    // The same from an engine that hides special tokens: only the text differs.
+    // An engine that hides special tokens: only the text differs.
     let concealed = [
         hidden(&[CHANNEL]),
         chunk("analysis", &[0]),
@@ -146,11 +146,11 @@ fn characters_of_several_tokens() {
         chunk("We", &[5, 8]),
         chunk("<|return|>", &[RETURN]),
     ];
-    // A chunk without text or tokens says nothing; one half waits for the other, or becomes U+FFFD.
+    // A chunk without text and tokens has no effect; half a character waits for the other half, or becomes U+FFFD.
     assert_eq!(said("tokens", &halves, "stop").concat(), "c:éc:Wec:\u{fffd}stop");
 }
 
-/// Without tokens the text is read.
+/// The text is parsed if there are no tokens.
 #[test]
 fn the_text_is_read_where_there_are_no_tokens() {
     let chunks = ["<|channel|>analysis<|message|>A<|end|>", "<|channel|>final<|message|>B"]
@@ -160,7 +160,7 @@ fn the_text_is_read_where_there_are_no_tokens() {
     assert!(case.run(&Cut::Whole).body.contains("\"reasoning_content\":\"A\""), "also without a vocabulary");
 }
 
-/// An engine that parses hides what it has parsed, and tells its tokens all the same.
+/// An engine that parses hides what it has parsed, but still sends its tokens.
 #[test]
 fn an_engine_that_parses_is_left_alone() {
     let call =

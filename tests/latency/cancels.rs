@@ -1,4 +1,4 @@
-//! The time from a client's leaving to the moment when its engine sees that the request is called off.
+//! Time from a client's leaving to the moment when its engine sees the cancellation.
 
 use crate::sim::{
     Client, Engine, Manner, PATIENCE, Raw, Request, Samewire, Script, Setup, Step, World, until,
@@ -8,21 +8,21 @@ use socket2::{Domain, Socket, Type};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Cancels of each kind.
+/// Number of cancellations of each kind.
 const ROUNDS: usize = 100;
-/// 95 of 100 take no longer, and none longer than the second; each beside what the machine itself takes.
+/// Limit for 95 of 100 cancellations, and the limit for all, each on top of the machine's own delay.
 const MOST: Duration = Duration::from_millis(100);
 const WORST: Duration = Duration::from_secs(1);
 
-/// Where the engine has got to when the client leaves.
+/// Progress of the engine when the client leaves.
 const MOMENTS: [&str; 4] = ["before-head", "prefill", "between-tokens", "writing"];
 
-/// How a client leaves.
+/// Ways in which a client leaves.
 #[derive(Clone, Copy, Debug)]
 enum Leaves {
-    /// By closing its connection, over HTTP/1.1.
+    /// Closes its HTTP/1.1 connection, in this manner.
     Closes(Manner),
-    /// By resetting its stream, over HTTP/2.
+    /// Resets its HTTP/2 stream.
     ResetsStream,
 }
 
@@ -39,7 +39,8 @@ fn script_for(moment: &str) -> Script {
     }
 }
 
-/// Asks whoever listens at `to`, waits until the engine has got to the moment, leaves; gives the time until the engine saw it.
+/// Sends a request to `to`, waits until the engine has reached the moment, and leaves. Returns the time until the
+/// engine saw it.
 async fn leave_at(engine: &Engine, to: SocketAddr, moment: &str, leaves: Leaves) -> Duration {
     let n = engine.attempt_count();
     let request = Request::stream(&format!(r#","user":"{moment}""#));
@@ -72,12 +73,12 @@ async fn leave_at(engine: &Engine, to: SocketAddr, moment: &str, leaves: Leaves)
     seen.saturating_duration_since(left)
 }
 
-/// What the machine takes by itself: the same with nothing between client and engine.
+/// Returns the machine's own delay: the same without samewire between client and engine.
 async fn without_samewire(engine: &Engine) -> Duration {
     leave_at(engine, engine.address, "between-tokens", Leaves::Closes(Manner::Fin)).await
 }
 
-/// The times are within what is allowed, beside those that the machine itself took.
+/// Checks the times against the limits, on top of those of the machine.
 fn judge(name: &str, mut through: Vec<Duration>, mut machine: Vec<Duration>) {
     let at = |times: &mut [Duration]| [50, 95, 100].map(|hundredths| percentile(times, hundredths));
     let ([median, most, worst], [of_machine, noise, worst_noise]) = (at(&mut through), at(&mut machine));
@@ -111,10 +112,11 @@ async fn fault_c24_c25_an_engine_is_let_go_of_within_100_ms() {
     world.end().await;
 }
 
-/// Leaves once `is_there` holds; gives the time until the request's line says so. `n`: lines before it.
+/// Leaves once the request is there. Returns the time until its log line reports it. `n` is the number of earlier
+/// lines.
 async fn leave_without_engine(samewire: &Samewire, n: usize, manner: Manner, client: Client) -> Duration {
     let left = client.leave(manner);
-    // Closer than the fixture's own waits: there is no engine that tells the time.
+    // Polls more often than the fixture does, because there is no engine that records the time.
     while samewire.request_lines().len() == n {
         assert!(left.elapsed() < PATIENCE, "the request is never given up");
         tokio::time::sleep(Duration::from_micros(500)).await;
@@ -122,7 +124,7 @@ async fn leave_without_engine(samewire: &Samewire, n: usize, manner: Manner, cli
     left.elapsed()
 }
 
-/// An address that never answers a connect: its queue is full, and the kernel drops what comes.
+/// Returns an address that never completes a connect: its accept queue is full, and the kernel drops new packets.
 fn black_hole() -> (String, Vec<Socket>) {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
@@ -133,7 +135,7 @@ fn black_hole() -> (String, Vec<Socket>) {
     for _ in 0..4 {
         let filler = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         filler.set_nonblocking(true).expect("a socket");
-        // In progress, established or refused: each way the queue gets no shorter.
+        // In progress, established or refused: in each case the queue stays full.
         let _ = filler.connect(&address);
         held.push(filler);
     }
@@ -154,7 +156,7 @@ async fn fault_c24_a_connect_is_given_up_within_100_ms() {
             let n = world.samewire.request_lines().len();
             let mut client = Client::connect(world.proxy()).await;
             client.send(&Request::stream("").bytes()).await;
-            // In flight, and nothing else can be under way than the connect.
+            // The request is in flight, and can only be waiting for the connect.
             while !in_flight(&world.samewire).await {}
             through.push(leave_without_engine(&world.samewire, n, manner, client).await);
             machine.push(without_samewire(&direct).await);
@@ -171,7 +173,7 @@ async fn in_flight(samewire: &Samewire) -> bool {
     metrics.lines().any(|line| line.starts_with("samewire_requests_in_flight") && !line.ends_with(" 0"))
 }
 
-/// It leaves in the pause before the second attempt, which lasts from 25 to 250 ms.
+/// The client leaves in the pause before the second attempt, which lasts from 25 to 250 ms.
 #[tokio::test]
 async fn fault_c24_a_pause_before_another_attempt_ends_within_100_ms() {
     let _alone = alone().await;
@@ -205,14 +207,14 @@ async fn fault_c24_a_pause_before_another_attempt_ends_within_100_ms() {
         through.push(leave_without_engine(&world.samewire, lines, manner, client).await);
         machine.push(without_samewire(&direct).await);
         again += asked() - before - 1;
-        // Five failures in a row would have an engine left alone.
+        // Five failures in a row would eject the engine.
         for n in 0..4 {
             assert_eq!(world.ask(&stays).await.head.status, 200);
             until("its line", PATIENCE, || world.samewire.request_lines().len() > lines + 1 + n).await;
         }
     }
     judge("in the pause before another attempt", through, machine);
-    // Now and then the leaving comes too late for that.
+    // Some clients leave too late for that.
     assert!(again <= ROUNDS / 3, "asked again for {again} of {ROUNDS}");
     world.end().await;
 }

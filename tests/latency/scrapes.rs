@@ -1,4 +1,5 @@
-//! Metrics that are read a hundred times a second and slowly, after clients have tried everything: tokens come as before.
+//! Metrics are read a hundred times a second, and slowly, after clients have sent all kinds of unknown names:
+//! tokens are not delayed.
 
 use crate::sim::{Client, Engine, Request, Samewire, Script, Setup, World, within};
 use crate::{alone, percentile};
@@ -8,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Streams at once, and tokens of each, one every 10 ms.
+/// Number of concurrent streams, and of tokens in each, one every 10 ms.
 const STREAMS: usize = 8;
 const TOKENS: usize = 150;
-/// Rounds with scrapes, and as many without, in turn.
+/// Number of rounds with scrapes, alternating with as many without.
 const ROUNDS: usize = 7;
 
-/// Reads the metrics a hundred times a second until told to stop; gives how long each time took.
+/// Reads the metrics a hundred times a second until stopped. Returns the duration of each scrape.
 async fn scrape(admin: SocketAddr, stop: Arc<AtomicBool>) -> Vec<Duration> {
     let mut client = Client::connect(admin).await;
     let mut clock = tokio::time::interval(Duration::from_millis(10));
@@ -29,7 +30,7 @@ async fn scrape(admin: SocketAddr, stop: Arc<AtomicBool>) -> Vec<Duration> {
     took
 }
 
-/// Reads the metrics, a few bytes at a time, until told to stop.
+/// Reads the metrics a few bytes at a time until stopped.
 async fn scrape_slowly(admin: SocketAddr, stop: Arc<AtomicBool>) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(admin).await.unwrap();
@@ -41,7 +42,7 @@ async fn scrape_slowly(admin: SocketAddr, stop: Arc<AtomicBool>) {
     }
 }
 
-/// A client that tries models, paths, keys, methods and ids that nobody knows.
+/// Sends requests with unknown models, paths, keys, methods and ids.
 async fn try_everything(samewire: &Samewire, who: usize) {
     let mut client = Client::connect(samewire.proxy).await;
     for n in 0..2500 {
@@ -60,7 +61,7 @@ async fn try_everything(samewire: &Samewire, who: usize) {
     }
 }
 
-/// The times between the tokens of one stream.
+/// Returns the times between the tokens of one stream.
 async fn gaps(proxy: SocketAddr) -> Vec<Duration> {
     let mut client = Client::connect(proxy).await;
     client.send(&Request::stream("").bytes()).await;
@@ -74,7 +75,7 @@ async fn gaps(proxy: SocketAddr) -> Vec<Duration> {
     gaps
 }
 
-/// The longest hundredth of the times between two tokens, of all streams of a round.
+/// Returns the 99th percentile of the times between two tokens, over all streams of a round.
 async fn latest(proxy: SocketAddr) -> Duration {
     let mut all = Vec::new();
     let streams = (0..STREAMS).map(|_| tokio::spawn(gaps(proxy))).collect::<Vec<_>>();
@@ -112,7 +113,7 @@ async fn fault_o20_scrapes_do_not_delay_tokens() {
         "the latest hundredth of tokens: {median:?} ({least:?} to {most:?}) without, {scraped:?} with {} scrapes, each {rendered:?}",
         took.len()
     );
-    // A twentieth more, beside what the machine itself makes of the same load from one time to another.
+    // At most five percent more, plus the machine's own variation under the same load.
     assert!(scraped <= median.mul_f64(1.05) + (most - least), "{with:?}, without {without:?}");
     assert!(took.len() >= ROUNDS * TOKENS / 2, "{} scrapes", took.len());
     assert!(rendered <= Duration::from_millis(20), "{took:?}");

@@ -1,18 +1,19 @@
-//! What holds for every answer, whatever an engine sent (properties P2, P3, P4, P8, P16).
+//! Laws that hold for every answer, whatever an engine sent (properties P2, P3, P4, P8, P16).
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 use crate::canonical::{self, End, Frame, frames};
 use crate::cases::{Answer, Case, Cut};
 
-/// `max_event_bytes`, where it is not what is tried.
+/// Value of `max_event_bytes` in tests that are not about that limit.
 pub const LIMIT: usize = 4 << 20;
 
-/// Everything that holds for any input at all.
+/// Checks a case with the usual limit: canonical output, independent of how the input is cut into reads, and its
+/// own fixed point.
 pub fn check(case: &Case, sizes: &[usize]) -> Result<(), String> {
     check_within(LIMIT, case, sizes)
 }
 
-/// The same with another `max_event_bytes`.
+/// Checks the same as [`check`], with another `max_event_bytes`.
 pub fn check_within(limit: usize, case: &Case, sizes: &[usize]) -> Result<(), String> {
     let answer = case.run_within(limit, &Cut::Whole);
     let told = |what: &str, seen: &str| {
@@ -39,16 +40,16 @@ pub fn check_within(limit: usize, case: &Case, sizes: &[usize]) -> Result<(), St
     Ok(())
 }
 
-/// What a canonical answer becomes when an engine sends it.
+/// Returns the answer to a case whose engine sends `answer` as it is.
 fn again(case: &Case, answer: &Answer) -> Answer {
     let status = answer.status;
     let events = case.streams() && status == 200;
     Case { status, events, ..case.again(&answer.body) }.run(&Cut::Whole)
 }
 
-/// The one kind of answer that is not a fixed point: an error right after a finish. In the engine's stream something
-/// stood between the two that let the finish go (2.3 rule 7) and was not passed on; without it the finish is still held
-/// when the error comes, and is dropped (3.2).
+/// True for the one kind of answer that is not a fixed point: an error right after a finish. In the engine's
+/// stream, something between the two released the finish (2.3 rule 7) and was not forwarded. Without it the finish
+/// is still held when the error comes, and is dropped (3.2).
 fn loses_finish(case: &Case, answer: &Answer, end: End) -> bool {
     if end != End::Failed || !case.streams() || answer.status != 200 {
         return false;
@@ -59,15 +60,16 @@ fn loses_finish(case: &Case, answer: &Answer, end: End) -> bool {
     matches!(before, Some(Frame::Chunk(chunk)) if !chunk["choices"][0]["finish_reason"].is_null())
 }
 
-/// And the one kind of error that is not: the words of its message give it a code that its first name did not (3.4: by
-/// `NotFoundError` it is no matter of the context length; by `invalid_request_error`, which is all that is left, it is).
+/// True for the one kind of error that is not a fixed point: its message yields a code that the original error type
+/// did not (3.4: `NotFoundError` rules the context length out; `invalid_request_error`, the only type left, does
+/// not).
 fn gains_code(answer: &Answer, second: &Answer) -> bool {
     let gained = |code| answer.body.replace("\"code\":null", code) == second.body;
     gained("\"code\":\"context_length_exceeded\"") || gained("\"code\":\"model_not_found\"")
 }
 
-/// And the one finish that is not: an engine that counts twice, differently. The first count lets the finish go (2.3 rule
-/// 7), the second is the one that is told (2.8), and by it the answer was cut (2.6).
+/// True for the one finish that is not a fixed point: an engine sends two different usage counts. The first one
+/// releases the finish (2.3 rule 7), the second is the one reported (2.8), and by it the answer was cut (2.6).
 fn gains_count(answer: &Answer, second: &Answer) -> bool {
     let cut = |word: &str| {
         let said = format!("\"finish_reason\":\"{word}\"");
@@ -76,7 +78,8 @@ fn gains_count(answer: &Answer, second: &Answer) -> bool {
     cut("tool_calls") || cut("stop")
 }
 
-/// The same without the fixed point: an answer may be larger than what was allowed to come in.
+/// Checks a case with a small `max_event_bytes`. The fixed point is left out: an answer may be larger than the
+/// limit for the input.
 pub fn narrow(case: &Case, limit: usize, sizes: &[usize]) -> Result<(), String> {
     let answer = case.run_within(limit, &Cut::Whole);
     canonical::check(case, &answer)?;

@@ -1,11 +1,11 @@
-//! A broken answer never looks finished (properties P2, P7, P8; wire-format 3.3).
+//! A truncated answer never looks finished (properties P2, P7, P8; wire-format 3.3).
 
 use crate::canonical::said::{Told, read};
 use crate::canonical::{End, Frame, check, frames};
 use crate::cases::{Case, Cut};
 use samewire::wire::Ending;
 
-/// Whether everything that the client waits for is in what was read, by a naive reading.
+/// Returns true if a naive reading of the engine's bytes contains everything the client waits for.
 fn is_complete(case: &Case, told: &Told, choices: u64) -> bool {
     let finished = |index: u64| told.choices.get(&index).is_some_and(|said| said.finished);
     let supplied = told.done && case.options["missing_finish"] == "stop";
@@ -13,7 +13,7 @@ fn is_complete(case: &Case, told: &Told, choices: u64) -> bool {
     !told.failed && (0..choices).all(|index| finished(index) || supplied && started(index))
 }
 
-/// A stream of which the client gets what came before `at`.
+/// Checks that a stream cut at byte `at` ends in an error, unless the part before `at` is already complete.
 pub fn cut_short(case: &Case, at: usize, ending: Ending) -> Result<(), String> {
     let broken = Case { input: case.input[..at].to_vec(), ending, ..case.clone() };
     let skip = case.options["invalid_event"] == "skip";

@@ -1,10 +1,10 @@
-//! The library and the slow, obvious reading of the wire format (`tests/slow`) write the same.
+//! The library and the slow, obvious implementation of the wire format (`tests/slow`) write the same bytes.
 
 use crate::cases::{Case, Cut};
 use crate::slow;
 use samewire::wire::{Api, Ending};
 
-/// A case of the library as one of the reference.
+/// Converts a case of the library into one of the slow implementation.
 fn slow_case(case: &Case) -> slow::Case {
     let api = match case.api {
         Api::Chat => "chat.completions",
@@ -25,7 +25,7 @@ fn slow_case(case: &Case) -> slow::Case {
     }
 }
 
-/// Runs both; tells where they differ.
+/// Runs a case through both implementations. Fails with the first difference.
 pub fn both(case: &Case) -> Result<(), String> {
     let fast = case.run(&Cut::Whole);
     let slow = slow::rewrite(&slow_case(case));
@@ -33,11 +33,11 @@ pub fn both(case: &Case) -> Result<(), String> {
     if (fast.status, fast.body.as_str()) == (slow.status, body.as_str()) {
         return Ok(());
     }
-    // Which of several faults of one whole body is named is nobody's business.
+    // If a whole body has several faults, either may be reported.
     if !case.events && fast.status >= 500 && slow.status >= 500 {
         return Ok(());
     }
-    // A whole choice without text and without a finish gives no event that its leftovers could ride on.
+    // A whole choice without text and without a finish yields no event that could carry its unknown members.
     let supplied = case.options["missing_finish"] == "stop" && case.options["unknown_fields"] == "pass";
     if supplied && !case.events && !case.streams() {
         return Ok(());

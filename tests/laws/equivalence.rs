@@ -1,13 +1,13 @@
-//! Collecting the canonical stream gives the canonical answer in one piece of the same engine (property P9).
+//! A collected canonical stream equals the canonical whole answer of the same engine (property P9).
 
 use crate::canonical::{Frame, frames};
 use crate::cases::{Answer, Case, Cut};
 use serde_json::{Map, Value, json};
 
-/// An answer without its form, or the code of the error that it ended in.
+/// Content of an answer, whether streamed or whole; or the code of the error that ended it.
 type Collected = Result<Value, Value>;
 
-/// Asks for the same answer in both forms and lays them side by side.
+/// Requests the same answer streamed and whole, and compares the contents.
 pub fn both_forms(case: &Case) -> Result<(), String> {
     let stream = asked(case, json!({"stream": true, "stream_options": {"include_usage": true}}));
     let whole = asked(case, json!({"stream": false}));
@@ -26,7 +26,7 @@ fn asked(case: &Case, form: Value) -> Case {
     Case { request: Value::Object(request), ..case.clone() }
 }
 
-/// What a whole answer says.
+/// Extracts the content of a whole answer.
 fn parts(answer: &Answer) -> Collected {
     let object: Value = serde_json::from_str(&answer.body).unwrap();
     if answer.status != 200 {
@@ -49,7 +49,7 @@ fn parts(answer: &Answer) -> Collected {
     Ok(answer_of(&object, choices.collect(), &object["usage"]))
 }
 
-/// What a call calls: a function, or a custom tool as one.
+/// Returns the function that a tool call names; a custom tool is converted into a function.
 fn called(call: &Value) -> Value {
     match &call["custom"] {
         Value::Object(custom) => json!({"name": custom.get("name"), "arguments": custom.get("input")}),
@@ -57,7 +57,7 @@ fn called(call: &Value) -> Value {
     }
 }
 
-/// What a stream says when it is over.
+/// Extracts the content of a complete stream. Fails if the stream is malformed.
 fn collected(answer: &Answer) -> Result<Collected, String> {
     if answer.status != 200 {
         return Ok(parts(answer));
@@ -130,7 +130,7 @@ fn take(part: &Value, choices: &mut Vec<Value>) {
     }
 }
 
-/// It may be told under both names.
+/// Returns the reasoning, which may be under either of two names.
 fn reasoning(said: &Value) -> String {
     let name = if said["reasoning_content"].is_string() { "reasoning_content" } else { "reasoning" };
     text(&said[name])
@@ -140,7 +140,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// The lists of logprobs, whichever API's.
+/// Returns the lists of log probabilities, in the form of either API.
 fn entries(logprobs: &Value) -> Value {
     let keys = ["content", "refusal", "tokens", "token_logprobs", "top_logprobs"];
     let list = |key: &str| logprobs[key].as_array().cloned().unwrap_or_default();

@@ -1,11 +1,11 @@
-//! The JSON reader and a strict reference accept the same texts and see the same pieces in them.
+//! The JSON reader and a strict reference parser accept the same texts and find the same pieces in them.
 
 use samewire::json::{Members, Raw, Text};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// Keys and raw values as the reference reads them.
+/// Keys and raw values, as the reference parser finds them.
 #[derive(Debug, PartialEq)]
 struct Reference<'a>(Vec<(String, &'a str)>);
 
@@ -29,7 +29,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Reference<'a> {
     }
 }
 
-/// Reads `text` with both readers. Says whether it is JSON.
+/// Parses `text` with both readers and asserts that they agree. Returns true if it is JSON.
 pub(crate) fn agree(text: &str) -> bool {
     let raw = Raw::of(text);
     assert_eq!(raw.map(Raw::get), serde_json::from_str(text).map(RawValue::get).ok(), "{text:?}");

@@ -1,11 +1,11 @@
-//! Nothing is lost, doubled, made up or reordered (property P1; wire-format 1.1).
+//! Content is neither lost, duplicated, invented nor reordered (property P1; wire-format 1.1).
 
 use crate::canonical::said::{Call, Said, Told, read};
 use crate::cases::{Case, Cut};
 use samewire::wire::Api;
 use serde_json::Value;
 
-/// What the client must be told of what the engine said.
+/// Returns what the client must receive, by a naive reading of the engine's bytes.
 fn due(case: &Case) -> Told {
     let mut told = read(case.api, &case.input, case.events, case.options["invalid_event"] == "skip");
     let logprobs = match case.api {
@@ -15,7 +15,7 @@ fn due(case: &Case) -> Told {
     };
     let forced = case.request["tool_choice"]["function"]["name"].as_str();
     for said in told.choices.values_mut() {
-        // 2.2: logprobs are given only to a client that asked.
+        // 2.2: logprobs are sent only to a client that requested them.
         if !logprobs {
             said.logprobs.clear();
             said.refusal_logprobs.clear();
@@ -24,8 +24,8 @@ fn due(case: &Case) -> Told {
         if case.options["reasoning_field"] == "none" {
             said.reasoning.clear();
         }
-        // 2.5 rule 4: a call without a name is the one that was asked for. That is settled at the end of its choice,
-        // after the calls that had a name.
+        // 2.5 rule 4: a call without a name gets the forced name. This is decided at the end of its choice, after
+        // the calls with a name.
         if case.events {
             said.calls.sort_by_key(|call| call.name.is_empty());
         }
@@ -41,8 +41,8 @@ fn due(case: &Case) -> Told {
     told
 }
 
-/// Arguments that were complete and came again count once: the engines' repetition (engine-quirks of both; every name
-/// of an engine stands for versions that do it).
+/// Records where complete arguments end if they are followed by a repetition of themselves (engine-quirks of both;
+/// every name of an engine stands for versions that do it).
 fn once(call: &mut Call) {
     let mut values = serde_json::Deserializer::from_str(&call.arguments).into_iter::<Value>();
     if let Some(Ok(Value::Object(_) | Value::Array(_))) = values.next() {
@@ -50,7 +50,8 @@ fn once(call: &mut Call) {
     }
 }
 
-/// Compares what was told with what is due. A failed answer tells the beginning of it.
+/// Compares the content that the client received with the content it should have. A failed answer must hold the
+/// beginning of it.
 pub fn check(case: &Case) -> Result<(), String> {
     let answer = case.run(&Cut::Whole);
     if answer.status != 200 {
@@ -67,19 +68,19 @@ pub fn check(case: &Case) -> Result<(), String> {
     };
     let nothing = Said::default();
     if let Some(made_up) = told.choices.keys().find(|index| !due.choices.contains_key(index)) {
-        // 2.3 rule 6: the role frame of a lower choice may come before the engine spoke of it.
+        // 2.3 rule 6: the role frame of a lower choice may precede the engine's first chunk of it.
         if told.choices[made_up] != nothing {
             return Err(wrong(made_up, &nothing, &told.choices[made_up]));
         }
     }
-    // Broken off by the engine, all that was readable is due; refused by the proxy, all that came before.
+    // If the engine broke off, everything readable is due; if samewire ended the stream, everything before that.
     let all = !told.failed || (answer.body.contains("\"upstream_incomplete\""));
     for (index, due) in &due.choices {
         let told = told.choices.get(index).unwrap_or(&nothing);
         let same = if all {
             let mut due = due.clone();
             due.finished = told.finished;
-            // A call that has no name yet when the answer breaks off cannot be told.
+            // A call that has no name when the answer breaks off cannot be sent.
             due.calls.retain(|call| !call.name.is_empty());
             due == *told
         } else {

@@ -1,4 +1,4 @@
-//! What always holds, as functions that say what is wrong: the property tests and the fuzz targets go by the same.
+//! Laws of the wire format, as functions that return what is wrong. Property tests and fuzz targets share them.
 
 pub(crate) mod answer;
 pub(crate) mod cut;

@@ -1,11 +1,11 @@
-//! A Responses request is refused with a reason, or becomes a chat request that says all of it.
+//! A Responses request is either refused with a reason, or becomes a chat request that contains all of it.
 
 use samewire::engine::ENGINES;
 use samewire::request::responses::{ChatInputs, ResponsesRequest};
 use samewire::wire::options::Options;
 use serde_json::{Value, json};
 
-/// Says whether there was a chat request.
+/// Checks a request body against every engine. Returns true if it became a chat request, false if it was refused.
 pub(crate) fn check(body: &Value) -> Result<bool, String> {
     let bytes = body.to_string().into();
     let options = Options::default();
@@ -28,7 +28,7 @@ pub(crate) fn check(body: &Value) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Every text of the input is in the chat's messages, and there is no null but in what is only carried.
+/// Checks that every text of the input is in the chat messages, and that nulls are only in values passed on unread.
 fn said(body: &Value, chat: &Value) -> Result<(), String> {
     let messages =
         chat["messages"].as_array().filter(|messages| !messages.is_empty()).ok_or("no messages")?;

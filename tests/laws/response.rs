@@ -1,10 +1,10 @@
-//! What holds for every answer to a client of Responses (properties P2, P4, P8, P10, P16).
+//! Laws that hold for every answer to a Responses client (properties P2, P4, P8, P10, P16).
 
 use crate::cases::{Case, Cut};
 use crate::events::fold;
 use serde_json::Value;
 
-/// Checks a case's answer, streamed or whole.
+/// Checks the answer of a case, streamed or whole.
 pub(crate) fn check(case: &Case, sizes: &[usize]) -> Result<(), String> {
     let answer = case.run(&Cut::Whole);
     let told = |what: &str, seen: &str| {
@@ -32,14 +32,15 @@ pub(crate) fn check(case: &Case, sizes: &[usize]) -> Result<(), String> {
         false => serde_json::from_str(&answer.body).map_err(|wrong| told(&wrong.to_string(), ""))?,
     };
     let ended = object["status"] == "completed" || object["status"] == "incomplete";
-    // All that can say that an answer is complete has one of these letters in it, or is spelled with escapes.
+    // Any input that marks an answer as complete contains one of these words, or is spelled with escapes.
     let says = |word: &[u8]| case.input.windows(word.len()).any(|window| window == word);
     let words: [&[u8]; 4] = [b"complete", b"finish_reason", b"status", b"\\u"];
     if ended && !words.iter().any(|word| says(word)) {
         return Err(told("an end that nobody told", ""));
     }
     let again = case.again(&answer.body).run(&Cut::Whole);
-    // Where an answer breaks off its error comes before the object that alone tells the bytes of the last tokens.
+    // In an answer that breaks off, the error precedes the final object, which alone has the bytes of the last
+    // tokens.
     let same = match ended || !case.streams() {
         true => again == answer,
         false => again.status == answer.status && without_bytes(&again.body) == without_bytes(&answer.body),
@@ -50,7 +51,7 @@ pub(crate) fn check(case: &Case, sizes: &[usize]) -> Result<(), String> {
     Ok(())
 }
 
-/// An answer without the bytes of its tokens.
+/// Returns an answer without the `bytes` of its tokens.
 fn without_bytes(body: &str) -> String {
     const BYTES: &str = "\"bytes\":[";
     let mut pieces = body.split(BYTES);

@@ -1,4 +1,4 @@
-//! The documents of the project, read as the tests need them: code blocks, headings, anchors, links, code and tables.
+//! Markdown parser for the project's documents: code blocks, headings, anchors, links, code and tables.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 use std::collections::BTreeSet;
@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 
 pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// A Markdown file.
+/// Markdown file.
 pub struct Document {
-    /// Its path from the root of the project.
+    /// Path relative to the root of the project.
     pub path: PathBuf,
     pub text: String,
-    /// The text with the lines of code blocks blanked.
+    /// Text with the lines of code blocks blanked.
     pub prose: String,
     pub blocks: Vec<Block>,
 }
 
-/// A fenced code block.
+/// Fenced code block.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
     pub language: String,
     pub text: String,
-    /// The line of its first fence, from 1.
+    /// Line of the opening fence, counted from 1.
     pub line: usize,
 }
 
@@ -53,12 +53,12 @@ impl Document {
         Self { path: path.into(), text, prose, blocks }
     }
 
-    /// The path, for messages.
+    /// Returns the path, for messages.
     pub fn name(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// The texts of the headings, in order.
+    /// Returns the texts of the headings, in order.
     pub fn headings(&self) -> impl Iterator<Item = &str> {
         self.prose
             .lines()
@@ -66,7 +66,7 @@ impl Document {
             .map(|line| line.trim_start_matches('#').trim())
     }
 
-    /// What a link can lead to behind `#`: headings as GitHub names them, and `<a id="…">`.
+    /// Returns the possible link fragments: headings as GitHub names them, and `<a id="…">`.
     pub fn anchors(&self) -> BTreeSet<String> {
         let mut found: BTreeSet<String> = self.named_anchors().map(str::to_owned).collect();
         for heading in self.headings() {
@@ -83,12 +83,12 @@ impl Document {
         found
     }
 
-    /// The names in `<a id="…">`.
+    /// Returns the names in `<a id="…">`.
     pub fn named_anchors(&self) -> impl Iterator<Item = &str> {
         self.prose.split("<a id=\"").skip(1).filter_map(|rest| rest.split('"').next())
     }
 
-    /// The part below a heading, up to the next heading of any level.
+    /// Returns the part below a heading, up to the next heading of any level.
     pub fn section(&self, heading: &str) -> &str {
         let at = self
             .prose
@@ -98,13 +98,13 @@ impl Document {
         below.split("\n#").next().unwrap_or(below)
     }
 
-    /// What is in backticks, with its line.
+    /// Returns the code in backticks, each with its line.
     pub fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines = self.prose.lines().enumerate();
         lines.flat_map(|(at, line)| line.split('`').skip(1).step_by(2).map(move |code| (at + 1, code)))
     }
 
-    /// The targets of links, with their lines.
+    /// Returns the targets of links, each with its line.
     pub fn links(&self) -> Vec<(usize, String)> {
         let mut found = Vec::new();
         for (at, line) in self.prose.lines().enumerate() {
@@ -116,7 +116,7 @@ impl Document {
     }
 }
 
-/// The cells of the tables in a text, without the heads and the lines below them.
+/// Returns the cells of the tables in a text, without heads and separator lines.
 pub fn rows(text: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut body = false;
@@ -135,12 +135,12 @@ pub fn rows(text: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// What is in backticks in a cell.
+/// Returns the code in backticks in a cell.
 pub fn code(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
-/// Every document that people read.
+/// Returns every document for people.
 pub fn documents() -> Vec<Document> {
     let root = Path::new(ROOT);
     let mut paths: Vec<PathBuf> =
@@ -157,7 +157,7 @@ pub fn documents() -> Vec<Document> {
     paths.iter().map(|path| Document::read(path.to_str().expect("names are UTF-8"))).collect()
 }
 
-/// All files below a folder, but for what was built or installed there.
+/// Visits all files below a folder, except those that were built or installed there.
 pub fn files(folder: &Path, found: &mut impl FnMut(PathBuf)) {
     for entry in std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
         let path = entry.expect("the folder can be read").path();

@@ -1,6 +1,6 @@
 //! The published schema of the OpenAI API, and every place where the wire format departs from it.
 //!
-//! Takes: a value and the name of its schema. Gives: what is wrong with it. Remembers: which departures it has met.
+//! Takes: a value and the name of its schema. Gives: the violations. Remembers: which departures have occurred.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 use jsonschema::Validator;
@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// What the wire format adds to a schema: its name and the place of the key, where `*` stands for the place in a list.
+/// Members that the wire format adds to a schema: the schema's name and the path of the key, where `*` is an index.
 const ADDED: [(&str, &str); 25] = [
     // 2.4: no schema of the API names reasoning text.
     ("ChatCompletionStreamResponseDelta", "reasoning_content"),
@@ -29,35 +29,35 @@ const ADDED: [(&str, &str); 25] = [
     // 1.6: with `unknown_fields = "pass"`, here and in each choice.
     ("", "x_upstream"),
     ("", "choices.*.x_upstream"),
-    // 2.10: what the client asked for by an extension of the engine.
+    // 2.10: extensions of the engine that the client requested.
     ("", "token_ids"),
     ("", "prompt_token_ids"),
     ("", "prompt_logprobs"),
     ("", "choices.*.token_ids"),
     ("", "choices.*.prompt_token_ids"),
     ("", "choices.*.prompt_logprobs"),
-    // 4.4: Open Responses requires these; the schema has them in requests alone, or not at all.
+    // 4.4: Open Responses requires these; the published schema has them only in requests, or not at all.
     ("Response", "frequency_penalty"),
     ("Response", "presence_penalty"),
     ("Response", "store"),
-    // 4.4: every item has a status; the schema has that of a custom call in lists alone.
+    // 4.4: every item has a status; the published schema gives custom calls one only in lists.
     ("CustomToolCall", "status"),
     ("CustomToolCallOutput", "status"),
-    // 4.7: what the service sends besides, and what its client libraries raise.
+    // 4.7: the member that the service sends in addition, and that its client libraries raise.
     ("ResponseErrorEvent", "error"),
 ];
 
-/// The codes of failed responses that the service sends and Codex knows (4.7), but that are not in the schema.
+/// Error codes of failed responses that the service sends and Codex knows (4.7), but that are not in the schema.
 const CODES: [&str; 4] =
     ["context_length_exceeded", "insufficient_quota", "usage_not_included", "server_is_overloaded"];
 
-/// The schemas by name.
+/// Schemas by name.
 pub struct Schemas {
     all: Value,
     validators: RefCell<BTreeMap<String, Validator>>,
-    /// The schema of each stream event, by its type.
+    /// Name of the schema of each stream event, by event type.
     events: BTreeMap<String, String>,
-    /// Departures that were met: what the format allows and no case shows is not tested.
+    /// Departures that have occurred. A departure that no case shows is not tested.
     pub met: BTreeSet<String>,
 }
 
@@ -75,7 +75,7 @@ impl Schemas {
         Self { all, validators: RefCell::default(), events, met: BTreeSet::new() }
     }
 
-    /// A value, judged by the schema of this name.
+    /// Checks a value by the schema of this name.
     pub fn check(&mut self, name: &str, value: &Value) -> Result<(), String> {
         self.validators.borrow_mut().entry(name.to_owned()).or_insert_with(|| self.validator(name));
         let validators = self.validators.borrow();
@@ -95,7 +95,7 @@ impl Schemas {
         Ok(())
     }
 
-    /// An event of a stream of Responses.
+    /// Checks an event of a Responses stream.
     pub fn event(&mut self, event: &Value) -> Result<(), String> {
         let kind = event["type"].as_str().ok_or("an event without a type")?;
         let name = self.events.get(kind).ok_or_else(|| format!("no event is called {kind}"))?.clone();
@@ -104,17 +104,17 @@ impl Schemas {
         self.check(&name, &event)
     }
 
-    /// An object of Responses.
+    /// Checks a Responses object.
     pub fn response(&mut self, object: &Value) -> Result<(), String> {
         let mut object = object.clone();
         self.depart(Some(&mut object));
         self.check("Response", &object)
     }
 
-    /// A page of a list.
+    /// Checks a page of a list.
     pub fn list(&mut self, name: &str, page: &Value) -> Result<(), String> {
         let mut page = page.clone();
-        // An empty page has no first item; the schema demands a text there.
+        // An empty page has no first item; the schema requires a text there.
         for key in ["first_id", "last_id"] {
             if page["data"] == json!([]) && page[key].is_null() {
                 page[key] = json!("");
@@ -124,7 +124,7 @@ impl Schemas {
         self.check(name, &page)
     }
 
-    /// Where an object departs from the schema on purpose, put right so that the rest can be judged.
+    /// Replaces intended departures by valid values, so that the rest can be checked.
     fn depart(&mut self, response: Option<&mut Value>) {
         let Some(code) = response.and_then(|response| response.pointer_mut("/error/code")) else { return };
         if CODES.iter().any(|known| *known == code) {
@@ -135,14 +135,14 @@ impl Schemas {
 
     fn validator(&self, name: &str) -> Validator {
         let mut schema = self.all.clone();
-        // Only what this one needs: each is put together from few of them.
+        // Keeps only the schemas that this one needs, for speed.
         let needed = self.needed(name);
         schema["$defs"].as_object_mut().unwrap().retain(|name, _| needed.contains(name));
         schema["$ref"] = json!(format!("#/$defs/{name}"));
         jsonschema::validator_for(&schema).unwrap()
     }
 
-    /// The names of the members of an object.
+    /// Returns the names of an object's members.
     pub fn members(&self, name: &str) -> BTreeSet<String> {
         let mut nodes = Vec::new();
         let mut place = Place { of: name, at: String::new() };
@@ -151,7 +151,7 @@ impl Schemas {
         named.flat_map(|properties| properties.keys().cloned()).collect()
     }
 
-    /// The schemas that this one refers to, and it itself.
+    /// Returns the schemas that this one refers to, and itself.
     fn needed(&self, name: &str) -> BTreeSet<String> {
         let mut needed = BTreeSet::new();
         let mut open = vec![name.to_owned()];
@@ -164,7 +164,7 @@ impl Schemas {
         needed
     }
 
-    /// The keys that the schema does not name.
+    /// Returns the keys that the schema does not name.
     fn unnamed<'a>(
         &'a self,
         schema: &'a Value,
@@ -195,7 +195,7 @@ impl Schemas {
         }
     }
 
-    /// A schema and all it refers to or is put together from, as far as the value can be meant.
+    /// Returns a schema and all schemas it refers to or combines, as far as they can apply to the value.
     fn nodes<'a>(
         &'a self,
         schema: &'a Value,
@@ -209,7 +209,7 @@ impl Schemas {
             self.nodes(&self.all["$defs"][name], value, place, into);
         }
         for part in schema["allOf"].as_array().into_iter().flatten() {
-            // The whole keeps its name.
+            // The combined schema keeps its name.
             self.nodes(part, value, &mut place.clone(), into);
         }
         for key in ["anyOf", "oneOf"] {
@@ -231,7 +231,7 @@ impl Schemas {
     }
 }
 
-/// Where a value is: the schema that has a name, and the way from there.
+/// Position of a value: the nearest schema with a name, and the path from there.
 #[derive(Clone)]
 struct Place<'a> {
     of: &'a str,
@@ -244,7 +244,7 @@ impl Place<'_> {
     }
 }
 
-/// Whether an object may hold any keys.
+/// Returns true if an object may have any keys.
 fn is_free(nodes: &[&Value]) -> bool {
     let names = |node: &&Value| node["properties"].as_object().is_some_and(|named| !named.is_empty());
     !nodes.iter().any(names)

@@ -1,4 +1,4 @@
-//! A real PostgreSQL, and databases of their own in it; see `tests/postgres.sh`.
+//! A real PostgreSQL, with a separate database for each test; see `tests/postgres.sh`.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 pub mod partition;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use tokio_postgres::{Client, NoTls};
 
-/// The URL of a database that nobody else has.
+/// Creates a database and returns its URL.
 pub async fn database() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = format!("samewire_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -20,14 +20,14 @@ pub async fn database() -> String {
     format!("{server}/{name}")
 }
 
-/// A connection besides the store's.
+/// Opens a connection of the test's own.
 pub async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("PostgreSQL answers");
     tokio::spawn(connection);
     client
 }
 
-/// The server's URL: given from outside, or of one that ends with this process.
+/// Returns the server's URL: from the environment, or of a server that ends with this process.
 fn server() -> &'static str {
     static SERVER: OnceLock<String> = OnceLock::new();
     SERVER.get_or_init(|| match std::env::var("SAMEWIRE_TEST_POSTGRES") {
@@ -36,14 +36,15 @@ fn server() -> &'static str {
     })
 }
 
-/// The URL of a server that has TLS for `localhost`, and the folder with the certificates that `tests/postgres.sh` names.
+/// Returns the URL of a server that has TLS for `localhost`, and the folder with the certificates that
+/// `tests/postgres.sh` prints.
 pub fn with_tls() -> (&'static str, &'static Path) {
     static SERVER: OnceLock<Vec<String>> = OnceLock::new();
     let lines = SERVER.get_or_init(|| started(&["tls"], 2));
     (&lines[0], Path::new(&lines[1]))
 }
 
-/// Starts a server that ends with this process; gives the lines that it prints.
+/// Starts a server that ends with this process. Returns the lines that it prints.
 fn started(arguments: &[&str], lines: usize) -> Vec<String> {
     static KEPT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/postgres.sh");

@@ -1,4 +1,4 @@
-//! A way to a PostgreSQL that can be cut.
+//! TCP relay in front of a PostgreSQL, to simulate network partitions.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 use std::net::SocketAddr;
@@ -8,29 +8,29 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What stands between the store and the server.
+/// State of the relay.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// All gets through.
+    /// Forwarding everything.
     Open,
-    /// Nothing gets through, and nobody is told.
+    /// Forwarding nothing, with connections left open.
     Cut,
-    /// Connections are closed at once.
+    /// Closing connections at once.
     Closed,
 }
 
-/// The way.
+/// Relay to a database, whose state a test can change.
 pub struct Partition {
-    /// The database's URL, by this way.
+    /// URL of the database through the relay.
     pub url: String,
-    /// Whether it is open.
+    /// Current state; tests change it here.
     pub way: watch::Sender<Way>,
-    /// Connections that were made by it.
+    /// Number of connections made through the relay.
     pub connections: Arc<AtomicUsize>,
 }
 
 impl Partition {
-    /// A way to the server of this URL that can be cut.
+    /// Starts a relay to the server of this URL.
     pub async fn before(url: &str) -> Self {
         let (start, rest) = url.split_once('@').unwrap();
         let (host, database) = rest.split_once('/').unwrap();

@@ -1,4 +1,4 @@
-//! Inputs that are broken on purpose: fixtures with bits, bytes and frames changed, and bytes that were never a stream.
+//! Inputs broken on purpose: fixtures with changed bits, bytes and frames, and bytes that were never a stream.
 
 use crate::cases::{Case, captures, vectors};
 use crate::slow;
@@ -9,25 +9,25 @@ use samewire::wire::{Api, Ending};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
-/// All there is to start from; what is long adds time and nothing else.
+/// Cases to start from. Long ones are left out: they cost time and test nothing more.
 static POOL: LazyLock<Vec<Case>> = LazyLock::new(|| {
     let captures = captures().into_iter().map(|fixture| fixture.case);
     let all = captures.chain(vectors().into_iter().map(|(case, _)| case));
     all.filter(|case| case.status == 200 && case.input.len() < 6_000).collect()
 });
 
-/// One thing that goes wrong.
+/// Damage done to an input.
 #[derive(Clone, Debug)]
 enum Harm {
     Flip(Index, u8),
     Delete(Index, usize),
     Insert(Index, Vec<u8>),
-    /// A digit becomes another one: indices, counts and times.
+    /// Replaces a digit: of an index, a count or a time.
     Digit(Index, u8),
     Drop(Index),
     Twice(Index),
     Swap(Index, Index),
-    /// A frame of another fixture.
+    /// Inserts a frame of another fixture.
     Splice(Index, Index, Index),
     Cut(Index),
 }
@@ -99,7 +99,7 @@ impl Harm {
     }
 }
 
-/// The frames with their blank lines.
+/// Splits the input into frames, each with its blank line.
 fn split(input: &[u8]) -> Vec<Vec<u8>> {
     let mut all = vec![Vec::new()];
     for line in input.split_inclusive(|byte| *byte == b'\n') {
@@ -111,7 +111,7 @@ fn split(input: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-/// What streams are made of, in no order.
+/// Fragments that streams are made of, in random order.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let known = select(vec![
         "data: ",
@@ -190,7 +190,7 @@ fn engine() -> impl Strategy<Value = String> {
     select(vec!["vllm", "sglang", "auto", "generic"]).prop_map(str::to_owned)
 }
 
-/// What a client may ask beside what the fixture's did.
+/// Changes the request to a random combination of the options a client may set.
 fn asked(case: &mut Case, stream: bool, usage: bool, logprobs: bool, n: Option<u8>) {
     let request = case.request.as_object_mut().unwrap();
     request.insert("stream".to_owned(), json!(stream));
@@ -221,7 +221,7 @@ fn options() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A fixture to which up to five things happened.
+/// Generates a fixture with up to five kinds of damage.
 pub fn fixture() -> impl Strategy<Value = Case> {
     let wishes = (
         proptest::bool::weighted(0.85),
@@ -240,7 +240,7 @@ pub fn fixture() -> impl Strategy<Value = Case> {
     )
 }
 
-/// Bytes that were never an answer.
+/// Generates bytes that were never an answer.
 pub fn bytes() -> impl Strategy<Value = Case> {
     let input = prop_oneof![
         1 => vec(any::<u8>(), 0..200),

@@ -1,4 +1,4 @@
-//! What a hostile or broken engine can make the rewriter hold (P15).
+//! Limits of the memory that a hostile or broken engine can make the rewriter hold (P15).
 
 use crate::cases::Case;
 use samewire::wire::{Api, Ending, OutputBuffer, Rewriter};
@@ -27,7 +27,8 @@ fn rewriter_for(api: Api, n: u32) -> Rewriter {
     case.rewriter_within(LIMIT, false)
 }
 
-/// The most that is held at a time while `reads` come in; what is written leaves at once. Gives the failure's code too.
+/// Returns the most bytes held at a time while `reads` come in, with the output drained at once, and the failure's
+/// code if there is one.
 fn held(n: u32, reads: impl IntoIterator<Item = Vec<u8>>) -> (u64, Option<String>) {
     let mut code = None;
     let mut reads = reads.into_iter();
@@ -112,7 +113,7 @@ fn choices_nobody_asked_for() {
     within(1 << 17, 128, times("", last, 10).skip(1));
 }
 
-/// Indices are names of calls, not places in a list.
+/// Tool call indices are identifiers, not positions in a list: a huge index must not allocate.
 #[test]
 fn huge_indices_of_calls() {
     let chunk = |index: u64| {
@@ -123,7 +124,7 @@ fn huge_indices_of_calls() {
     };
     let code = within(1 << 17, 1, (0..200).map(|at| chunk(u64::MAX - at)));
     assert_eq!(code.as_deref(), Some("upstream_incomplete"));
-    // What is remembered of a call grows with the calls and with nothing else, and there is an end to them.
+    // Memory for calls grows only with their number, which is limited.
     let code = within(1_024 * 1_024, 1, (0..1_024).map(chunk));
     assert_eq!(code.as_deref(), Some("upstream_incomplete"));
     let code = within(1_024 * 1_024, 1, (0..1_025).map(chunk));
@@ -139,8 +140,8 @@ fn depth() {
     }
 }
 
-/// A response holds its output once and at most 64 KiB besides: while it runs, and when its end, which says the output up
-/// to four times over, waits for a client that does not read.
+/// A response holds its output once, and at most 64 KiB besides: both while it runs, and when its last events,
+/// which repeat the output up to four times, wait for a client that does not read.
 #[test]
 fn a_response_holds_its_output_once() {
     const PIECE: usize = 1_024;
@@ -206,7 +207,7 @@ fn the_chunks_of_a_running_stream_allocate_nothing() {
         let mut out = OutputBuffer::default();
         out.open().reserve(1 << 16);
         rewriter.push(chunk(call).as_bytes(), &mut out);
-        // The first two of a kind show what the others look like.
+        // The first two chunks of a kind let the rewriter learn the shape of the following ones.
         rewriter.push(chunk(delta).repeat(2).as_bytes(), &mut out);
         let read = chunk(delta).repeat(10);
         out.clear();

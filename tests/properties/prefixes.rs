@@ -1,10 +1,11 @@
-//! A broken answer never looks finished: every stream, cut short anywhere (P2, P7, P8; wire-format 3.3).
+//! A truncated answer never looks finished: every stream, cut at any byte (P2, P7, P8; wire-format 3.3).
 
 use crate::cases::{captures, vectors};
 use crate::cut::cut_short;
 use samewire::wire::Ending;
 
-/// Where a stream is cut: at every byte of a short one; else around every line end and in the middle of every line.
+/// Returns the positions at which a stream is cut: every byte of a short one; else around every line end and in the
+/// middle of every line.
 fn cuts(input: &[u8]) -> Vec<usize> {
     if input.len() < 1_500 {
         return (0..=input.len()).collect();

@@ -1,17 +1,17 @@
-//! Clients that try to steer what is between them and the engine, and clients that ask again by themselves.
+//! Clients that try to influence what lies between them and the engine, and clients that retry by themselves.
 
 use crate::keys::{entry, with};
 use crate::sim::{Attempt, Client, Engine, KEY, Request, Script, Setup, World};
 use std::time::{Duration, Instant};
 
-/// The head that reached an engine, line by line, without what differs from request to request.
+/// Returns the lines of the head that reached an engine, without those that differ from request to request.
 fn lines(attempt: &Attempt) -> Vec<String> {
     let head = String::from_utf8(attempt.head.clone()).expect("ASCII");
     let stable = |line: &&str| !line.to_ascii_lowercase().starts_with("x-request-id:");
     head.lines().filter(stable).map(str::to_owned).collect()
 }
 
-/// Headers that are about the connection or about who is in between; none of them is the engine's business.
+/// Headers about the connection or about intermediaries. None of them may reach the engine.
 const ABUSE: [&[(&str, &str)]; 40] = [
     &[("connection", "authorization, x-request-id")],
     &[("connection", "host")],
@@ -80,7 +80,7 @@ async fn fault_c21_headers_about_the_connection_end_here() {
             assert_eq!(lines(&attempts[n]), expected, "{headers:?}");
             assert!(!answer.head.headers.iter().any(|(_, value)| value.contains("passwd")), "{headers:?}");
             if keys {
-                // The check cannot be named away, nor a key be handed in by another name.
+                // A header must neither switch off the key check nor carry a key under another name.
                 for refused in [request.clone().without("authorization"), with(&request, "sk-CANARY-wrong")] {
                     assert_eq!(world.ask(&refused).await.head.status, 401, "{headers:?}");
                 }
@@ -91,11 +91,11 @@ async fn fault_c21_headers_about_the_connection_end_here() {
     }
 }
 
-/// What the official libraries do with a status, and how long they wait between two tries at least.
+/// Statuses that the official libraries retry, and how often they do.
 const REPEATED: [u16; 5] = [408, 409, 429, 500, 503];
 const RETRIES: usize = 3;
 
-/// Asks as they do: up to three times again, each on its own. Gives how often it asked.
+/// Sends a request as these libraries do, with up to three retries. Returns how many requests were sent.
 async fn insist(world: &World, request: &Request) -> usize {
     let mut client = Client::connect(world.proxy()).await;
     for asked in 1..=RETRIES {
@@ -130,7 +130,8 @@ async fn fault_c40_clients_that_ask_again_by_themselves() {
         for _ in 0..3 {
             engines.push(Engine::script(Script::new().json(status, body)).await);
         }
-        // One client: each of its three requests is answered on its own, and none reaches more than two engines.
+        // A single client: each of its three requests is handled separately, and none reaches more than two
+        // engines.
         let world = World::fleet(engines, Setup::new().faulty(), &[]).await;
         world.is_up().await;
         for request in [Request::stream(""), Request::plain("")] {
@@ -144,7 +145,7 @@ async fn fault_c40_clients_that_ask_again_by_themselves() {
     }
 }
 
-/// Many such clients at once: what samewire adds of its own stays within its budget.
+/// Many retrying clients at once: samewire's own retries stay within their budget.
 #[tokio::test]
 async fn fault_c40_many_of_them_stay_within_the_budget() {
     const CLIENTS: usize = 60;
@@ -162,7 +163,7 @@ async fn fault_c40_many_of_them_stay_within_the_budget() {
     let asked: usize = asked.iter().sum();
     let sent: usize = world.shares().iter().sum();
     let took = start.elapsed();
-    // 20 % of the requests of ten seconds, and three for each of those.
+    // The budget: 20 % of the requests of the last ten seconds, and three per second.
     let budget = asked / 5 + 3 * (usize::try_from(took.as_secs()).expect("short") + 11);
     println!("{asked} requests in {took:?} became {sent} attempts; {budget} more are allowed");
     assert_eq!(asked, CLIENTS * RETRIES, "what may help is worth another try");
@@ -171,7 +172,7 @@ async fn fault_c40_many_of_them_stay_within_the_budget() {
     world.end().await;
 }
 
-/// Keys that are nearly right, and such as are meant for somebody else: all are refused with the same words.
+/// Almost valid keys, and keys for other services, are all refused with the same text.
 #[tokio::test]
 async fn fault_c30_nearly_a_key_is_none() {
     let world =
@@ -198,7 +199,7 @@ async fn fault_c30_nearly_a_key_is_none() {
         for bit in 0..7 {
             let mut bytes = KEY.as_bytes().to_vec();
             bytes[at] ^= 1 << bit;
-            // What ends a line, or is white space at its end, is another request, not another key.
+            // Bytes that end a line, or are white space at its end, would make another request and not another key.
             if bytes[at] > b' ' && bytes[at] < 0x7f {
                 wrong.push(String::from_utf8(bytes).expect("ASCII"));
             }
@@ -208,7 +209,7 @@ async fn fault_c30_nearly_a_key_is_none() {
     for key in &wrong {
         let answer = world.ask(&with(&Request::stream(""), key)).await;
         assert_eq!(answer.head.status, 401, "{key}");
-        // The refusal says the ends of what came, and nothing else that depends on it.
+        // The error contains the first and last characters of the key, and nothing else that depends on it.
         let text = answer.text();
         let (before, said) = text.split_once("provided: ").expect("the words of the refusal");
         let (shown, after) = said.split_once(". ").expect("the end of what is shown");

@@ -1,4 +1,4 @@
-//! Good answers: statuses, headers, bytes.
+//! Successful responses: statuses, headers, bytes.
 
 use crate::canonical::{Canonical, grammar, usage_object};
 use crate::sim::{Client, Ended, Engine, Gate, Head, PROMPT, Request, Script, Setup, World};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const ENVELOPE: &str = r#""id":"9f0","object":"chat.completion.chunk","created":1,"model":"m""#;
 
-/// Every header an answer may have: none of them comes from the engine.
+/// Checks every header of a response: none of them may come from the engine.
 fn check_names(head: &Head) {
     const ALLOWED: &str = " content-type x-request-id retry-after x-should-retry x-samewire-attempts cache-control \
         x-accel-buffering openai-processing-ms openai-version date content-length transfer-encoding connection allow ";
@@ -83,7 +83,7 @@ async fn request_id_is_echoed_if_harmless_and_minted_otherwise() {
     world.end().await;
 }
 
-/// Whether this is `req_` and 32 hex digits.
+/// Returns true if this is `req_` and 32 hex digits.
 pub fn minted(id: &str) -> bool {
     let hex = |c: char| matches!(c, '0'..='9' | 'a'..='f');
     id.strip_prefix("req_").is_some_and(|rest| rest.len() == 32 && rest.chars().all(hex))
@@ -177,7 +177,7 @@ async fn completions_come_out_canonical() {
     world.end().await;
 }
 
-/// Nothing of an answer may be seen before the engine has said something.
+/// The status and the head are not sent before the engine's first event.
 #[tokio::test]
 async fn status_is_held_until_the_first_event() {
     let error = r#"{"error":{"message":"too many","type":"TooManyRequests","param":null,"code":429}}"#;
@@ -190,7 +190,7 @@ async fn status_is_held_until_the_first_event() {
     world.end().await;
 }
 
-/// A frame reaches the client although the engine says nothing after it.
+/// Each frame reaches the client at once, even if the engine sends nothing after it.
 #[tokio::test]
 async fn each_frame_is_flushed_when_it_is_ready() {
     let gates: [Gate; 3] = Default::default();
@@ -293,7 +293,7 @@ async fn errors_of_embeddings_are_normalised() {
     world.end().await;
 }
 
-/// What the engine says of its limits reaches the client from every route (wire-format 5).
+/// The engine's rate-limit headers reach the client on every route (wire-format 5).
 #[tokio::test]
 async fn embeddings_pass_on_how_long_to_wait() {
     let body = r#"{"object":"error","message":"full","type":"TooManyRequests","param":null,"code":429}"#;

@@ -1,6 +1,6 @@
-//! A client's connection dropped wherever its task may wait, as if the client had left in that very moment (P12): the first time
-//! that it waits behind the request's head, the second time, and so on until nothing is left to wait for. After each, everything
-//! is as it was (P11).
+//! Client connections dropped at every await point of their task, as if the client had left at that moment (P12):
+//! at the first await after the request head, then at the second, and so on until no await is left. After each drop
+//! everything is as it was (P11).
 
 use crate::interleavings::{descriptors, is_as_before};
 use crate::responses::chunk;
@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// More waits than any of these exchanges has.
+/// Upper bound of the awaits in any of these exchanges.
 const MOST: usize = 500;
-/// So often the answer must have come whole: its last waits are behind it.
+/// Number of complete answers after which the exchange counts as explored: its last await is then passed.
 const BEHIND: usize = 8;
 
 const CONFIG: &str = "[timeouts]\nfirst_token = 0.3\npool_idle = 0.3\n[retry]\nbudget_per_second = 1000\n\
                       [health]\ninterval = 60\ndown_after = 100000";
 const MS: Duration = Duration::from_millis(1);
 
-/// One thread, so that the order of things is that of one task after the other.
+/// Returns a setup with one worker thread, so that the order of events is that of the tasks.
 fn setup() -> Setup {
     Setup::new().faulty().args(&["--threads", "1", "--store", "memory"]).config(CONFIG)
 }
@@ -30,11 +30,11 @@ async fn alone(script: impl Fn(&Attempt) -> Script + Send + Sync + 'static) -> W
     world
 }
 
-/// Sends the request again and again, each time with one wait more before it is dropped; `pieces`: its body comes in two.
-/// Gives how many waits it took until the answer of this status was there.
+/// Sends the request repeatedly, each time dropped one await later. With `pieces`, the body is sent in two parts.
+/// Returns how many awaits came before the complete answer with this status.
 async fn explored(world: &World, status: u16, pieces: bool, request: impl Fn(usize) -> Request) -> usize {
     assert_eq!(ask(world, &request(MOST), pieces).await, Some(status), "undisturbed");
-    // What the process opens once, and what it keeps for a while.
+    // Lets descriptors settle that the process opens once or keeps for a while.
     tokio::time::sleep(Duration::from_millis(700)).await;
     let before = descriptors(world);
     let (mut whole, mut dropped) = (0, 0);
@@ -54,7 +54,7 @@ async fn explored(world: &World, status: u16, pieces: bool, request: impl Fn(usi
     panic!("after {MOST} waits there is no answer, {dropped} times dropped");
 }
 
-/// The status of an answer that came whole.
+/// Sends a request and returns the status of its answer, or `None` if the answer is incomplete.
 async fn ask(world: &World, request: &Request, pieces: bool) -> Option<u16> {
     let mut client = Client::connect(world.proxy()).await;
     let bytes = request.bytes();
@@ -102,7 +102,7 @@ async fn leaving_at_any_wait_of_a_whole_answer() {
     world.end().await;
 }
 
-/// While an engine breaks off, while the pause before the next one lasts, and while that one answers.
+/// Leaving while an engine breaks off, during the pause before the next attempt, and while the next engine answers.
 #[tokio::test]
 async fn leaving_at_any_wait_of_a_second_attempt() {
     let seen = Arc::new(Mutex::new(HashMap::<String, usize>::new()));
@@ -131,12 +131,12 @@ async fn leaving_at_any_wait_for_an_engine_that_says_nothing() {
     world.end().await;
 }
 
-/// What is stored is written when the answer is there, and before its end is told.
+/// Leaving around the write to the store, which happens when the answer is complete and before its end is sent.
 #[tokio::test]
 async fn leaving_at_any_wait_of_a_response() {
     let count = AtomicUsize::new(0);
     let world = alone(move |_| {
-        // A record is there once, under the id of its answer.
+        // A record can be stored only once under the id of its answer.
         let id = format!("chatcmpl-{}", count.fetch_add(1, Ordering::Relaxed));
         let piece = |text: &str| chunk(&id, &format!(r#"{{"content":"{text}"}}"#), "null");
         let stream = Script::new().head_sse().ev(&piece("a")).sleep(MS).ev(&piece("b")).sleep(MS);

@@ -12,7 +12,7 @@ async fn world(setup: Setup) -> World {
     World::start(Engine::script(Script::answer("a", 1)).await, setup).await
 }
 
-/// The bodies that reached the engine.
+/// Returns the request bodies that reached the engine.
 fn bodies(world: &World) -> Vec<String> {
     world.engine.attempts().iter().map(|attempt| attempt.text().to_owned()).collect()
 }

@@ -1,4 +1,4 @@
-//! Responses that are made without their client waiting.
+//! Background responses: no client waits while they are generated.
 
 use crate::sim::{Client, Engine, Request, Samewire, Script, Setup, World, until};
 use serde_json::Value;
@@ -15,7 +15,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
-/// Starts one; gives its id.
+/// Starts a background response and returns its id.
 async fn started(world: &World) -> String {
     let answer = world.ask(&create()).await;
     assert_eq!(answer.head.status, 200, "{}", answer.text());
@@ -40,7 +40,7 @@ async fn ended(world: &World, id: &str) -> Value {
     }
 }
 
-/// The data of a stream's events.
+/// Returns the data of a stream's events.
 fn events(text: &str) -> Vec<Value> {
     text.lines().filter_map(|line| line.strip_prefix("data: ")).map(json).collect()
 }
@@ -55,7 +55,7 @@ fn types(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["type"].as_str().expect("a type")).collect()
 }
 
-/// Slow enough to be met while it runs.
+/// Returns a script slow enough for tests to act while it runs.
 fn slow(tokens: usize) -> Script {
     let stream = Script::new().head_sse().role().tok("a", tokens, Duration::from_millis(10));
     stream.finish("stop").done().end()
@@ -65,7 +65,7 @@ fn slow(tokens: usize) -> Script {
 async fn fault_c42_polled_and_read_again_from_everywhere() {
     let world = World::start(Engine::script(slow(30)).await, Setup::new()).await;
     let id = started(&world).await;
-    // Three readers while it runs, one of them from the middle.
+    // Three readers while the response runs, one of them starting in the middle.
     let (all, twin, some) = tokio::join!(
         replay(&world, &id, ""),
         replay(&world, &id, ""),
@@ -118,7 +118,7 @@ async fn streamed_from_the_beginning() {
     world.end().await;
 }
 
-/// The dialect whose streams end with a mark has it also where they are read again.
+/// A dialect whose streams end with `[DONE]` also ends stored streams with it.
 #[tokio::test]
 async fn the_mark_of_the_end() {
     let world = World::start(Engine::script(slow(2)).await, Setup::new()).await;
@@ -151,7 +151,7 @@ async fn cancelled_once_and_for_good() {
     world.end().await;
 }
 
-/// Cancels at any moment, two at once: one end is reached, and stays.
+/// Two cancels at once, at a random moment: exactly one final state is reached, and it stays.
 #[tokio::test]
 async fn fault_c43_cancels_race_with_the_end() {
     let script = Script::new().head_sse().role().tok("a", 4, Duration::from_millis(3));
@@ -162,7 +162,7 @@ async fn fault_c43_cancels_race_with_the_end() {
             let world = &world;
             async move {
                 let id = started(world).await;
-                // From before the engine is asked until after it has ended.
+                // The moments range from before the engine is asked until after the response has ended.
                 match n {
                     9 => _ = ended(world, &id).await,
                     _ => tokio::time::sleep(Duration::from_micros(round * n % 300 * 100)).await,
@@ -192,7 +192,7 @@ async fn fault_c43_cancels_race_with_the_end() {
     world.end().await;
 }
 
-/// Also where the engine says nothing: the median of the time until its connection is closed.
+/// A cancel closes the engine's connection at once, even while the engine is silent; the median time is measured.
 #[tokio::test]
 async fn fault_c43_a_cancel_reaches_the_engine_at_once() {
     const ROUNDS: usize = 30;
@@ -243,7 +243,7 @@ async fn an_engine_that_refuses_makes_a_failed_response() {
     world.end().await;
 }
 
-/// Nothing stays in progress because its end has no room.
+/// A response whose final state exceeds the store's limit fails, and does not stay in progress.
 #[tokio::test]
 async fn fault_o14_an_end_that_has_no_room_is_a_failure() {
     let stream = Script::new().head_sse().role().tok("a", 1_000, Duration::ZERO).finish("stop").done().end();
@@ -290,7 +290,8 @@ fn remove(path: &std::path::Path) {
     }
 }
 
-/// What the store takes for this process's, and nobody in it runs, would live as long as the process.
+/// A response that the store assigns to this process, but that no task runs, is closed. Otherwise it would stay in
+/// progress as long as the process lives.
 #[tokio::test]
 async fn what_has_lost_its_task_is_closed() {
     let path: PathBuf = std::env::temp_dir().join(format!("samewire-astray-{}.db", std::process::id()));
@@ -316,7 +317,7 @@ async fn what_has_lost_its_task_is_closed() {
     remove(&path);
 }
 
-/// Another process on the same store reads, follows and cancels; also what was left by one that was killed.
+/// A second process on the same store reads, follows and cancels a response, also one left by a killed process.
 #[tokio::test]
 async fn fault_c43_two_processes_on_one_store() {
     let path: PathBuf = std::env::temp_dir().join(format!("samewire-background-{}.db", std::process::id()));
@@ -329,7 +330,7 @@ async fn fault_c43_two_processes_on_one_store() {
     let cancelled = Request::post(&format!("/v1/responses/{id}/cancel"), "").ask(other.proxy).await;
     assert_eq!(json(cancelled.text())["status"], "cancelled", "{}", cancelled.text());
     let lost = started(&world).await;
-    // Until something of it is stored.
+    // Waits until some events are stored.
     let mut reader = Client::connect(other.proxy).await;
     reader.send(&Request::get(&format!("/v1/responses/{lost}?stream=true")).bytes()).await;
     assert_eq!(reader.head().await.status, 200);
@@ -338,7 +339,7 @@ async fn fault_c43_two_processes_on_one_store() {
     world.samewire.exit(crate::sim::PATIENCE).await;
     let start = Instant::now();
     let cancelled = Request::post(&format!("/v1/responses/{lost}/cancel"), "").ask(other.proxy).await;
-    // Its process would have had two seconds; a lease lasts ten more.
+    // The owner would have had two seconds to react; its lease lasts ten more.
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     let object = json(cancelled.text());
     assert_eq!((&object["status"], &object["error"]), (&"cancelled".into(), &Value::Null));
@@ -349,7 +350,7 @@ async fn fault_c43_two_processes_on_one_store() {
         assert_eq!(event["sequence_number"], number, "{event}");
     }
     assert_eq!(told.last().expect("events")["type"], "response.incomplete");
-    // What was told of it is in the object too.
+    // The text of the events read so far is in the object, too.
     let deltas: String = told.iter().filter_map(|event| event["delta"].as_str()).collect();
     let text = object["output"][0]["content"][0]["text"].as_str().unwrap_or_default();
     assert_eq!(text, deltas);
@@ -359,8 +360,8 @@ async fn fault_c43_two_processes_on_one_store() {
     remove(&path);
 }
 
-/// A process that says often enough that it lives keeps what it runs beyond any lease, and what was run by one that is gone
-/// is closed when its own is over.
+/// A process that renews its lease keeps its responses for longer than the lease. The responses of a dead process
+/// are closed once its lease has expired.
 #[tokio::test]
 async fn fault_o16_a_lease_is_as_long_as_is_said() {
     let path: PathBuf = std::env::temp_dir().join(format!("samewire-lease-{}.db", std::process::id()));

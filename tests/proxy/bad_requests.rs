@@ -1,14 +1,14 @@
-//! Requests that are refused. None of them may reach the engine, and none of them may be answered with its own text.
+//! Requests that are refused. None of them may reach the engine, and no response may repeat their content.
 
 use crate::official::Schemas;
 use crate::sim::{Answer, Client, Engine, Fault, PATIENCE, PROMPT, Request, Script, Setup, World, until};
 
-/// A samewire whose engine must not be asked.
+/// Starts a samewire whose engine must not receive a request.
 async fn world() -> World {
     World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await
 }
 
-/// All were refused: nothing went upstream.
+/// Checks that no request reached the engine.
 async fn end(world: World) {
     let targets: Vec<_> =
         world.engine.attempts().into_iter().map(|attempt| attempt.text().to_owned()).collect();
@@ -16,7 +16,7 @@ async fn end(world: World) {
     world.end().await;
 }
 
-/// Checks status 400, type and code, and that nothing of the request is told back.
+/// Checks status 400, type and code, and that the response repeats nothing of the request.
 fn check(answer: &Answer, code: &str, what: &str) -> Fault {
     let fault = answer.fault();
     assert_eq!(answer.head.status, 400, "{what:.200}: {}", answer.text());
@@ -75,7 +75,7 @@ async fn fault_c01_malformed_json() {
     .into();
     documents.extend([1, 9, 20, good.len() / 2, good.len() - 1].map(|cut| good[..cut].to_owned()));
     documents.extend([format!("{good}{good}"), format!("{good} x"), format!("{good},"), format!("[{good}")]);
-    // Broken inside what is only carried: in the prompt, in a schema.
+    // Invalid JSON inside values that are only forwarded: in the prompt, in a schema.
     documents.push(good.replace("CANARY", "CANARY\\q"));
     documents.push(good.replace("\"stream\":true", "\"tools\":[{\"function\":{\"parameters\":{\"a\":}}}]"));
     let world = world().await;
@@ -176,7 +176,7 @@ async fn fault_c04_duplicate_keys_of_what_samewire_reads() {
     end(world).await;
 }
 
-/// Each field of the published schemas, also those that samewire does not act on today.
+/// Duplicate members are refused for each field of the published schemas, even fields that samewire ignores today.
 #[tokio::test]
 async fn fault_c04_every_field_of_the_api_twice() {
     let schemas = Schemas::load();
@@ -209,7 +209,7 @@ async fn fault_c05_body_over_the_limit() {
     for (target, limit) in
         [("/v1/chat/completions", 32 * MIB), ("/v1/completions", MIB), ("/v1/embeddings", MIB)]
     {
-        // A declared length is refused before a byte of the body has been sent.
+        // An announced length is refused before a byte of the body has been sent.
         for length in [limit + 1, usize::MAX / 4] {
             let request = Request::post(target, "").without("content-length");
             let request = request.header("content-length", &length.to_string());
@@ -220,7 +220,7 @@ async fn fault_c05_body_over_the_limit() {
         client.try_send(&request.bytes()).await;
         check_too_large(&client.answer().await);
     }
-    // At the limit it is the content that is judged.
+    // At the limit, the body is read and its content is judged.
     for size in [MIB - 1, MIB] {
         for request in [
             Request::post("/v1/completions", " ".repeat(size)),
@@ -292,7 +292,7 @@ async fn fault_c11_content_types() {
         let message = answer.fault().message;
         assert!(message.contains(&format!("'{kind}'")) && message.contains("application/json"), "{message}");
     }
-    // What `curl -d` calls a form may be one.
+    // A body with the form content type that `curl -d` sends may really be a form.
     let form = Request::stream("").without("content-type").header("content-type", FORM);
     for body in ["model=m&prompt=CANARY", "\"text\"", "x{}"] {
         let answer = world.ask(&form.clone().body(body)).await;
@@ -351,7 +351,7 @@ async fn fault_c12_invalid_text() {
     for bytes in bad {
         check(&world.ask(&Request::chat(document(bytes))).await, "invalid_utf8", &format!("{bytes:x?}"));
     }
-    // The same in a key, and outside of any string.
+    // Invalid bytes in a key, and outside of any string.
     check(&world.ask(&Request::chat(b"{\"\xff\":1}".to_vec())).await, "invalid_utf8", "a key");
     check(&world.ask(&Request::chat(b"\xfe\xff{}".to_vec())).await, "invalid_utf8", "UTF-16");
     end(world).await;
@@ -477,7 +477,7 @@ async fn fault_c33_fields_that_steer_the_engine() {
         let param = format!("chat_template_kwargs.{inner}");
         assert_eq!(check(&answer, "forbidden_parameter", inner).param, Some(param));
     }
-    // An escape in the name is no way around, nor is what clients' libraries lay over the request.
+    // Neither an escape in the name nor the clients' extra members get around the check.
     for (more, param) in [
         (r#","r\u0069d":"x""#, "rid"),
         (r#","requ\u0065st_id":"x""#, "request_id"),
@@ -566,7 +566,7 @@ async fn fault_c39_expectations() {
     world.end().await;
 }
 
-/// Answers name the model on each frame: a name that is none is not repeated.
+/// A model name without limit is refused, because responses repeat the model in each frame.
 #[tokio::test]
 async fn fault_c46_a_model_with_a_name_without_end() {
     let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;

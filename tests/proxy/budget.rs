@@ -1,4 +1,4 @@
-//! Memory that requests may take, and how fast they must come.
+//! Memory that requests may take, and the rate at which their bodies must arrive.
 
 use crate::canonical::Canonical;
 use crate::leaving::settled;
@@ -13,7 +13,7 @@ async fn world(config: &str) -> World {
     World::start(Engine::script(Script::answer("a", 1)).await, Setup::new().config(config)).await
 }
 
-/// A good request of this length.
+/// Returns a valid request of this length.
 fn long(bytes: usize) -> Request {
     let (before, after) = (r#"{"model":"m","stream":true,"messages":[{"role":"user","content":""#, r#""}]}"#);
     let padding = "x".repeat(bytes - before.len() - after.len());
@@ -36,7 +36,7 @@ async fn fault_o11_bodies_share_what_there_is() {
     while world.samewire.metric(BODIES).await != 600_000 {
         assert!(start.elapsed() < PATIENCE, "what is declared is reserved before it comes");
     }
-    // By its declared length, before a byte of it is read; and in chunks, once it does not fit any more.
+    // With a `content-length` the refusal comes before the body is read; with chunks, once the body no longer fits.
     let mut second = Client::connect(world.proxy()).await;
     second.send(&long(500_000).head_bytes()).await;
     is_overloaded(&second.answer().await);
@@ -49,9 +49,9 @@ async fn fault_o11_bodies_share_what_there_is() {
     slow.send(&first.sent_body()[1000..]).await;
     assert_eq!(slow.answer().await.head.status, 200);
     assert_eq!(world.ask(&long(900_000)).await.head.status, 200, "all of it is free again");
-    // What never fits is too large, now and later.
+    // A body that can never fit is too large, now and later.
     assert_eq!(world.ask(&long(1_000_001)).await.failure().2.as_deref(), Some("request_too_large"));
-    // One that leaves gives back what it had.
+    // A client that leaves releases its memory.
     let mut leaver = Client::connect(world.proxy()).await;
     leaver.send(&long(900_000).head_bytes()).await;
     until("its share", PATIENCE, || true).await;
@@ -63,7 +63,7 @@ async fn fault_o11_bodies_share_what_there_is() {
     world.end().await;
 }
 
-/// A body is counted as long as any of it is kept, and no longer: an answer that goes on for long does not need it.
+/// A body is counted only as long as a part of it is kept: a long stream does not need it any more.
 #[tokio::test]
 async fn fault_o11_a_stream_gives_its_body_back() {
     let gate = Gate::default();
@@ -119,7 +119,7 @@ async fn fault_o11_when_memory_is_short_new_requests_are_refused() {
         assert!(start.elapsed() < PATIENCE, "{} bytes are resident", world.samewire.rss());
     };
     assert_eq!(refused.failure().2.as_deref(), Some("overloaded"));
-    // What runs goes on; and when there is memory again, so does everybody else.
+    // Running requests continue, and once memory is free again, new ones are served.
     gate.open();
     stream.event_with(r#""b""#).await;
     stream.event_with("[DONE]").await;
@@ -133,8 +133,8 @@ async fn fault_o11_when_memory_is_short_new_requests_are_refused() {
     world.end().await;
 }
 
-/// Waves of large bodies against little memory: some are served, the rest is told to come again, and the process stays
-/// within its memory.
+/// Waves of large bodies against a small memory budget: some are served, the rest is told to retry, and the process
+/// stays within its memory.
 #[tokio::test]
 async fn fault_o11_waves_of_large_bodies() {
     const MEMORY: u64 = 256 << 20;
@@ -166,8 +166,8 @@ async fn fault_o11_waves_of_large_bodies() {
     world.end().await;
 }
 
-/// Readers that stop, each of an engine that has much more to say, in a process that has little memory: all of them are
-/// held back, and who comes then is served.
+/// A thousand clients stop reading while their engines have much more to send, in a process with little memory: all
+/// engines are held back, and new clients are served.
 #[tokio::test]
 async fn fault_o11_a_thousand_stopped_readers() {
     const READERS: usize = 1_000;
@@ -251,7 +251,7 @@ async fn fault_c08_a_hundred_drips_cost_little() {
 #[tokio::test]
 async fn fault_c18_limits_of_heads_to_the_byte() {
     let world = world("[limits]\nmax_head_bytes = 16384\nmax_headers = 20\nmax_uri_bytes = 1000").await;
-    // Two are there already: host and authorization.
+    // Two headers are present already: host and authorization.
     let fields =
         |n: usize| (0..n - 2).fold(Request::get("/v1/nothing"), |all, n| all.header(&format!("x-{n}"), "y"));
     let value = |n: usize| Request::get("/v1/nothing").header("x-long", &"v".repeat(n));
@@ -327,7 +327,7 @@ async fn responses_in_the_background_wait_for_each_other() {
     }
     let answer = world.ask(&create).await;
     assert_eq!(answer.failure(), (429, "rate_limit_error".into(), Some("concurrency_limit".into())));
-    // What is queued is told as queued, and can be cancelled without the engine.
+    // A queued response is reported as queued, and can be cancelled without reaching the engine.
     let first = Request::get(&format!("/v1/responses/{}?stream=true", ids[1]));
     let mut reader = Client::connect(world.proxy()).await;
     reader.send(&first.bytes()).await;
@@ -338,7 +338,7 @@ async fn responses_in_the_background_wait_for_each_other() {
     assert!(cancelled.text().contains(r#""status":"cancelled""#), "{}", cancelled.text());
     reader.rest().await;
     assert_eq!(world.engine.attempt_count(), 1);
-    // Its place is free.
+    // The slot of the cancelled response is free.
     let start = Instant::now();
     while world.ask(&create).await.head.status == 429 {
         assert!(start.elapsed() < PATIENCE, "a place");
@@ -355,7 +355,7 @@ async fn responses_in_the_background_wait_for_each_other() {
     world.end().await;
 }
 
-/// Readers of stored events hear that they are not forgotten, as often as those of streams.
+/// Readers of stored events get keepalives as often as readers of live streams.
 #[tokio::test]
 async fn keepalives_of_readers_come_as_often_as_is_said() {
     let gate = Gate::default();
@@ -383,7 +383,7 @@ async fn what_is_cut_has_as_long_as_is_said_to_take_leave() {
         let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
         let setup = setup.config(&format!("[timeouts]\nsettle = 0\ndrain = 0.1\nflush = {flush}"));
         let mut samewire = Samewire::start(&setup).await;
-        // One that does not read cannot be told anything.
+        // A client that does not read cannot receive an error.
         let mut client = Client::narrow(samewire.proxy).await;
         client.send(&Request::stream("").bytes()).await;
         client.head().await;
@@ -449,7 +449,7 @@ async fn events_may_be_as_long_as_is_said() {
 async fn unused_connections_to_the_engine_are_closed_when_it_is_said() {
     let world = world("[timeouts]\npool_idle = 0.2\n[health]\ninterval = 60").await;
     assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
-    // One of them is the probe's.
+    // One of the connections is the probe's.
     let open = world.engine.open_connections();
     let closed = || world.engine.open_connections() < open;
     until("a connection is closed", Duration::from_millis(2_500), closed).await;

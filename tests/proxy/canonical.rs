@@ -1,8 +1,8 @@
-//! The canonical stream, written a second time and by hand, for comparison byte for byte.
+//! Second, independent implementation of the canonical stream, for comparison byte for byte.
 
 use crate::sim::json_string;
 
-/// A canonical chat stream of one choice. Give it the frames in order and compare [`Self::text`].
+/// Builder of a canonical chat stream with one choice. Add the frames in order and compare [`Self::text`].
 #[derive(Clone)]
 pub struct Canonical {
     id: String,
@@ -10,35 +10,35 @@ pub struct Canonical {
     text: String,
 }
 
-/// What the proxy says of a stream that broke off.
+/// Error code and message for a stream that broke off.
 pub const INCOMPLETE: (&str, &str) =
     ("upstream_incomplete", "The upstream engine closed the stream before it was complete.");
 
-/// What the proxy says of an engine that gave up.
+/// Error code and message for an engine that aborted.
 pub const ABORTED: (&str, &str) =
     ("upstream_aborted", "The upstream engine aborted the request before it was complete.");
 
-/// What the proxy says of an event it cannot read.
+/// Error code and message for an event that cannot be parsed.
 pub const INVALID_EVENT: (&str, &str) =
     ("upstream_invalid_event", "The upstream engine sent an event that is not valid JSON.");
 
 impl Canonical {
-    /// For a client that did not ask for usage.
+    /// Starts a stream for a client that did not request usage.
     pub fn new() -> Self {
         Self::with_id("chatcmpl-1")
     }
 
-    /// With an id of its own.
+    /// Starts a stream with another id.
     pub fn with_id(id: &str) -> Self {
         Self { id: id.to_owned(), usage_asked: false, text: String::new() }
     }
 
-    /// For a client that asked for usage.
+    /// Starts a stream for a client that requested usage.
     pub fn with_usage() -> Self {
         Self { usage_asked: true, ..Self::new() }
     }
 
-    /// One frame.
+    /// Appends a frame with this `delta` and this `finish_reason`, both given as JSON.
     pub fn delta(mut self, delta: &str, finish: &str) -> Self {
         let usage = if self.usage_asked { r#","usage":null"# } else { "" };
         let id = &self.id;
@@ -49,33 +49,33 @@ impl Canonical {
         self
     }
 
-    /// The role frame.
+    /// Appends the role frame.
     pub fn role(self) -> Self {
         self.delta(r#"{"role":"assistant"}"#, "null")
     }
 
-    /// A content frame.
+    /// Appends a content frame.
     pub fn content(self, text: &str) -> Self {
         self.delta(&format!(r#"{{"content":{}}}"#, json_string(text)), "null")
     }
 
-    /// A reasoning frame.
+    /// Appends a reasoning frame.
     pub fn reasoning(self, text: &str) -> Self {
         let text = json_string(text);
         self.delta(&format!(r#"{{"reasoning_content":{text},"reasoning":{text}}}"#), "null")
     }
 
-    /// The tokens that [`crate::sim::Script::tok`] sends.
+    /// Appends the tokens that [`crate::sim::Script::tok`] sends.
     pub fn tok(self, name: &str, n: usize) -> Self {
         (0..n).fold(self, |this, i| this.content(&format!("{name}.{i} ")))
     }
 
-    /// The finish frame.
+    /// Appends the finish frame.
     pub fn finish(self, reason: &str) -> Self {
         self.delta("{}", &json_string(reason))
     }
 
-    /// The usage frame.
+    /// Appends the usage frame.
     pub fn usage(mut self, prompt: u32, completion: u32) -> Self {
         let (id, usage) = (&self.id, usage_object(prompt, completion));
         let frame = format!(
@@ -85,18 +85,18 @@ impl Canonical {
         self
     }
 
-    /// The good end.
+    /// Appends the end of a successful stream.
     pub fn done(mut self) -> Self {
         self.text.push_str("data: [DONE]\n\n");
         self
     }
 
-    /// The bad end.
+    /// Appends the end of a failed stream.
     pub fn error(self, (code, message): (&str, &str)) -> Self {
         self.error_as(message, "server_error", &format!("\"{code}\""))
     }
 
-    /// The bad end, as an engine put it.
+    /// Appends the end of a failed stream, with the engine's own message, type and code.
     pub fn error_as(mut self, message: &str, kind: &str, code: &str) -> Self {
         self.text.push_str("event: error\ndata: ");
         self.text.push_str(&format!(
@@ -106,23 +106,23 @@ impl Canonical {
         self
     }
 
-    /// All of it.
+    /// Returns the whole stream.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// A complete answer of one piece.
+    /// Returns a complete answer with one content frame.
     pub fn answer_of(text: &str) -> Self {
         Self::new().role().content(text).finish("stop").done()
     }
 
-    /// A complete answer, as [`crate::sim::Script::answer`] must come out.
+    /// Returns the canonical form of [`crate::sim::Script::answer`].
     pub fn answer(name: &str, n: usize) -> Self {
         Self::new().role().tok(name, n).finish("stop").done()
     }
 }
 
-/// The canonical usage object without any detail.
+/// Returns the canonical usage object without details.
 pub fn usage_object(prompt: u32, completion: u32) -> String {
     let total = prompt + completion;
     format!(
@@ -130,7 +130,7 @@ pub fn usage_object(prompt: u32, completion: u32) -> String {
     )
 }
 
-/// Checks the framing of a stream and that it has one end; gives its events without comments.
+/// Checks the framing of a stream and that it ends exactly once. Returns its events without comments.
 pub fn grammar(text: &str) -> Vec<&str> {
     assert!(!text.contains('\r'), "no CR in a stream");
     let text =

@@ -1,5 +1,5 @@
-//! A clock that is set while the process runs (fault O13). What the process takes for the clock is libfaketime's, loaded into
-//! it: Debian's `libfaketime`, which `tests/run.sh` installs.
+//! The system clock is changed while the process runs (fault O13). The process sees the clock of libfaketime, which
+//! is preloaded: Debian's `libfaketime`, which `tests/run.sh` installs.
 
 use crate::responses::{object, prompt};
 use crate::sim::{Client, Engine, Gate, Request, Script, Setup, World};
@@ -10,14 +10,14 @@ use std::time::Duration;
 
 const DAY: i64 = 24 * 60 * 60;
 
-/// The library, if it is installed.
+/// Returns the path of the library, if it is installed.
 fn library() -> Option<PathBuf> {
     let folders = std::fs::read_dir("/usr/lib").ok()?;
     let mut found = folders.filter_map(|entry| Some(entry.ok()?.path().join("faketime/libfaketime.so.1")));
     found.find(|path| path.exists())
 }
 
-/// A clock that can be set.
+/// Clock that a test can set.
 struct Clock(PathBuf);
 
 impl Clock {
@@ -27,7 +27,7 @@ impl Clock {
         this
     }
 
-    /// Seconds from the true time.
+    /// Sets the offset from the true time, in seconds.
     fn set(&self, seconds: i64) {
         let next = self.0.with_extension("next");
         std::fs::write(&next, format!("{seconds:+}")).unwrap();
@@ -39,7 +39,7 @@ impl Clock {
             .environment("LD_PRELOAD", library.to_str().unwrap())
             .environment("FAKETIME_TIMESTAMP_FILE", self.0.to_str().unwrap())
             .environment("FAKETIME_NO_CACHE", "1")
-            // Only the clock on the wall jumps; the other one never does.
+            // Only the wall clock jumps; the monotonic clock never does.
             .environment("FAKETIME_DONT_FAKE_MONOTONIC", "1")
     }
 }
@@ -62,7 +62,7 @@ async fn ended(world: &World, id: &str) -> Value {
     }
 }
 
-/// Runs through both jumps; what had been stored, what is being made and what streams is the same afterwards.
+/// Makes the clock jump forward and back. Stored, running and streamed responses must be unaffected.
 async fn jumps(setup: Setup, folder: &Folder, library: &std::path::Path) {
     let clock = Clock::new(folder.file().parent().unwrap());
     let gate = Gate::default();
@@ -81,11 +81,11 @@ async fn jumps(setup: Setup, folder: &Folder, library: &std::path::Path) {
     world.engine.wait_attempts(3).await;
     for jump in [DAY, -DAY, 0, 1] {
         clock.set(jump);
-        // What is created says the time: the clock has been set, or this tests nothing.
+        // Checks by the time of a new response that the clock has really changed.
         let answer = object(&world.ask(&prompt("m", r#","background":true"#)).await);
         let told = answer["created_at"].as_i64().unwrap() - begun["created_at"].as_i64().unwrap();
         assert!((jump - 5..=jump + 40).contains(&told), "{told} instead of {jump}");
-        // Longer than a heartbeat, and than the store takes to look for what has expired or was lost.
+        // Longer than a heartbeat, and than the store's interval for removing expired and lost responses.
         tokio::time::sleep(Duration::from_millis(if jump == DAY { 6_500 } else { 500 })).await;
         assert_eq!(status(&world, stored).await, "completed", "{jump}");
         assert_eq!(status(&world, background).await, "in_progress", "{jump}");

@@ -1,4 +1,4 @@
-//! Counting an input's tokens and making conversations short (wire-format 4.1, 4.13).
+//! Counting the tokens of an input, and compacting conversations (wire-format 4.1, 4.13).
 
 use crate::responses::object;
 use crate::sim::{Attempt, Engine, Request, Script, Setup, World};
@@ -14,7 +14,7 @@ fn chat(content: &str, finish: &str) -> Script {
     )
 }
 
-/// An engine that counts a token for each message and tool, and sums up when it is asked to.
+/// Starts an engine that counts one token for each message and tool, and writes a summary when asked for one.
 pub async fn engine() -> Engine {
     Engine::answering(|attempt: &Attempt| {
         let body: Value = serde_json::from_slice(&attempt.body).unwrap();
@@ -56,7 +56,7 @@ async fn the_engine_counts_the_whole_chat() {
     assert_eq!(object(&world.ask(&count(&more)).await)["input_tokens"], 3);
     let attempts = world.engine.attempts();
     assert_eq!([attempts[0].target.as_str(), attempts[2].target.as_str()], ["/tokenize"; 2]);
-    // Azure's clients find it too.
+    // Azure's clients have a route for it, too.
     let azure = Request::post("/openai/v1/responses/input_tokens", r#"{"model":"m","input":"a"}"#);
     assert_eq!(object(&world.ask(&azure).await)["input_tokens"], 1);
     for (body, param) in [
@@ -75,7 +75,7 @@ async fn the_engine_counts_the_whole_chat() {
 async fn an_engine_that_cannot_count_says_so() {
     let scripts = vec![
         Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#),
-        // SGLang 0.5.12 counts texts alone.
+        // SGLang 0.5.12 counts only texts.
         Script::new().json(
             "400 Bad Request",
             r#"{"object":"error","message":"1 validation errors:\n  {'type': 'missing', 'loc': ('body', 'prompt'), 'msg': 'Field required'}","type":"Bad Request","param":null,"code":400}"#,
@@ -128,7 +128,7 @@ async fn a_conversation_becomes_a_summary_that_goes_on() {
         made["usage"],
         json!({"input_tokens":9,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},"output_tokens":4,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":13})
     );
-    // The engine was asked for it with all that was said, and with little thought.
+    // The engine was sent the whole conversation, and asked for little reasoning.
     let asked: Value = serde_json::from_str(world.engine.attempts()[1].text()).unwrap();
     let roles: Vec<_> =
         asked["messages"].as_array().unwrap().iter().map(|m| m["role"].as_str().unwrap()).collect();
@@ -137,7 +137,7 @@ async fn a_conversation_becomes_a_summary_that_goes_on() {
         [&asked["reasoning_effort"], &asked["stream"], &asked["tools"]],
         [&json!("low"), &Value::Null, &Value::Null]
     );
-    // What came of it is the input of the next request, and of the next compaction.
+    // The compacted items are the input of the next request, and of the next compaction.
     let next = format!(
         r#"{{"model":"m","input":[{}],"store":false}}"#,
         output.iter().map(Value::to_string).collect::<Vec<_>>().join(",")
@@ -148,14 +148,14 @@ async fn a_conversation_becomes_a_summary_that_goes_on() {
     );
     let sent: Value = serde_json::from_str(world.engine.attempts()[2].text()).unwrap();
     assert_eq!(sent["messages"][3], json!({"role": "system", "content": "They spoke of \"Bern\"."}));
-    // Nobody else can open it.
+    // No other tenant can decrypt the summary.
     let other =
         Request::post("/v1/responses", next).without("authorization").header("authorization", "Bearer other");
     assert_eq!(world.ask(&other).await.failure().2.as_deref(), Some("invalid_encrypted_content"));
     let again = compact(&format!(r#""model":"m","input":[{},{{"role":"user","content":"x"}}]"#, output[3]));
     let again = object(&world.ask(&again).await);
     assert_eq!(again["output"].as_array().unwrap().len(), 2);
-    // It is not a response that was stored.
+    // A compaction is not stored as a response.
     let get = Request::get(&format!("/v1/responses/{}", made["id"].as_str().unwrap()));
     assert_eq!(world.ask(&get).await.head.status, 404);
     world.end().await;
@@ -184,7 +184,7 @@ async fn what_cannot_be_made_short() {
         assert_eq!(answer.head.status, 400, "{body}: {}", answer.text());
         assert_eq!(serde_json::from_str::<Value>(answer.text()).unwrap()["error"]["param"], param);
     }
-    // A summary that is cut or empty is none.
+    // A truncated or empty summary is an error.
     for status in [502, 502, 503] {
         assert_eq!(world.ask(&compact(r#""model":"m","input":"a""#)).await.head.status, status);
     }

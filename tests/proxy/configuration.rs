@@ -1,4 +1,4 @@
-//! Wrong configurations and a wrong environment, through the process that users start: what it says, and how it ends.
+//! Invalid configurations and environments, tested through the process: its messages and its exit codes.
 
 use crate::sim::{Engine, PATIENCE, Request, Samewire, Script, Setup, World, within, write_secret};
 use std::net::TcpListener;
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use toml::{Table, Value};
 
-/// Stands wherever a value stands. It might be a key in the wrong place, and is never told.
+/// Stands wherever a value stands. It could be a secret in the wrong place, so messages must never repeat it.
 const CANARY: &str = "sk-CANARY-55b0";
 
-/// A folder of this test alone, removed with it.
+/// Temporary folder of one test, deleted when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -25,7 +25,7 @@ impl Folder {
         Self(path)
     }
 
-    /// A file with this text.
+    /// Writes a file with this text and mode.
     fn file(&self, name: &str, text: &str, mode: u32) -> PathBuf {
         let path = self.0.join(name);
         write_secret(&path, text);
@@ -40,14 +40,14 @@ impl Drop for Folder {
     }
 }
 
-/// How a process ended that was not to live.
+/// Exit code and stderr of a process that must not start.
 #[derive(Debug, PartialEq, Eq)]
 struct Ended {
     code: Option<i32>,
     said: String,
 }
 
-/// Runs samewire to its end. One that lives on is stopped, and has no code.
+/// Runs samewire to its end. A process that keeps running is killed and has no exit code.
 fn run(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.args(args).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -64,14 +64,14 @@ fn run(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Ended {
     Ended { code: output.status.code(), said: String::from_utf8(output.stderr).unwrap() }
 }
 
-/// `serve` with this file, on ports that are free.
+/// Runs `serve` with this file, on free ports.
 fn serve(config: &str, more: &[&str]) -> Ended {
     let folder = Folder::new();
     let file = folder.file("samewire.toml", config, 0o644);
     let mut args = vec!["serve", "--config", file.to_str().unwrap()];
     args.extend(more);
     let ended = run(&args, |_| {});
-    // The folder has another name each time.
+    // The folder's name differs from run to run.
     Ended { said: ended.said.replace(file.to_str().unwrap(), "FILE"), ..ended }
 }
 
@@ -82,7 +82,7 @@ fn check(config: &str) -> Ended {
     Ended { said: ended.said.replace(file.to_str().unwrap(), "FILE"), ..ended }
 }
 
-/// Every key of the annotated example by its path, with its default.
+/// Returns every key of the annotated example by its path, with its default.
 fn keys() -> Vec<(Vec<String>, Value)> {
     fn walk(table: &Table, path: &[String], found: &mut Vec<(Vec<String>, Value)>) {
         for (key, value) in table {
@@ -107,7 +107,7 @@ fn keys() -> Vec<(Vec<String>, Value)> {
     found
 }
 
-/// A file that says nothing but an engine, and this value in the place of that key's.
+/// Returns a configuration with one upstream, and with this value for one key.
 fn with(path: &[String], value: &Value) -> String {
     let engine = Table::from_iter([("url".to_owned(), Value::from("http://127.0.0.1:1"))]);
     let mut file = Table::from_iter([("upstream".to_owned(), Value::Array(vec![Value::Table(engine)]))]);
@@ -129,13 +129,13 @@ fn with(path: &[String], value: &Value) -> String {
     toml::to_string(&file).unwrap()
 }
 
-/// The path of a mistake, as it is told.
+/// Returns the path of a key as messages write it.
 fn told(path: &[String]) -> String {
     path.join(".").replacen("upstream.", "upstream[0].", 1).replacen("auth.key.", "auth.key[0].", 1)
 }
 
-/// Each key with values of other types, and with a text that means nothing: whatever is not taken is told in one line
-/// that names the key and not the value, by `check` and by `serve`, and nothing begins to listen.
+/// Each key with values of the wrong type and with meaningless text: `check` and `serve` report every refused value
+/// in one line that names the key and not the value, and no listener is opened.
 #[test]
 fn fault_o07_each_key_with_a_wrong_value() {
     let list = Value::Array(vec![Value::Array(vec![Value::from(CANARY)])]);
@@ -151,7 +151,7 @@ fn fault_o07_each_key_with_a_wrong_value() {
             list.clone(),
             table.clone(),
         ] {
-            // Whatever stands in `wire` has a path of its own.
+            // A table in place of a table is valid; the keys in it are tried by themselves.
             if default.is_table() && value.is_table() {
                 continue;
             }
@@ -162,7 +162,7 @@ fn fault_o07_each_key_with_a_wrong_value() {
             }
             assert_eq!(ended.code, Some(2), "{text}{ended:?}");
             refused += 1;
-            // Where keys go together, it is the one that is not there.
+            // If keys belong together, the message may name the missing one.
             let beside = |line: &str| line.contains(": missing, although ");
             let section = name.rsplit_once('.').map_or("", |(section, _)| section);
             let is_told = |line: &str| {
@@ -244,7 +244,7 @@ fn fault_o07_files_that_are_wrong_as_a_whole() {
     );
 }
 
-/// A port that somebody has, an address of another machine, and where IPv6 is missing, that too.
+/// A port in use, an address of another machine and, where IPv6 is missing, an IPv6 address.
 #[test]
 fn fault_o08_addresses_that_cannot_be_had() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -252,7 +252,7 @@ fn fault_o08_addresses_that_cannot_be_had() {
     let mut rows = vec![
         (taken.clone(), "127.0.0.1:0".to_owned(), taken.clone()),
         ("127.0.0.1:0".to_owned(), taken.clone(), taken),
-        // Addresses of documentation belong to nobody (RFC 5737, RFC 3849).
+        // Addresses reserved for documentation belong to no machine (RFC 5737, RFC 3849).
         ("192.0.2.1:8080".to_owned(), "127.0.0.1:0".to_owned(), "192.0.2.1:8080".to_owned()),
         ("[2001:db8::1]:8080".to_owned(), "127.0.0.1:0".to_owned(), "[2001:db8::1]:8080".to_owned()),
     ];
@@ -271,7 +271,7 @@ fn fault_o08_addresses_that_cannot_be_had() {
     }
 }
 
-/// Clients and operators at the same port: no two listeners are opened to find that out.
+/// The same port for clients and operators is refused before any listener is opened.
 #[test]
 fn fault_o08_the_same_port_twice() {
     let config = "[[upstream]]\nurl = \"http://127.0.0.1:1\"\n";
@@ -285,7 +285,7 @@ fn fault_o08_the_same_port_twice() {
     assert!(ended.code.is_none() && ended.said.contains("listening"), "{ended:?}");
 }
 
-/// The environment gives every key, in its own words, and what is misspelt there is told.
+/// Every key can be set through the environment, and misspelt variables are reported.
 #[test]
 fn variables_of_the_environment() {
     let folder = Folder::new();
@@ -318,7 +318,7 @@ fn variables_of_the_environment() {
             ("SAMEWIRE_STORE__PLACE", "sqlite:state.db"),
             ("SAMEWIRE_ADMIN_LISTEN", "127.0.0.1:5"),
             ("SAMEWIRE_LISTEN", "127.0.0.1:3"),
-            // Kubernetes makes these for a service of this name.
+            // Kubernetes sets these for a service of this name.
             ("SAMEWIRE_SERVICE_HOST", "10.0.0.1"),
             ("SAMEWIRE_PORT_8080_TCP_ADDR", "10.0.0.1"),
             ("SAMEWIRE_PORT", "tcp://10.0.0.1:8080"),
@@ -384,7 +384,8 @@ fn variables_of_the_environment() {
     }
 }
 
-/// Who may not listen there, where that is so: root may, and some machines let everybody.
+/// A privileged port is refused where the kernel refuses it: root may listen there, and some machines allow
+/// everyone.
 #[test]
 fn fault_o08_ports_that_are_not_for_everybody() {
     let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap();
@@ -403,7 +404,7 @@ fn fault_o08_ports_that_are_not_for_everybody() {
         assert_eq!(ended.code, Some(3), "{ended:?}");
         assert!(ended.said.contains("cannot listen on 127.0.0.1:79: Permission denied"), "{ended:?}");
     } else {
-        // It listens there, as it may, or finds the port taken; it does not serve somewhere else.
+        // Listens at that port if permitted, or finds it taken; never listens at another one.
         assert!(
             ended.code.is_none() && ended.said.contains("127.0.0.1:79") || ended.code == Some(3),
             "{ended:?}"
@@ -411,18 +412,18 @@ fn fault_o08_ports_that_are_not_for_everybody() {
     }
 }
 
-/// Another user, where this one is root; gives who it will be.
+/// Makes a command run as another user if this process is root. Returns the user id it will have.
 fn as_nobody(command: &mut Command) -> u32 {
     let me = std::fs::metadata("/proc/self").unwrap().uid();
     if me != 0 {
         return me;
     }
-    // Nobody has this number.
+    // No user has this id.
     command.uid(54_321).gid(54_321);
     54_321
 }
 
-/// Files with keys, in each place that has one: what is refused, and what is not.
+/// Permissions of key files: which are refused and which accepted, for every setting that names one.
 #[tokio::test]
 async fn fault_o09_files_with_keys() {
     const SEAL: &str = "k1 AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -475,7 +476,7 @@ async fn fault_o09_files_with_keys() {
             ended.code == Some(2) && ended.said.contains(&format!(": {place}: the file cannot be read")),
             "{ended:?}"
         );
-        // As Kubernetes mounts secrets: a link to a file that the group may read.
+        // As Kubernetes mounts secrets: a symbolic link to a file that the group may read.
         std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o440)).unwrap();
         for path in [file("mine", good, 0o600), file("readable", good, 0o400), linked] {
             let ended = check(&config(&path));
@@ -509,7 +510,7 @@ fn fault_o09_nobody_serves_everybody_by_accident() {
     assert!(open.code.is_none() && open.said.contains("listening"), "{open:?}");
 }
 
-/// The memory of the process is nobody's business: the kernel then gives what tells of it to root.
+/// Other processes of the same user cannot read the process's memory: its `/proc` files belong to root.
 #[tokio::test]
 async fn memory_is_hidden_from_other_processes() {
     let owner = |pid: u32| std::fs::metadata(format!("/proc/{pid}/environ")).map(|file| file.uid());
@@ -519,7 +520,7 @@ async fn memory_is_hidden_from_other_processes() {
             command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         (child.unwrap(), who)
     };
-    // Any other program, to see the difference.
+    // Another program for comparison.
     let (mut other, who) = start(Command::new("/bin/sleep").arg("60"));
     assert_eq!(owner(other.id()).unwrap(), who);
     other.kill().unwrap();
@@ -535,7 +536,7 @@ async fn memory_is_hidden_from_other_processes() {
     ];
     let (mut samewire, who) = start(Command::new(env!("CARGO_BIN_EXE_samewire")).args(args));
     let begun = Instant::now();
-    // It belongs to its user until it has said otherwise.
+    // The files belong to the user until the process has disabled access.
     while owner(samewire.id()).unwrap() == who && begun.elapsed() < PATIENCE {
         assert!(samewire.try_wait().unwrap().is_none(), "it ended");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -546,11 +547,11 @@ async fn memory_is_hidden_from_other_processes() {
     assert_ne!(seen, who);
 }
 
-/// Names of the environment by which programs find a proxy.
+/// Environment variables that name a proxy.
 const PROXIES: [&str; 6] =
     ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
 
-/// Requests, probes and traces go where the configuration says, and to no proxy that the environment names.
+/// Requests, probes and traces go to the configured addresses, never through a proxy of the environment.
 #[tokio::test]
 async fn fault_o28_proxies_of_the_environment_are_not_used() {
     let recording = Engine::script(Script::answer("CANARY-PROXY", 1)).await;
@@ -578,12 +579,12 @@ async fn fault_o28_proxies_of_the_environment_are_not_used() {
     world.end().await;
 }
 
-/// No folder for temporary files, no home, no file that may be written, a user whom nobody knows: none of it is needed.
+/// The process needs no temporary folder, no home, no writable file and no entry for its user.
 #[tokio::test]
 async fn fault_o28_nothing_is_written_and_nobody_need_be_known() {
     let engine = Engine::script(Script::answer("a", 1)).await;
     let mut command = Command::new("/bin/sh");
-    // The kernel ends a process that writes a file all the same; a pipe is none.
+    // The kernel kills a process that writes to a file; writing to a pipe is allowed.
     let line = format!(
         "ulimit -f 0; exec {} serve --upstream {} --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0",
         env!("CARGO_BIN_EXE_samewire"),
@@ -606,7 +607,7 @@ async fn fault_o28_nothing_is_written_and_nobody_need_be_known() {
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0), "{:#?}", samewire.logs());
 }
 
-/// llama.cpp's usual port is samewire's.
+/// llama.cpp listens by default on the port that samewire uses, so an upstream can be samewire itself.
 #[test]
 fn fault_u55_an_upstream_where_samewire_itself_listens() {
     let file = |listen: &str, url: &str| {

@@ -1,11 +1,11 @@
-//! More connections than there is room for: who makes room, who is turned away, and who does not notice.
+//! More connections than the limit allows: which are closed, which are refused, and which are unaffected.
 
 use crate::sim::{Client, Ended, Engine, Gate, PATIENCE, Request, Script, Setup, World, until};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// An engine whose streams wait in their middle.
+/// Starts an engine whose streams wait in the middle until the gate opens.
 async fn halting(gate: &Gate) -> Engine {
     let script = Script::new().head_sse().role().text("a").wait(gate).text("b").finish("stop").done().end();
     Engine::script(script).await
@@ -25,7 +25,7 @@ async fn finish(mut client: Client) {
     assert_eq!(client.ended(), Ended::LastChunk);
 }
 
-/// Asks for something that needs no engine, and stays connected.
+/// Sends a request that needs no engine, and keeps the connection open.
 async fn visit(client: &mut Client) {
     client.send(&Request::get("/v1/nothing").bytes()).await;
     assert_eq!(client.answer().await.head.status, 404);
@@ -43,7 +43,7 @@ async fn fault_c41_the_longest_idle_connection_makes_room() {
         tokio::time::sleep(Duration::from_millis(10)).await;
         idle.push(client);
     }
-    // The first is not the one any more that was used the longest time ago.
+    // The first client is no longer the least recently used one.
     visit(&mut idle[0]).await;
     let mut late = Client::connect(world.proxy()).await;
     visit(&mut late).await;
@@ -59,7 +59,7 @@ async fn fault_c41_the_longest_idle_connection_makes_room() {
     world.end().await;
 }
 
-/// One that has been told all and does not listen cannot go at once: others make room then.
+/// A client that does not read its responses cannot be closed at once: other idle connections are closed instead.
 #[tokio::test]
 async fn fault_c41_who_does_not_listen_holds_up_nobody() {
     let gate = Gate::default();
@@ -98,12 +98,12 @@ async fn fault_c41_streams_do_not_make_room() {
         assert_eq!(answer.failure(), (503, "server_error".into(), Some("overloaded".into())));
         assert_eq!(answer.head.header("connection"), Some("close"));
         assert!(client.closes().await);
-        // The first waits for a place; it has been seen since that there is none.
+        // The first client waits for a slot; the following ones find out sooner that there is none.
         let took = start.elapsed();
         assert!(took > Duration::from_millis(900) && took < Duration::from_secs(3), "{n}: {took:?}");
     }
     assert_eq!(world.samewire.metric("samewire_connections_evicted_total").await, 0);
-    // One that waits gets the place that becomes free.
+    // A waiting client gets the slot that becomes free.
     let leaver = streams.pop().expect("three");
     drop(leaver);
     until("the engine is let go", PATIENCE, || world.engine.active_generations() == 2).await;
@@ -116,7 +116,7 @@ async fn fault_c41_streams_do_not_make_room() {
     world.end().await;
 }
 
-/// Connected, and silent or in the middle of a head.
+/// Idle connections: silent, or in the middle of a head.
 #[tokio::test]
 async fn fault_c41_five_thousand_idle_connections() {
     const LIMIT: usize = 200;
@@ -133,7 +133,7 @@ async fn fault_c41_five_thousand_idle_connections() {
             visit(&mut client).await;
         }
         silent.push_back(client);
-        // Their descriptors are wanted here, too; the first have been closed by the other side long since.
+        // The test needs descriptors as well: the oldest connections were closed by samewire long ago.
         if silent.len() > LIMIT + 200 {
             let mut first = silent.pop_front().expect("many");
             refused += usize::from(!first.closes().await);
@@ -188,15 +188,15 @@ async fn fault_o10_limits_fit_the_open_files_that_are_allowed() {
     world.end().await;
 }
 
-/// The limit falls under what is open while the process runs: no descriptor can be had at all.
+/// The descriptor limit is lowered below the number of open ones while the process runs: accepting pauses.
 #[tokio::test]
 async fn fault_o10_without_descriptors_accepting_pauses() {
     let gate = Gate::default();
-    // Nothing but what runs and what waits goes on here: no head is given up.
+    // Long timers, so that nothing but the running and waiting connections uses descriptors.
     let setup = Setup::new().faulty().config("[timeouts]\nclient_head = 300\n[health]\ninterval = 0.2");
     let world = World::start(halting(&gate).await, setup).await;
     let stream = begin(&world).await;
-    // Three more than are open now, but for those that are put far behind the others.
+    // The limit is three above the open descriptors, not counting those with numbers far above the others.
     let folder = format!("/proc/{}/fd", world.samewire.pid());
     let numbers = std::fs::read_dir(folder).expect("it lives").flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok());
@@ -204,7 +204,7 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
     let limit = format!("--nofile={}:", last.expect("some") + 4);
     let set = Command::new("prlimit").args(["--pid", &world.samewire.pid().to_string(), &limit]).status();
     assert!(set.expect("prlimit runs").success());
-    // Begun heads are not idle: none of them has to make room.
+    // Connections with an incomplete head are not idle: none of them is closed to make room.
     let mut waiting: Vec<Client> = Vec::new();
     while world.samewire.metric("samewire_accept_errors_total").await == 0 {
         assert!(waiting.len() < 100, "descriptors without end");
@@ -212,7 +212,7 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
         client.send(b"P").await;
         waiting.push(client);
     }
-    // Whoever asked for the figures has given its descriptor back meanwhile.
+    // The connections that fetched the metrics have released their descriptors meanwhile.
     for _ in 0..5 {
         let mut client = Client::connect(world.proxy()).await;
         client.send(b"P").await;
@@ -230,7 +230,7 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
         assert_eq!(world.samewire.admin("/livez").await.head.status, 200, "operators are served");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    // There is no connection to ask the engine on, which is no news of the engine.
+    // No descriptor is left to connect to the engine; this does not count against the engine.
     let mut first = waiting.remove(0);
     first.send(&Request::plain("").bytes()[1..]).await;
     let refused = first.answer().await;
@@ -241,7 +241,7 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
     assert!((3..100).contains(&errors), "{errors} tries in three seconds");
     let used = world.samewire.cpu() - before;
     assert!(used < Duration::from_millis(600), "{used:?}");
-    // What runs goes on; and once there are descriptors again, whoever waited is served.
+    // Running requests continue, and once there are descriptors again, waiting clients are served.
     gate.open();
     finish(stream).await;
     let set =
@@ -254,7 +254,7 @@ async fn fault_o10_without_descriptors_accepting_pauses() {
     world.end().await;
 }
 
-/// All clients come back at once, and more of them than there is room for.
+/// Five thousand clients reconnect at once, more than the limits allow: each is served or refused.
 #[tokio::test]
 async fn fault_o27_a_rush_is_served_or_turned_away() {
     const CLIENTS: usize = 5_000;
@@ -276,7 +276,7 @@ async fn fault_o27_a_rush_is_served_or_turned_away() {
                 assert_eq!(answer.failure().2.as_deref(), Some("overloaded"));
                 let seconds: u64 = answer.head.header("retry-after").expect("503").parse().expect("a number");
                 refused.push(seconds);
-                // A hundredth of what was asked for: the test is not to take minutes.
+                // Waits only a hundredth of the requested time, so that the test does not take minutes.
                 tokio::time::sleep(Duration::from_millis(10 * seconds)).await;
             }
         });

@@ -1,4 +1,4 @@
-//! Conversations: what clients make of them, and responses that go on with one.
+//! Conversations: their routes, and responses that belong to one.
 
 use crate::responses::{TOOLS, ask, chunk, engine, event, events, last, object, scripted};
 use crate::sim::{
@@ -14,7 +14,7 @@ fn post(path: &str, body: &Value) -> Request {
     Request::post(path, body.to_string())
 }
 
-/// Makes a conversation of these items; gives its path.
+/// Creates a conversation with these items and returns its path.
 async fn made(world: &World, items: Value) -> String {
     let made = object(&world.ask(&post("/v1/conversations", &json!({"items":items}))).await);
     format!("/v1/conversations/{}", id(&made))
@@ -28,14 +28,14 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap()
 }
 
-/// All items, oldest first.
+/// Lists all items, oldest first.
 async fn items(world: &World, path: &str) -> Vec<Value> {
     let listed = object(&world.ask(&Request::get(&format!("{path}/items?order=asc&limit=100"))).await);
     assert_eq!(listed["has_more"], false);
     listed["data"].as_array().unwrap().clone()
 }
 
-/// What was said in them, in short.
+/// Returns a short form of each item.
 fn said(items: &[Value]) -> Vec<String> {
     let text = |item: &Value| match item["type"].as_str().unwrap() {
         "message" => format!(
@@ -48,7 +48,7 @@ fn said(items: &[Value]) -> Vec<String> {
     items.iter().map(text).collect()
 }
 
-/// A response of this conversation.
+/// Returns a request for a response in this conversation.
 fn next(path: &str, model: &str, more: &str) -> Request {
     ask(&format!(r#""model":"{model}","conversation":"{}"{more}"#, name(path)))
 }
@@ -151,7 +151,7 @@ async fn items_are_added_read_and_removed() {
         assert_eq!(answer.fault().message, format!("Item with id '{}' not found.", item.as_str().unwrap()));
     }
     assert_eq!(said(&items(&world, &path).await), ["user: first", "function_call", "function_call_output"]);
-    // What is referred to is copied.
+    // Referenced items are copied.
     let other = made(&world, json!([{"type":"item_reference","id":"mine"}])).await;
     object(&world.ask(&Request::new("DELETE", &path)).await);
     assert_eq!(items(&world, &other).await, data[2..]);
@@ -316,7 +316,7 @@ async fn fault_c32_what_is_not_yours_is_not_there() {
             "{name}"
         );
     }
-    // A response is no conversation, and the other way round.
+    // A response id is not a conversation id, and the reverse.
     let response = object(&world.ask(&ask(r#""model":"text","input":"x""#)).await);
     not_found(&world.ask(&Request::get(&format!("/v1/conversations/{}", id(&response)))).await);
     not_found(&world.ask(&Request::get(&format!("/v1/responses/{mine}"))).await);
@@ -370,7 +370,8 @@ async fn fault_o15_a_store_that_cannot_be_opened_is_not_pretended() {
     world.end().await;
 }
 
-/// Whole, streamed, not stored and in the background: each turn has all before it, and is there when it has ended.
+/// Whole, streamed, unstored and background responses: each turn sees all earlier ones, and is in the conversation
+/// when it has ended.
 #[tokio::test]
 async fn responses_go_on_with_it() {
     let folder = Folder::new();
@@ -418,7 +419,7 @@ async fn responses_go_on_with_it() {
                     )
                 })
                 .collect();
-            // The last thing that was said is the answer to it.
+            // The last item is the model's answer.
             assert_eq!(sent, expected[..expected.len() - 1]);
         }
         world.end().await;
@@ -436,7 +437,7 @@ async fn ended(world: &World, response: &Value) -> Value {
     }
 }
 
-/// Calls and their outputs are turns like others; so are reasoning, references and what has no input of its own.
+/// Tool calls and their outputs are turns like others, as are reasoning, references, and requests without input.
 #[tokio::test]
 async fn tools_and_references_in_it() {
     let world = World::start(engine().await, Setup::new()).await;
@@ -478,7 +479,7 @@ async fn tools_and_references_in_it() {
             "assistant: Hello wörld",
         ]
     );
-    // What was added by clients needs no further input.
+    // Items added by clients need no further input.
     let body = json!({"items":[user("and?")]});
     object(&world.ask(&post(&format!("{path}/items"), &body)).await);
     object(&world.ask(&next(&path, "limit", "")).await);
@@ -496,10 +497,10 @@ async fn tools_and_references_in_it() {
     world.end().await;
 }
 
-/// Outputs of the calls of the scene with tools.
+/// Outputs for all calls of the scene with tools.
 const ALL: &str = r#"{"tool_outputs":[{"tool_call_id":"call_1","output":"rain"},{"tool_call_id":"call_2","output":"done"},{"tool_call_id":"call_3","output":"7"}]}"#;
 
-/// Where the stream is held open for them, they and what follows are one turn of the conversation.
+/// A stream held open for tool outputs: its calls, their outputs and the rest are one turn of the conversation.
 #[tokio::test]
 async fn a_held_stream_is_one_turn_of_it() {
     let scripts = ["tools", "text"].map(|scene| scripted(scene, &format!("chatcmpl-{scene}"), true));
@@ -524,7 +525,8 @@ async fn a_held_stream_is_one_turn_of_it() {
     world.end().await;
 }
 
-/// Outputs that are handed in go on with the conversation; if it did not get the answer, with the answer.
+/// Tool outputs sent later continue the conversation; if the answer is not part of the conversation, they continue
+/// the answer.
 #[tokio::test]
 async fn handed_in_outputs_go_on_with_it() {
     let gate = Gate::default();
@@ -614,7 +616,7 @@ fn gated(gate: &Gate, id: &str) -> Script {
         .end()
 }
 
-/// The answer is there and stored; that it is in the conversation is not claimed.
+/// The conversation is deleted while a response runs: the response is stored, and does not claim to belong to it.
 #[tokio::test]
 async fn a_conversation_that_is_deleted_meanwhile() {
     for store in [true, false] {
@@ -703,7 +705,7 @@ async fn fault_o15_a_store_that_hangs_is_not_pretended() {
     }
 }
 
-/// The turns of responses that are made at once do not mix.
+/// Concurrent responses in one conversation do not interleave their items.
 #[tokio::test]
 async fn many_at_once_stay_whole() {
     let folder = Folder::new();
@@ -769,7 +771,8 @@ async fn what_was_said_outlives_a_kill() {
     }
 }
 
-/// What went before a response of a conversation is there, and not in the response.
+/// A response of a conversation can only be continued there, because the earlier items are in the conversation and
+/// not in the response.
 #[tokio::test]
 async fn a_response_of_a_conversation_is_gone_on_with_there() {
     let world = World::start(engine().await, Setup::new()).await;
@@ -784,13 +787,13 @@ async fn a_response_of_a_conversation_is_gone_on_with_there() {
     let refused = world.ask(&alone(id(&first))).await;
     assert_eq!(told(&refused), (400, Some("invalid_value".into()), Some("previous_response_id".into())));
     assert!(refused.text().contains("'conversation'"), "{}", refused.text());
-    // Without the conversation it stands by itself.
+    // Once the conversation is deleted, the response can be continued by itself.
     object(&world.ask(&Request::new("DELETE", &path)).await);
     assert_eq!(object(&world.ask(&alone(id(&first))).await)["status"], "completed");
     world.end().await;
 }
 
-/// An item whose id another one has would not be added: it is refused, unless it is the same once more.
+/// A new item with an id already in use is refused, unless it is identical.
 #[tokio::test]
 async fn an_id_stands_for_one_item() {
     let world = World::start(engine().await, Setup::new()).await;
@@ -821,7 +824,7 @@ async fn an_id_stands_for_one_item() {
     world.end().await;
 }
 
-/// What can never be stored is refused where it must be.
+/// Content too large for the store is refused where storing is mandatory.
 #[tokio::test]
 async fn what_is_too_large_to_be_stored() {
     let world = World::start(engine().await, Setup::new().config("[store]\nmax_record_bytes = 10000")).await;
@@ -834,7 +837,7 @@ async fn what_is_too_large_to_be_stored() {
         let refused = world.ask(&Request::post("/v1/responses", body)).await;
         assert_eq!(told(&refused), (413, Some("request_too_large".into()), Some("input".into())), "{more}");
     }
-    // What the answer repeats counts twice, and each item has an id and a status.
+    // Input that the response repeats counts twice, and each item gets an id and a status.
     let small = vec![r#"{"role":"user","content":"x"}"#; 30].join(",");
     for rest in
         [format!(r#""input":"x","instructions":"{}""#, "x".repeat(6000)), format!(r#""input":[{small}]"#)]

@@ -25,7 +25,7 @@ fn preflight(target: &str, origin: &str) -> Request {
         .header("access-control-request-headers", HEADERS)
 }
 
-/// The headers that are for browsers, in the order of their names.
+/// Returns the CORS headers of a response, sorted by name.
 fn shared(head: &Head) -> Vec<(String, String)> {
     let is_shared = |name: &str| name.starts_with("access-control-") || name == "vary";
     let mut all: Vec<_> = head.headers.iter().filter(|(name, _)| is_shared(name)).cloned().collect();
@@ -77,7 +77,7 @@ async fn fault_c17b_preflights_of_listed_pages_need_no_key() {
             assert_eq!(shared(&answer.head), pairs(&[("vary", "origin")]), "{target} {origin}");
         }
     }
-    // Without what makes it a preflight it is a method like others.
+    // A request without the headers of a preflight is treated like any other method.
     for name in ["origin", "access-control-request-method"] {
         let request = preflight("/v1/models", APP).without(name);
         assert_eq!(world.ask(&request).await.head.status, 401, "without {name}");
@@ -85,7 +85,7 @@ async fn fault_c17b_preflights_of_listed_pages_need_no_key() {
     let local = preflight("/v1/models", APP).header("access-control-request-private-network", "true");
     let answer = world.ask(&local).await;
     assert_eq!(answer.head.header("access-control-allow-private-network"), Some("true"));
-    // One that sends a body is not read on.
+    // A preflight with a body is answered without reading on.
     let answer = world.ask(&preflight("/v1/models", APP).body("abc")).await;
     assert_eq!((answer.head.status, answer.head.header("connection")), (204, Some("close")));
     assert_eq!(world.engine.attempt_count(), 0);
@@ -112,7 +112,7 @@ async fn fault_c17b_any_page_without_credentials() {
         let socket = Socket::request("/v1/responses").header("origin", origin);
         drop(Socket::open_with(world.proxy(), &socket).await);
     }
-    // One that is listed besides may have more.
+    // A page that is listed has more access.
     let answer = world.ask(&Request::stream("").header("origin", APP)).await;
     assert_eq!(answer.head.header("access-control-allow-origin"), Some(APP));
     assert_eq!(answer.head.header("access-control-allow-credentials"), Some("true"));
@@ -151,7 +151,7 @@ async fn fault_c17b_off_is_as_before() {
     world.end().await;
 }
 
-/// Whatever becomes of its request, a page can read it.
+/// A page can read the response in every case, errors included.
 #[tokio::test]
 async fn fault_c17b_answers_and_errors_can_be_read() {
     let engine = Engine::script(Script::answer("a", 1)).await;
@@ -186,7 +186,8 @@ async fn fault_c17b_answers_and_errors_can_be_read() {
         assert_eq!(header("vary"), "origin");
         let exposed = header("access-control-expose-headers");
         let exposed: Vec<&str> = exposed.split(", ").collect();
-        // Everything that tells something, but what pages may read anyway and what is about the connection.
+        // Every informative header is exposed, except those that pages may read anyway and those about the
+        // connection.
         let others = ["content-type", "content-length", "cache-control", "date", "connection", "vary"];
         for (name, _) in &answer.head.headers {
             let is_ours = !others.contains(&name.as_str()) && !name.starts_with("access-control-");
@@ -212,7 +213,7 @@ async fn fault_c17b_answers_and_errors_can_be_read() {
         limited.head.header("retry-after").is_some()
             && limited.head.header("x-ratelimit-limit-requests").is_some()
     );
-    // A page that is not listed is served, and its browser keeps the answer from it.
+    // The request of an unlisted page is served, and its browser hides the response from the page.
     let answer = world.ask(&Request::get("/v1/models").header("origin", FOREIGN)).await;
     assert_eq!((answer.head.status, shared(&answer.head)), (200, pairs(&[("vary", "origin")])));
     world.end().await;
@@ -238,7 +239,8 @@ async fn fault_c17b_errors_of_engines_can_be_read() {
     world.end().await;
 }
 
-/// Browsers send these for any page, and ask nobody: an engine would work for it.
+/// Forms of foreign pages are refused: browsers submit them without a preflight request, and an engine would work
+/// for them.
 #[tokio::test]
 async fn fault_c17b_forms_of_foreign_pages_are_refused() {
     let form = |kind: Option<&str>| {
@@ -261,14 +263,14 @@ async fn fault_c17b_forms_of_foreign_pages_are_refused() {
             assert_eq!(world.ask(&cancel.header("origin", origin)).await.head.status, 403);
         }
         assert_eq!(world.engine.attempt_count(), 0);
-        // Of its own address, and programs that are no pages of the web.
+        // Pages of samewire's own address, and programs that are not web pages.
         for origin in ["http://localhost", "app://obsidian.md", "chrome-extension://abc"] {
             assert_eq!(world.ask(&form(None).header("origin", origin)).await.head.status, 200, "{origin}");
         }
-        // Behind a proxy that writes another host, its browser says so.
+        // Behind a reverse proxy that changes the host header, the browser itself reports the same origin.
         let proxied = form(None).header("origin", FOREIGN).header("sec-fetch-site", "same-origin");
         assert_eq!(world.ask(&proxied).await.head.status, 200);
-        // What a browser would have asked for first was not sent by one that keeps to the rules.
+        // JSON requires a preflight, so no conforming browser sends this from a foreign page.
         assert_eq!(world.ask(&Request::stream("").header("origin", FOREIGN)).await.head.status, 200);
         let listed = world.ask(&form(kinds[1]).header("origin", APP)).await.head.status;
         assert_eq!(listed, if config.is_empty() { 403 } else { 200 });
@@ -311,7 +313,7 @@ async fn fault_c17b_the_list_decides_about_websockets_and_follows_a_reload() {
     assert_eq!((opens(Some(APP)).await, opens(None).await), (403, 101));
 }
 
-/// Foreign pages and rebound names get nothing from operators' listener, and change nothing.
+/// Foreign pages and rebound DNS names get nothing from the admin listener, and change nothing.
 #[tokio::test]
 async fn fault_c17b_the_admin_listener_answers_no_foreign_page() {
     let engine = Engine::script(Script::answer("a", 1)).await;
@@ -357,7 +359,7 @@ async fn fault_c17b_the_admin_listener_answers_no_foreign_page() {
     }
     assert_eq!(status(to("GET", "/livez")).await, 200);
     assert_eq!(samewire.admin("/readyz").await.head.status, 200, "nothing has drained it");
-    // Its own pages may, and programs of all kinds.
+    // The admin listener's own pages are allowed, and programs of all kinds.
     for (name, value) in [
         ("origin", own.as_str()),
         ("sec-fetch-site", "same-origin"),
@@ -377,7 +379,7 @@ async fn fault_c17b_the_admin_listener_answers_no_foreign_page() {
     assert_eq!(status(scrape.clone()).await, 200);
     let page = scrape.header("origin", "https://samewire.monitoring.svc");
     assert_eq!(status(page).await, 200, "behind a proxy that speaks TLS");
-    // A drain still begins by what engines' hooks can send.
+    // A drain can still be started by requests such as engines' hooks send.
     assert_eq!(status(to("GET", "/drain/wait").header("user-agent", "kube-probe/1.34")).await, 200);
     assert_eq!(samewire.admin("/readyz").await.head.status, 503);
 }

@@ -1,5 +1,5 @@
-//! A process that is killed at any moment while it makes responses in the background, a hundred times, and each time
-//! started again on the same file (fault O16). Whatever it has said stays true.
+//! A process killed at a random moment while it runs background responses, a hundred times, and restarted each time
+//! on the same file (fault O16). Everything that clients have read stays true.
 
 use crate::races::{asked_for, numbered, obedient, random};
 use crate::replicas::{TOLD, at, follow, sound};
@@ -17,21 +17,21 @@ use std::time::{Duration, Instant};
 
 const KILLS: usize = 100;
 
-/// What clients have been told of one response.
+/// Facts that clients have read about one response.
 #[derive(Default)]
 struct Told {
     number: usize,
-    /// The object that it ended with, byte for byte.
+    /// Final response object, byte for byte.
     end: Option<String>,
-    /// Events that were read while it was made.
+    /// Events that were read while the response ran.
     events: Vec<Value>,
 }
 
-/// What clients have been told of all.
+/// Facts that clients have read about all responses.
 #[derive(Default)]
 struct Promises {
     told: RefCell<BTreeMap<String, Told>>,
-    /// How many responses were asked for.
+    /// Number of responses requested so far.
     asked: Cell<usize>,
 }
 
@@ -43,7 +43,7 @@ fn is_over(object: &Value) -> bool {
     !["queued", "in_progress"].contains(&object["status"].as_str().unwrap())
 }
 
-/// The body of an answer, unless the process dies before it has given all of it.
+/// Sends a request and returns the body, or `None` if the process dies before the body is complete.
 async fn ask(client: &mut Client, request: &Request) -> Option<String> {
     if !client.try_send(&request.bytes()).await {
         return None;
@@ -54,7 +54,7 @@ async fn ask(client: &mut Client, request: &Request) -> Option<String> {
 }
 
 impl Promises {
-    /// What is said now must be what was said before; gives whether it is over.
+    /// Compares an object with what was read before. Returns true if the response has ended.
     fn hear(&self, id: &str, text: &str) -> bool {
         let mut told = self.told.borrow_mut();
         let told = told.get_mut(id).unwrap();
@@ -71,7 +71,7 @@ impl Promises {
         told.iter().filter(|(_, told)| told.end.is_none()).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Asks for responses until the process is gone; the last one of which it said so is left in `latest`.
+    /// Creates responses until the process dies. The id of the last confirmed one is left in `latest`.
     async fn create(&self, mut client: Client, mut random: StdRng, latest: &RefCell<Option<String>>) {
         loop {
             let number = self.asked.replace(self.asked.get() + 1);
@@ -86,7 +86,7 @@ impl Promises {
         }
     }
 
-    /// Reads the events of one of them as they come.
+    /// Follows the events of the latest response.
     async fn read(&self, mut client: Client, latest: &RefCell<Option<String>>) {
         let id = loop {
             if let Some(id) = latest.take() {
@@ -102,13 +102,13 @@ impl Promises {
             text.extend(piece);
         }
         let text = String::from_utf8_lossy(&text);
-        // The last one may be a part of one.
+        // The last event may be incomplete.
         let whole = text.rsplit_once("\n\n").map_or("", |(whole, _)| whole);
         let data = whole.lines().filter_map(|line| line.strip_prefix("data: "));
         self.told.borrow_mut().get_mut(&id).unwrap().events = data.map(parsed).collect();
     }
 
-    /// Asks again for what it has been told of before.
+    /// Fetches responses known from before: the open ones, and some others.
     async fn check(&self, mut client: Client, mut random: StdRng) {
         let mut ids: Vec<_> = self.told.borrow().keys().cloned().collect();
         ids.shuffle(&mut random);
@@ -119,7 +119,7 @@ impl Promises {
         }
     }
 
-    /// One life of the process, up to its kill.
+    /// Runs the clients against one process until it is killed.
     async fn live(&self, life: Samewire, random: &mut StdRng) {
         let mut clients = Vec::new();
         for _ in 0..4 {
@@ -137,7 +137,7 @@ impl Promises {
         let reading = async {
             tokio::select! {
                 () = self.read(reader, &latest) => {}
-                // It may have died before anything could be read.
+                // The process may have died before anything could be read.
                 () = tokio::time::sleep(pause + PATIENCE / 10) => {}
             }
         };
@@ -146,7 +146,7 @@ impl Promises {
     }
 }
 
-/// What is true of a response in the end.
+/// Checks a response after its end: its events, its object, and a resumed stream agree with what was read before.
 async fn holds(proxy: SocketAddr, id: &str, told: &Told, random: &mut StdRng) {
     let object = parsed(told.end.as_ref().unwrap());
     let last = match object["status"].as_str().unwrap() {
@@ -170,7 +170,7 @@ async fn holds(proxy: SocketAddr, id: &str, told: &Told, random: &mut StdRng) {
     assert_eq!(rest, events[after + 1..]);
 }
 
-/// Waits until all is over, also what no client has been told of.
+/// Waits until all responses have ended, including those that no client knows of, and checks the database.
 async fn closed(proxy: SocketAddr, promises: &Promises, folder: &Folder) {
     let start = Instant::now();
     let mut client = Client::connect(proxy).await;
@@ -195,7 +195,7 @@ async fn closed(proxy: SocketAddr, promises: &Promises, folder: &Folder) {
     assert_eq!(table.query_row("PRAGMA integrity_check", (), |row| row.get(0)), Ok("ok".to_owned()));
 }
 
-/// Each is asked for once, when it is made, however often its process dies; and nobody works for the dead.
+/// Checks that the engine received each request at most once, whatever died, and that no generation is left over.
 fn asked_once(engine: &Engine, promises: &Promises) {
     assert_eq!(engine.active_generations(), 0);
     let attempts = engine.attempt_count();
@@ -219,7 +219,7 @@ async fn fault_o16_what_was_said_survives_a_hundred_kills() {
     let promises = Promises::default();
     for kill in 0..KILLS {
         if kill % 5 == 4 {
-            // While it opens the file, or closes what it finds there.
+            // Kills the process while it opens the file, or closes the responses it finds there.
             let life = Samewire::spawn(&setup);
             tokio::time::sleep(Duration::from_millis(random.random_range(0..150))).await;
             drop(life);
@@ -241,7 +241,7 @@ async fn fault_o16_what_was_said_survives_a_hundred_kills() {
     assert!(told.values().any(|told| told.end.is_some() && told.events.len() > 3));
 }
 
-/// A process may have made very many.
+/// Hundreds of responses left by one killed process are closed soon.
 #[tokio::test]
 async fn fault_o16_hundreds_are_closed_soon() {
     const MANY: usize = 300;
@@ -262,7 +262,7 @@ async fn fault_o16_hundreds_are_closed_soon() {
             input: Vec::new(),
             output: Vec::new(),
         };
-        // Its lease ran out long ago.
+        // The lease of this response expired long ago.
         store.create(new, 1).await.unwrap();
     }
     drop(store);

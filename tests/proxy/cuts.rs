@@ -1,4 +1,4 @@
-//! Streams that break off. Every token that arrived is delivered, and the end never looks good unless it was.
+//! Streams that break off. Every token that arrived is delivered, and the end looks successful only if it was.
 
 use crate::canonical::{Canonical, INCOMPLETE, grammar};
 use crate::sim::{Answer, Client, Ended, Engine, Manner, PATIENCE, Request, Script, Setup, World, until};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A stream was answered, in good HTTP.
+/// Checks that the answer is a 200 in valid HTTP with exactly this body.
 fn check(answer: &Answer, expected: &Canonical, what: &str) {
     assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk), "{what}: {}", answer.text());
     assert_eq!(answer.text(), expected.text(), "{what}");
@@ -48,7 +48,7 @@ async fn fault_u12_u13_u14_broken_streams() {
     }
 }
 
-/// The SSE text of a script that has a head and chunks.
+/// Returns the SSE text of a script that has a head and chunks.
 fn events(script: &Script) -> String {
     let bytes = script.bytes();
     let start = bytes.windows(4).position(|w| w == b"\r\n\r\n").expect("a head") + 4;
@@ -151,7 +151,7 @@ async fn fault_u12b_tokens_that_come_together_with_the_cut() {
     }
 }
 
-/// The same when the tokens find the stream already running.
+/// A burst of tokens and a cut, in a stream that is already running.
 #[tokio::test]
 async fn fault_u12b_burst_and_cut_in_a_running_stream() {
     for manner in [Manner::Fin, Manner::Rst] {
@@ -168,7 +168,8 @@ async fn fault_u12b_burst_and_cut_in_a_running_stream() {
     }
 }
 
-/// What must come of a stream cut after `sse` of its events' bytes.
+/// Returns the outcome of a stream whose events are cut after the bytes `sse`: the client's text, or the error
+/// code.
 fn cut_outcome(sse: &str) -> Result<String, &'static str> {
     let mut canonical = Canonical::new();
     let (mut finished, mut seen) = (false, false);
@@ -194,7 +195,7 @@ fn cut_outcome(sse: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Cuts a recorded stream at every byte, in the manner given.
+/// Cuts a recorded stream at every byte, in this manner.
 async fn cut_everywhere(manner: Manner, step: usize) {
     let whole =
         Script::new().head_sse().role().text("Hé").text("llo 🤔").finish("stop").usage(3, 5).done().end();
@@ -234,7 +235,7 @@ async fn cut_everywhere(manner: Manner, step: usize) {
     world.end().await;
 }
 
-/// The data of a chunked body that breaks off anywhere; half a character at the end is left out.
+/// Decodes a chunked body that breaks off anywhere. An incomplete character at the end is left out.
 fn dechunked(mut bytes: &[u8]) -> String {
     let mut data = Vec::new();
     while let Some(line) = bytes.windows(2).position(|w| w == b"\r\n") {
@@ -262,7 +263,7 @@ async fn fault_u12_cut_at_every_byte_by_rst() {
     cut_everywhere(Manner::Rst, 1).await;
 }
 
-/// Bytes in any pieces give the same frames.
+/// The same bytes in pieces of any size give the same frames.
 #[tokio::test]
 async fn fault_u25_pieces_of_any_size() {
     let texts = "zwölf 🤔 \u{2028}日本";
@@ -345,8 +346,8 @@ async fn fault_u03_engine_that_closes_idle_connections() {
     world.end().await;
 }
 
-/// Engines close connections that have not been used for a while; now and then in the moment in which the next request goes
-/// out. None of ten thousand clients notices.
+/// Engines close idle connections, sometimes at the moment the next request is sent. Ten thousand clients must not
+/// notice.
 #[tokio::test]
 async fn fault_u03_ten_thousand_requests_around_the_time_of_the_close() {
     const CLIENTS: usize = 20;
@@ -358,7 +359,8 @@ async fn fault_u03_ten_thousand_requests_around_the_time_of_the_close() {
         let engine = Engine::answering(move |attempt| {
             let n = count.fetch_add(1, Ordering::Relaxed);
             races.fetch_add(usize::from(attempt.reused), Ordering::Relaxed);
-            // Some are kept open, the others for as long as clients wait between two requests, more or less.
+            // Some connections are kept open, the others are closed after about the time that clients wait between
+            // two requests.
             let idle = Duration::from_micros(n as u64 * 7_919 % 6_000);
             if n.is_multiple_of(4) {
                 Script::answer("a", 2)

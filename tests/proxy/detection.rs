@@ -1,15 +1,15 @@
-//! What an engine is, of which version, behind which front end: by what it says, by its answers, and when that changes
+//! Identification of engines: kind, version and front end, from their own answers, and again when something changes
 //! (engine-quirks G).
 
 use crate::sim::{Engine, PATIENCE, Request, Script, Setup, World, until, within, write_secret};
 use serde_json::json;
 use std::time::Duration;
 
-/// Probes often, and looks each time.
+/// Frequent probes, each with an identification.
 const QUICK: &str = "[health]\ninterval = 0.02\ntimeout = 0.5\nidentify = 0";
-/// Probes often, and looks once, and when there is a reason to.
+/// Frequent probes, with one identification at the start and more only for a reason.
 const ONCE: &str = "[health]\ninterval = 0.02\ntimeout = 0.5\nidentify = 3600";
-/// What is logged of each change.
+/// Log message for a change of identity.
 const NEWS: &str = "what the upstream is";
 
 fn listed(owner: &str) -> Script {
@@ -21,7 +21,7 @@ fn version(text: &str) -> Script {
     Script::new().json("200 OK", &json!({"version": text}).to_string())
 }
 
-/// A few of the settings that SGLang tells, in the order of its capture.
+/// Returns an answer with a few of the settings that SGLang reports, in the order of its capture.
 fn server_info(version: &str, reasoning: Option<&str>, tools: Option<&str>) -> Script {
     let info = json!({
         "model_path": "models/sq", "api_key": null, "served_model_name": "m", "enable_cache_report": true,
@@ -31,7 +31,7 @@ fn server_info(version: &str, reasoning: Option<&str>, tools: Option<&str>) -> S
     Script::new().json("200 OK", &info.to_string())
 }
 
-/// The same without the header `server`.
+/// Returns the same answer without the header `server`.
 fn nameless(status: &str, body: &str) -> Script {
     let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: ");
     Script::new().raw(format!("{head}{}\r\n\r\n{body}", body.len()))
@@ -48,21 +48,21 @@ async fn vllm(of: &str) -> Engine {
     engine
 }
 
-/// An engine that says nothing of itself, and a samewire that has to find out.
+/// Starts an engine that does not identify itself, and a samewire that has to find out.
 async fn unknown(answer: Script, setup: Setup) -> World {
     let engine = Engine::script(answer).await;
     engine.set_models(unauthorized());
     World::start_as(engine, "auto", setup).await
 }
 
-/// The line that tells of the only upstream.
+/// Returns the line that describes the only upstream.
 async fn told(world: &World) -> String {
     let answer = world.samewire.admin("/readyz?verbose").await;
     let line = answer.text().lines().find(|line| line.starts_with("upstream="));
     line.expect("a line for the upstream").to_owned()
 }
 
-/// Waits until all of this is told of it.
+/// Waits until the description contains all of these texts.
 async fn becomes(world: &World, what: &[&str]) -> String {
     let waiting = async {
         loop {
@@ -84,7 +84,7 @@ async fn becomes_ready(world: &World) {
     within("it is ready", world.is_up()).await;
 }
 
-/// How often a route was asked for.
+/// Returns how often a route was requested.
 fn asked(engine: &Engine, path: &str) -> usize {
     engine.probes().iter().filter(|probe| probe.target == path).count()
 }
@@ -95,7 +95,7 @@ async fn probes(engine: &Engine, more: usize) {
     until("probes", PATIENCE, || asked(engine, "/health") >= before + more).await;
 }
 
-/// The one series that says what an upstream is.
+/// Returns the metric that describes the upstream.
 async fn info(world: &World) -> String {
     let metrics = world.samewire.metrics().await;
     let mut all = metrics.lines().filter(|line| line.starts_with("samewire_upstream_info{"));
@@ -179,7 +179,8 @@ async fn other_engines_are_known_too() {
     }
 }
 
-/// The front end in Rust is no uvicorn and has no Responses; a gateway may hide the one, and an old engine lacks the other.
+/// The Rust front end is recognised: it is not uvicorn and has no Responses. A gateway may hide the former, and an
+/// old engine may lack the latter.
 #[tokio::test]
 async fn the_front_end_in_rust_is_told_from_the_usual_one() {
     let missing = || nameless("404 Not Found", "");
@@ -223,7 +224,7 @@ async fn who_lets_in_no_probe_is_known_by_what_it_lets_in() {
     let metrics = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\"} 0.0\n";
     world.engine.set_route("/metrics", Script::new().whole("200 OK", "text/plain", metrics));
     becomes(&world, &["engine=vllm", "found_by=/metrics", "version=0.10.2"]).await;
-    // Another engine takes its place.
+    // Another engine replaces the first.
     world.engine.set_route("/metrics", unauthorized());
     world.engine.set_route("/version", unauthorized());
     world.engine.set_route("/server_info", server_info("0.5.12", Some("qwen3"), None));
@@ -234,7 +235,7 @@ async fn who_lets_in_no_probe_is_known_by_what_it_lets_in() {
     world.end().await;
 }
 
-/// A stream of these events.
+/// Returns a stream of these events.
 fn stream(events: &[&str]) -> Script {
     events.iter().fold(Script::new().head_sse(), |script, event| script.ev(event)).done().end()
 }
@@ -260,7 +261,7 @@ async fn who_lets_in_no_probe_at_all_is_known_by_its_answers() {
         probes(&world.engine, 3).await;
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
         becomes(&world, expected).await;
-        // Probes that are not let in make nobody forget it.
+        // Probes refused for lack of a key do not discard what is known.
         probes(&world.engine, 5).await;
         becomes(&world, expected).await;
         world.end().await;
@@ -281,7 +282,7 @@ async fn what_a_model_says_names_no_engine() {
     world.end().await;
 }
 
-/// A rolling upgrade behind one address: nothing is ever down.
+/// A rolling upgrade behind one address is noticed although the engine is never down.
 #[tokio::test]
 async fn another_version_under_the_same_address_is_noticed() {
     let world = World::start_as(vllm("0.21.0").await, "auto", Setup::new().config(QUICK)).await;
@@ -293,7 +294,7 @@ async fn another_version_under_the_same_address_is_noticed() {
         assert_eq!(info(&world).await, format!(r#"engine="vllm",version="{of}",front_end="own"}} 1"#));
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
     }
-    // Another engine: of the first one nothing is left.
+    // Another engine: nothing known of the first one is kept.
     world.engine.set_models(listed("sglang"));
     becomes(&world, &["engine=sglang", "version=unknown"]).await;
     world.engine.set_route("/get_server_info", server_info("0.4.9", None, None));
@@ -303,7 +304,7 @@ async fn another_version_under_the_same_address_is_noticed() {
     world.end().await;
 }
 
-/// An engine that was gone may be another one when it is back.
+/// An engine is identified again after an outage, because it may be another one.
 #[tokio::test]
 async fn who_comes_back_is_looked_at_again() {
     let world = World::start_as(vllm("0.21.0").await, "auto", Setup::new().config(ONCE).faulty()).await;
@@ -317,7 +318,7 @@ async fn who_comes_back_is_looked_at_again() {
     world.end().await;
 }
 
-/// Connections that break, and no probe has seen anything.
+/// A stream that breaks off triggers a new identification, even if no probe has failed.
 #[tokio::test]
 async fn an_answer_that_breaks_off_is_a_reason_to_look() {
     let engine = Engine::script(Script::new().head_sse().role().text("a").rst()).await;
@@ -334,7 +335,7 @@ async fn an_answer_that_breaks_off_is_a_reason_to_look() {
     world.end().await;
 }
 
-/// What is asked besides says nothing of an engine's health, whatever it answers.
+/// Answers to identification requests do not affect an engine's health, whatever they contain.
 #[tokio::test]
 async fn nothing_that_it_says_of_itself_makes_it_less_well() {
     let huge = "x".repeat(3 << 20);
@@ -363,7 +364,7 @@ async fn nothing_that_it_says_of_itself_makes_it_less_well() {
     }
 }
 
-/// What the configuration says stands; the rest is found out.
+/// A configured engine kind is kept; only the rest is detected.
 #[tokio::test]
 async fn a_configured_engine_stays_what_it_is() {
     let engine = vllm("0.21.0").await;
@@ -380,7 +381,7 @@ async fn a_configured_engine_stays_what_it_is() {
     world.end().await;
 }
 
-/// Engines of which some is wanted with each request get the same key with it.
+/// The engine's own API key is sent with every identification request, and the client's key never is.
 #[tokio::test]
 async fn an_engines_own_key_goes_with_what_it_is_asked_and_nobody_elses() {
     let key = std::env::temp_dir().join(format!("samewire-detection-key-{}", std::process::id()));

@@ -1,15 +1,15 @@
-//! What clients and the log are told of an engine's error: its class and the request id, the text where it tells nothing of the
-//! engine's host, and in the log everything but what the request says.
+//! Disclosure of an engine's error: clients get its class and the request id, and its text only where that reveals
+//! nothing of the engine's host. The log has everything but the content of the request.
 
 use crate::sim::{
     Answer, Attempt, Engine, KEY, PATIENCE, PROMPT, Request, Script, Setup, Socket, World, until,
 };
 use serde_json::Value;
 
-/// An engine's own words on a failure.
+/// Error text that reveals details of the engine's host.
 const TRACE: &str = "CUDA error at /opt/vllm/worker.py:77 on 10.1.2.3:5557";
 
-/// The first of the sentences that clients get instead.
+/// First of the sentences that clients get instead.
 const INTERNAL: &str = "The upstream engine reported an internal error.";
 
 fn error(message: &str) -> String {
@@ -19,12 +19,12 @@ fn error(message: &str) -> String {
     )
 }
 
-/// An engine that fails on every route in these words.
+/// Starts an engine that fails on every route with this message.
 async fn failing(status: &'static str, message: &str) -> Engine {
     Engine::script(Script::new().json(status, &error(message))).await
 }
 
-/// Each route on which an engine is asked, with the prompt.
+/// Returns a request with the prompt for each route that reaches an engine.
 fn requests() -> Vec<(&'static str, Request)> {
     let post = |path: &str, body: String| Request::post(path, body);
     vec![
@@ -41,12 +41,12 @@ fn requests() -> Vec<(&'static str, Request)> {
     ]
 }
 
-/// The message and the request id of a refusal.
+/// Returns the message and the request id of an error.
 fn refusal(answer: &Answer) -> (String, String) {
     (answer.fault().message, answer.head.header("x-request-id").unwrap().to_owned())
 }
 
-/// The log's line of a request.
+/// Returns the log line of a request.
 async fn line(world: &World, request_id: &str) -> Value {
     let find = || world.samewire.request_lines().into_iter().find(|line| line.contains(request_id));
     until("the request's line", PATIENCE, || find().is_some()).await;
@@ -68,7 +68,7 @@ async fn failures_of_an_engine_are_told_by_their_class_and_the_log_has_the_rest(
         let line = line(&world, &id).await;
         assert_eq!(line["engine_status"], 500, "{what}: {line}");
         let text = line["engine_error"].as_str().unwrap();
-        // An upload is not kept, so that there is nothing to compare with.
+        // The body of an upload is not kept, so the error text cannot be searched for its content.
         let expected = if what == "relayed" {
             text.starts_with("CUDA error at ")
         } else {
@@ -107,7 +107,8 @@ async fn an_operator_decides_how_much_of_an_engines_text_clients_read() {
     }
 }
 
-/// The same in a stream that has begun, where the error is the last frame, and in the events of a response.
+/// The same rules apply in a stream that has begun, where the error is the last frame, and in the events of a
+/// response.
 #[tokio::test]
 async fn errors_in_a_stream_are_told_by_their_class() {
     let begun = |_: &Attempt| Script::new().head_sse().role().text("a").ev(&error(TRACE)).end();
@@ -138,7 +139,7 @@ async fn errors_on_a_websocket_are_told_by_their_class() {
     world.end().await;
 }
 
-/// The engine's refusal of samewire's own key stays between the two, and the log says what it was.
+/// The engine's refusal of samewire's own key is not shown to the client; the log has the reason.
 #[tokio::test]
 async fn the_log_says_why_an_engine_refuses_samewires_key() {
     let folder = std::env::temp_dir().join(format!("samewire-key-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! `samewire drain`, and what waits for it (faults 9, O01, O03, O04).
+//! `samewire drain`, and the requests that it waits for (faults 9, O01, O03, O04).
 
 use crate::canonical::Canonical;
 use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Samewire, Script, Setup, until, within};
@@ -12,7 +12,7 @@ fn drain(admin: SocketAddr, args: &[&str]) -> Command {
     command("drain", admin, args)
 }
 
-/// A command that asks a running samewire.
+/// Returns a command line that contacts a running samewire.
 fn command(name: &str, admin: SocketAddr, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.args([name, "--admin-listen", &admin.to_string()]).args(args).env_clear();
@@ -25,7 +25,7 @@ async fn finished(mut command: Command) -> Output {
     within("the command ends", finished).await.expect("no panic")
 }
 
-/// A stream that goes on until the gate opens, and the samewire that relays it.
+/// Starts an engine whose stream lasts until the gate opens, and a samewire that relays it.
 async fn streaming(gate: &Gate, lines: &str) -> (Engine, Samewire, Client) {
     let script =
         Script::new().head_sse().role().text("a.0 ").wait(gate).text("a.1 ").finish("stop").done().end();
@@ -43,18 +43,18 @@ async fn streaming(gate: &Gate, lines: &str) -> (Engine, Samewire, Client) {
 async fn a_drain_waits_for_what_runs_and_ends_nothing() {
     let gate = Gate::default();
     let (_engine, mut samewire, mut client) = streaming(&gate, SETTLE).await;
-    // An engine's preStop waits, too; it can send nothing but a GET.
+    // An engine's preStop hook waits, too; it can only send a GET.
     let admin = samewire.admin;
     let engines = tokio::spawn(async move { Request::get("/drain/wait").ask(admin).await });
     let ours = tokio::spawn(finished(drain(admin, &["--wait", "60s"])));
     until("it drains", PATIENCE, || samewire.logs().iter().any(|line| line.contains("draining"))).await;
     assert_eq!(samewire.admin("/readyz").await.head.status, 503);
     assert_eq!(samewire.admin("/livez").await.head.status, 200);
-    // Whoever still comes is served, and told to go elsewhere next time.
+    // New requests are still served, with `connection: close`.
     let answer = Request::stream("").ask(samewire.proxy).await;
     assert_eq!(answer.text(), Canonical::answer("b", 1).text());
     assert_eq!(answer.head.header("connection"), Some("close"));
-    // Then nobody is.
+    // Later, new connections are refused.
     let refused = || std::net::TcpStream::connect(samewire.proxy).is_err();
     until("the listener is closed", PATIENCE, refused).await;
     assert!(!ours.is_finished() && !engines.is_finished(), "a stream is running");
@@ -77,7 +77,7 @@ async fn fault_o04_the_engine_is_stopped_first() {
     let gate = Gate::default();
     let (_engine, mut samewire, mut client) = streaming(&gate, SETTLE).await;
     let admin = samewire.admin;
-    // The pod ends: the engine's preStop, and only when that has returned the engine's SIGTERM, and samewire's at last.
+    // The end of a pod: the engine's preStop hook, after that the engine's SIGTERM, and samewire's at last.
     let engines = tokio::spawn(async move { Request::get("/drain/wait").ask(admin).await });
     tokio::time::timeout(Duration::from_millis(1500), until("never", PATIENCE, || engines.is_finished()))
         .await
@@ -114,7 +114,7 @@ async fn what_is_not_drained_in_time_is_told() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "not drained in time\n");
     let output = finished(drain(samewire.admin, &["--wait", "0"])).await;
     assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0), "it is not waited for");
-    // What is cut is not left over.
+    // Cut streams leave nothing behind.
     drop(client);
     samewire.signal("TERM");
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
@@ -129,7 +129,7 @@ async fn what_is_not_drained_in_time_is_told() {
 async fn fault_o03_a_second_sigterm_changes_nothing_and_what_is_idle_holds_nothing_up() {
     let gate = Gate::default();
     let (_engine, mut samewire, mut client) = streaming(&gate, "[timeouts]\nsettle = 0.5").await;
-    // An idle connection that was used, half a head, and a scrape that is not read.
+    // A used idle connection, an incomplete head, and a scrape whose response is not read.
     let mut idle = Client::connect(samewire.proxy).await;
     idle.send(&Request::stream("").bytes()).await;
     idle.answer().await;
@@ -149,7 +149,7 @@ async fn fault_o03_a_second_sigterm_changes_nothing_and_what_is_idle_holds_nothi
     drop((idle, half, scrape));
 }
 
-/// Takes a drain back by the command; gives what it says, and its exit code.
+/// Cancels a drain by the command. Returns its output and exit code.
 async fn undo(samewire: &Samewire) -> (String, String, Option<i32>) {
     let output = finished(drain(samewire.admin, &["--undo"])).await;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -176,7 +176,7 @@ async fn a_drain_that_settles_is_taken_back() {
         assert_eq!(undo(&samewire).await, taken_back());
         assert!(is_ready(&samewire).await);
     }
-    // At once behind it, before anybody has had time to begin.
+    // The cancellation follows at once, before the drain has had any effect.
     let target = |target| Request::new("POST", target).header("content-length", "0");
     for _ in 0..50 {
         target("/drain").ask(samewire.admin).await;
@@ -203,7 +203,7 @@ async fn a_drain_is_taken_back_after_the_listener_has_closed() {
     for _ in 0..2 {
         let waits = tokio::spawn(finished(drain(samewire.admin, &[])));
         until("the listener is closed", PATIENCE, refused).await;
-        // Somebody else has its address meanwhile.
+        // Another program listens at the address meanwhile.
         let other = std::net::TcpListener::bind(proxy).expect("the address is free");
         let (_, why, code) = undo(&samewire).await;
         assert_eq!(code, Some(1));
@@ -250,7 +250,7 @@ async fn a_drain_is_taken_back_after_the_last_stream_was_cut_but_no_sigterm_is()
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
 }
 
-/// `samewire ready` says as an exit code what /readyz says, as a container's health check reads it.
+/// `samewire ready` returns the state of /readyz as an exit code, for a container's health check.
 #[tokio::test]
 async fn ready_is_an_exit_code() {
     let ready = async |admin, args: &[&str]| {
@@ -267,7 +267,7 @@ async fn ready_is_an_exit_code() {
     let (code, said, complaint) = ready(admin, &["--wait", "60s"]).await;
     assert_eq!((code, complaint.as_str()), (Some(0), ""), "{said}");
     assert!(!said.trim().is_empty());
-    // While it settles it serves, and is not ready.
+    // During the settle time requests are served, and readiness is false.
     let output = finished(drain(admin, &["--wait", "0"])).await;
     assert_eq!(output.status.code(), Some(0));
     let (code, said, complaint) = ready(admin, &[]).await;

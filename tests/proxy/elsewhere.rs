@@ -1,4 +1,4 @@
-//! Requests that fail at one engine and are answered by another (faults 7).
+//! Requests that fail on one engine and are answered by another (faults 7).
 
 use crate::canonical::Canonical;
 use crate::responses::{events, prompt};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 const BODY: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"whole"},"finish_reason":"stop"}]}"#;
 
-/// Probes say nothing against an engine, however long it fails.
+/// Settings by which failures never take an engine out of service.
 const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
 
-/// An engine that answers as it should, in the form that is asked for.
+/// Starts an engine that answers correctly, streamed or whole as requested.
 async fn good() -> Engine {
     Engine::answering(|attempt| match attempt.text().contains(r#""stream":true"#) {
         true => Script::answer("good", 2),
@@ -22,8 +22,8 @@ async fn good() -> Engine {
     .await
 }
 
-/// Engines of which those that are asked first fail: whichever it is, the first requests get this script, and the next
-/// ones a good answer.
+/// Starts engines of which the first requests fail with this script, whichever engine they reach. Later ones
+/// succeed.
 async fn failing_first(failures: usize, engines: usize, script: Script) -> Vec<Engine> {
     let left = Arc::new(AtomicUsize::new(failures));
     let mut all = Vec::new();
@@ -47,7 +47,7 @@ fn good_stream() -> String {
     Canonical::answer("good", 2).text().to_owned()
 }
 
-/// Engines that have all said what they serve.
+/// Starts samewire in front of these engines and waits until their models are known.
 async fn fleet(engines: Vec<Engine>, setup: Setup) -> World {
     let world = World::fleet(engines, setup, &[]).await;
     world.is_up().await;
@@ -62,7 +62,7 @@ fn refused(status: &str) -> Script {
     Script::new().json(status, r#"{"error":{"message":"no","type":"server_error","code":null}}"#)
 }
 
-/// The stream that good engines give, after so many attempts.
+/// Checks that a request gets the stream of a good engine after this many attempts.
 async fn is_good(world: &World, request: &Request, attempts: &str, what: &str) {
     let answer = world.ask(request).await;
     assert_eq!(
@@ -91,7 +91,7 @@ async fn fault_u01_who_refuses_the_connection_is_passed_over() {
         twice += usize::from(answer.head.header("x-samewire-attempts") == Some("2"));
     }
     assert!(twice > 0, "the other one is never asked");
-    // Five in a row eject it: it is not asked by every second request for ever.
+    // Five failures in a row eject the engine: it does not fail every second request for ever.
     assert!(twice <= 6, "{twice}");
     world.end().await;
 }
@@ -193,7 +193,7 @@ async fn whole_answers_responses_and_embeddings_are_answered_by_another() {
     world.end().await;
 }
 
-/// What is the client's doing, or cannot be read, is told at once.
+/// Errors caused by the client, and unreadable answers, are returned at once without a retry.
 #[tokio::test]
 async fn what_another_would_say_too_is_not_asked_again() {
     let bad = r#"{"object":"error","message":"This model's maximum context length is 1 token","type":"BadRequestError","param":null,"code":400}"#;
@@ -226,7 +226,7 @@ async fn what_another_would_say_too_is_not_asked_again() {
     }
 }
 
-/// Nothing is asked again once the client has something of the answer (P6).
+/// A request is not retried once the client has received a part of the answer (P6).
 #[tokio::test]
 async fn nothing_is_asked_again_behind_the_first_word() {
     let spoken = || Script::new().head_sse().role().text("said ");
@@ -256,12 +256,12 @@ async fn fault_u06_u08_who_says_nothing_is_passed_over_while_there_is_time() {
     {
         let times = "[timeouts]\nfirst_token = 0.3\ntotal_stream = 30\ntotal_whole = 30\n[wire]\ncommit_after_seconds = 0";
         let world = fleet(failing_first(1, 2, script.clone()).await, setup().config(times)).await;
-        // The status has gone out by then.
+        // The status has been sent by then.
         let answer = world.ask(&Request::stream("")).await;
         let told = answer.text().trim_start_matches(": keepalive\n\n");
         assert_eq!(told, good_stream(), "{row}: one role");
         world.end().await;
-        // Less than half of the time is left.
+        // Less than half of the total time is left.
         let times = "[timeouts]\nfirst_token = 0.3\ntotal_stream = 0.5\ntotal_whole = 0.5";
         let world = fleet(failing_first(1, 2, script).await, setup().config(times)).await;
         let answer = world.ask(&Request::plain("")).await;
@@ -306,7 +306,7 @@ async fn fault_u43_a_large_body_goes_to_the_second_as_it_went_to_the_first() {
     }
 }
 
-/// Whatever the first one has read of the body, the second gets all of it, byte for byte.
+/// The second engine gets the whole body, byte for byte, however much of it the first one has read.
 #[tokio::test]
 async fn fault_u43_what_one_has_read_of_a_body_the_other_gets_whole() {
     for size in [1, 70_000, 3 << 20, 31 << 20] {
@@ -317,7 +317,7 @@ async fn fault_u43_what_one_has_read_of_a_body_the_other_gets_whole() {
         for part in [1, length / 2, length] {
             let first = Engine::script(Script::new().rst()).await;
             let world = fleet(vec![first, good().await], setup()).await;
-            // Either may be asked first.
+            // Either engine may be asked first.
             while world.engine.attempt_count() == 0 {
                 world.engine.set_appetite(part);
                 let answer = world.ask(&request).await;
@@ -346,7 +346,7 @@ async fn fault_u23_all_push_back() {
     assert!(matches!(answer.head.status, 429 | 503));
     assert_eq!(answer.head.header("retry-after"), Some("7"), "the shorter one");
     assert_eq!(world.shares(), [1, 1]);
-    // Neither is asked before that; who asks hears so at once.
+    // No engine is asked before that time; clients get an error at once.
     for _ in 0..20 {
         let answer = world.ask(&Request::stream("")).await;
         assert_eq!(answer.head.status, 503, "the one that may be asked first");
@@ -378,12 +378,12 @@ async fn fault_u22_refusals_count_for_nothing() {
     world.end().await;
 }
 
-/// It leaves in the pause before the second attempt, which lasts from 25 to 250 ms. Now and then the leaving comes too
-/// late for that, but not each time.
+/// The client leaves in the pause before the second attempt, which lasts from 25 to 250 ms. Some clients leave too
+/// late for that, but not all.
 #[tokio::test]
 async fn fault_c24_a_client_that_left_is_not_asked_for_again() {
     const WORLDS: usize = 8;
-    // So few failures eject nobody.
+    // Too few failures to eject an engine.
     const LEAVERS: usize = 3;
     let mut again = 0;
     for _ in 0..WORLDS {
@@ -421,7 +421,7 @@ fn is_first(attempt: &Attempt) -> bool {
 #[tokio::test]
 async fn retries_have_a_budget() {
     let engine = || Engine::script(refused("500 Internal Server Error"));
-    // Ejection would hide it.
+    // Ejection would hide the limit.
     let lines = "[retry]\nbudget_percent = 10\nbudget_per_second = 1";
     let world = fleet(vec![engine().await, engine().await], setup().config(lines)).await;
     let start = Instant::now();
@@ -437,8 +437,8 @@ async fn retries_have_a_budget() {
     world.end().await;
 }
 
-/// A connection that dies as a request goes out costs the request one more at that engine, and at no other one: what is tried
-/// elsewhere goes out on a connection that is new.
+/// A kept connection that dies as a request is sent costs one more request at that engine, and none at another: a
+/// retry elsewhere uses a new connection.
 #[tokio::test]
 async fn fault_u03_one_replay_for_each_request() {
     let engine = || {
@@ -447,7 +447,7 @@ async fn fault_u03_one_replay_for_each_request() {
             false => Script::answer("good", 2),
         })
     };
-    // Connections stay with the thread that made them.
+    // Connections stay with the thread that opened them.
     let world = fleet(vec![engine().await, engine().await], setup().args(&["--threads", "1"])).await;
     while world.shares().contains(&0) {
         assert_eq!(world.ask(&Request::stream("")).await.text(), good_stream());

@@ -1,4 +1,4 @@
-//! Engines that refuse, fail or write nonsense.
+//! Engines that refuse, fail or send invalid answers.
 
 use crate::canonical::{ABORTED, Canonical, INCOMPLETE, INVALID_EVENT, grammar};
 use crate::sim::{Answer, Client, Ended, Engine, PATIENCE, Request, Script, Setup, World, until};
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 const JSON: &str = "application/json";
 
-/// An engine's answer: status line, content type, body.
+/// Engine's answer: status line, content type, body.
 type Refusal = (&'static str, &'static str, String);
 
-/// Clients read the engines' own words.
+/// Returns a setup in which clients get the engines' own error messages.
 fn said() -> Setup {
     Setup::new().faulty().set("engine_errors=pass")
 }
 
-/// Refusals in the engines' own shapes, and the error that comes of each.
+/// Returns errors in the engines' own shapes, each with the resulting status and body.
 fn refusals_in_json() -> Vec<(Refusal, u16, String)> {
     let (bad, server) = ("invalid_request_error", "server_error");
     let nested = |kind: &str, code: u16| {
@@ -93,7 +93,7 @@ fn refusals_in_json() -> Vec<(Refusal, u16, String)> {
     ]
 }
 
-/// Refusals nobody can read: they keep a status from 500 upwards and become 502 otherwise.
+/// Returns errors that cannot be parsed: statuses from 500 are kept, others become 502.
 fn refusals_of_other_kinds() -> Vec<(Refusal, u16, String)> {
     let html = "<html><body><h1>Sorry</h1><p>nginx at 10.0.0.7</p></body></html>";
     let rows = [
@@ -185,7 +185,7 @@ async fn fault_u23_retry_after() {
             let script = Script::new().whole_with(status, JSON, line, error);
             let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
             let answer = world.ask(&Request::stream("")).await;
-            // That there is one, and that it lies within its bounds, is checked for every 429 and 503.
+            // `fault` checks for every 429 and 503 that `retry-after` is present and within its limits.
             answer.fault();
             assert!(status.starts_with(&answer.head.status.to_string()));
             assert!(
@@ -243,7 +243,7 @@ async fn fault_u20_u21_u39_answers_samewire_cannot_use() {
     }
 }
 
-/// A choice without a message, or told twice, is an answer lost: it never looks like an empty success.
+/// A choice without a message, or one sent twice, is a lost answer: it never looks like an empty success.
 #[tokio::test]
 async fn fault_u54_a_choice_without_a_message_is_no_answer() {
     let answer = |choices: &str| {
@@ -269,7 +269,7 @@ async fn fault_u54_a_choice_without_a_message_is_no_answer() {
         }
         world.end().await;
     }
-    // A model may end at once, or be cut before its first word.
+    // A model may end at once, or be cut before its first token.
     for choices in [
         r#""choices":[{"index":0,"message":{"role":"assistant","content":""},"finish_reason":"stop"}]"#,
         r#""choices":[{"index":0,"message":{"role":"assistant","content":null},"finish_reason":"stop"}]"#,
@@ -329,7 +329,7 @@ async fn fault_u41_answer_longer_than_its_length() {
     world.end().await;
 }
 
-/// The ways in which an engine reports an error in a stream, and what becomes of it: status, type, code, message.
+/// Ways in which an engine reports an error in a stream, each with the resulting status, type, code and message.
 const IN_BAND: [(&str, u16, &str, &str, &str); 8] = [
     (
         r#"{"error":{"message":"said","type":"BadRequestError","param":null,"code":400}}"#,
@@ -396,7 +396,7 @@ async fn fault_u17_error_as_the_first_event() {
     }
 }
 
-/// The role chunk was an event, so the answer had begun (vectors chat-081 and chat-084).
+/// The role chunk was an event, so the response had begun (vectors chat-081 and chat-084).
 #[tokio::test]
 async fn fault_u17_error_after_the_role() {
     for (data, _, kind, code, message) in IN_BAND {
@@ -409,7 +409,7 @@ async fn fault_u17_error_after_the_role() {
     }
 }
 
-/// A code as text, from its JSON.
+/// Returns an error code as text, from its JSON.
 fn code_of(json: &str) -> Option<&str> {
     json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'))
 }
@@ -560,7 +560,7 @@ async fn fault_u27_event_without_end() {
     assert!(world.engine.written(0) < 16 << 20, "{}", world.engine.written(0));
     let grown = || world.samewire.allocated().saturating_sub(before);
     println!("an event without end: samewire grew by {}", grown());
-    // Beside the line itself, blocks that the allocator has not given back yet: they go within a second.
+    // Besides the event itself, memory that the allocator returns within a second.
     assert!(grown() < 12 << 20, "{}", grown());
     until("the memory is given back", Duration::from_secs(10), || grown() < 1 << 20).await;
     world.end().await;
@@ -577,7 +577,7 @@ async fn large_events_within_the_limit_pass() {
     world.end().await;
 }
 
-/// More than the relay reads at once, and all of it there already: it reads on by itself.
+/// More bytes than the relay reads at once, all available already: the relay continues without another wakeup.
 #[tokio::test]
 async fn large_whole_answers_do_not_stall() {
     let text = "a".repeat(24 << 20);
@@ -601,7 +601,7 @@ async fn fault_u45_answer_before_the_body_was_read() {
         loop {
             let Ok((mut stream, _)) = listener.accept().await else { return };
             let mut head = [0; 1000];
-            // The head and little more; the rest of the body is never read.
+            // Reads the head and little more; the rest of the body is never read.
             let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut head).await;
             let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, &answer).await;
             let _ = tokio::io::AsyncWriteExt::shutdown(&mut stream).await;
@@ -617,7 +617,7 @@ async fn fault_u45_answer_before_the_body_was_read() {
     world.end().await;
 }
 
-/// The frame is the last thing said, and the connection can go on.
+/// After an error frame the connection can be used again.
 #[tokio::test]
 async fn connection_lives_on_after_an_error_frame() {
     let broken = Script::new().head_sse().role().tok("a", 1, Duration::ZERO).fin();
@@ -634,7 +634,7 @@ async fn connection_lives_on_after_an_error_frame() {
     world.end().await;
 }
 
-/// What an engine says once stands on every frame: an id and names without end are cut before they are.
+/// Values repeated in every frame, such as ids and names, are truncated to a limit.
 #[tokio::test]
 async fn fault_u51_what_is_said_once_is_not_written_without_a_bound() {
     let huge = "x".repeat(1 << 20);

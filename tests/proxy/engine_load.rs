@@ -1,14 +1,14 @@
-//! What engines say they have to do: read with the probes if the configuration wants it, shown, and counted when one of
-//! several is chosen.
+//! Load reported by engines: fetched with the probes if configured, exposed as metrics, and used to choose an
+//! engine.
 
 use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Script, Setup, World, until, within};
 use serde_json::json;
 use std::time::Duration;
 
-/// Probes often, and asks what there is to do.
+/// Frequent probes that also fetch the engine's load.
 const LOADED: &str = "[health]\ninterval = 0.02\ntimeout = 0.3\nengine_load = true";
 
-/// As vLLM tells it, among other things.
+/// Returns vLLM's metrics with these numbers, among others.
 fn vllm(running: usize, waiting: usize) -> Script {
     let labels = r#"{engine="0",model_name="m"}"#;
     let text = format!(
@@ -22,7 +22,7 @@ fn vllm(running: usize, waiting: usize) -> Script {
     Script::new().whole("200 OK", "text/plain; version=0.0.4; charset=utf-8", text)
 }
 
-/// An engine whose answers wait at a gate.
+/// Starts an engine whose answers wait at a gate.
 async fn waiting(gate: &Gate) -> Engine {
     let script = Script::new().head_sse().role().text("x").wait(gate).finish("stop").done().end();
     Engine::script(script).await
@@ -37,7 +37,7 @@ async fn probes(engine: &Engine, more: usize) {
     until("probes", PATIENCE, || asked(engine, "/health") >= before + more).await;
 }
 
-/// Waits until the metrics have this line, or have it no more.
+/// Waits until the metrics contain this line, or no longer contain it.
 async fn shows(world: &World, line: &str, shown: bool) {
     let waiting = async {
         while world.samewire.metrics().await.lines().any(|known| known == line) != shown {
@@ -47,7 +47,7 @@ async fn shows(world: &World, line: &str, shown: bool) {
     within(line, waiting).await;
 }
 
-/// A series of the engine under this name.
+/// Returns a metric line of the engine with this name.
 fn series(world: &World, name: &str, more: &str, value: &str) -> String {
     let upstream = world.engine.address;
     format!("samewire_upstream_engine_{name}{{upstream=\"{upstream}\"{more}}} {value}")
@@ -65,7 +65,7 @@ async fn what_an_engine_has_to_do_is_shown() {
     let ready = world.samewire.admin("/readyz?verbose").await;
     let told = "in_flight=0 engine_running=3 engine_waiting=2 engine_cache_usage=0.25";
     assert!(ready.text().contains(told), "{}", ready.text());
-    // It tells no more: nothing is shown that is old.
+    // The engine no longer reports its load: no outdated value is shown.
     for odd in [
         Script::new().whole("404 Not Found", "", ""),
         Script::new().whole("200 OK", "text/plain", "vllm:num_requests_running CANARY\n"),
@@ -78,7 +78,7 @@ async fn what_an_engine_has_to_do_is_shown() {
         probes(&world.engine, 3).await;
         assert_eq!(world.samewire.admin("/readyz").await.head.status, 200, "that is no sickness");
         world.engine.set_route("/metrics", vllm(3, 2));
-        // Whoever told nothing is asked again when it is looked at again.
+        // An engine that reported nothing is asked again at the next identification.
         let before = world.samewire.has_said("upstream is not ready");
         world.engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
         until("it is down", PATIENCE, || world.samewire.has_said("upstream is not ready") > before).await;
@@ -99,7 +99,7 @@ async fn who_is_not_to_ask_does_not() {
     world.end().await;
 }
 
-/// SGLang has metrics only if told to; of its other places the one that answers is kept to.
+/// SGLang has metrics only if enabled; of its other routes, the first that answers is used from then on.
 #[tokio::test]
 async fn sglang_is_asked_where_it_answers() {
     let labels = r#"{model_name="m",tp_rank="0"}"#;
@@ -130,7 +130,7 @@ async fn sglang_is_asked_where_it_answers() {
     }
 }
 
-/// So many streams that stay open.
+/// Opens this many streams and keeps them open.
 async fn held(world: &World, streams: usize) -> Vec<Client> {
     let mut clients = Vec::new();
     let before = world.shares().iter().sum::<usize>();
@@ -151,7 +151,7 @@ async fn let_go(gate: &Gate, clients: Vec<Client>) {
     }
 }
 
-/// Waits until samewire knows what both engines say.
+/// Waits until samewire knows the load of both engines.
 async fn known(world: &World) {
     let all = async {
         let known = |metrics: String| metrics.matches("samewire_upstream_engine_requests{").count();
@@ -171,14 +171,14 @@ async fn requests_that_others_have_sent_count() {
     let engines = vec![waiting(&gate).await, waiting(&gate).await];
     engines[0].set_route("/metrics", vllm(7, 3));
     engines[1].set_route("/metrics", vllm(0, 0));
-    // What is told stays as it is told: the engines here do not count.
+    // The reported load stays constant: these engines do not count.
     let world = World::fleet(engines, Setup::new().config(LOADED), &[]).await;
     known(&world).await;
     let first = held(&world, 10).await;
     assert_eq!(world.shares(), [0, 10], "the first one has ten of others");
     let_go(&gate, first).await;
     world.end().await;
-    // Of those that an engine has, ours are not somebody else's.
+    // Requests sent by samewire are not counted twice, as its own and as load reported by the engine.
     let gate = Gate::default();
     let engines = vec![waiting(&gate).await, waiting(&gate).await];
     engines.iter().for_each(|engine| engine.set_route("/metrics", vllm(0, 0)));

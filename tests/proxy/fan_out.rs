@@ -1,4 +1,5 @@
-//! Several choices of an engine that gives one: it is asked once for each, and the client sees one answer.
+//! Several choices from an engine that gives one per request: it is asked once for each choice, and the client gets
+//! one answer.
 
 use crate::sim::{
     Attempt, Client, Ended, Engine, Fault, Gate, Manner, PATIENCE, Request, Script, Setup, Step, World,
@@ -11,13 +12,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A front end that gives one choice.
+/// Configuration of a front end that gives one choice.
 const RUST: &str = "front_end = \"rust\"\nengine_version = \"0.22.0\"";
 
-/// What a cancellation may take here, where tests run beside each other. The aim is 100 ms; the median is printed.
+/// Time a cancellation may take here, where tests run in parallel. The aim is 100 ms; the median is printed.
 const BOUND: Duration = Duration::from_secs(1);
 
-/// The choice that a request is for.
+/// Returns the choice that an upstream request is for.
 fn choice_of(attempt: &Attempt) -> usize {
     let id = attempt.header("x-request-id").expect("an id");
     id.rsplit('-').next().and_then(|choice| choice.parse().ok()).expect("the choice at its end")
@@ -27,7 +28,7 @@ fn streams(attempt: &Attempt) -> bool {
     attempt.text().contains(r#""stream":true"#)
 }
 
-/// A chunk, or a whole object, of the engine's answer for a choice: each has an id of its own.
+/// Returns a chunk, or a whole object, of the engine's answer for a choice. Each has an id of its own.
 fn object(choice: usize, kind: &str, members: &str) -> String {
     format!(
         r#"{{"id":"chatcmpl-{choice}abc","object":"{kind}","created":{},"model":"m",{members}}}"#,
@@ -91,10 +92,10 @@ async fn world(answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static, s
     World::start(Engine::answering(answering).await, setup).await
 }
 
-/// What the frames of a stream say.
+/// Content of a client's stream.
 #[derive(Debug, Default, PartialEq)]
 struct Told {
-    /// The frames of each choice, but for what all of them have in common.
+    /// Frames of each choice, without the members that all frames share.
     choices: BTreeMap<u64, Vec<Value>>,
     usage: Option<Value>,
     error: Option<Value>,
@@ -102,7 +103,7 @@ struct Told {
 }
 
 impl Told {
-    /// Reads a stream; checks what holds for any.
+    /// Parses a stream and checks what must hold for every stream.
     fn of(text: &str) -> Self {
         let mut told = Self::default();
         let mut head = None;
@@ -153,7 +154,7 @@ fn n(count: usize) -> String {
     format!(r#","n":{count},"stream_options":{{"include_usage":true}}"#)
 }
 
-/// The usage of so many choices: the prompt counts once.
+/// Returns the usage of this many choices: the prompt counts once.
 fn usage_of(count: u64) -> Value {
     let completion: u64 = (0..count).map(|choice| 5 + choice).sum();
     json!({"prompt_tokens": 3, "completion_tokens": completion, "total_tokens": 3 + completion,
@@ -178,7 +179,7 @@ async fn a_stream_has_all_choices() {
             assert_eq!(told.finish(choice), "stop");
         }
     }
-    // Without being asked for it nobody tells usage.
+    // Usage is not sent unless requested.
     let told = Told::of(world.ask(&Request::stream(r#","n":2"#)).await.text());
     assert_eq!((told.done, told.usage), (true, None));
     let attempts = world.engine.attempts();
@@ -204,7 +205,7 @@ async fn a_stream_has_all_choices() {
     world.end().await;
 }
 
-/// Whichever comes first, they stand in order.
+/// Choices are in order, whichever arrives first.
 #[tokio::test]
 async fn a_whole_answer_has_all_choices() {
     let gate = Gate::default();
@@ -233,7 +234,7 @@ async fn a_whole_answer_has_all_choices() {
     world.end().await;
 }
 
-/// Engines that stream to who wants an object, and the other way round.
+/// Engines that stream to clients that want an object, and the reverse.
 #[tokio::test]
 async fn either_form_becomes_the_other() {
     let other = |attempt: &Attempt| {
@@ -297,7 +298,7 @@ async fn completions_have_all_choices() {
     world.end().await;
 }
 
-/// Old versions mix up the calls of a stream's choices.
+/// Old engine versions mix up the tool calls of a stream's choices.
 #[tokio::test]
 async fn calls_of_old_engines_are_not_mixed_up() {
     let call = |choice: usize| {
@@ -344,7 +345,7 @@ async fn seeds_differ() {
     world.end().await;
 }
 
-/// One request of the client's, as many of the upstream's as there are choices, as long as each of them goes on.
+/// Metrics count one client request, and one upstream request for each choice that still runs.
 #[tokio::test]
 async fn what_is_under_way_is_counted() {
     let gate = Gate::default();
@@ -366,7 +367,7 @@ async fn what_is_under_way_is_counted() {
         line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
     };
     let start = Instant::now();
-    // The second choice is over.
+    // Only the second choice has ended.
     while figure("samewire_upstream_active_streams{").await != 2 {
         assert!(start.elapsed() < PATIENCE);
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -396,7 +397,7 @@ async fn more_choices_than_there_may_be_are_refused() {
     world.end().await;
 }
 
-/// An answer is no longer for being several.
+/// The limit on an answer's size applies to all choices together.
 #[tokio::test]
 async fn all_of_them_together_are_bounded() {
     let long = |attempt: &Attempt| {
@@ -413,7 +414,8 @@ async fn all_of_them_together_are_bounded() {
     world.end().await;
 }
 
-/// With a seed each has a body of its own, and those count; without one they share it.
+/// Upstream requests with a seed have separate bodies, which all count against the memory budget. Without a seed
+/// they share the body.
 #[tokio::test]
 async fn their_bodies_are_counted() {
     let gate = Gate::default();
@@ -436,7 +438,7 @@ async fn their_bodies_are_counted() {
     world.end().await;
 }
 
-/// Where one of several answers breaks, and what of it the client may see before.
+/// Ways in which one of several answers breaks, and whether the client may have received a part of it before.
 const BREAKS: [(&str, bool); 9] = [
     ("closed", false),
     ("reset", false),
@@ -466,7 +468,7 @@ fn broken(how: &str, choice: usize) -> Script {
     }
 }
 
-/// The others have not said anything: the client gets the error, and it is the one that it gets of one choice.
+/// The client gets the same error as with one choice if no choice has content yet.
 #[tokio::test]
 async fn one_that_fails_first_fails_all() {
     for choice in 0..3 {
@@ -485,13 +487,13 @@ async fn one_that_fails_first_fails_all() {
                 let alone = world.ask(&ask(r#","user":"alone""#)).await;
                 let answer = world.ask(&ask(r#","n":3"#)).await;
                 if speaks && is_stream && answer.head.status == 200 {
-                    // Its own half was on its way.
+                    // The failing choice's own text was already being sent.
                     let told = Told::of(answer.text());
                     assert!(told.error.is_some() && !told.done && told.usage.is_none(), "{what}: {told:?}");
                     assert_eq!(alone.head.status, 200, "{what}");
                     assert_eq!(told.error, Told::of(alone.text()).error, "{what}");
                 } else if alone.head.status == 200 {
-                    // The role was on its way.
+                    // The role frame was already being sent.
                     let error = Told::of(alone.text()).error.expect("an error");
                     let own: Value = serde_json::from_str(answer.text()).expect("JSON");
                     assert_eq!(own["error"], error["error"], "{what}");
@@ -505,7 +507,7 @@ async fn one_that_fails_first_fails_all() {
     }
 }
 
-/// The others speak: the stream ends with the error, and with nothing that looks finished.
+/// The stream ends with the error if other choices have content, and without anything that looks finished.
 #[tokio::test]
 async fn one_that_breaks_in_a_stream_ends_it() {
     for choice in 0..3 {
@@ -516,7 +518,7 @@ async fn one_that_breaks_in_a_stream_ends_it() {
                 own if own == choice => {
                     Script(Script::new().wait(&held).0.into_iter().chain(broken(how, choice).0).collect())
                 }
-                // One is complete already.
+                // One choice is complete already.
                 own if own == (choice + 1) % 3 => stream(own),
                 own => Script::new().begins(own).says(own, "b").hang(),
             };
@@ -543,7 +545,7 @@ async fn one_that_breaks_in_a_stream_ends_it() {
     }
 }
 
-/// Nothing of a whole answer is told before all of it is there.
+/// A whole answer is sent only when all of it is there: one broken choice fails it.
 #[tokio::test]
 async fn one_that_breaks_in_a_whole_answer_fails_it() {
     for how in ["closed", "refused", "cut", "short"] {
@@ -623,7 +625,7 @@ async fn a_client_that_leaves_calls_all_of_them_off() {
     world.end().await;
 }
 
-/// One of the choices fails at one engine, and is answered by another; the others go on.
+/// Another engine answers a choice that has failed; the other choices continue.
 #[tokio::test]
 async fn each_choice_may_be_answered_elsewhere() {
     for how in ["reset", "refused", "overloaded"] {
@@ -638,7 +640,7 @@ async fn each_choice_may_be_answered_elsewhere() {
                         *failed += 1;
                         return broken(how, 1);
                     }
-                    // The others wait for it, so that nothing has been said when it fails.
+                    // The other choices wait for this one, so that nothing has been sent when it fails.
                     let script = Script::new().sleep(Duration::from_millis(200));
                     Script(script.0.into_iter().chain(good(attempt).0).collect())
                 };
@@ -671,7 +673,7 @@ async fn each_choice_may_be_answered_elsewhere() {
     }
 }
 
-/// What breaks one engine breaks no third one by another choice.
+/// A request that breaks its engine reaches at most two engines, over all choices together.
 #[tokio::test]
 async fn all_choices_go_the_same_way() {
     let mut engines = Vec::new();
@@ -689,7 +691,7 @@ async fn all_choices_go_the_same_way() {
     world.end().await;
 }
 
-/// An engine that gives several fails, and one that gives one is asked instead.
+/// An engine that gives several choices fails, and one that gives a single choice answers instead.
 #[tokio::test]
 async fn who_gives_one_steps_in_for_who_gives_several() {
     let engines = vec![Engine::script(broken("refused", 0)).await, Engine::answering(good).await];
@@ -707,7 +709,7 @@ async fn who_gives_one_steps_in_for_who_gives_several() {
     world.end().await;
 }
 
-/// An answer of several choices as one engine gives it.
+/// Returns an answer with several choices from one engine.
 fn native(choices: &[Vec<String>], rng: &mut StdRng) -> Script {
     let mut left: Vec<_> = choices.iter().map(|texts| texts.iter()).collect();
     let entry = |choice: usize, delta: &str, finish: &str| {
@@ -740,7 +742,7 @@ fn native(choices: &[Vec<String>], rng: &mut StdRng) -> Script {
         .end()
 }
 
-/// The same choices, each from an engine's answer of its own, at any pace and in any pieces: the same frames for each.
+/// The same choices, one from each of several answers, at any pace and in any pieces, give the same frames.
 #[tokio::test]
 async fn what_several_answers_make_is_what_one_makes() {
     type Choices = Arc<Mutex<(Vec<Vec<String>>, u64)>>;
@@ -797,7 +799,7 @@ async fn what_several_answers_make_is_what_one_makes() {
             let [mut expected, mut got] =
                 [expected, got].map(|answer| serde_json::from_str::<Value>(answer.text()).expect("JSON"));
             for body in [&mut expected, &mut got] {
-                // Of whichever came first.
+                // These members are taken from whichever answer came first.
                 body["id"] = Value::Null;
                 body["created"] = Value::Null;
             }
@@ -810,14 +812,14 @@ async fn what_several_answers_make_is_what_one_makes() {
 
 // === an engine that nobody has named ===
 
-/// The choice that a request to an engine that may give several is for; `None`: for all of them.
+/// Returns the choice that a request to a multi-choice engine is for; `None` if it is for all.
 fn part_of(attempt: &Attempt) -> Option<usize> {
     let id = attempt.header("x-request-id").expect("an id");
     let mut parts = id.split('-').skip(2);
     parts.next().map(|choice| choice.parse().expect("a number"))
 }
 
-/// An engine that says nothing of itself, and answers so.
+/// Starts an engine that does not identify itself and answers by `answering`.
 async fn unnamed(answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static, setup: Setup) -> World {
     let engine = Engine::answering(answering).await;
     engine.set_models(
@@ -826,7 +828,7 @@ async fn unnamed(answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static,
     World::start_as(engine, "auto", setup).await
 }
 
-/// Answers with one choice, whatever the request asks for.
+/// Answers with one choice, however many the request wants.
 fn one(attempt: &Attempt) -> Script {
     let choice = part_of(attempt).unwrap_or(0);
     if streams(attempt) { stream(choice) } else { whole(choice) }
@@ -837,7 +839,7 @@ fn asked(attempts: &[Attempt]) -> Vec<u64> {
     attempts.iter().map(|attempt| n(attempt).expect("a number")).collect()
 }
 
-/// The choices that an engine lacks are asked for after the ones it gives, and from then on at once.
+/// Missing choices are requested after those that the engine gave, and from then on at once.
 #[tokio::test]
 async fn an_engine_that_gives_one_is_asked_for_the_others() {
     for streamed in [true, false] {
@@ -872,7 +874,7 @@ async fn an_engine_that_gives_one_is_asked_for_the_others() {
                 expected[0] = if round == 0 { count as u64 } else { 1 };
                 assert_eq!(asked(&world.engine.attempts()[attempts..]), expected, "{round}");
             }
-            // Without being asked for it nobody tells usage; one choice is one request.
+            // Usage is not sent unless requested; one choice is one request.
             let told = Told::of(world.ask(&Request::stream(r#","n":2"#)).await.text());
             assert_eq!((told.done, told.usage, told.choices.len()), (true, None, 2));
             let attempts = world.engine.attempt_count();
@@ -887,7 +889,7 @@ async fn an_engine_that_gives_one_is_asked_for_the_others() {
     }
 }
 
-/// The answer was not read to its end as one of several: neither is its usage.
+/// A stream without requested usage: missing choices are added, and no usage is sent.
 #[tokio::test]
 async fn a_first_stream_without_usage_asked_for_has_all_choices() {
     let world = unnamed(one, Setup::new()).await;
@@ -897,7 +899,7 @@ async fn a_first_stream_without_usage_asked_for_has_all_choices() {
     world.end().await;
 }
 
-/// An engine that gives two of three choices is asked for the third; one that gives all is asked for none.
+/// An engine that gives two of three choices is asked for the third; an engine that gives all is not asked again.
 #[tokio::test]
 async fn an_engine_that_gives_some_is_asked_for_the_rest() {
     for given in [2_usize, 3] {
@@ -932,7 +934,7 @@ async fn an_engine_that_gives_some_is_asked_for_the_rest() {
     }
 }
 
-/// A failure of the rest is one of the answer, and leaves nothing behind.
+/// A failure of the additional requests fails the answer, and leaves nothing running.
 #[tokio::test]
 async fn a_rest_that_fails_fails_the_answer() {
     let broken = |attempt: &Attempt| match part_of(attempt) {
@@ -952,7 +954,7 @@ async fn a_rest_that_fails_fails_the_answer() {
     world.end().await;
 }
 
-/// Several prompts cannot be taken apart: what the engine gives is all there is.
+/// Choices of several prompts cannot be told apart: the engine's own answer is the result.
 #[tokio::test]
 async fn several_prompts_are_not_asked_for_again() {
     let one = |_: &Attempt| {
@@ -965,7 +967,7 @@ async fn several_prompts_are_not_asked_for_again() {
     world.end().await;
 }
 
-/// A client that leaves while the rest is asked for calls it off.
+/// A client that leaves during the additional requests cancels them.
 #[tokio::test]
 async fn a_client_that_leaves_calls_the_rest_off() {
     let slow = |attempt: &Attempt| match part_of(attempt) {

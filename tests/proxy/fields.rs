@@ -1,11 +1,12 @@
-//! Fields and counts that are the operator's to say: what he names passes, what he bounds is bounded (faults 6, 11).
+//! Configurable fields and counts: the operator lists fields that are forwarded, and sets limits on counts (faults
+//! 6, 11).
 
 use crate::responses::{ask, engine};
 use crate::sim::{Engine, Request, Script, Setup, Socket, World};
 use crate::socket::create;
 use serde_json::Value;
 
-/// An engine that answers whatever it is asked.
+/// Starts an engine that answers every request.
 async fn any_engine() -> Engine {
     Engine::answering(|attempt| match attempt.target.as_str() {
         "/v1/embeddings" => Script::new().json(
@@ -24,7 +25,7 @@ async fn any_engine() -> Engine {
     .await
 }
 
-/// A request of each API with these members.
+/// Returns one request of each API with these members.
 fn each(more: &str) -> [Request; 4] {
     [
         Request::chat(format!(r#"{{"model":"m","messages":[{{"role":"user","content":"a"}}]{more}}}"#)),
@@ -34,7 +35,7 @@ fn each(more: &str) -> [Request; 4] {
     ]
 }
 
-/// The code and the parameter of a refusal.
+/// Returns the code and the parameter of an error.
 async fn refused(world: &World, request: &Request) -> (String, Option<String>) {
     let answer = world.ask(request).await;
     assert_eq!(answer.head.status, 400, "{}: {}", request.path(), answer.text());
@@ -91,7 +92,7 @@ async fn fields_outside_the_api_pass_are_dropped_or_are_refused() {
     }
 }
 
-/// An address inside of what is dropped is dropped with it.
+/// A URL inside a dropped field is dropped with it.
 #[tokio::test]
 async fn what_is_dropped_is_not_written_anew() {
     let world = World::start(any_engine().await, Setup::new().set("request_unknown=drop")).await;
@@ -121,7 +122,7 @@ async fn a_websocket_refuses_the_same_and_no_field_of_its_own() {
     world.end().await;
 }
 
-/// A list of `count` such elements.
+/// Returns a JSON list of `count` such elements.
 fn list(count: usize, element: &str) -> String {
     format!("[{}]", vec![element; count].join(","))
 }
@@ -131,7 +132,7 @@ fn pairs(count: usize) -> String {
     format!("{{{}}}", pairs.join(","))
 }
 
-/// A request with so many of what is counted, and the parameter that is told if they are too many.
+/// Builder of a request with a number of counted elements, and the parameter named if there are too many.
 type Counted = (fn(usize) -> Request, &'static str);
 
 const COUNTED: &[(&str, &[Counted])] = &[
@@ -268,8 +269,8 @@ const COUNTED: &[(&str, &[Counted])] = &[
     ),
 ];
 
-/// Each at its bound is served, and one above it is refused before the engine hears of it: at the default, and at a bound
-/// that the operator has set.
+/// A request at each limit is served, and one above it is refused before the engine sees it, both with the default
+/// limit and with a configured one.
 #[tokio::test]
 async fn fault_c35_counts_have_bounds_that_are_the_operators() {
     let defaults = [10_000, 1024, 1024, 16, 128, 1_000_000];
@@ -280,7 +281,7 @@ async fn fault_c35_counts_have_bounds_that_are_the_operators() {
         for ((key, requests), bound) in COUNTED.iter().zip(bounds) {
             for (request, param) in *requests {
                 let answer = world.ask(&request(bound)).await;
-                // The engine gives one choice, whatever was asked.
+                // The engine gives one choice, however many were requested.
                 let served = matches!((answer.head.status, *key), (200, _) | (502, "max_choices"));
                 assert!(served, "{key} {param}: {}", answer.text());
                 let count = world.engine.attempt_count();
@@ -296,7 +297,7 @@ async fn fault_c35_counts_have_bounds_that_are_the_operators() {
 #[tokio::test]
 async fn fault_c02_the_depth_is_the_operators() {
     let world = World::start(any_engine().await, Setup::new().config("[limits]\nmax_json_depth = 9\n")).await;
-    // The body is the first level.
+    // The body itself is the first level.
     let deep = |levels: usize| format!(r#","zz":{}{}"#, "[".repeat(levels - 1), "]".repeat(levels - 1));
     for request in each(&deep(9)) {
         assert_eq!(world.ask(&request).await.head.status, 200, "{}", request.path());

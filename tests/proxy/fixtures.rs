@@ -1,4 +1,4 @@
-//! The fixtures against each other, without samewire: what the other tests conclude rests on this.
+//! Tests of the fixtures against each other, without samewire: all other tests rely on them.
 
 use crate::sim::{Client, Ended, Engine, Gate, Manner, PATIENCE, Request, Script, Step, until};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Engines without measure: answers that do not end, events of megabytes, framing that lies, and a close that is ignored;
-//! and the bounds that an operator sets against them.
+//! Engines without limits: endless answers, events of megabytes, contradictory framing, an ignored close; and the
+//! limits that an operator can set against them.
 
 use crate::canonical::{Canonical, grammar};
 use crate::leaving::settled;
@@ -15,8 +15,8 @@ fn flood(events: u64, size: usize) -> Script {
     Script::new().head_sse().role().then(Step::Flood { events, size })
 }
 
-/// A client that takes nothing, and an engine that breaks off: the error frame cannot be written, and a good end would
-/// be a lie.
+/// The client reads nothing and the engine breaks off: the error frame cannot be written, and a regular end would
+/// be false.
 #[tokio::test]
 async fn fault_u15_an_end_that_cannot_be_told() {
     for manner in [Manner::Fin, Manner::Rst] {
@@ -36,7 +36,7 @@ async fn fault_u15_an_end_that_cannot_be_told() {
     }
 }
 
-/// The last event of a stream is this error.
+/// Checks that the last event of a stream is this error.
 fn ends_with(answer: &Answer, code: &str) {
     assert_eq!(answer.ended, Ended::LastChunk);
     let last = *grammar(answer.text()).last().expect("an end");
@@ -65,7 +65,7 @@ async fn fault_u40_an_answer_may_be_so_long_and_no_longer() {
         assert!(world.samewire.rss().saturating_sub(before) < 24 << 20, "no more is kept than that");
         world.end().await;
     }
-    // One that is shorter passes whole.
+    // A shorter answer passes completely.
     let script = flood(50, 16 << 10).finish("stop").done().end();
     let world = World::start(Engine::script(script).await, setup()).await;
     assert!(world.ask(&Request::stream("")).await.text().ends_with("data: [DONE]\n\n"));
@@ -74,7 +74,7 @@ async fn fault_u40_an_answer_may_be_so_long_and_no_longer() {
 
 #[tokio::test]
 async fn fault_u40_an_answer_may_take_so_long_and_no_longer() {
-    // Words, and words that say nothing: neither prolongs it.
+    // Neither tokens nor empty deltas prolong the time.
     let words = Script::new().head_sse().role().tok("a", 1_000, Duration::from_millis(20)).hang();
     let hollow = (0..1_000).fold(Script::new().head_sse().role().text("a"), |script, _| {
         script.delta("{}", "null").chunk(": alive\n\n").sleep(Duration::from_millis(20))
@@ -99,7 +99,7 @@ async fn fault_u40_an_answer_may_take_so_long_and_no_longer() {
 
 const WHOLE: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#;
 
-/// Answers whose framing lies, each with what a smuggler would hide behind it.
+/// Returns answers with contradictory framing, each with the bytes that a smuggler would hide behind it.
 fn lies() -> Vec<(String, Vec<u8>)> {
     let foreign = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n\"foreign\"";
     let n = WHOLE.len();
@@ -158,7 +158,7 @@ fn lies() -> Vec<(String, Vec<u8>)> {
     rows.into_iter().map(|(what, text)| (what.to_owned(), format!("{text}{foreign}").into_bytes())).collect()
 }
 
-/// The next client of the same upstream gets its own answer, whatever the last one left behind.
+/// The next client of the same upstream gets its own answer, whatever the previous answer left on the connection.
 #[tokio::test]
 async fn fault_u41_framing_that_lies_harms_nobody_else() {
     for (what, bytes) in lies() {
@@ -172,7 +172,8 @@ async fn fault_u41_framing_that_lies_harms_nobody_else() {
             let config = "[timeouts]\nfirst_token = 1\ninter_token = 1\ntotal_whole = 2";
             let world = World::start(engine.await, Setup::new().faulty().config(config)).await;
             let first = world.ask(&Request::plain(r#","user":"first""#)).await;
-            // What is whole by one of its lengths is read by that; the rest of the connection is not.
+            // An answer that is complete by one of its lengths is read by that; the rest of the connection is
+            // discarded.
             match what.as_str() {
                 "longer than it says" | "length and chunks" => {
                     assert_eq!(first.head.status, 200, "{what}");
@@ -201,7 +202,8 @@ async fn fault_u41_framing_that_lies_harms_nobody_else() {
     }
 }
 
-/// The same once a stream has begun: an error frame, or the end that was already there.
+/// Contradictory framing in a stream that has begun: the client gets an error frame, or the end that had already
+/// arrived.
 #[tokio::test]
 async fn fault_u41_framing_that_breaks_in_a_stream() {
     let begun = || Script::new().head_sse().role().tok("a", 2, Duration::ZERO);
@@ -229,7 +231,8 @@ async fn fault_u41_framing_that_breaks_in_a_stream() {
     }
 }
 
-/// One after another on one connection: what samewire adds to the first token, beside what the engine itself takes.
+/// Short streams one after another on one connection: samewire's delay of the first token, compared with the
+/// engine's own.
 #[tokio::test]
 async fn fault_u45b_short_streams_are_not_slowed_down() {
     const ROUNDS: usize = 200;
@@ -237,7 +240,7 @@ async fn fault_u45b_short_streams_are_not_slowed_down() {
     let world = World::start(Engine::script(Script::answer("a", 2)).await, Setup::new()).await;
     let request = Request::stream("").bytes();
     let mut medians = Vec::new();
-    // On a busy machine one of three rounds is a quiet one.
+    // On a busy machine, at least one of three rounds is undisturbed.
     for _ in 0..3 {
         let mut added = Vec::new();
         let mut medians_of = [Vec::new(), Vec::new()];
@@ -264,7 +267,7 @@ async fn fault_u45b_short_streams_are_not_slowed_down() {
     world.end().await;
 }
 
-/// A chunk with so many logprobs, and traces that only the engine needs.
+/// Returns a chunk with this many logprobs, and with traces that only the engine needs.
 fn heavy(entries: usize) -> String {
     let entry = r#"{"token":"abc","logprob":-0.25,"bytes":[97,98,99],"top_logprobs":[{"token":"abd","logprob":-1.5,"bytes":[97,98,100]}]}"#;
     let content = vec![entry; entries].join(",");
@@ -279,7 +282,7 @@ async fn fault_u48_large_events_cost_in_proportion() {
     let large = heavy(22_000);
     assert!(large.len() > 2_900_000 && large.len() < 4 << 20, "{}", large.len());
     let small = heavy(2_200);
-    // Unoptimised, a hundred of them would take a minute.
+    // Without optimisation, a hundred of them would take a minute.
     let (few, many) = if cfg!(debug_assertions) { (2, 10) } else { (20, 100) };
     let (one, other) = (large.clone(), small.clone());
     let engine = Engine::answering(move |attempt| {
@@ -319,7 +322,7 @@ async fn fault_u48_large_events_cost_in_proportion() {
     world.end().await;
 }
 
-/// An engine that goes on writing although nobody listens any more.
+/// An engine that keeps writing after the close of its connection.
 #[tokio::test]
 async fn fault_u49_an_engine_that_ignores_the_close() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -341,7 +344,7 @@ async fn fault_u49_an_engine_that_ignores_the_close() {
                     return;
                 }
                 let _ = stream.write_all(&begun).await;
-                // Never reads again, so that it sees the close by nothing but an error.
+                // Never reads again, so that the close shows only as a write error.
                 while stream.write_all(&more).await.is_ok() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
@@ -379,7 +382,8 @@ async fn fault_u49_an_engine_that_ignores_the_close() {
     world.end().await;
 }
 
-/// The setting counts, not the default: more of an answer is in memory for a larger buffer, if the client does not take it.
+/// The configured buffer size is used, not the default: a larger buffer holds more of an answer whose client does
+/// not read.
 #[tokio::test]
 async fn the_buffer_of_a_stream_is_as_large_as_it_is_set() {
     const READERS: usize = 10;
@@ -421,7 +425,7 @@ async fn an_engines_error_is_read_as_far_as_is_set() {
         ] {
             let fault = world.ask(&request).await.fault();
             assert_eq!(fault.message == "said", heard, "{limit}: {fault:?}");
-            // What was cut cannot be read.
+            // A truncated error cannot be parsed.
             let code = if heard { None } else { Some("upstream_invalid_response") };
             assert_eq!(fault.code.as_deref(), code, "{limit}");
         }
@@ -429,7 +433,7 @@ async fn an_engines_error_is_read_as_far_as_is_set() {
     }
 }
 
-/// A stream that is held open for the outputs of tools is kept alive as often as is set.
+/// A stream held open for tool outputs gets keepalives at the configured interval.
 #[tokio::test]
 async fn a_held_stream_is_kept_alive() {
     let scripts = vec![crate::responses::scripted("tools", "chatcmpl-1", true)];

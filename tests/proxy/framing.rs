@@ -1,12 +1,12 @@
-//! Requests whose framing is wrong, doubtful or old. A doubtful request may be answered, but its connection ends with
-//! it, and nothing that followed it may ever be taken for another request.
+//! Requests with wrong, ambiguous or outdated framing. An ambiguous request may be answered, but its connection is
+//! closed afterwards, and the bytes behind it are never treated as another request.
 
 use crate::canonical::{Canonical, INCOMPLETE};
 use crate::sim::{Client, Ended, Engine, Gate, PROMPT, Request, Script, Setup, World, json_string};
 use crate::smuggling::{End, heads};
 use std::time::Duration;
 
-/// Only the marker request carries this.
+/// Text that only the marker request contains.
 const MARKER: &str = "smuggled";
 
 const GOOD: &str = r#"{"model":"m","messages":[{"role":"user","content":"a"}],"stream":true}"#;
@@ -15,7 +15,7 @@ async fn world() -> World {
     World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await
 }
 
-/// A second request as a smuggler would hide it.
+/// Returns a second request as a smuggler would hide it.
 fn marker() -> String {
     let body = GOOD.replace("\"a\"", &format!("\"{MARKER}\""));
     let length = body.len();
@@ -24,12 +24,12 @@ fn marker() -> String {
     )
 }
 
-/// A head with these lines, each ended by CRLF, for a chat request.
+/// Returns the head of a chat request with these lines, each ended by CRLF.
 fn head(lines: &str) -> String {
     format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{lines}\r\n")
 }
 
-/// Sends bytes and gives the statuses of all answers and how the connection ended.
+/// Sends bytes. Returns the statuses of all responses and how the connection ended.
 async fn statuses(world: &World, bytes: &[u8]) -> (Vec<u16>, End) {
     let (heads, end) = heads(world, bytes).await;
     (heads.iter().map(|head| head.status).collect(), end)
@@ -64,7 +64,8 @@ async fn fault_c14_content_length() {
         assert!(matches!(statuses[..], [] | [400]) && end == End::Closed, "{lines:?}: {statuses:?} {end:?}");
         assert_eq!(world.engine.attempt_count(), 0, "{lines:?}");
     }
-    // Equal duplicates: one body, whatever the verdict. The marker behind it is a request of its own then.
+    // Equal duplicates have one meaning, whether accepted or refused. The marker behind the body is then a real
+    // request.
     for lines in
         [format!("content-length: {n}\r\ncontent-length: {n}\r\n"), format!("content-length: {n}, {n}\r\n")]
     {
@@ -131,7 +132,8 @@ async fn fault_c15_transfer_encoding() {
     world.end().await;
 }
 
-/// One answer at most, the connection closed after it, and the marker lost.
+/// Checks that there is at most one response, that the connection is closed after it, and that the marker request
+/// is lost.
 async fn doubtful(world: &World, bytes: &str, what: &str) {
     let (statuses, end) = statuses(world, bytes.as_bytes()).await;
     assert!(matches!(statuses[..], [] | [200 | 400 | 408 | 413 | 501]), "{what:.80?}: {statuses:?}");
@@ -336,7 +338,7 @@ async fn fault_c38_pipelined_requests_are_answered_in_order() {
         assert_eq!(answer.text(), Canonical::answer(name, 5).text());
         assert_eq!(answer.ended, Ended::LastChunk);
     }
-    // A malformed second request: the first answer is complete, then the connection ends.
+    // A malformed second request: the first response is complete, then the connection is closed.
     let mut client = Client::connect(world.proxy()).await;
     client.send(&[Request::chat(GOOD).bytes(), b"GARBAGE\r\n\r\n".to_vec()].concat()).await;
     let answer = client.answer().await;
@@ -347,7 +349,7 @@ async fn fault_c38_pipelined_requests_are_answered_in_order() {
     world.end().await;
 }
 
-/// Whether it is read ahead wholly or only in part.
+/// The second request may be read ahead completely or in part.
 #[tokio::test]
 async fn fault_c38_a_second_request_while_the_first_is_answered() {
     for size in [200, 20_000] {
@@ -365,7 +367,7 @@ async fn fault_c38_a_second_request_while_the_first_is_answered() {
         client.event_with_head("first.0").await;
         let text = format!("\"second{}\"", "x".repeat(size));
         client.send(&Request::chat(GOOD.replace("\"a\"", &text)).bytes()).await;
-        // Time enough for it to go on if it were to.
+        // Leaves time for the engine to continue, if it wrongly did.
         for _ in 0..20 {
             let answer = world.ask(&Request::chat(GOOD.replace("\"a\"", "\"another\""))).await;
             assert_eq!(answer.text(), Canonical::answer("another", 1).text());

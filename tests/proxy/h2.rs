@@ -1,5 +1,5 @@
-//! HTTP/2 towards clients: the same answers as over HTTP/1.1, timers and limits of each stream, and the end of the
-//! process.
+//! HTTP/2 towards clients: the same responses as over HTTP/1.1, timers and limits of each stream, and the shutdown
+//! of the process.
 
 use crate::canonical::{Canonical, grammar};
 use crate::sim::tls::{Authority, Folder, connect as tls_connect, named};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_rustls::rustls::ClientConfig;
 
-/// Codes of errors (RFC 9113, 7).
+/// Error codes (RFC 9113, 7).
 const NO_ERROR: u32 = 0;
 const PROTOCOL_ERROR: u32 = 1;
 const INTERNAL_ERROR: u32 = 2;
@@ -25,7 +25,7 @@ fn stream_until(gate: &Gate) -> Script {
     Script::new().head_sse().role().text("begun").wait(gate).text("ended").finish("stop").done().end()
 }
 
-/// Header names that stand in an answer, but for those that belong to the protocol.
+/// Returns the header names of a response, without those that belong to the protocol.
 fn names(names: impl Iterator<Item = String>) -> Vec<String> {
     let own = ["connection", "transfer-encoding", "date"];
     let mut names: Vec<_> = names.filter(|name| !own.contains(&name.as_str())).collect();
@@ -115,7 +115,7 @@ async fn requests_above_the_limit_are_turned_away_on_any_connection() {
     world.end().await;
 }
 
-/// The bytes that say which protocol it is may come one by one, or be others after all.
+/// The protocol is recognised even if the preface arrives byte by byte or turns out to be other bytes.
 #[tokio::test]
 async fn what_is_spoken_is_seen_however_it_is_cut() {
     let world = world("").await;
@@ -137,7 +137,7 @@ async fn what_is_spoken_is_seen_however_it_is_cut() {
         }
         assert_eq!(client.answer().await.head.status, 404, "{size}");
     }
-    // A method may begin like the preface; and most of the preface is not all of it.
+    // A method may begin like the preface, and most of a preface is not a preface.
     for begun in ["PRIX /v1/nothing HTTP/1.1\r\nhost: a\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n"] {
         let mut client = Client::connect(world.proxy()).await;
         client.send(begun.as_bytes()).await;
@@ -195,7 +195,7 @@ async fn fault_c07_slow_heads_of_http2() {
     let unended = frame(kinds::HEADERS, 1, 1, b"\0\x03abc\x01d");
     for (name, begun) in [("half", &head[..head.len() - 1]), ("few", &head[..5]), ("unended", &unended)] {
         let mut raw = Raw::open(world.proxy()).await;
-        // What it says to anything else would be the rest.
+        // Acknowledging other frames would complete the interrupted frame.
         raw.is_deaf = true;
         raw.send(begun).await;
         let start = Instant::now();
@@ -204,7 +204,7 @@ async fn fault_c07_slow_heads_of_http2() {
         let took = start.elapsed();
         assert!(took > Duration::from_millis(400) && took < Duration::from_secs(4), "{name}: {took:?}");
     }
-    // Nothing of the first settings, or half the preface.
+    // No settings after the preface, or half of the preface.
     for begun in ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "PRI * HTTP/2.0\r\n"] {
         let mut client = Client::connect(world.proxy()).await;
         client.send(begun.as_bytes()).await;
@@ -214,7 +214,7 @@ async fn fault_c07_slow_heads_of_http2() {
         let _ = raw.ends().await;
         assert!(start.elapsed() < Duration::from_secs(4), "{begun:?}");
     }
-    // A byte now and then does not prolong it, and a connection that is only idle stays.
+    // Single bytes now and then do not prolong the time, and a connection that is merely idle stays open.
     let mut idle = Raw::open(world.proxy()).await;
     let mut raw = Raw::open(world.proxy()).await;
     let start = Instant::now();
@@ -249,7 +249,7 @@ async fn fault_c08_slow_bodies_of_http2() {
         assert_eq!(raw.any_head().await, (stream, 408));
         let took = start.elapsed();
         assert!(took > Duration::from_millis(400) && took < Duration::from_secs(4), "{took:?}");
-        // What comes late is nobody's, and hurts nobody.
+        // Late frames belong to no stream and do no harm.
         raw.send(&frame(kinds::DATA, 1, stream, b"}")).await;
     }
     gate.open();
@@ -270,7 +270,7 @@ async fn fault_c05_limits_of_bodies_of_http2() {
             assert_eq!(answer.status, status, "{n} above: {}", answer.text());
         }
     }
-    // A length that is not the body's.
+    // A `content-length` that differs from the body's.
     for length in ["3", "999", "x", "-1", "+5"] {
         let request = good.clone().without("content-length").header("content-length", length);
         let mut raw = Raw::open(world.proxy()).await;
@@ -289,7 +289,7 @@ async fn fault_c05_limits_of_bodies_of_http2() {
     world.end().await;
 }
 
-/// A refused request whose client goes on sending costs no more than the window that it was given.
+/// A refused request whose client keeps sending costs no more than the window that the stream had.
 #[tokio::test]
 async fn fault_c06_refused_uploads_of_http2() {
     let world = world("[limits]\nmax_body_bytes = 1000").await;
@@ -337,11 +337,11 @@ async fn heads_that_are_none_end_their_stream() {
             }
         };
         assert_eq!(seen, status, "{request:?}");
-        // The others go on.
+        // Other streams continue.
         raw.ask(3, &good()).await;
         assert_eq!(raw.next_of(kinds::HEADERS, 3).await.stream, 3);
     }
-    // What cannot even be a field: nothing behind it can be read for sure.
+    // Invalid header fields: the header block behind them cannot be trusted.
     for request in [
         good().header("X-Upper", "a"),
         good().header("x-line", "a\r\nx-injected: 1"),
@@ -351,7 +351,7 @@ async fn heads_that_are_none_end_their_stream() {
         raw.ask(1, &request).await;
         assert_eq!(raw.ends().await.0, Some(PROTOCOL_ERROR), "{request:?}");
     }
-    // Two names for one host.
+    // Two different names for the host.
     let mut raw = Raw::open(world.proxy()).await;
     let mut block = Raw::fields(&good());
     Raw::field("host", "other", &mut block);
@@ -399,7 +399,7 @@ async fn idle_connections_of_http2_are_closed() {
     let mut raw = Raw::open(world.proxy()).await;
     raw.ask(1, &Request::stream("")).await;
     raw.hears(1, "begun").await;
-    // A stream that lasts is not idle; a ping is no request.
+    // A long-running stream keeps the connection busy; a ping does not.
     tokio::time::sleep(Duration::from_millis(1300)).await;
     gate.open();
     raw.hears(1, "[DONE]").await;
@@ -433,7 +433,7 @@ async fn a_silent_client_is_asked_whether_it_is_there() {
     let took = start.elapsed();
     assert!(took > Duration::from_millis(300) && took < Duration::from_secs(4), "{took:?}");
     until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
-    // Nobody waits for anything there.
+    // A connection without streams gets no pings.
     idle.ask(1, &Request::get("/v1/nothing")).await;
     while let Ok(frame) = idle.next().await {
         assert_ne!(frame.kind, kinds::PING);
@@ -475,7 +475,7 @@ async fn fault_o01_http2_is_told_to_go_and_its_streams_end_as_they_should() {
     let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 1")).await;
     let mut raw = Raw::open(samewire.proxy).await;
     let mut idle = Raw::open(samewire.proxy).await;
-    // One whose client does not answer the ping that goes with it.
+    // Connection whose client does not answer the ping sent with GOAWAY.
     let mut deaf = Raw::open(samewire.proxy).await;
     deaf.is_deaf = true;
     for client in [&mut raw, &mut idle, &mut deaf] {
@@ -487,14 +487,14 @@ async fn fault_o01_http2_is_told_to_go_and_its_streams_end_as_they_should() {
     raw.hears(3, "begun").await;
     samewire.signal("TERM");
     until("it settles", PATIENCE, || samewire.logs().iter().any(|line| line.contains("draining"))).await;
-    // In the settle window all goes on.
+    // During the settle time everything continues.
     raw.ask(5, &Request::get("/v1/nothing")).await;
     assert_eq!(raw.any_head().await.0, 5);
     let goaway = raw.next_of(kinds::GOAWAY, 0).await;
     assert_eq!((goaway.number(0), goaway.number(4)), (0x7fff_ffff, NO_ERROR));
     assert_eq!(idle.ends().await, (Some(NO_ERROR), Hangup::Fin));
     assert_eq!(deaf.ends().await, (Some(NO_ERROR), Hangup::Fin));
-    // Whoever asks before having heard of it is told in full.
+    // A client that sends a request before it has read the GOAWAY gets a complete error.
     raw.ask(7, &Request::stream("")).await;
     assert_eq!(raw.any_head().await, (7, 503));
     gate.open();

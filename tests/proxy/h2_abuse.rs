@@ -1,5 +1,4 @@
-//! What clients may try over HTTP/2: floods, bombs, streams that are called off or not read (faults C09, C19, C22, C24,
-//! C25, U15).
+//! Abuse over HTTP/2: floods, bombs, streams that are cancelled or not read (faults C09, C19, C22, C24, C25, U15).
 
 use crate::leaving::settled;
 use crate::sim::{
@@ -7,15 +6,15 @@ use crate::sim::{
 };
 use std::time::{Duration, Instant};
 
-/// Codes of errors (RFC 9113, 7).
+/// Error codes (RFC 9113, 7).
 const CANCEL: u32 = 8;
 const REFUSED_STREAM: u32 = 7;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// The setting that says how much may be sent on a new stream.
+/// Setting for the initial flow-control window of a stream.
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
-/// What a cancellation may take here, where tests run beside each other. The aim is 100 ms; the median is printed.
+/// Time a cancellation may take here, where tests run in parallel. The aim is 100 ms; the median is printed.
 const BOUND: Duration = Duration::from_secs(1);
 
 async fn world(script: Script, config: &str) -> World {
@@ -26,7 +25,7 @@ fn nothing() -> Request {
     Request::get("/v1/nothing")
 }
 
-/// The others are served all the while.
+/// Checks that other clients are served meanwhile.
 async fn check_others(world: &World) {
     assert_eq!(world.ask(&Request::get("/v1/nothing")).await.head.status, 404);
     let mut client = Two::open(world.proxy()).await;
@@ -47,7 +46,7 @@ async fn fault_c19_many_fields_are_refused_before_anything_looks_at_them() {
         raw.send(&Raw::head(1, &with(n, &crumb), true)).await;
         assert_eq!(raw.any_head().await, (1, status), "{n}");
     }
-    // 50,000 crumbs; and a field that is spelled out once and named by one byte from then on.
+    // 50,000 cookie crumbs; and a field that is sent once and then referred to by one byte.
     let crumbs = with(50_000, &|block| block.push(0x80 | 32));
     let mut repeated = with(0, &crumb);
     repeated.push(0x40);
@@ -80,7 +79,7 @@ async fn fault_c19_many_fields_are_refused_before_anything_looks_at_them() {
     world.end().await;
 }
 
-/// A field without the byte that says what becomes of it.
+/// Encodes a header field without the leading byte that says how it is indexed.
 fn frameless(name: &str, value: &str) -> Vec<u8> {
     let mut block = Vec::new();
     Raw::field(name, value, &mut block);
@@ -111,7 +110,7 @@ async fn fault_c22_rapid_resets_end_the_connection_and_leave_nothing() {
                 break;
             }
         }
-        // What the client goes on sending may have the connection reset under what it was told.
+        // Frames that the client keeps sending may reset the connection before the GOAWAY is read.
         let (code, end) = raw.ends().await;
         println!("rapid resets: {sent} sent, {code:?}, {end:?}, {:?}", start.elapsed());
         assert!(matches!(code, None | Some(ENHANCE_YOUR_CALM)), "{code:?}");
@@ -123,7 +122,7 @@ async fn fault_c22_rapid_resets_end_the_connection_and_leave_nothing() {
     world.end().await;
 }
 
-/// Exactly as many as may be, and the key that says how many.
+/// Exactly as many resets as allowed, and the key that sets the limit.
 #[tokio::test]
 async fn fault_c22_the_last_reset_that_may_be() {
     for (config, most) in [("", 200), ("[limits]\nh2_resets = 5", 5)] {
@@ -143,7 +142,7 @@ async fn fault_c22_the_last_reset_that_may_be() {
     }
 }
 
-/// The client makes mistakes for which the server has to reset its streams.
+/// The client makes errors for which the server must reset streams: those resets count as the client's own.
 #[tokio::test]
 async fn fault_c45_resets_that_the_client_provokes_count_as_its_own() {
     let world = world(Script::new().head_sse().role().hang(), "").await;
@@ -293,7 +292,7 @@ async fn fault_c22_more_streams_than_may_be_are_refused() {
     }
 }
 
-/// The windows that clients are given are those of the configuration.
+/// The flow-control windows offered to clients are the configured ones.
 #[tokio::test]
 async fn windows_are_those_of_the_configuration() {
     let other =
@@ -310,7 +309,7 @@ async fn windows_are_those_of_the_configuration() {
         }
         let more = raw.next_of(kinds::WINDOW_UPDATE, 0).await;
         assert_eq!(more.number(0), connection - 65_535);
-        // Bodies that are longer than the window are taken all the same, and one that ignores it is not.
+        // Bodies longer than the window are accepted; a client that exceeds the window is not.
         let body = [Request::plain("").sent_body(), " ".repeat(200_000).as_bytes()].concat();
         let mut client = Two::open(world.proxy()).await;
         let answer = client.ask(&Request::chat(body)).await;
@@ -330,7 +329,7 @@ async fn windows_are_those_of_the_configuration() {
     }
 }
 
-/// Where the answer is when the client calls it off.
+/// Progress of the response when the client cancels it.
 const MOMENTS: [&str; 5] = ["before-head", "prefill", "between-tokens", "writing", "blocked"];
 
 fn script_for(moment: &str) -> Script {
@@ -354,7 +353,7 @@ async fn fault_c25_a_stream_that_is_reset_closes_its_engine_and_no_other() {
         Raw::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 100_000)]).await;
     raw.send(&Raw::room(0, 1 << 30)).await;
     let ask = |moment: &str| Request::stream(&format!(r#","user":"{moment}""#));
-    // One that stays all the while.
+    // Stream that stays open throughout.
     raw.ask(1, &ask("between-tokens")).await;
     raw.hears(1, "a.1").await;
     let mut times = Vec::new();
@@ -407,8 +406,8 @@ fn flood() -> Script {
     script.then(Step::Flood { events: EVENTS, size: SIZE }).finish("stop").done().end()
 }
 
-/// A stream whose client reads no further slows its engine; the others of its connection do not notice, and when it goes
-/// on, every byte is there.
+/// A stream whose client stops reading slows its engine down. Other streams of the connection are unaffected, and
+/// when the client resumes, every byte is there.
 #[tokio::test]
 async fn fault_c09_a_stopped_window_stops_its_engine_alone() {
     let world = world(flood(), "").await;
@@ -471,7 +470,7 @@ async fn fault_c09_a_stopped_window_has_its_stream_reset_alone() {
     world.end().await;
 }
 
-/// A client that lets a byte through now and then takes next to nothing; one that lets more through is slow.
+/// A client that opens the window by single bytes stalls the stream; one that opens it further is only slow.
 #[tokio::test]
 async fn fault_c44_a_window_of_a_byte_now_and_then_is_a_stall() {
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 2");
@@ -505,7 +504,7 @@ async fn fault_c44_a_window_of_a_byte_now_and_then_is_a_stall() {
     world.end().await;
 }
 
-/// The engine breaks off, and the client lets nobody say so.
+/// The engine breaks off while the client's window is closed: the stream is reset, because no error can be written.
 #[tokio::test]
 async fn fault_u15_an_error_that_cannot_be_told_resets_the_stream() {
     let script = Script::new().head_sse().role().text("a").sleep(Duration::from_millis(100)).rst();
@@ -525,7 +524,7 @@ async fn fault_u15_an_error_that_cannot_be_told_resets_the_stream() {
     world.end().await;
 }
 
-/// No room at all, and as many streams as can be.
+/// A thousand streams, all without any window.
 #[tokio::test]
 async fn fault_c22_no_window_and_a_thousand_streams() {
     let setup = "[timeouts]\nclient_write_stall = 1";
@@ -537,7 +536,7 @@ async fn fault_c22_no_window_and_a_thousand_streams() {
             break;
         }
     }
-    // So many refusals are a reason to end it all; or else each stream has its own end.
+    // Either the connection is closed for so many refusals, or each stream ends by itself.
     let (mut refused, mut called_off) = (0, 0);
     while refused + called_off < 1000 {
         let Ok(frame) = raw.next().await else { break };

@@ -1,12 +1,12 @@
-//! An engine that leaves Harmony text unparsed (`harmony = "text"`), through the process: what it is asked, and what
-//! clients of both APIs get.
+//! An engine that leaves Harmony text unparsed (`harmony = "text"`), tested through the process: its requests, and
+//! what clients of both APIs get.
 
 use crate::canonical::Canonical;
 use crate::responses::{ask, events, last, object, prompt};
 use crate::sim::{Attempt, Engine, Request, Script, Setup, World, json_string};
 use serde_json::{Value, json};
 
-/// What the model writes, as the engine sends it piece by piece.
+/// Model output, in the pieces that the engine sends.
 const PIECES: [&str; 8] = [
     "<|channel|>analysis<|mess",
     "age|>I ",
@@ -41,7 +41,7 @@ fn parsed() -> Setup {
     Setup::new().set("harmony=text")
 }
 
-/// The values of `skip_special_tokens` that the engine was sent.
+/// Returns the values of `skip_special_tokens` that the engine received.
 fn asked(world: &World) -> Vec<Value> {
     let body = |attempt: Attempt| serde_json::from_slice::<Value>(&attempt.body).unwrap();
     world.engine.attempts().into_iter().map(|attempt| body(attempt)["skip_special_tokens"].clone()).collect()

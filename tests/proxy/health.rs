@@ -1,11 +1,11 @@
-//! Whether the engine is there: what probes come to, and what readiness says.
+//! Health of the engine: outcomes of probes, and the readiness derived from them.
 
 use crate::keys::entry;
 use crate::sim::{Client, Engine, Gate, KEY, Manner, PATIENCE, Request, Script, Setup, World, until};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-/// Probes often, and not for long.
+/// Frequent probes with a short timeout.
 const QUICK: &str = "[health]\ninterval = 0.02\ntimeout = 0.1";
 
 async fn ready(world: &World) -> u16 {
@@ -50,14 +50,14 @@ async fn fault_o18_an_engine_that_fails_is_not_ready_and_comes_back() {
         world.engine.set_health(status("200 OK"));
         becomes(&world, 200).await;
     }
-    // One that has no health check is as good as its list of models.
+    // An engine without a health route is judged by its list of models.
     world.engine.set_health(status("404 Not Found"));
     probes(&world, 8).await;
     assert_eq!(ready(&world).await, 200);
     world.end().await;
 }
 
-/// An engine behind a gateway that lets in nobody without a key, and a probe has none.
+/// An engine is up if a gateway refuses the probe for lack of a client's key.
 #[tokio::test]
 async fn who_wants_a_clients_key_of_a_probe_is_there() {
     let engine = Engine::script(Script::answer("a", 1)).await;
@@ -71,7 +71,7 @@ async fn who_wants_a_clients_key_of_a_probe_is_there() {
     assert_eq!(ready(&world).await, 200);
     assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
     world.end().await;
-    // With a key of the proxy's own that is a mistake of the configuration.
+    // If samewire has a key of its own for the engine, the refusal is a configuration error.
     let key = std::env::temp_dir().join(format!("samewire-health-key-{}", std::process::id()));
     std::fs::write(&key, "sk-CANARY-health").unwrap();
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -100,7 +100,7 @@ async fn one_probe_that_fails_proves_nothing() {
     world.end().await;
 }
 
-/// An engine that is well and has said something to this client; it goes on when the gate opens.
+/// Starts a healthy engine with a running stream that continues when the gate opens.
 async fn speaking(gate: &Gate) -> (World, Client) {
     let script = Script::new().head_sse().role().text("a").wait(gate).finish("stop").done().end();
     let world = World::start(Engine::script(script).await, Setup::new().config(QUICK).faulty()).await;
@@ -112,7 +112,7 @@ async fn speaking(gate: &Gate) -> (World, Client) {
     (world, client)
 }
 
-/// An engine that streams is there, however long its answer to a probe takes.
+/// An engine that streams is up, however long its answer to a probe takes.
 #[tokio::test]
 async fn fault_o19_a_busy_engine_may_be_slow_to_say_that_it_is_well() {
     let gate = Gate::default();
@@ -120,7 +120,7 @@ async fn fault_o19_a_busy_engine_may_be_slow_to_say_that_it_is_well() {
     world.engine.set_health(Script::new().hang());
     probes(&world, 8).await;
     assert_eq!(ready(&world).await, 200);
-    // That it cannot be reached or fails counts all the same.
+    // A failed or refused probe counts in any case.
     world.engine.set_health(status("500 Internal Server Error"));
     becomes(&world, 503).await;
     gate.open();
@@ -130,7 +130,7 @@ async fn fault_o19_a_busy_engine_may_be_slow_to_say_that_it_is_well() {
     world.end().await;
 }
 
-/// What it has said lately speaks for it, and not for ever: ten seconds.
+/// Streamed tokens count as a sign of life for ten seconds, not longer.
 #[tokio::test]
 async fn fault_o19_an_engine_that_has_stopped_talking_must_answer_probes() {
     let gate = Gate::default();
@@ -146,7 +146,7 @@ async fn fault_o19_an_engine_that_has_stopped_talking_must_answer_probes() {
     world.end().await;
 }
 
-/// That it streams is no excuse for a probe that is cut off.
+/// A running stream does not excuse a probe whose connection is closed or reset.
 #[tokio::test]
 async fn fault_o19_probes_that_are_broken_off_count_while_it_streams() {
     for manner in [Manner::Rst, Manner::Fin] {
@@ -162,7 +162,8 @@ async fn fault_o19_probes_that_are_broken_off_count_while_it_streams() {
     }
 }
 
-/// Clients and balancers are told the same as operators, without a key, and nothing about the engines.
+/// The public health route reports the same state as the admin listener, without a key and without details of
+/// engines.
 #[tokio::test]
 async fn clients_are_told_whether_there_is_an_engine() {
     let engine = Engine::script(Script::answer("a", 1)).await;

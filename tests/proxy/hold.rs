@@ -1,4 +1,4 @@
-//! Streams that are held open for the outputs of their calls (wire-format 4.10, `codex-legacy`).
+//! Streams that are held open for the outputs of their tool calls (wire-format 4.10, `codex-legacy`).
 
 use crate::keys::{OTHER, SECOND, entry, with};
 use crate::responses::{TOOLS, ask, chunk, event, object, prompt, scripted};
@@ -19,7 +19,7 @@ fn pending(answer: &Answer) -> Value {
     serde_json::from_str::<Value>(answer.text()).unwrap()["pending"].clone()
 }
 
-/// The next event of a stream, which is the next by its number too.
+/// Reads the next event of a stream and checks its sequence number.
 async fn next(client: &mut Client, number: &mut u64) -> Value {
     let text = client.event().await.expect("an event");
     let event = event(text.trim_end());
@@ -64,7 +64,7 @@ async fn the_answer_goes_on_on_the_same_stream() {
     assert_eq!(world.ask(&other).await.head.status, 404);
     let rest = r#"{"tool_outputs":[{"tool_call_id":"call_1","output":"rain"},{"tool_call_id":"call_3","output":"7"}]}"#;
     assert_eq!(pending(&world.ask(&hand_in(&id, rest)).await), json!([]));
-    // The same calls once more, then text: two more answers of the engine.
+    // The same calls again, then text: two more answers of the engine.
     until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
     assert_eq!(pending(&world.ask(&hand_in(&id, ALL)).await), json!([]));
     let last = until_event(&mut client, &mut number, "response.completed", "").await;
@@ -76,9 +76,9 @@ async fn the_answer_goes_on_on_the_same_stream() {
     let leg = ["reasoning", "message", "function_call", "custom_tool_call", "function_call"];
     assert_eq!(kinds, [&leg[..], &leg, &["message"]].concat());
     assert_eq!(response["usage"]["total_tokens"], 39);
-    // What was handed in counts, also now that the stream is over.
+    // Outputs are stored, so they cannot be sent again after the stream has ended.
     assert_eq!(world.ask(&hand_in(&id, ALL)).await.head.status, 409);
-    // Stored as a whole, and a later turn sees calls and outputs in their order.
+    // The response is stored as a whole, and a later turn sees calls and outputs in order.
     let stored = object(&world.ask(&Request::get(&format!("/v1/responses/{id}"))).await);
     assert_eq!(&stored, response);
     world.ask(&ask(&format!(r#""model":"m","input":"more","previous_response_id":"{id}""#))).await;
@@ -97,7 +97,7 @@ async fn the_answer_goes_on_on_the_same_stream() {
     world.end().await;
 }
 
-/// A key may choose the dialect in which streams are held, and another of its tenant may hand the outputs in.
+/// A key may set the dialect in which streams are held, and another key of its tenant may send the outputs.
 #[tokio::test]
 async fn outputs_come_from_any_key_of_the_tenant() {
     let lines = "tenant = \"acme\"\nwire.responses_dialect = \"codex-legacy\"";
@@ -113,12 +113,12 @@ async fn outputs_come_from_any_key_of_the_tenant() {
     assert!(client.event().await.is_none());
     until("four lines", PATIENCE, || world.samewire.request_lines().len() == 4).await;
     let told = |line: &String| line.contains(r#""tenant":"acme""#);
-    // Two of the held stream, one of the outputs.
+    // Two for the held stream, one for the outputs.
     assert_eq!(world.samewire.request_lines().iter().filter(|line| told(line)).count(), 3);
     world.end().await;
 }
 
-/// A client that is quicker than the end of the engine's answer.
+/// Outputs may arrive before the end of the engine's answer.
 #[tokio::test]
 async fn outputs_may_come_early() {
     let gate = Gate::default();
@@ -126,7 +126,7 @@ async fn outputs_may_come_early() {
     let mut late = Script::new();
     let mut steps = calls.0.into_iter();
     while let Some(step) = steps.next() {
-        // The finish, the usage and the end.
+        // The last three steps: the finish, the usage and the end.
         if steps.len() == 3 {
             late = late.wait(&gate);
         }
@@ -157,7 +157,7 @@ async fn a_held_stream_can_fail() {
     ];
     let setup = Setup::new().faulty().config("[timeouts]\ntool_hold = 1");
     let world = World::start(Engine::in_turn(scripts).await, setup).await;
-    // The engine refuses to go on.
+    // The engine refuses the continuation.
     let (mut client, id, mut number) = open(&world, &held("")).await;
     until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
     world.ask(&hand_in(&id, ALL)).await;
@@ -165,7 +165,7 @@ async fn a_held_stream_can_fail() {
     let last = until_event(&mut client, &mut number, "response.failed", "").await;
     assert_eq!(last["response"]["output"].as_array().unwrap().len(), 5);
     assert!(client.event().await.is_none());
-    // Nobody hands anything in.
+    // No outputs arrive.
     let (mut client, id, mut number) = open(&world, &held("")).await;
     let told = until_event(&mut client, &mut number, "error", "").await;
     assert_eq!(told["error"]["code"], "tool_outputs_missing");
@@ -187,7 +187,7 @@ async fn only_what_asks_for_it_is_held() {
         let answer = world.ask(&request).await;
         assert!(answer.text().contains("event: response.completed"));
     }
-    // Whoever leaves takes the stream along.
+    // A client that leaves ends its stream.
     let (mut client, id, mut number) = open(&world, &held("")).await;
     until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
     drop(client);
@@ -199,7 +199,7 @@ async fn only_what_asks_for_it_is_held() {
     world.end().await;
 }
 
-/// Answers that are cut or say nothing of calls end as ever.
+/// Answers that are truncated or have no tool calls end as usual.
 #[tokio::test]
 async fn an_answer_without_calls_ends() {
     let cut = Script::new()
@@ -216,7 +216,7 @@ async fn an_answer_without_calls_ends() {
     world.end().await;
 }
 
-/// A held stream is one request, and its key is charged for each answer of the engine.
+/// A held stream is one request, and its key is charged for every answer of the engine.
 #[tokio::test]
 async fn all_answers_of_a_stream_are_charged() {
     let scripts = vec![scripted("tools", "chatcmpl-1", true), scripted("text", "chatcmpl-2", true)];

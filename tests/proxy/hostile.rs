@@ -1,4 +1,5 @@
-//! What one request may cost, whatever it is (property P15): its body, as much as an answer may have, and a mebibyte.
+//! Upper bound of the memory for any single request (property P15): its body, the largest allowed answer, and a
+//! mebibyte.
 
 use crate::sim::{Client, Engine, Manner, Request, Script, Setup, Step, World, until};
 use std::fmt::Write as _;
@@ -9,13 +10,13 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 const BODY: u64 = 32 << 20;
-/// `max_answer_bytes` here.
+/// `max_answer_bytes` in these tests.
 const ANSWER: u64 = 8 << 20;
 const MIB: u64 = 1 << 20;
-/// Pages that the allocator keeps, threads that had not served before, buffers of sockets.
+/// Allowance for pages kept by the allocator, threads that had not served before, and socket buffers.
 const MARGIN: u64 = 8 << 20;
 
-/// The largest that it has been, and from now on.
+/// Returns the peak of resident memory. With `again`, the peak is reset first.
 fn peak(world: &World, again: bool) -> u64 {
     let folder = format!("/proc/{}", world.samewire.pid());
     if again {
@@ -37,7 +38,7 @@ fn filled(start: &str, piece: &str, end: &str) -> String {
     body
 }
 
-/// Requests of the largest size allowed, each with as much as there can be of something.
+/// Returns requests of the largest allowed size, each with as much as possible of one thing.
 fn bodies() -> Vec<(&'static str, String)> {
     let chat = r#"{"model":"m","messages":[{"role":"user","content":"x"}],"#;
     vec![
@@ -62,7 +63,7 @@ fn bodies() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Responses requests with as much as there can be of what their answers repeat.
+/// Returns Responses requests with as much as possible of what their answers repeat.
 fn repeated() -> Vec<(&'static str, String)> {
     let start = r#"{"model":"m","input":"x","instructions":""#;
     let tool = r#"{"model":"m","input":"x","tools":[{"type":"function","name":"f","description":""#;
@@ -72,7 +73,8 @@ fn repeated() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Bodies of nothing but small things, in every place of a request that is read one by one or written anew.
+/// Returns bodies of small elements only, for every part of a request that is parsed element by element or
+/// rewritten.
 fn small_things() -> Vec<(&'static str, &'static str, String)> {
     const CHAT: &str = "/v1/chat/completions";
     let stream = r#"{"model":"m","stream":true,"#;
@@ -149,18 +151,18 @@ fn small_things() -> Vec<(&'static str, &'static str, String)> {
     ]
 }
 
-/// Asks a samewire of its own with this body, so that nothing is left in it of another one; gives the status and how much
-/// more memory there was at a time than before.
+/// Sends this body to a fresh samewire, so that memory of other requests does not count. Returns the status and the
+/// growth of memory at its peak.
 async fn grown_by(engine: &str, route: &str, body: String) -> (Option<u16>, u64) {
     let setup = Setup::new().config(&format!("[limits]\nmax_answer_bytes = {ANSWER}"));
     let answering = Engine::script(Script::answer("a", 2)).await;
     let world = World::start_as(answering, engine, setup.faulty()).await;
-    // A first one, so that what is made once is there.
+    // A first request, so that memory allocated once is not counted.
     world.ask(&Request::stream("")).await;
     let before = world.samewire.rss();
     peak(&world, true);
     let mut client = Client::connect(world.proxy()).await;
-    // It may be refused before its end.
+    // The request may be refused before its end.
     client.try_send(&Request::post(route, body).bytes()).await;
     let status = client.try_answer().await.map(|answer| answer.head.status);
     let grown = peak(&world, false).saturating_sub(before);
@@ -170,8 +172,8 @@ async fn grown_by(engine: &str, route: &str, body: String) -> (Option<u16>, u64)
 
 #[tokio::test]
 async fn no_request_takes_more_than_its_body_and_an_answer() {
-    // What is patched is written anew, once. A Responses request is there as it came, as chat, and as what is stored of it;
-    // its answer repeats some of it.
+    // A body that is changed is copied once. A Responses request is in memory as received, as chat, and as stored;
+    // its response repeats some of it.
     let text = |name: &str| ["text", "depth", "spaces", "one number"].contains(&name);
     let responses = bodies().into_iter().filter(|(name, _)| text(name));
     let responses = responses.map(|(name, body)| (name, body.replacen("messages", "input", 1)));
@@ -187,8 +189,7 @@ async fn no_request_takes_more_than_its_body_and_an_answer() {
     }
 }
 
-/// What a request is made of takes no more than its text: however many pieces it has, whichever of the engines it is
-/// written for.
+/// A parsed request takes no more memory than its text, however many elements it has, and for every engine.
 #[tokio::test]
 async fn a_request_of_small_things_takes_its_body_twice() {
     for engine in ["vllm", "generic"] {
@@ -230,7 +231,7 @@ async fn no_answer_takes_more_than_is_allowed() {
         )
         .then(Step::Flood { events: 4_000, size: 16 << 10 });
     let responses = crate::responses::prompt("m", r#","stream":true"#);
-    // What a response has said is in memory while its end, which says it again, is made.
+    // The text of a response stays in memory while its last events, which repeat it, are made.
     for (script, request, times) in [
         (flood.clone(), Request::plain(""), 1),
         (flood, responses, 4),
@@ -251,11 +252,11 @@ async fn no_answer_takes_more_than_is_allowed() {
     }
 }
 
-/// Begins a request of this size, sends half of its body, and leaves once all of the others have done so, too.
+/// Sends half of a body of this size, then leaves once all other clients have done the same.
 async fn leave_behind_half_a_body(to: SocketAddr, size: usize, all: Arc<Barrier>) {
     let request = Request::chat("").without("content-length").header("content-length", &size.to_string());
     let mut client = Client::connect(to).await;
-    // It may be refused before that: there is an end to the bodies that are read at once.
+    // The request may be refused before that: the memory for bodies is limited.
     client.try_send(&[request.head_bytes(), b"{\"a\":\"".to_vec(), vec![b'x'; size / 2]].concat()).await;
     all.wait().await;
     client.leave(Manner::Rst);

@@ -1,8 +1,9 @@
-//! Clients and engines that do what they should not, at random and all at once, and what holds nevertheless: nothing is tried
-//! again once the client has a word of it (P6), each client gets its own answer and nobody else's (P14), the end is the one that
-//! is due, and afterwards everything is as it was (P11, P12).
+//! Clients and engines that misbehave at random and all at once. The guarantees must still hold: no retry once the
+//! client has received a part of the answer (P6), each client gets only its own answer (P14), each answer has the
+//! right end, and afterwards everything is as it was (P11, P12).
 //!
-//! Every run draws its own seed and says it; `SAMEWIRE_TEST_SEED` gives it again. `SAMEWIRE_TEST_SECONDS` makes it longer.
+//! Every run draws a seed and prints it; `SAMEWIRE_TEST_SEED` repeats it. `SAMEWIRE_TEST_SECONDS` makes the run
+//! longer.
 
 use crate::races::random;
 use crate::sim::{
@@ -17,9 +18,9 @@ use tokio::task::JoinSet;
 
 const TOKENS: usize = 12;
 const ENGINES: usize = 6;
-/// So many of them may see one request.
+/// Largest number of engines that may see one request.
 const VISITS: usize = 4;
-/// So many requests at once are allowed.
+/// Limit of concurrent requests.
 const PERMITS: usize = 48;
 
 const CONFIG: &str = "[limits]\nrequests = 48\n[timeouts]\nfirst_token = 0.5\ninter_token = 0.4\npool_idle = 0.3\n\
@@ -30,11 +31,11 @@ fn setup() -> Setup {
     Setup::new().faulty().config(CONFIG)
 }
 
-/// What engines do with one request, attempt by attempt.
+/// Faults that an engine may have in an attempt.
 const FAULTS: [&str; 13] =
     ["none", "rst", "fin", "cut", "end", "abort", "error", "garbage", "push", "500", "400", "hang", "slow"];
 
-/// `NAME.FAULT.AT.TIMES`: this fault, behind so many tokens, in so many attempts.
+/// Parses `NAME.FAULT.AT.TIMES`: the fault occurs after `AT` tokens, in the first `TIMES` attempts.
 fn wish(text: &str) -> (&str, &str, usize, usize) {
     let (_, rest) = text.split_once("\"user\":\"").expect("a user");
     let mut parts = rest.split('"').next().expect("split gives one").split('.');
@@ -43,7 +44,7 @@ fn wish(text: &str) -> (&str, &str, usize, usize) {
     (name, fault, part().parse().expect("a number"), part().parse().expect("a number"))
 }
 
-/// Which engines each request has come to, each time.
+/// Engines that each request reached, attempt by attempt.
 type Counts = Arc<Mutex<HashMap<String, Vec<usize>>>>;
 
 fn script(attempt: &Attempt, engine: usize, counts: &Counts) -> Script {
@@ -97,12 +98,12 @@ async fn fleet(counts: &Counts) -> World {
     world
 }
 
-/// Descriptors of the process.
+/// Returns the number of descriptors of the process.
 pub fn descriptors(world: &World) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", world.samewire.pid())).expect("it lives").count()
 }
 
-/// Everything is as it was: no work, no connection, no permit is left over.
+/// Checks that everything is as it was: no work, no connection and no permit is left over.
 pub async fn is_as_before(world: &World, before: usize) {
     until("no generation", PATIENCE, || world.engines().all(|engine| engine.active_generations() == 0)).await;
     let start = Instant::now();
@@ -120,7 +121,7 @@ pub async fn is_as_before(world: &World, before: usize) {
     until("the descriptors are back", PATIENCE, || descriptors(world) <= before).await;
 }
 
-/// All permits are there: as many requests at once are served, and not one more.
+/// Checks that no permit was lost: exactly as many concurrent requests are served as allowed.
 async fn all_permits_are_there(world: &World) {
     let mut clients = Vec::new();
     for n in 0..=PERMITS {
@@ -132,12 +133,12 @@ async fn all_permits_are_there(world: &World) {
     }
 }
 
-/// What one client does.
+/// Behaviour of one client.
 struct Walk {
     request: Request,
     name: String,
     fault: &'static str,
-    /// In every attempt.
+    /// True if the fault occurs in every attempt.
     always: bool,
     leaves: Option<(u64, Manner)>,
     part: Option<usize>,
@@ -157,7 +158,8 @@ impl Walk {
         Self { request, name, fault, always, leaves, part }
     }
 
-    /// Whether another engine made good what one had broken, if one had that another can.
+    /// Sends the request, and leaves or checks the answer. Returns true if another engine made up for a fault, and
+    /// `None` if the fault was not one to retry.
     async fn go(self, proxy: std::net::SocketAddr, counts: Counts) -> Option<bool> {
         let mut client = Client::connect(proxy).await;
         let mut bytes = self.request.bytes();
@@ -175,22 +177,22 @@ impl Walk {
         self.check(&answer, &asked)
     }
 
-    /// What has come is a part of this request's own answer, from one attempt, the last.
+    /// Checks that the answer is a part of this request's own answer, from the last attempt only.
     fn check(&self, answer: &Answer, asked: &[usize]) -> Option<bool> {
         let (name, fault, text) = (&self.name, self.fault, answer.text());
         let what = || format!("{name}, {fault}, always {}, engines {asked:?}: {text}", self.always);
         let engines: HashSet<usize> = asked.iter().copied().collect();
-        // A connection that was kept and had just closed is replaced once, at the same engine.
+        // A kept connection that had just been closed is replaced once, at the same engine.
         assert!(asked.len() <= engines.len() + 1, "{}", what());
         assert!(engines.len() <= if ["rst", "fin"].contains(&fault) { 2 } else { VISITS }, "{}", what());
         if answer.head.status != 200 {
             let code = answer.fault().code;
-            // All that are there may want to be left alone.
+            // All engines may have asked to be spared.
             let pushed = asked.is_empty() && code.as_deref() == Some("rate_limit_exceeded");
             assert!(pushed || !["none", "slow"].contains(&fault), "{}", what());
-            // Nobody else is asked about these.
+            // These faults are not retried.
             let last = ["400", "garbage", "end"].contains(&fault);
-            // Where one is, it has an answer, unless it is as bad.
+            // If another engine was asked, it succeeded, unless the fault occurs there as well.
             assert!(self.always || last || engines.len() < 2, "{}", what());
             return (!self.always && !last && !pushed).then_some(false);
         }
@@ -222,7 +224,7 @@ fn seconds(default: u64) -> Duration {
 async fn whatever_clients_and_engines_do_everything_is_as_it_was() {
     let (counts, mut random) = (Counts::default(), random());
     let world = fleet(&counts).await;
-    // What every process opens once.
+    // Lets descriptors settle that every process opens once.
     world.ask(&Request::stream(r#","user":"first.none.0.1""#)).await;
     tokio::time::sleep(Duration::from_millis(700)).await;
     let before = descriptors(&world);
@@ -245,15 +247,15 @@ async fn whatever_clients_and_engines_do_everything_is_as_it_was() {
     let [not, good] = made_good;
     println!("{n} requests; {good} made good by another engine, {not} not, for want of one");
     assert!(good > 5, "others are asked");
-    // Those that pushed back want to be left alone for a second.
+    // Engines that refused as overloaded are spared for a second.
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     all_permits_are_there(&world).await;
     is_as_before(&world, before).await;
     world.end().await;
 }
 
-/// Leaves at each moment of the life of a request: while its body is sent, before the engine answers, between its tokens,
-/// while it fails, while the next attempt is waited for, and behind the end.
+/// Clients leave at every stage of a request: during the body, before the engine answers, between tokens, during a
+/// failure, in the pause before a retry, and after the end.
 #[tokio::test]
 async fn leaving_at_any_moment_leaves_nothing() {
     const STEPS: u64 = 80;
@@ -279,7 +281,7 @@ async fn leaving_at_any_moment_leaves_nothing() {
             let after = Duration::from_micros(life * 1_000 * step / STEPS + random.random_range(0..500));
             let streaming = step % 4 != 0;
             clients.spawn(async move {
-                // Not all in the same moment, and never more than are served at once.
+                // Spread over time, and never more than can be served at once.
                 tokio::time::sleep(Duration::from_millis(step * 12)).await;
                 let mut client = Client::connect(proxy).await;
                 let request = if streaming { Request::stream(&user) } else { Request::plain(&user) };

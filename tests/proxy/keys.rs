@@ -1,4 +1,4 @@
-//! Keys of clients: who is let in, and what a key opens (faults 10).
+//! API keys of clients: which are accepted, and what each gives access to (faults 10).
 
 use crate::responses::{TOOLS, ask, engine, object, prompt};
 use crate::sim::{
@@ -14,18 +14,18 @@ use std::time::{Duration, Instant};
 
 /// Another key of the tenant of [`KEY`].
 pub const SECOND: &str = "sk-CANARY-second";
-/// A key that stands alone.
+/// Key without a tenant.
 pub const OTHER: &str = "sk-CANARY-other";
-/// A key that is disabled.
+/// Disabled key.
 const OFF: &str = "sk-CANARY-off";
-/// The engine's own.
+/// API key of the engine.
 const ENGINES: &str = "sk-CANARY-engine";
 
-/// The refusal of a short key, of which nothing may be shown.
+/// Error for a short key, of which nothing may be shown.
 const WRONG: &str = r#"{"error":{"message":"Incorrect API key provided: ***. Check the key, or ask for one where this service is run.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#;
 const MISSING: &str = r#"{"error":{"message":"You didn't provide an API key. Send it in an Authorization header, as 'Authorization: Bearer YOUR_KEY'.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#;
 
-/// The refusal of more than one key.
+/// Returns the error for more than one key.
 fn several() -> String {
     WRONG.replace("***", "the request has more than one")
 }
@@ -34,12 +34,12 @@ fn hash(key: &str) -> String {
     Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The entry of a key in the configuration.
+/// Returns the configuration entry of a key.
 pub fn entry(key: &str, lines: &str) -> String {
     format!("[[auth.key]]\nhash = \"{}\"\n{lines}\n", hash(key))
 }
 
-/// Two keys of one tenant, one that stands alone, one that is disabled.
+/// Returns a setup with two keys of one tenant, one key without a tenant, and one disabled key.
 fn keys() -> Setup {
     let entries = [
         entry(KEY, "name = \"laptop\"\ntenant = \"acme\""),
@@ -50,12 +50,12 @@ fn keys() -> Setup {
     Setup::new().config(&entries.concat())
 }
 
-/// The same request with another key.
+/// Returns the same request with another key.
 pub fn with(request: &Request, key: &str) -> Request {
     request.clone().without("authorization").header("authorization", &format!("Bearer {key}"))
 }
 
-/// It was refused for its key, and told nothing else.
+/// Checks that the request was refused for its key, and that the response reveals nothing else.
 fn refused(answer: &Answer, body: &str, what: &str) {
     assert_eq!((answer.head.status, answer.text()), (401, body), "{what}");
     answer.fault();
@@ -112,7 +112,7 @@ async fn fault_c29_without_a_key_there_is_nothing() {
     world.end().await;
 }
 
-/// Every path is behind the key, also one that leads nowhere: nothing can be learnt without one.
+/// Every path requires a key, even one that does not exist: without a key, routes cannot be enumerated.
 #[tokio::test]
 async fn fault_c28_paths_are_told_to_those_with_a_key() {
     let world = World::start(engine().await, keys()).await;
@@ -199,7 +199,7 @@ async fn azures_header_opens_azures_routes_alone() {
             false => refused(&world.ask(&by_header).await, MISSING, target),
         }
         assert_eq!(world.ask(&with(&bare, KEY)).await.head.status, 200, "{target}");
-        // Where both are looked at, Azure's own wins.
+        // On routes that accept both headers, Azure's own takes precedence.
         let both = world.ask(&with(&bare, KEY).header("api-key", "sk-CANARY-guess")).await;
         assert_eq!(both.head.status, if azure { 401 } else { 200 }, "{target}");
         let both = world.ask(&with(&bare, "sk-CANARY-guess").header("api-key", KEY)).await;
@@ -207,13 +207,13 @@ async fn azures_header_opens_azures_routes_alone() {
         let twice = world.ask(&by_header.clone().header("api-key", KEY)).await;
         refused(&twice, if azure { &several } else { MISSING }, target);
     }
-    // Who is known is told what is wrong with the path.
+    // With a valid key, the error describes what is wrong with the path.
     let nowhere = Request::get("/openai/nothing").without("authorization").header("api-key", KEY);
     assert_eq!(world.ask(&nowhere).await.head.status, 404);
     world.end().await;
 }
 
-/// Two keys, one in each dialect and shape.
+/// Returns a setup with two keys, each with its own dialect and shape.
 fn dialects() -> Setup {
     let wire = "wire = { responses_dialect = \"openresponses\", reasoning_field = \"reasoning\" }";
     Setup::new().config("[wire]\nresponses_dialect = \"codex-legacy\"\n").config(
@@ -246,7 +246,7 @@ async fn a_key_chooses_the_dialect_and_a_header_beats_it() {
         assert_eq!(told, expected, "{key} {header:?}: {}", answer.text());
         assert_eq!(answer.text().ends_with("\n\ndata: [DONE]\n\n"), expected == open, "{key} {header:?}");
     }
-    // Also over a WebSocket, and what is made in the background and read again.
+    // Also over a WebSocket, and for background responses that are read again.
     for (key, kind) in [(KEY, "response.reasoning.delta"), (SECOND, "response.reasoning_text.delta")] {
         let request = with(&Socket::request("/v1/responses"), key);
         let mut socket = Socket::open_with(world.proxy(), &request).await;
@@ -279,7 +279,7 @@ async fn other_options_go_by_the_key_too() {
     world.end().await;
 }
 
-/// One key wants comments in pauses, the other none; both wait for the same engine.
+/// Keepalives are set by key: one key wants comments in pauses, the other none, on the same engine.
 #[tokio::test]
 async fn pauses_go_by_the_key_too() {
     let gate = Gate::default();
@@ -322,7 +322,7 @@ async fn a_websocket_is_opened_by_a_key() {
     let mut socket = Socket::open_with(world.proxy(), &with(&request, SECOND)).await;
     socket.send(&prompted("text", "")).await;
     let events = socket.response().await;
-    // It is stored for the whole tenant, and for nobody else.
+    // The response is stored for the whole tenant, and for no other.
     let id = events.last().unwrap()["response"]["id"].as_str().unwrap().to_owned();
     let stored = Request::get(&format!("/v1/responses/{id}"));
     assert_eq!(world.ask(&stored).await.head.status, 200);
@@ -394,7 +394,7 @@ async fn fault_c31_models_that_are_not_there_for_a_key() {
     world.end().await;
 }
 
-/// All that can be asked about a response, a conversation and the items of both.
+/// Returns every request about a response, a conversation and the items of both.
 fn about(response: &str, conversation: &str, item: &str) -> Vec<Request> {
     let post = |more: &str| ask(&format!(r#""model":"text",{more}"#));
     let at = format!("/v1/responses/{response}");
@@ -452,7 +452,7 @@ async fn fault_c32_tenants_never_see_each_others() {
         assert_eq!(told, nobodys.text(), "{what}");
     }
     assert_eq!(world.engine.attempt_count(), attempts);
-    // All of it is still there, for both keys of the tenant.
+    // Everything still exists, for both keys of the tenant.
     for key in [KEY, SECOND] {
         let stored = world.ask(&with(&Request::get(&format!("/v1/responses/{response}")), key)).await;
         assert_eq!(object(&stored), made);
@@ -463,7 +463,7 @@ async fn fault_c32_tenants_never_see_each_others() {
     object(&world.ask(&with(&onward, SECOND)).await);
     let items = object(&world.ask(&Request::get(&format!("/v1/conversations/{conversation}/items"))).await);
     assert_eq!(items["data"].as_array().unwrap().len(), 3);
-    // What another tenant keeps sealed is not opened.
+    // Reasoning sealed for another tenant is not decrypted.
     let sealed = prompt("reason", r#","store":false,"include":["reasoning.encrypted_content"]"#);
     let mut reasoning = object(&world.ask(&sealed).await)["output"][0].clone();
     reasoning["content"] = json!([]);
@@ -523,7 +523,8 @@ async fn the_engine_sees_no_key_but_its_own() {
     std::fs::remove_file(&file).unwrap();
 }
 
-/// Where the client's key stays here, it is not at fault for what the engine refuses (wire-format 3.4).
+/// An engine's refusal of a key is not the client's fault if samewire does not forward the client's key
+/// (wire-format 3.4).
 #[tokio::test]
 async fn an_engine_that_wants_a_key_is_not_the_clients_fault() {
     for (lines, status, code) in
@@ -596,7 +597,7 @@ async fn a_key_that_was_made_opens() {
     let named =
         format!("\n[[auth.key]]\nhash = \"{}\"\nname = \"laptop\"\ntenant = \"alice\"\n", hash(keys[1]));
     assert_eq!(lines[1], named);
-    // All of it is the end of a file as it is, and other machines may then connect.
+    // The printed lines can be appended to a configuration file, and allow listening on other addresses.
     let config = std::env::temp_dir().join(format!("samewire-keys-{}.toml", std::process::id()));
     std::fs::write(&config, lines.concat()).unwrap();
     let path = config.to_str().unwrap();
@@ -643,7 +644,7 @@ fn the_lines_of_a_key_are_appended_or_the_key_is_not_told() {
     assert_eq!(full.status.code(), Some(3), "a key without its hash");
 }
 
-/// Files that would not load with another key are left as they are, and no key is told.
+/// `key new` leaves a file unchanged, and prints no key, if the file would be invalid with the new key.
 #[test]
 fn a_file_that_a_key_would_break_stays_as_it_is() {
     let folder = std::env::temp_dir().join(format!("samewire-refused-{}", std::process::id()));
@@ -671,12 +672,12 @@ fn a_file_that_a_key_would_break_stays_as_it_is() {
         );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     }
-    // What is wrong elsewhere is no business of a key's.
+    // Mistakes elsewhere in the file do not matter.
     std::fs::write(&path, "lisen = 1\n[log]\nlevel = 5").unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
     let link = folder.join("link.toml");
     std::os::unix::fs::symlink(&path, &link).unwrap();
-    // Several at once: none is lost.
+    // Several commands at once: no key is lost.
     let names = ["a", "b", "c", "d", "e", "f"];
     let link = link.to_str().unwrap();
     std::thread::scope(|scope| {
@@ -693,7 +694,7 @@ fn a_file_that_a_key_would_break_stays_as_it_is() {
     }
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
     assert!(std::fs::symlink_metadata(link).unwrap().is_symlink());
-    // Nobody hears the key: it is not in the file either, and nothing else lies around.
+    // If stdout cannot be written, the key is not added to the file, and no temporary file is left.
     let closed = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     let lost = command.args(["key", "new", "--append", file]).env_clear().stdout(closed).output().unwrap();

@@ -1,15 +1,15 @@
-//! Clients that leave, and clients that stop reading: the engine must not work for the former, and must wait for the
-//! latter.
+//! Clients that leave, and clients that stop reading: for the former the engine must stop, for the latter it must
+//! wait.
 
 use crate::sim::{
     Client, Ended, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, Step, World, until, within,
 };
 use std::time::{Duration, Instant};
 
-/// What a cancellation may take here, where tests run beside each other. The aim is 100 ms; the median is printed.
+/// Time a cancellation may take here, where tests run in parallel. The aim is 100 ms; the median is printed.
 const BOUND: Duration = Duration::from_secs(1);
 
-/// Where the engine has got to when the client leaves.
+/// Progress of the engine when the client leaves.
 const MOMENTS: [&str; 6] = ["before-head", "prefill", "after-role", "between-tokens", "writing", "half-body"];
 
 fn script_for(moment: &str) -> Script {
@@ -33,7 +33,7 @@ async fn world() -> World {
         .await
 }
 
-/// Asks, waits for the moment, leaves; gives the time until the engine saw the close.
+/// Sends a request, waits for the moment and leaves. Returns the time until the engine saw the close.
 async fn leave_at(world: &World, moment: &str, streaming: bool, manner: Manner, surplus: usize) -> Duration {
     let n = world.engine.attempt_count();
     let user = format!(r#","user":"{moment}""#);
@@ -56,7 +56,7 @@ async fn leave_at(world: &World, moment: &str, streaming: bool, manner: Manner, 
     seen.saturating_duration_since(left)
 }
 
-/// Leaves `rounds` times at each of the moments in both manners, and checks the times.
+/// Leaves `rounds` times at each of the moments, in both manners, and checks the times.
 async fn check(rows: &[(&str, bool)], rounds: usize, surplus: usize, name: &str) {
     let world = world().await;
     let mut times = Vec::new();
@@ -107,7 +107,7 @@ async fn fault_c26_disconnect_behind_a_surplus_byte_closes_the_engine() {
     check(&rows, 2, 1, "left behind a surplus byte").await;
 }
 
-/// More than anybody reads ahead, so that the end of the connection stands behind bytes that stay unread.
+/// More surplus bytes than are ever read ahead, so that the close of the connection stays behind unread bytes.
 #[tokio::test]
 async fn fault_c26_disconnect_behind_many_surplus_bytes_closes_the_engine() {
     let rows = [("before-head", true), ("before-head", false), ("prefill", true), ("between-tokens", true)];
@@ -136,14 +136,14 @@ async fn fault_c24_disconnect_while_connecting() {
     world.end().await;
 }
 
-/// Exchanges that were broken off, at whichever engine.
+/// Returns the number of cancelled exchanges, over all engines.
 async fn cancels(world: &World) -> usize {
     let metrics = world.samewire.metrics().await;
     let counts = metrics.lines().filter(|line| line.starts_with("samewire_upstream_cancels_total{"));
     counts.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
 }
 
-/// It says nothing against an engine that its clients leave, however many do so one after the other.
+/// Clients that leave do not count as failures of the engine, however many do so one after the other.
 #[tokio::test]
 async fn fault_c24_c25_disconnects_are_no_failures_of_the_engine() {
     const EACH: usize = 15;
@@ -198,7 +198,7 @@ async fn fault_c24_c25_disconnects_are_no_failures_of_the_engine() {
     world.end().await;
 }
 
-/// A client that has its answer and closes is not one that has left.
+/// A client that closes the connection after its answer does not count as one that left.
 #[tokio::test]
 async fn close_after_the_answer_is_no_disconnect() {
     let world = World::start(Engine::script(Script::answer("a", 2)).await, Setup::new()).await;
@@ -266,7 +266,7 @@ async fn fault_c09_stopped_reader_that_leaves_closes_the_engine() {
     world.end().await;
 }
 
-/// The value once it has been above zero and not changed for half a second.
+/// Returns the value once it has been above zero and unchanged for half a second.
 pub async fn settled(mut value: impl FnMut() -> u64) -> u64 {
     let (mut last, mut since, start) = (0, Instant::now(), Instant::now());
     loop {

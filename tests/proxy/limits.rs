@@ -1,4 +1,4 @@
-//! Bounds in size and time towards clients, each set so low that a test can reach it.
+//! Limits of size and time towards clients, each set low enough for a test to reach.
 
 use crate::canonical::{Canonical, grammar};
 use crate::sim::{
@@ -10,7 +10,7 @@ async fn world(config: &str) -> World {
     World::start(Engine::script(Script::answer("a", 1)).await, Setup::new().config(config)).await
 }
 
-/// Waits for the close of a connection; gives how long it took and what was said before.
+/// Waits for the close of a connection. Returns how long it took, and the status of a response before it.
 async fn closed_after(client: &mut Client) -> (Duration, Option<u16>) {
     let start = Instant::now();
     let status = client.try_head().await.map(|head| head.status);
@@ -33,7 +33,7 @@ async fn fault_c07_slow_heads() {
             "{begun:?}: {took:?} {status:?}"
         );
     }
-    // A byte now and then does not prolong it.
+    // Single bytes now and then do not prolong the time.
     let mut client = Client::connect(world.proxy()).await;
     let start = Instant::now();
     for byte in Request::stream("").head_bytes() {
@@ -43,7 +43,7 @@ async fn fault_c07_slow_heads() {
         }
     }
     assert!(start.elapsed() < Duration::from_secs(3), "the drip goes on");
-    // Others are served meanwhile.
+    // Other clients are served meanwhile.
     let mut silent = Vec::new();
     for _ in 0..100 {
         silent.push(Client::connect(world.proxy()).await);
@@ -98,7 +98,7 @@ async fn idle_connections_are_closed() {
     world.end().await;
 }
 
-/// An answer that is there at once ends the wait for its request's head as any other.
+/// An immediate answer ends the timer for its request's head like any other.
 #[tokio::test]
 async fn a_connection_with_quick_answers_lives_on() {
     let world = world("[timeouts]\nclient_head = 0.5").await;
@@ -109,7 +109,7 @@ async fn a_connection_with_quick_answers_lives_on() {
             assert_eq!(client.answer().await.head.status, 404, "{path}");
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
-        // Half a head has its time from its own first byte.
+        // The timer of an incomplete head starts at its own first byte.
         client.send(b"G").await;
         let (took, _) = closed_after(&mut client).await;
         assert!(took > Duration::from_millis(300) && took < Duration::from_secs(4), "{took:?}");
@@ -194,7 +194,8 @@ async fn fault_c09_stopped_reader_is_reset() {
     world.end().await;
 }
 
-/// The engine is not to blame for a slow client: no timer of the engine's runs while samewire does not read.
+/// Timers of the engine are suspended while samewire does not read from it: the engine is not to blame for a slow
+/// client.
 #[tokio::test]
 async fn fault_c09_engine_timers_stand_still_while_the_client_does_not_read() {
     let setup = Setup::new().config("[timeouts]\ninter_token = 1\nclient_write_stall = 30");

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 const STREAMS: usize = 500;
 const TOKENS: usize = 50;
 
-/// The name a request gives its stream.
+/// Returns the name that a request gives its stream.
 fn name_of(text: &str) -> &str {
     let (_, rest) = text.split_once("\"user\":\"").expect("a user");
     rest.split('"').next().expect("split gives one")
@@ -44,16 +44,16 @@ async fn five_hundred_streams_are_complete_and_not_mixed() {
     world.end().await;
 }
 
-/// More connections than a thread takes at once wait for it; none is dropped.
+/// More connections at once than a thread accepts: the rest waits, and none is dropped.
 #[tokio::test]
 async fn a_rush_of_connections_loses_none() {
     const CONNECTIONS: usize = 3_500;
-    // One behind the other on each connection, so that serving takes longer than accepting.
+    // Many requests in a row on each connection, so that serving takes longer than accepting.
     const REQUESTS: usize = 20;
     let world =
         World::start(Engine::script(Script::new()).await, Setup::new().args(&["--threads", "1"])).await;
     let mut clients = Vec::new();
-    // The kernel goes on accepting while the process stands still: then all of them come in one moment.
+    // The kernel keeps accepting while the process is suspended: on resuming, all connections arrive at once.
     world.samewire.signal("STOP");
     for _ in 0..CONNECTIONS {
         let mut client = Client::connect(world.proxy()).await;
@@ -70,7 +70,7 @@ async fn a_rush_of_connections_loses_none() {
     world.end().await;
 }
 
-/// Streams whose clients leave at every point of their life, and nothing that stays.
+/// Streams whose clients leave at every point leave nothing behind.
 #[tokio::test]
 async fn fault_c25_churn_leaves_nothing_behind() {
     let engine = Engine::answering(|attempt| {
@@ -119,8 +119,8 @@ async fn fault_u45b_small_writes_are_not_held_back() {
     world.end().await;
 }
 
-/// What running streams of Responses have said is in memory once: it is needed for the objects at their ends. A buffer that
-/// has been made larger than what is in it takes up nothing for the rest.
+/// The content of running Responses streams is in memory once: it is needed for the objects at their ends. The
+/// unused part of a grown buffer takes no resident memory.
 #[tokio::test]
 async fn what_running_responses_have_said_is_in_memory_once() {
     const PIECE: usize = 1_024;
@@ -141,7 +141,7 @@ async fn what_running_responses_have_said_is_in_memory_once() {
         }
     };
     let ask = crate::responses::prompt("m", r#","stream":true,"store":false"#).bytes();
-    // The first one brings what every process needs once.
+    // The first response allocates what every process needs once.
     let mut clients = Vec::new();
     let mut before = 0;
     for n in 0..=READERS {

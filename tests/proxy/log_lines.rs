@@ -1,4 +1,4 @@
-//! The log as operators read it: its first line, what the line of a request says, its levels, and its two formats.
+//! The log as operators read it: its first line, the members of a request's line, its levels and its two formats.
 
 use crate::keys::{entry, with};
 use crate::sim::{Engine, PATIENCE, Request, Samewire, Script, Setup, World, until};
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_samewire");
 
-/// The line of the request with this id.
+/// Returns the log line of the request with this id.
 async fn line(samewire: &Samewire, request_id: &str) -> Value {
     let find = || samewire.request_lines().into_iter().find(|line| line.contains(request_id));
     until("the request's line", PATIENCE, || find().is_some()).await;
     serde_json::from_str(&find().unwrap()).unwrap()
 }
 
-/// What is written of these members, as one object.
+/// Returns these members of a log line as one object.
 fn members(line: &Value, names: &[&str]) -> Value {
     names
         .iter()
@@ -75,7 +75,7 @@ async fn refusals_of_samewires_own_say_why() {
         "{of_value}"
     );
     assert!(of_value["error"].as_str().unwrap().contains("'n'"), "{of_value}");
-    // Paths and models that lead nowhere are told as they were, as far as a line has room, and in no metric.
+    // Unknown paths and models are logged as received, as far as a line has room, and are in no metric.
     let long = format!("/v1/{}%1b%0a", "x".repeat(400));
     for (path, id) in [("/v1/chat/complete", "path-1"), (long.as_str(), "path-2")] {
         world.ask(&named(Request::post(path, "{}"), id)).await;
@@ -111,7 +111,7 @@ async fn unknown_models_are_told_as_they_were_written() {
     world.end().await;
 }
 
-/// Who tries keys is told apart also where addresses are not logged.
+/// Warnings about refused keys have the client's address, even where addresses are not logged otherwise.
 #[tokio::test]
 async fn refused_keys_are_warned_of_with_the_address_they_came_from() {
     for (log, logged) in [("", false), ("[log]\npeer = true\n", true)] {
@@ -138,7 +138,7 @@ async fn refused_keys_are_warned_of_with_the_address_they_came_from() {
     }
 }
 
-/// A request that the first engine fails and the second one answers.
+/// The log line lists every attempt with its cause: the first engine fails, the second one answers.
 #[tokio::test]
 async fn every_attempt_is_told_with_its_cause() {
     let busy = r#"{"error":{"message":"busy"}}"#;
@@ -150,7 +150,7 @@ async fn every_attempt_is_told_with_its_cause() {
         let config = "[health]\ninterval = 60\ndown_after = 100000";
         let world = World::fleet(engines, Setup::new().faulty().config(config), &[]).await;
         world.is_up().await;
-        // Either may be asked first.
+        // Either engine may be asked first.
         let mut tried = 0;
         let line = loop {
             let id = format!("tried-{tried}");
@@ -170,7 +170,7 @@ async fn every_attempt_is_told_with_its_cause() {
     }
 }
 
-/// The flag, its variables and the file each set the level; the more it says, the more there is.
+/// The flag, its variables and the file each set the level. More verbose levels log more, and never content.
 #[tokio::test]
 async fn levels_say_more_and_never_what_was_said() {
     let lines = async |setup: Setup| {
@@ -208,7 +208,7 @@ async fn levels_say_more_and_never_what_was_said() {
     assert_eq!((has(&most, &debug), has(&most, &trace)), (debug.len(), trace.len()), "{most}");
 }
 
-/// Starts samewire by this command, and gives what it says up to the line that has this text.
+/// Starts samewire by this command. Returns its output up to the line that contains `last`.
 fn said(command: &mut Command, last: &str) -> Vec<String> {
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
@@ -233,7 +233,7 @@ fn said(command: &mut Command, last: &str) -> Vec<String> {
     lines
 }
 
-/// Without the flag the format goes by what stderr is: the program `script` gives it a terminal.
+/// The default format depends on whether stderr is a terminal; the program `script` provides one.
 #[test]
 fn at_a_terminal_lines_are_for_people() {
     let serve = "serve --upstream http://127.0.0.1:1 --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0";

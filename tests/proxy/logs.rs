@@ -1,4 +1,4 @@
-//! The log as others see it: what it may say, how long its lines are, and that it stops nobody.
+//! The log as seen from outside: what it may contain, how long its lines are, and that it never blocks the process.
 
 use crate::sim::{Client, Engine, KEY, PATIENCE, PROMPT, Request, Samewire, Script, Setup, until};
 use samewire::config::{Level, LogFormat};
@@ -7,24 +7,24 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 
-/// The process ends without waiting for load balancers to take notice.
+/// Configuration that ends the process without waiting for load balancers to notice.
 const AT_ONCE: &str = "[timeouts]\nsettle = 0";
 
-/// Bytes of a line, with its end.
+/// Largest size of a line in bytes, with its line end.
 const LONGEST: usize = 8 << 10;
 
 fn line(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: a log line is one JSON object: {text}"))
 }
 
-/// The value of a metric without labels.
+/// Returns the value of a metric without labels.
 async fn count(samewire: &Samewire, name: &str) -> u64 {
     let metrics = samewire.metrics().await;
     let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {metrics}"))
 }
 
-/// Far more lines than a pipe and the queue before it hold; the process goes on serving, and goes when it is told to.
+/// Far more lines than the pipe and the queue before it hold: the process keeps serving, and ends when signalled.
 #[tokio::test]
 async fn fault_o21_nobody_reads_the_log() {
     const DROPPED: &str = "samewire_log_lines_dropped_total";
@@ -43,7 +43,7 @@ async fn fault_o21_nobody_reads_the_log() {
         assert!(asked < 20_000, "lines are neither read nor dropped");
     }
     assert_eq!(Request::stream("").ask(samewire.proxy).await.head.status, 200, "it goes on serving");
-    // Who reads again finds lines, none of them broken.
+    // When the log is read again, every line is intact.
     samewire.listen_again();
     let at_rest = count(&samewire, DROPPED).await;
     client.send(&Request::get("/v1/nothing").header("x-request-id", "later").bytes()).await;
@@ -69,7 +69,7 @@ async fn fault_o21_nobody_reads_the_log_of_a_process_that_ends() {
     assert_eq!(samewire.exit(Duration::from_secs(5)).await.code(), Some(0));
 }
 
-/// Requests that say much, in letters that take much room.
+/// Returns requests with long values, in characters that need long escapes.
 fn long_requests() -> Vec<Request> {
     let body = |text: &str| {
         let content = serde_json::to_string(&text.repeat(40_000)).unwrap();
@@ -108,7 +108,7 @@ async fn fault_o21_a_line_is_never_long() {
     }
 }
 
-/// What is asked is in the log only if that is asked for; then it is said at the start, and in each line.
+/// Request content is logged only if configured. That setting is then reported at the start and in each line.
 #[tokio::test]
 async fn content_is_logged_where_that_is_wanted() {
     for (config, logged) in
@@ -140,7 +140,8 @@ async fn content_is_logged_where_that_is_wanted() {
     }
 }
 
-/// The text of a panic may be made of anything. This test runs itself once more, to see what it then writes.
+/// A panic's message may contain anything, so only its location is logged. This test runs itself as a child to see
+/// the output.
 #[test]
 fn fault_o21_a_panic_tells_where_and_not_what() {
     const CHILD: &str = "SAMEWIRE_TEST_PANICS";

@@ -3,7 +3,7 @@
 use crate::sim::{Engine, PATIENCE, Request, Samewire, Script, Setup, until};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A balancer: what connects to it is connected to whatever it is told later.
+/// Load balancer whose target can be changed after clients have connected.
 struct Balancer {
     listener: TcpListener,
     url: String,
@@ -52,7 +52,7 @@ async fn fault_u55_a_balancer_that_leads_back() {
     })
     .await;
     is_refused(&samewire).await;
-    // Each came back once and went no further.
+    // Each request came back once and went no further.
     assert!(samewire.request_lines().len() <= 4, "{:?}", samewire.request_lines());
 }
 
@@ -66,7 +66,7 @@ async fn fault_u55_two_in_a_ring() {
     is_refused(&second).await;
 }
 
-/// A samewire behind another is no ring.
+/// Two samewires in a row are not a loop.
 #[tokio::test]
 async fn one_behind_another_serves() {
     let engine = Engine::script(Script::answer("a", 1)).await;
@@ -76,7 +76,7 @@ async fn one_behind_another_serves() {
     assert_eq!(answer.head.status, 200, "{}", answer.text());
     let hops = engine.attempts()[0].header("x-samewire-hop").expect("the way").to_owned();
     assert_eq!(hops.split(',').count(), 2, "{hops}");
-    // What a client makes up is no way.
+    // A forged header does not count as a loop.
     let forged = Request::stream("").header("x-samewire-hop", "here, there").ask(outer.proxy).await;
     assert_eq!(forged.head.status, 200, "{}", forged.text());
 }

@@ -1,4 +1,4 @@
-//! Addresses of media in requests: an engine is told to fetch what may be fetched, in one spelling (faults C34).
+//! Media URLs in requests: an engine gets only URLs that may be fetched, in normalised spelling (faults C34).
 
 use crate::responses::{ask, engine, events, last, object};
 use crate::sim::{Engine, Request, Script, Setup, Socket, World, json_string};
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 const BAD: &str = "http://169.254.169.254/latest/CANARY";
 const GOOD: &str = "https://example.com/a.png";
-/// The same as somebody may write it.
+/// Unusual spelling of the same URL.
 const ODD: &str = r"HTTPS:\/\/EXAMPLE.com:443/x/../a.png";
 const DATA: &str = "data:image/png;base64,iVBORw0KGgo=";
 
-/// A chat request with this content in the message of a role.
+/// Returns a chat request with this content in the message of a role.
 fn content(role: &str, parts: &str) -> Request {
     Request::chat(format!(
         r#"{{"model":"m","messages":[{{"role":"system","content":"s"}},{{"role":"{role}","tool_call_id":"c1","content":{parts}}}]}}"#
@@ -26,7 +26,7 @@ async fn chat_engine() -> Engine {
     .await
 }
 
-/// A refusal: its code and parameter, and nothing of the address.
+/// Returns the code and parameter of an error, which must not contain the URL.
 async fn refused(world: &World, request: &Request) -> (String, String) {
     let answer = world.ask(request).await;
     assert_eq!(answer.head.status, 400, "{}: {}", request.path(), answer.text());
@@ -35,7 +35,7 @@ async fn refused(world: &World, request: &Request) -> (String, String) {
     (fault.code.unwrap(), fault.param.unwrap())
 }
 
-/// Parts of a chat with an address in each, and the way to it.
+/// Chat content parts with a URL in each, and the path to it.
 const PARTS: &[(&str, &str)] = &[
     (r#"{"type":"image_url","image_url":{"url":URL,"detail":"low"}}"#, "image_url.url"),
     (r#"{"type":"image_url","image_url":URL}"#, "image_url"),
@@ -56,7 +56,7 @@ const PARTS: &[(&str, &str)] = &[
 
 #[tokio::test]
 async fn fault_c34_addresses_in_a_chat() {
-    // One that takes parts of every kind.
+    // Engine that accepts content parts of every kind.
     let world = World::start_as(chat_engine().await, "generic", Setup::new()).await;
     for role in ["user", "tool", "assistant", "developer"] {
         for (part, way) in PARTS {
@@ -67,7 +67,7 @@ async fn fault_c34_addresses_in_a_chat() {
         }
     }
     assert_eq!(world.engine.attempt_count(), 0);
-    // What may be fetched is spelled as it was judged, and every other byte stays.
+    // An accepted URL is sent in the spelling that was checked; every other byte stays.
     for (at, (part, _)) in PARTS.iter().enumerate() {
         let parts = |url: &str| {
             format!(
@@ -104,7 +104,7 @@ async fn fault_c34_embeddings_and_what_is_no_media() {
     let body = |url: &str| embed(&format!(r#""input":[{{"text":"{BAD}","image":"{url}"}}] , "zz":1"#));
     assert_eq!(world.ask(&body(ODD)).await.head.status, 200);
     assert_eq!(world.engine.only().text().as_bytes(), body(GOOD).sent_body());
-    // Addresses in texts, calls and schemas are nobody's to fetch.
+    // URLs in texts, calls and schemas are not fetched, so they are not checked.
     let request = Request::chat(format!(
         r#"{{"model":"m","messages":[{{"role":"user","content":"{BAD}"}},{{"role":"assistant","content":[{{"type":"text","text":"{BAD}","annotations":[{{"type":"url_citation","url_citation":{{"url":"{BAD}"}}}}]}}],"tool_calls":[{{"id":"c1","type":"function","function":{{"name":"f","arguments":"{{\"image_url\":\"{BAD}\"}}"}}}}]}},{{"role":"tool","tool_call_id":"c1","content":"{BAD}"}}],"tools":[{{"type":"function","function":{{"name":"f","parameters":{{"image_url":"{BAD}"}}}}}}]}}"#
     ));
@@ -118,7 +118,7 @@ async fn fault_c34_only_data_and_only_these_hosts() {
     let image =
         |url: &str| content("user", &format!(r#"[{{"type":"image_url","image_url":{{"url":"{url}"}}}}]"#));
     let param = "messages[1].content[0].image_url.url";
-    /// The setting, what is good under it, and what is not, with its code.
+    /// Setting, URLs accepted under it, and URLs refused, each with its code.
     type Row = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
     let table: [Row; 3] = [
         (
@@ -161,7 +161,7 @@ async fn fault_c34_only_data_and_only_these_hosts() {
     }
 }
 
-/// An item with this address, and the way to it.
+/// Responses items with this URL, and the path to it.
 const ITEMS: &[(&str, &str)] = &[
     (r#"{"role":"user","content":[{"type":"input_image","image_url":"URL"}]}"#, "content[0].image_url"),
     (
@@ -253,7 +253,7 @@ async fn fault_c34_outputs_that_are_handed_in() {
     world.end().await;
 }
 
-/// What was stored under other rules is judged by those that hold now.
+/// Stored items are checked by the rules in force now, not by those at the time they were stored.
 #[tokio::test]
 async fn fault_c34_earlier_items() {
     let folder = std::env::temp_dir().join(format!("samewire-media-{}", std::process::id()));
@@ -277,7 +277,7 @@ async fn fault_c34_earlier_items() {
         object(&world.ask(request).await);
         assert!(world.engine.attempts()[at + 1].text().contains(&format!("\"{GOOD}\"")));
     }
-    // The client reads what it wrote.
+    // The client reads the URL as it wrote it.
     let items = object(&world.ask(&Request::get(&format!("/v1/responses/{first}/input_items"))).await);
     assert_eq!(items["data"][0]["content"][0]["image_url"], "HTTPS://EXAMPLE.com:443/x/../a.png");
     world.end().await;
@@ -292,7 +292,7 @@ async fn fault_c34_earlier_items() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// An engine that is asked in this very API gets items of hosted tools as they are, but for addresses.
+/// An engine with the Responses API gets the items of hosted tools unchanged, but for their URLs.
 #[tokio::test]
 async fn fault_c34_items_of_hosted_tools() {
     let setup = Setup::new().upstream_keys("responses = \"native\"");

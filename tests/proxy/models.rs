@@ -1,4 +1,4 @@
-//! The facts that `GET /v1/models` gives about each model.
+//! Details that `GET /v1/models` gives about each model.
 
 use crate::sim::{Engine, Request, Script, Setup, World};
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ async fn what_engines_tell_of_a_model_is_kept() {
     world.end().await;
 }
 
-/// The Codex CLI says its version and reads a list of its own; `tests/agents` has it read by the CLI itself.
+/// The Codex CLI sends its version and reads a list of its own; `tests/agents` has the CLI itself read it.
 #[tokio::test]
 async fn the_catalogue_of_codex_stands_beside_the_list() {
     let setup = Setup::new().config("[codex]\ninstructions = \"Be brief.\"");

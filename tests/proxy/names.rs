@@ -1,4 +1,4 @@
-//! Engines behind a name: one that leads nowhere, one that leads to many, one that leads elsewhere now.
+//! Engines behind a host name: one that does not resolve, one with many addresses, one whose address changes.
 
 use crate::sim::{
     Client, Dns, Engine, Gate, NAME, Names, PATIENCE, Request, Says, Script, Setup, World, until,
@@ -6,7 +6,7 @@ use crate::sim::{
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-/// The first probe is the last.
+/// Configuration with a single probe at the start.
 const ONE_PROBE: &str = "[health]\ninterval = 600\ndown_after = 100000";
 
 fn ip(last: u8) -> Ipv4Addr {
@@ -17,13 +17,14 @@ fn url(port: u16) -> String {
     format!("http://{NAME}:{port}")
 }
 
-/// A samewire for which `NAME` is known as these files say.
+/// Starts a samewire that resolves `NAME` by these files.
 async fn behind(names: &Names, engine: Engine, setup: Setup) -> World {
     let port = engine.address.port();
     World::start(engine, setup.upstream(&url(port)).names(names.folder())).await
 }
 
-/// Engines of one port, at one address each; each says its number, and holds what asks for that until the gate opens.
+/// Starts engines on one port at consecutive addresses. Each reports its number, and holds marked requests until
+/// the gate opens.
 async fn replicas(count: u8, gate: &Gate) -> Vec<Engine> {
     'again: loop {
         let mut engines = Vec::new();
@@ -99,7 +100,7 @@ async fn fault_u02_a_name_that_leads_nowhere() {
     world.end().await;
 }
 
-/// However many requests there are, and also where the name has no addresses.
+/// Lookups do not grow with the number of requests, even if the name has no addresses.
 #[tokio::test]
 async fn fault_u02_no_lookup_for_each_request() {
     let (Some(names), Some(dns)) = (Names::new(), Dns::start(Says::Nothing)) else { return };
@@ -150,7 +151,7 @@ async fn fault_u02_fifty_addresses_of_which_one_answers() {
     world.end().await;
 }
 
-/// An address that swallows whatever comes costs its part of the time, and then nothing for a while.
+/// An address that never answers costs its share of the connect timeout once, and is then skipped for a while.
 #[tokio::test]
 async fn fault_u02_an_address_that_never_answers() {
     let Some(names) = Names::new() else { return };
@@ -172,7 +173,7 @@ async fn fault_u02_an_address_that_never_answers() {
     world.end().await;
 }
 
-/// One of several engines behind a name is loading: the others are there.
+/// A name with several engines counts as up while one of them is loading.
 #[tokio::test]
 async fn fault_o23_one_that_is_not_ready_is_not_all_of_them() {
     let Some(names) = Names::new() else { return };
@@ -199,7 +200,7 @@ async fn fault_o23_one_that_is_not_ready_is_not_all_of_them() {
     world.end().await;
 }
 
-/// Asks so many times; how many each engine then has got of them.
+/// Sends this many requests. Returns how many of them each engine received.
 async fn shares(world: &World, requests: usize) -> Vec<usize> {
     let before = world.shares();
     for _ in 0..requests {
@@ -208,7 +209,7 @@ async fn shares(world: &World, requests: usize) -> Vec<usize> {
     world.shares().iter().zip(before).map(|(after, before)| after - before).collect()
 }
 
-/// Waits until requests go to these engines and to no others.
+/// Waits until requests reach these engines and no others.
 async fn spread(world: &World, expected: impl Fn(&[usize]) -> bool) -> Duration {
     let start = Instant::now();
     loop {
@@ -221,7 +222,8 @@ async fn spread(world: &World, expected: impl Fn(&[usize]) -> bool) -> Duration 
     }
 }
 
-/// From one engine to four and back, under load: a stream that runs goes on, and the name may fail in between.
+/// The number of engines behind a name changes from one to four and back, under load: a running stream continues,
+/// and lookups may fail in between.
 #[tokio::test]
 async fn fault_o23_more_engines_behind_a_name_and_fewer() {
     let Some(names) = Names::new() else { return };
@@ -240,12 +242,12 @@ async fn fault_o23_more_engines_behind_a_name_and_fewer() {
     assert_eq!(shares(&world, 8).await, [8, 0, 0, 0]);
 
     names.lead_to(&[ip(1), ip(2), ip(3), ip(4)]);
-    // A change is known within half a minute, and new engines have their whole part ten seconds later.
+    // A change is noticed within half a minute, and new engines have their full share ten seconds later.
     let took = spread(&world, |shares| shares[1..].iter().any(|share| *share > 0)).await;
     assert!(took < Duration::from_secs(32), "{took:?}");
     spread(&world, |shares| *shares == [2, 2, 2, 2]).await;
 
-    // The name fails: nothing changes.
+    // The lookup fails: the known addresses are kept.
     names.lead_to(&[]);
     let failing = || world.samewire.logs().iter().any(|line| line.contains("cannot be looked up"));
     until("the name fails", Duration::from_secs(40), failing).await;

@@ -1,4 +1,4 @@
-//! The Responses API in front of an engine that is asked for Responses itself (`responses = "native"`).
+//! The Responses API in front of an engine that implements Responses itself (`responses = "native"`).
 
 use crate::responses::{ask, events, last, object, prompt};
 use crate::sim::{Attempt, Engine, Manner, PATIENCE, PROMPT, Request, Script, Setup, Socket, World, until};
@@ -17,7 +17,7 @@ fn envelope(kind: &str, status: &str, output: &str) -> String {
     }
 }
 
-/// Events whose items say a word, then end.
+/// Returns events whose items contain one word, then the end.
 fn said() -> Script {
     Script::new()
         .head_sse()
@@ -158,7 +158,7 @@ async fn what_breaks_off_is_no_answer() {
     world.end().await;
 }
 
-/// An engine without the API says so, and that is told.
+/// An engine without the API answers 404, and the client gets that status.
 #[tokio::test]
 async fn an_engine_without_responses() {
     let script = Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#);
@@ -189,8 +189,8 @@ async fn a_conversation_is_kept_here_and_told_to_the_engine() {
     world.end().await;
 }
 
-/// Limits that the engine tells in an event of its own, before or behind its last one, are told in the dialect that has it,
-/// numbered anew; not where its head says something else.
+/// Rate limits that the engine sends in an event of their own, before or after its last one, are forwarded in the
+/// dialect that has such an event, with a new sequence number. Limits in the head of the answer take precedence.
 #[tokio::test]
 async fn limits_that_the_engine_tells_in_an_event() {
     const LIMITS: &str = r#"{"type":"response.rate_limits.updated","sequence_number":77,"response":{"id":"resp_other"},"limits":{"primary": {"used_percent":12.5,"window_minutes":300},"secondary":{"used_percent":3}}}"#;
@@ -212,7 +212,7 @@ async fn limits_that_the_engine_tells_in_an_event() {
         (plain, true, Script::end, &own),
         (plain, false, Script::end, &own),
         (plain, true, |script| script.done().end(), &own),
-        // What comes behind that is too late.
+        // An event after the last one is ignored.
         (plain, true, |script| script.ev(r#"{"type":"error","message":"late"}"#).end(), &own),
         (&limited, true, Script::end, &of_head),
     ];
@@ -235,7 +235,7 @@ async fn limits_that_the_engine_tells_in_an_event() {
         }
         world.end().await;
     }
-    // An engine that says nothing of them, and one that is cut off behind its last event, end as well as ever.
+    // Answers without such an event, and answers cut off after their last event, end as before.
     for rest in [Script::end as Rest, Script::rst] {
         let script =
             rest(Script::new().raw(plain).ev(&envelope("created", "in_progress", "")).ev(&envelope(

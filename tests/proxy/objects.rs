@@ -1,18 +1,18 @@
-//! Routes whose answers are one object, which is read whole before anything goes to the client: who fails there is passed
-//! over as anywhere else (faults 7).
+//! Routes whose answers are one object, read completely before anything is sent to the client: failures are retried
+//! on another engine as everywhere (faults 7).
 
 use crate::sim::{Answer, Engine, Request, Script, Setup, World};
 
 const GOOD: &str = r#"{"object":"list","model":"m","data":[{"index":0,"object":"embedding","embedding":[1]}],"usage":{"prompt_tokens":1,"total_tokens":1}}"#;
 
-/// Probes say nothing against an engine, however long it fails.
+/// Settings by which failures never take an engine out of service.
 const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
 
 fn good() -> Script {
     Script::new().json("200 OK", GOOD)
 }
 
-/// Engines of these manners, which have all said what they serve.
+/// Starts engines with these scripts and waits until their models are known.
 async fn fleet(scripts: Vec<Script>, config: &str) -> World {
     let mut engines = Vec::new();
     for script in scripts {
@@ -72,7 +72,7 @@ async fn who_says_nothing_is_passed_over_while_there_is_time() {
     world.end().await;
 }
 
-/// What is too much for one engine's answer is no better from another.
+/// An answer that is too large is not requested again from another engine.
 #[tokio::test]
 async fn an_endless_object_is_asked_for_once() {
     let endless = format!(r#"{{"object":"list","data":["{}"]}}"#, "x".repeat(3 << 20));
@@ -84,7 +84,7 @@ async fn an_endless_object_is_asked_for_once() {
     world.end().await;
 }
 
-/// One engine that hangs does not keep the models of the others from those who ask for all.
+/// An engine that hangs does not keep the models of the others out of the list.
 #[tokio::test]
 async fn a_list_does_not_wait_for_the_one_that_hangs() {
     let world = fleet(vec![good(), good()], "").await;

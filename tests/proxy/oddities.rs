@@ -1,12 +1,12 @@
-//! What engines make of streams: calls numbered in strange ways, choices mixed up, usage here and there, names that
-//! change, and text that looks like the framing around it. Each comes out as if it had been said plainly.
+//! Oddities of engines: tool calls with strange indices, interleaved choices, usage in odd places, changing names,
+//! and text that looks like framing. Each comes out in canonical form.
 
 use crate::canonical::{Canonical, INVALID_EVENT, grammar};
 use crate::sim::{Engine, Request, Script, Setup, World, json_string, until, within};
 use serde_json::Value;
 use std::time::Duration;
 
-/// What a client gets for a stream of these chunks; the events end with `[DONE]`.
+/// Returns the client's stream for these chunks, which are followed by `[DONE]`.
 async fn told(chunks: &[String], request: &Request, setup: Setup) -> String {
     let script = chunks.iter().fold(Script::new().head_sse(), |script, chunk| script.ev(chunk));
     let world = World::start(Engine::script(script.done().end()).await, setup).await;
@@ -20,7 +20,7 @@ async fn told(chunks: &[String], request: &Request, setup: Setup) -> String {
     text
 }
 
-/// A chunk with these choices and these members behind them.
+/// Returns a chunk with these choices, followed by these members.
 fn chunk(choices: &str, more: &str) -> String {
     format!(
         r#"{{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{choices}]{more}}}"#
@@ -31,7 +31,7 @@ fn choice(index: u32, delta: &str, finish: &str) -> String {
     format!(r#"{{"index":{index},"delta":{delta},"logprobs":null,"finish_reason":{finish}}}"#)
 }
 
-/// A chunk of the only choice.
+/// Returns a chunk of the only choice.
 fn delta(delta: &str) -> String {
     chunk(&choice(0, delta, "null"), "")
 }
@@ -40,13 +40,13 @@ fn finish(reason: &str) -> String {
     chunk(&choice(0, "{}", &json_string(reason)), "")
 }
 
-/// A chunk with one call, or one piece of one.
+/// Returns a chunk with a tool call, or with a piece of one.
 fn call(inner: &str) -> String {
     delta(&format!(r#"{{"tool_calls":[{{{inner}}}]}}"#))
 }
 
-/// The calls of a stream, in the order of their indices: id, name and arguments, put together as clients do it, after
-/// checking that nothing comes twice.
+/// Collects the tool calls of a stream as clients do: id, name and arguments, in the order of their indices. Checks
+/// that no part comes twice.
 fn calls(text: &str) -> Vec<(String, String, String)> {
     let mut calls: Vec<(String, String, String)> = Vec::new();
     for block in grammar(text) {
@@ -69,7 +69,7 @@ fn calls(text: &str) -> Vec<(String, String, String)> {
     calls
 }
 
-/// A stream of these pieces of calls makes these calls, and ends well.
+/// Checks that a stream of these pieces yields these tool calls, and ends well.
 async fn makes(pieces: &[&str], expected: &[(&str, &str, &str)], what: &str) {
     let role = delta(r#"{"role":"assistant","content":""}"#);
     let chunks =
@@ -143,7 +143,7 @@ async fn fault_u29_broken_at_each_position() {
         let world =
             World::start(Engine::script(script.text("late").done().end()).await, Setup::new().faulty()).await;
         let answer = world.ask(&Request::stream("")).await;
-        // A finish that was held until then is dropped.
+        // A finish that was held back until then is dropped.
         assert_eq!(answer.text(), expected.error(INVALID_EVENT).text(), "broken at {at}");
         let idle = || world.engine.active_generations() == 0;
         until("the engine is let go", Duration::from_secs(1), idle).await;
@@ -169,7 +169,7 @@ async fn fault_u31_calls_numbered_in_strange_ways() {
         (r#""index":0,"#, r#""index":0,"#, "always 0 with new ids"),
         (r#""index":null,"#, r#""index":null,"#, "null"),
     ] {
-        // One behind the other, in pieces.
+        // One call after the other, in pieces.
         let pieces = [
             open(first, "a", "f", ""),
             more(first, r#"{"x""#),
@@ -178,11 +178,11 @@ async fn fault_u31_calls_numbered_in_strange_ways() {
             more(second, "2]"),
         ];
         makes(&pieces.each_ref().map(String::as_str), &two, what).await;
-        // Each whole.
+        // Each call in one piece.
         let pieces = [open(first, "a", "f", r#"{"x":1}"#), open(second, "b", "g", "[2]")];
         makes(&pieces.each_ref().map(String::as_str), &two, what).await;
     }
-    // The id repeated with every piece, and pieces of two calls in turn.
+    // The id is repeated in every piece, and pieces of two calls alternate.
     let zero = r#""index":0,"#;
     let again = |index: &str, id: &str, text: &str| {
         format!(r#"{index}"id":"{id}","function":{{"arguments":{}}}"#, json_string(text))
@@ -264,7 +264,7 @@ async fn fault_u32_calls_told_in_strange_ways() {
     for (pieces, expected, what) in rows {
         makes(pieces, expected, what).await;
     }
-    // The name never comes: it is no call, and nothing is made up.
+    // The name never arrives: there is no call, and no name is invented.
     let chunks = [
         delta(r#"{"role":"assistant"}"#),
         call(r#""index":0,"id":"a","function":{"arguments":"{}"}"#),
@@ -276,7 +276,7 @@ async fn fault_u32_calls_told_in_strange_ways() {
     assert_eq!(text, Canonical::new().role().error(expected).text());
 }
 
-/// The text of each choice and how it finished.
+/// Returns the text of each choice, its finish reason and its number of role frames.
 fn choices(text: &str) -> Vec<(String, Option<String>, usize)> {
     let mut choices: Vec<(String, Option<String>, usize)> = Vec::new();
     for block in grammar(text) {
@@ -303,7 +303,7 @@ async fn fault_u33_choices_mixed_up() {
     let text = |index, text: &str| choice(index, &format!(r#"{{"content":"{text}"}}"#), "null");
     let end = |index, reason: &str| choice(index, "{}", &json_string(reason));
     let one = |choice: String| chunk(&choice, "");
-    // In any order, several in a chunk, one finished early, empty deltas behind its finish.
+    // In any order, several in a chunk, one finished early, empty deltas after its finish.
     let chunks = [
         one(text(2, "c1")),
         chunk(&[text(0, "a1"), text(1, "b1")].join(","), ""),
@@ -318,7 +318,7 @@ async fn fault_u33_choices_mixed_up() {
     let expected = expected.map(|(text, end)| (text.to_owned(), Some(end.to_owned()), 1));
     assert_eq!(choices(&told_of), expected);
     assert!(told_of.ends_with("data: [DONE]\n\n"));
-    // One that nobody asked for, and text behind a finish.
+    // A choice that was not requested, and text after a finish.
     let rows = [
         vec![one(text(0, "a")), one(text(3, "d"))],
         vec![one(text(0, "a")), one(text(4_000_000, "d"))],
@@ -333,7 +333,7 @@ async fn fault_u33_choices_mixed_up() {
     }
 }
 
-/// The same answer, told in ways that differ in nothing but their form.
+/// The same answer in forms that differ without a difference in meaning.
 #[tokio::test]
 async fn fault_u34_the_same_in_other_words() {
     let expected = Canonical::new().role().reasoning("why").content("a").content("b").finish("stop").done();
@@ -425,11 +425,11 @@ async fn fault_u35_usage_wherever_it_stands() {
             "{what}, not asked for"
         );
     }
-    // None at all: the stream is complete all the same, nothing is made up, and it is counted.
+    // No usage at all: the stream is complete anyway, no usage is invented, and the gap is counted.
     let without = Canonical::with_usage().role().content("a").finish("stop").done();
     let chunks = [with(&role, ""), with(&text, ""), with(&end, "")];
     assert_eq!(told(&chunks, &asked, Setup::new()).await, without.text());
-    // Numbers that are none: whatever becomes of them, there is one usage at most, and a good end.
+    // Invalid numbers: there is at most one usage frame, and a regular end.
     for (prompt, completion) in
         [("-1", "5"), ("3", "99999999999999999999999"), ("1e3", "5"), ("null", "5"), ("3", "\"5\"")]
     {
@@ -440,7 +440,7 @@ async fn fault_u35_usage_wherever_it_stands() {
     }
 }
 
-/// Where it was asked for, and only there.
+/// Missing usage is counted where it was requested, and only there.
 #[tokio::test]
 async fn fault_u35_usage_that_never_comes_is_counted() {
     const COUNTED: &str = "samewire_rewrites_total{engine=\"vllm\",rule=\"usage_missing\"} ";
@@ -494,7 +494,7 @@ async fn fault_u36_names_that_change() {
         let got = told(&chunks, &Request::stream(""), Setup::new()).await;
         assert_eq!(got, Canonical::answer_of("a").text(), "{late_id:.60} {late}");
     }
-    // One that is no id at all from the start: another one, the same on every frame, of which nothing can be read.
+    // An invalid id from the start: it is replaced by another one, the same in every frame, that reveals nothing.
     for id in [other, "\"\"", "null", "\"a b\\n\"", "\"\u{1f600}\""] {
         let chunks = [
             envelope(id, "1", "\"m\"", &role),

@@ -1,4 +1,4 @@
-//! What operators see: health, metrics, logs, and how the process ends.
+//! The operator's view: health, metrics, logs, and the shutdown of the process.
 
 use crate::canonical::Canonical;
 use crate::sim::{
@@ -16,7 +16,7 @@ fn line(text: &str) -> Line {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: a log line is one JSON object: {text}"))
 }
 
-/// The status of an admin page once it is `expected`.
+/// Waits until an admin page has the status `expected`.
 async fn wait_for(samewire: &Samewire, target: &str, expected: u16) {
     let start = Instant::now();
     loop {
@@ -44,7 +44,7 @@ async fn health_of_a_good_engine() {
     world.end().await;
 }
 
-/// The start page of the admin listener, for people and for `curl`; names of the configuration are text in it.
+/// Start page of the admin listener, for browsers and for `curl`; names from the configuration are escaped.
 #[tokio::test]
 async fn the_start_page_tells_what_runs() {
     let setup = Setup::new().upstream_keys("name = \"<b>a&'\\\"</b>\"");
@@ -81,7 +81,7 @@ async fn the_start_page_tells_what_runs() {
     ] {
         assert!(text.text().contains(word), "{word}: {}", text.text());
     }
-    // As for the other routes: no page of somebody else, no other name, nothing but GET.
+    // As on the other routes: no foreign page, no other host name, no method but GET.
     for (name, value) in
         [("host", "evil.example:9090"), ("sec-fetch-site", "cross-site"), ("origin", "http://evil.example")]
     {
@@ -286,11 +286,11 @@ async fn fault_o21_nothing_confidential_at_level_trace() {
     let logs = world.samewire.logs().join("\n");
     assert_eq!(logs.matches("\"engine_error\":\"said-by-the-engine\"").count(), 2, "{logs}");
     assert!(logs.contains("\"path\":\"/v1/no-such-path\""), "{logs}");
-    // That nothing else of it is in a log line or a metric is checked at the end of every world.
+    // The end of every world checks that no other text of a request is in a log line or a metric.
     world.end().await;
 }
 
-/// An unknown finish word is taken for `stop`, and somebody is told (wire-format 2.6).
+/// An unknown finish reason becomes `stop`, and a warning is logged (wire-format 2.6).
 #[tokio::test]
 async fn unknown_finish_word_leaves_a_warning() {
     let script = Script::new().head_sse().role().text("a").finish("whim").done().end();
@@ -327,7 +327,7 @@ async fn fault_o01_running_stream_ends_before_the_process() {
         let mut samewire =
             Samewire::start(&Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"])).await;
         let mut client = Client::connect(samewire.proxy).await;
-        // An idle connection and half a head must not hold the process up.
+        // An idle connection and an incomplete head must not delay the shutdown.
         let mut idle = Client::connect(samewire.proxy).await;
         idle.send(b"POST /v1/chat/comp").await;
         let _silent = Client::connect(samewire.proxy).await;
@@ -361,7 +361,7 @@ async fn idle_process_ends_soon() {
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
 }
 
-/// Waits of every kind: half a body, an embedding, a whole answer, a stream.
+/// Opens requests of every kind that waits: half a body, an embedding, a whole answer, a stream.
 async fn waiting(samewire: &Samewire, engine: &Engine) -> Vec<Client> {
     let requests = [
         Request::post("/v1/embeddings", r#"{"model":"m","input":"x"}"#),
@@ -382,7 +382,7 @@ async fn waiting(samewire: &Samewire, engine: &Engine) -> Vec<Client> {
     clients
 }
 
-/// At the end of the drain every request that still waits is told so, and leaves its line.
+/// Every waiting request gets an error at the drain deadline, and its log line is written.
 #[tokio::test]
 async fn fault_o02_everything_that_waits_is_told_at_the_deadline() {
     let engine = Engine::script(Script::new().hang()).await;
@@ -410,11 +410,12 @@ async fn fault_o03_a_second_interrupt_ends_it_at_once() {
     for mut client in clients {
         assert_eq!(client.answer().await.head.status, 503);
     }
-    // 20 s of drain are not waited for.
+    // The drain time of 20 s is not waited for.
     assert_eq!(samewire.exit(Duration::from_secs(10)).await.code(), Some(0));
 }
 
-/// What has begun says that it is broken; an idle connection, half a head and a scrape hold nothing up.
+/// Running responses get an error at a second signal; an idle connection, half a head and a scrape do not delay the
+/// end.
 #[tokio::test]
 async fn fault_o03_a_second_interrupt_tells_what_has_begun() {
     let engine = Engine::script(Script::new().head_sse().role().tok("a", 2, Duration::ZERO).hang()).await;
@@ -442,11 +443,11 @@ async fn fault_o03_a_second_interrupt_tells_what_has_begun() {
         assert_eq!((client.event().await, client.ended()), (None, Ended::LastChunk));
     }
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
-    // The row says 2 s; neither the settling (5 s) nor the drain (300 s) is waited for.
+    // The fault's row allows 2 s; neither the settle time (5 s) nor the drain time (300 s) is waited for.
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
 }
 
-/// A pipe or a connection that nobody reads any more is no reason to end.
+/// A broken pipe or connection (SIGPIPE) does not end the process.
 #[tokio::test]
 async fn fault_o03_a_broken_pipe_ends_nothing() {
     let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
@@ -476,7 +477,8 @@ async fn fault_o03_a_hangup_ends_nothing() {
     world.end().await;
 }
 
-/// It has not begun to serve: it waits for a database that accepts and says nothing.
+/// A signal ends a process that has not begun to serve: it waits for a database that accepts connections and sends
+/// nothing.
 #[tokio::test]
 async fn fault_o03_a_signal_while_it_starts_ends_it() {
     for name in ["TERM", "INT"] {
@@ -493,7 +495,7 @@ async fn fault_o03_a_signal_while_it_starts_ends_it() {
     }
 }
 
-/// Requests and tokens are counted by the names of keys, never by keys; without keys there is nothing to count by.
+/// Requests and tokens are counted by the names of keys, never by keys. Without keys there are no such metrics.
 #[tokio::test]
 async fn requests_and_tokens_are_counted_by_key() {
     let setup = Setup::new().config(&crate::keys::entry(crate::sim::KEY, "name = \"laptop\""));

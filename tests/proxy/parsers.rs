@@ -1,12 +1,12 @@
-//! An engine that leaves reasoning and calls in the text (`parser`), through the process: what it is asked, what clients of
-//! both APIs get, and what operators are told.
+//! An engine that leaves reasoning and tool calls in the text (`parser`), tested through the process: its requests,
+//! what clients of both APIs get, and what operators see.
 
 use crate::canonical::Canonical;
 use crate::responses::{ask, events, last, object};
 use crate::sim::{Answer, Attempt, Engine, PATIENCE, Request, Script, Setup, World, json_string, until};
 use serde_json::{Value, json};
 
-/// What the model writes, as the engine sends it piece by piece.
+/// Model output, in the pieces that the engine sends.
 const PIECES: [&str; 8] = [
     "<thi",
     "nk>I look.",
@@ -51,7 +51,7 @@ async fn reasoning_and_calls_come_out_of_the_text() {
     world.end().await;
 }
 
-/// Nobody has said what the engine leaves in the text: it is found, and said once.
+/// The format of the text is detected with `parser=auto`, and reported once.
 #[tokio::test]
 async fn what_the_engine_could_have_done_is_said_once() {
     let world = World::start(engine().await, Setup::new().set("parser=auto")).await;
@@ -64,7 +64,8 @@ async fn what_the_engine_could_have_done_is_said_once() {
     world.end().await;
 }
 
-/// vLLM without a parser of calls takes none of the model's own choice (engine-quirks E.2).
+/// vLLM without a tool-call parser refuses calls of the model's own choice, so it is sent `tool_choice: none`
+/// (engine-quirks E.2).
 #[tokio::test]
 async fn vllm_is_told_that_nothing_is_called() {
     let world = World::start_as(engine().await, "vllm", Setup::new().set("parser=qwen3")).await;
@@ -80,7 +81,8 @@ async fn vllm_is_told_that_nothing_is_called() {
 
 // === engines that refuse to parse, and models that are known by their names ===
 
-/// The refusal of tools by vLLM 0.21.0 without a parser of calls (captures `noparser-chat-tool-*`).
+/// Returns the error of vLLM 0.21.0 without a tool-call parser for this tool choice (captures
+/// `noparser-chat-tool-*`).
 fn refusal(choice: &Value) -> Option<String> {
     match choice {
         Value::Null => Some("\"auto\"".to_owned()),
@@ -97,7 +99,7 @@ fn refusal(choice: &Value) -> Option<String> {
     })
 }
 
-/// A vLLM without a parser of calls, whose model says this in these pieces.
+/// Starts a vLLM without a tool-call parser, whose model writes these pieces.
 async fn without_parser(pieces: &'static [&'static str]) -> Engine {
     Engine::answering(move |attempt: &Attempt| {
         let body: Value = serde_json::from_slice(&attempt.body).unwrap();
@@ -112,7 +114,7 @@ async fn without_parser(pieces: &'static [&'static str]) -> Engine {
     .await
 }
 
-/// Makes an answer of these pieces, streamed or whole as the request asks.
+/// Returns an answer of these pieces, streamed or whole as requested.
 fn said(attempt: &Attempt, pieces: &[&str]) -> Script {
     if !attempt.text().contains(r#""stream":true"#) {
         let message = json!({"role": "assistant", "content": pieces.concat()});
@@ -125,12 +127,12 @@ fn said(attempt: &Attempt, pieces: &[&str]) -> Script {
     script.finish("stop").usage(3, 9).done().end()
 }
 
-/// The content of a chat answer, streamed or whole.
+/// Content of a chat answer, streamed or whole.
 #[derive(Debug, Default, PartialEq)]
 struct Told {
     reasoning: String,
     content: String,
-    /// Name and arguments.
+    /// Name and arguments of each tool call.
     calls: Vec<(String, String)>,
     finish: String,
 }
@@ -335,7 +337,7 @@ async fn models_that_think_from_the_start_are_known_by_their_names() {
         }
         world.end().await;
     }
-    // An answer that the engine keeps to a format begins with it, and whoever is told not to think does not.
+    // An answer constrained to a format begins with it, and a model told not to reason begins with its answer.
     let engine = Engine::answering(|attempt: &Attempt| said(attempt, &["{\"a\"", ":1}"])).await;
     let world = World::start(engine, Setup::new().set("parser=auto")).await;
     for more in [
@@ -348,7 +350,7 @@ async fn models_that_think_from_the_start_are_known_by_their_names() {
         assert_eq!(told, Told::text("", "{\"a\":1}"), "{more}");
     }
     world.end().await;
-    // An engine that has told reasoning once parses it.
+    // An engine that has once sent parsed reasoning is known to parse.
     let parsed = |attempt: &Attempt| match attempt.text().contains("think hard") {
         true => {
             let script = Script::new().head_sse().role().delta(r#"{"reasoning":"I look."}"#, "null");

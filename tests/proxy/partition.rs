@@ -1,4 +1,4 @@
-//! A store that cannot be reached for a while (fault O17): PostgreSQL behind a way that is cut.
+//! A store that is unreachable for a while (fault O17): PostgreSQL behind a relay that is cut.
 
 use crate::postgres::database;
 use crate::postgres::partition::{Partition, Way};
@@ -19,7 +19,7 @@ async fn over(world: &World, id: &str) -> Value {
     let start = Instant::now();
     loop {
         let answer = world.ask(&at(id, "")).await;
-        // Just behind a partition the store may still be on its way back.
+        // Shortly after a partition the store may not have recovered yet.
         if answer.head.status == 200 {
             let object: Value = serde_json::from_str(answer.text()).unwrap();
             if !["queued", "in_progress"].contains(&object["status"].as_str().unwrap()) {
@@ -41,9 +41,10 @@ async fn fault_o17_what_runs_goes_on_through_ten_seconds_without_the_store() {
     world.engine.wait_attempts(1).await;
     partition.way.send_replace(Way::Cut);
     let cut = Instant::now();
-    // Chat has nothing to do with it.
+    // Chat does not depend on the store.
     assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
-    // What must be stored is refused before any engine works for it, what need not is not stored.
+    // A request whose response must be stored is refused before an engine works for it; others are served without
+    // storing.
     let asked = world.engine.attempt_count();
     let refused = world.ask(&prompt("m", r#","background":true"#)).await;
     assert_eq!((refused.head.status, refused.fault().code.as_deref()), (503, Some("store_unavailable")));

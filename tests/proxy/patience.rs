@@ -1,4 +1,4 @@
-//! Clients that take their time: a thousand that never finish a head, readers that stop, and one that is simply gone.
+//! Slow clients: a thousand that never finish a head, readers that stop, and one that vanishes.
 
 use crate::canonical::grammar;
 use crate::leaving::settled;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Clients that have seen an answer say `ready`, and read no more of it.
+/// Opens streams that have received an event with `ready`, and then stop reading.
 pub async fn readers(world: &World, count: usize) -> Vec<Client> {
     let mut clients = Vec::new();
     for _ in 0..count {
@@ -23,14 +23,14 @@ pub async fn readers(world: &World, count: usize) -> Vec<Client> {
     clients
 }
 
-/// Connects and says nothing, or lets a head drip; gives how long it was listened to.
+/// Connects and sends nothing, or a head byte by byte. Returns how long the connection was kept.
 async fn dawdle(to: std::net::SocketAddr, drips: bool) -> Duration {
     let mut stream = TcpStream::connect(to).await.expect("samewire accepts");
     let start = Instant::now();
     let head = Request::stream("").head_bytes();
     let mut byte = [0; 256];
     for drop in head.iter().cycle() {
-        // A read of nothing, or an error, is the close; an answer that is no good either way may come first.
+        // An empty read, or an error, is the close; an error response may come before it.
         match tokio::time::timeout(Duration::from_millis(200), stream.read(&mut byte)).await {
             Ok(Ok(0) | Err(_)) => break,
             Ok(Ok(_)) => continue,
@@ -82,7 +82,7 @@ async fn fault_c07_a_thousand_slow_heads_disturb_nobody() {
     assert!(longest < Duration::from_secs(8), "{longest:?}");
     assert!(served > 20, "{served}");
     assert_eq!(world.engine.attempt_count(), served);
-    // Nor do they keep the process.
+    // Such clients do not delay the shutdown either.
     let held: Vec<_> = [Client::connect(proxy).await, Client::connect(proxy).await].into();
     world.samewire.signal("INT");
     let start = Instant::now();
@@ -96,7 +96,7 @@ async fn fault_c07_a_thousand_slow_heads_disturb_nobody() {
 const EVENTS: u64 = 3_200;
 const SIZE: usize = 16 << 10;
 
-/// 40 of them, each 50 MB for somebody who reads no more than the beginning.
+/// 40 clients, each with a 50 MB answer of which it reads only the beginning.
 #[tokio::test]
 async fn fault_c09_many_stopped_readers_cost_little_and_are_given_up() {
     const READERS: usize = 40;
@@ -128,7 +128,7 @@ async fn fault_c09_many_stopped_readers_cost_little_and_are_given_up() {
     world.end().await;
 }
 
-/// Whoever reads on before it is given up has lost nothing.
+/// A reader that resumes before its time is over has lost nothing.
 #[tokio::test]
 async fn fault_c09_a_reader_that_resumes_in_time_gets_every_byte() {
     let flood = Step::Flood { events: EVENTS, size: SIZE };
@@ -140,7 +140,7 @@ async fn fault_c09_a_reader_that_resumes_in_time_gets_every_byte() {
     client.send(&Request::stream("").bytes()).await;
     client.head().await;
     let mut body = Vec::new();
-    // Twice: the time begins anew when bytes are taken.
+    // Twice: the timer restarts when bytes are taken.
     for until_then in [10 << 10, 4 << 20] {
         while body.len() < until_then {
             body.extend(client.piece().await.expect("more"));
@@ -154,7 +154,8 @@ async fn fault_c09_a_reader_that_resumes_in_time_gets_every_byte() {
     world.end().await;
 }
 
-/// The same with the times as they are: the kernel must not take it for somebody who is gone, and does after 30 s.
+/// The same with the default timeouts: the kernel's user timeout of 30 s must not take the stopped reader for a
+/// vanished one.
 #[tokio::test]
 async fn fault_c09_a_reader_that_stops_for_long_is_there_again() {
     let flood = Step::Flood { events: EVENTS, size: SIZE };
@@ -176,7 +177,8 @@ async fn fault_c09_a_reader_that_stops_for_long_is_there_again() {
     world.end().await;
 }
 
-/// Slow is not stopped: as long as something is taken, the time does not run out, however much is left to be taken.
+/// A slow reader is not a stopped one: while some bytes are taken, the time does not run out, however many are
+/// left.
 #[tokio::test]
 async fn fault_c09_a_reader_that_is_slow_for_long_is_not_given_up() {
     let flood = Step::Flood { events: EVENTS, size: SIZE };
@@ -186,7 +188,7 @@ async fn fault_c09_a_reader_that_is_slow_for_long_is_not_given_up() {
     let mut client = Client::narrow(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
     client.head().await;
-    // 200 KB a second, for three times as long as a stopped reader has.
+    // 200 KB per second, for three times as long as a stopped reader is given.
     let start = Instant::now();
     let mut taken = 0;
     while start.elapsed() < Duration::from_secs(6) {
@@ -201,15 +203,15 @@ async fn fault_c09_a_reader_that_is_slow_for_long_is_not_given_up() {
     world.end().await;
 }
 
-/// The power is out: from now on nothing that comes for this socket reaches it, not even in the kernel, which therefore
-/// acknowledges nothing; and nothing is said any more.
+/// Simulates a power failure: a socket filter drops every packet for this socket, so that the kernel acknowledges
+/// nothing, and nothing more is sent.
 fn vanish(stream: &TcpStream) {
     const DROP_ALL: SockFilter = SockFilter::new(0x06, 0, 0, 0);
     SockRef::from(stream).attach_filter(&[DROP_ALL]).expect("a filter needs no privileges");
 }
 
-/// Without FIN or RST there is nothing to be seen but that acknowledgements stay away. The times are the kernel's, so the
-/// test takes as long as they do.
+/// A client that vanishes without FIN or RST is noticed only by missing acknowledgements. The timeouts are the
+/// kernel's, so the test takes as long as they do.
 #[tokio::test]
 async fn fault_c26_a_client_that_vanishes_is_given_up() {
     let talking = Script::new().head_sse().role().tok("a", 6_000, Duration::from_millis(20)).hang();
@@ -254,7 +256,7 @@ async fn fault_c26_a_client_that_vanishes_is_given_up() {
     world.end().await;
 }
 
-/// An engine that is faster than its client by far: the client gets every token, and nothing piles up.
+/// An engine much faster than its client: the client gets every token, and nothing accumulates.
 #[tokio::test]
 async fn fault_u47_an_engine_faster_than_its_client() {
     const TOKENS: u64 = 100_000;

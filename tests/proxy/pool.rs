@@ -1,4 +1,4 @@
-//! Which of several engines is asked (faults 8): by model, by what they have to do, by how they do.
+//! Choice of the engine for a request (faults 8): by model, by load and by health.
 
 use crate::responses::{prompt, scripted};
 use crate::sim::{
@@ -8,25 +8,25 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Probes often, and not for long.
+/// Frequent probes with a short timeout.
 const QUICK: &str = "[health]\ninterval = 0.02\ntimeout = 0.5";
-/// Probes once, and is not troubled by it.
+/// Settings by which failures never take an engine out of service.
 const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
 
-/// An engine whose every answer is this one token.
+/// Starts an engine whose every answer is this one token.
 async fn named(name: &str) -> Engine {
     let name = name.to_owned();
     Engine::answering(move |_| Script::answer(&name, 1)).await
 }
 
-/// An engine that lists these models.
+/// Starts an engine that lists these models.
 async fn listing(models: &[&str]) -> Engine {
     let engine = named("x").await;
     engine.set_models(self::models(models));
     engine
 }
 
-/// A list of these models.
+/// Returns a list of these models.
 fn models(names: &[&str]) -> Script {
     let all: Vec<_> = names
         .iter()
@@ -35,14 +35,14 @@ fn models(names: &[&str]) -> Script {
     Script::new().json("200 OK", &json!({"object": "list", "data": all}).to_string())
 }
 
-/// A request for a model.
+/// Returns a request for a model.
 fn of(model: &str) -> Request {
     Request::chat(
         json!({"model": model, "stream": true, "messages": [{"role": "user", "content": "x"}]}).to_string(),
     )
 }
 
-/// The models that requests to an engine name.
+/// Returns the models named in the requests that an engine received.
 fn asked_for(engine: &Engine) -> BTreeSet<String> {
     let model =
         |body: &str| serde_json::from_str::<Value>(body).unwrap()["model"].as_str().unwrap().to_owned();
@@ -55,7 +55,7 @@ async fn ids(world: &World) -> Vec<String> {
     list["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// So many streams that stay open.
+/// Opens this many streams and keeps them open.
 async fn held(world: &World, request: &Request, streams: usize) -> Vec<Client> {
     let mut clients = Vec::new();
     for n in 1..=streams {
@@ -82,7 +82,7 @@ async fn the_one_with_the_fewest_requests_is_asked() {
         client.head().await;
         client.rest().await;
     }
-    // Among equals chance decides.
+    // Among equal engines the choice is random.
     for _ in 0..60 {
         world.ask(&Request::stream("")).await;
     }
@@ -126,7 +126,7 @@ async fn models_go_to_the_engines_that_list_them() {
     assert_eq!(answer.failure(), (404, "invalid_request_error".into(), Some("model_not_found".into())));
     let answer = world.ask(&prompt("huge", "")).await;
     assert_eq!(answer.failure(), (404, "invalid_request_error".into(), Some("model_not_found".into())));
-    // What is wrong with a request is told all the same.
+    // An invalid request is reported as such in any case.
     let answer = world.ask(&Request::post("/v1/responses", r#"{"model":"huge","input":7}"#)).await;
     assert_eq!(answer.head.status, 400);
     assert_eq!(world.shares(), before);
@@ -137,7 +137,7 @@ async fn models_go_to_the_engines_that_list_them() {
     world.end().await;
 }
 
-/// Engines that list the same may know more names than that.
+/// Engines with equal lists may know more names, so unlisted names are forwarded.
 #[tokio::test]
 async fn names_that_no_replica_lists_go_on() {
     let world =
@@ -185,7 +185,7 @@ async fn models_have_other_names_defaults_and_options() {
     world.end().await;
 }
 
-/// The only engine says itself which models it does not have, whatever it lists.
+/// A single engine gets every request and reports itself which models it does not have.
 #[tokio::test]
 async fn the_only_engine_is_asked_for_what_it_does_not_list() {
     let lines = "[[model]]\nname = \"text\"\naliases = [\"gpt-4o\"]";
@@ -232,7 +232,7 @@ async fn a_conversation_stays_where_it_began() {
         used.insert(grown.iter().position(|more| *more == 4).unwrap());
     }
     assert_eq!(used.len(), 4, "conversations are spread");
-    // Responses that go on from each other are a conversation, too.
+    // Responses that continue each other form a conversation, too.
     let before = world.shares();
     let mut previous = String::new();
     for _ in 0..4 {
@@ -257,7 +257,7 @@ async fn a_header_keeps_requests_together_but_not_at_any_price() {
     let lines = "[affinity]\nby = \"header\"\nheader = \"x-session\"";
     let world = World::fleet(engines, Setup::new().config(PATIENT).config(lines), &[]).await;
     world.is_up().await;
-    // The first few go to one engine; then the others have nothing to do, and it has.
+    // One engine gets the first requests, until its load exceeds its share; then the others get some.
     let clients = held(&world, &Request::stream("").header("x-session", "a"), 40).await;
     let shares = world.shares();
     let most = *shares.iter().max().unwrap();
@@ -304,7 +304,7 @@ async fn fault_o18_nobody_is_well() {
     println!("nobody is well: median {:?}, worst {:?}", times[20], times[39]);
     assert!(times[20] < Duration::from_millis(50), "{times:?}");
     assert_eq!(world.shares(), before);
-    // One that comes back is enough, and the other is left alone.
+    // One engine that comes back is enough, and the other is still spared.
     world.engine.set_health(Script::new().whole("200 OK", "", ""));
     tokio::time::timeout(PATIENCE, ready(200)).await.unwrap();
     for _ in 0..20 {
@@ -333,7 +333,7 @@ async fn who_fails_is_ejected_and_half_of_them_never_are() {
         assert!(metrics.contains(line), "{line}{metrics}");
     }
     world.end().await;
-    // The only one, or most of them, are asked all the same.
+    // If there is only one engine, or most are ejected, ejected ones are asked anyway.
     let world = World::fleet(
         vec![bad().await, bad().await, bad().await],
         setup().config("[retry]\nmax_attempts = 1"),
@@ -373,7 +373,7 @@ async fn fault_u19_who_rejects_the_proxys_key_is_asked_last() {
     world.end().await;
 }
 
-/// What an engine says of a client's key says nothing of the engine.
+/// An engine that refuses a client's key stays in use: the refusal is not a fault of the engine.
 #[tokio::test]
 async fn fault_u19_who_rejects_a_clients_key_stays_in_use() {
     for (line, status) in [("401 Unauthorized", 401), ("403 Forbidden", 403)] {
@@ -391,7 +391,7 @@ async fn fault_u19_who_rejects_a_clients_key_stays_in_use() {
             }
         }
         assert_eq!(told, world.engine.attempt_count(), "{line}: none is tried elsewhere");
-        // Chance gives it about half of them.
+        // The random choice sends it about half of them.
         assert!((3..=27).contains(&told), "{line}: {told}");
         for word in ["misconfigured", "ejected"] {
             assert_eq!(world.samewire.has_said(word), 0, "{line}: {word}");
@@ -404,7 +404,7 @@ async fn fault_u19_who_rejects_a_clients_key_stays_in_use() {
 async fn fault_u50_who_answers_as_another_model_is_asked_last() {
     let other = |text: &str| text.replace(r#""model":"m""#, r#""model":"other""#);
     let whole = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#;
-    // Either the configuration says what it serves, or the other one lists what it claims to be.
+    // Either the configuration names its models, or the other engine lists the claimed model.
     for (stream, configured) in [(true, true), (false, true), (true, false), (false, false)] {
         let wrong = Engine::answering(move |_| {
             match stream {
@@ -439,7 +439,7 @@ async fn fault_u50_who_answers_as_another_model_is_asked_last() {
     }
 }
 
-/// A name that nobody lists is none of another's: engines may call their models as they like.
+/// A name that no engine lists is forwarded: engines may accept names besides those they list.
 #[tokio::test]
 async fn models_may_have_names_that_are_not_listed() {
     let engine = || async {
@@ -483,7 +483,7 @@ async fn fault_u44_an_engine_restarts_under_traffic() {
         ask(1).await;
         assert!(start.elapsed() < Duration::from_secs(10), "back within 10 s");
     }
-    // It is not run over: with one request at a time the other one has the smaller load for its part.
+    // A recovered engine is not flooded: with one request at a time, the other has less load relative to its share.
     let (one, other) = (world.engine.attempt_count(), world.others[0].attempt_count());
     ask(10).await;
     let (one, other) = (world.engine.attempt_count() - one, world.others[0].attempt_count() - other);

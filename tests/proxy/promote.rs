@@ -1,5 +1,6 @@
-//! Answers of which a parser filed all as reasoning although the model did not think (`promote_reasoning`; the captures
-//! `text-as-reasoning*` of both engines): text where the whole of it is known, and left as it is where it is not.
+//! Answers that a parser classified completely as reasoning although the model did not think (`promote_reasoning`;
+//! the captures `text-as-reasoning*` of both engines): converted to text where the whole answer is known, left
+//! unchanged in streams.
 
 use crate::responses::{object, prompt};
 use crate::sim::{Engine, Request, Script, Setup, World};
@@ -10,7 +11,7 @@ const SGLANG: &str = include_str!("../../fixtures/sglang/text-as-reasoning-whole
 const VLLM_STREAM: &str = include_str!("../../fixtures/vllm/text-as-reasoning/upstream.sse");
 const SGLANG_STREAM: &str = include_str!("../../fixtures/sglang/text-as-reasoning/upstream.sse");
 
-/// In front of an engine whose every answer is this one.
+/// Starts samewire in front of an engine with this one answer.
 async fn behind(answer: &str, promotes: bool) -> World {
     let setup = Setup::new().set(&format!("promote_reasoning={promotes}"));
     World::start_as(Engine::script(Script::new().json("200 OK", answer)).await, "auto", setup).await
@@ -22,7 +23,7 @@ async fn streaming(events: &str, promotes: bool) -> World {
     World::start_as(Engine::script(script).await, "auto", setup).await
 }
 
-/// How often the rule has changed something.
+/// Returns how often the rule was applied.
 async fn times(world: &World) -> usize {
     let metrics = world.samewire.metrics().await;
     let lines = metrics.lines().filter(|line| line.contains("rule=\"reasoning_promoted\""));
@@ -49,12 +50,12 @@ async fn a_whole_answer_that_is_all_reasoning_is_text_if_that_is_wanted() {
             response["output"],
             "as it is stored"
         );
-        // A client that wants events of an engine that sends none.
+        // A client that wants a stream, from an engine that sends a whole answer.
         let events = world.ask(&Request::stream("")).await;
         assert!(events.text().contains(&format!(r#""content":"{text}""#)), "{}", events.text());
         assert_eq!(times(&world).await, 3);
         world.end().await;
-        // As it comes, unless somebody wants it otherwise.
+        // Unchanged unless the option is set.
         let world = behind(answer, false).await;
         let chat = object(&world.ask(&Request::plain("")).await);
         let message = &chat["choices"][0]["message"];
@@ -68,7 +69,8 @@ async fn a_whole_answer_that_is_all_reasoning_is_text_if_that_is_wanted() {
     }
 }
 
-/// An engine that parsed nothing, behind a template that opens a block of reasoning: then samewire's own parser is the one.
+/// An engine that parsed nothing, with a template that opens a reasoning block: samewire's own parser makes the
+/// classification.
 #[tokio::test]
 async fn what_our_own_parser_would_file_is_text_too() {
     let answer = json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [
@@ -88,7 +90,7 @@ async fn what_our_own_parser_would_file_is_text_too() {
     }
 }
 
-/// Hidden reasoning hides no text.
+/// Promoted text is kept even if reasoning is hidden from clients.
 #[tokio::test]
 async fn what_is_text_is_not_hidden_with_the_reasoning() {
     let setup = Setup::new().set("promote_reasoning=true").set("reasoning_field=none");
@@ -99,7 +101,7 @@ async fn what_is_text_is_not_hidden_with_the_reasoning() {
     world.end().await;
 }
 
-/// Thinking that was cut off, and answers in which something else stands.
+/// Truncated reasoning, and answers with other content, are not promoted.
 #[tokio::test]
 async fn nothing_else_is_taken_for_text() {
     let changed = |change: &dyn Fn(&mut Value)| {
@@ -131,7 +133,8 @@ async fn nothing_else_is_taken_for_text() {
     }
 }
 
-/// Reasoning of a stream has been passed on when its end shows that it was none: it is not said twice, nor held back.
+/// The reasoning of a stream has already been sent when its end shows that it was text: it is neither repeated nor
+/// held back.
 #[tokio::test]
 async fn a_stream_stays_as_it_comes() {
     for events in [VLLM_STREAM, SGLANG_STREAM] {

@@ -1,4 +1,4 @@
-//! What is told of responses, stored ones too, is what the published schema says, but for departures that have a name.
+//! Responses, stored ones included, conform to the published schema, except for named departures.
 
 use crate::official::Schemas;
 use crate::responses::{TOOLS, ask, engine, events, last, object, prompt};
@@ -10,7 +10,7 @@ fn good(told: Result<(), String>) {
     told.unwrap_or_else(|wrong| panic!("{wrong}"));
 }
 
-/// One of every item that a client can send, each with what belongs to it.
+/// Returns one of every item that a client can send, with the items it depends on.
 fn every_item() -> Value {
     json!([
         {"role": "user", "content": "hello"},
@@ -121,7 +121,7 @@ async fn what_is_made_in_the_background() {
     world.end().await;
 }
 
-/// Conversations, counts and summaries.
+/// Conversations, token counts and compacted conversations.
 #[tokio::test]
 async fn what_is_told_of_conversations() {
     let mut schemas = Schemas::load();
@@ -153,7 +153,7 @@ async fn what_is_told_of_conversations() {
     good(schemas.check("DeletedConversationResource", &gone));
     let input = json!({"model": "m", "input": items});
     good(schemas.check("TokenCountsResource", &post("/v1/responses/input_tokens", input).await));
-    // What the client wrote stays as it wrote it (4.13): here, as the API lists it.
+    // Items of the client stay as it wrote them (4.13): here in the form in which the API lists them.
     let listed = json!({"model": "m", "input": list["data"]});
     good(schemas.check("CompactResource", &post("/v1/responses/compact", listed).await));
     world.end().await;

@@ -1,4 +1,4 @@
-//! Quotas of keys: at once, in a minute, in a day and in a month.
+//! Quotas of API keys: concurrent, per minute, per day and per month.
 
 use crate::keys::{OTHER, SECOND, entry, with};
 use crate::postgres::partition::{Partition, Way};
@@ -19,7 +19,7 @@ async fn world(lines: &str, script: Script) -> World {
     World::start(Engine::script(script).await, Setup::new().config(&keys)).await
 }
 
-/// An answer that cost so many tokens.
+/// Returns an answer that cost this many tokens.
 fn costly(prompt: u32, completion: u32) -> Script {
     Script::new().head_sse().role().text("a").finish("stop").usage(prompt, completion).done().end()
 }
@@ -52,7 +52,7 @@ async fn requests_of_a_key_in_a_minute() {
     let wait = refused(&answer, "rate_limit_exceeded");
     assert!((1..=20).contains(&wait), "{wait}");
     assert_eq!(limits(&answer, "requests").map(|(limit, left, _)| (limit, left)), Some((3, 0)));
-    // What asks no engine is not counted, and neither is another key.
+    // Requests that reach no engine are not counted, and another key is unaffected.
     assert_ne!(world.ask(&Request::get("/v1/models")).await.head.status, 429);
     for _ in 0..5 {
         let answer = world.ask(&with(&Request::stream(""), OTHER)).await;
@@ -69,7 +69,7 @@ async fn tokens_of_a_key_in_a_minute() {
     assert_eq!(answer.head.status, 200);
     assert_eq!(limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)), Some((1000, 999)));
     until("it is charged", PATIENCE, || world.samewire.request_lines().len() == 1).await;
-    // 200 more were used than there were: at 1,000 a minute that takes 12 seconds.
+    // The budget is overdrawn by 200 tokens: at 1,000 a minute that takes 12 seconds to recover.
     let answer = world.ask(&Request::stream("")).await;
     let wait = refused(&answer, "rate_limit_exceeded");
     assert!((10..=13).contains(&wait), "{wait}");
@@ -93,7 +93,7 @@ async fn requests_of_a_key_at_once() {
     }
     refused(&world.ask(&Request::stream("")).await, "concurrency_limit");
     refused(&world.ask(&prompt("m", "")).await, "concurrency_limit");
-    // One that leaves makes room, and so does one that is done.
+    // A client that leaves frees its slot, and so does a finished request.
     drop(running.pop());
     until("it has left", PATIENCE, || world.samewire.request_lines().len() == 3).await;
     let mut client = Client::connect(world.proxy()).await;
@@ -109,7 +109,7 @@ async fn requests_of_a_key_at_once() {
     world.end().await;
 }
 
-/// What stands before the engine may count as well: the client hears of its own key alone.
+/// Rate-limit headers of the engine are replaced by those of the client's key.
 #[tokio::test]
 async fn limits_of_the_engine_are_not_those_of_a_key() {
     let body = r#"{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}"#;
@@ -127,7 +127,7 @@ async fn limits_of_the_engine_are_not_those_of_a_key() {
 
 const DAY: u64 = 86_400;
 
-/// Seconds since 1970, not at the end of a day, so that one test stays within it.
+/// Returns seconds since 1970, waiting first if the day is about to end, so that one test stays within a day.
 async fn now() -> u64 {
     loop {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -139,7 +139,7 @@ async fn now() -> u64 {
     }
 }
 
-/// The error of a key that has used up its quota; no client library repeats such a request.
+/// Checks the error of a key that has used up its quota. No client library retries such a request.
 fn used_up(answer: &Answer, kind: &str) -> Value {
     assert_eq!(answer.failure(), (429, kind.into(), Some(kind.into())), "{}", answer.text());
     assert_eq!(answer.head.header("retry-after"), Some("60"), "as long as may be");
@@ -184,7 +184,7 @@ async fn a_used_up_day_is_told_as_the_key_is_configured() {
     assert_eq!(world.ask(&with(&Request::stream(""), OTHER)).await.head.status, 200);
     let error = used_up(&world.ask(&with(&Request::stream(""), OTHER)).await, "usage_limit_reached");
     assert_eq!((&error["plan_type"], &error["resets_at"]), (&json!("team"), &json!(midnight)));
-    // The answer that crosses the limit on tokens is whole.
+    // The answer that exceeds the token limit is delivered completely.
     let answer = world.ask(&with(&Request::stream(""), SECOND)).await;
     assert_eq!(limits(&answer, "tokens").map(|(limit, left, _)| (limit, left)), Some((1000, 1000)));
     assert!(answer.text().contains("[DONE]"));
@@ -197,7 +197,7 @@ async fn a_used_up_day_is_told_as_the_key_is_configured() {
     world.end().await;
 }
 
-/// A request that no engine was asked for costs nothing of the day.
+/// A request that reached no engine is not charged to the daily quota.
 #[tokio::test]
 async fn refused_requests_are_not_charged() {
     now().await;
@@ -259,7 +259,7 @@ async fn a_quota_outlives_the_process() {
     for key in [KEY, OTHER] {
         assert_eq!(world.ask(&with(&Request::stream(""), key)).await.head.status, 200);
     }
-    // Whatever has just been charged is written before an orderly end.
+    // Charges not yet written are written before an orderly shutdown.
     restart(&mut world, &setup, "TERM").await;
     let answer = world.ask(&Request::stream("")).await;
     assert_eq!(limits(&answer, "requests").map(|(limit, left, _)| (limit, left)), Some((3, 1)));
@@ -270,20 +270,20 @@ async fn a_quota_outlives_the_process() {
         let sql = "SELECT SUM(amount) FROM samewire_counters WHERE kind IN (0, 3)";
         database.query_row(sql, [], |row| row.get(0)).unwrap()
     };
-    // Four requests of two keys, of which each has used 1,200 tokens.
+    // Four requests of two keys; each request used 1,200 tokens.
     until("it is written", PATIENCE, || counted() == 4 + 4 * 1_200).await;
     restart(&mut world, &setup, "KILL").await;
     used_up(&world.ask(&with(&Request::stream(""), OTHER)).await, "insufficient_quota");
     assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
     used_up(&world.ask(&Request::stream("")).await, "insufficient_quota");
-    // Nothing of it can be traced to a key.
+    // The names of counters do not reveal the keys.
     let names: String =
         database.query_row("SELECT group_concat(name) FROM samewire_counters", [], |row| row.get(0)).unwrap();
     assert!(!names.contains("CANARY"), "{names}");
     world.end().await;
 }
 
-/// Waits until so much is written of a kind.
+/// Waits until the database holds this amount of a kind.
 async fn written(database: &str, kind: i64, amount: i64) {
     let table = connect(database).await;
     let sql = "SELECT CAST(SUM(amount) AS BIGINT) FROM samewire_counters WHERE kind = $1";
@@ -305,7 +305,7 @@ async fn replicas_share_a_quota() {
     for proxy in [world.proxy(), other.proxy, world.proxy(), other.proxy, world.proxy()] {
         assert_eq!(Request::stream("").ask(proxy).await.head.status, 200);
     }
-    // Neither has used up the quota by itself: each hears of the other within a second or so.
+    // No process has used up the quota by itself: each learns of the other's usage within about a second.
     let start = Instant::now();
     for proxy in [world.proxy(), other.proxy] {
         while Request::stream("").ask(proxy).await.head.status == 200 {
@@ -314,7 +314,7 @@ async fn replicas_share_a_quota() {
         }
         used_up(&Request::stream("").ask(proxy).await, "insufficient_quota");
     }
-    // One that comes later knows what has been written from its first request on.
+    // A process that starts later knows what has been written from its first request on.
     written(&database, 1, 5 * 1_200).await;
     let attempts = world.engine.attempt_count();
     let late = Samewire::start(&replica).await;
@@ -323,7 +323,8 @@ async fn replicas_share_a_quota() {
     world.end().await;
 }
 
-/// While the store is away, nobody is refused for that: what this process knows counts, and is not lost.
+/// While the store is unreachable, no request is refused for that reason: the process counts in memory and writes
+/// it later.
 #[tokio::test]
 async fn fault_o17_a_quota_without_its_store() {
     now().await;
@@ -369,7 +370,7 @@ async fn fault_o05_another_quota_counts_on() {
     for status in [200, 429] {
         assert_eq!(ask().await.head.status, status);
     }
-    // Also where it was none for a while.
+    // Also after a time without a quota.
     world.samewire.reconfigure(&format!("{}{upstream}", entry(KEY, ""))).await;
     assert_eq!(ask().await.head.status, 200);
     world.samewire.reconfigure(&format!("{}{upstream}", keys(3))).await;
@@ -377,7 +378,7 @@ async fn fault_o05_another_quota_counts_on() {
     world.end().await;
 }
 
-/// The event of the older description that tells limits, with its number; nothing where there is none.
+/// Returns the limit and the sequence number of the rate-limit event of the older API description, if there is one.
 fn told(events: &[Value]) -> Option<(u64, u64)> {
     let (last, before) = events.split_last().unwrap();
     let number = |value: &Value| value.as_u64().unwrap();
@@ -393,7 +394,7 @@ fn told(events: &[Value]) -> Option<(u64, u64)> {
     Some((number(&primary["used_percent"]), number(&primary["window_minutes"])))
 }
 
-/// An answer of an engine whose own head and events tell limits.
+/// Returns an answer of an engine whose head and events report limits of its own.
 fn with_limits(native: bool) -> Script {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\
                 x-ratelimit-limit-requests: 100\r\nx-ratelimit-remaining-requests: 1\r\n\r\n";
@@ -412,7 +413,7 @@ fn with_limits(native: bool) -> Script {
         .end()
 }
 
-/// Head and event tell the same of the key's own limits, whatever the engine says of its own, on every way.
+/// Head and event report the same limits of the key, whatever limits the engine reports, on every transport.
 #[tokio::test]
 async fn limits_of_a_key_are_told_in_the_older_events() {
     now().await;
@@ -427,7 +428,7 @@ async fn limits_of_a_key_are_told_in_the_older_events() {
         // Other dialects have no such event.
         let answer = world.ask(&prompt("m", r#","stream":true,"store":false"#)).await;
         assert_eq!(told(&events(&answer)), None);
-        // In the background, read at once and again.
+        // A background response, read at once and again.
         let answer = world.ask(&legacy(r#","stream":true,"background":true"#)).await;
         let background = events(&answer);
         assert_eq!(told(&background), Some((30, 1)));
@@ -451,7 +452,7 @@ async fn limits_of_a_key_are_told_in_the_older_events() {
     }
 }
 
-/// The event tells that limit of a key of which most is used.
+/// The event reports the limit of the key that is used up most.
 #[tokio::test]
 async fn the_nearest_limit_is_told() {
     now().await;
@@ -468,7 +469,7 @@ async fn the_nearest_limit_is_told() {
     world.end().await;
 }
 
-/// Going on with a response when the outputs of its tools are there asks the engine, and counts as that.
+/// Continuing a response with tool outputs sends a request to the engine, and counts as one.
 #[tokio::test]
 async fn going_on_with_outputs_of_tools_counts() {
     now().await;
@@ -491,7 +492,7 @@ async fn going_on_with_outputs_of_tools_counts() {
     let next: Value = serde_json::from_str(next.text()).unwrap();
     let id = next["id"].as_str().unwrap();
     for _ in 0..2 {
-        // They may be handed in again later.
+        // The outputs may be sent again later.
         used_up(&world.ask(&outputs(id)).await, "insufficient_quota");
     }
     assert_eq!(world.engine.attempt_count(), 2);

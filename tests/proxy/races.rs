@@ -1,4 +1,5 @@
-//! Cancels that race with the end of what they cancel, on two samewires that share one PostgreSQL (fault C43).
+//! Cancels that race with the end of the response they cancel, on two samewires that share one PostgreSQL (fault
+//! C43).
 
 use crate::postgres::database;
 use crate::replicas::{another, at, follow, id, on, sound};
@@ -11,7 +12,7 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// For each run another one, which is told; `SAMEWIRE_TEST_SEED` gives it again.
+/// Creates a generator with a new seed and prints it. `SAMEWIRE_TEST_SEED` repeats a run.
 pub fn random() -> StdRng {
     let seed = match std::env::var("SAMEWIRE_TEST_SEED") {
         Ok(seed) => seed.parse().expect("a number"),
@@ -21,7 +22,8 @@ pub fn random() -> StdRng {
     StdRng::seed_from_u64(seed)
 }
 
-/// Asks for a response in the background by this number, which takes the engine so long; without a time, for ever.
+/// Returns a request for a background response with this number, which takes the engine this long, or for ever with
+/// `None`.
 pub fn numbered(number: usize, takes: Option<Duration>) -> Request {
     let takes = takes.map_or_else(|| "for ever".to_owned(), |takes| takes.as_millis().to_string());
     ask(&format!(r#""model":"m","background":true,"input":"{PROMPT} {number} {takes}""#))
@@ -33,12 +35,12 @@ fn wish(attempt: &Attempt) -> (usize, Option<Duration>) {
     (number.parse().unwrap(), takes.parse().ok().map(Duration::from_millis))
 }
 
-/// What the engine was asked for, with the numbers.
+/// Returns the requests that reached the engine, with their numbers.
 pub fn asked_for(engine: &Engine) -> Vec<(usize, Attempt)> {
     engine.attempts().into_iter().map(|attempt| (wish(&attempt).0, attempt)).collect()
 }
 
-/// An engine that takes as long as it is told to.
+/// Starts an engine that takes as long as the request says.
 pub async fn obedient() -> Engine {
     const TOKENS: u32 = 6;
     Engine::answering(|attempt| {
@@ -51,7 +53,7 @@ pub async fn obedient() -> Engine {
     .await
 }
 
-/// What somebody was told of a response, and when.
+/// Response object as one client saw it, with the times of request and answer.
 struct Seen {
     asked: Instant,
     told: Instant,
@@ -68,7 +70,8 @@ fn is_over(object: &Value) -> bool {
     !["queued", "in_progress"].contains(&object["status"].as_str().unwrap())
 }
 
-/// There is one end, and whoever asked after somebody had been told of it was told of it too. Gives it.
+/// Checks that there is exactly one final state, and that every request sent after it was first seen got it, too.
+/// Returns that state.
 fn agreed(seen: Vec<Seen>) -> Value {
     let over = seen.iter().filter(|seen| is_over(&seen.object));
     let first = over.min_by_key(|seen| seen.told).expect("it ends");
@@ -86,7 +89,7 @@ fn cancel(id: &str) -> Request {
     Request::post(&format!("/v1/responses/{id}/cancel"), "")
 }
 
-/// Each who cancelled was told of an end; what is stored now is that end, on both, in the object and in the events.
+/// Checks that the stored response has this final state on both processes, in the object and in the events.
 async fn lasts(end: &Value, replicas: [SocketAddr; 2]) {
     let id = id(end);
     for proxy in replicas {
@@ -98,22 +101,22 @@ async fn lasts(end: &Value, replicas: [SocketAddr; 2]) {
     }
 }
 
-/// One response, and what is done to it when.
+/// Random scenario: one response, and the requests that race with it.
 struct Case {
     number: usize,
     takes: Option<Duration>,
-    /// Who makes it.
+    /// Process that runs the response.
     owner: usize,
-    /// Who cancels, and how long after it was begun; without a time, once it is over.
+    /// Processes that cancel, each with the delay after the start; `None` is after the end.
     cancels: Vec<(usize, Option<Duration>)>,
-    /// Who looks, and when.
+    /// Processes that fetch the object, each with the delay after the start.
     looks: Vec<(usize, Duration)>,
 }
 
 impl Case {
     fn any(number: usize, random: &mut StdRng) -> Self {
         let within = |random: &mut StdRng, most| Duration::from_millis(random.random_range(0..most));
-        // An owner looks each second for what others want ended.
+        // An owner checks every second for cancellations requested elsewhere.
         let takes = (!random.random_ratio(1, 4)).then(|| within(random, 1_300));
         let cancels = (0..random.random_range(1..4)).map(|_| {
             let after = takes.is_none() || random.random_ratio(4, 5);
@@ -168,7 +171,8 @@ async fn ended(proxy: SocketAddr, id: &str) -> Value {
     }
 }
 
-/// Nobody works for what is over, and each was asked for once at most. Gives which of those were closed by samewire.
+/// Waits until the engine is idle and checks that each number was requested at most once. Returns which of the
+/// attempts samewire closed.
 async fn at_rest(engine: &Engine, numbers: usize) -> Vec<Option<bool>> {
     until("the engine stops", Duration::from_secs(5), || engine.active_generations() == 0).await;
     let mut closed = vec![None; numbers];
@@ -208,8 +212,8 @@ async fn fault_c43_cancels_race_on_two_replicas() {
     world.end().await;
 }
 
-/// The owner stands still for a while, in which others take over what they want ended, and then goes on with what it was
-/// about to write.
+/// The owner is suspended while other processes take over and end its response. When it resumes, its pending write
+/// must not succeed.
 #[tokio::test]
 async fn fault_c43_cancels_race_with_an_owner_that_stands_still() {
     const ROUNDS: usize = 3;
@@ -249,7 +253,7 @@ async fn stands_still(
     }
     tokio::time::sleep(within(random, 0, 500)).await;
     owner.signal("STOP");
-    // From when on others take over, or a little later or before.
+    // Around the moment from which other processes take over.
     let (stopped, goes_on) = (Instant::now(), within(random, 1_500, 3_000));
     let waits: Vec<_> = ids.iter().map(|_| within(random, 0, 700)).collect();
     let cancels = ids.iter().zip(waits).map(|(id, wait)| async move {
@@ -258,8 +262,8 @@ async fn stands_still(
         let (a, b) = tokio::join!(a, b);
         assert!(is_over(&a.object) && is_over(&b.object), "{} {}", a.object, b.object);
         let late = a.asked.elapsed();
-        // A lease would have run out after ten seconds at the earliest; half of that may be needed where the owner stands
-        // still amid a transaction.
+        // A lease would have expired after ten seconds at the earliest; half of that may be needed if the owner is
+        // suspended within a transaction.
         assert!(late < Duration::from_secs(8), "{late:?}");
         vec![a, b]
     });

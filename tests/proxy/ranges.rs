@@ -1,9 +1,10 @@
-//! Values beyond the ranges of the published API: the engine is their judge, unless the operator wants the ranges enforced.
+//! Values beyond the ranges of the published API: the engine decides on them, unless the operator enables `ranges`
+//! checks.
 
 use crate::responses::ask;
 use crate::sim::{Engine, Request, Script, Setup, World};
 
-/// Values that engines take and the published API does not: the member, and its parameter.
+/// Values that engines accept and the published API does not: the member, and its parameter.
 const BEYOND: &[(&str, &str)] = &[
     (r#""temperature":2.5"#, "temperature"),
     (r#""temperature":-1"#, "temperature"),
@@ -12,7 +13,7 @@ const BEYOND: &[(&str, &str)] = &[
     (r#""presence_penalty":-2.5"#, "presence_penalty"),
 ];
 
-/// Values that the published Chat Completions do not take: the member, and its parameter.
+/// Values that the published Chat Completions API does not accept: the member, and its parameter.
 const OF_CHAT: &[(&str, &str)] = &[
     (r#""logprobs":true,"top_logprobs":21"#, "top_logprobs"),
     (r#""logprobs":true,"top_logprobs":-1"#, "top_logprobs"),
@@ -36,7 +37,7 @@ fn response(more: &str) -> Request {
     ask(&format!(r#""model":"m","input":"a","store":false,{more}"#))
 }
 
-/// Every request, with the member and the parameter that it is about.
+/// Returns a request for each value, with the member and the parameter.
 fn all() -> Vec<(Request, &'static str, &'static str)> {
     let chat = |more: &str| Request::plain(&format!(",{more}"));
     let of = |make: &dyn Fn(&str) -> Request, rows: &[(&'static str, &'static str)]| -> Vec<_> {
@@ -69,7 +70,7 @@ async fn what_the_engine_takes_reaches_it() {
         assert_eq!(answer.head.status, 200, "{member}: {}", answer.text());
         let sent = world.engine.attempts()[at].text().to_owned();
         let value = member.rsplit_once(':').unwrap().1;
-        // What nothing asks for is not told to the engine.
+        // On Responses, a value without effect is not sent to the engine.
         assert!(sent.contains(value) || request.path() == "/v1/responses", "{member}: {sent}");
     }
     world.end().await;

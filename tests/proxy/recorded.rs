@@ -1,5 +1,5 @@
-//! Recorded answers through the whole proxy: the worked examples of the wire format and every captured exchange, with
-//! the status and headers that only HTTP has.
+//! Recorded answers through the whole proxy: the worked examples of the wire format and every captured exchange,
+//! with the status and headers that only HTTP has.
 #![allow(clippy::disallowed_types, reason = "the vectors are JSON of any shape")]
 
 use crate::sim::{Answer, Engine, Manner, Request, Script, Setup, World};
@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// What the engine does next; the requests of these tests come one after the other.
+/// Script of the engine's next answer; the requests of these tests are sent one after the other.
 type Next = Arc<Mutex<Script>>;
 
-/// Clients read the engines' own words: vectors and captures are of the rewriter, which hides none.
+/// Returns a setup in which clients get the engines' own error messages: vectors and captures are of the rewriter,
+/// which hides none.
 fn said() -> Setup {
     Setup::new().set("engine_errors=pass")
 }
@@ -29,14 +30,14 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
-/// A head and a body in chunked coding, ended as told.
+/// Returns a head and a body in chunked coding, with a clean end or a reset.
 fn answer(head: &str, body: &[u8], clean: bool) -> Script {
     let script = Script::new().raw(format!("{head}transfer-encoding: chunked\r\n\r\n"));
     let script = if body.is_empty() { script } else { script.chunk(body) };
     if clean { script.end().close(Manner::Fin) } else { script.close(Manner::Rst) }
 }
 
-/// JSON without white space, key order kept.
+/// Returns JSON without white space, in the original key order.
 fn compact(json: &str) -> String {
     let (mut within, mut escaped) = (false, false);
     let keep = |letter: &char| {
@@ -48,7 +49,7 @@ fn compact(json: &str) -> String {
     json.chars().filter(keep).collect()
 }
 
-/// One worked example.
+/// Worked example of the wire format.
 struct Vector {
     name: String,
     engine: String,
@@ -62,7 +63,7 @@ struct Vector {
     idempotent: bool,
 }
 
-/// `--set` arguments of options, nested ones with dots.
+/// Returns options as `--set` arguments; nested names are joined by dots.
 fn assignments(prefix: &str, options: &Value) -> Vec<String> {
     let one = |(key, value): (&String, &Value)| match value {
         Value::Object(_) => assignments(&format!("{prefix}{key}."), value),
@@ -85,7 +86,7 @@ fn vector(text: &str) -> Option<Vector> {
         ("completions", "completions") => ("/v1/completions", "prompt"),
         _ => return None,
     };
-    // Text that an engine left unparsed: <think>.
+    // Text that an engine left unparsed: `<think>`.
     if field("name").starts_with("chat-09") {
         return None;
     }
@@ -107,7 +108,7 @@ fn vector(text: &str) -> Option<Vector> {
         None => compact(whole.expected_body.expect("lines or a body").get()),
     };
     let mut options = assignments("", &value["options"]);
-    // Vectors are written with one name, unless they say another (wire-format 9).
+    // Vectors use one name for reasoning, unless they set another (wire-format 9).
     if value["options"]["reasoning_field"].is_null() {
         options.push("reasoning_field=reasoning_content".to_owned());
     }
@@ -135,7 +136,7 @@ fn vector(text: &str) -> Option<Vector> {
     })
 }
 
-/// The answer with a drawn id replaced by what the vectors' generator gives.
+/// Replaces a generated id by the one that the vectors' generator gives.
 fn with_known_id(got: &str, expected: &str) -> String {
     let known = format!("{:032x}", 1);
     if !expected.contains(&known) {
@@ -197,7 +198,7 @@ async fn every_vector_through_the_proxy() {
     assert!(wrong.is_empty(), "{} of {count} differ:\n{}", wrong.len(), wrong.join("\n\n"));
 }
 
-/// One captured exchange: the request, the engine's answer, and the status and body that must come of it.
+/// Captured exchange: the request, the engine's answer, and the expected status and body.
 struct Capture {
     request: Request,
     script: Script,
@@ -237,7 +238,7 @@ fn capture(folder: &Path) -> Option<Capture> {
             (line.trim_start_matches("HTTP ").parse().expect("a status"), body.to_owned())
         }
     };
-    // What an answer repeats of the request stands in the fixtures with its keys in order.
+    // In the fixtures, members that an answer repeats from the request have sorted keys.
     let sorted = serde_json::from_str::<Value>(asked.body.get()).expect("a request").to_string();
     let body_sent = if asked.path == "/v1/responses" { &sorted } else { asked.body.get() };
     Some(Capture {
@@ -248,12 +249,12 @@ fn capture(folder: &Path) -> Option<Capture> {
     })
 }
 
-/// Ids and times that samewire itself drew, where the engine gave none.
+/// Returns true for ids and times that samewire generates if the engine gave none.
 fn is_drawn(text: &str) -> bool {
     text.contains(&format!("{:032x}", 1)) || text.contains("1779866853")
 }
 
-/// The same without the times that samewire itself takes.
+/// Removes the times that samewire itself takes.
 fn timeless(text: &str) -> String {
     let mut pieces = text.split("\"completed_at\":");
     let first = pieces.next().unwrap_or_default().to_owned();
@@ -262,8 +263,8 @@ fn timeless(text: &str) -> String {
     })
 }
 
-/// Plays every capture of a kind of engine for which `plays` holds; gives how many samewire asked the engine for, and
-/// those that came out otherwise.
+/// Plays every capture of an engine kind for which `plays` holds. Returns how many requests reached the engine, and
+/// the answers that differ.
 async fn play(kind: &str, setup: Setup, plays: impl Fn(&Capture) -> bool) -> (usize, Vec<String>) {
     let (mut count, mut wrong) = (0, Vec::new());
     let (world, next) = world(kind, setup).await;
@@ -275,12 +276,12 @@ async fn play(kind: &str, setup: Setup, plays: impl Fn(&Capture) -> bool) -> (us
         let answer = world.ask(&capture.request).await;
         if world.engine.attempt_count() == before {
             assert!(matches!(answer.head.status, 400..=499), "{}", folder.display());
-            // A request that samewire refuses itself: what the engine said to it cannot be seen.
+            // A request that samewire refuses itself: the engine's recorded answer is never read.
             continue;
         }
         count += 1;
         if folder.ends_with("sglang/responses-too-long") {
-            // The engine begins, and breaks off before it has said anything: that becomes the HTTP answer.
+            // The engine begins and breaks off before its first event: that becomes an HTTP error.
             assert_eq!(
                 answer.failure(),
                 (502, "server_error".to_owned(), Some("upstream_incomplete".to_owned()))

@@ -1,7 +1,8 @@
-//! Requests that an engine refuses as they are and takes in another form (wire-format 2.10): it is asked once more, and from
-//! then on at once in that form.
+//! Requests that an engine refuses in their original form and accepts in another (wire-format 2.10): samewire sends
+//! the other form in a second attempt, and later requests in that form at once.
 //!
-//! The engine renders what it is asked with a chat template, as vLLM and SGLang do, and refuses what the template refuses.
+//! The engine of these tests renders messages with a chat template, as vLLM and SGLang do, and refuses what the
+//! template refuses.
 
 use crate::responses::{ask, events, last, object};
 use crate::sim::{Answer, Attempt, Engine, PATIENCE, Request, Script, Setup, World, json_string, until};
@@ -9,7 +10,8 @@ use minijinja::value::Serde;
 use minijinja::{Environment, Error, ErrorKind, Value as Jinja};
 use serde_json::{Value, json};
 
-/// The roles that Qwen3.5's template takes: a system message only as the first message, and at least one from a user.
+/// The roles that Qwen3.5's template accepts: a system message only as the first message, and at least one user
+/// message.
 const QWEN35: &str = r#"
 {%- macro text(content) -%}
     {%- if content is string -%}{{ content }}
@@ -35,7 +37,7 @@ const QWEN35: &str = r#"
 <|im_start|>assistant
 "#;
 
-/// The roles that Gemma 3's template takes: one system message at most, then user and assistant in turn.
+/// The roles that Gemma 3's template accepts: one system message at most, then user and assistant in turn.
 const GEMMA3: &str = r#"
 {%- if messages[0].role == 'system' -%}
     {%- set first = messages[0].content + '\n\n' -%}{%- set rest = messages[1:] -%}
@@ -52,7 +54,7 @@ const GEMMA3: &str = r#"
 <start_of_turn>model
 "#;
 
-/// The prompt for these messages, or what the template raises.
+/// Renders the prompt for these messages. Fails with the error that the template raises.
 fn rendered(template: &str, body: &Value) -> Result<String, String> {
     let mut environment = Environment::new();
     environment.add_function("raise_exception", |message: String| {
@@ -63,7 +65,7 @@ fn rendered(template: &str, body: &Value) -> Result<String, String> {
     prompt.map_err(|error| error.detail().unwrap_or_default().to_owned())
 }
 
-/// Makes an engine's answer out of the error that its template raised.
+/// Builder of the engine's answer to an error that its template raised.
 type Refuses = fn(&str) -> Script;
 
 fn as_vllm(message: &str) -> Script {
@@ -86,7 +88,7 @@ fn as_first_event(message: &str) -> Script {
     Script::new().head_sse().ev(&event).done().end()
 }
 
-/// An answer that says this text.
+/// Returns an answer with this text.
 fn says(attempt: &Attempt, text: &str) -> Script {
     if attempt.text().contains(r#""stream":true"#) {
         return Script::new().head_sse().role().text(text).finish("stop").usage(3, 5).done().end();
@@ -97,7 +99,7 @@ fn says(attempt: &Attempt, text: &str) -> Script {
     Script::new().json("200 OK", &object.to_string())
 }
 
-/// Answers with the prompt that the template makes.
+/// Starts an engine that answers with the rendered prompt.
 async fn engine(template: &'static str, refuses: Refuses) -> Engine {
     Engine::answering(move |attempt: &Attempt| {
         let body: Value = serde_json::from_slice(&attempt.body).expect("JSON");
@@ -116,7 +118,7 @@ fn chat(stream: bool, messages: &Value) -> Request {
     Request::chat(json!({"model": "m", "stream": stream, "messages": messages}).to_string())
 }
 
-/// The text of an answer of either form.
+/// Returns the text of an answer, streamed or whole.
 fn text(answer: &Answer) -> String {
     assert_eq!(answer.head.status, 200, "{}", answer.text());
     let chunks: Vec<Value> = match answer.text().starts_with('{') {
@@ -173,7 +175,7 @@ async fn late_system_messages_are_merged_where_the_template_refuses_them() {
             let answer = world.ask(&chat(stream, &late())).await;
             assert_eq!((text(&answer).as_str(), attempts(&answer)), (LATE, Some("1")), "it is remembered");
         }
-        // What needs nothing gets nothing.
+        // Requests that need no change are not changed.
         let plain = json!([{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]);
         let request = chat(false, &plain);
         assert_eq!(attempts(&world.ask(&request).await), Some("1"));
@@ -186,7 +188,7 @@ async fn late_system_messages_are_merged_where_the_template_refuses_them() {
     }
 }
 
-/// Gemma 3 and Mistral say of a late system message that roles must alternate.
+/// The templates of Gemma 3 and Mistral report a late system message as roles that do not alternate.
 #[tokio::test]
 async fn roles_that_must_alternate_are_a_late_system_message() {
     let world = World::start(engine(GEMMA3, as_vllm).await, Setup::new()).await;
@@ -199,7 +201,7 @@ async fn roles_that_must_alternate_are_a_late_system_message() {
     let answer = world.ask(&chat(true, &messages)).await;
     let prompt = "<start_of_turn>user\ns\n\na<end_of_turn>\n<start_of_turn>assistant\nb<end_of_turn>\n<start_of_turn>user\nc<end_of_turn>\n<start_of_turn>model";
     assert_eq!((text(&answer).as_str(), attempts(&answer)), (prompt, Some("2")));
-    // Here no form helps: nobody is asked twice.
+    // No other form would help, so there is no second attempt.
     let twice = json!([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]);
     let answer = world.ask(&chat(true, &twice)).await;
     assert_eq!((answer.head.status, attempts(&answer)), (400, Some("1")));
@@ -207,7 +209,7 @@ async fn roles_that_must_alternate_are_a_late_system_message() {
     world.end().await;
 }
 
-/// The chat that a Responses request becomes.
+/// The chat request made from a Responses request is merged, too.
 #[tokio::test]
 async fn responses_are_merged_too() {
     let world = World::start(engine(QWEN35, as_vllm).await, Setup::new()).await;
@@ -222,7 +224,7 @@ async fn responses_are_merged_too() {
     world.end().await;
 }
 
-/// A response that is made without its client, and what is asked for as one object.
+/// Background responses and token counts are merged, too.
 #[tokio::test]
 async fn the_background_and_counts_of_tokens_are_merged_too() {
     let world = World::start(engine(QWEN35, as_vllm).await, Setup::new()).await;
@@ -251,7 +253,7 @@ async fn the_background_and_counts_of_tokens_are_merged_too() {
     world.end().await;
 }
 
-/// The operator's word.
+/// The option `system_messages` overrides the automatic choice.
 #[tokio::test]
 async fn system_messages_are_kept_or_merged_as_the_option_says() {
     let world = World::start(engine(QWEN35, as_vllm).await, Setup::new().set("system_messages=keep")).await;
@@ -271,7 +273,8 @@ async fn system_messages_are_kept_or_merged_as_the_option_says() {
     world.end().await;
 }
 
-/// The second refusal is of a request that the client has not made.
+/// The client gets the first refusal if the merged form is refused as well: the second one is about a request that
+/// it did not send.
 #[tokio::test]
 async fn the_first_refusal_is_told_where_the_other_form_is_refused_too() {
     let strict = |attempt: &Attempt| match attempt.text().contains("Be kind.\\n\\n") {
@@ -289,7 +292,8 @@ async fn the_first_refusal_is_told_where_the_other_form_is_refused_too() {
     world.end().await;
 }
 
-/// A request refused for its form is at fault itself: the other engine is not asked, and none is ejected.
+/// A refusal of the form is no fault of the engine: the second attempt goes to the same engine, and none is
+/// ejected.
 #[tokio::test]
 async fn the_same_engine_is_asked_and_stays_well() {
     let engines = vec![engine(QWEN35, as_llamacpp).await, engine(QWEN35, as_llamacpp).await];
@@ -304,7 +308,7 @@ async fn the_same_engine_is_asked_and_stays_well() {
     world.end().await;
 }
 
-/// Behind the same address there may be another engine now.
+/// Learnt forms are forgotten after an outage, because another engine may now be at the address.
 #[tokio::test]
 async fn what_was_learnt_is_forgotten_when_the_engine_has_been_away() {
     let setup = Setup::new().faulty().config("[health]\ninterval = 0.05\ndown_after = 1\nup_after = 1");

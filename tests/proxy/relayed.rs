@@ -1,4 +1,4 @@
-//! Routes of engines that are relayed as they are: where they lead, which model they are for, and what passes.
+//! Routes of engines that are relayed unchanged: their targets, the model they are for, and which fields pass.
 
 use crate::keys::{entry, with};
 use crate::sim::{
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const BOUNDARY: &str = "b-1";
 
-/// Every path that is relayed unless the operator says otherwise.
+/// Paths that are relayed by default.
 const PATHS: [&str; 17] = [
     "/v1/rerank",
     "/rerank",
@@ -41,7 +41,7 @@ fn json(target: &str, body: &str) -> Request {
     Request::post(target, body)
 }
 
-/// A multipart form of these parts, each a disposition and a value.
+/// Returns a multipart form of these parts, each a disposition and a value.
 fn form(target: &str, parts: &[(&str, &[u8])]) -> Request {
     let mut body = Vec::new();
     for (disposition, value) in parts {
@@ -113,7 +113,7 @@ async fn every_route_passes_both_ways_byte_for_byte() {
     world.end().await;
 }
 
-/// Routes that steer an engine or tell of it are not there, however they are spelled.
+/// Routes that control an engine or reveal its state are not relayed, however they are spelled.
 #[tokio::test]
 async fn fault_c27b_steering_routes_are_not_there() {
     let world = world(Setup::new().faulty()).await;
@@ -310,7 +310,7 @@ async fn the_model_decides_who_is_asked() {
     world.end().await;
 }
 
-/// The model stands so far behind that it is not found: that is said, unless it does not matter.
+/// The model comes so late in the body that it is not found: this is an error, unless the model does not matter.
 #[tokio::test]
 async fn fault_c27b_a_model_behind_a_long_file() {
     let limits = "[limits]\nrelay_buffer_bytes = 65536";
@@ -362,7 +362,7 @@ async fn keys_open_their_models_alone() {
         let answer = world.ask(&with(&request, key)).await;
         assert_eq!(answer.head.status, status, "{key} {}", answer.text());
     }
-    // The only model that is there for it is named, so that the engine takes no other.
+    // The only available model is named explicitly, so that the engine uses no other.
     let before = world.engine.attempt_count();
     is_ok(&world.ask(&with(&nothing, "sk-CANARY-one")).await, "the only model");
     assert_eq!(world.engine.attempts()[before].text(), r#"{"model":"m","query":"x"}"#);
@@ -378,7 +378,7 @@ async fn short_bodies_are_sent_to_another_engine() {
         Script::new().raw("HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\ncontent-length: 9\r\n\r\n").fin(),
     ] {
         let engines = vec![Engine::script(script).await, Engine::script(ok()).await];
-        // The first gets nearly all of the first attempts.
+        // The first engine gets nearly all first attempts.
         let world = World::fleet(engines, Setup::new().faulty(), &["weight = 100"]).await;
         world.is_up().await;
         let request = form("/v1/audio/transcriptions", &[(MODEL, b"m"), (FILE, &[7; 100_000])]);
@@ -485,7 +485,8 @@ async fn embeddings_in_other_forms_are_relayed() {
     world.end().await;
 }
 
-/// A body with the label that `curl -d` writes is JSON if it begins like it; other labels pass as they are.
+/// A body with the content type that `curl -d` sends counts as JSON if it begins like it; other content types pass
+/// unchanged.
 #[tokio::test]
 async fn labels_of_bodies() {
     let world = world(Setup::new()).await;
@@ -557,7 +558,8 @@ async fn http2_clients_are_served_alike() {
     world.end().await;
 }
 
-/// SageMaker's clients ask one route for everything: by its body a request is one of an API that is rewritten, or is relayed.
+/// SageMaker's clients use one route for everything: depending on its body, a request is treated as one of a known
+/// API, or is relayed.
 #[tokio::test]
 async fn a_route_for_everything_is_rewritten_by_what_its_bodies_hold() {
     let engine = Engine::answering(|attempt| match attempt.target.as_str() {

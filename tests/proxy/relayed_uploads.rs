@@ -1,4 +1,4 @@
-//! Long bodies of relayed routes: what they take of memory, who slows whom, and what becomes of one that breaks off.
+//! Long bodies on relayed routes: their memory, back pressure in both directions, and bodies that break off.
 
 use crate::sim::h2::{H2Engine, Ways};
 use crate::sim::{
@@ -14,34 +14,34 @@ use tokio::task::JoinHandle;
 
 const MIB: usize = 1 << 20;
 
-/// The behaviour of an engine that is sent a body.
+/// Behaviour of the engine towards a body.
 #[derive(Clone)]
 enum Does {
-    /// Takes all of it and answers.
+    /// Reads all of it and answers.
     Takes,
-    /// Takes so much, waits for the gate, and goes on.
+    /// Reads this many bytes, waits for the gate, and continues.
     Waits(usize, Gate),
-    /// Takes so much and answers with these bytes, without reading on.
+    /// Reads this many bytes and answers with this text, without reading further.
     Answers(usize, &'static str),
-    /// Takes so much, begins to answer with these bytes, and reads on.
+    /// Reads this many bytes, starts to answer with this text, and continues to read.
     Begins(usize, &'static str),
 }
 
 #[derive(Default)]
 struct Seen {
     requests: AtomicUsize,
-    /// Bytes of bodies.
+    /// Number of body bytes received.
     taken: AtomicUsize,
-    /// A sum over their bytes and places.
+    /// Checksum over the bytes and their positions.
     sum: AtomicU64,
-    /// A body has come to its end.
+    /// True once a body has been received completely.
     whole: AtomicBool,
-    /// The time at which a connection ended under a body.
+    /// Time at which a connection ended in the middle of a body.
     broken: Mutex<Option<Instant>>,
     head: Mutex<String>,
 }
 
-/// An engine that keeps nothing of what it gets.
+/// Engine that discards the bodies it receives.
 struct Sink {
     address: SocketAddr,
     seen: Arc<Seen>,
@@ -252,7 +252,7 @@ async fn fault_c27b_two_hundred_megabytes_pass_in_bounded_memory() {
     }
 }
 
-/// Sends until nothing is taken for a while; gives how much was.
+/// Sends until no more bytes are taken for a while. Returns how many were taken.
 async fn fill(client: &mut Client, most: usize) -> usize {
     let (piece, mut taken) = (audio(0), 0);
     while taken < most {
@@ -275,8 +275,8 @@ async fn a_slow_engine_slows_the_client_and_is_left_with_it() {
         let mut client = Client::connect(world.proxy()).await;
         client.send(&head(Some(500 * MIB)).head_bytes()).await;
         client.send(FRONT.as_bytes()).await;
-        // The end of a connection comes behind what was sent: a client that has gone is noticed as far as it is read, or at
-        // once if it has reset its connection.
+        // The close of a connection comes after the bytes sent before it: a client that has left is noticed when
+        // all bytes are read, or at once if it has reset its connection.
         let most = if manner == Manner::Rst { 200 * MIB } else { 2 * MIB };
         let taken = fill(&mut client, most).await;
         assert!(taken < 60 * MIB, "{taken} bytes although the engine takes none");
@@ -323,7 +323,7 @@ async fn an_engine_that_answers_early_is_heard() {
     world.end().await;
 }
 
-/// The answer begins while the body is still coming, and both go on.
+/// The answer begins while the body is still being sent, and both continue.
 #[tokio::test]
 async fn both_directions_at_once() {
     let begun = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n";
@@ -347,7 +347,7 @@ async fn both_directions_at_once() {
     world.end().await;
 }
 
-/// An upload that has gone out in part stays with its upstream; one that has not begun goes elsewhere.
+/// A body that has been sent in part stays with its upstream; one that has not begun is sent to another.
 #[tokio::test]
 async fn an_upload_moves_only_before_it_has_begun() {
     let nobody = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -376,7 +376,7 @@ async fn an_upload_moves_only_before_it_has_begun() {
     }
     assert!(moved, "none was sent elsewhere");
     drop(engine);
-    // One that breaks off in the middle is told of, and not repeated.
+    // An upload that breaks off in the middle is reported, and not repeated.
     let broken = Sink::start(Does::Answers(MIB, "")).await;
     let world =
         World::start(Engine::script(Script::new()).await, Setup::new().upstream(&broken.url()).faulty())
@@ -411,7 +411,7 @@ async fn limits_of_uploads() {
         client.try_send(&framed(true, &audio(n))).await;
     }
     assert_eq!(client.answer().await.head.status, 413);
-    // Slow, but steady: longer than other bodies may take.
+    // Slow but steady: longer than other bodies may take.
     let length = FRONT.len() + 15 * 10_000;
     let mut client = Client::connect(world.proxy()).await;
     client.send(&head(Some(length)).head_bytes()).await;
@@ -421,7 +421,7 @@ async fn limits_of_uploads() {
         client.send(&[7; 10_000]).await;
     }
     assert_eq!(client.answer().await.head.status, 200);
-    // One that stops is not waited for: neither before an engine is asked, nor after.
+    // A stalled upload is not waited for, neither before an engine is asked nor after.
     for pieces in [0, 16] {
         let mut client = Client::connect(world.proxy()).await;
         client.send(&head(Some(2 * MIB - 1)).head_bytes()).await;
@@ -436,7 +436,7 @@ async fn limits_of_uploads() {
             "{pieces}"
         );
     }
-    // A second model behind the first, where everything before has gone out.
+    // A second model after the first, when everything before it has been sent.
     let second = "\r\n--b\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nother\r\n--b--\r\n";
     let mut client = Client::connect(world.proxy()).await;
     client.send(&head(Some(FRONT.len() + MIB + second.len())).head_bytes()).await;

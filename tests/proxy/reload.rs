@@ -1,4 +1,4 @@
-//! Another configuration while the process runs (faults O05, O06, O23).
+//! Configuration changes while the process runs (faults O05, O06, O23).
 
 use crate::keys::{OTHER, entry, with};
 use crate::sim::{
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const REFUSED: &str = "the configuration is not taken";
-/// Nobody needs a key, and that is meant.
+/// Configuration line that allows requests without a key.
 const OPEN: &str = "insecure_no_auth = true\n";
 const QUICK: &str = "[health]\ninterval = 0.02\ntimeout = 0.5\n";
 
-/// These engines, by their places, each with more lines.
+/// Returns the configuration of these engines, named by their positions, each with further lines.
 fn upstreams<'e>(engines: impl IntoIterator<Item = (usize, &'e Engine, &'e str)>) -> String {
     let one = |(n, engine, lines): (usize, &Engine, &str)| {
         format!("[[upstream]]\nname = \"e{n}\"\nurl = \"{}\"\nengine = \"vllm\"\n{lines}\n", engine.url())
@@ -26,12 +26,12 @@ fn upstreams<'e>(engines: impl IntoIterator<Item = (usize, &'e Engine, &'e str)>
     engines.into_iter().map(one).collect()
 }
 
-/// The first so many of a world's engines.
+/// Returns the configuration of the first `n` engines of a world.
 fn first(world: &World, n: usize) -> String {
     format!("{QUICK}{}", upstreams(world.engines().enumerate().take(n).map(|(at, engine)| (at, engine, ""))))
 }
 
-/// A folder of this test alone is not needed for one file.
+/// Writes a temporary file that only its owner may read, and returns its path.
 fn file(name: &str, text: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("samewire-reload-{}-{name}", std::process::id()));
     write_secret(&path, text);
@@ -66,7 +66,7 @@ async fn fault_o05_what_runs_goes_on_and_what_is_new_goes_elsewhere() {
     running.event_with("\"b\"").await;
     running.event_with("[DONE]").await;
     drop(running);
-    // Nothing is left of the engine that is gone: no probe, no connection, no figure.
+    // Nothing is left of the removed engine: no probe, no connection, no metric.
     until("its connections are closed", PATIENCE, || engines[0].open_connections() == 0).await;
     let quiet = || {
         let before = engines[0].probes().len();
@@ -95,7 +95,7 @@ async fn fault_o05_the_file_is_watched() {
     world.samewire.configure(&upstreams([(0, engines[0], "weight = 0"), (1, engines[1], "")]));
     until("it is seen", PATIENCE, || world.samewire.has_said(IN_FORCE) > 0).await;
     assert!(world.ask(&Request::stream("")).await.text().contains("new"));
-    // Once, and not again as long as it stays as it is.
+    // Reported once, and not again while the file stays the same.
     world.samewire.configure("[[upstream]]");
     until("it is seen", PATIENCE, || world.samewire.has_said(REFUSED) > 0).await;
     assert_eq!(world.samewire.metric("samewire_config_last_reload_success").await, 0);
@@ -106,7 +106,7 @@ async fn fault_o05_the_file_is_watched() {
     finish_broken(world).await;
 }
 
-/// Ends a world in which a configuration was refused, as the test wanted.
+/// Ends a world in which the test had a configuration refused.
 async fn finish_broken(world: World) {
     let right = first(&world, 1);
     world.samewire.reconfigure(&right).await;
@@ -128,10 +128,10 @@ async fn fault_o05_keys_come_and_go() {
     assert_eq!(world.ask(&other).await.head.status, 200);
     world.samewire.reconfigure(&format!("{}{urls}", keys(""))).await;
     assert_eq!(world.ask(&other).await.head.status, 401);
-    // Also on a connection that it opened.
+    // Also on a connection that the key had opened.
     socket.send(&prompted("hello", "")).await;
     assert_eq!(socket.refused().await.1, "invalid_api_key");
-    // A quota that is as it was goes on from where it was.
+    // A quota that is unchanged keeps its usage.
     for status in [200, 200, 429] {
         assert_eq!(world.ask(&Request::stream("")).await.head.status, status);
     }
@@ -183,7 +183,7 @@ async fn fault_o05_options_limits_and_secrets_change() {
     world.end().await;
 }
 
-/// Clients that ask again and again, until they are told to stop.
+/// Clients that send requests one after the other until the end of the test.
 struct Load {
     over: Arc<AtomicBool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
@@ -191,7 +191,7 @@ struct Load {
 }
 
 impl Load {
-    /// So many clients; each tenth request is left behind in its midst.
+    /// Starts `clients` clients. Each tenth request is abandoned in the middle of its answer.
     fn of(clients: usize, to: SocketAddr, whole: &'static str) -> Self {
         let (over, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let task = |n: usize| {
@@ -218,7 +218,7 @@ impl Load {
         Self { tasks: (0..clients).map(task).collect(), over, asked }
     }
 
-    /// Waits until all have what they asked for.
+    /// Lets all clients finish and returns the number of requests.
     async fn end(self) -> usize {
         self.over.store(true, Ordering::Relaxed);
         for task in self.tasks {
@@ -237,8 +237,8 @@ fn paced() -> Script {
     tokens.finish("stop").done().end()
 }
 
-/// Ten times a second for as many seconds as `SAMEWIRE_TEST_RELOAD_SECONDS` says, or six: upstreams come and go, weights,
-/// keys and limits change, and now and then the file is no good.
+/// Ten reloads per second, for `SAMEWIRE_TEST_RELOAD_SECONDS` or six seconds: upstreams are added and removed,
+/// weights, keys and limits change, and sometimes the file is invalid.
 #[tokio::test]
 async fn fault_o05_reloads_under_load() {
     let seconds = std::env::var("SAMEWIRE_TEST_RELOAD_SECONDS").ok().and_then(|text| text.parse().ok());
@@ -272,7 +272,7 @@ async fn fault_o05_reloads_under_load() {
     assert!(asked > 100, "{asked} requests");
     assert!(world.samewire.has_said(IN_FORCE) > turn / 3, "{} of {turn}", world.samewire.has_said(IN_FORCE));
     assert!(world.samewire.has_said(REFUSED) > 0);
-    // All connections to engines have ended, but for those that were used just now.
+    // All connections to engines have ended, except recently used ones.
     let begun = Instant::now();
     loop {
         let now = world.samewire.metric("process_open_fds").await;
@@ -286,7 +286,7 @@ async fn fault_o05_reloads_under_load() {
     world.end().await;
 }
 
-/// One more name for an engine leaves the first as it was: who asked to be left alone is left alone.
+/// An upstream that is kept by a reload keeps its state: an engine that asked to be spared is still spared.
 #[tokio::test]
 async fn fault_o05_u23_what_stays_keeps_what_is_known_of_it() {
     let pushes = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 60\r\ncontent-length: 0\r\n\r\n";
@@ -311,7 +311,7 @@ async fn fault_o05_u23_what_stays_keeps_what_is_known_of_it() {
     world.end().await;
 }
 
-/// A file that has lost its keys, or all of its lines, opens no door that was shut.
+/// A file that has lost its keys, or all of its lines, does not open access that required a key.
 #[tokio::test]
 async fn fault_o06_o09_no_file_that_is_read_again_opens_a_door() {
     let engine = Engine::script(Script::answer("a", 1)).await;
@@ -327,13 +327,14 @@ async fn fault_o06_o09_no_file_that_is_read_again_opens_a_door() {
         assert_eq!(world.ask(&stranger).await.head.status, 401, "{text}");
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 200, "{text}");
     }
-    // Unless that is said.
+    // Unless the file says so explicitly.
     world.samewire.reconfigure(&format!("{OPEN}{right}")).await;
     assert_eq!(world.ask(&stranger).await.head.status, 200);
     world.end().await;
 }
 
-/// What was known of an engine is known of it with other times, too: one that serves is there, however slow its probes.
+/// The state of an engine survives a change of the timeouts: an engine that serves a stream is up, however slow its
+/// probes.
 #[tokio::test]
 async fn fault_o05_o19_how_engines_do_outlives_a_change() {
     let gate = Gate::default();
@@ -355,7 +356,7 @@ async fn fault_o05_o19_how_engines_do_outlives_a_change() {
     world.end().await;
 }
 
-/// A file in whose place a pipe stands is never read to its end: nothing waits for that, not even the end of the process.
+/// A pipe in place of a file never reaches its end: neither requests nor the shutdown wait for it.
 #[tokio::test]
 async fn fault_o06_o24_a_file_that_never_ends_holds_up_nothing() {
     let engine = Engine::script(Script::answer("a", 1)).await;
@@ -372,7 +373,7 @@ async fn fault_o06_o24_a_file_that_never_ends_holds_up_nothing() {
     world.end().await;
 }
 
-/// What `check` says of a file, on the flags of this world.
+/// Returns the exit code and the messages of `check` for the world's configuration file.
 fn check(samewire: &Samewire) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.args(["check", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--config"]);
@@ -380,7 +381,7 @@ fn check(samewire: &Samewire) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Each file that is no good changes nothing, and is told as `check` tells it.
+/// An invalid file changes nothing, and is reported as `check` reports it.
 #[tokio::test]
 async fn fault_o06_what_is_wrong_changes_nothing() {
     let world = World::fleet(
@@ -456,7 +457,8 @@ async fn fault_o06_what_is_wrong_changes_nothing() {
     finish_broken(world).await;
 }
 
-/// One engine, then four, then one: those that come get their part little by little, those that go finish what they have.
+/// Engines are added and removed under load, from one to four and back: new ones get their share gradually, removed
+/// ones finish their requests.
 #[tokio::test]
 async fn fault_o23_engines_come_and_go_under_load() {
     let mut engines = Vec::new();
@@ -478,13 +480,13 @@ async fn fault_o23_engines_come_and_go_under_load() {
         .await;
     let shares = world.shares();
     let since = shares.iter().sum::<usize>() - before;
-    // It is long before ten seconds are over: nobody who is new has what would be his part.
+    // Long before ten seconds have passed: no new engine has its full share yet.
     assert!(shares[1..].iter().all(|share| share * 4 < since * 2), "{shares:?} of {since} at once");
     world.samewire.reconfigure(&one).await;
     let gone = world.shares();
     let before = gone[0];
     until("the one goes on", PATIENCE, || world.shares()[0] > before + 30).await;
-    // What was chosen a moment before comes a moment later.
+    // A request whose engine was chosen just before the reload arrives just after it.
     let late = world.shares().iter().zip(&gone).skip(1).map(|(now, then)| now - then).sum::<usize>();
     assert!(late <= 12, "{late} requests for those that are gone");
     load.end().await;

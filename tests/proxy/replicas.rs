@@ -1,4 +1,4 @@
-//! Several samewires on one PostgreSQL: what one has made, each of them has.
+//! Several samewires on one PostgreSQL: a response made by one is available on all.
 
 use crate::postgres::{connect, database};
 use crate::races::random;
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// How long after a crash all must be told (O16).
+/// Time after a crash within which clients must see the end of every response (O16).
 pub const TOLD: Duration = Duration::from_secs(30);
 
 pub fn on(database: &str) -> Setup {
     Setup::new().args(&["--store", database])
 }
 
-/// One more in front of the world's engine.
+/// Starts another samewire in front of the world's engine.
 pub async fn another(world: &World, database: &str) -> Samewire {
     Samewire::start(&on(database).upstream(&world.engine.url()).args(&["--engine", "vllm"])).await
 }
@@ -30,7 +30,7 @@ pub fn id(object: &Value) -> String {
     object["id"].as_str().unwrap().to_owned()
 }
 
-/// A response that is made in the background for as long as nobody stops it.
+/// Starts a background response that runs until it is stopped.
 async fn started(proxy: SocketAddr) -> String {
     let made = object(&prompt("m", r#","background":true"#).ask(proxy).await);
     assert_eq!(made["status"], "queued");
@@ -42,7 +42,7 @@ fn slow(tokens: usize) -> Script {
     stream.finish("stop").done().end()
 }
 
-/// The events that a reader gets from here on, until there are no more.
+/// Returns the events that a reader gets from here to the end.
 pub async fn follow(proxy: SocketAddr, request: Request) -> Vec<Value> {
     let mut client = Client::connect(proxy).await.patient(TOLD + PATIENCE);
     client.send(&request.bytes()).await;
@@ -55,7 +55,7 @@ pub async fn follow(proxy: SocketAddr, request: Request) -> Vec<Value> {
     events
 }
 
-/// The numbers are those that follow `after`, and nothing comes behind the one end.
+/// Checks that the sequence numbers continue after `after`, and that the only final event is the last one.
 pub fn sound(events: &[Value], after: usize, end: &str) {
     for (number, event) in events.iter().enumerate() {
         assert_eq!(event["sequence_number"], number + after, "{event}");
@@ -126,7 +126,7 @@ async fn fault_c42_c43_the_other_reads_along_from_any_event_and_cancels() {
     world.end().await;
 }
 
-/// Makes responses and is killed at any moment; gives their ids.
+/// Starts background responses on a samewire that is killed at a random moment. Returns their ids.
 async fn killed(world: &World, database: &str, responses: usize, mut random: StdRng) -> Vec<String> {
     let mut pause = async || tokio::time::sleep(Duration::from_millis(random.random_range(0..300))).await;
     let replica = another(world, database).await;
@@ -139,8 +139,8 @@ async fn killed(world: &World, database: &str, responses: usize, mut random: Std
     ids
 }
 
-/// Ten are killed and one stands still; the two others close what those ran, each once. The one that stood still finds
-/// that it owns nothing any more.
+/// Ten samewires are killed and one is suspended. The two others close the responses of these, each once. The
+/// suspended one finds on resuming that it owns nothing any more.
 #[tokio::test]
 async fn fault_o16_what_a_lost_replica_ran_is_closed_once() {
     const KILLED: usize = 10;
@@ -197,7 +197,7 @@ async fn fault_o16_what_a_lost_replica_ran_is_closed_once() {
     };
     let closed = rows().await;
     assert_eq!(closed.len(), lost.len());
-    // Each was taken over once, and failed: the third of the states that are ends.
+    // Each was taken over once (term 2), and has failed (state 4).
     assert!(closed.iter().all(|row| (row.2, row.3) == (2, 4)), "{closed:?}");
     stopped.signal("CONT");
     until("it stops working", PATIENCE, || world.engine.active_generations() == 1).await;

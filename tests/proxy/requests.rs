@@ -1,10 +1,10 @@
-//! What the engine receives: the client's body with a handful of documented changes, and none of its headers.
+//! Requests as the engine receives them: the client's body with a few documented changes, and none of its headers.
 
 use crate::sim::{Attempt, Engine, KEY, PROMPT, Request, Script, Setup, World};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The members of a JSON object in order, values as they stand.
+/// Members of a JSON object in order, with their values verbatim.
 struct Members(Vec<(String, Box<RawValue>)>);
 
 impl<'de> serde::Deserialize<'de> for Members {
@@ -27,13 +27,13 @@ impl<'de> serde::Deserialize<'de> for Members {
     }
 }
 
-/// The members of an object as text.
+/// Returns the members of an object as text.
 fn members(body: &str) -> Vec<(String, String)> {
     let parsed: Members = serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {body}"));
     parsed.0.into_iter().map(|(name, raw)| (name, raw.get().to_owned())).collect()
 }
 
-/// Sends one body and gives what arrived.
+/// Sends one body and returns the request that arrived at the engine.
 async fn arrived(kind: &str, body: &str) -> Attempt {
     let engine = Engine::answering(|attempt| {
         if attempt.text().contains("\"stream\":true") {
@@ -156,7 +156,7 @@ async fn fault_c21_no_header_of_the_client_reaches_the_engine() {
     world.end().await;
 }
 
-/// The complete list of what an engine is told about a request.
+/// Checks the complete list of headers that an engine receives.
 fn check_head(attempt: &Attempt, world: &World) {
     assert!(attempt.head.starts_with(b"POST /v1/chat/completions HTTP/1.1\r\n"));
     let agent = format!("samewire/{}", env!("CARGO_PKG_VERSION"));
@@ -243,7 +243,7 @@ async fn fault_u43_large_body_arrives_whole() {
     world.end().await;
 }
 
-/// What one engine does not take is changed for it, and counted under its name.
+/// Changes made because an engine does not accept a member are counted under its name.
 #[tokio::test]
 async fn what_was_changed_for_an_engine_is_counted() {
     let engine = Engine::script(Script::answer("a", 1)).await;

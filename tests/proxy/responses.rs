@@ -1,4 +1,4 @@
-//! The Responses API in front of an engine that only speaks Chat Completions.
+//! The Responses API in front of an engine that implements only Chat Completions.
 
 use crate::sim::{
     Answer, Client, Ended, Engine, Gate, Manner, PATIENCE, PROMPT, Request, Script, Setup, World, until,
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What the engine says to one model: its pieces, the same as one message, and how it ends.
+/// Prepared answer of the engine, selected by the model name: its deltas, the same as one message, and its finish
+/// reason.
 struct Scene {
     model: &'static str,
     deltas: &'static [&'static str],
@@ -50,10 +51,10 @@ const SCENES: &[Scene] = &[
     },
 ];
 
-/// The tools that the scene of this name calls.
+/// Tools that the scene of the same name calls.
 pub const TOOLS: &str = r#""tools":[{"type":"function","name":"weather","parameters":{"type":"object"}},{"type":"custom","name":"patch"},{"type":"namespace","name":"crm","tools":[{"type":"function","name":"find","parameters":{"type":"object"}}]}]"#;
 
-/// An engine that plays the scene of the model's name and gives each answer an id of its own.
+/// Starts an engine that plays the scene of the requested model and gives each answer an id of its own.
 pub async fn engine() -> Engine {
     let count = AtomicUsize::new(1);
     Engine::answering(move |attempt| {
@@ -65,7 +66,7 @@ pub async fn engine() -> Engine {
     .await
 }
 
-/// The scene of a model under this id.
+/// Returns the scene of a model, under this id.
 pub fn scripted(model: &str, id: &str, stream: bool) -> Script {
     said(SCENES.iter().find(|scene| model == scene.model).unwrap(), id, stream)
 }
@@ -91,30 +92,30 @@ fn said(scene: &Scene, id: &str, stream: bool) -> Script {
     script.ev(&chunk(id, "{}", &format!("\"{}\"", scene.finish))).ev(&last).done().end()
 }
 
-/// A chunk of a chat stream under this id.
+/// Returns a chunk of a chat stream, under this id.
 pub fn chunk(id: &str, delta: &str, finish: &str) -> String {
     format!(
         r#"{{"id":"{id}","object":"chat.completion.chunk","created":1,"model":"engine-m","choices":[{{"index":0,"delta":{delta},"finish_reason":{finish}}}]}}"#
     )
 }
 
-/// A request of these members.
+/// Returns a Responses request with these members.
 pub fn ask(members: &str) -> Request {
     Request::post("/v1/responses", format!("{{{members}}}"))
 }
 
-/// The same with the prompt that nobody may log.
+/// Returns a request with the prompt that must never be logged.
 pub fn prompt(model: &str, more: &str) -> Request {
     ask(&format!(r#""model":"{model}","input":"{PROMPT}"{more}"#))
 }
 
-/// An answer that is one object.
+/// Parses an answer that is one object.
 pub fn object(answer: &Answer) -> Value {
     assert_eq!(answer.head.status, 200, "{}", answer.text());
     serde_json::from_str(answer.text()).unwrap()
 }
 
-/// The data of all events; names and numbers are checked.
+/// Returns the data of all events, after checking names and sequence numbers.
 pub fn events(answer: &Answer) -> Vec<Value> {
     assert_eq!(answer.head.status, 200, "{}", answer.text());
     assert_eq!(answer.ended, Ended::LastChunk);
@@ -125,7 +126,7 @@ pub fn events(answer: &Answer) -> Vec<Value> {
     all
 }
 
-/// The data of one event, which says its own name.
+/// Parses the data of one event and checks that its type equals its name.
 pub fn event(text: &str) -> Value {
     let (name, data) = text.split_once("\ndata: ").unwrap_or_else(|| panic!("{text}"));
     let data: Value = serde_json::from_str(data).unwrap();
@@ -137,7 +138,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["type"].as_str().unwrap().trim_start_matches("response.")).collect()
 }
 
-/// The response of the last event.
+/// Returns the response object in the last event.
 pub fn last(events: &[Value]) -> &Value {
     &events.last().unwrap()["response"]
 }
@@ -255,7 +256,7 @@ async fn reasoning_is_an_item_before_the_message() {
     world.end().await;
 }
 
-/// Clients that ask for summaries of the reasoning show nothing else of it (wire-format 4.5).
+/// Clients that request reasoning summaries get the reasoning only in that form (wire-format 4.5).
 #[tokio::test]
 async fn who_asks_for_summaries_gets_them_beside_the_text() {
     let world = World::start(engine().await, Setup::new()).await;
@@ -286,7 +287,7 @@ async fn who_asks_for_summaries_gets_them_beside_the_text() {
     world.end().await;
 }
 
-/// The time of completion is that of the end, and never before the beginning (wire-format 4.4).
+/// `completed_at` is the time of the end, never before `created_at` (wire-format 4.4).
 #[tokio::test]
 async fn completed_at_is_the_time_of_the_end() {
     let gate = Gate::default();
@@ -306,7 +307,7 @@ async fn completed_at_is_the_time_of_the_end() {
     client.send(&prompt("m", r#","stream":true"#).bytes()).await;
     client.head().await;
     let begun = seconds();
-    // Until the clock shows another second.
+    // Waits until the clock shows another second.
     while seconds() <= begun {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -562,7 +563,8 @@ async fn bad_requests_reach_no_engine() {
     world.end().await;
 }
 
-/// What stands before the engine counts requests: the older events tell how many are used up, where they are wanted.
+/// Rate-limit headers of a gateway before the engine are converted into the older API's events, for clients of that
+/// dialect.
 #[tokio::test]
 async fn limits_are_told_in_the_older_events() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\nx-ratelimit-limit-requests: 60\r\nx-ratelimit-remaining-requests: 45\r\n\r\n";

@@ -1,4 +1,4 @@
-//! Which paths and methods there are. Everything else is refused before a body is looked at.
+//! Paths and methods that exist. All others are refused before the body is read.
 
 use crate::sim::{Client, Engine, Request, Script, Setup, World};
 
@@ -8,7 +8,7 @@ async fn world() -> World {
     World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await
 }
 
-/// Nothing went upstream.
+/// Checks that no request reached the engine.
 async fn end(world: World) {
     let targets: Vec<_> = world.engine.attempts().into_iter().map(|attempt| attempt.target).collect();
     assert!(targets.is_empty(), "{targets:?}");
@@ -71,7 +71,7 @@ async fn fault_c27_paths_that_only_look_like_a_route() {
     end(world).await;
 }
 
-/// The text has the method, the path and what was probably meant, and nothing that may be a secret.
+/// The error has the method, the path and a suggestion, and nothing that may be a secret.
 #[tokio::test]
 async fn an_unknown_path_is_told_with_what_was_probably_meant() {
     let world = world().await;
@@ -199,7 +199,7 @@ async fn fault_c17_upgrades_and_tunnels() {
     world.end().await;
 }
 
-/// A reverse proxy may pass on its prefix: every route is there with it and without it, and nowhere else.
+/// Every route exists with and without `root_path`, because a reverse proxy may keep its prefix, and nowhere else.
 #[tokio::test]
 async fn every_route_is_under_the_root_path_too() {
     let setup = Setup::new().config("root_path = \"/llm/\"");
@@ -218,7 +218,7 @@ async fn every_route_is_under_the_root_path_too() {
     {
         assert_eq!(world.ask(&Request::get(path)).await.head.status, 404, "{path}");
     }
-    // The engine is asked without it.
+    // The engine gets the path without the prefix.
     let targets: Vec<_> = world.engine.attempts().into_iter().map(|attempt| attempt.target).collect();
     assert!(targets.iter().all(|target| target.starts_with("/v1/")), "{targets:?}");
     world.end().await;

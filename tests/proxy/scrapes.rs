@@ -1,8 +1,9 @@
-//! Metrics of engines that invent names (faults O20). What scrapes cost the tokens of others, `tests/latency.rs` measures.
+//! Metrics in front of engines that invent names (faults O20). The effect of scrapes on token delays is measured in
+//! `tests/latency.rs`.
 
 use crate::sim::{Engine, Request, Script, Setup, World};
 
-/// An engine may name its errors as it likes, and list as many models as it likes.
+/// Invented error names and long model lists do not become metric labels.
 #[tokio::test]
 async fn fault_o20_engines_make_no_labels() {
     let refusing = |n: usize| {

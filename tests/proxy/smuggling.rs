@@ -1,5 +1,5 @@
-//! Requests that two readers could take for different things (`smuggling.txt`). Whatever is made of one, nothing that was
-//! hidden in it or behind it may be taken for another request.
+//! Requests that two parsers may read differently (`smuggling.txt`). Whatever the outcome of one, bytes hidden in
+//! it or behind it must never be treated as another request.
 
 use crate::sim::{Attempt, Client, Engine, Head, Request, Script, Setup, World};
 use std::fmt::Write as _;
@@ -11,15 +11,15 @@ const CORPUS: &str = include_str!("smuggling.txt");
 /// Cases that are sent at the same time.
 const TOGETHER: usize = 24;
 
-/// After this, samewire is taken to wait for more bytes.
+/// Silence after which samewire is assumed to wait for more bytes.
 const SILENCE: Duration = Duration::from_millis(1_500);
 
-/// The body of a request, always of one length. The name tells which case it belongs to, and which of its two requests.
+/// Returns a request body of constant length that names the case, and which of its two requests it is.
 fn body(name: &str, case: usize) -> String {
     format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{name}-{case:03}"}}],"stream":true}}"#)
 }
 
-/// A request as a smuggler would hide it.
+/// Returns a request as a smuggler would hide it.
 fn marker(case: usize) -> String {
     let body = body("marker", case);
     format!(
@@ -28,7 +28,7 @@ fn marker(case: usize) -> String {
     )
 }
 
-/// What became of a case and of the marker behind it: whether either reached the engine.
+/// Outcome of a case and of the marker request behind it: which of the two reached the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Refused,
@@ -45,7 +45,7 @@ struct Case {
 }
 
 impl Case {
-    /// Whether a line of its head is a Transfer-Encoding, however it goes on.
+    /// Returns true if a line of the head starts like Transfer-Encoding.
     fn is_coded(&self) -> bool {
         let text = String::from_utf8_lossy(&self.bytes).to_ascii_lowercase();
         let head = text.split("\r\n\r\n").next().unwrap_or_default();
@@ -67,7 +67,7 @@ fn cases() -> Vec<Case> {
             other => panic!("no verdict: {other}"),
         };
         let name = part().trim();
-        // One space ends the bar; more of them are the case's.
+        // One space after the bar is a separator; further spaces belong to the case.
         let text = part();
         let bytes = unescaped(&filled(text.strip_prefix(' ').unwrap_or(text), number));
         Case { number, allowed, name, bytes }
@@ -75,7 +75,7 @@ fn cases() -> Vec<Case> {
     lines.enumerate().map(case).collect()
 }
 
-/// The text with what stands in braces.
+/// Replaces the names in braces.
 fn filled(text: &str, case: usize) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -88,9 +88,9 @@ fn filled(text: &str, case: usize) -> String {
     out + rest
 }
 
-/// What a name in braces stands for.
+/// Returns the replacement of a name in braces.
 fn named(name: &str, case: usize) -> String {
-    // What is put in is put in before escapes are read.
+    // Replacements are inserted before escapes are read.
     let plain = |text: &str| text.replace('\\', "\\\\").replace('\r', "\\r").replace('\n', "\\n");
     let (good, marker) = (body("first", case), marker(case));
     let n = good.len();
@@ -135,7 +135,7 @@ fn named(name: &str, case: usize) -> String {
     plain(&text)
 }
 
-/// The bytes that a text with escapes stands for.
+/// Returns the bytes of a text with escapes.
 fn unescaped(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut bytes = text.bytes();
@@ -160,16 +160,16 @@ fn unescaped(text: &str) -> Vec<u8> {
     out
 }
 
-/// How a connection came to its end.
+/// Way in which a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// samewire closed it.
+    /// samewire closed it by itself.
     Closed,
-    /// samewire waited for more and closed it when the client had no more to say.
+    /// samewire waited for more bytes and closed it after the client's FIN.
     Waited,
 }
 
-/// Sends bytes and gives the heads of all answers and how the connection ended.
+/// Sends bytes. Returns the heads of all responses and how the connection ended.
 pub async fn heads(world: &World, bytes: &[u8]) -> (Vec<Head>, End) {
     let mut client = Client::connect(world.proxy()).await;
     client.try_send(bytes).await;
@@ -180,7 +180,7 @@ pub async fn heads(world: &World, bytes: &[u8]) -> (Vec<Head>, End) {
             Ok(Some(head)) => {
                 (end, patience) = (End::Closed, SILENCE);
                 client.rest().await;
-                // It may go on reading for a second, so that the answer is not lost in a reset.
+                // samewire may keep reading for a second, so that the response is not lost in a reset.
                 if head.header("connection") == Some("close") {
                     patience = 5 * SILENCE;
                 }
@@ -195,7 +195,7 @@ pub async fn heads(world: &World, bytes: &[u8]) -> (Vec<Head>, End) {
     }
 }
 
-/// What reached the engine was framed by samewire alone, and went where it always goes.
+/// Checks that a request at the engine has samewire's own framing, method and target.
 fn is_ours(attempt: &Attempt, what: &str) {
     assert_eq!(attempt.header("content-length"), Some(attempt.body.len().to_string().as_str()), "{what}");
     for name in ["transfer-encoding", "te", "trailer", "upgrade", "expect", "x-a", "keep-alive", "connection"]
@@ -210,7 +210,7 @@ fn is_ours(attempt: &Attempt, what: &str) {
     assert!(attempt.header("host").is_some_and(|host| host.starts_with("127.0.0.1:")), "{what}");
 }
 
-/// Sends a case with the marker behind it.
+/// Sends a case with the marker behind it. Returns the outcome and its description.
 async fn judge(world: &World, case: &Case) -> (Outcome, String) {
     let (first, second) = (body("first", case.number), marker(case.number));
     let (heads, end) = heads(world, &[case.bytes.as_slice(), second.as_bytes()].concat()).await;
@@ -269,7 +269,7 @@ async fn fault_c14_c15_no_request_is_smuggled() {
     world.end().await;
 }
 
-/// The reading of the file that the other stands on.
+/// The parser of the corpus file is tested here, because the other test relies on it.
 #[test]
 fn the_corpus_is_read_as_it_is_written() {
     assert_eq!(unescaped("a\\r\\n\\t\\0\\xff\\\\"), b"a\r\n\t\0\xff\\");

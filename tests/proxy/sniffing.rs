@@ -1,4 +1,4 @@
-//! Answers in another form than was asked for, or with a wrong label.
+//! Answers in another form than requested, or with a wrong content type.
 
 use crate::canonical::{Canonical, usage_object};
 use crate::sim::{Engine, Request, Script, Setup, World};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const WHOLE: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hi"},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"total_tokens":8,"completion_tokens":5}}"#;
 
-/// The events of a complete stream.
+/// Returns the events of a complete stream.
 fn sse() -> String {
     let frames = Canonical::new().role().content("H").content("i").finish("stop");
     let usage = format!(
@@ -16,7 +16,7 @@ fn sse() -> String {
     format!("{}{usage}data: [DONE]\n\n", frames.text())
 }
 
-/// The canonical whole answer.
+/// Returns the canonical whole answer.
 fn expected_whole() -> String {
     let usage = usage_object(3, 5);
     format!(
@@ -24,7 +24,7 @@ fn expected_whole() -> String {
     )
 }
 
-/// Checks both kinds of request against an engine that answers in one form only.
+/// Checks streamed and whole requests against an engine that answers in one form only.
 async fn check(script: Script, frames: &Canonical, what: &str) {
     let world = World::start(Engine::script(script).await, Setup::new()).await;
     let stream = world.ask(&Request::stream("")).await;
@@ -66,7 +66,7 @@ async fn fault_u37_wrong_labels() {
     }
 }
 
-/// Under its own label a stream may begin with anything that events are read over, however it is cut.
+/// A stream with the right content type may begin with any lines that are not events, however it is cut.
 #[tokio::test]
 async fn fault_u53_first_lines_that_say_nothing() {
     let stream = Canonical::new().role().content("H").content("i").finish("stop").done();

@@ -1,4 +1,4 @@
-//! Responses over a WebSocket: what is asked and answered (wire-format 4.12).
+//! Responses over a WebSocket: requests and responses (wire-format 4.12).
 
 use crate::responses::{TOOLS, ask, chunk, engine, event, events, last, object, prompt, scripted};
 use crate::sim::{
@@ -7,12 +7,12 @@ use crate::sim::{
 use crate::stored::three_turns;
 use serde_json::{Value, json};
 
-/// A message of these members.
+/// Returns a `response.create` message with these members.
 pub fn create(members: &str) -> String {
     format!(r#"{{"type":"response.create",{members}}}"#)
 }
 
-/// The same with the prompt that nobody may log.
+/// Returns a message with the prompt that must never be logged.
 pub fn prompted(model: &str, more: &str) -> String {
     create(&format!(r#""model":"{model}","input":"{PROMPT}"{more}"#))
 }
@@ -25,19 +25,19 @@ fn missing() -> (u64, String, String) {
     (400, "previous_response_not_found".to_owned(), "previous_response_id".to_owned())
 }
 
-/// A message that goes on with a response.
+/// Returns a message that continues a response.
 fn onward(previous: &str, more: &str) -> String {
     create(&format!(r#""model":"text","previous_response_id":"{previous}"{more}"#))
 }
 
 const OUTPUTS: &str = r#""input":[{"type":"function_call_output","call_id":"call_1","output":"rain"},{"type":"custom_tool_call_output","call_id":"call_2","output":"done"},{"type":"function_call_output","call_id":"call_3","output":"Ada"}]"#;
 
-/// The messages of the `n`th request to the engine.
+/// Returns the messages in the `n`th request to the engine.
 fn messages(world: &World, n: usize) -> Value {
     serde_json::from_str::<Value>(world.engine.attempts()[n].text()).unwrap()["messages"].clone()
 }
 
-/// An engine that answers every request in the same way, each time under another id.
+/// Starts an engine that answers every request with these deltas, each time under another id.
 pub async fn engine_of(deltas: &'static [&'static str]) -> Engine {
     let count = std::sync::atomic::AtomicUsize::new(1);
     Engine::answering(move |_| {
@@ -62,7 +62,7 @@ async fn messages_are_the_data_of_the_events() {
     let mut socket = Socket::open(world.proxy()).await;
     for model in ["text", "reason", "tools", "limit"] {
         let answer = world.ask(&prompt(model, &format!(r#","stream":true,{TOOLS}"#))).await;
-        // The clock is not the test's.
+        // Times differ from run to run.
         let timeless = |mut events: Vec<Value>| {
             for event in &mut events {
                 if let Some(response) = event.get_mut("response").filter(|r| !r["completed_at"].is_null()) {
@@ -131,7 +131,7 @@ async fn a_conversation_needs_no_store() {
         socket.send(&prompted("tools", &format!(r#","store":false,"instructions":"once",{TOOLS}"#))).await;
         let first = socket.response().await;
         assert_eq!(last(&first)["store"], false);
-        // Nothing but the outputs and the response they belong to.
+        // Only the outputs, and the response they belong to.
         let second = format!(r#","model":"reason","store":false,{OUTPUTS}"#);
         socket.send(&onward(&id(&first), &second).replacen(r#""model":"text","#, "", 1)).await;
         let second = socket.response().await;
@@ -141,7 +141,7 @@ async fn a_conversation_needs_no_store() {
         let expected = three_turns();
         assert_eq!(messages(&world, 1), json!(expected.as_array().unwrap()[..5]));
         assert_eq!(messages(&world, 2), expected);
-        // From the middle, too; but on no other connection, and not over HTTP.
+        // An earlier response can be continued, too; but not on another connection, and not over HTTP.
         socket.send(&onward(&id(&first), &format!(",{OUTPUTS}"))).await;
         socket.response().await;
         assert_eq!(messages(&world, 3), messages(&world, 1));
@@ -168,7 +168,7 @@ async fn what_is_stored_is_known_everywhere_to_its_tenant() {
     let mut other = Socket::open(world.proxy()).await;
     other.send(&onward(&id(&second), r#","store":false,"input":"and on""#)).await;
     let third = other.response().await;
-    // What is not stored goes on from what is, and from that again.
+    // An unstored response continues a stored one, and is continued itself.
     other.send(&onward(&id(&third), r#","store":false,"input":"further""#)).await;
     other.response().await;
     let said = |text: &str| json!({"role":"user","content":text});
@@ -188,7 +188,7 @@ async fn what_is_stored_is_known_everywhere_to_its_tenant() {
     world.end().await;
 }
 
-/// What goes on from something that is not stored has all of it in the store.
+/// A stored response that continues unstored ones has the whole history in the store.
 #[tokio::test]
 async fn what_is_stored_after_what_is_not_is_whole() {
     let world = World::start(engine().await, Setup::new()).await;
@@ -218,7 +218,7 @@ async fn what_is_stored_after_what_is_not_is_whole() {
     world.end().await;
 }
 
-/// What goes on from something that the store has lost meanwhile has all of it in the store, too.
+/// A stored response that continues one deleted meanwhile has the whole history in the store, too.
 #[tokio::test]
 async fn what_was_deleted_meanwhile_is_stored_with_what_goes_on_from_it() {
     let world = World::start(engine().await, Setup::new()).await;
@@ -236,7 +236,7 @@ async fn what_was_deleted_meanwhile_is_stored_with_what_goes_on_from_it() {
     world.end().await;
 }
 
-/// Items of what is only remembered can be referred to.
+/// Items of an unstored response, which only the connection remembers, can be referenced.
 #[tokio::test]
 async fn what_is_remembered_can_be_referred_to() {
     let world = World::start(engine().await, Setup::new().args(&["--store", "off"])).await;
@@ -295,7 +295,7 @@ async fn a_failed_continuation_is_not_gone_on_from() {
                 true => assert_eq!(last(&socket.response().await)["status"], "completed"),
                 false => assert_eq!(socket.refused().await, missing()),
             }
-            // What went on from it before knows all of it.
+            // The response that continued it earlier has the whole history.
             socket.send(&onward(&second, r#","input":"on""#)).await;
             assert_eq!(last(&socket.response().await)["status"], "completed");
         }
@@ -312,7 +312,7 @@ async fn sixteen_responses_are_remembered() {
         socket.send(&prompted("text", &format!(r#","store":false,"metadata":{{"n":"{n}"}}"#))).await;
         all.push(id(&socket.response().await));
     }
-    // The third is the oldest that stays; to go on with it makes a response more.
+    // The third is the oldest one kept; continuing it adds another response.
     for (n, known) in [(1, false), (2, true), (2, false), (17, true)] {
         socket.send(&onward(&all[n], r#","store":false,"input":"x""#)).await;
         match known {
@@ -340,13 +340,14 @@ async fn one_at_a_time_in_order_and_no_more_than_sixteen_wait() {
     let mut socket = Socket::open(world.proxy()).await;
     for n in 0..=18 {
         match n {
-            // What is no request waits for its turn as well, so that it is known which message is meant.
+            // Invalid messages wait for their turn as well, so that the client knows which message an error is
+            // about.
             5 => socket.send("no JSON").await,
             9 => socket.frame(0x82, b"binary").await,
             n => socket.send(&prompted("m", &format!(r#","user":"{n}""#))).await,
         }
     }
-    // One runs and sixteen wait; the others are refused at once, wherever the first has got to.
+    // One request runs and sixteen wait; further ones are refused at once, whatever the first one is doing.
     let (mut seen, mut refusals) = (0, 0);
     while refusals < 2 || seen < 5 {
         let message = socket.message().await;
@@ -440,10 +441,10 @@ async fn what_is_wrong_with_a_message_is_told_and_the_connection_lives() {
 #[tokio::test]
 async fn errors_of_the_engine_before_and_in_a_response() {
     let engine = Engine::in_turn(vec![
-        // On a connection that has served before it would be tried again.
+        // On a reused connection the request would be retried.
         Script::new().rst(),
         Script::new().json("400 Bad Request", r#"{"object":"error","message":"no such thing","type":"BadRequestError","param":null,"code":400}"#),
-        // Later than a status would wait.
+        // Later than the status of an HTTP response would be held back.
         Script::new().sleep(std::time::Duration::from_millis(1500)).json("429 Slow", r#"{"error":{"message":"slow"}}"#),
         Script::new().head_sse().role().ev(r#"{"error":{"message":"late","type":"server_error","code":null}}"#).end(),
         Script::new().head_sse().role().text("Hel").rst(),
@@ -488,7 +489,7 @@ async fn dialects_are_the_connections() {
     ] {
         let request = Socket::request("/v1/responses").header("x-samewire-dialect", dialect);
         let mut socket = Socket::open_with(world.proxy(), &request).await;
-        // Twice: a stray `[DONE]` would come between.
+        // Twice, because a stray `[DONE]` would come between.
         for _ in 0..2 {
             socket.send(&prompted("m", "")).await;
             let response = socket.response().await;
@@ -496,7 +497,7 @@ async fn dialects_are_the_connections() {
             assert!(has(sign) && !has(other), "{dialect}: {response:#?}");
         }
     }
-    // No response is held open for outputs of tools: they come by the connection itself.
+    // No response is held open for tool outputs: they come over the connection itself.
     let request = Socket::request("/v1/responses").header("x-samewire-dialect", "codex-legacy");
     let other = World::start(engine().await, Setup::new()).await;
     let mut socket = Socket::open_with(other.proxy(), &request.header("x-samewire-tool-hold", "1")).await;
@@ -520,7 +521,7 @@ async fn every_door_of_responses_has_one() {
         let mut socket = Socket::open_with(world.proxy(), &Socket::request(target)).await;
         assert_eq!(socket.head.header("x-ms-region").is_some(), target != "/v1/responses");
         socket.send(&prompted("text", r#","store":false"#)).await;
-        // Azure stores whatever is asked.
+        // Azure's dated versions store every response.
         assert_eq!(last(&socket.response().await)["store"], target == dated);
     }
     let target = "/openai/deployments/reason/responses?api-version=2024-10-21";
@@ -568,7 +569,7 @@ async fn fault_c17_what_is_no_upgrade_is_told_what_to_send() {
         assert_eq!(answer.head.header("upgrade"), Some("websocket"));
         assert_eq!(answer.head.header("sec-websocket-version"), Some("13"));
     }
-    // A page in somebody's browser is not its user.
+    // A foreign page in a user's browser must not act as that user.
     for (origin, status) in [
         ("http://localhost", 101),
         ("https://LOCALHOST", 101),
@@ -586,7 +587,7 @@ async fn fault_c17_what_is_no_upgrade_is_told_what_to_send() {
     }
     let other = world.ask(&Request::new("PUT", "/v1/responses")).await;
     assert_eq!((other.head.status, other.fault().code.as_deref()), (405, Some("method_not_supported")));
-    // Elsewhere it is not looked at.
+    // On other routes the upgrade is ignored.
     for target in ["/v1/models", "/v1/responses/resp_1", "/v1/chat/completions", "/v1/other"] {
         let answer = world.ask(&Socket::request(target)).await;
         assert_ne!(answer.head.status, 101, "{target}");
@@ -596,14 +597,14 @@ async fn fault_c17_what_is_no_upgrade_is_told_what_to_send() {
     world.end().await;
 }
 
-/// Codex asks for the service's own mode by a header, says `stream` although it need not, and sends what the model is to
-/// know before it asks.
+/// Codex requests the WebSocket mode by a header, sends a superfluous `stream`, and sends context to the model
+/// before the first question.
 #[tokio::test]
 async fn the_manner_of_codex() {
     let world = World::start(engine().await, Setup::new()).await;
     let request = Socket::request("/v1/responses").header("openai-beta", "responses_websockets=2026-02-06");
     let mut socket = Socket::open_with(world.proxy(), &request).await;
-    // Long enough to be told in several pieces: each message has an event, and all of it.
+    // Long enough to be split into several frames: each message must still hold exactly one complete event.
     let long = "word ".repeat(2_000);
     let more = format!(r#","stream":true,"store":false,"generate":false,"instructions":"{long}""#);
     socket.send(&prompted("text", &more)).await;
@@ -625,14 +626,14 @@ async fn the_manner_of_codex() {
     assert_eq!((body.get("generate"), &body["top_k"]), (None, &json!(5)));
     socket.send(&prompted("text", r#","stream":false"#)).await;
     assert_eq!(socket.refused().await.2, "stream");
-    // An input that cannot be is refused when it comes.
+    // An invalid input is refused at once.
     let output = r#"[{"type":"function_call_output","call_id":"call_9","output":"x"}]"#;
     socket.send(&create(&format!(r#""model":"text","generate":false,"input":{output}"#))).await;
     assert_eq!(socket.refused().await.2, "input[0].call_id");
     world.end().await;
 }
 
-/// The last message goes out when the record is durable, as over HTTP.
+/// The last message is sent after the record is durable, as over HTTP.
 #[tokio::test]
 async fn what_was_said_is_stored() {
     let world = World::start(engine().await, Setup::new()).await;
@@ -643,7 +644,7 @@ async fn what_was_said_is_stored() {
         let stored = object(&world.ask(&Request::get(&format!("/v1/responses/{}", id(&response)))).await);
         assert_eq!(&stored, last(&response));
     }
-    // What is told over one is what is told over the other.
+    // The WebSocket and HTTP carry the same events.
     let mut client = Client::connect(world.proxy()).await;
     client.send(&prompt("text", r#","stream":true"#).bytes()).await;
     client.head().await;

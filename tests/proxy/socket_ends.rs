@@ -1,4 +1,5 @@
-//! WebSockets as connections: frames, sizes, times, and how they end (wire-format 4.12, faults C09, C24, C25, O01, O02).
+//! WebSockets as connections: frames, sizes, timeouts and their ends (wire-format 4.12, faults C09, C24, C25, O01,
+//! O02).
 
 use crate::leaving::settled;
 use crate::responses::{engine, last};
@@ -10,7 +11,7 @@ use crate::socket::prompted;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// What a cancellation may take here, where tests run beside each other.
+/// Time a cancellation may take here, where tests run in parallel.
 const BOUND: Duration = Duration::from_secs(1);
 
 async fn idle(setup: Setup) -> World {
@@ -21,7 +22,7 @@ async fn idle(setup: Setup) -> World {
 async fn messages_in_pieces() {
     let world = idle(Setup::new()).await;
     let mut socket = Socket::open(world.proxy()).await;
-    // Characters of more than one byte are cut, and a ping comes between.
+    // Multi-byte characters are split, and a ping comes between the frames.
     let text = prompted("text", r#","metadata":{"a":"Zürich – 東京"}"#);
     let pieces: Vec<_> = text.as_bytes().chunks(7).collect();
     for (at, piece) in pieces.iter().enumerate() {
@@ -31,7 +32,7 @@ async fn messages_in_pieces() {
     }
     for _ in &pieces {
         if let Some(Frame::Text(text)) = socket.next().await {
-            // The last pong may come behind the first event.
+            // The last pong may come after the first event.
             assert!(text.contains("response.created"), "{text}");
             break;
         }
@@ -60,7 +61,7 @@ async fn messages_in_pieces() {
     world.end().await;
 }
 
-/// A client need not wait for the answer to its upgrade.
+/// A client may send its first message before the response to its upgrade.
 #[tokio::test]
 async fn the_first_message_comes_with_the_upgrade() {
     let world = idle(Setup::new()).await;
@@ -87,7 +88,7 @@ async fn what_is_no_websocket_is_closed_with_the_reason() {
         (Socket::masked(0x89, &[b'x'; 126]), 1002),
     ] {
         let mut socket = Socket::open(world.proxy()).await;
-        // What follows is not read any more, and its sender still hears why.
+        // The bytes after it are not read any more, and the client still gets the reason.
         socket.raw(&[&bytes[..], &[b'x'; 10_000]].concat()).await;
         assert_eq!(socket.next().await, Some(Frame::Close(Some(code))), "{bytes:x?}");
         assert_eq!(socket.next().await, None);
@@ -106,7 +107,7 @@ async fn a_client_that_closes_is_answered() {
         assert_eq!(socket.next().await, Some(Frame::Close(code)));
         assert_eq!(socket.next().await, None);
     }
-    // Half a connection is none: nobody could say any more that it is to end.
+    // A half-closed connection is closed: a client could no longer end it in an orderly way.
     let mut socket = Socket::open(world.proxy()).await;
     socket.half_close().await;
     assert_eq!(socket.next().await, None);
@@ -132,7 +133,7 @@ async fn fault_c05_a_message_may_be_as_long_as_a_body() {
     for n in [1, 40_000] {
         many.extend([Socket::masked(0x81, &longer(n)), halves(&longer(n)), Socket::masked(0x82, &longer(n))]);
     }
-    // Only the promise of very much.
+    // Only the header of a very large frame.
     many.push([&[0x81, 0xff][..], &(1_u64 << 62).to_be_bytes(), &[0; 4]].concat());
     for bytes in many {
         let mut socket = Socket::open(world.proxy()).await;
@@ -151,7 +152,7 @@ async fn pings_come_and_are_answered() {
         Setup::new().set("keepalive_seconds=1").config("[timeouts]\nclient_idle = 0.5\nclient_head = 0.5");
     let world = idle(setup).await;
     let mut socket = Socket::open(world.proxy()).await;
-    // Longer than a connection of HTTP may say nothing.
+    // Longer than an HTTP connection may be idle.
     for _ in 0..2 {
         assert_eq!(socket.try_frame().await, Ok(Some(Frame::Ping(Vec::new()))));
     }
@@ -163,7 +164,7 @@ async fn pings_come_and_are_answered() {
     world.end().await;
 }
 
-/// While an answer is awaited there are pings, and no comments.
+/// While an answer is pending, the client gets pings and no SSE comments.
 #[tokio::test]
 async fn pings_while_the_engine_thinks() {
     let gate = Gate::default();
@@ -188,11 +189,11 @@ async fn an_old_connection_ends_between_two_responses() {
         World::start(Engine::script(script).await, Setup::new().config("[timeouts]\nsocket_life = 3")).await;
     let old = (400, "websocket_connection_limit_reached".to_owned(), String::new());
     let start = Instant::now();
-    // It is the older one: when the other is old, it is.
+    // Opened first, so that it is past its age limit when the quiet one is.
     let mut busy = Socket::open(world.proxy()).await;
     let mut quiet = Socket::open(world.proxy()).await;
     busy.send(&prompted("m", "")).await;
-    // It does not get its turn.
+    // This second message must not get its turn any more.
     busy.send(&prompted("m", "")).await;
     assert_eq!(quiet.refused().await, old);
     assert!(start.elapsed() > Duration::from_millis(2900), "{:?}", start.elapsed());
@@ -205,7 +206,7 @@ async fn an_old_connection_ends_between_two_responses() {
     world.end().await;
 }
 
-/// Where the engine has got to when the client leaves.
+/// Returns a script in which the engine has made this much progress when the client leaves.
 fn script_for(moment: &str) -> Script {
     let stream = Script::new().head_sse();
     match moment {
@@ -239,7 +240,7 @@ async fn fault_c24_c25_a_client_that_leaves_ends_its_response() {
                 "half" => socket.half_close().await,
                 "fin" => left = socket.leave(Manner::Fin),
                 "rst" => left = socket.leave(Manner::Rst),
-                // More than may wait, so that the end stands behind bytes that nobody asked for.
+                // More messages than may wait, so that the close stays behind unread bytes.
                 _ => {
                     for _ in 0..40 {
                         socket.try_raw(&Socket::masked(0x81, prompted("m", "").as_bytes())).await;
@@ -314,7 +315,8 @@ async fn fault_c09_a_client_that_takes_nothing_is_given_up() {
     world.end().await;
 }
 
-/// Each ping has to be answered: a client that sends them and takes no pong is not read any more, and is then given up.
+/// Each ping must be answered: a client that sends pings and reads no pongs is not read any more, and is later
+/// disconnected.
 #[tokio::test]
 async fn fault_c44_pings_whose_pongs_nobody_takes_are_not_read() {
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 3");
@@ -332,12 +334,12 @@ async fn fault_c44_pings_whose_pongs_nobody_takes_are_not_read() {
     let grown = world.samewire.rss().saturating_sub(before);
     println!("pings: {sent} bytes sent, samewire grew by {grown}");
     assert!(grown < 8 << 20, "samewire keeps pongs that nobody takes: {grown}");
-    // It is given up: what it sends then fails.
+    // The connection is closed: further writes fail.
     while socket.try_raw(&much).await {}
     world.end().await;
 }
 
-/// A client that takes nothing and asks ever more does not fill the memory either.
+/// A client that reads nothing and sends more and more refused messages does not fill the memory.
 #[tokio::test]
 async fn answers_to_refused_messages_are_bounded() {
     let gate = Gate::default();
@@ -350,7 +352,7 @@ async fn answers_to_refused_messages_are_bounded() {
     let before = world.samewire.rss();
     let much = message.repeat(1000);
     let mut sent = 0;
-    // It is no longer read: what it sends stays with it.
+    // The connection is not read any more: further bytes stay with the client.
     while tokio::time::timeout(Duration::from_secs(1), socket.raw(&much)).await.is_ok() {
         sent += much.len();
         assert!(sent < 64 << 20, "everything is read");
@@ -409,7 +411,7 @@ async fn fault_o01_a_shutdown_lets_running_responses_end() {
     let setup = Setup::new().upstream(&engine.url()).config("[timeouts]\nsettle = 0");
     let mut samewire = Samewire::start(&setup).await;
     let (mut quiet, mut busy) = (Socket::open(samewire.proxy).await, Socket::open(samewire.proxy).await);
-    // It does not answer the close, and does not hold the process up.
+    // Does not answer the close frame, and must not delay the shutdown.
     let mut deaf = Socket::open(samewire.proxy).await;
     busy.send(&prompted("m", "")).await;
     while busy.message().await["delta"] != "a" {}

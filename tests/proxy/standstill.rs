@@ -1,9 +1,9 @@
-//! Bugs in the proxy itself, and a process that stands still for a while.
+//! Bugs in the proxy itself, and a process that is suspended for a while.
 
 use crate::sim::{Client, Ended, Engine, Gate, PATIENCE, Request, Script, Setup, World};
 use std::time::{Duration, Instant};
 
-/// A request that fails as by a bug when it comes to this place.
+/// Returns a request that makes samewire panic at this place, as a bug would.
 fn failing(request: Request, place: &str) -> Request {
     request.header("x-samewire-panic", place).header("x-request-id", &format!("bug-{place}"))
 }
@@ -36,12 +36,12 @@ async fn fault_o25_a_bug_ends_one_request_and_no_other() {
         }
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 200, "after {place}");
     }
-    // Armed by a request that is served; the next connection meets it.
+    // Armed by a served request; the panic occurs on the next connection.
     assert_eq!(world.ask(&failing(Request::stream(""), "connection")).await.head.status, 200);
     let mut client = Client::connect(world.proxy()).await;
     client.try_send(&Request::stream("").bytes()).await;
     assert!(client.try_head().await.is_none());
-    // Nobody waits for a response in the background, but it does not stay unfinished.
+    // No client waits for a background response, but it must not stay unfinished.
     let create = Request::post("/v1/responses", r#"{"model":"m","background":true,"input":"hello"}"#);
     let answer = world.ask(&failing(create, "background")).await;
     assert_eq!(answer.head.status, 200, "{}", answer.text());
@@ -64,7 +64,7 @@ async fn fault_o25_a_bug_ends_one_request_and_no_other() {
     world.end_after_panics(5).await;
 }
 
-/// What a slow client must send in a window came while nobody looked.
+/// Bytes that arrived while the process was suspended count for the window in which a slow client must send them.
 #[tokio::test]
 async fn fault_o12_a_body_that_came_during_a_standstill_is_in_time() {
     let timeouts = "[timeouts]\nclient_body_idle = 30\nclient_body_window = 3\nclient_body_rate = 10000";
@@ -84,8 +84,8 @@ async fn fault_o12_a_body_that_came_during_a_standstill_is_in_time() {
     world.end().await;
 }
 
-/// The process stands still for longer than any of its timers, and what came meanwhile is there when it goes on: nobody
-/// is late.
+/// The process is suspended for longer than any of its timers. What arrived meanwhile is read on resuming, and
+/// nothing is treated as late.
 #[tokio::test]
 async fn fault_o12_a_standstill_is_nobodys_fault() {
     const STILL: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Stored responses: what is readable when, for whom, and what happens where storing goes wrong.
+//! Stored responses: when each is readable, for which keys, and what happens when storing fails.
 
 use crate::responses::{TOOLS, ask, chunk, engine, event, events, last, object, prompt, scripted};
 use crate::sim::{
@@ -10,11 +10,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// A folder that is gone with its test.
+/// Temporary folder of one test, deleted when dropped.
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// An empty one.
+    /// Creates an empty folder.
     pub fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -23,12 +23,12 @@ impl Folder {
         Self(path)
     }
 
-    /// The file of its store.
+    /// Path of the store's file.
     pub fn file(&self) -> PathBuf {
         self.0.join("store.db")
     }
 
-    /// A store in this folder.
+    /// Returns a setup with a store in this folder.
     pub fn setup(&self) -> Setup {
         Setup::new().args(&["--store", &sqlite(&self.file())])
     }
@@ -48,18 +48,18 @@ async fn get(world: &World, id: &str) -> Answer {
     world.ask(&Request::get(&format!("/v1/responses/{id}"))).await
 }
 
-/// The id of an object.
+/// Returns the id of an object.
 pub fn id(response: &Value) -> &str {
     response["id"].as_str().unwrap()
 }
 
-/// The messages that the engine's nth request had.
+/// Returns the messages in the `n`th request to the engine.
 pub fn messages(world: &World, n: usize) -> Value {
     let body: Value = serde_json::from_slice(&world.engine.attempts()[n].body).unwrap();
     body["messages"].clone()
 }
 
-/// It is not there, whatever it was.
+/// Checks for the 404 that is the same for every kind of missing object.
 pub fn not_found(answer: &Answer) {
     assert_eq!(answer.failure(), (404, "invalid_request_error".to_owned(), None), "{}", answer.text());
     assert_eq!(answer.fault().param, None);
@@ -135,7 +135,7 @@ async fn routes_with_a_date_store_whatever_is_asked() {
     world.end().await;
 }
 
-/// What the engine has been told once the tools of the scene have been called, answered, and asked about.
+/// Returns the engine's messages after the tools of the scene have been called, answered and asked about.
 pub fn three_turns() -> Value {
     let call = |id: &str, name: &str, arguments: &str| json!({"id":id,"type":"function","function":{"name":name,"arguments":arguments}});
     json!([
@@ -428,7 +428,7 @@ async fn an_id_that_the_engine_gives_twice_is_stored_once() {
     world.end().await;
 }
 
-/// The engine's ids name nothing there, so that ours stand in their place.
+/// Engines whose ids repeat are recognised by their kind: samewire uses ids of its own instead.
 #[tokio::test]
 async fn ids_that_come_again_by_design_are_not_taken() {
     for kind in ["ollama", "transformers"] {
@@ -496,7 +496,7 @@ fn sealed(response: &Value) -> String {
     item["encrypted_content"].as_str().unwrap_or_else(|| panic!("{response}")).to_owned()
 }
 
-/// The second turn of a client that keeps everything itself.
+/// Returns the second request of a client that keeps its own history.
 fn second_turn(sealed: &str) -> Request {
     ask(&format!(
         r#""model":"text","store":false,"include":["reasoning.encrypted_content"],"input":[{{"role":"user","content":"a"}},{{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"{sealed}"}},{{"role":"assistant","content":"Four."}},{{"role":"user","content":"b"}}]"#
@@ -595,7 +595,8 @@ async fn fault_o14_a_full_store_loses_the_oldest_and_claims_nothing() {
     world.end().await;
 }
 
-/// A disk of 1 MiB. What was stored can be read, what cannot be stored does not say that it is, and chat needs none of it.
+/// A disk of 1 MiB. Stored responses stay readable, a response that cannot be stored does not claim to be, and chat
+/// is unaffected.
 #[tokio::test]
 async fn fault_o14_a_full_disk() {
     let folder = Folder::new();
@@ -617,7 +618,7 @@ async fn fault_o14_a_full_disk() {
     let get = async |response: &Value| {
         Request::get(&format!("/v1/responses/{}", id(response))).ask(samewire.proxy).await
     };
-    // The oldest made room for the newest.
+    // The oldest responses were evicted for the newest.
     let mut gone = 0;
     while get(&stored[gone]).await.head.status == 404 {
         gone += 1;
@@ -627,7 +628,8 @@ async fn fault_o14_a_full_disk() {
     for response in &stored[gone..] {
         assert_eq!(object(&get(response).await), *response);
     }
-    // What is larger than the disk is not stored, and says so; what insists on it is not begun.
+    // A response larger than the disk is not stored and says so; a request that requires storing is refused at
+    // once.
     let large = |more: &str| ask(&format!(r#""model":"text",{more}"input":"{}""#, "x".repeat(2_000_000)));
     let response = object(&large("").ask(samewire.proxy).await);
     assert_eq!([&response["status"], &response["store"]], [&json!("completed"), &json!(false)]);
@@ -636,15 +638,15 @@ async fn fault_o14_a_full_disk() {
     let refused = large(r#""store":true,"#).ask(samewire.proxy).await;
     assert_eq!(refused.failure().2.as_deref(), Some("store_unavailable"));
     assert_eq!((refused.head.status, engine.attempt_count()), (503, asked), "the engine was not asked");
-    // All the same the last ones are there, and others can be stored.
+    // The latest responses are still there, and others can be stored.
     assert_eq!(object(&get(&stored[99]).await), stored[99]);
     assert_eq!(object(&small(r#""store":true,"#).ask(samewire.proxy).await)["store"], true);
     let chat = Request::chat(r#"{"model":"text","messages":[{"role":"user","content":"x"}],"stream":true}"#);
     assert_eq!(chat.ask(samewire.proxy).await.head.status, 200, "chat needs no store");
 }
 
-/// What runs is never evicted: where it leaves no room, nobody's engine works for an answer that must be stored and could
-/// not be.
+/// Running responses are never evicted. If they leave no room, a request whose response must be stored is refused
+/// before an engine works for it.
 #[tokio::test]
 async fn fault_o14_what_needs_a_full_store_is_refused_before_the_engine_works() {
     let gate = Gate::default();

@@ -1,4 +1,4 @@
-//! TLS towards clients: what strangers try, how long they may, and certificates that change.
+//! TLS towards clients: invalid handshakes, their timeouts, and certificates that change.
 
 use crate::canonical::grammar;
 use crate::sim::tls::{Authority, Folder, Pair, Tunnel, connect, named};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A samewire with a certificate for `localhost`.
+/// Samewire with a certificate for `localhost`.
 struct Secure {
     authority: Authority,
     folder: Folder,
@@ -17,7 +17,7 @@ struct Secure {
 }
 
 impl Secure {
-    /// `more`: keys of `[tls]`, and what may stand behind them.
+    /// Starts samewire with TLS. `more` holds further keys of `[tls]`, and whatever may follow them.
     async fn start(engine: Engine, more: &str) -> Self {
         let (authority, folder) = (Authority::new("tests"), Folder::new());
         let pair = authority.sign("localhost", 300);
@@ -26,7 +26,7 @@ impl Secure {
         Self { authority, folder, world }
     }
 
-    /// Whatever is sent to this goes to samewire over TLS.
+    /// Starts a tunnel that adds TLS to plain connections.
     async fn tunnel(&self) -> Tunnel {
         Tunnel::into_tls(self.world.proxy(), self.authority.client(None)).await
     }
@@ -47,7 +47,7 @@ impl Secure {
         tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{name} is never {value}"));
     }
 
-    /// The certificate that new connections see.
+    /// Returns the certificate that new connections get.
     async fn seen(&self) -> Vec<u8> {
         let stream = connect(self.world.proxy(), &self.authority.client(None)).await.expect("a handshake");
         let (_, session) = stream.get_ref();
@@ -71,10 +71,10 @@ async fn engine() -> Engine {
     Engine::script(Script::answer("a", 3)).await
 }
 
-/// What comes until the end, whatever that is; nothing, if it does not come in this time.
+/// Reads everything up to the end of the connection. Returns `None` if that takes longer than `limit`.
 async fn last_words(mut stream: TcpStream, limit: Duration) -> Option<Vec<u8>> {
     let mut words = Vec::new();
-    // A reset is an end.
+    // A reset also counts as an end.
     tokio::time::timeout(limit, stream.read_to_end(&mut words)).await.ok().map(|_| words)
 }
 
@@ -90,7 +90,7 @@ async fn a_client_is_served_over_tls() {
         assert_eq!(answer.head.status, 200, "{}", answer.text());
     }
     assert_eq!(tunnel.greeted.load(std::sync::atomic::Ordering::SeqCst), 1, "one connection for all");
-    // An answer that is as long as its connection ends in order.
+    // An answer delimited by the close of the connection ends in an orderly way.
     let answer = Request::stream("").version("HTTP/1.0").ask(tunnel.address).await;
     assert_eq!((answer.head.status, answer.ended), (200, Ended::Close));
     assert!(answer.text().ends_with("data: [DONE]\n\n"));
@@ -115,7 +115,7 @@ async fn fault_c23_whoever_speaks_no_tls_is_sent_away() {
         stream.write_all(bytes).await.unwrap();
         let words = last_words(stream, Duration::from_secs(5)).await;
         let words = words.unwrap_or_else(|| panic!("{name}: still open"));
-        // An alert, or nothing: above all no HTTP.
+        // An alert or nothing, but never HTTP.
         assert!(words.is_empty() || words[0] == 0x15, "{name}: {words:?}");
     }
     secure.becomes("samewire_tls_handshake_failures_total", 7.0).await;
@@ -125,7 +125,7 @@ async fn fault_c23_whoever_speaks_no_tls_is_sent_away() {
     secure.world.end().await;
 }
 
-/// Plain HTTP is answered in plain HTTP, whole or in pieces, and holds no place of a handshake while it is told.
+/// Plain HTTP gets an answer in plain HTTP, whether it arrives whole or in pieces, and occupies no handshake slot.
 #[tokio::test]
 async fn fault_c23_plain_http_is_told_to_speak_https() {
     let secure = Secure::start(engine().await, "handshake = 2\nmax_handshakes = 1\n").await;
@@ -159,7 +159,7 @@ async fn fault_c23_plain_http_is_told_to_speak_https() {
         assert!(body.contains("\"type\":\"invalid_request_error\""), "{name}: {body}");
     }
     secure.becomes("samewire_tls_handshake_failures_total", 5.0).await;
-    // Clients that keep their side open while they are told hold up no handshake: there is one place.
+    // Plain HTTP clients that keep their connection open do not occupy the only handshake slot.
     let mut open = Vec::new();
     for _ in 0..8 {
         let mut stream = TcpStream::connect(secure.world.proxy()).await.unwrap();
@@ -173,7 +173,7 @@ async fn fault_c23_plain_http_is_told_to_speak_https() {
     connect(secure.world.proxy(), &secure.authority.client(None)).await.expect("a handshake");
     assert!(begun.elapsed() < Duration::from_millis(900), "{:?}", begun.elapsed());
     drop(open);
-    // Half a line is given the time of a handshake.
+    // An incomplete line is closed after the handshake timeout.
     let mut stream = TcpStream::connect(secure.world.proxy()).await.unwrap();
     stream.write_all(b"GET /heal").await.unwrap();
     let begun = Instant::now();
@@ -185,14 +185,14 @@ async fn fault_c23_plain_http_is_told_to_speak_https() {
     secure.world.end().await;
 }
 
-/// One that says nothing holds the only place until its time is over; then the next one gets it.
+/// A silent client occupies the only handshake slot until its timeout; then the next client gets the slot.
 #[tokio::test]
 async fn fault_c23_a_handshake_that_stalls_ends_in_time() {
     let secure = Secure::start(engine().await, "handshake = 1\nmax_handshakes = 1\n").await;
     let begun = Instant::now();
     let mut silent = TcpStream::connect(secure.world.proxy()).await.unwrap();
     silent.write_all(b"\x16\x03\x01\x02\x00\x01").await.unwrap();
-    // Connections are accepted one after the other, but go to threads of their own.
+    // Connections are accepted one after the other, but handled by different threads.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let second = tokio::spawn(connect_later(secure.world.proxy(), secure.authority.client(None)));
     assert!(last_words(silent, PATIENCE).await.is_some());
@@ -226,7 +226,7 @@ async fn fault_c23_only_clients_with_a_certificate_of_the_right_authority() {
     ] {
         let config = secure.authority.client(own);
         let mut space = [0; 1];
-        // In TLS 1.3 the client is done with its part before it is looked at.
+        // In TLS 1.3 the client's handshake is complete before its certificate is checked.
         let talk = async {
             let mut stream = connect(secure.world.proxy(), &config).await?;
             stream.write_all(&Request::plain("").bytes()).await?;
@@ -246,7 +246,7 @@ async fn fault_c23_a_client_that_ends_tls_early_has_left() {
     let secure = Secure::start(Engine::script(script).await, "").await;
     let config = secure.authority.client(None);
     let request = Request::stream("").bytes();
-    // Nothing of a request, half of one.
+    // No byte of a request, or half of one.
     for part in [0, request.len() / 2] {
         let mut stream = connect(secure.world.proxy(), &config).await.unwrap();
         stream.write_all(&request[..part]).await.unwrap();
@@ -256,7 +256,7 @@ async fn fault_c23_a_client_that_ends_tls_early_has_left() {
         assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 400"), "{}", String::from_utf8_lossy(&rest));
     }
     assert_eq!(secure.world.engine.attempt_count(), 0);
-    // In the middle of an answer: TLS ends, the connection below stays open.
+    // In the middle of an answer: TLS ends while the TCP connection stays open.
     let mut stream = connect(secure.world.proxy(), &config).await.unwrap();
     stream.write_all(&request).await.unwrap();
     until("the engine answers", PATIENCE, || secure.world.engine.attempt_count() == 1).await;
@@ -274,7 +274,7 @@ async fn fault_c23_a_client_that_ends_tls_early_has_left() {
     secure.world.end().await;
 }
 
-/// Clients that leave an encrypted connection are noticed as soon as others, also behind bytes that nobody reads.
+/// Clients that leave an encrypted connection are noticed as soon as others, even behind unread bytes.
 #[tokio::test]
 async fn fault_c26_disconnects_are_seen_through_tls() {
     let script = Script::new().head_sse().role().text("a").hang();
@@ -314,7 +314,7 @@ async fn fault_c09_a_reader_that_stops_is_given_up_behind_tls_too() {
     secure.world.end().await;
 }
 
-/// All that is left to say fits into TLS's own buffer, but not into the socket.
+/// The rest of the answer fits into TLS's own buffer, but not into the socket.
 #[tokio::test]
 async fn fault_c09_slow_readers_get_everything() {
     let script = Script::new().head_sse().role().then(Step::Flood { events: 2_000, size: 2048 });
@@ -354,7 +354,7 @@ async fn fault_o24_new_connections_see_the_new_certificate() {
     assert_eq!(secure.seen().await, next.der().to_vec());
     let now_ends = secure.metric("samewire_tls_certificate_expiry_seconds").await;
     assert!((now_ends - ends - 100.0 * 86_400.0).abs() < 60.0, "{ends} {now_ends}");
-    // Whoever was there goes on.
+    // Existing connections continue.
     gate.open();
     client.event_with("[DONE]").await;
     assert_eq!(secure.logged("ERROR", "TLS"), 0);
@@ -386,11 +386,11 @@ async fn fault_o24_a_bad_pair_changes_nothing() {
     let late = secure.authority.sign("localhost", -1);
     files(&secure.folder, &late);
     until("expired", PATIENCE, || secure.logged("ERROR", "has expired") == 1).await;
-    // Gone altogether.
+    // The key file is missing.
     std::fs::remove_file(secure.folder.path("tls.key")).unwrap();
     until("a file that is not there", PATIENCE, || secure.logged("ERROR", "cannot be read") == 1).await;
     assert_eq!(secure.seen().await, before);
-    // And good again.
+    // The files are valid again.
     files(&secure.folder, &good);
     secure.becomes("samewire_tls_reload_success", 1.0).await;
     assert_eq!(secure.seen().await, good.der().to_vec());
@@ -399,7 +399,8 @@ async fn fault_o24_a_bad_pair_changes_nothing() {
     secure.world.end().await;
 }
 
-/// As Kubernetes changes secrets: the files are links through a folder that is itself a link, and that one is swapped.
+/// Certificates are reloaded when Kubernetes updates a secret: the files are symbolic links through a folder that
+/// is itself a link, and that link is replaced.
 #[tokio::test]
 async fn fault_o24_links_that_lead_elsewhere_are_seen() {
     use std::os::unix::fs::symlink;
@@ -446,13 +447,13 @@ async fn fault_o24_a_certificate_that_ends_soon_is_told_of() {
     secure.world.end().await;
 }
 
-/// Makes a file readable for everybody, or not.
+/// Sets the permissions of a file.
 fn allow(path: &std::path::Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// The key of a certificate is a secret like others, towards clients and towards engines.
+/// The private key of a certificate must be as protected as other secrets, towards clients and towards engines.
 #[test]
 fn fault_o09_keys_that_everybody_may_read_are_refused() {
     let (folder, authority) = (Folder::new(), Authority::new("tests"));
@@ -500,7 +501,7 @@ async fn fault_o24_a_key_that_everybody_may_read_changes_nothing() {
     secure.world.end().await;
 }
 
-/// TLS does not say who somebody is.
+/// TLS does not identify clients, so API keys are still required.
 #[test]
 fn tls_replaces_no_keys() {
     let (folder, authority) = (Folder::new(), Authority::new("tests"));

@@ -1,4 +1,4 @@
-//! TLS to engines: who is trusted, who is not, and connections that serve again.
+//! TLS to engines: which certificates are trusted, which are not, and connections that are reused.
 
 use crate::canonical::grammar;
 use crate::sim::tls::{Authority, Folder, Pair, Tunnel, named};
@@ -11,11 +11,11 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-/// An authority, and its certificate in a file.
+/// Certificate authority, with its certificate in a file.
 struct Trusted {
     authority: Authority,
     folder: Folder,
-    /// The key that names the file.
+    /// Configuration line that names the file.
     line: String,
 }
 
@@ -43,7 +43,8 @@ fn unreachable() -> (u16, String, Option<String>) {
     (502, "server_error".into(), Some("upstream_unreachable".into()))
 }
 
-/// What a client gets that asks once; and that the engine was asked exactly if it was answered. Gives what was logged.
+/// Sends one request and checks the client's answer, and that the engine got the request exactly if it was
+/// answered. Returns the log lines.
 async fn ask_once(name: &str, engine: Engine, url: &str, lines: &str, served: bool) -> Vec<String> {
     let world = World::start(engine, Setup::new().upstream_at(url, lines).faulty()).await;
     let answer = world.ask(&Request::plain("")).await;
@@ -91,7 +92,7 @@ async fn fault_u05_no_request_goes_to_a_stranger() {
     }
 }
 
-/// Says these bytes to whoever says something, and no more.
+/// Starts a server that answers any bytes with these bytes, and then nothing more.
 async fn parrot(words: &'static [u8]) -> (u16, tokio::task::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -109,7 +110,7 @@ async fn parrot(words: &'static [u8]) -> (u16, tokio::task::JoinHandle<()>) {
 #[tokio::test]
 async fn fault_u05_whoever_speaks_no_tls_is_no_engine() {
     let trusted = Trusted::new();
-    // A server that knows TLS 1.1 at most: as it says so, and as it answers as if it had been asked for that.
+    // A server limited to TLS 1.1: once by its alert, once by answering with that version regardless.
     let hello =
         b"\x16\x03\x02\x00\x2a\x02\x00\x00\x26\x03\x02aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\x00\x00\x2f\x00";
     let rows: [(&str, &'static [u8]); 5] = [
@@ -124,7 +125,7 @@ async fn fault_u05_whoever_speaks_no_tls_is_no_engine() {
         ask_once(name, engine().await, &format!("https://localhost:{port}"), &trusted.line, false).await;
         task.abort();
     }
-    // An engine that is there, but speaks plainly: it is not asked without TLS either.
+    // An engine that speaks only plain HTTP: samewire does not fall back to it.
     let engine = engine().await;
     let url = engine.url().replace("http://127.0.0.1", "https://localhost");
     let setup = Setup::new().config("[timeouts]\nhandshake = 0.3").upstream_at(&url, &trusted.line);
@@ -138,7 +139,7 @@ async fn fault_u05_whoever_speaks_no_tls_is_no_engine() {
 async fn fault_u05_another_engine_answers() {
     let (trusted, other) = (Trusted::new(), engine().await);
     let stranger = behind(&other, &Pair::alone("localhost")).await;
-    // Both are asked as long as nothing is known of them.
+    // Both are asked while nothing is known about them.
     let config = format!("[[upstream]]\nurl = \"{}\"\nweight = 1000\n{}", stranger.url(), trusted.line);
     let setup = Setup::new().config(&config).upstream_keys("weight = 1").faulty();
     let world = World::start(engine().await, setup).await;
@@ -159,7 +160,7 @@ async fn any_certificate_will_do_only_where_that_is_called_a_danger() {
         let logs = ask_once("danger", engine, &tunnel.url(), danger, true).await;
         assert!(logged(&logs, r#""level":"WARN""#) && logged(&logs, "danger_accept_invalid_certs"));
     }
-    // It still has to be TLS.
+    // Without verification, the connection must still be TLS.
     let (port, task) = parrot(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
     ask_once("HTTP", engine().await, &format!("https://localhost:{port}"), danger, false).await;
     task.abort();
@@ -207,7 +208,7 @@ async fn an_engine_that_asks_for_a_certificate() {
     }
 }
 
-/// After the handshake, servers send tickets for later ones: something to read that is no answer.
+/// After the handshake, servers send session tickets: bytes to read that are not an answer.
 #[tokio::test]
 async fn connections_serve_again() {
     let trusted = Trusted::new();
@@ -248,8 +249,8 @@ async fn connections_that_have_ended_do_not() {
 
 const WHOLE: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}]}"#;
 
-/// Reads heads, and bodies if `patient`; answers each with these bytes, and renews its keys behind each answer. Gives its
-/// address, and counts connections on which something was posted.
+/// Starts a server that reads heads, and bodies if `patient`, answers each with these bytes, and updates its TLS
+/// keys after each answer. Returns its address and a count of connections that carried a POST.
 async fn restless(server: Arc<ServerConfig>, answer: String, patient: bool) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
@@ -279,7 +280,7 @@ async fn restless(server: Arc<ServerConfig>, answer: String, patient: bool) -> (
     (url, count)
 }
 
-/// Whether it was a POST; nothing at the end.
+/// Reads a request. Returns true if it was a POST, and `None` at the end of the connection.
 async fn read_request(
     stream: &mut (impl AsyncRead + Unpin),
     inbox: &mut Vec<u8>,
@@ -302,7 +303,7 @@ async fn read_request(
     }
 }
 
-/// Keys may be renewed at any time: that is something to read, and it neither ends a connection nor answers anything.
+/// Key updates may come at any time: bytes to read that neither end a connection nor are an answer.
 #[tokio::test]
 async fn connections_whose_keys_change_serve_again() {
     let trusted = Trusted::new();
@@ -321,7 +322,7 @@ async fn connections_whose_keys_change_serve_again() {
     world.end().await;
 }
 
-/// An engine that has said no before it has read everything.
+/// An engine that refuses before it has read the whole request.
 #[tokio::test]
 async fn an_answer_that_comes_early_is_read() {
     let trusted = Trusted::new();
@@ -339,7 +340,7 @@ async fn an_answer_that_comes_early_is_read() {
     world.end().await;
 }
 
-/// More than sockets and TLS hold, in both directions.
+/// Requests and answers larger than the buffers of sockets and TLS, in both directions.
 #[tokio::test]
 async fn large_requests_and_answers() {
     let trusted = Trusted::new();
@@ -372,7 +373,7 @@ async fn fault_c24_a_client_that_leaves_ends_the_encrypted_request() {
     world.end().await;
 }
 
-/// Probes trust whom requests trust.
+/// Probes trust the same certificates as requests.
 #[tokio::test]
 async fn probes_speak_tls_too() {
     let trusted = Trusted::new();

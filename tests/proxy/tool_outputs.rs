@@ -1,4 +1,4 @@
-//! Outputs of tools, handed in one by one (wire-format 4.10).
+//! Tool outputs, sent one by one (wire-format 4.10).
 
 use crate::responses::{TOOLS, ask, engine, events, last, object, prompt, scripted};
 use crate::sim::{Answer, Client, Engine, PATIENCE, Request, Script, Setup, World};
@@ -9,7 +9,7 @@ fn hand_in(id: &str, body: &str) -> Request {
     Request::post(&format!("/v1/responses/{id}/tool_outputs"), body)
 }
 
-/// A response with the three calls of the scene.
+/// Creates a response with the three tool calls of the scene and returns its id.
 async fn called(world: &World, more: &str) -> String {
     let response = object(&world.ask(&prompt("tools", &format!(",{TOOLS}{more}"))).await);
     response["id"].as_str().unwrap().to_owned()
@@ -64,7 +64,7 @@ async fn the_last_output_goes_on() {
     assert_eq!(tools, [("call_1", "rain"), ("call_2", "done"), ("call_3", "7")]);
     assert_eq!(sent["max_completion_tokens"], 9);
     assert_eq!(sent["tools"].as_array().unwrap().len(), 3);
-    // What the answer was to can be read.
+    // The input of the response can be read.
     let items =
         Request::get(&format!("/v1/responses/{}/input_items?order=asc", response["id"].as_str().unwrap()));
     let items = object(&world.ask(&items).await);
@@ -110,18 +110,18 @@ async fn outputs_that_cannot_be_taken() {
         assert_eq!(error["error"]["param"].as_str(), param, "{body}: {error}");
         assert_eq!(error["error"]["code"].as_str(), code, "{body}: {error}");
     }
-    // Nothing of what was refused has stayed.
+    // Nothing of the refused outputs was stored.
     assert_eq!(
         waits(&world.ask(&hand_in(&id, r#"{"tool_call_id":"call_3","output":"x"}"#)).await),
         ["call_2"]
     );
-    // Another client's responses are not there.
+    // Responses of other tenants are not found.
     let other = hand_in(&id, taken).without("authorization").header("authorization", "Bearer other");
     assert_eq!(world.ask(&other).await.head.status, 404);
     world.end().await;
 }
 
-/// The engine refuses to go on: the same outputs may be handed in again.
+/// The same outputs may be sent again if the engine refuses the continuation.
 #[tokio::test]
 async fn a_failure_gives_the_outputs_back() {
     let scripts = vec![
@@ -137,7 +137,7 @@ async fn a_failure_gives_the_outputs_back() {
     world.end().await;
 }
 
-/// A client that leaves before there is an answer may hand in again.
+/// A client that leaves before the answer may send the outputs again.
 #[tokio::test]
 async fn a_client_that_leaves_gives_the_outputs_back() {
     let scripts = vec![
@@ -164,7 +164,7 @@ async fn a_client_that_leaves_gives_the_outputs_back() {
     world.end().await;
 }
 
-/// Whoever hands in what at the same time: each output counts once, and one request goes on.
+/// Concurrent outputs in any combination: each counts once, and one request continues the response.
 #[tokio::test]
 async fn many_at_once() {
     let path = std::env::temp_dir().join(format!("samewire-outputs-{}.db", std::process::id()));
@@ -197,7 +197,7 @@ async fn many_at_once() {
     }
 }
 
-/// The stream that a client asks for by its header alone.
+/// A client may request a stream by its `accept` header alone.
 #[tokio::test]
 async fn events_by_accept() {
     let world = World::start(engine().await, Setup::new()).await;

@@ -1,4 +1,5 @@
-//! Traces: what a collector is told, what engines are told, and that a collector stops nobody (faults O22).
+//! Traces: spans sent to a collector, headers sent to engines, and collectors that never delay a request (faults
+//! O22).
 
 use crate::collector::{Collector, attributes};
 use crate::sim::{
@@ -14,20 +15,20 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The server's spans, and those of engines that were asked.
+/// Splits spans into those of the server and those of attempts at engines.
 fn sides(spans: &[Span]) -> (Vec<&Span>, Vec<&Span>) {
     assert!(spans.iter().all(|span| [2, 3].contains(&span.kind)));
     spans.iter().partition(|span| span.kind == 2)
 }
 
-/// The value of a metric without labels.
+/// Returns the value of a metric without labels.
 async fn count(samewire: &Samewire, name: &str) -> u64 {
     let metrics = samewire.metrics().await;
     let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {metrics}"))
 }
 
-/// The choices of an answer, where each is asked for by itself: none of them is an attempt that failed.
+/// Choices that are requested separately have parallel spans, and none of them counts as a failed attempt.
 #[tokio::test]
 async fn requests_at_once_are_spans_beside_each_other() {
     let collector = Collector::start().await;
@@ -122,7 +123,7 @@ async fn a_request_is_told_of_with_the_engine_that_was_asked() {
     ] {
         assert_eq!(told.get(name).map(String::as_str), Some(value), "{name}: {told:#?}");
     }
-    // The engine is told of the very span.
+    // The engine gets the id of exactly this span.
     let seen = world.engine.only();
     let expected = format!("00-{}-{}-01", &PARENT[3..35], hex(&client.span_id));
     assert_eq!(
@@ -136,7 +137,7 @@ async fn a_request_is_told_of_with_the_engine_that_was_asked() {
     world.end().await;
 }
 
-/// Whatever a client says of its trace, and what is made of it: whether it goes on, and whether it is recorded.
+/// Trace headers of a client, whether its trace is continued, and whether the request is recorded.
 type Lines = &'static [(&'static str, &'static str)];
 const CONTEXTS: [(Lines, bool, bool); 16] = [
     (&[], false, true),
@@ -172,7 +173,7 @@ async fn trace_context_goes_on_or_begins() {
             assert_eq!(seen.header("tracestate"), None, "{lines:?}");
             let told = seen.header("traceparent");
             if !traced {
-                // Without a collector it is not ours to begin a trace; what can be read goes on.
+                // Without a collector samewire starts no trace, and only forwards a valid one.
                 assert_eq!(told.is_some(), goes_on, "{lines:?}: {told:?}");
                 assert!(told.is_none_or(|told| told[..52] == PARENT[..52]), "{lines:?}: {told:?}");
                 continue;
@@ -186,7 +187,7 @@ async fn trace_context_goes_on_or_begins() {
                 recorded.insert(told[36..52].to_owned());
             }
         }
-        // The end of the world is sudden: what waits to be posted would be lost with it.
+        // Dropping the world kills the process, and queued spans would be lost.
         collector.wait(2 * recorded.len()).await;
         world.end().await;
     }
@@ -243,7 +244,7 @@ async fn a_share_of_traces_is_recorded() {
     world.end().await;
 }
 
-/// Each engine that was asked has a span of its own, and is told of that one.
+/// Each attempt has a span of its own, and its engine gets that span's id.
 #[tokio::test]
 async fn every_attempt_is_a_span() {
     let collector = Collector::start().await;
@@ -282,7 +283,7 @@ async fn every_attempt_is_a_span() {
     }
 }
 
-/// What goes wrong is told in the words of the closed table.
+/// Errors are reported by their codes from the closed table.
 #[tokio::test]
 async fn errors_are_told_by_their_codes() {
     let collector = Collector::start().await;
@@ -325,7 +326,7 @@ async fn errors_are_told_by_their_codes() {
     world.end().await;
 }
 
-/// Everything that nobody but the two ends may see, on all routes.
+/// Confidential content, on all routes, must not be in any span.
 #[tokio::test]
 async fn nothing_confidential_is_in_a_trace() {
     let collector = Collector::start().await;
@@ -351,7 +352,7 @@ async fn nothing_confidential_is_in_a_trace() {
     }
     until("all of them", PATIENCE, || sides(&collector.spans()).0.len() >= asked).await;
     let raw = collector.raw();
-    // The log has paths, methods and names of models as they were written; neither traces nor metrics do.
+    // The log has paths, methods and model names as received; traces and metrics do not.
     assert!(!world.samewire.metrics().await.contains("ODDITY"));
     for canary in ["CANARY", "ODDITY", PROMPT, KEY] {
         assert!(!raw.windows(canary.len()).any(|part| part == canary.as_bytes()), "{canary}");
@@ -359,7 +360,7 @@ async fn nothing_confidential_is_in_a_trace() {
     world.end().await;
 }
 
-/// How the collector may be, and what a client notices of it: nothing.
+/// Faulty collectors of every kind: clients notice nothing.
 #[tokio::test]
 async fn fault_o22_a_collector_that_does_not_take_them_stops_nobody() {
     let (refusing, _held) = crate::waiting::refusing();
@@ -397,12 +398,12 @@ async fn fault_o22_a_collector_that_does_not_take_them_stops_nobody() {
         samewire.signal("TERM");
         let start = Instant::now();
         assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0), "{config}");
-        // One second is what traces may take of it; the rest is the machine's.
+        // Traces may delay the shutdown by one second; the rest is the machine's.
         assert!(start.elapsed() < Duration::from_secs(4), "{config}: {:?}", start.elapsed());
     }
 }
 
-/// What has not been posted yet when the process ends is posted then.
+/// Spans that are still queued when the process ends are posted before it exits.
 #[tokio::test]
 async fn fault_o22_the_last_spans_are_not_lost() {
     let collector = Collector::start().await;
@@ -418,7 +419,7 @@ async fn fault_o22_the_last_spans_are_not_lost() {
     assert_eq!(collector.spans().iter().map(|span| &span.span_id).collect::<BTreeSet<_>>().len(), 20);
 }
 
-/// A collector that comes back is told of what happens from then on.
+/// A collector that comes back gets the spans from then on.
 #[tokio::test]
 async fn fault_o22_a_collector_comes_back() {
     let busy = Script::new().json("503 Busy", "{}");

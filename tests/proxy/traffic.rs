@@ -1,4 +1,4 @@
-//! Restarts, of an engine and of samewire itself, while requests keep coming.
+//! Restarts of an engine, and of samewire itself, under a constant rate of requests.
 
 use crate::canonical::{Canonical, grammar};
 use crate::sim::{Client, Ended, Engine, Gate, PATIENCE, Request, Samewire, Script, Setup, World, until};
@@ -12,7 +12,7 @@ use tokio::time::MissedTickBehavior;
 const TOKENS: usize = 10;
 const PACE: Duration = Duration::from_millis(15);
 
-/// 200 requests a second.
+/// Interval between requests: 200 a second.
 const EACH: Duration = Duration::from_millis(5);
 
 const PROBES: &str = "[health]\ninterval = 0.1\ntimeout = 0.5";
@@ -21,10 +21,10 @@ fn paced(name: &str) -> Script {
     Script::new().head_sse().role().tok(name, TOKENS, PACE).finish("stop").done().end()
 }
 
-/// What became of one request.
+/// Outcome of one request.
 struct Fate {
     sent: Instant,
-    /// Until the head of its answer.
+    /// Time until the head of its answer.
     waited: Duration,
     status: u16,
     retry_after: Option<String>,
@@ -52,7 +52,7 @@ impl Fate {
             && self.ended == Ended::LastChunk
     }
 
-    /// It had begun, and was cut: what came of it is the beginning of the answer, and it says that it is broken.
+    /// Returns true if the answer had begun and was cut: it is a prefix of the full answer, followed by an error.
     fn is_broken(&self, name: &str) -> bool {
         let blocks = grammar(&self.text);
         let Some((last, before)) = blocks.split_last() else { return false };
@@ -71,7 +71,7 @@ impl Fate {
     }
 }
 
-/// Requests that keep coming.
+/// Requests sent at a constant rate.
 struct Traffic {
     stop: Gate,
     task: JoinHandle<Vec<Fate>>,
@@ -109,7 +109,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// A place to listen on that no other test is given while nobody listens there.
+/// Returns a listener at an address whose ports other tests do not use, so that the port stays free while the
+/// engine is down.
 fn place() -> TcpListener {
     TcpListener::bind("127.0.0.44:0").expect("a free port")
 }
@@ -123,7 +124,7 @@ async fn is_down(world: &World) {
     crate::sim::within("it is known to be down", down).await;
 }
 
-/// The engine comes back at its address, and loads first: only probes reach it.
+/// Restarts the engine at its address in loading state, and checks that only probes reach it.
 async fn comes_back(world: &mut World) {
     let listener = TcpListener::bind(world.engine.address).expect("its place is free");
     world.engine = Engine::on(listener, |_| paced("new")).await;
@@ -132,7 +133,8 @@ async fn comes_back(world: &mut World) {
     assert_eq!(world.engine.attempt_count(), 0, "only probes while it loads");
 }
 
-/// Resets, then nobody there, then 503 while it loads, then good: the other one answers all that can be answered.
+/// The engine resets connections, is gone, answers 503 while it loads, then is up: the other engine answers every
+/// request that can be answered.
 #[tokio::test]
 async fn fault_u44_a_restart_under_two_hundred_requests_a_second() {
     let old = Engine::on(place(), |_| paced("old")).await;
@@ -156,7 +158,7 @@ async fn fault_u44_a_restart_under_two_hundred_requests_a_second() {
     world.engine.set_health(Script::new().whole("200 OK", "", ""));
     let limit = Duration::from_secs(10);
     until("it is back in rotation", limit, || world.engine.attempt_count() > 0).await;
-    // It is not run over at once, and has its share in the end.
+    // The engine is not flooded at once, and has its full share in the end.
     let share = async |requests: usize| {
         let before = world.shares();
         more(&world, requests).await;
@@ -183,7 +185,7 @@ async fn fault_u44_a_restart_under_two_hundred_requests_a_second() {
     world.end().await;
 }
 
-/// Without another one: the running streams say that they are broken, new requests are refused at once and wait for nothing.
+/// Running streams end with an error if there is no other engine, and new requests are refused at once.
 #[tokio::test]
 async fn fault_u44_a_restart_of_the_only_engine() {
     let old = Engine::on(place(), |_| paced("old")).await;
@@ -220,7 +222,7 @@ async fn fault_u44_a_restart_of_the_only_engine() {
     world.end().await;
 }
 
-/// Streams that run end as they should, and whoever comes while it settles is served.
+/// Running streams end normally, and requests during the settle time are served.
 #[tokio::test]
 async fn fault_o01_five_hundred_streams_end_and_nobody_is_turned_away() {
     const STREAMS: usize = 500;
@@ -250,7 +252,7 @@ async fn fault_o01_five_hundred_streams_end_and_nobody_is_turned_away() {
     samewire.signal("TERM");
     let start = Instant::now();
     let mut served = 0;
-    // 50 a second; far enough from the end that nobody comes late.
+    // 50 requests per second, well before the end of the settle time.
     while start.elapsed() < SETTLE / 2 {
         let answer = Request::stream("").ask(samewire.proxy).await;
         assert_eq!(answer.text(), Canonical::answer("short", 3).text());

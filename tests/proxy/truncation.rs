@@ -1,4 +1,4 @@
-//! Conversations that are longer than the engine takes (wire-format 4.2, `truncation`).
+//! Conversations longer than the engine accepts (wire-format 4.2, `truncation`).
 
 use crate::responses::{ask, chunk, events, last, object};
 use crate::sim::{Attempt, Engine, PATIENCE, Script, Setup, World, until};
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 const TOO_LONG: &str = "This model's maximum context length is 2048 tokens. However, you requested 20 output tokens and your prompt contains at least 2029 input tokens, for a total of at least 2049 tokens. Please reduce the length of the input prompt or the number of requested output tokens. (parameter=input_tokens, value=2029)";
 
-/// An engine that takes so many messages that are no system's. Others it refuses by its status, or, asked for model
-/// `late`, in the first event.
+/// Starts an engine that accepts this many messages besides system messages. It refuses more by its status, or for
+/// model `late` in the first event.
 async fn engine(most: usize) -> Engine {
     Engine::answering(move |attempt: &Attempt| {
         let body: Value = serde_json::from_slice(&attempt.body).unwrap();
@@ -34,7 +34,7 @@ async fn engine(most: usize) -> Engine {
     .await
 }
 
-/// A conversation of so many turns, each of a question, a call, its output and an answer.
+/// Returns a conversation of this many turns, each with a question, a call, its output and an answer.
 fn conversation(turns: usize) -> String {
     let mut items = vec![r#"{"role":"system","content":"always"}"#.to_owned()];
     for turn in 0..turns {
@@ -69,7 +69,7 @@ async fn the_oldest_messages_are_left_out_until_it_fits() {
         let messages = sent["messages"].as_array().unwrap();
         assert_eq!(messages[0]["content"], "always");
         assert_eq!(messages.last().unwrap()["content"], "last");
-        // No output of a call that is not there, and not much less than there was room for.
+        // No output without its call, and not much shorter than the limit allows.
         let calls = messages.iter().filter(|message| message.get("tool_calls").is_some()).count();
         let outputs = messages.iter().filter(|message| message["role"] == "tool").count();
         assert_eq!(calls, outputs);

@@ -1,11 +1,11 @@
-//! Requests that name no model (wire-format 2.10).
+//! Requests without a model (wire-format 2.10).
 
 use crate::keys::{OTHER, entry, with};
 use crate::responses::ask;
 use crate::sim::{Engine, KEY, Request, Script, Setup, Socket, World};
 use serde_json::{Value, json};
 
-/// The ways to say nothing.
+/// Ways to omit the model.
 const NAMELESS: [&str; 3] = ["", r#""model":null,"#, r#""model":"","#];
 
 fn chat(model: &str) -> Request {
@@ -16,7 +16,7 @@ fn list(models: Value) -> Script {
     Script::new().json("200 OK", &json!({"object": "list", "data": models}).to_string())
 }
 
-/// An engine that lists these models, and answers as the one that it is asked for.
+/// Starts an engine that lists these models, and answers as the one requested.
 async fn listing(names: &[&str]) -> Engine {
     let engine = Engine::answering(|attempt| match attempt.text().contains("\"prompt\"") {
         true => Script::new().json("200 OK", r#"{"id":"cmpl-1","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"a","logprobs":null,"finish_reason":"stop"}]}"#),
@@ -31,7 +31,7 @@ async fn listing(names: &[&str]) -> Engine {
     engine
 }
 
-/// The model that the last request to an engine names.
+/// Returns the model named in the last request to an engine.
 fn asked_for(engine: &Engine) -> Option<String> {
     let body: Value = serde_json::from_str(engine.attempts().last().unwrap().text()).unwrap();
     body["model"].as_str().map(str::to_owned)
@@ -104,7 +104,8 @@ async fn the_operator_says_which_one_is_meant() {
     world.end().await;
 }
 
-/// Adapters, and further names of the same weights: the engine itself takes its first name then.
+/// Adapters, and further names of the same weights, do not make the model ambiguous: the engine's first name is
+/// used.
 #[tokio::test]
 async fn adapters_do_not_make_several() {
     let engine = listing(&[]).await;
@@ -120,7 +121,7 @@ async fn adapters_do_not_make_several() {
     world.end().await;
 }
 
-/// An engine that lists no models chooses by itself.
+/// An engine that lists no models chooses the model itself.
 #[tokio::test]
 async fn an_engine_that_lists_nothing_chooses_by_itself() {
     let engine = listing(&[]).await;
@@ -134,18 +135,18 @@ async fn an_engine_that_lists_nothing_chooses_by_itself() {
     world.end().await;
 }
 
-/// A list that only clients are shown is asked for with the client's key.
+/// The list is fetched, with the client's key, if it is not known yet.
 #[tokio::test]
 async fn the_list_is_asked_for_where_it_is_not_known() {
     let engine = listing(&["only"]).await;
     let world = World::start(engine, Setup::new().config("[health]\ninterval = 600")).await;
-    // Whether the first probe has come or not.
+    // Works whether or not the first probe has completed.
     assert_eq!(world.ask(&chat("")).await.head.status, 200);
     assert_eq!(asked_for(&world.engine).as_deref(), Some("only"));
     world.end().await;
 }
 
-/// A request without a model means the one that its key may use, where there are several.
+/// The default model is the only one that the client's key may use, if there are several.
 #[tokio::test]
 async fn a_key_means_what_it_may_use() {
     let config = entry(KEY, "models = [\"b\"]") + &entry(OTHER, "");

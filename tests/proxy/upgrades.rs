@@ -1,6 +1,6 @@
-//! Builds of different age on one store (fault O26). What another build has written is in `fixtures/store`: the statements that
-//! give its database again, and what it told of it. Every version that has been published stays readable; a new one adds its
-//! files and changes none.
+//! Builds of different versions on one store (fault O26). Data of another build is in `fixtures/store`: statements
+//! that recreate its database, and the responses it gave for it. Every published version stays readable: a new
+//! version adds its files and changes none.
 
 use crate::responses::{chunk, object};
 use crate::sim::{Engine, Request, Script, World};
@@ -21,12 +21,12 @@ async fn fault_o26_what_every_version_has_stored_is_read_and_continued() {
     for version in VERSIONS {
         let folder = Folder::new();
         let database = rusqlite::Connection::open(folder.file()).unwrap();
-        // The statements come in the order of the tables' names.
+        // The statements are sorted by table name, so foreign keys are checked later.
         database.pragma_update(None, "foreign_keys", false).unwrap();
         database.execute_batch(&fixture(&format!("{version}.sql"))).unwrap();
-        // What it kept for a year, it keeps for as long as the test is there.
+        // The records must not expire, however old this fixture becomes.
         database.execute("UPDATE samewire_records SET expires = 32503680000000", []).unwrap();
-        // A later version has added something; it stays when this one writes.
+        // A column added by a later version must survive writes of this one.
         database
             .execute_batch("ALTER TABLE samewire_records ADD COLUMN novelty TEXT; UPDATE samewire_records SET novelty = 'kept'")
             .unwrap();
@@ -38,7 +38,7 @@ async fn fault_o26_what_every_version_has_stored_is_read_and_continued() {
             let answer = world.ask(&keyless(Request::get(path))).await;
             assert_eq!((answer.head.status, answer.text()), (200, was.as_str()), "{version}: {path}");
         }
-        // The response that called a tool goes on, and so does the conversation.
+        // The response that called a tool can be continued, and so can the conversation.
         let calls = told
             .iter()
             .find(|(path, was)| path.matches('/').count() == 3 && was.contains("\"function_call\""));
@@ -79,12 +79,12 @@ async fn fault_o26_what_every_version_has_stored_is_read_and_continued() {
     }
 }
 
-/// What is stored is nobody's in particular, as where no client has a key.
+/// Removes the key from a request: the stored responses belong to no key.
 fn keyless(request: Request) -> Request {
     request.without("authorization")
 }
 
-/// An answer under another id.
+/// Returns an answer under another id.
 fn another() -> Script {
     let text = chunk("chatcmpl-2", r#"{"content":"b"}"#, "null");
     Script::new().head_sse().ev(&text).ev(&chunk("chatcmpl-2", "{}", "\"stop\"")).done().end()

@@ -1,5 +1,5 @@
-//! Bodies that are too large, that go on although they were refused, that are packed, or full of digits: what they may
-//! cost.
+//! Request bodies that are too large, that continue after a refusal, that are compressed, or full of digits: upper
+//! bounds of their cost.
 
 use crate::keys::{entry, with};
 use crate::sim::{Answer, Client, Engine, Gate, KEY, Request, Script, Setup, World};
@@ -13,7 +13,7 @@ async fn world(config: &str) -> World {
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// Every route that takes a body, and whether its limit is that of chat.
+/// Routes that take a body, each with whether its limit is that of chat.
 const POSTS: [(&str, bool); 16] = [
     ("/v1/chat/completions", true),
     ("/openai/v1/chat/completions", true),
@@ -33,7 +33,7 @@ const POSTS: [(&str, bool); 16] = [
     ("/v1/conversations/conv_1/items", true),
 ];
 
-/// A head that declares so many bytes, and none of them.
+/// Returns a head that announces this many bytes, without a body.
 fn declared(target: &str, length: usize) -> Request {
     Request::post(target, "").without("content-length").header("content-length", &length.to_string())
 }
@@ -66,7 +66,7 @@ async fn fault_c05_every_route_has_its_limit() {
                 );
             }
         }
-        // A declared length is judged although not a byte of the body comes.
+        // An announced length is judged before any byte of the body.
         for length in [limit + 1, usize::MAX / 4] {
             is_too_large(&world.ask(&declared(target, length)).await, target);
         }
@@ -81,7 +81,7 @@ async fn fault_c05_every_route_has_its_limit() {
     world.end().await;
 }
 
-/// Chunks tell nobody how long a body is going to be.
+/// The length of a chunked body is unknown in advance: it is refused when it exceeds the limit.
 #[tokio::test]
 async fn fault_c05_no_more_is_kept_than_may_be() {
     const LIMIT: usize = 4 * MIB;
@@ -106,7 +106,7 @@ async fn fault_c05_no_more_is_kept_than_may_be() {
     let mut most = 0;
     while let Some(taken) = clients.join_next().await {
         let taken = taken.expect("no panic");
-        // What the kernel has room for comes on top.
+        // The kernel's buffers come on top.
         assert!(taken < LIMIT + 24 * MIB, "{taken} bytes were taken");
         most = most.max(world.samewire.rss().saturating_sub(before));
     }
@@ -116,7 +116,8 @@ async fn fault_c05_no_more_is_kept_than_may_be() {
     world.end().await;
 }
 
-/// Asks for what is refused, goes on sending, and gives the answer and how much was taken for how long after it.
+/// Sends a request that is refused and continues to send. Returns the answer, and how many bytes were taken for how
+/// long after it.
 async fn upload(
     world: &World,
     request: &Request,
@@ -161,14 +162,14 @@ async fn fault_c06_whatever_was_refused_is_read_no_further() {
     for round in 0..2 {
         for (status, request) in &rows {
             let before = world.samewire.rss();
-            // As fast as it goes: what the kernel takes is not samewire's, but it is bounded.
+            // At full speed: the kernel's buffers take a limited number of bytes more.
             let (answer, taken, took) = upload(&world, request, 64 * KIB, Duration::ZERO, UPLOAD).await;
             assert_eq!((answer.head.status, answer.head.header("connection")), (*status, Some("close")));
             assert!(taken < UPLOAD / 4, "{status}: samewire reads on: {taken} bytes");
             assert!(took < Duration::from_secs(5), "{status}: {took:?}");
             let grown = world.samewire.rss().saturating_sub(before);
             assert!(grown < 4 << 20, "{status}: {grown} bytes of memory are kept");
-            // So slowly that nothing waits in the kernel: no more than 64 KiB are taken,
+            // Too slow for the kernel's buffers to fill: at most 64 KiB are taken,
             let (_, taken, _) = upload(&world, request, 2 * KIB, Duration::from_millis(5), UPLOAD).await;
             assert!(taken <= 80 * KIB, "{status}: {taken} bytes after the answer");
             // and none after a second.
@@ -188,13 +189,13 @@ async fn fault_c06_whatever_was_refused_is_read_no_further() {
     world.end().await;
 }
 
-/// 10 GiB of zeros, packed twice.
+/// 10 GiB of zeros, compressed twice.
 const BOMB: &[u8] = include_bytes!("bomb.gz.gz");
 
 #[tokio::test]
 async fn fault_c10_nothing_is_ever_unpacked() {
     let world = world("").await;
-    // What is needed once is not the bomb's.
+    // A first request, so that memory allocated once is not counted.
     world.ask(&Request::chat(BOMB).header("content-encoding", "gzip")).await;
     let (before, cpu) = (world.samewire.rss(), world.samewire.cpu());
     let encodings = [
@@ -218,7 +219,7 @@ async fn fault_c10_nothing_is_ever_unpacked() {
         }
     }
     assert_eq!(world.ask(&Request::chat(BOMB)).await.failure().2.as_deref(), Some("invalid_utf8"));
-    // Two lines of a header are one list, and what came compressed as a transfer is not taken either.
+    // Two header lines form one list, and a compressed transfer coding is refused as well.
     let twice = Request::chat(BOMB).header("content-encoding", "identity").header("content-encoding", "gzip");
     assert_eq!(world.ask(&twice).await.head.status, 415);
     let packed = Request::chat(BOMB).chunked(1_000).without("transfer-encoding");
@@ -233,7 +234,7 @@ async fn fault_c10_nothing_is_ever_unpacked() {
     world.end().await;
 }
 
-/// Digits cost no more than other text: they are not computed with, wherever they stand.
+/// Long numbers cost no more than other text, wherever they are: they are not converted.
 #[tokio::test]
 async fn fault_c03_digits_cost_no_more_than_text() {
     const ROUNDS: u32 = 20;

@@ -1,4 +1,4 @@
-//! Engines that are spoken to in HTTP/2 (faults U46).
+//! Engines that speak HTTP/2 (faults U46).
 
 use crate::canonical::Canonical;
 use crate::sim::h2::{
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 const BODY: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"whole"},"finish_reason":"stop"}]}"#;
 
-/// One thread, so that connections are shared; probes are out of the way.
+/// Configuration with one thread, so that connections are shared, and with hardly any probes.
 const ALONE: &str = "threads = 1";
 const QUIET: &str = "[health]\ninterval = 600\ndown_after = 100000";
 
-/// Engine and samewire between which HTTP/2 is spoken. The world's own engine is asked nothing.
+/// HTTP/2 engine with samewire in front of it. The world's own engine gets no requests.
 struct Two {
     engine: H2Engine,
     world: World,
@@ -42,12 +42,12 @@ impl Two {
         Self { engine, world }
     }
 
-    /// Engine and samewire where nothing is out of the ordinary but the answers.
+    /// Starts an engine without deviations from the protocol, which answers by `answering`.
     async fn answering(answering: impl Fn(&Asked) -> Vec<Act> + Send + Sync + 'static) -> Self {
         Self::start(Ways::default(), setup().faulty(), answering).await
     }
 
-    /// Connections that carried generations.
+    /// Returns the number of connections that carried generations.
     fn connections(&self) -> usize {
         let mut all: Vec<_> = self.engine.asked().iter().map(|asked| asked.connection).collect();
         all.sort_unstable();
@@ -65,7 +65,7 @@ fn number(n: usize) -> Request {
     Request::stream(&format!(r#","user":"n{n}""#))
 }
 
-/// The place of a request by [`number`].
+/// Returns the number that [`number`] gave a request.
 fn place(asked: &Asked) -> usize {
     let text = std::str::from_utf8(&asked.body).expect("UTF-8");
     let (_, rest) = text.split_once(r#""user":"n"#).expect("a number");
@@ -101,7 +101,7 @@ async fn fault_u46_answers_are_those_of_http1() {
     two.end().await;
 }
 
-/// What the library's own server reads: path, authority and headers are those of HTTP/1.1.
+/// Read by an independent HTTP/2 server, path, authority and headers equal those sent over HTTP/1.1.
 #[tokio::test]
 async fn fault_u46_heads_are_those_of_http1() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -268,7 +268,7 @@ async fn fault_u46_goaway_before_our_stream() {
     }
 }
 
-/// A stream that the engine has begun goes on; the next request is sent on another connection.
+/// After GOAWAY, a stream that the engine has accepted continues; the next request uses another connection.
 #[tokio::test]
 async fn fault_u46_goaway_after_our_stream() {
     for code in [NO_ERROR, INTERNAL_ERROR] {
@@ -290,7 +290,7 @@ async fn fault_u46_goaway_after_our_stream() {
     }
 }
 
-/// What the engine has begun is not begun a second time.
+/// A request that the engine has accepted is not sent a second time.
 #[tokio::test]
 async fn fault_u46_goaway_after_our_stream_and_then_nothing() {
     for manner in [Manner::Fin, Manner::Rst] {
@@ -311,7 +311,7 @@ async fn fault_u46_reset_before_a_head() {
     }
 }
 
-/// Every token that came before the cut is there, then the error.
+/// Every token that arrived before the cut is delivered, then the error.
 #[tokio::test]
 async fn fault_u46_cut_in_the_middle() {
     let cuts = [
@@ -349,7 +349,7 @@ async fn fault_u46_cut_in_the_middle() {
     }
 }
 
-/// The engine says no before it has the whole request, and wants no more of it (faults U45).
+/// The engine refuses before it has the whole request, and resets the stream without an error (faults U45).
 #[tokio::test]
 async fn fault_u46_early_answer_and_reset_without_error() {
     let error =
@@ -386,7 +386,7 @@ async fn fault_u46_zero_window_for_ever() {
     two.end().await;
 }
 
-/// A client that leaves ends its own stream, and no other.
+/// A client that leaves resets its own stream, and no other.
 #[tokio::test]
 async fn fault_u46_who_leaves_resets_one_stream() {
     let gate = Gate::default();
@@ -394,9 +394,9 @@ async fn fault_u46_who_leaves_resets_one_stream() {
     let two = Two::answering(move |asked| {
         let begun = pieces(Script::new().role().text("one"));
         match place(asked) % 3 {
-            // Stays.
+            // The client stays to the end.
             0 => [vec![sse()], begun, vec![Act::Await(held.clone())], answer("a", 2)[2..].to_vec()].concat(),
-            // Leaves in prefill, or in the middle.
+            // The client leaves during prefill, or in the middle.
             1 => vec![Act::Hang],
             _ => [vec![sse()], begun, vec![Act::Hang]].concat(),
         }
@@ -430,13 +430,14 @@ async fn fault_u46_who_leaves_resets_one_stream() {
     two.end().await;
 }
 
-/// An idle connection that the engine closes as a request goes out: one replay, on a fresh one (faults U03).
+/// The engine closes an idle connection as a request is sent: the request is repeated once, on a new connection
+/// (faults U03).
 #[tokio::test]
 async fn fault_u46_closed_as_the_request_goes_out() {
     for act in [Act::Close(Manner::Fin), Act::Close(Manner::Rst)] {
         let closes = act.clone();
         let two = Two::answering(move |asked| match asked.stream {
-            // The first one of a connection is answered, the second never.
+            // The first request of a connection is answered, the second never.
             1 => answer("a", 2),
             _ => vec![closes.clone()],
         })
@@ -451,7 +452,7 @@ async fn fault_u46_closed_as_the_request_goes_out() {
     }
 }
 
-/// A connection that dies before anything has come on it for any of several requests: each is sent again, once.
+/// A connection dies under several requests before any answer: each request is repeated once.
 #[tokio::test]
 async fn fault_u46_closed_under_several_requests() {
     let two = Two::answering(move |asked| match (place(asked), asked.stream) {
@@ -511,7 +512,7 @@ async fn fault_u46_limits_hold() {
     two.end().await;
 }
 
-/// A reader that stops does not stop the others of its connection.
+/// A reader that stops does not stop other streams of its connection.
 #[tokio::test]
 async fn fault_u46_a_stopped_reader_holds_up_nobody() {
     let two = Two::answering(|asked| match place(asked) {
@@ -535,7 +536,7 @@ async fn fault_u46_a_stopped_reader_holds_up_nobody() {
     two.end().await;
 }
 
-/// A connection of which no ping comes back is given up, with what is on it.
+/// A connection whose pings are not answered is closed, and its requests fail.
 #[tokio::test]
 async fn fault_u46_an_engine_that_answers_no_ping() {
     let ways = Ways { mute: true, ..Ways::default() };
@@ -548,7 +549,7 @@ async fn fault_u46_an_engine_that_answers_no_ping() {
     let start = Instant::now();
     client.send(&Request::plain("").bytes()).await;
     failed(&client.answer().await, 502, "upstream_reset");
-    // Asked every 15 s, and 30 s are given for it.
+    // Pings are sent every 15 s, with 30 s for the answer.
     let took = start.elapsed();
     assert!(took > Duration::from_secs(30) && took < Duration::from_secs(55), "{took:?}");
     is_good(&two, "on another connection").await;
@@ -579,7 +580,7 @@ async fn fault_u46_an_engine_of_http1_is_not_reached() {
     world.end().await;
 }
 
-/// Over TLS it is agreed on, or there is no request.
+/// Over TLS, HTTP/2 must be negotiated, or the request fails.
 #[tokio::test]
 async fn fault_u46_over_tls() {
     let authority = Authority::new("engines");

@@ -1,4 +1,4 @@
-//! Engines that are slow, silent or not there, and what the client sees meanwhile.
+//! Engines that are slow, silent or unreachable, and what the client sees meanwhile.
 
 use crate::canonical::{Canonical, grammar};
 use crate::sim::{Answer, Client, Ended, Engine, Gate, PATIENCE, Request, Script, Setup, World, until};
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 const BODY: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#;
 
-/// An address nobody listens on, and the socket that keeps it from being taken.
+/// Returns an address that refuses connections, and the socket that keeps its port reserved.
 pub fn refusing() -> (String, Socket) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
     (url(&socket), socket)
 }
 
-/// An address that never answers a connect: its queue is full, and the kernel drops what comes.
+/// Returns an address that never completes a connect: its accept queue is full, and the kernel drops new packets.
 pub fn black_hole() -> (String, Vec<Socket>) {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
@@ -26,7 +26,7 @@ pub fn black_hole() -> (String, Vec<Socket>) {
     for _ in 0..4 {
         let filler = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         filler.set_nonblocking(true).expect("a socket");
-        // In progress, established or refused: each way the queue gets no shorter.
+        // In progress, established or refused: in each case the queue stays full.
         let _ = filler.connect(&address);
         held.push(filler);
     }
@@ -38,7 +38,7 @@ fn url(socket: &Socket) -> String {
     format!("http://{address}")
 }
 
-/// Times so short that a test can wait for them.
+/// Returns a setup with timeouts short enough for tests.
 fn short() -> Setup {
     Setup::new().faulty().config("[timeouts]\nconnect = 0.3\nfirst_token = 1\ninter_token = 1")
 }
@@ -47,7 +47,7 @@ fn timed_out(answer: &Answer) {
     assert_eq!(answer.failure(), (504, "server_error".into(), Some("upstream_timeout".into())));
 }
 
-/// The last event is the error frame of a timeout, and the body ends as it should.
+/// Reads up to the error frame of a timeout, which must be the last event of a body with a regular end.
 async fn error_frame_of_a_timeout(client: &mut Client) -> String {
     let rest = String::from_utf8(client.rest().await).expect("UTF-8");
     assert_eq!(client.ended(), Ended::LastChunk);
@@ -133,8 +133,8 @@ async fn fault_u07_late_first_token() {
     world.end().await;
 }
 
-/// The first events of a response repeat its request, and are held until the engine has said something: however long
-/// they are, the engine is read on.
+/// The first events of a response repeat its request and are held until the engine's first event: however long they
+/// are, the engine is read further.
 #[tokio::test]
 async fn a_long_request_is_repeated_and_the_engine_read_on() {
     let gate = Gate::default();
@@ -178,7 +178,7 @@ async fn fault_u09_silence_in_the_stream() {
     world.end().await;
 }
 
-/// Comments are ours: they say nothing for the engine.
+/// Keepalive comments come from samewire and do not count as a sign of life of the engine.
 #[tokio::test]
 async fn fault_u09_comments_do_not_put_off_the_end_of_a_silent_stream() {
     let script = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).hang();
@@ -194,7 +194,7 @@ async fn fault_u09_comments_do_not_put_off_the_end_of_a_silent_stream() {
     world.end().await;
 }
 
-/// What has finished is finished: only `[DONE]` was missing.
+/// A stream that has its finish reason is complete even if only `[DONE]` is missing.
 #[tokio::test]
 async fn silence_after_the_finish_is_a_good_end() {
     let script = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).finish("stop").hang();
@@ -234,7 +234,7 @@ async fn fault_u10_comments_keep_a_begun_stream_alive() {
     world.end().await;
 }
 
-/// A slow whole answer is no silence: its time is the first token's.
+/// A slow whole answer is not silence: its limit is that of the first token.
 #[tokio::test]
 async fn slow_engine_within_its_time_is_served() {
     let script = Script::new().sleep(Duration::from_millis(600)).json("200 OK", BODY);

@@ -1,4 +1,4 @@
-//! The random exchanges of the slow reference as cases of the library.
+//! Random exchanges of the slow implementation, as cases of the library.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 use crate::cases::Case;
@@ -6,14 +6,14 @@ use crate::slow;
 use proptest::prelude::*;
 use samewire::wire::{Api, Ending};
 
-/// Any exchange, of any kind.
+/// Generates an exchange of any kind.
 pub fn case() -> impl Strategy<Value = Case> {
     slow::random::case().prop_map(|case| library_case(&case))
 }
 
-/// A case of the reference as one of the library.
+/// Converts a case of the slow implementation into one of the library.
 pub fn library_case(case: &slow::Case) -> Case {
-    // The library refuses `stream_options` without `stream`; the reference does not judge requests.
+    // The library refuses `stream_options` without `stream`; the slow implementation does not check requests.
     let mut request = case.request.clone();
     if request["stream"] != true {
         request.as_object_mut().unwrap().remove("stream_options");

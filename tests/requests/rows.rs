@@ -1,11 +1,11 @@
-//! An example for each rule: members of a request, or the message that it begins with.
+//! An example for each rule: members of a request, or a message.
 
 pub struct Row {
-    /// Its name.
+    /// Name of the rule.
     pub rule: &'static str,
-    /// Engines and versions that need it.
+    /// Engines and versions that need the rule.
     pub within: &'static [&'static str],
-    /// Those that do not: for them nothing is changed at all.
+    /// Engines and versions that do not: the request stays unchanged for them.
     pub outside: &'static [&'static str],
     pub before: &'static str,
     pub after: &'static str,

@@ -1,4 +1,4 @@
-//! Whatever comes: a failure that names a parameter, or a chat request with messages and without a null.
+//! Any input gives either an error that names a parameter, or a chat request with messages and without a null.
 
 use super::seeded::seeded;
 use crate::law::check;
@@ -8,7 +8,7 @@ use samewire::request::responses::{ChatInputs, ResponsesRequest};
 use samewire::wire::options::Options;
 use serde_json::{Map, Value, json};
 
-/// Words that mean something somewhere, so that what is random gets far.
+/// Words with a meaning in some place, so that random requests get past the first checks.
 const WORDS: &[&str] = &[
     "",
     "m",
@@ -116,7 +116,7 @@ fn word() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Any value, of the keys that matter.
+/// Generates any value made of the known keys.
 fn value() -> impl Strategy<Value = Value> {
     word().prop_recursive(4, 40, 6, |inner| {
         prop_oneof![
@@ -139,7 +139,7 @@ fn id() -> impl Strategy<Value = &'static str> {
     proptest::sample::select(&["c1", "c2", "c3"][..])
 }
 
-/// Items that are nearly always right.
+/// Generates items that are nearly always valid.
 fn item() -> impl Strategy<Value = Value> {
     let part = prop_oneof![
         text().prop_map(|text| json!({"type": "input_text", "text": text})),
@@ -159,7 +159,7 @@ fn item() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// A request that is right but for a few members.
+/// Generates a request that is valid except for a few members.
 fn body() -> impl Strategy<Value = Value> {
     let members = proptest::collection::vec((proptest::sample::select(KEYS), value()), 0..3);
     (proptest::collection::vec(item(), 1..8), members, any::<bool>()).prop_map(|(items, members, tools)| {
@@ -182,7 +182,7 @@ proptest! {
         check(&body).map_err(TestCaseError::fail)?;
     }
 
-    /// Bytes that were a request once.
+    /// Bytes of a valid request, with random edits.
     #[test]
     fn mangled(body in body(), edits in proptest::collection::vec((any::<usize>(), any::<u8>(), 0usize..4), 1..4)) {
         let mut bytes = body.to_string().into_bytes();
@@ -206,7 +206,7 @@ proptest! {
     }
 }
 
-/// The random requests are not all refused.
+/// A share of the random requests is accepted, so that the test above is not vacuous.
 #[test]
 fn some_are_sent() {
     use proptest::strategy::ValueTree;

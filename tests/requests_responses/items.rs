@@ -60,7 +60,7 @@ const SAME: &[(&str, &str)] = &[
         r#"{"type":"function_call","namespace":"ns","call_id":"c1","name":"f","arguments":"{}"},{"type":"custom_tool_call","namespace":"ns","call_id":"c2","name":"g","input":""}"#,
         r#"{"role":"assistant"CONTENT,"tool_calls":[{"id":"c1","type":"function","function":{"name":"ns__f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"ns__g","arguments":"{\"input\":\"\"}"}}]}"#,
     ),
-    // Reasoning: its text, else what is sealed, else the summary.
+    // Reasoning: its text, else the sealed text, else the summary.
     (
         r#"{"type":"reasoning","id":"rs_1","summary":[{"type":"summary_text","text":"s"}],"content":[{"type":"reasoning_text","text":"a"},{"type":"reasoning_text","text":"b"}],"encrypted_content":"foreign"},{"role":"assistant","content":"t"}"#,
         r#"{"role":"assistant","content":"t","REASONING":"ab"}"#,
@@ -77,7 +77,7 @@ const SAME: &[(&str, &str)] = &[
         r#"{"type":"reasoning","summary":[]},{"role":"user","content":"t"}"#,
         r#"{"role":"user","content":"t"}"#,
     ),
-    // What comes together is one message; a tool's answer begins another.
+    // Adjacent items of the assistant form one message; a tool's output starts another.
     (
         r#"{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"r"}]},{"role":"assistant","content":"t"},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"web_search_call","id":"ws_1"},{"type":"function_call","call_id":"c2","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":""},{"type":"function_call_output","call_id":"c2","output":"2"},{"type":"reasoning","content":[{"type":"reasoning_text","text":"q"}]},{"role":"assistant","content":"u"}"#,
         r#"{"role":"assistant","content":"t","REASONING":"r","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":""},{"role":"tool","tool_call_id":"c2","content":"2"},{"role":"assistant","content":"u","REASONING":"q"}"#,
@@ -103,7 +103,7 @@ fn each_row_for_every_engine() {
         ] {
             let messages = messages.replace("REASONING", key).replace("CONTENT", content);
             let sent = sent(engine, "{}", &request(&format!("\"input\":[{items}]")), &material());
-            // It would take the assistant's last message for the user's (engine-quirks E.3).
+            // SGLang would treat the assistant's last message as the user's (engine-quirks E.3).
             let goes_on = engine == "sglang" && sent.as_ref().unwrap().ends_with(GOES_ON);
             let rest = if goes_on { GOES_ON.trim_end_matches('}') } else { "" };
             assert_eq!(sent.unwrap(), chat(&messages, rest), "{engine} {items}");
@@ -126,7 +126,7 @@ fn refusals_are_parts_where_they_can_be() {
     }
 }
 
-/// Items of the API that a chat engine is not sent; they are named.
+/// Items that a chat engine cannot be sent are left out, and reported.
 #[test]
 fn hosted_items_are_left_out() {
     for kind in [
@@ -163,7 +163,7 @@ fn hosted_items_are_left_out() {
     }
 }
 
-/// Items of earlier responses stand before the new ones; the calls among them are known.
+/// Items of earlier responses precede the new ones, and the calls among them are known.
 #[test]
 fn history_comes_first() {
     let history = [
@@ -206,7 +206,7 @@ fn references_are_resolved() {
 
 #[test]
 fn sealed_content_must_open() {
-    // One kind does not stand for the other.
+    // Content sealed for one purpose is not valid for another.
     for item in [
         r#"{"type":"reasoning","summary":[],"encrypted_content":"swc1.x"}"#,
         r#"{"type":"compaction","encrypted_content":"swr1.x"}"#,
@@ -226,7 +226,7 @@ fn sealed_content_must_open() {
         let body = request(&format!(r#""input":[{{"role":"user","content":"a"}},{item}]"#));
         let (failed, code, _) = refusal(sent("auto", "{}", &body, &material()));
         assert_eq!((failed.as_deref(), code.as_deref()), (Some(param), Some("invalid_encrypted_content")));
-        // In what is stored it is not a matter of the input.
+        // For stored items the error is not attributed to the input.
         for key in ["previous_response_id", "conversation"] {
             let body = request(&format!(r#""input":"a","{key}":"r""#));
             let material = ChatInputs { history: &[item], ..material() };
@@ -235,7 +235,7 @@ fn sealed_content_must_open() {
     }
 }
 
-/// Outputs need their call, in the input or before it.
+/// Tool outputs need their call, in the input or before it.
 #[test]
 fn outputs_without_a_call() {
     for kind in ["function_call_output", "custom_tool_call_output"] {
@@ -247,7 +247,8 @@ fn outputs_without_a_call() {
     }
 }
 
-/// `truncation: "auto"`: the oldest go, with a call its output; system messages and the last message stay.
+/// `truncation: "auto"`: the oldest messages are removed, each call with its output; system messages and the last
+/// message stay.
 #[test]
 fn the_oldest_can_be_left_out() {
     let body = request(

@@ -36,7 +36,7 @@ fn sent(engine: &str, members: &str) -> String {
     native(engine, &request(members), &ChatInputs::default()).unwrap()
 }
 
-/// What is sent for an input of these items.
+/// Returns the items that the engine receives for an input of these items.
 fn items(engine: &str, list: &str) -> String {
     let sent = sent(engine, &format!("\"input\":[{list}]"));
     let input = sent.strip_prefix(r#"{"model":"m","input":["#).unwrap();
@@ -114,7 +114,7 @@ fn parameters_stay_and_state_does_not() {
         )
     };
     assert_eq!(sent("vllm", all), expected(16));
-    // SGLang takes 2 off the limit.
+    // SGLang subtracts 2 from the limit.
     assert_eq!(sent("sglang", all), expected(18));
 }
 

@@ -9,8 +9,8 @@ const HI: &str = r#"{"role":"user","content":"hi"}"#;
 const F: &str = r#"{"type":"function","name":"f"}"#;
 const WIRE_F: &str = r#"{"type":"function","function":{"name":"f"}}"#;
 
-/// One line for each row, those of tools in `tools.rs`: what is asked, and what the engine gets besides the message. For
-/// every engine the same.
+/// Example for each row; rows of tools are in `tools.rs`. Members of the request, and members the engine gets
+/// besides the message, the same for every engine.
 const ROWS: &[(&str, &str)] = &[
     (r#""input":"hi""#, ""),
     (r#""input":[{"role":"user","content":"hi"}]"#, ""),
@@ -52,7 +52,7 @@ const ROWS: &[(&str, &str)] = &[
         r#","stream":true,"stream_options":{"include_usage":true}"#,
     ),
     (r#""input":"hi","store":true"#, ""),
-    // It is stored as it comes.
+    // A background response is stored as it arrives, so the engine is asked for a stream.
     (r#""input":"hi","background":true"#, r#","stream":true,"stream_options":{"include_usage":true}"#),
     (r#""input":"hi","previous_response_id":"resp_1""#, ""),
     (r#""input":"hi","conversation":"conv_1""#, ""),
@@ -83,7 +83,7 @@ fn each_row_for_every_engine() {
     }
 }
 
-/// Where engines or options make a difference.
+/// Rows that depend on the engine or on options.
 #[test]
 fn rows_that_depend_on_engine_and_options() {
     let tools = format!(r#""input":"hi","tools":[{F}]"#);
@@ -120,7 +120,7 @@ fn rows_that_depend_on_engine_and_options() {
     }
 }
 
-/// What stands at the beginning in one role is one message: templates often take no second one.
+/// Leading messages of one role are merged: many templates accept only one.
 #[test]
 fn instructions_and_roles() {
     let lead = r#"{"role":"developer","content":[{"type":"input_text","text":"d"},{"type":"input_text","text":"e"}]},{"role":"system","content":"s"}"#;
@@ -149,7 +149,7 @@ fn instructions_and_roles() {
         let all = [expected, &[("user", "u"), ("system", "later")]].concat();
         assert_eq!(sent("auto", set, &body, &ChatInputs::default()).unwrap(), messages(&all));
     }
-    // What is more than text stays by itself.
+    // Content other than text is not merged.
     let image = r#"{"role":"system","content":[{"type":"input_image","image_url":"u"}]}"#;
     let body = request(&format!(r#""instructions":"i","input":[{image}]"#));
     let part = r#"[{"type":"image_url","image_url":{"url":"u"}}]"#;
@@ -195,7 +195,7 @@ fn facts() {
     assert!(!read(&request(r#""input":"hi","store":false"#)).unwrap().store);
 }
 
-/// How the engine's answer is read.
+/// Parameters of the request that determine how the engine's answer is read.
 #[test]
 fn as_the_engine_sees_it() {
     let asked = read(&request(
@@ -209,7 +209,8 @@ fn as_the_engine_sees_it() {
     assert_eq!(ask.forced_function.as_deref(), Some("n__f"));
 }
 
-/// What was answered already is not refused for what is missing or was served elsewhere.
+/// A stored request is read again without the checks for missing or unsupported members, because it was answered
+/// before.
 #[test]
 fn recalled() {
     for body in ["{}", r#"{"input":[],"prompt":{"id":"p"}}"#, r#"{"prompt":{"id":"p"},"messages":[],"n":2}"#]
@@ -241,7 +242,7 @@ fn without_a_store() {
     assert_eq!((param.as_deref(), code.as_deref()), (Some("conversation"), Some("unsupported_parameter")));
 }
 
-/// Rows that are repeated, as the answer shows them (4.4).
+/// Parameters that the response object repeats (4.4).
 #[test]
 fn echoed() {
     let asked = read(&request(

@@ -1,4 +1,4 @@
-//! What is refused, with the way to what is wrong.
+//! Requests that are refused, each with the path to what is wrong.
 
 use super::{read, read_as_published, refusal, request};
 
@@ -266,7 +266,7 @@ const ROWS: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// The same for one item of the input, which stands at the third place.
+/// Refused input items, each at the third position.
 const ITEMS: &[(&str, &str, &str, &str)] = &[
     ("7", "input[2]", VALUE, "Invalid value for 'input[2]': it must be an object."),
     ("{}", "input[2].type", MISSING, "Missing required parameter: 'input[2].type'."),
@@ -431,7 +431,7 @@ const ITEMS: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// The same for tools and their choice, behind a function `f` and a custom tool `c`.
+/// Refused tools and tool choices, after a function `f` and a custom tool `c`.
 const TOOLS: &[(&str, &str, &str, &str)] = &[
     (r#",7]"#, "tools[2]", VALUE, "Invalid value for 'tools[2]': it must be an object."),
     (r#",{"name":"g"}]"#, "tools[2].type", MISSING, "Missing required parameter: 'tools[2].type'."),
@@ -579,7 +579,7 @@ fn tools() {
         let before = r#"{"type":"function","name":"f"},{"type":"custom","name":"c"}"#;
         check(&request(&format!("\"input\":\"a\",\"tools\":[{before}{tools}")), (param, code, message));
     }
-    // A choice of what is not there is told as the API tells it, without a code.
+    // A choice of an undeclared tool gets the API's own error, without a code.
     for (choice, param, name) in [
         (r#"{"type":"function","name":"g"}"#, "tool_choice", "g"),
         (r#"{"type":"custom","name":"f"}"#, "tool_choice", "f"),
@@ -604,7 +604,7 @@ fn tools() {
     );
 }
 
-/// Bounds: as many as are allowed, and one more.
+/// Limits on counts: the largest allowed number, and one more.
 #[test]
 fn bounds() {
     let items = |count| {

@@ -1,11 +1,11 @@
-//! Tools, their choice, and the way back from their names (wire-format 4.2).
+//! Tools, the tool choice, and the mapping of names back to the client's (wire-format 4.2).
 
 use super::{chat, read, refusal, request, sent};
 use samewire::request::responses::{CalledTool, ChatInputs};
 use samewire::wire::event::ToolKind;
 
 const HI: &str = r#"{"role":"user","content":"hi"}"#;
-/// A tool of each kind: its place counts below.
+/// Tool of each kind; the tests below refer to their positions.
 const TOOLS: &str = r#"{"type":"function","name":"f","description":"d\u0041","strict":false,"parameters":{ "b":1, "a":[] }},{"type":"custom","name":"c"},{"type":"namespace","name":"ns","description":"x","tools":[{"type":"function","name":"f"},{"type":"custom","name":"g","description":"e"}]},{"type":"web_search"},{"type":"mcp","server_label":"s"}"#;
 const F: &str = r#"{"type":"function","function":{"name":"f","description":"dA","parameters":{ "b":1, "a":[] },"strict":false}}"#;
 const C: &str = r#"{"type":"function","function":{"name":"c","parameters":{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}}}"#;
@@ -52,7 +52,7 @@ fn offered_and_chosen() {
             assert_eq!(sent("vllm"), chat(HI, ""), "it would have them in its prompt");
         }
     }
-    // Nothing that is allowed can be offered, and nothing has to be called.
+    // No allowed tool can be offered, and no call is required.
     let body = with(&format!(",\"tool_choice\":{}", allowed("auto", r#"{"type":"mcp","server_label":"s"}"#)));
     assert_eq!(sent("vllm", "{}", &body, &ChatInputs::default()).unwrap(), chat(HI, ""));
 }
@@ -92,7 +92,7 @@ fn left_out_and_named_or_refused() {
     assert_eq!(read(&body).unwrap().dropped, ["tools[0].tools[0].mcp"]);
 }
 
-/// A choice that needs a tool that is left out.
+/// A tool choice that needs a tool which is left out.
 #[test]
 fn choices_that_cannot_be_met() {
     let only = r#""input":"hi","tools":[{"type":"web_search"},{"type":"mcp"}]"#;
@@ -155,7 +155,7 @@ fn the_way_back() {
     assert_eq!(forced.tools.forced(), Some("ns__f"));
 }
 
-/// Names that are too long or taken get a hash, the same one each time.
+/// Names that are too long or already taken get a hash, always the same one.
 #[test]
 fn names_of_one_level() {
     let long = "é".repeat(70);
@@ -185,7 +185,7 @@ fn names_of_one_level() {
     assert!(sent.contains(&format!(r#""function":{{"name":"{}""#, wires[0])), "{sent}");
 }
 
-/// Tools that stand in the input, as newer clients send them, and those of earlier turns.
+/// Tools declared in the input, as newer clients send them, and those of earlier turns.
 #[test]
 fn items_add_tools() {
     let more = r#"{"type":"additional_tools","role":"developer","tools":[{"type":"custom","name":"c"},{"type":"web_search"}]}"#;

@@ -1,5 +1,5 @@
-//! One answer of a model, told by its engine as Chat Completions and as Responses in the shapes that engines have: the
-//! client cannot tell which way it came.
+//! The same model answer from an engine as Chat Completions, and as Responses in the shapes of several engines: the
+//! client cannot tell the difference.
 
 use crate::cases::{Answer, Case, Cut, response_vectors};
 use crate::events::fold;
@@ -11,20 +11,20 @@ use samewire::wire::Api;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
-/// What the model said, piece by piece.
+/// Model answer, in pieces.
 #[derive(Clone, Debug)]
 struct Said {
     thoughts: Vec<String>,
     text: Vec<String>,
     calls: Vec<Vec<String>>,
-    /// The token limit cut the text.
+    /// True if the token limit cut the text.
     cut: bool,
 }
 
-/// Who tells it as Responses (engine-quirks D).
+/// Engine whose shape of Responses is used (engine-quirks D).
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Teller {
-    /// As the API says.
+    /// Shape of the published API.
     Plain,
     /// vLLM 0.21: bare ids, other ones at the end, a part event of its own, running content indices.
     Vllm21,
@@ -87,7 +87,7 @@ impl Said {
         .to_string()
     }
 
-    /// The items of the last object.
+    /// Returns the items of the final object.
     fn output(&self, teller: Teller) -> Vec<Value> {
         let mut output = Vec::new();
         let id = |at: usize| if teller == Teller::Plain { format!("i{at}") } else { format!("late{at}") };
@@ -143,7 +143,7 @@ impl Said {
     }
 }
 
-/// The events of an engine.
+/// Events of an engine.
 struct Told {
     teller: Teller,
     events: Vec<String>,
@@ -159,7 +159,7 @@ impl Told {
         self.events.push(format!("event: {kind}\ndata: {more}\n\n"));
     }
 
-    /// The number under which an item ends.
+    /// Returns the index with which the engine ends an item.
     fn done_index(&self, at: usize) -> usize {
         if self.teller == Teller::SglangHarmony { at + 1 } else { at }
     }
@@ -228,7 +228,7 @@ impl Told {
         self.say("function_call_arguments.done", place("arguments", &all));
         let mut done = item(&all, "completed");
         if self.teller == Teller::Vllm33 {
-            // Keys of the event inside the item.
+            // vLLM 0.33 repeats keys of the event inside the item.
             done["output_index"] = json!(index);
             done["sequence_number"] = json!(-1);
         }
@@ -249,8 +249,9 @@ fn run(input: String, upstream: Api, stream: bool, events: bool) -> Answer {
     answer
 }
 
-/// vLLM up to 0.32 calls the item completed that the limit cut (fixtures/vllm/responses-length), and that it is the last
-/// one is not known before it has been told; the response itself is incomplete either way.
+/// Returns the stream that this engine's answer should become. vLLM up to 0.32 marks an item cut by the limit as
+/// completed (fixtures/vllm/responses-length), and when it is sent it is not yet known to be the last one. The
+/// response itself is incomplete in either case.
 fn as_told(teller: Teller, body: &str) -> String {
     match teller {
         Teller::Vllm21 => body.replace(r#""status":"incomplete","role""#, r#""status":"completed","role""#),
@@ -283,7 +284,7 @@ fn said() -> impl Strategy<Value = Said> {
 proptest! {
     #![proptest_config(seeded(1_000))]
 
-    /// What engines stream in full is the same to the byte.
+    /// Answers that engines stream completely are the same to the byte.
     #[test]
     fn streams_of_both_ways(said in said()) {
         let chat = run(said.chat(), Api::Chat, true, true);
@@ -293,7 +294,7 @@ proptest! {
         }
     }
 
-    /// What they tell late, or at once, is the same answer.
+    /// Answers that engines send late, or at once, are the same when collected.
     #[test]
     fn answers_of_both_ways(said in said()) {
         let mut object = fold(&run(said.chat(), Api::Chat, true, true).body).unwrap();

@@ -1,4 +1,4 @@
-//! Responses: every event, and every object that an answer ends with.
+//! Responses: every event, and every final object of an answer.
 
 use crate::cases::{Answer, Case, Cut, captures, response_vectors, responses};
 use crate::official::Schemas;
@@ -9,7 +9,7 @@ use samewire::wire::{Api, Ending};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 
-/// Events of dialects (4.9) that the schema does not know.
+/// Events of dialects (4.9) that are not in the schema.
 const OLDER: [&str; 7] = [
     "response.reasoning.delta",
     "response.reasoning.done",
@@ -20,7 +20,7 @@ const OLDER: [&str; 7] = [
     "response.error",
 ];
 
-/// Everything of one answer.
+/// Checks every part of an answer.
 pub fn judge(schemas: &mut Schemas, case: &Case, answer: &Answer) -> Result<(), String> {
     let parsed = |text: &str| serde_json::from_str::<Value>(text).map_err(|wrong| wrong.to_string());
     if answer.status != 200 {
@@ -30,7 +30,7 @@ pub fn judge(schemas: &mut Schemas, case: &Case, answer: &Answer) -> Result<(), 
         return schemas.response(&parsed(&answer.body)?);
     }
     for data in answer.body.lines().filter_map(|line| line.strip_prefix("data: ")) {
-        // 4.9: the end of a stream in one dialect, and the names that the two others add or change.
+        // 4.9: the end mark of one dialect, and the names that the two others add or change.
         if data == "[DONE]" {
             continue;
         }
@@ -42,7 +42,7 @@ pub fn judge(schemas: &mut Schemas, case: &Case, answer: &Answer) -> Result<(), 
     Ok(())
 }
 
-/// The answer to a request of Responses that has the chat answer behind it.
+/// Converts a chat case into a Responses request with the same engine answer.
 fn of_chat(case: Case) -> Case {
     let stream = case.streams();
     Case { api: Api::Responses, request: json!({"stream": stream}), options: json!({}), ..case }
@@ -52,7 +52,7 @@ fn asked_once(case: &Case) -> bool {
     case.api == Api::Chat && case.request["n"].as_u64().unwrap_or(1) == 1
 }
 
-/// Streamed and whole, with reasoning in each of its places, in each dialect.
+/// Returns a case streamed and whole, with reasoning in each possible place, in each dialect.
 fn each_way(case: &Case) -> Vec<Case> {
     let options = [
         ("openai", "content"),
@@ -75,7 +75,7 @@ fn each_way(case: &Case) -> Vec<Case> {
     ways
 }
 
-/// Judges all these; gives what departures they showed.
+/// Checks all these cases, and returns the schemas with the departures that occurred.
 fn all(cases: impl Iterator<Item = Case>) -> Schemas {
     let mut schemas = Schemas::load();
     let mut wrong = Vec::new();
@@ -105,7 +105,7 @@ fn captures_and_vectors_of_responses() {
     }
 }
 
-/// Wherever the engine's answer breaks off.
+/// Responses whose engine breaks off at any point.
 #[test]
 fn responses_that_break_off() {
     let cut = |case: Case| {
@@ -118,7 +118,7 @@ fn responses_that_break_off() {
     all(own().chain(chats()).filter(|case| case.events).flat_map(cut));
 }
 
-/// What an object repeats of its request.
+/// Parameters of the request that a response object repeats.
 #[test]
 fn what_responses_repeat() {
     let requests = [
@@ -164,7 +164,7 @@ fn random_responses() {
     TestRunner::new(config).run(&strategy, judged).unwrap_or_else(|wrong| panic!("{wrong}"));
 }
 
-/// The checks themselves notice what they are for.
+/// The checks detect the violations they are meant for.
 #[test]
 fn what_is_wrong_in_responses_is_noticed() {
     let mut schemas = Schemas::load();
@@ -177,7 +177,7 @@ fn what_is_wrong_in_responses_is_noticed() {
         schemas.response(&object)
     };
     object("/object", json!("response"), &mut schemas).unwrap();
-    // 4.7: a code that is not in the schema, but sent and known.
+    // 4.7: a code that is not in the schema, but is sent and known.
     object("/error", json!({"code": "insufficient_quota", "message": "m"}), &mut schemas).unwrap();
     assert!(schemas.met.contains("Response error.code"));
     for (pointer, value) in [

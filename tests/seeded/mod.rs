@@ -1,11 +1,12 @@
-//! Random cases that are the same in every run, so that a failure is somebody's change and not somebody's luck.
+//! Random cases with a fixed seed, the same in every run, so that a failure is caused by a change and not by
+//! chance.
 //!
-//! `PROPTEST_RNG_SEED=<number>` tries others.
+//! `PROPTEST_RNG_SEED=<number>` selects other cases.
 
 use proptest::prelude::ProptestConfig;
 use proptest::test_runner::RngSeed;
 
-/// So many cases.
+/// Returns a configuration for this number of cases.
 pub(crate) fn seeded(cases: u32) -> ProptestConfig {
     let default = ProptestConfig::default();
     let rng_seed = match default.rng_seed {

@@ -1,30 +1,31 @@
-//! A strict reader of HTTP chunked bodies, fed in any pieces.
+//! Strict parser of HTTP chunked bodies, fed in pieces of any size.
 
-/// Reads one chunked body. Keeps what it has not understood yet.
+/// Parser of one chunked body. Bytes of an incomplete chunk are kept until more arrive.
 #[derive(Debug, Default)]
 pub struct Chunks {
     kept: Vec<u8>,
     ended: bool,
 }
 
-/// What [`Chunks::next`] found.
+/// Result of [`Chunks::next`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// The data of one chunk.
+    /// Data of one chunk.
     Data(Vec<u8>),
-    /// The last chunk and the empty line behind it; the bytes that followed them.
+    /// End of the body: the last chunk and its empty line, with the bytes that followed them.
     Last(Vec<u8>),
     /// More bytes are needed.
     Wait,
 }
 
 impl Chunks {
-    /// Adds bytes as they came.
+    /// Appends bytes as they arrived.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.kept.extend_from_slice(bytes);
     }
 
-    /// The next whole chunk. Panics on anything that is not strict chunked coding: a server must write nothing else.
+    /// Returns the next complete chunk. Panics on anything but strict chunked coding: a server must write nothing
+    /// else.
     pub fn next(&mut self) -> Piece {
         assert!(!self.ended, "read past the last chunk");
         let Some(line) = find(&self.kept, b"\r\n") else { return Piece::Wait };
@@ -46,7 +47,7 @@ impl Chunks {
     }
 }
 
-/// Where `needle` begins in `hay`.
+/// Returns the position of `needle` in `hay`.
 pub(super) fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
     hay.windows(needle.len()).position(|window| window == needle)
 }

@@ -1,4 +1,5 @@
-//! A client that sends any bytes, reads at its own pace, and leaves as it likes.
+//! HTTP/1.1 client of the loopback tests: sends arbitrary bytes, reads at its own pace, and closes the connection
+//! at any point, by FIN or by reset.
 
 use super::chunks::{Chunks, Piece, find};
 use super::engine::Manner;
@@ -11,7 +12,8 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// A request as it will stand on the wire.
+/// HTTP/1.1 request, built line by line and written exactly as built: the builder corrects nothing, so tests can
+/// break the framing.
 #[derive(Clone, Debug)]
 pub struct Request {
     method: String,
@@ -22,7 +24,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request without a body, with `host` and the key.
+    /// Creates a request without a body, with a `host` header and the test's API key.
     pub fn new(method: &str, target: &str) -> Self {
         let headers =
             vec![("host".into(), "localhost".into()), ("authorization".into(), format!("Bearer {KEY}"))];
@@ -35,52 +37,52 @@ impl Request {
         }
     }
 
-    /// A GET.
+    /// Creates a GET request.
     pub fn get(target: &str) -> Self {
         Self::new("GET", target)
     }
 
-    /// A POST of JSON with a length.
+    /// Creates a POST request with a JSON body and its `content-length`.
     pub fn post(target: &str, body: impl Into<Vec<u8>>) -> Self {
         Self::new("POST", target).header("content-type", "application/json").body(body)
     }
 
-    /// A chat request of this body.
+    /// Creates a chat completions request with this body.
     pub fn chat(body: impl Into<Vec<u8>>) -> Self {
         Self::post("/v1/chat/completions", body)
     }
 
-    /// A chat request that streams; `more` is JSON members, each begun by a comma.
+    /// Creates a streaming chat request. `more` is further JSON members, each starting with a comma.
     pub fn stream(more: &str) -> Self {
         Self::chat(format!(
             r#"{{"model":"m","messages":[{{"role":"user","content":"{PROMPT}"}}],"stream":true{more}}}"#
         ))
     }
 
-    /// A chat request that does not stream.
+    /// Creates a chat request without streaming. `more` is further JSON members, each starting with a comma.
     pub fn plain(more: &str) -> Self {
         Self::chat(format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{PROMPT}"}}]{more}}}"#))
     }
 
-    /// Adds a header line.
+    /// Appends a header line.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// Takes all lines of this name out.
+    /// Removes every header line with this name.
     pub fn without(mut self, name: &str) -> Self {
         self.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
         self
     }
 
-    /// Another protocol version.
+    /// Replaces the protocol version of the request line.
     pub fn version(mut self, version: &str) -> Self {
         self.version = version.into();
         self
     }
 
-    /// Another target.
+    /// Replaces the request target.
     pub fn target(mut self, target: &str) -> Self {
         self.target = target.into();
         self
@@ -94,7 +96,7 @@ impl Request {
         this
     }
 
-    /// The same request with its body in chunks of `size` bytes.
+    /// Sends the same body in chunked transfer coding, in chunks of `size` bytes.
     pub fn chunked(self, size: usize) -> Self {
         let mut framed = Vec::new();
         for piece in self.body.chunks(size) {
@@ -108,27 +110,27 @@ impl Request {
         this
     }
 
-    /// Its method.
+    /// Request method.
     pub fn method(&self) -> &str {
         &self.method
     }
 
-    /// Its header lines.
+    /// Header lines, in the order in which they are sent.
     pub fn headers(&self) -> &[(String, String)] {
         &self.headers
     }
 
-    /// Where it goes.
+    /// Request target.
     pub fn path(&self) -> &str {
         &self.target
     }
 
-    /// The body alone.
+    /// Returns the body bytes as they are sent, without the head.
     pub fn sent_body(&self) -> &[u8] {
         &self.body
     }
 
-    /// The head alone.
+    /// Returns the bytes of the head, with its empty line.
     pub fn head_bytes(&self) -> Vec<u8> {
         let mut out = format!("{} {} {}\r\n", self.method, self.target, self.version);
         for (name, value) in &self.headers {
@@ -138,14 +140,14 @@ impl Request {
         out.into_bytes()
     }
 
-    /// Head and body.
+    /// Returns the bytes of head and body.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = self.head_bytes();
         out.extend_from_slice(&self.body);
         out
     }
 
-    /// Sends it on a connection of its own and reads the whole answer.
+    /// Sends the request on a new connection and reads the whole response.
     pub async fn ask(&self, to: SocketAddr) -> Answer {
         let mut client = Client::connect(to).await;
         client.send(&self.bytes()).await;
@@ -153,19 +155,19 @@ impl Request {
     }
 }
 
-/// A status line and headers.
+/// Status line and headers of a response.
 #[derive(Clone, Debug, Default)]
 pub struct Head {
-    /// As in `HTTP/1.1`.
+    /// Protocol version, such as `HTTP/1.1`.
     pub version: String,
-    /// The status.
+    /// Status code.
     pub status: u16,
-    /// Names in lower case.
+    /// Header lines in order; names in lower case.
     pub headers: Vec<(String, String)>,
 }
 
 impl Head {
-    /// The value of a header that came at most once.
+    /// Returns the value of a header. Fails the test if the header occurs more than once.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(n, _)| n == name);
         let value = found.next().map(|(_, value)| value.as_str());
@@ -174,38 +176,38 @@ impl Head {
     }
 }
 
-/// How a body ended.
+/// Mark by which a response body ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// With the last chunk.
+    /// The last chunk of chunked transfer coding.
     LastChunk,
-    /// With the last of the bytes that `content-length` promised.
+    /// The last byte that `content-length` announced.
     Length,
-    /// With the connection, where neither of the above was announced.
+    /// The close of the connection, where neither of the above was announced.
     Close,
-    /// With the connection, although more was announced.
+    /// A close of the connection before the announced end: the body is truncated.
     Short,
-    /// With a reset.
+    /// A connection reset.
     Reset,
 }
 
-/// The body of an HTTP error.
+/// Error object in the body of an HTTP error.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// For people.
+    /// Description for people.
     pub message: String,
-    /// `invalid_request_error` …
+    /// Error type: `invalid_request_error` …
     #[serde(rename = "type")]
     pub kind: String,
-    /// The field at fault.
+    /// Request field that is at fault.
     pub param: Option<String>,
-    /// For programs.
+    /// Error code for programs.
     pub code: Option<String>,
-    /// With `usage_limit_reached` alone: the plan, and when the limit begins anew.
+    /// Name of the plan, with `usage_limit_reached` only.
     #[serde(default)]
     pub plan_type: Option<String>,
-    /// In seconds since 1970.
+    /// Time at which the limit starts anew, in seconds since 1970; with `usage_limit_reached` only.
     #[serde(default)]
     pub resets_at: Option<u64>,
 }
@@ -217,7 +219,8 @@ struct Faulty {
 }
 
 impl Fault {
-    /// Reads an error body: exactly the four members, in their order, nothing around them but what `usage_limit_reached` has.
+    /// Parses an error body. Fails the test unless it has exactly the four members in their order, and only the
+    /// extra ones that `usage_limit_reached` has.
     pub fn parse(body: &str) -> Self {
         let parsed: Faulty =
             serde_json::from_str(body).unwrap_or_else(|e| panic!("{e} in error body {body:?}"));
@@ -234,32 +237,32 @@ impl Fault {
         parsed.error
     }
 
-    /// Type and code.
+    /// Returns the type and the code.
     pub fn name(&self) -> (&str, Option<&str>) {
         (&self.kind, self.code.as_deref())
     }
 }
 
-/// A whole answer.
+/// Complete response.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Status and headers.
+    /// Status line and headers.
     pub head: Head,
-    /// The body without framing.
+    /// Body without its transfer framing.
     pub body: Vec<u8>,
-    /// How it ended.
+    /// Mark by which the body ended.
     pub ended: Ended,
-    /// How long it took from the call to the head.
+    /// Time from the call to the arrival of the head.
     pub waited: Duration,
 }
 
 impl Answer {
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("samewire writes UTF-8")
     }
 
-    /// The error this answer is; checks all that every HTTP error has in common.
+    /// Parses the error that this response is, and checks what all HTTP errors have in common.
     pub fn fault(&self) -> Fault {
         assert!(self.head.status >= 400, "an error, not {} {}", self.head.status, self.text());
         assert_eq!(self.head.header("content-type"), Some("application/json"), "{}", self.text());
@@ -273,7 +276,7 @@ impl Answer {
         Fault::parse(self.text())
     }
 
-    /// Status, type and code of the error this answer is.
+    /// Returns status, type and code of the error that this response is.
     pub fn failure(&self) -> (u16, String, Option<String>) {
         let fault = self.fault();
         (self.head.status, fault.kind, fault.code)
@@ -287,7 +290,7 @@ enum Framing {
     Close,
 }
 
-/// A connection to samewire.
+/// Client connection to samewire.
 pub struct Client {
     stream: TcpStream,
     inbox: Vec<u8>,
@@ -298,13 +301,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to `to`.
     pub async fn connect(to: SocketAddr) -> Self {
         let stream = within("connect", TcpStream::connect(to)).await.expect("samewire accepts");
         Self::over(stream)
     }
 
-    /// Connects with a receive buffer so small that the kernel does not hide a reader that has stopped.
+    /// Connects with a small receive buffer, so that the kernel does not hide a client that has stopped reading.
     pub async fn narrow(to: SocketAddr) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         socket.set_recv_buffer_size(32 * 1024).expect("a TCP socket");
@@ -319,38 +322,39 @@ impl Client {
         Self { stream, inbox: Vec::new(), framing: Framing::None, ended: None, text: Vec::new(), patience }
     }
 
-    /// The same for a server that may be silent for as long as this.
+    /// Sets how long the server may be silent before the test fails.
     pub fn patient(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// The connection after a head, and what has been read behind that.
+    /// Returns the connection after a response head, and the bytes that have been read behind that head.
     pub(super) fn into_parts(self) -> (TcpStream, Vec<u8>) {
         (self.stream, self.inbox)
     }
 
-    /// Writes all the bytes.
+    /// Writes all of `bytes`; fails the test if the connection breaks.
     pub async fn send(&mut self, bytes: &[u8]) {
         within("send", self.stream.write_all(bytes)).await.expect("samewire takes the bytes");
     }
 
-    /// Writes what is taken; false when the connection breaks first.
+    /// Writes `bytes` as far as the connection takes them. Returns false if the connection breaks first.
     pub async fn try_send(&mut self, bytes: &[u8]) -> bool {
         within("send", self.stream.write_all(bytes)).await.is_ok()
     }
 
-    /// Sends FIN and goes on reading.
+    /// Sends FIN and keeps reading.
     pub async fn half_close(&mut self) {
-        // An error says that the other side was first.
+        // An error only means that the other side closed first.
         let _ = self.stream.shutdown().await;
     }
 
-    /// Leaves; gives the time just before.
+    /// Closes the connection and returns the time just before.
     pub fn leave(self, manner: Manner) -> Instant {
         leave(self.stream, manner)
     }
 
-    /// The next head, also that of a 1xx answer; nothing when the connection is closed before a byte of it.
+    /// Reads the next response head, including a 1xx one. Returns `None` if the connection is closed before its
+    /// first byte.
     pub async fn try_head(&mut self) -> Option<Head> {
         let end = loop {
             if let Some(end) = find(&self.inbox, b"\r\n\r\n") {
@@ -373,12 +377,12 @@ impl Client {
         Some(head)
     }
 
-    /// The next head.
+    /// Reads the next response head.
     pub async fn head(&mut self) -> Head {
         self.try_head().await.expect("an answer, not a close")
     }
 
-    /// The head of an answer to HEAD, which has no body whatever it says.
+    /// Reads the head of a response to HEAD, which has no body whatever its headers announce.
     pub async fn bare_head(&mut self) -> Head {
         let head = self.head().await;
         self.framing = Framing::Length(0);
@@ -398,7 +402,7 @@ impl Client {
         };
     }
 
-    /// The next piece of the body; nothing at its end.
+    /// Reads the next piece of the body. Returns `None` at its end.
     pub async fn piece(&mut self) -> Option<Vec<u8>> {
         loop {
             if self.ended.is_some() {
@@ -441,7 +445,7 @@ impl Client {
         }
     }
 
-    /// The next SSE event or comment, without its blank line; nothing at the end of the body.
+    /// Reads the next SSE event or comment, without its blank line. Returns `None` at the end of the body.
     pub async fn event(&mut self) -> Option<String> {
         loop {
             if let Some(end) = find(&self.text, b"\n\n") {
@@ -457,7 +461,7 @@ impl Client {
         }
     }
 
-    /// Reads events until one holds `what`.
+    /// Reads events until one contains `what`.
     pub async fn event_with(&mut self, what: &str) -> String {
         loop {
             let event = self.event().await.unwrap_or_else(|| panic!("no event with {what}"));
@@ -467,18 +471,18 @@ impl Client {
         }
     }
 
-    /// The same behind a head that says that all is well.
+    /// Reads the response head, which must have status 200, then events until one contains `what`.
     pub async fn event_with_head(&mut self, what: &str) -> String {
         assert_eq!(self.head().await.status, 200);
         self.event_with(what).await
     }
 
-    /// How the body ended, once [`Self::piece`] has given nothing.
+    /// Returns how the body ended, once [`Self::piece`] has returned `None`.
     pub fn ended(&self) -> Ended {
         self.ended.expect("the body has ended")
     }
 
-    /// The rest of the body.
+    /// Reads the rest of the body.
     pub async fn rest(&mut self) -> Vec<u8> {
         let mut body = std::mem::take(&mut self.text);
         while let Some(piece) = self.piece().await {
@@ -487,12 +491,12 @@ impl Client {
         body
     }
 
-    /// A whole answer.
+    /// Reads a complete response.
     pub async fn answer(&mut self) -> Answer {
         self.try_answer().await.expect("an answer, not a close")
     }
 
-    /// A whole answer, or nothing when the connection is closed instead.
+    /// Reads a complete response. Returns `None` if the connection is closed instead.
     pub async fn try_answer(&mut self) -> Option<Answer> {
         let asked = Instant::now();
         let head = self.try_head().await?;
@@ -501,12 +505,12 @@ impl Client {
         Some(Answer { head, body, ended: self.ended(), waited })
     }
 
-    /// Whether samewire has closed the connection, nothing more being sent; waits for it.
+    /// Waits for samewire to close the connection. Returns false if it sends anything more.
     pub async fn closes(&mut self) -> bool {
         self.inbox.is_empty() && self.fill().await.is_err()
     }
 
-    /// Reads once.
+    /// Reads once from the socket into the inbox. Fails with how the connection ended.
     async fn fill(&mut self) -> Result<(), Ended> {
         loop {
             let readable = tokio::time::timeout(self.patience, self.stream.readable()).await;
@@ -534,7 +538,7 @@ fn parse_head(text: &str) -> Head {
     Head { version, status, headers: lines.filter(|line| !line.is_empty()).map(field).collect() }
 }
 
-/// Closes a connection; gives the time just before.
+/// Closes a connection and returns the time just before.
 pub(super) fn leave(stream: TcpStream, manner: Manner) -> Instant {
     if manner == Manner::Rst {
         SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");

@@ -1,4 +1,4 @@
-//! A collector of traces: takes what is posted, reads it with the protocol's own types, and answers as told.
+//! Trace collector: accepts OTLP posts, decodes them with the protocol's own types, and answers by a script.
 
 use crate::sim::{Engine, PATIENCE, Script, until};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -8,31 +8,31 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use std::collections::BTreeMap;
 
-/// A collector. Dropped, it closes all its connections.
+/// OpenTelemetry collector on loopback. Dropping it closes all its connections.
 pub struct Collector(pub Engine);
 
 impl Collector {
-    /// One that takes everything.
+    /// Starts a collector that accepts everything.
     pub async fn start() -> Self {
         Self::script(Script::new().whole("200 OK", "application/x-protobuf", "")).await
     }
 
-    /// One that answers every post so.
+    /// Starts a collector that answers every post by `script`.
     pub async fn script(script: Script) -> Self {
         Self(Engine::script(script).await)
     }
 
-    /// The lines of the configuration that name it.
+    /// Returns the configuration lines that name this collector.
     pub fn config(&self) -> String {
         format!("[trace]\nendpoint = \"{}\"", self.0.url())
     }
 
-    /// Everything that was posted, as it came.
+    /// Returns the bytes of all posts, heads included.
     pub fn raw(&self) -> Vec<u8> {
         self.0.attempts().into_iter().flat_map(|post| [post.head, post.body].concat()).collect()
     }
 
-    /// What was posted: whose spans they are, and the spans.
+    /// Decodes all posts: the resource attributes and the spans of each.
     pub fn posts(&self) -> Vec<(BTreeMap<String, String>, Vec<Span>)> {
         let posts = self.0.attempts();
         let read = posts.iter().map(|post| {
@@ -51,19 +51,19 @@ impl Collector {
         read.collect()
     }
 
-    /// All spans so far.
+    /// Returns all spans received so far.
     pub fn spans(&self) -> Vec<Span> {
         self.posts().into_iter().flat_map(|(_, spans)| spans).collect()
     }
 
-    /// All spans, once there are so many.
+    /// Waits until at least `count` spans have arrived, and returns all of them.
     pub async fn wait(&self, count: usize) -> Vec<Span> {
         until(&format!("{count} spans"), PATIENCE, || self.spans().len() >= count).await;
         self.spans()
     }
 }
 
-/// Attributes by their names, values as text; none comes twice.
+/// Returns attributes by name with their values as text. Fails the test if a name occurs twice.
 pub fn attributes(all: &[KeyValue]) -> BTreeMap<String, String> {
     let named: BTreeMap<_, _> =
         all.iter().map(|pair| (pair.key.clone(), text(pair.value.as_ref()))).collect();

@@ -1,7 +1,7 @@
-//! A scripted engine: a TCP server that reads one request after the other and answers as told.
+//! Scripted engine: a TCP server that reads one request after the other and answers each by a script.
 //!
-//! It models the one thing of an engine that costs money. From the moment a request has arrived a *generation* is
-//! active, until the script is through or the connection is closed; and it notes when and how it learned of a close.
+//! Models the one thing of an engine that costs money: a *generation* is active from the moment a request has
+//! arrived until the script ends or the connection is closed. The engine records when and how the close reached it.
 
 use super::chunks::{Chunks, Piece, find};
 use super::script::{Gate, Script, Step, flood_event};
@@ -15,42 +15,42 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// How a connection was closed.
+/// Way in which a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// By FIN.
+    /// Orderly close, by FIN.
     Fin,
-    /// By RST.
+    /// Reset, by RST.
     Rst,
 }
 
-/// One request as it arrived, and what became of it.
+/// Request as it arrived, with the outcome of its generation.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// The head, byte for byte, with its empty line.
+    /// Request head, byte for byte, with its empty line.
     pub head: Vec<u8>,
-    /// `POST` …
+    /// Request method: `POST` …
     pub method: String,
     /// The request target.
     pub target: String,
-    /// Names in lower case, in the order in which they came.
+    /// Header lines in order of arrival; names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The body, without framing.
+    /// Body, without its transfer framing.
     pub body: Vec<u8>,
-    /// Counts the connections of this engine.
+    /// Number of the connection, counted from 0 for each engine.
     pub connection: usize,
-    /// Whether an earlier request came on the same connection.
+    /// True if an earlier request arrived on the same connection.
     pub reused: bool,
-    /// Bytes the engine has written for it.
+    /// Bytes that the engine has written in answer.
     pub written: u64,
-    /// Whether the script ran to its end.
+    /// True if the script ran to its end.
     pub finished: bool,
-    /// When and how samewire closed the connection while the script ran.
+    /// Time and manner in which samewire closed the connection while the script ran.
     pub closed: Option<(Instant, Manner)>,
 }
 
 impl Attempt {
-    /// The value of a header that came exactly once.
+    /// Returns the value of a header, if present. Fails the test if it occurs twice.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut found = self.headers.iter().filter(|(n, _)| n == name);
         let value = found.next().map(|(_, value)| value.as_str());
@@ -80,9 +80,9 @@ struct Shared {
     connections: AtomicUsize,
 }
 
-/// The engine. Dropped, it closes all its connections.
+/// Scripted engine. Dropping it closes all its connections.
 pub struct Engine {
-    /// Where it listens.
+    /// Address on which the engine listens.
     pub address: SocketAddr,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
@@ -95,24 +95,24 @@ impl Drop for Engine {
 }
 
 impl Engine {
-    /// Every request is answered by `script`.
+    /// Creates an engine that answers every request by `script`.
     pub async fn script(script: Script) -> Self {
         Self::answering(move |_| script.clone()).await
     }
 
-    /// The nth request is answered by the nth script; when they run out, by the last.
+    /// Creates an engine that answers the nth request by the nth script, and later ones by the last.
     pub async fn in_turn(scripts: Vec<Script>) -> Self {
         let n = AtomicUsize::new(0);
         Self::answering(move |_| scripts[n.fetch_add(1, Ordering::Relaxed).min(scripts.len() - 1)].clone())
             .await
     }
 
-    /// Each request is answered by the script made for it.
+    /// Creates an engine that answers each request by the script that `answering` returns for it.
     pub async fn answering(answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static) -> Self {
         Self::on(std::net::TcpListener::bind("127.0.0.1:0").expect("a free port"), answering).await
     }
 
-    /// The same at an address of the test's own.
+    /// Creates an engine on a listener of the test's own.
     pub async fn on(
         listener: std::net::TcpListener,
         answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static,
@@ -138,55 +138,55 @@ impl Engine {
         Self { address, shared, task }
     }
 
-    /// The address as samewire's flag wants it.
+    /// Returns the engine's address in the form of samewire's `--upstream` flag.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What `GET /v1/models` and `GET /v1/models/…` answer.
+    /// Sets the script for `GET /v1/models` and `GET /v1/models/…`.
     pub fn set_models(&self, script: Script) {
         *lock(&self.shared.models) = script;
     }
 
-    /// What `GET /health` answers.
+    /// Sets the script for `GET /health`.
     pub fn set_health(&self, script: Script) {
         *lock(&self.shared.health) = script;
     }
 
-    /// What another GET answers; without one it is 404.
+    /// Sets the script for a GET of another path; without one the engine sends 404.
     pub fn set_route(&self, path: &str, script: Script) {
         lock(&self.shared.routes).insert(path.to_owned(), script);
     }
 
-    /// No more of the next body that has a length is read than so many bytes, before its script is played.
+    /// Limits how many bytes are read of the next body with a `content-length` before its script is played.
     pub fn set_appetite(&self, bytes: usize) {
         self.shared.appetite.store(bytes, Ordering::SeqCst);
     }
 
-    /// All its connections are reset, and new ones are refused from now on.
+    /// Resets all connections and refuses new ones from now on.
     pub async fn crash(&self) {
         self.shared.crash.open();
         let gone = || self.task.is_finished() && self.open_connections() == 0;
         super::until("it has gone", super::PATIENCE, gone).await;
     }
 
-    /// Every request but the GETs of a probe, in order of arrival.
+    /// Returns every request but the GETs of probes, in order of arrival.
     pub fn attempts(&self) -> Vec<Attempt> {
         lock(&self.shared.attempts).clone()
     }
 
-    /// How many there are, without copying them.
+    /// Number of requests in [`Engine::attempts`], without copying them.
     pub fn attempt_count(&self) -> usize {
         lock(&self.shared.attempts).len()
     }
 
-    /// Waits until at least `n` requests have arrived, and gives them.
+    /// Waits until at least `n` requests have arrived, and returns all of them.
     pub async fn wait_attempts(&self, n: usize) -> Vec<Attempt> {
         super::until(&format!("{n} attempts"), super::PATIENCE, || self.attempt_count() >= n).await;
         self.attempts()
     }
 
-    /// The only request that has arrived.
+    /// Returns the only request that has arrived. Fails the test if there are none or several.
     pub fn only(&self) -> Attempt {
         let mut attempts = self.attempts();
         assert_eq!(
@@ -198,27 +198,27 @@ impl Engine {
         attempts.remove(0)
     }
 
-    /// GETs: health, models, version.
+    /// Returns the GETs that have arrived: health, models, version.
     pub fn probes(&self) -> Vec<Attempt> {
         lock(&self.shared.probes).clone()
     }
 
-    /// Requests the engine is working on.
+    /// Number of requests the engine is working on.
     pub fn active_generations(&self) -> usize {
         self.shared.active.load(Ordering::SeqCst)
     }
 
-    /// Connections that have been accepted and not closed.
+    /// Number of connections that are accepted and not yet closed.
     pub fn open_connections(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// Bytes written for the nth request.
+    /// Bytes written in answer to the nth request.
     pub fn written(&self, n: usize) -> u64 {
         lock(&self.shared.attempts).get(n).map_or(0, |attempt| attempt.written)
     }
 
-    /// When and how samewire closed the connection under the nth request.
+    /// Returns when and how samewire closed the connection during the nth request, if it did.
     pub fn closed(&self, n: usize) -> Option<(Instant, Manner)> {
         lock(&self.shared.attempts).get(n).and_then(|attempt| attempt.closed)
     }
@@ -245,7 +245,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     connections.join_all().await;
 }
 
-/// Counts something up, and down again when dropped.
+/// Guard that increments a counter and decrements it when dropped.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {
@@ -264,7 +264,7 @@ impl Drop for Counted<'_> {
 async fn serve(stream: TcpStream, id: usize, shared: Arc<Shared>) {
     let _open = Counted::up(&shared.open);
     stream.set_nodelay(true).expect("a TCP socket");
-    // Small, so that a stopped reader is felt soon.
+    // Small, so that a stopped reader is noticed soon.
     SockRef::from(&stream).set_send_buffer_size(64 * 1024).expect("a TCP socket");
     let mut connection = Connection { stream, inbox: Vec::new(), id, served: 0 };
     let crashed = tokio::select! {
@@ -283,7 +283,7 @@ struct Connection {
     served: usize,
 }
 
-/// Why a script ended before its last step.
+/// Reason why a script ended before its last step.
 #[derive(Debug)]
 enum Cut {
     ByScript(Manner),
@@ -291,7 +291,7 @@ enum Cut {
 }
 
 impl Connection {
-    /// Answers one request after the other, until the connection ends.
+    /// Answers one request after the other until the connection ends.
     async fn serve(&mut self, shared: &Shared) {
         while let Some(attempt) = self.read_request(&shared.appetite).await {
             self.served += 1;
@@ -318,7 +318,7 @@ impl Connection {
         }
     }
 
-    /// Answers one request and notes what became of it. Whether the connection can serve another one.
+    /// Answers one request and records the outcome. Returns true if the connection can serve another request.
     async fn generate(&mut self, attempt: Attempt, shared: &Shared) -> bool {
         let script = (shared.answering)(&attempt);
         let _active = Counted::up(&shared.active);
@@ -338,7 +338,7 @@ impl Connection {
         self.play(script, note).await
     }
 
-    /// Plays a script against the close of the connection, whichever comes first.
+    /// Plays a script while watching for the close of the connection. Returns true if the script reached its end.
     async fn play(&mut self, script: Script, note: impl Fn(Note)) -> bool {
         let Self { stream, inbox, .. } = self;
         let played = async {
@@ -406,7 +406,7 @@ impl Connection {
         Some(std::mem::replace(&mut self.inbox, rest))
     }
 
-    /// Reads once; nothing when the connection is closed.
+    /// Reads once from the socket. Returns `None` if the connection is closed.
     async fn fill(&mut self) -> Option<()> {
         loop {
             self.stream.readable().await.ok()?;
@@ -420,7 +420,7 @@ impl Connection {
     }
 }
 
-/// What the record of an attempt learns while it is answered.
+/// Change to the record of an attempt while it is answered.
 enum Note {
     Written(u64),
     Finished,
@@ -464,7 +464,7 @@ async fn write(stream: &TcpStream, mut bytes: &[u8], note: &impl Fn(Note)) -> Re
     Ok(())
 }
 
-/// Resolves when samewire has closed the connection. Whatever else arrives is kept for the next request.
+/// Resolves when samewire has closed the connection. Other bytes that arrive are kept for the next request.
 async fn closing(stream: &TcpStream, inbox: &mut Vec<u8>) -> Manner {
     loop {
         if stream.readable().await.is_err() {

@@ -1,6 +1,6 @@
-//! A scripted engine that is spoken to in HTTP/2. It writes and reads frames itself, so that it can refuse, go away, reset
-//! and starve whenever a test wants that. Of the heads of requests it understands nothing: a request with a body is a
-//! generation, one without is a probe.
+//! Scripted engine that speaks HTTP/2. Frames are written and read here without a library, so that the engine can
+//! refuse, send GOAWAY, reset and withhold window whenever a test wants that. Request heads are not decoded: a
+//! request with a body counts as a generation, one without as a probe.
 
 use super::engine::Manner;
 use super::frames::kinds::{DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE};
@@ -19,24 +19,24 @@ use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 const MODELS: &str = r#"{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"vllm","max_model_len":4096}]}"#;
 
-/// Codes of RST_STREAM and GOAWAY.
+/// Error codes of RST_STREAM and GOAWAY.
 pub const NO_ERROR: u32 = 0;
 pub const INTERNAL_ERROR: u32 = 2;
 pub const REFUSED_STREAM: u32 = 7;
 pub const CANCEL: u32 = 8;
 
-/// One thing such an engine does with a request.
+/// Single step in the engine's answer to a request.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// A head, with these lines besides.
+    /// Writes a response head with this status and these header lines.
     Head(u16, Vec<(&'static str, String)>),
-    /// A piece of the body.
+    /// Writes a piece of the body.
     Data(Vec<u8>),
-    /// The end of the body.
+    /// Ends the stream in an orderly way.
     End,
-    /// Ends the stream with this code.
+    /// Resets the stream with this error code.
     Reset(u32),
-    /// Ends the connection with this code for streams that come after this one, or (`false`) also for this one.
+    /// Sends GOAWAY with this error code. With `true` this stream is still served, with `false` it is not either.
     GoAway(bool, u32),
     /// Waits until the test opens the gate.
     Await(Gate),
@@ -46,7 +46,7 @@ pub enum Act {
     Close(Manner),
 }
 
-/// The pieces of a body that a script would send.
+/// Returns the body that a [`Script`] would write, as data steps.
 pub fn pieces(script: Script) -> Vec<Act> {
     let bare = |step| match step {
         Step::Send(bytes) => {
@@ -59,49 +59,49 @@ pub fn pieces(script: Script) -> Vec<Act> {
     script.0.into_iter().map(bare).collect()
 }
 
-/// The head of an SSE answer.
+/// Returns the head of an SSE response.
 pub fn sse() -> Act {
     Act::Head(200, vec![("content-type", "text/event-stream; charset=utf-8".to_owned())])
 }
 
-/// A whole answer of `n` tokens.
+/// Returns a complete SSE response of `n` tokens.
 pub fn answer(name: &str, n: usize) -> Vec<Act> {
     let body = Script::new().role().tok(name, n, Duration::ZERO).finish("stop").usage(3, 5).done();
     [vec![sse()], pieces(body), vec![Act::End]].concat()
 }
 
-/// A whole JSON answer.
+/// Returns a complete JSON response.
 pub fn json(status: u16, body: &str) -> Vec<Act> {
     let length = body.len().to_string();
     let lines = vec![("content-type", "application/json".to_owned()), ("content-length", length)];
     vec![Act::Head(status, lines), Act::Data(body.as_bytes().to_vec()), Act::End]
 }
 
-/// What such an engine is like.
+/// Settings and deviations of an HTTP/2 engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ways {
-    /// Streams that it allows at once on one connection.
+    /// Number of concurrent streams allowed on one connection.
     pub streams: Option<u32>,
-    /// Bytes of a body that it takes of one stream, and never more; `None`: all.
+    /// Flow-control window of a stream, in bytes, never increased; `None` takes the whole body.
     pub window: Option<u32>,
-    /// It answers when the head has come, and does not wait for the body.
+    /// True if the engine answers as soon as the head has arrived, without waiting for the body.
     pub early: bool,
-    /// It answers the first ping of a connection, and no other.
+    /// True if the engine answers only the first ping of a connection.
     pub mute: bool,
 }
 
-/// One request as it arrived, and what became of it.
+/// Request as it arrived, with the outcome of its stream.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Counts the connections of this engine.
+    /// Number of the connection, counted from 0 for each engine.
     pub connection: usize,
     pub stream: u32,
-    /// Counts the requests of this engine.
+    /// Number of the request, counted for each engine.
     pub number: usize,
     pub body: Vec<u8>,
-    /// When samewire reset the stream, and with which code.
+    /// Time and error code of a stream reset by samewire.
     pub reset: Option<(Instant, u32)>,
-    /// Its script ran to its end.
+    /// True if the script ran to its end.
     pub finished: bool,
 }
 
@@ -116,9 +116,9 @@ struct Shared {
     active: AtomicUsize,
 }
 
-/// The engine. Dropped, it closes all its connections.
+/// Scripted HTTP/2 engine. Dropping it closes all its connections.
 pub struct H2Engine {
-    /// Where it listens.
+    /// Address on which the engine listens.
     pub address: SocketAddr,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
@@ -131,7 +131,7 @@ impl Drop for H2Engine {
 }
 
 impl H2Engine {
-    /// Each request is answered by what is made for it.
+    /// Creates an engine that answers each request by the steps that `answering` returns for it.
     pub async fn answering(
         ways: Ways,
         answering: impl Fn(&Asked) -> Vec<Act> + Send + Sync + 'static,
@@ -150,28 +150,28 @@ impl H2Engine {
         Self { address, shared, task }
     }
 
-    /// Its address as samewire wants it.
+    /// Returns the engine's address in the form of samewire's `--upstream` flag.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// All requests but probes.
+    /// Returns every request but probes, in order of arrival.
     pub fn asked(&self) -> Vec<Asked> {
         lock(&self.shared.asked).clone()
     }
 
-    /// Waits until so many have come.
+    /// Waits until at least `n` requests have arrived, and returns all of them.
     pub async fn wait(&self, n: usize) -> Vec<Asked> {
         super::until(&format!("{n} requests"), super::PATIENCE, || self.asked().len() >= n).await;
         self.asked()
     }
 
-    /// Requests it works on.
+    /// Number of requests the engine is working on.
     pub fn active(&self) -> usize {
         self.shared.active.load(Ordering::SeqCst)
     }
 
-    /// Connections that are open.
+    /// Number of open connections.
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
     }
@@ -211,7 +211,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 fn head(stream: u32, status: u16, lines: &[(&str, String)]) -> Vec<u8> {
-    // Literals, none of them indexed; 8 is the name ":status".
+    // Literal fields without indexing; 8 refers to the name ":status".
     let mut block = vec![0x08, 3];
     block.extend(status.to_string().into_bytes());
     for (name, value) in lines {
@@ -234,11 +234,11 @@ async fn read(from: &mut OwnedReadHalf) -> Option<Frame> {
     Some(Frame { kind: head[3], flags: head[4], stream, payload })
 }
 
-/// The side of a connection that is written.
+/// Write half of a connection, shared by its streams.
 type Out = Arc<tokio::sync::Mutex<OwnedWriteHalf>>;
 
 async fn write(out: &Out, bytes: &[u8]) {
-    // A connection that is gone is noticed by whoever reads it.
+    // A closed connection is noticed by the reading task.
     let _ = out.lock().await.write_all(bytes).await;
 }
 
@@ -262,7 +262,7 @@ async fn serve(stream: TcpStream, id: usize, shared: Arc<Shared>) {
     write(&out, &frame(SETTINGS, 0, 0, &settings)).await;
     let (running, streams) = (JoinSet::new(), HashMap::new());
     let mut connection = Connection { id, out, shared, running, streams, pinged: false };
-    // What has been read of a frame must not get lost while something else is done.
+    // A separate task reads frames, so that a partly read frame is not lost when another branch is selected.
     let (tell, mut frames) = tokio::sync::mpsc::channel(64);
     let mut reading = JoinSet::new();
     reading.spawn(async move {
@@ -366,7 +366,7 @@ impl Connection {
     }
 }
 
-/// Writes what stands between two waits at once.
+/// Plays the steps of one stream. Everything between two waits is written at once.
 async fn play(out: &Out, stream: u32, acts: Vec<Act>) -> Option<Manner> {
     let mut bytes = Vec::new();
     for act in acts {

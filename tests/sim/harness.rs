@@ -1,4 +1,4 @@
-//! samewire as a process, and what must be true of it after every test.
+//! Runs the samewire binary as a process, and checks after every test what must always be true of it.
 
 use super::client::{Answer, Request};
 use super::engine::Engine;
@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// What marks the one structured line that each request leaves.
+/// Text that identifies the one structured log line written for each request.
 pub const LINES_OF_ONE_REQUEST: &str = r#""end":""#;
 
-/// What is said when another configuration is in force.
+/// Log message after a configuration reload that succeeded.
 pub const IN_FORCE: &str = "the configuration was read again and is in force";
 
-/// How samewire is started.
+/// Arguments, configuration and environment with which a test starts samewire.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     args: Vec<String>,
@@ -36,95 +36,96 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// With the engine's address and free ports, and nothing else.
+    /// Creates the default: free ports, the engine's address as the only upstream.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// More arguments.
+    /// Appends command-line arguments.
     pub fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(|&arg| arg.to_owned()));
         self
     }
 
-    /// A wire option.
+    /// Sets a wire option (`--set`).
     pub fn set(self, option: &str) -> Self {
         self.args(&["--set", option])
     }
 
-    /// More lines of the configuration file.
+    /// Appends lines to the configuration file.
     pub fn config(mut self, lines: &str) -> Self {
         self.config.push_str(lines);
         self.config.push('\n');
         self
     }
 
-    /// The engine stands in the configuration file, with more lines about it.
+    /// Lists the engine in the configuration file instead of on the command line, with these further keys.
     pub fn upstream_keys(mut self, lines: &str) -> Self {
         self.upstream_keys.push_str(lines);
         self.upstream_keys.push('\n');
         self
     }
 
-    /// The same under another address than the engine's own.
+    /// Lists the engine in the configuration file with `url` in place of its own address.
     pub fn upstream_at(mut self, url: &str, lines: &str) -> Self {
         self.upstream_url = Some(url.to_owned());
         self.upstream_keys(lines)
     }
 
-    /// The test breaks the upstream: lines of level ERROR are allowed.
+    /// Allows log lines of level ERROR, for tests that break the upstream.
     pub fn faulty(mut self) -> Self {
         self.faulty = true;
         self
     }
 
-    /// No more open files than this are allowed.
+    /// Limits the number of open files of the process (`ulimit -n`).
     pub fn open_files(mut self, most: u32) -> Self {
         self.open_files = Some(most);
         self
     }
 
-    /// Nobody reads the log once it says where it listens, until [`Samewire::listen_again`].
+    /// Stops reading the log once the admin listener is reported, until [`Samewire::listen_again`], so that stderr
+    /// fills up.
     pub fn deaf(mut self) -> Self {
         self.deaf = true;
         self
     }
 
-    /// Names are known as the files in this folder say.
+    /// Runs samewire with the name-resolution files of this folder in place of those in `/etc`.
     pub fn names(mut self, folder: &Path) -> Self {
         self.names = Some(folder.to_owned());
         self
     }
 
-    /// A variable of the environment, which is empty otherwise.
+    /// Sets an environment variable; the environment is otherwise empty but for the proxy variables.
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// An address instead of the engine's.
+    /// Adds an upstream address, in place of the engine's.
     pub fn upstream(mut self, url: &str) -> Self {
         self.upstreams.push(url.to_owned());
         self
     }
 }
 
-/// A running samewire. Dropped, it is killed.
+/// Running samewire process. Dropping it kills the process.
 pub struct Samewire {
     child: Child,
-    /// Where clients connect.
+    /// Address of the listener for clients.
     pub proxy: SocketAddr,
-    /// Where operators look.
+    /// Address of the admin listener.
     pub admin: SocketAddr,
     logs: Arc<Mutex<Vec<String>>>,
-    /// True while nobody reads them.
+    /// True while the reader of the log is paused.
     deaf: Arc<(Mutex<bool>, Condvar)>,
     config: Option<PathBuf>,
 }
 
 impl Drop for Samewire {
     fn drop(&mut self) {
-        // Both fail only for a process that has already gone.
+        // Both fail only for a process that has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
         self.listen_again();
@@ -135,7 +136,7 @@ impl Drop for Samewire {
 }
 
 impl Samewire {
-    /// Starts it, and does not wait for anything.
+    /// Starts the process without waiting for its listeners.
     pub fn spawn(setup: &Setup) -> Self {
         let config = (!setup.config.is_empty()).then(|| write_config(&setup.config));
         let mut command = match (setup.open_files, &setup.names) {
@@ -160,7 +161,7 @@ impl Samewire {
             command.arg("--config").arg(path);
         }
         command.args(&setup.args).env_clear();
-        // A proxy of the environment must not be used; nobody listens on port 1.
+        // A proxy of the environment must not be used; port 1 is closed.
         for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
             command.env(name, "http://127.0.0.1:1");
         }
@@ -168,7 +169,7 @@ impl Samewire {
         Self::run(command, config, setup.deaf)
     }
 
-    /// Starts it by another command, and does not wait for anything.
+    /// Starts the process by a command of the test's own, without waiting for its listeners.
     pub fn spawn_as(command: Command) -> Self {
         Self::run(command, None, false)
     }
@@ -199,14 +200,15 @@ impl Samewire {
         Self { child, proxy: nowhere, admin: nowhere, logs, deaf, config }
     }
 
-    /// Starts it and waits until it says where it listens.
+    /// Starts the process and waits until both listeners are reported in the log.
     pub async fn start(setup: &Setup) -> Self {
         let mut this = Self::spawn(setup);
         this.wait_until_it_listens().await;
         this
     }
 
-    /// Waits until it says where it listens.
+    /// Waits until both listeners are reported in the log, and stores their addresses. Fails the test if the
+    /// process ends first.
     pub async fn wait_until_it_listens(&mut self) {
         let start = Instant::now();
         loop {
@@ -228,40 +230,41 @@ impl Samewire {
         rest.split('"').next()?.parse().ok()
     }
 
-    /// All lines logged so far.
+    /// Returns all lines logged so far.
     pub fn logs(&self) -> Vec<String> {
         self.logs.lock().expect("no thread panics with the lock").clone()
     }
 
-    /// Reads on where [`Setup::deaf`] stopped.
+    /// Resumes reading the log that [`Setup::deaf`] paused.
     pub fn listen_again(&self) {
         *self.deaf.0.lock().expect("no thread panics with the lock") = false;
         self.deaf.1.notify_all();
     }
 
-    /// The lines that tell of a finished request.
+    /// Returns the log lines of finished requests, one for each request.
     pub fn request_lines(&self) -> Vec<String> {
         self.logs().into_iter().filter(|line| line.contains(LINES_OF_ONE_REQUEST)).collect()
     }
 
-    /// What Prometheus would read.
+    /// Fetches `/metrics` from the admin listener.
     pub async fn metrics(&self) -> String {
         let answer = Request::get("/metrics").ask(self.admin).await;
         assert_eq!(answer.head.status, 200, "/metrics");
         answer.text().to_owned()
     }
 
-    /// A request to the admin listener.
+    /// Sends a GET to the admin listener.
     pub async fn admin(&self, target: &str) -> Answer {
         Request::get(target).ask(self.admin).await
     }
 
-    /// Resident memory in bytes.
+    /// Resident memory, in bytes.
     pub fn rss(&self) -> u64 {
         self.memory("VmRSS:")
     }
 
-    /// Resident bytes that it has allocated. Its code is not among them: that is read in as it runs, and a debug build has much.
+    /// Resident anonymous memory, in bytes. Pages of the binary are not counted: they are loaded as the code runs,
+    /// and a debug build has many.
     pub fn allocated(&self) -> u64 {
         self.memory("RssAnon:")
     }
@@ -274,7 +277,7 @@ impl Samewire {
         kib * 1024
     }
 
-    /// Processor time that it has used.
+    /// Processor time used so far.
     pub fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("it lives");
         let fields = stat.rsplit(')').next().expect("a name in brackets").split_whitespace();
@@ -282,19 +285,19 @@ impl Samewire {
         Duration::from_millis(ticks * 10)
     }
 
-    /// The value of a metric without labels.
+    /// Returns the value of a metric that has no labels. Fails the test if there is none.
     pub async fn metric(&self, name: &str) -> u64 {
         let metrics = self.metrics().await;
         let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}: {metrics}"))
     }
 
-    /// Its process.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Puts another configuration file in the place of its own, all at once.
+    /// Replaces the configuration file atomically, without signalling the process.
     pub fn configure(&self, text: &str) {
         let path = self.config.as_ref().expect("it was started with a file");
         let new = path.with_extension("new");
@@ -302,12 +305,12 @@ impl Samewire {
         std::fs::rename(&new, path).expect("the same folder");
     }
 
-    /// How many lines of its log say this.
+    /// Returns the number of log lines that contain `what`.
     pub fn has_said(&self, what: &str) -> usize {
         self.logs().iter().filter(|line| line.contains(what)).count()
     }
 
-    /// Puts another configuration in force.
+    /// Replaces the configuration, sends SIGHUP and waits until the new configuration is in force.
     pub async fn reconfigure(&self, text: &str) {
         let before = self.has_said(IN_FORCE);
         self.configure(text);
@@ -315,24 +318,24 @@ impl Samewire {
         until("it is in force", PATIENCE, || self.has_said(IN_FORCE) > before).await;
     }
 
-    /// The file of its configuration.
+    /// Path of the configuration file.
     pub fn config(&self) -> &Path {
         self.config.as_ref().expect("it was started with a file")
     }
 
-    /// Sends a signal, by name.
+    /// Sends a signal by name, such as `HUP`.
     pub fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill runs");
         assert!(sent.success(), "kill -{name}");
     }
 
-    /// Whether the process still runs.
+    /// Returns true if the process still runs.
     pub fn running(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_none()
     }
 
-    /// Waits for its end.
+    /// Waits for the process to exit, at most for `limit`.
     pub async fn exit(&mut self, limit: Duration) -> ExitStatus {
         let start = Instant::now();
         loop {
@@ -345,7 +348,7 @@ impl Samewire {
     }
 }
 
-/// Writes a file that only its owner may read, as files with secrets must be.
+/// Writes a file that only its owner may read: samewire requires that of files with secrets.
 pub fn write_secret(path: &Path, text: &str) {
     let _ = std::fs::remove_file(path);
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
@@ -360,13 +363,13 @@ fn write_config(text: &str) -> PathBuf {
     path
 }
 
-/// An engine, or several, and a samewire in front of them.
+/// World of one test: one or several engines with samewire in front of them. Must be finished with [`World::end`].
 pub struct World {
-    /// The engine.
+    /// First engine.
     pub engine: Engine,
-    /// Engines besides it.
+    /// Further engines.
     pub others: Vec<Engine>,
-    /// The proxy.
+    /// The samewire process.
     pub samewire: Samewire,
     faulty: bool,
     ended: bool,
@@ -379,12 +382,12 @@ impl Drop for World {
 }
 
 impl World {
-    /// Starts samewire in front of `engine`, taken for a vLLM.
+    /// Starts samewire in front of `engine`, configured as vLLM.
     pub async fn start(engine: Engine, setup: Setup) -> Self {
         Self::start_as(engine, "vllm", setup).await
     }
 
-    /// The same for another kind of engine.
+    /// Starts samewire in front of `engine`, configured as this kind of engine.
     pub async fn start_as(engine: Engine, kind: &str, setup: Setup) -> Self {
         let mut setup = setup.args(&["--engine", kind]);
         if !setup.upstream_keys.is_empty() {
@@ -397,7 +400,8 @@ impl World {
         Self { engine, others: Vec::new(), samewire, faulty: setup.faulty, ended: false }
     }
 
-    /// Starts samewire in front of several engines, `e0`, `e1` and so on, each with more lines about it.
+    /// Starts samewire in front of several vLLM engines, named `e0`, `e1` and so on. `lines` holds further
+    /// configuration lines for each.
     pub async fn fleet(engines: Vec<Engine>, setup: Setup, lines: &[&str]) -> Self {
         let mut setup = setup;
         for (n, engine) in engines.iter().enumerate() {
@@ -411,17 +415,17 @@ impl World {
         Self { engine, others: engines.collect(), samewire, faulty: setup.faulty, ended: false }
     }
 
-    /// All engines.
+    /// Returns every engine, the first one included.
     pub fn engines(&self) -> impl Iterator<Item = &Engine> {
         std::iter::once(&self.engine).chain(&self.others)
     }
 
-    /// How many requests each engine has got.
+    /// Returns how many requests each engine has received, probes excluded.
     pub fn shares(&self) -> Vec<usize> {
         self.engines().map(Engine::attempt_count).collect()
     }
 
-    /// Waits until all engines have answered a probe.
+    /// Waits until the metrics report every engine as up.
     pub async fn is_up(&self) {
         let up = async {
             let up = |metrics: String| {
@@ -437,28 +441,28 @@ impl World {
         super::within("all engines are up", up).await;
     }
 
-    /// Where clients connect.
+    /// Address of the listener for clients.
     pub fn proxy(&self) -> SocketAddr {
         self.samewire.proxy
     }
 
-    /// Asks samewire.
+    /// Sends a request to samewire on a new connection and reads the whole response.
     pub async fn ask(&self, request: &Request) -> Answer {
         request.ask(self.samewire.proxy).await
     }
 
-    /// What must be true once all clients have what they asked for: no generation and no request is left over, nothing
-    /// has panicked, and nothing that is not meant for operators has been written where operators look.
+    /// Checks what must be true once all clients have their responses: no generation and no request is left over,
+    /// nothing has panicked, and no prompt or key is in logs or metrics.
     pub async fn end(self) {
         self.end_after_panics(0).await;
     }
 
-    /// The test has ended the process itself.
+    /// Finishes the test without checks, because the test has ended the process itself.
     pub fn give_up(mut self) {
         self.ended = true;
     }
 
-    /// The same where so many bugs were asked for.
+    /// Makes the checks of [`World::end`] for a test that has provoked `panics` panics.
     pub async fn end_after_panics(mut self, panics: u64) {
         self.ended = true;
         let idle = || self.engines().all(|engine| engine.active_generations() == 0);

@@ -1,4 +1,4 @@
-//! HTTP/2 towards samewire: a client that sends any frames, and one that keeps to the rules.
+//! HTTP/2 clients for samewire: one that sends arbitrary frames, and one that follows the protocol.
 
 use super::client::{self, Client, Request};
 use super::engine::Manner;
@@ -15,36 +15,36 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// The setting that says how much of earlier heads may be referred to.
+/// Setting for the size of the header compression table (HPACK).
 const HEADER_TABLE_SIZE: u16 = 1;
 
-/// How a connection ended.
+/// Way in which the connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hangup {
     Fin,
     Reset,
 }
 
-/// A client that sends any frames.
+/// HTTP/2 client that sends arbitrary frames, for tests of protocol violations.
 pub struct Raw {
     stream: TcpStream,
     inbox: Vec<u8>,
-    /// It answers neither settings nor pings.
+    /// True if the client acknowledges neither settings nor pings.
     pub is_deaf: bool,
 }
 
 impl Raw {
-    /// Connects and says what it speaks.
+    /// Connects and sends the preface and empty settings.
     pub async fn open(to: SocketAddr) -> Self {
         Self::open_with(Client::connect(to).await, &[]).await
     }
 
-    /// The same with settings of its own, on a connection that is there.
+    /// Sends the preface and these settings on an existing connection.
     pub async fn open_with(client: Client, settings: &[(u16, u32)]) -> Self {
         let (stream, inbox) = client.into_parts();
         let mut this = Self { stream, inbox, is_deaf: false };
         let mut payload = Vec::new();
-        // Heads that name what was in heads before would be hard to read.
+        // Without a table, response heads do not refer to earlier ones and are easy to decode.
         for (id, value) in settings.iter().chain(&[(HEADER_TABLE_SIZE, 0)]) {
             payload.extend(id.to_be_bytes());
             payload.extend(value.to_be_bytes());
@@ -53,13 +53,13 @@ impl Raw {
         this
     }
 
-    /// Reads on a connection on which everything has been said.
+    /// Wraps a connection on which the preface and all requests have already been sent.
     pub fn resumed(client: Client) -> Self {
         let (stream, inbox) = client.into_parts();
         Self { stream, inbox, is_deaf: false }
     }
 
-    /// The fields of a request, each spelled out.
+    /// Encodes the header block of a request, without compression.
     pub fn fields(request: &Request) -> Vec<u8> {
         let mut block = Vec::new();
         let host = request.headers().iter().find(|(name, _)| name == "host");
@@ -73,7 +73,7 @@ impl Raw {
         block
     }
 
-    /// One field, spelled out.
+    /// Appends one header field to a block, without compression.
     pub fn field(name: &str, value: &str, block: &mut Vec<u8>) {
         block.push(0);
         for text in [name, value] {
@@ -93,7 +93,7 @@ impl Raw {
         }
     }
 
-    /// The frames of a head.
+    /// Returns the frames of a request head.
     pub fn head(stream: u32, block: &[u8], is_last: bool) -> Vec<u8> {
         let pieces: Vec<_> = block.chunks(16_384).collect();
         let mut bytes = Vec::new();
@@ -106,7 +106,7 @@ impl Raw {
         bytes
     }
 
-    /// The frames of a request.
+    /// Returns the frames of a request, head and body.
     pub fn request(stream: u32, request: &Request) -> Vec<u8> {
         let body = request.sent_body();
         let mut bytes = Self::head(stream, &Self::fields(request), body.is_empty());
@@ -116,37 +116,37 @@ impl Raw {
         bytes
     }
 
-    /// The frame that calls a request off.
+    /// Returns the frame that cancels a request.
     pub fn reset(stream: u32) -> Vec<u8> {
         frame(kinds::RST_STREAM, 0, stream, &8_u32.to_be_bytes())
     }
 
-    /// The frame that gives room to a stream, or to all.
+    /// Returns a WINDOW_UPDATE frame for a stream, or for the connection with stream 0.
     pub fn room(stream: u32, bytes: u32) -> Vec<u8> {
         frame(kinds::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes())
     }
 
-    /// Asks.
+    /// Sends a request on `stream`.
     pub async fn ask(&mut self, stream: u32, request: &Request) {
         self.send(&Self::request(stream, request)).await;
     }
 
-    /// Any bytes.
+    /// Sends arbitrary bytes; fails the test if the connection breaks.
     pub async fn send(&mut self, bytes: &[u8]) {
         within("send", self.stream.write_all(bytes)).await.expect("samewire takes the bytes");
     }
 
-    /// Any bytes, as far as they are taken.
+    /// Sends arbitrary bytes as far as they are taken. Returns false if the connection breaks first.
     pub async fn try_send(&mut self, bytes: &[u8]) -> bool {
         within("send", self.stream.write_all(bytes)).await.is_ok()
     }
 
-    /// Leaves; gives the time just before.
+    /// Closes the connection and returns the time just before.
     pub fn leave(self, manner: Manner) -> Instant {
         client::leave(self.stream, manner)
     }
 
-    /// The next frame; settings and pings are answered on the way.
+    /// Reads the next frame. Settings and pings are acknowledged, unless the client is deaf.
     pub async fn next(&mut self) -> Result<Frame, Hangup> {
         loop {
             if let Some(frame) = self.parsed() {
@@ -182,7 +182,7 @@ impl Raw {
         Some(Frame { kind, flags, stream, payload })
     }
 
-    /// The next frame of a kind on a stream; 0: of the connection.
+    /// Reads the next frame of a kind on a stream; stream 0 is the connection.
     pub async fn next_of(&mut self, kind: u8, stream: u32) -> Frame {
         loop {
             let frame = self.next().await.unwrap_or_else(|end| panic!("{end:?} before a frame {kind}"));
@@ -193,7 +193,7 @@ impl Raw {
         }
     }
 
-    /// The next head: its stream and its status.
+    /// Reads the next response head: its stream and status.
     pub async fn any_head(&mut self) -> (u32, u16) {
         loop {
             let frame = self.next().await.unwrap_or_else(|end| panic!("{end:?} before a head"));
@@ -203,7 +203,7 @@ impl Raw {
         }
     }
 
-    /// Reads until a stream has said this.
+    /// Reads until the body of a stream contains `text`.
     pub async fn hears(&mut self, stream: u32, text: &str) {
         let mut said = String::new();
         while !said.contains(text) {
@@ -214,7 +214,8 @@ impl Raw {
         }
     }
 
-    /// Reads up to the end; gives the code of the last GOAWAY, if one came, and how it ended.
+    /// Reads until the connection ends. Returns the code of the last GOAWAY, if one came, and how the connection
+    /// ended.
     pub async fn ends(&mut self) -> (Option<u32>, Hangup) {
         let mut code = None;
         loop {
@@ -227,29 +228,29 @@ impl Raw {
     }
 }
 
-/// A client that keeps to the rules.
+/// HTTP/2 client that follows the protocol, built on the `h2` crate.
 pub struct Two {
     sender: SendRequest<Bytes>,
     task: JoinHandle<Result<(), h2::Error>>,
 }
 
-/// What it gets.
+/// Response read by [`Two`].
 #[derive(Debug)]
 pub struct TwoAnswer {
     pub status: u16,
     pub headers: HeaderMap,
-    /// The body, up to its end or to the reset that broke it off.
+    /// Body, up to its end or to the reset that cut it short.
     pub body: Vec<u8>,
     pub broken: Option<Option<Reason>>,
 }
 
 impl TwoAnswer {
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("UTF-8")
     }
 
-    /// The code of an error.
+    /// Returns the error code in the body, empty if it has none.
     pub fn code(&self) -> String {
         client::Fault::parse(self.text()).code.unwrap_or_default()
     }
@@ -262,23 +263,23 @@ impl Drop for Two {
 }
 
 impl Two {
-    /// Connects without TLS.
+    /// Connects without TLS, with prior knowledge.
     pub async fn open(to: SocketAddr) -> Self {
         let stream = within("connect", TcpStream::connect(to)).await.expect("samewire accepts");
         stream.set_nodelay(true).expect("a TCP socket");
         Self::over(stream).await
     }
 
-    /// Speaks over a connection that is there.
+    /// Starts HTTP/2 on an existing connection.
     pub async fn over(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
-        // One stream that is not read leaves room for the others.
+        // A large connection window, so that one unread stream does not block the others.
         let mut builder = h2::client::Builder::new();
         let shaken = builder.initial_connection_window_size(1 << 24).handshake(io);
         let (sender, connection) = within("a handshake", shaken).await.expect("HTTP/2");
         Self { sender, task: tokio::spawn(connection) }
     }
 
-    /// Sends a request; what comes is read by whoever gets this.
+    /// Sends a request and returns its response with the body unread.
     pub async fn begin(&mut self, request: &Request) -> Result<http::Response<RecvStream>, h2::Error> {
         let mut sender = within("room for a stream", self.sender.clone().ready()).await?;
         let host = request.headers().iter().find(|(name, _)| name == "host");
@@ -298,13 +299,13 @@ impl Two {
         within("an answer", answer).await
     }
 
-    /// Asks and reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub async fn ask(&mut self, request: &Request) -> TwoAnswer {
         let response = self.begin(request).await.unwrap_or_else(|error| panic!("no answer: {error}"));
         Self::read(response).await
     }
 
-    /// The rest of an answer.
+    /// Reads the rest of a response.
     pub async fn read(response: http::Response<RecvStream>) -> TwoAnswer {
         let (head, mut stream) = response.into_parts();
         let (mut body, mut broken) = (Vec::new(), None);
@@ -323,7 +324,7 @@ impl Two {
         TwoAnswer { status: head.status.as_u16(), headers: head.headers, body, broken }
     }
 
-    /// Whether samewire has closed the connection in an orderly way; waits for it.
+    /// Waits for samewire to close the connection. Returns true if it did so in an orderly way.
     pub async fn closes(&mut self) -> bool {
         within("the end", &mut self.task).await.expect("no panic").is_ok()
     }

@@ -1,5 +1,5 @@
-//! The fixtures of the loopback tests: an engine that does what a script says, a client that sends any bytes, and
-//! the built binary between them.
+//! Fixtures of the loopback tests: a scripted engine, a client that sends arbitrary bytes, and the built binary
+//! between them.
 //!
 //! Nothing here is an HTTP framework, because half of the tests break the framing on purpose. All three parts talk
 //! over real sockets on loopback, ports are chosen by the kernel, and every wait is for a condition with a limit.
@@ -29,16 +29,16 @@ pub use socket::{Frame, Socket};
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// Put into every prompt; must not be found in any log line or metric.
+/// Text put into every prompt. Must not be found in any log line or metric.
 pub const PROMPT: &str = "CANARY-PROMPT-5d1f";
 
-/// The key every client sends; must not be found in any log line or metric.
+/// API key that every client sends. Must not be found in any log line or metric.
 pub const KEY: &str = "sk-CANARY-77aa";
 
-/// No single wait of a test lasts longer.
+/// Limit of every single wait of a test.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Waits until `condition` holds; fails the test, naming `what`, when it does not within `limit`.
+/// Waits until `condition` holds. Fails the test, naming `what`, when it does not within `limit`.
 pub async fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -47,7 +47,7 @@ pub async fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> b
     }
 }
 
-/// The value of `future`; fails the test, naming `what`, when it does not come within [`PATIENCE`].
+/// Returns the value of `future`. Fails the test, naming `what`, when it does not resolve within [`PATIENCE`].
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     let limited = tokio::time::timeout(PATIENCE, future).await;
     limited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain: {what}"))

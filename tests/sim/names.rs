@@ -1,4 +1,4 @@
-//! Names as a machine of its own would know them: a mount namespace with its own `/etc/hosts`, and a DNS server whose
+//! Name resolution as on a separate machine: a mount namespace with its own `/etc/hosts`, and a DNS server whose
 //! answers a test chooses.
 
 use super::tls::Folder;
@@ -8,19 +8,20 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The files that say how names are looked up.
+/// Files in `/etc` that control how names are resolved.
 const FILES: [&str; 3] = ["hosts", "resolv.conf", "nsswitch.conf"];
 
-/// The name of the engine.
+/// Host name of the engine.
 pub const NAME: &str = "engine.test";
 
-/// What one samewire finds in `/etc`.
+/// Name-resolution files that one samewire process sees in `/etc`.
 pub struct Names {
     folder: Folder,
 }
 
 impl Names {
-    /// Nobody knows any name, and there is nobody to ask. Nothing where this machine does not allow namespaces; why is said.
+    /// Creates files by which no name resolves and no DNS server answers. Returns `None` and prints a note if this
+    /// machine does not allow mount namespaces.
     pub fn new() -> Option<Self> {
         let this = Self { folder: Folder::new() };
         this.write("nsswitch.conf", "hosts: files dns\n");
@@ -34,12 +35,12 @@ impl Names {
         None
     }
 
-    /// Where the files are.
+    /// Folder of the files.
     pub fn folder(&self) -> &Path {
         self.folder.folder()
     }
 
-    /// A command that runs another one with these files.
+    /// Returns a command that runs another command with these files mounted over those in `/etc`.
     pub fn command(folder: &Path) -> Command {
         let mount = |name| format!("mount --bind '{}/{name}' /etc/{name}", folder.display());
         let mounts = FILES.map(mount).join(" && ");
@@ -48,49 +49,50 @@ impl Names {
         command
     }
 
-    /// The name leads to these addresses; to none: the DNS server is asked.
+    /// Makes the engine's name resolve to these addresses. With none, the DNS server is asked.
     pub fn lead_to(&self, addresses: &[Ipv4Addr]) {
         let line = |address: &Ipv4Addr| format!("{address} {NAME}\n");
         self.write("hosts", &addresses.iter().map(line).collect::<String>());
     }
 
-    /// This server is asked.
+    /// Sets the DNS server.
     pub fn ask(&self, server: &str) {
         let text = format!("nameserver {server}\noptions timeout:1 attempts:1 ndots:0\n");
         self.write("resolv.conf", &text);
     }
 
-    /// In place: a file that is mounted cannot be swapped.
+    /// Overwrites a file in place, because a bind-mounted file cannot be replaced by a rename.
     fn write(&self, name: &str, text: &str) {
         std::fs::write(self.folder.path(name), text).expect("the folder is writable");
     }
 }
 
-/// What a DNS server says.
+/// Reply of the DNS server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
-    /// There is no such name.
+    /// NXDOMAIN: the name does not exist.
     Nothing,
-    /// It cannot tell.
+    /// SERVFAIL: the server could not resolve the name.
     Failure,
-    /// The name has no addresses.
+    /// Success with no address in it.
     Empty,
-    /// Nothing at all.
+    /// Silence, so that the lookup times out.
     Silent,
-    /// This address.
+    /// Success with this IPv4 address.
     Address(Ipv4Addr),
 }
 
-/// A DNS server.
+/// DNS server on loopback that gives every question the same reply.
 pub struct Dns {
-    /// Where it is asked.
+    /// Address on which the server listens, at port 53.
     pub address: Ipv4Addr,
     says: Arc<Mutex<Says>>,
     asked: Arc<AtomicUsize>,
 }
 
 impl Dns {
-    /// At an address of its own; nothing where port 53 is not to be had, and why is said.
+    /// Starts a server on a loopback address of its own. Returns `None` and prints a note if port 53 is not
+    /// available.
     pub fn start(says: Says) -> Option<Self> {
         let process = std::process::id().to_be_bytes();
         let socket = (0..200).find_map(|n| {
@@ -116,12 +118,12 @@ impl Dns {
         Some(this)
     }
 
-    /// From now on it says something else.
+    /// Changes the reply from now on.
     pub fn say(&self, says: Says) {
         *self.says.lock().expect("no thread panics with the lock") = says;
     }
 
-    /// How many questions it got; each lookup is two, for either kind of address.
+    /// Number of questions received. Each lookup asks two, one for IPv4 and one for IPv6.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }

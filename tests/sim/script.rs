@@ -1,4 +1,4 @@
-//! What an engine does with one request, step by step.
+//! Steps by which a scripted engine answers one request.
 
 use super::engine::Manner;
 use std::fmt::Write as _;
@@ -6,26 +6,26 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// One thing an engine does.
+/// Single step of a script.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Writes these bytes, in one write as far as the socket takes them.
+    /// Writes these bytes in as few writes as the socket allows.
     Send(Vec<u8>),
-    /// Writes these bytes in writes of `every` bytes.
+    /// Writes these bytes in separate writes of `every` bytes.
     Split { bytes: Vec<u8>, every: usize },
-    /// Writes this many events as fast as they are taken; each carries its number and about `size` characters.
+    /// Writes `events` SSE events as fast as they are taken. Each carries its number and about `size` characters.
     Flood { events: u64, size: usize },
-    /// Waits.
+    /// Pauses for this long.
     Sleep(Duration),
     /// Waits until the test opens the gate.
     Await(Gate),
     /// Waits until samewire closes the connection.
     Hang,
-    /// Closes the connection; with [`Manner::Rst`] by a reset.
+    /// Closes the connection: by a reset with [`Manner::Rst`], else by FIN.
     Close(Manner),
 }
 
-/// Held shut until a test opens it.
+/// Barrier that stays closed until a test opens it.
 #[derive(Clone, Debug)]
 pub struct Gate(Arc<Semaphore>);
 
@@ -36,34 +36,35 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Lets everybody through, now and later.
+    /// Opens the gate for all present and later waiters.
     pub fn open(&self) {
         self.0.close();
     }
 
-    /// Until it is open.
+    /// Waits until the gate is open.
     pub async fn wait(&self) {
-        // An error is how a closed semaphore says that it is open.
+        // An open gate is a closed semaphore, whose `acquire` returns an error.
         let _ = self.0.acquire().await;
     }
 }
 
-/// A list of steps, written as one chain. Text steps make vLLM-shaped chat chunks unless a test gives the JSON.
+/// List of steps, built by chained calls. The text steps write chat chunks as vLLM does, unless a test gives the
+/// JSON.
 #[derive(Clone, Debug, Default)]
 pub struct Script(pub Vec<Step>);
 
 impl Script {
-    /// Nothing yet.
+    /// Creates a script without steps.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Any bytes.
+    /// Writes these bytes.
     pub fn raw(self, bytes: impl Into<Vec<u8>>) -> Self {
         self.then(Step::Send(bytes.into()))
     }
 
-    /// The head of an SSE answer in chunked coding, as the engines write it.
+    /// Writes the head of an SSE response in chunked coding, as the engines write it.
     pub fn head_sse(self) -> Self {
         self.raw(
             "HTTP/1.1 200 OK\r\nserver: uvicorn\r\nx-engine-secret: 10.0.0.7\r\nset-cookie: a=b\r\n\
@@ -71,12 +72,12 @@ impl Script {
         )
     }
 
-    /// A whole answer with a length.
+    /// Writes a complete response with `content-length`.
     pub fn whole(self, status: &str, content_type: &str, body: impl AsRef<[u8]>) -> Self {
         self.whole_with(status, content_type, "", body)
     }
 
-    /// A whole answer with a length and more header lines, each ended by CRLF.
+    /// Writes a complete response with `content-length` and further header lines, each ended by CRLF.
     pub fn whole_with(self, status: &str, content_type: &str, lines: &str, body: impl AsRef<[u8]>) -> Self {
         let body = body.as_ref();
         let kind =
@@ -89,37 +90,37 @@ impl Script {
         self.raw(bytes)
     }
 
-    /// A whole JSON answer.
+    /// Writes a complete JSON response.
     pub fn json(self, status: &str, body: &str) -> Self {
         self.whole(status, "application/json", body)
     }
 
-    /// One HTTP chunk.
+    /// Writes one HTTP chunk.
     pub fn chunk(self, bytes: impl AsRef<[u8]>) -> Self {
         self.raw(chunk(bytes.as_ref()))
     }
 
-    /// One SSE event in one HTTP chunk.
+    /// Writes one SSE event in one HTTP chunk.
     pub fn ev(self, data: &str) -> Self {
         self.chunk(format!("data: {data}\n\n"))
     }
 
-    /// A chat chunk with this `delta` and this `finish_reason`, both as JSON.
+    /// Writes a chat chunk with this `delta` and this `finish_reason`, both given as JSON.
     pub fn delta(self, delta: &str, finish: &str) -> Self {
         self.ev(&chat_chunk(delta, finish))
     }
 
-    /// The role chunk every vLLM stream begins with.
+    /// Writes the role chunk that starts every vLLM stream.
     pub fn role(self) -> Self {
         self.delta(r#"{"role":"assistant","content":""}"#, "null")
     }
 
-    /// One token of content.
+    /// Writes one token of content.
     pub fn text(self, text: &str) -> Self {
         self.delta(&format!(r#"{{"content":{}}}"#, json_string(text)), "null")
     }
 
-    /// `n` tokens `NAME.0 `, `NAME.1 `, …; between two of them a pause of `pace`.
+    /// Writes the `n` tokens `NAME.0 `, `NAME.1 `, …, with a pause of `pace` between two of them.
     pub fn tok(mut self, name: &str, n: usize, pace: Duration) -> Self {
         for i in 0..n {
             if i > 0 && !pace.is_zero() {
@@ -130,12 +131,12 @@ impl Script {
         self
     }
 
-    /// The finish chunk, on its own.
+    /// Writes the finish chunk, without content.
     pub fn finish(self, reason: &str) -> Self {
         self.delta("{}", &json_string(reason))
     }
 
-    /// The trailing usage chunk.
+    /// Writes the trailing usage chunk.
     pub fn usage(self, prompt: u32, completion: u32) -> Self {
         let total = prompt + completion;
         self.ev(&format!(
@@ -143,58 +144,58 @@ impl Script {
         ))
     }
 
-    /// The engine's `[DONE]`.
+    /// Writes the engine's `[DONE]` event.
     pub fn done(self) -> Self {
         self.ev("[DONE]")
     }
 
-    /// The last chunk.
+    /// Writes the last chunk of chunked coding.
     pub fn end(self) -> Self {
         self.raw("0\r\n\r\n")
     }
 
-    /// A complete answer of `n` tokens.
+    /// Returns a complete streamed answer of `n` tokens.
     pub fn answer(name: &str, n: usize) -> Self {
         Self::new().head_sse().role().tok(name, n, Duration::ZERO).finish("stop").usage(3, 5).done().end()
     }
 
-    /// A pause.
+    /// Pauses for this long.
     pub fn sleep(self, time: Duration) -> Self {
         self.then(Step::Sleep(time))
     }
 
-    /// A pause until the test opens the gate.
+    /// Waits until the test opens the gate.
     pub fn wait(self, gate: &Gate) -> Self {
         self.then(Step::Await(gate.clone()))
     }
 
-    /// Silence until samewire goes away.
+    /// Waits until samewire closes the connection.
     pub fn hang(self) -> Self {
         self.then(Step::Hang)
     }
 
-    /// The engine closes in an orderly way.
+    /// Closes the connection by FIN.
     pub fn fin(self) -> Self {
         self.then(Step::Close(Manner::Fin))
     }
 
-    /// The engine resets the connection.
+    /// Resets the connection.
     pub fn rst(self) -> Self {
         self.then(Step::Close(Manner::Rst))
     }
 
-    /// Closes in the manner given.
+    /// Closes the connection in this manner.
     pub fn close(self, manner: Manner) -> Self {
         self.then(Step::Close(manner))
     }
 
-    /// Any step.
+    /// Appends a step.
     pub fn then(mut self, step: Step) -> Self {
         self.0.push(step);
         self
     }
 
-    /// Neighbouring writes become one write.
+    /// Joins neighbouring writes into one.
     pub fn in_one_write(self) -> Self {
         let mut steps: Vec<Step> = Vec::new();
         for step in self.0 {
@@ -206,7 +207,7 @@ impl Script {
         Self(steps)
     }
 
-    /// Every write is made in pieces of `every` bytes.
+    /// Splits every write into pieces of `every` bytes.
     pub fn split(self, every: usize) -> Self {
         let split = |step| match step {
             Step::Send(bytes) => Step::Split { bytes, every },
@@ -215,7 +216,7 @@ impl Script {
         Self(self.in_one_write().0.into_iter().map(split).collect())
     }
 
-    /// All bytes this script writes.
+    /// Returns all bytes that the plain writes of this script contain.
     pub fn bytes(&self) -> Vec<u8> {
         let sent = self.0.iter().filter_map(|step| match step {
             Step::Send(bytes) => Some(bytes.as_slice()),
@@ -225,7 +226,7 @@ impl Script {
     }
 }
 
-/// The nth event of [`Step::Flood`], as one HTTP chunk.
+/// Returns the nth event of [`Step::Flood`], as one HTTP chunk.
 pub(super) fn flood_event(n: u64, size: usize) -> Vec<u8> {
     let text = format!("{n}:{};", "x".repeat(size));
     let event = chat_chunk(&format!(r#"{{"content":"{text}"}}"#), "null");
@@ -245,7 +246,7 @@ fn chat_chunk(delta: &str, finish: &str) -> String {
     )
 }
 
-/// `text` as a JSON string.
+/// Quotes `text` as a JSON string.
 pub fn json_string(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! A WebSocket client that sends any frames.
+//! WebSocket client that sends arbitrary frames.
 
 use super::client::{self, Answer, Client, Head, Request};
 use super::engine::Manner;
@@ -10,32 +10,32 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// The key of RFC 6455, and what a server makes of it.
+/// Sample key of RFC 6455, and the accept value that a server must derive from it.
 const KEY: (&str, &str) = ("dGhlIHNhbXBsZSBub25jZQ==", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
 
-/// What the server sends.
+/// WebSocket frame from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// A message.
+    /// Text message.
     Text(String),
-    /// A ping, with its payload.
+    /// Ping with its payload.
     Ping(Vec<u8>),
-    /// A pong, with its payload.
+    /// Pong with its payload.
     Pong(Vec<u8>),
-    /// A close, with its code.
+    /// Close with its code, if it has one.
     Close(Option<u16>),
 }
 
-/// A WebSocket to samewire.
+/// WebSocket connection to samewire.
 pub struct Socket {
     stream: TcpStream,
     inbox: Vec<u8>,
-    /// The head of the answer to the upgrade.
+    /// Head of the response to the upgrade.
     pub head: Head,
 }
 
 impl Socket {
-    /// The request that asks for one.
+    /// Returns an upgrade request for `target`.
     pub fn request(target: &str) -> Request {
         Request::get(target)
             .header("connection", "Upgrade")
@@ -44,18 +44,19 @@ impl Socket {
             .header("sec-websocket-key", KEY.0)
     }
 
-    /// Opens one at `/v1/responses`.
+    /// Opens a WebSocket at `/v1/responses`.
     pub async fn open(to: SocketAddr) -> Self {
         Self::open_with(to, &Self::request("/v1/responses")).await
     }
 
-    /// Opens one by this request.
+    /// Opens a WebSocket by this upgrade request.
     pub async fn open_with(to: SocketAddr, request: &Request) -> Self {
         let opened = Self::over(Client::connect(to).await, &request.bytes()).await;
         opened.unwrap_or_else(|answer| panic!("{}: {}", answer.head.status, answer.text()))
     }
 
-    /// The same on a connection of one's own, with these bytes; or the answer that there is none.
+    /// Opens a WebSocket on an existing connection by sending `bytes`. Fails with the response if it is not an
+    /// upgrade.
     pub async fn over(mut client: Client, bytes: &[u8]) -> Result<Self, Answer> {
         client.send(bytes).await;
         let head = client.head().await;
@@ -71,18 +72,18 @@ impl Socket {
         Ok(Self { stream, inbox, head })
     }
 
-    /// A whole text message.
+    /// Sends a text message in one frame.
     pub async fn send(&mut self, text: &str) {
         self.frame(0x81, text.as_bytes()).await;
     }
 
-    /// One frame: its first byte, and a payload that is masked here.
+    /// Sends one frame with this first byte; the payload is masked here.
     pub async fn frame(&mut self, first: u8, payload: &[u8]) {
         let bytes = Self::masked(first, payload);
         self.raw(&bytes).await;
     }
 
-    /// The bytes of one frame.
+    /// Returns the bytes of one frame, its payload masked.
     pub fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
         const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
         let mut bytes = vec![first];
@@ -102,27 +103,27 @@ impl Socket {
         bytes
     }
 
-    /// Any bytes.
+    /// Sends arbitrary bytes; fails the test if the connection breaks.
     pub async fn raw(&mut self, bytes: &[u8]) {
         within("send", self.stream.write_all(bytes)).await.expect("samewire takes the bytes");
     }
 
-    /// Any bytes, as far as they are taken.
+    /// Sends arbitrary bytes as far as they are taken. Returns false if the connection breaks first.
     pub async fn try_raw(&mut self, bytes: &[u8]) -> bool {
         within("send", self.stream.write_all(bytes)).await.is_ok()
     }
 
-    /// Sends FIN and goes on reading.
+    /// Sends FIN and keeps reading.
     pub async fn half_close(&mut self) {
         let _ = self.stream.shutdown().await;
     }
 
-    /// Leaves; gives the time just before.
+    /// Closes the connection and returns the time just before.
     pub fn leave(self, manner: Manner) -> Instant {
         client::leave(self.stream, manner)
     }
 
-    /// The next frame; nothing when the connection has ended in an orderly way, an error when by a reset.
+    /// Reads the next frame. Returns `None` after an orderly end of the connection, and an error after a reset.
     pub async fn try_frame(&mut self) -> Result<Option<Frame>, ErrorKind> {
         loop {
             if let Some((frame, length)) = parse(&self.inbox) {
@@ -142,7 +143,7 @@ impl Socket {
         }
     }
 
-    /// The next frame that is none of the pings.
+    /// Reads the next frame that is not a ping.
     pub async fn next(&mut self) -> Option<Frame> {
         loop {
             let frame = self.try_frame().await.expect("an orderly end");
@@ -152,7 +153,7 @@ impl Socket {
         }
     }
 
-    /// The next message, as text.
+    /// Reads the next message as text.
     pub async fn text(&mut self) -> String {
         match self.next().await {
             Some(Frame::Text(text)) => text,
@@ -160,13 +161,13 @@ impl Socket {
         }
     }
 
-    /// The next message, as JSON.
+    /// Reads the next message as JSON.
     pub async fn message(&mut self) -> Value {
         let text = self.text().await;
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text}"))
     }
 
-    /// All messages of one response; their numbers are checked.
+    /// Reads all events of one response and checks their sequence numbers.
     pub async fn response(&mut self) -> Vec<Value> {
         let mut all: Vec<Value> = Vec::new();
         loop {
@@ -181,7 +182,7 @@ impl Socket {
         }
     }
 
-    /// The next message, which says why there is no response: status, code and parameter. Its shape is checked.
+    /// Reads the next message, which must be an error, and checks its shape. Returns status, code and parameter.
     pub async fn refused(&mut self) -> (u64, String, String) {
         let text = self.text().await;
         let message: Value = serde_json::from_str(&text).expect("JSON");
@@ -196,10 +197,10 @@ impl Socket {
         (status, word("code"), word("param"))
     }
 
-    /// Reads up to the end, which must be orderly; gives the code of the close.
+    /// Reads until the connection ends in an orderly way. Returns the code of the close.
     pub async fn closed(&mut self) -> Option<u16> {
         let Some(Frame::Close(code)) = self.next().await else { panic!("no close") };
-        // The answer to it may find nobody.
+        // The server may have closed the connection before this answer arrives.
         let payload: Vec<u8> = code.iter().flat_map(|code| code.to_be_bytes()).collect();
         self.try_raw(&Self::masked(0x88, &payload)).await;
         assert_eq!(self.next().await, None, "nothing behind the close");
@@ -207,7 +208,8 @@ impl Socket {
     }
 }
 
-/// A frame at the beginning of these bytes, and its length. A server masks nothing, and here it splits nothing.
+/// Parses a frame at the start of `bytes`, and returns it with its length. Server frames are not masked, and
+/// samewire does not fragment messages.
 fn parse(bytes: &[u8]) -> Option<(Frame, usize)> {
     let (first, second) = (*bytes.first()?, *bytes.get(1)?);
     let (start, length) = match second {

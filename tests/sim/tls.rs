@@ -1,4 +1,4 @@
-//! Certificates of a test's own, and tunnels: what a test sends plainly goes on over TLS, or the other way round.
+//! Certificates made for a test, and tunnels that wrap plain connections in TLS or unwrap TLS connections.
 
 use super::write_secret;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -18,11 +18,11 @@ use tokio_rustls::rustls::version::TLS12;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client};
 
-/// A folder of its own, gone with the test.
+/// Temporary folder of one test, deleted when dropped.
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// An empty one.
+    /// Creates an empty folder.
     pub fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -31,17 +31,17 @@ impl Folder {
         Self(path)
     }
 
-    /// Itself.
+    /// Path of the folder.
     pub fn folder(&self) -> &Path {
         &self.0
     }
 
-    /// A place in it.
+    /// Returns the path of a file in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Writes a file as tools do: all of it at once, for its owner alone.
+    /// Writes a file as tools do: replaced atomically, readable by its owner only.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let (path, next) = (self.path(name), self.path(&format!("{name}.next")));
         write_secret(&next, text);
@@ -56,17 +56,17 @@ impl Drop for Folder {
     }
 }
 
-/// A certificate and its key, in PEM.
+/// Certificate with its private key, both in PEM.
 #[derive(Clone)]
 pub struct Pair {
-    /// The certificate.
+    /// Certificate in PEM.
     pub certificate: String,
-    /// The key.
+    /// Private key in PEM.
     pub key: String,
 }
 
 impl Pair {
-    /// Signed by itself.
+    /// Creates a self-signed certificate for a host.
     pub fn alone(host: &str) -> Self {
         let made = rcgen::generate_simple_self_signed([host.to_owned()]).expect("a certificate");
         Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() }
@@ -80,12 +80,13 @@ impl Pair {
         PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("PEM")
     }
 
-    /// The certificate as others see it.
+    /// Returns the certificate in DER, as the peer sees it.
     pub fn der(&self) -> CertificateDer<'static> {
         self.chain().remove(0)
     }
 
-    /// A server with it; `clients` must have signed those of clients.
+    /// Returns the configuration of a TLS server. With `clients`, client certificates signed by that authority are
+    /// required.
     pub fn server(&self, clients: Option<&Authority>) -> Arc<ServerConfig> {
         self.served(
             ServerConfig::builder_with_provider(ring::default_provider().into())
@@ -95,7 +96,7 @@ impl Pair {
         )
     }
 
-    /// The same with TLS 1.2 alone.
+    /// Returns the configuration of a TLS server that speaks TLS 1.2 only.
     pub fn old_server(&self) -> Arc<ServerConfig> {
         self.served(
             ServerConfig::builder_with_provider(ring::default_provider().into())
@@ -123,11 +124,11 @@ impl Pair {
     }
 }
 
-/// Whoever signs certificates.
+/// Certificate authority of a test.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// One of its own.
+    /// Creates an authority with a self-signed certificate.
     pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -135,12 +136,12 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority"))
     }
 
-    /// Its certificate, in PEM.
+    /// Certificate of the authority, in PEM.
     pub fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// A certificate for a host, that is good for some days more, or was until some days ago.
+    /// Signs a certificate for a host. It expires in `days` days; with a negative number it has already expired.
     pub fn sign(&self, host: &str, days: i64) -> Pair {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new([host.to_owned()]).expect("a name");
@@ -160,7 +161,8 @@ impl Authority {
         roots
     }
 
-    /// A client that trusts it, and shows this if it is asked.
+    /// Returns the configuration of a TLS client that trusts this authority, and presents `own` if asked for a
+    /// certificate.
     pub fn client(&self, own: Option<&Pair>) -> Arc<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(ring::default_provider().into());
         let builder = builder.with_safe_default_protocol_versions().expect("versions");
@@ -172,7 +174,7 @@ impl Authority {
     }
 }
 
-/// A TLS connection to `localhost`, wherever that is.
+/// Opens a TLS connection to the name `localhost` at any address.
 pub async fn connect(
     to: SocketAddr,
     config: &Arc<ClientConfig>,
@@ -182,11 +184,11 @@ pub async fn connect(
     TlsConnector::from(Arc::clone(config)).connect(name, stream).await
 }
 
-/// Passes on what comes.
+/// TCP relay that adds or removes TLS, for a client or engine that speaks only one of the two.
 pub struct Tunnel {
-    /// Where it listens.
+    /// Address on which the tunnel listens.
     pub address: SocketAddr,
-    /// Handshakes that came to an end.
+    /// Number of completed TLS handshakes.
     pub greeted: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
@@ -198,7 +200,7 @@ impl Drop for Tunnel {
 }
 
 impl Tunnel {
-    /// What comes goes on over TLS.
+    /// Starts a tunnel that takes plain connections and opens TLS connections to `to`.
     pub async fn into_tls(to: SocketAddr, config: Arc<ClientConfig>) -> Self {
         Self::start(move |outer, greeted| {
             let config = Arc::clone(&config);
@@ -211,7 +213,7 @@ impl Tunnel {
         .await
     }
 
-    /// What comes over TLS goes on without.
+    /// Starts a tunnel that takes TLS connections and opens plain connections to `to`.
     pub async fn out_of_tls(to: SocketAddr, config: Arc<ServerConfig>) -> Self {
         Self::start(move |outer, greeted| {
             let acceptor = TlsAcceptor::from(Arc::clone(&config));
@@ -249,13 +251,13 @@ impl Tunnel {
         Self { address, greeted, task }
     }
 
-    /// The address as samewire's key wants it.
+    /// Returns the address in the form of samewire's `url` key.
     pub fn url(&self) -> String {
         format!("https://localhost:{}", self.address.port())
     }
 }
 
-/// Both ways, until one of them breaks or both have ended.
+/// Copies in both directions until one breaks or both have ended.
 async fn join(one: impl AsyncRead + AsyncWrite, other: impl AsyncRead + AsyncWrite) {
     let ((mut from_one, mut to_one), (mut from_other, mut to_other)) =
         (tokio::io::split(one), tokio::io::split(other));
@@ -269,7 +271,7 @@ async fn one_way(
     let mut space = vec![0; 16 << 10];
     loop {
         let read = from.read(&mut space).await;
-        // A connection that ends without TLS saying so ends all the same.
+        // A connection closed without a TLS close notification also counts as ended.
         let count = match read {
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => 0,
             read => read?,
@@ -282,7 +284,7 @@ async fn one_way(
     }
 }
 
-/// The key of `[tls]` or of an engine that names a file.
+/// Returns a configuration line that names a file, for `[tls]` or an upstream.
 pub fn named(key: &str, path: &Path) -> String {
     format!("{key} = {path:?}\n")
 }

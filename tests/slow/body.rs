@@ -1,4 +1,5 @@
-//! Whole answers: a whole body rewritten, a whole body made a stream, a stream collected into one (2.1, 2.11).
+//! Whole answers: a whole body rewritten, a whole body converted into a stream, a stream collected into a body
+//! (2.1, 2.11).
 
 use super::chunk::{self, Asked, CallPiece, Chunk, Entry, FunctionCall, Logprobs};
 use super::failure::Failure;
@@ -8,7 +9,7 @@ use super::machine::{self, Part, Run, Said};
 use super::{Case, Envelope, Word};
 use super::{call_id, fingerprint, finish_reason, forced_function, is_chat, service_tier, switch};
 
-/// The body of a whole answer read, or the error it is.
+/// Reads the body of a whole answer. Fails with the error that the body is.
 fn read(case: &Case) -> Result<Chunk, Failure> {
     let unreadable = || Failure::unreadable(case.upstream_status);
     let text = std::str::from_utf8(&case.input).map_err(|_| unreadable())?;
@@ -34,7 +35,7 @@ fn read(case: &Case) -> Result<Chunk, Failure> {
     Ok(body)
 }
 
-/// A choice of which nothing is said, or twice.
+/// Returns true if a choice has no content, or occurs twice.
 fn loses_a_choice(json: &Json, tokens: u64) -> bool {
     let choices = json.get("choices").and_then(|list| list.items()).unwrap_or_default();
     let mut indices: Vec<u64> = choices
@@ -60,7 +61,7 @@ fn loses_a_choice(json: &Json, tokens: u64) -> bool {
     indices.len() < count || choices.iter().any(is_lost)
 }
 
-/// An answer that is nothing but reasoning, and that the model has ended itself.
+/// Returns true for an answer that is only reasoning, although the model ended it by itself.
 fn is_misfiled(choice: &Entry) -> bool {
     let silent = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
     !choice.reasoning.is_empty()
@@ -72,7 +73,7 @@ fn is_misfiled(choice: &Entry) -> bool {
         && ends_itself(&choice.finish)
 }
 
-/// The words of an answer that the model has ended.
+/// Returns true for finish reasons by which the model ended an answer by itself.
 fn ends_itself(word: &str) -> bool {
     let words = [
         "stop",
@@ -89,12 +90,12 @@ fn ends_itself(word: &str) -> bool {
     words.contains(&word)
 }
 
-/// What an engine would have said had it streamed this body.
+/// Returns the events that an engine would have sent had it streamed this body.
 pub fn as_events(case: &Case) -> Result<Vec<Said>, Failure> {
     let mut body = read(case)?;
     for choice in &mut body.choices {
         choice.calls.retain(CallPiece::says_anything);
-        // Each entry of a message is a call of its own, whatever it calls itself.
+        // Each entry of a message is a separate call, whatever its index.
         for (position, call) in choice.calls.iter_mut().enumerate() {
             call.index = Some(position as u64);
             if call.name.is_empty() {
@@ -121,13 +122,13 @@ pub fn as_events(case: &Case) -> Result<Vec<Said>, Failure> {
     Ok(events)
 }
 
-/// A whole body for a whole body.
+/// Rewrites a whole body as a whole body.
 pub fn whole(case: &Case) -> Result<String, Failure> {
     let body = read(case)?;
     let envelope = Envelope::of(case, &body.id, body.created, &body.model);
     let run = Run { envelope: Some(envelope), usage: body.usage.clone(), ..Run::default() };
     let completion = body.usage.as_ref().map(|usage| usage.completion);
-    // A stream of the same would fail, or not, for the same reasons.
+    // A stream of the same content would fail for the same reasons.
     if let Some(failure) = machine::run(case, as_events(case)?).failure {
         return Err(failure);
     }
@@ -140,7 +141,7 @@ pub fn whole(case: &Case) -> Result<String, Failure> {
     Ok(object(case, &run, tier.as_ref(), fingerprint.as_ref(), &choices, &body.asked, body.extra))
 }
 
-/// One choice of a whole answer.
+/// Choice of a whole answer.
 struct Choice {
     index: usize,
     content: Option<String>,
@@ -167,9 +168,9 @@ fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) 
     for (index, piece) in entry.calls.iter().filter(|piece| piece.says_anything()).enumerate() {
         calls.push(whole_call(case, run, entry.index, index, piece)?);
     }
-    // No word at all is `stop` where it is allowed.
+    // A missing finish reason counts as `stop` where the option allows it.
     let said = Word::of(&entry.finish);
-    // A custom call's input is free text: it counts as complete.
+    // A custom call's input is free text, so it counts as complete.
     let arguments: Vec<String> = calls
         .iter()
         .map(|call| match call {
@@ -188,7 +189,7 @@ fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) 
         calls,
         logprobs: entry.logprobs.clone().filter(|_| super::wants_logprobs(case)),
         finish: finish_reason(case, said, &arguments, completion),
-        // A finish that was supplied has no reason of the engine's.
+        // A supplied finish has no stop reason from the engine.
         stop_reason: entry.stop_reason.clone().filter(|_| !entry.finish.is_empty()),
         asked: entry.asked.clone(),
         extra: entry.extra.clone(),
@@ -213,7 +214,7 @@ fn whole_call(
     }
 }
 
-/// A stream collected into one object.
+/// Collects a stream into one object.
 pub fn collected(case: &Case, run: &Run) -> String {
     let mut indices: Vec<usize> = run.frames.iter().map(|frame| frame.choice).collect();
     indices.sort_unstable();
@@ -284,7 +285,7 @@ fn collect(run: &Run, index: usize) -> Choice {
     choice
 }
 
-/// The tokens of a text are those of all its chunks; anything else is told once.
+/// Merges extensions: the tokens of a text are concatenated over all chunks; other extensions are kept once.
 fn join_asked(known: &mut Asked, more: &Asked) {
     for (key, json) in more {
         match known.iter_mut().find(|(own, _)| own == key) {

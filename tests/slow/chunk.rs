@@ -1,14 +1,14 @@
-//! One engine chunk, or one whole body, read into plain fields.
+//! Reads an engine chunk, or a whole body, into plain fields.
 //!
-//! Reading fails as a whole where a field that reaches the client has the wrong type; null is absent everywhere.
+//! Reading fails as a whole if a field that reaches the client has the wrong type. A null always counts as absent.
 
 use super::json::{Json, Out};
 use super::{Case, is_chat, passes_unknown};
 
-/// Extensions that the client asked for, with their JSON.
+/// Extensions that the client requested, with their JSON.
 pub type Asked = Vec<(&'static str, String)>;
 
-/// What a chunk says. Empty texts and lists stand for what is absent.
+/// Content of a chunk. Empty texts and lists stand for absent ones.
 #[derive(Clone, Debug)]
 pub struct Chunk {
     pub id: String,
@@ -19,16 +19,16 @@ pub struct Chunk {
     pub choices: Vec<Entry>,
     pub usage: Option<Usage>,
     pub asked: Asked,
-    /// What goes under `x_upstream`.
+    /// Value of `x_upstream`.
     pub extra: Option<String>,
 }
 
-/// What a chunk says about one choice.
+/// Part of a chunk for one choice.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
     pub index: usize,
     pub reasoning: String,
-    /// The content of a chat delta, the text of a completion; `None` where there is none at all.
+    /// Content of a chat delta, or text of a completion; `None` if the member is absent.
     pub content: Option<String>,
     pub refusal: Option<String>,
     pub calls: Vec<CallPiece>,
@@ -42,7 +42,7 @@ pub struct Entry {
     pub extra: Option<String>,
 }
 
-/// One element of `tool_calls`.
+/// Element of `tool_calls`.
 #[derive(Clone, Debug, Default)]
 pub struct CallPiece {
     pub index: Option<u64>,
@@ -61,17 +61,18 @@ pub struct FunctionCall {
 
 #[derive(Clone, Debug)]
 pub enum Logprobs {
-    /// The entries of `content` and of `refusal`, each canonical JSON.
+    /// Entries of `content` and of `refusal`, each as canonical JSON.
     Chat(Vec<String>, Vec<String>),
-    /// The four lists of a completion, each as items.
+    /// Four lists of a completion, each as items.
     Completion([Vec<String>; 4]),
-    /// The same, made of those of a chat, as if its first token were the first of all; how many characters its tokens have.
+    /// Lists of a completion converted from a chat's entries, with offsets as if its first token were the first of
+    /// all; and the number of characters in its tokens.
     Told([Vec<String>; 4], usize),
 }
 
 const COMPLETION_LISTS: [&str; 4] = ["tokens", "token_logprobs", "top_logprobs", "text_offset"];
 
-/// The canonical counts (2.8).
+/// Canonical usage counts (2.8).
 #[derive(Clone, Debug)]
 pub struct Usage {
     pub completion: u64,
@@ -85,7 +86,7 @@ impl Usage {
 }
 
 impl Entry {
-    /// Whether the delta says anything (2.3 rule 4).
+    /// Returns true if the delta has content (2.3 rule 4).
     pub fn has_delta(&self) -> bool {
         let some = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         !self.reasoning.is_empty()
@@ -115,7 +116,8 @@ impl FunctionCall {
 }
 
 impl Logprobs {
-    /// Moves what was made of a chat's logprobs behind so many characters; gives how many there are then.
+    /// Shifts the offsets of converted logprobs by the characters before them, and adds its own characters to that
+    /// number.
     pub fn place(self, before: &mut usize) -> Self {
         let Self::Told([tokens, logprobs, top, offsets], length) = self else { return self };
         let moved = |at: &String| (at.parse::<usize>().unwrap() + *before).to_string();
@@ -137,7 +139,7 @@ impl Logprobs {
         }
     }
 
-    /// These and then those.
+    /// Concatenates two sets of logprobs.
     pub fn join(self, more: Self) -> Self {
         let cat = |first: Vec<String>, second: Vec<String>| [first, second].concat();
         match (self, more) {
@@ -152,7 +154,7 @@ impl Logprobs {
 
 // === reading ===
 
-/// A chunk, or a whole body; `None` where a type is wrong.
+/// Reads a chunk, or a whole body. Returns `None` if a type is wrong.
 pub fn read(case: &Case, json: &Json) -> Option<Chunk> {
     json.members()?;
     let mut choices = Vec::new();
@@ -162,12 +164,12 @@ pub fn read(case: &Case, json: &Json) -> Option<Chunk> {
         }
     }
     let usage = match json.get("usage") {
-        // An object without a single count says nothing.
+        // A usage object without any count is ignored.
         Some(object) if object.members()?.is_empty() => None,
         Some(object) => Some(usage(&object)?),
         None => None,
     };
-    // A tier or fingerprint of another type is merely not one.
+    // A tier or fingerprint of the wrong type is ignored.
     let word = |key: &str| json.get(key).and_then(|word| word.string());
     let known = [
         "id",
@@ -199,7 +201,7 @@ pub fn read(case: &Case, json: &Json) -> Option<Chunk> {
     })
 }
 
-/// A text: `None` where the type is wrong, `Some(None)` where it is absent.
+/// Reads a text: `None` if the type is wrong, `Some(None)` if it is absent.
 fn text(json: &Json, key: &str) -> Option<Option<String>> {
     match json.get(key) {
         Some(value) => value.string().map(Some),
@@ -286,7 +288,7 @@ fn read_delta(entry: &mut Entry, delta: &Json) -> Option<()> {
     Some(())
 }
 
-/// The first name that has text (2.4).
+/// Returns the first reasoning member that has text (2.4).
 fn reasoning(delta: &Json) -> Option<String> {
     let mut found = vec![text(delta, "reasoning_content")?];
     match delta.get("reasoning") {
@@ -343,7 +345,7 @@ fn chat_logprobs(object: &Json) -> Option<Option<Logprobs>> {
     Some((!empty).then_some(Logprobs::Chat(content, refusal)))
 }
 
-/// `token`, `logprob` and `bytes` of an entry.
+/// Returns `token`, `logprob` and `bytes` of an entry.
 fn token(entry: &Json) -> Option<Vec<(&'static str, Out)>> {
     entry.members()?;
     let logprob = entry.get("logprob");
@@ -375,10 +377,10 @@ fn completion_logprobs(object: &Json) -> Option<Option<Logprobs>> {
     Some((!empty).then_some(Logprobs::Completion(lists)))
 }
 
-/// Logprobs of a completion that are told as those of a chat. Where their tokens begin is known when those before are
+/// Reads logprobs that a completion has in the form of a chat's. Their text offsets depend on earlier ones
 /// ([`Logprobs::place`]).
 fn chat_shaped(object: &Json) -> Option<Option<Logprobs>> {
-    // Wrong types are wrong in either list.
+    // A wrong type in either list makes the chunk invalid.
     chat_logprobs(object)?;
     let entries = object.get("content").map_or(Some(Vec::new()), |entries| entries.items())?;
     let (mut all, mut at): ([Vec<String>; 4], usize) = Default::default();
@@ -408,7 +410,7 @@ fn chat_shaped(object: &Json) -> Option<Option<Logprobs>> {
 
 fn usage(object: &Json) -> Option<Usage> {
     object.members()?;
-    // The first of several places that has a count.
+    // Returns the first of several members that holds a count.
     let at = |places: &[&str]| {
         places.iter().find_map(|place| {
             let mut found = Some(object.clone());
@@ -458,7 +460,7 @@ fn usage(object: &Json) -> Option<Usage> {
 
 // === unknown fields (1.6) ===
 
-/// The members that are not known and not null.
+/// Returns the members that are neither known nor null.
 fn unknown(object: &Json, known: &[&str]) -> Vec<(String, String)> {
     let members = object.members().unwrap_or_default();
     let unknown = members
@@ -467,7 +469,7 @@ fn unknown(object: &Json, known: &[&str]) -> Vec<(String, String)> {
     unknown.map(|(key, value)| (key, value.compact())).collect()
 }
 
-/// The extensions among unknown members that the client asked for, and the others.
+/// Splits unknown members into extensions that the client requested, and others.
 fn asked_of(case: &Case, unknown: Vec<(String, String)>) -> (Asked, Vec<(String, String)>) {
     let mut asked = Asked::new();
     let mut others = unknown;
@@ -481,7 +483,7 @@ fn asked_of(case: &Case, unknown: Vec<(String, String)>) -> (Asked, Vec<(String,
     (asked, others)
 }
 
-/// `x_upstream` of a level: the one that came, else what was collected.
+/// Returns `x_upstream` of a level: the engine's own if present, else the collected members.
 fn extra(object: &Json, collected: &[(String, String)]) -> Option<String> {
     if let Some(given) = object.get("x_upstream").filter(|given| given.members().is_some()) {
         return Some(given.compact());

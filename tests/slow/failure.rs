@@ -1,17 +1,17 @@
-//! Everything that can go wrong, and the error body it gives (3.4).
+//! Failures of every kind, and the error body of each (3.4).
 
 use super::json::{Json, Out};
 
-/// An error on its way to the client.
+/// Error on its way to the client.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The HTTP status, where it can still be given.
+    /// HTTP status, if the response has not begun.
     pub status: u16,
     pub message: String,
     pub kind: String,
     pub param: Option<String>,
     pub code: Option<String>,
-    /// `plan_type` and `resets_at` of `usage_limit_reached`.
+    /// Members `plan_type` and `resets_at` of `usage_limit_reached`.
     pub limits: Vec<(&'static str, String)>,
 }
 
@@ -36,7 +36,7 @@ impl Failure {
         Self { status: if streaming { 502 } else { 500 }, ..failure }
     }
 
-    /// An answer that cannot be read at all.
+    /// Returns the error for an answer that cannot be read.
     pub fn unreadable(status: u16) -> Self {
         let message = format!("The upstream engine returned an invalid response (HTTP {status}).");
         let failure = Self::own(&message, "upstream_invalid_response");
@@ -54,7 +54,7 @@ impl Failure {
         }
     }
 
-    /// The error an engine gave as its HTTP answer.
+    /// Reads the error in an engine's HTTP response.
     pub fn from_http(status: u16, body: &[u8]) -> Self {
         let said = std::str::from_utf8(body).ok().and_then(Json::parse).and_then(|json| Said::read(&json));
         match said {
@@ -63,12 +63,12 @@ impl Failure {
         }
     }
 
-    /// The error in a JSON object, if it is one (3.2).
+    /// Reads the error in a JSON object, if it is one (3.2).
     pub fn from_object(json: &Json) -> Option<Self> {
         Said::read_event(json).map(|said| said.judge(None))
     }
 
-    /// Whatever came under the name `error` is one.
+    /// Reads the data of an event with the name `error`, which is an error in any case.
     pub fn from_error_event(data: &str) -> Self {
         let said = match Json::parse(data) {
             Some(json) => Said::read(&json).unwrap_or_else(|| Said::flat(&json)),
@@ -77,7 +77,7 @@ impl Failure {
         said.judge(None)
     }
 
-    /// The error object.
+    /// Returns the error object.
     pub fn object(&self) -> Out {
         let mut members = vec![
             ("message", Out::text(&self.message)),
@@ -91,21 +91,21 @@ impl Failure {
         Out::Object(members)
     }
 
-    /// The body of an HTTP error.
+    /// Returns the body of an HTTP error.
     pub fn body(&self) -> String {
         Out::Object(vec![("error", self.object())]).write()
     }
 }
 
-/// What the engine said, before it is judged.
+/// Engine's error before it is mapped.
 #[derive(Debug, Default)]
 struct Said {
     message: String,
     kind: String,
     param: Option<String>,
-    /// A code that is text.
+    /// Code, if it is text.
     code: Option<String>,
-    /// A code that is an HTTP status.
+    /// Code, if it is an HTTP status.
     number: Option<u16>,
     limits: Vec<(&'static str, String)>,
 }
@@ -115,7 +115,7 @@ impl Said {
         Self::read_event(json).or_else(|| Self::detail(json))
     }
 
-    /// The shapes that are an error in a stream too, whatever the event is called.
+    /// Reads the shapes that are an error in a stream whatever the event's name.
     fn read_event(json: &Json) -> Option<Self> {
         json.members()?;
         if let Some(error) = json.get("error") {
@@ -140,7 +140,7 @@ impl Said {
         None
     }
 
-    /// `message`, `type`, `param` and `code` of one object.
+    /// Reads `message`, `type`, `param` and `code` of an object.
     fn flat(error: &Json) -> Self {
         let text = |key: &str| error.get(key).and_then(|value| value.string());
         let message = match error.get("message") {
@@ -164,7 +164,7 @@ impl Said {
         }
     }
 
-    /// FastAPI: a text, or a list of fields and what is wrong with each.
+    /// Reads FastAPI's form: a text, or a list of fields and what is wrong with each.
     fn detail(json: &Json) -> Option<Self> {
         let detail = json.get("detail")?;
         if let Some(text) = detail.string() {
@@ -185,7 +185,7 @@ impl Said {
         Some(Self { message: messages.join("; "), param, ..Self::default() })
     }
 
-    /// The row of the table, and what the row makes of it.
+    /// Maps the engine's error by the matching row of the table.
     fn judge(self, http: Option<u16>) -> Failure {
         let message = shorten(&self.message);
         let param = self.param.map(|param| param.strip_prefix("body.").unwrap_or(&param).to_owned());
@@ -238,7 +238,7 @@ impl Said {
     }
 }
 
-/// The status of the table's row for an engine's status.
+/// Returns the status of the table's row for an engine's status.
 fn row(status: u16) -> u16 {
     match status {
         401 | 403 | 404 | 405 | 409 | 413 | 429 | 501 | 503 => status,
@@ -261,7 +261,7 @@ fn status_of_kind(kind: &str) -> u16 {
     }
 }
 
-/// The status of an error that is canonical already.
+/// Returns the status of an error that is already canonical.
 fn status_of_own(kind: &str, code: &str) -> u16 {
     match code {
         "invalid_api_key" => 401,
@@ -290,7 +290,7 @@ fn speaks_of_context(message: &str) -> bool {
 }
 
 fn shorten(message: &str) -> String {
-    // Names of the server's files are nobody's business: `File "/usr/lib/x.py"` keeps its quotes only.
+    // File names of the server are removed: only the quotes of `File "/usr/lib/x.py"` remain.
     let mut parts = message.split("File \"");
     let mut text = parts.next().unwrap_or("").to_owned();
     for part in parts {

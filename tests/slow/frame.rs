@@ -1,11 +1,11 @@
-//! Frames to bytes (2.1, 2.11, 8.2).
+//! Converts frames to bytes (2.1, 2.11, 8.2).
 
 use super::chunk::Asked;
 use super::json::Out;
 use super::machine::{Frame, Part, Run};
 use super::{Case, is_chat, option, switch, wants_usage};
 
-/// The whole SSE body of a run.
+/// Returns the whole SSE body of a run.
 pub fn stream_text(case: &Case, run: &Run) -> String {
     let mut text = String::new();
     let mut frames = run.frames.iter().peekable();
@@ -30,7 +30,7 @@ pub fn stream_text(case: &Case, run: &Run) -> String {
     text
 }
 
-/// A frame as it is written; `finish` is the frame that says how the choice ended, if one does.
+/// Returns a frame as it is written. `finish` is the frame with the finish reason of the choice, if it has one.
 fn chunk(case: &Case, run: &Run, frame: &Frame, finish: &Frame) -> Out {
     let object = if is_chat(case) { "chat.completion.chunk" } else { "text_completion" };
     let mut members = envelope(case, run, object, frame.service_tier.as_ref(), frame.fingerprint.as_ref());
@@ -45,7 +45,7 @@ fn chunk(case: &Case, run: &Run, frame: &Frame, finish: &Frame) -> Out {
     Out::Object(members)
 }
 
-/// The members before `choices`.
+/// Returns the members before `choices`.
 pub fn envelope(
     case: &Case,
     run: &Run,
@@ -88,7 +88,7 @@ fn choice(case: &Case, frame: &Frame, finish: &Frame) -> Out {
     Out::Object(members)
 }
 
-/// Extensions that the client asked for (2.10).
+/// Returns the extensions that the client requested (2.10).
 pub fn asked(asked: &Asked) -> impl Iterator<Item = (&'static str, Out)> {
     asked.iter().map(|(key, json)| (*key, Out::Raw(json.clone())))
 }
@@ -126,7 +126,7 @@ fn delta(case: &Case, part: &Part) -> Out {
     })
 }
 
-/// Reasoning text under the names the option asks for (2.4).
+/// Returns reasoning text under the names that the option selects (2.4).
 pub fn reasoning(case: &Case, text: &str) -> Vec<(&'static str, Out)> {
     let names: &[&'static str] = match option(case, "reasoning_field").as_str() {
         "none" => &[],

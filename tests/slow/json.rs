@@ -1,4 +1,4 @@
-//! JSON text in, JSON text out, with the order of keys and the spelling of numbers kept.
+//! JSON text in, JSON text out: the order of keys and the spelling of numbers are kept.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// A piece of valid JSON text, without white space around it.
+/// Valid JSON text without surrounding white space.
 #[derive(Clone, Debug)]
 pub struct Json(String);
 
@@ -26,13 +26,13 @@ impl Json {
         self.value().is_null()
     }
 
-    /// The members of an object in their order.
+    /// Returns the members of an object, in order.
     pub fn members(&self) -> Option<Vec<(String, Self)>> {
         let members: Members = serde_json::from_str(&self.0).ok()?;
         Some(members.0.into_iter().map(|(key, raw)| (key, Self(raw.get().to_owned()))).collect())
     }
 
-    /// The member of an object, absent where it is null.
+    /// Returns the member of an object; a null counts as absent.
     pub fn get(&self, key: &str) -> Option<Self> {
         let members = self.members()?;
         let found = members.into_iter().rev().find(|(name, _)| name == key)?;
@@ -48,7 +48,7 @@ impl Json {
         self.value().as_str().map(str::to_owned)
     }
 
-    /// A count: an integer from 0, or a float that is one.
+    /// Returns a count: an integer from 0, or a float with such a value.
     pub fn count(&self) -> Option<u64> {
         let value = self.value();
         if let Some(count) = value.as_u64() {
@@ -58,7 +58,7 @@ impl Json {
         (float >= 0.0 && float.fract() == 0.0 && float < 1e15).then_some(float as u64)
     }
 
-    /// The same tokens without white space between them, each string spelled in the one way strings are written (1.5).
+    /// Returns the same tokens without white space between them, with strings in their canonical spelling (1.5).
     pub fn compact(&self) -> String {
         let chars: Vec<char> = self.0.chars().collect();
         let mut out = String::new();
@@ -106,7 +106,7 @@ impl<'de> Deserialize<'de> for Members {
     }
 }
 
-/// Half a surrogate pair is not text: it becomes U+FFFD before anything else looks at it.
+/// Replaces unpaired surrogates, which are not text, by U+FFFD before anything else reads it.
 fn repair_surrogates(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let unit = |at: usize| -> Option<u32> {
@@ -142,13 +142,13 @@ fn repair_surrogates(text: &str) -> String {
     out
 }
 
-/// JSON to be written, in the order it was put together.
+/// JSON to be written, with members in the order they were added.
 #[derive(Clone, Debug)]
 pub enum Out {
     Null,
     Number(u64),
     Text(String),
-    /// JSON text that is carried as it came.
+    /// JSON text that is copied unchanged.
     Raw(String),
     List(Vec<Self>),
     Object(Vec<(&'static str, Self)>),
@@ -186,12 +186,13 @@ impl Out {
     }
 }
 
-/// A JSON string.
+/// Returns a JSON string.
 pub fn quote(text: &str) -> String {
     escape_line_breakers(&serde_json::to_string(text).unwrap())
 }
 
-/// The three characters that JSON permits and line splitters break on (1.5). They can stand in strings only.
+/// Escapes the three characters that JSON permits and line splitters break on (1.5). They can occur only in
+/// strings.
 fn escape_line_breakers(json: &str) -> String {
     json.replace('\u{85}', "\\u0085").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }

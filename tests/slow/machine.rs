@@ -1,4 +1,4 @@
-//! The rules of a stream (2.3, 2.5, 3.2, 3.3), run over the complete list of its events.
+//! Rules of a stream (2.3, 2.5, 3.2, 3.3), applied to the complete list of its events.
 
 use super::chunk::{self, Asked, CallPiece, Chunk, Entry, FunctionCall, Logprobs, Usage};
 use super::failure::Failure;
@@ -6,23 +6,23 @@ use super::json::Json;
 use super::{Case, Envelope, Word};
 use super::{call_id, fingerprint, finish_reason, forced_function, is_chat, option, service_tier, sse};
 
-/// One thing the engine said.
+/// Event of the engine.
 #[derive(Clone, Debug)]
 pub enum Said {
     Chunk(Box<Chunk>),
     Failed(Failure),
-    /// Not a JSON object, or one with a wrong type in it.
+    /// Data that is not a JSON object, or that has a wrong type in it.
     Nonsense,
     Done,
 }
 
-/// One frame for the client.
+/// Frame for the client.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub choice: usize,
     pub part: Part,
     pub logprobs: Option<Logprobs>,
-    /// Usage left on the frame (`continuous_usage`), or of the usage frame.
+    /// Usage on a frame (`continuous_usage`), or in the usage frame.
     pub usage: Option<Usage>,
     pub service_tier: Option<String>,
     pub fingerprint: Option<String>,
@@ -30,12 +30,12 @@ pub struct Frame {
     pub choice_asked: Asked,
     pub extra: Option<String>,
     pub choice_extra: Option<String>,
-    /// Its chunk also ends the choice, and the count on it is of both.
+    /// True if the frame's chunk also ends the choice, so that its count includes the finish.
     pub last: bool,
 }
 
 impl Frame {
-    /// Whether this is the finish that goes out with a frame of the same count before it.
+    /// Returns true if this finish is written together with the frame before it, because they share a count.
     pub fn joins(&self, before: &Self) -> bool {
         let bare = self.asked.is_empty()
             && self.choice_asked.is_empty()
@@ -45,7 +45,7 @@ impl Frame {
     }
 }
 
-/// What a frame carries.
+/// Content of a frame.
 #[derive(Clone, Debug)]
 pub enum Part {
     Role,
@@ -62,7 +62,7 @@ pub enum Part {
         text: String,
     },
     FunctionCall(FunctionCall),
-    /// Logprobs alone.
+    /// Logprobs without text.
     Nothing,
     Finish {
         reason: &'static str,
@@ -71,26 +71,26 @@ pub enum Part {
     Usage,
 }
 
-/// All a stream came to.
+/// Result of a whole stream.
 #[derive(Debug, Default)]
 pub struct Run {
-    /// There as soon as there is a frame.
+    /// Envelope; present as soon as there is a frame.
     pub envelope: Option<Envelope>,
     pub frames: Vec<Frame>,
     pub usage: Option<Usage>,
     pub failure: Option<Failure>,
-    /// Extensions of the chunk that brought the usage, if no frame was made of it.
+    /// Extensions of the chunk with the usage, if no frame was made from it.
     pub usage_asked: Asked,
-    /// As known at the end.
+    /// Service tier as known at the end.
     pub service_tier: Option<String>,
     pub fingerprint: Option<String>,
 }
 
-/// The engine's bytes as what it said.
+/// Decodes the engine's bytes into events.
 pub fn decode(case: &Case) -> Vec<Said> {
     sse::events(&case.input)
         .into_iter()
-        // llama.cpp's way to begin.
+        // llama.cpp begins a stream with a null.
         .filter(|event| {
             event.name == "error" || event.data.as_deref().is_none_or(|data| data.trim() != "null")
         })
@@ -107,7 +107,7 @@ pub fn decode(case: &Case) -> Vec<Said> {
                 return Said::Failed(failure);
             }
             let Some(mut chunk) = chunk::read(case, &json) else { return Said::Nonsense };
-            // Reasoning that nobody gets is as if it had not been said.
+            // Reasoning that the client does not get is treated as absent.
             if option(case, "reasoning_field") == "none" {
                 chunk.choices.iter_mut().for_each(|entry| entry.reasoning.clear());
             }
@@ -116,7 +116,7 @@ pub fn decode(case: &Case) -> Vec<Said> {
         .collect()
 }
 
-/// The frames that follow from what was said.
+/// Applies the rules to the events and returns the frames.
 pub fn run(case: &Case, said: Vec<Said>) -> Run {
     let mut machine = Machine {
         case,
@@ -141,9 +141,9 @@ struct Machine<'a> {
     run: Run,
     service_tier: Option<String>,
     fingerprint: Option<String>,
-    /// The other members of the chunk that brought the usage.
+    /// Other members of the chunk with the usage.
     usage_extra: Leftovers,
-    /// The tokens of the prompt have been told.
+    /// True once the tokens of the prompt have been sent.
     prompt_told: bool,
     choices: Vec<Choice>,
 }
@@ -151,16 +151,16 @@ struct Machine<'a> {
 #[derive(Clone, Debug, Default)]
 struct Choice {
     role_sent: bool,
-    /// The engine has spoken of it.
+    /// True once the engine has mentioned the choice.
     started: bool,
     calls: Vec<Call>,
     held: Option<Held>,
     finished: bool,
-    /// Characters of the tokens whose logprobs do not say where they begin.
+    /// Number of characters in tokens whose logprobs have no text offsets.
     characters: usize,
 }
 
-/// A finish that waits for what follows it (2.3 rule 7).
+/// Finish that waits for what follows it (2.3 rule 7).
 #[derive(Clone, Debug)]
 struct Held {
     word: Word,
@@ -171,7 +171,7 @@ struct Held {
     choice_extra: Option<String>,
 }
 
-/// The members of a chunk besides its choices, for the first frame made from it.
+/// Members of a chunk besides its choices, for the first frame made from it.
 #[derive(Clone, Debug, Default)]
 struct Leftovers {
     asked: Asked,
@@ -182,21 +182,21 @@ struct Leftovers {
 struct Call {
     engine_index: Option<u64>,
     id: String,
-    /// Another call has it, too.
+    /// True if another call has the same id.
     shares_id: bool,
     name: String,
-    /// All the text that counts.
+    /// Arguments received so far, without repetitions.
     arguments: String,
-    /// The index the client knows, given with the header: in the order of the headers, so that reading the output
-    /// again counts the same.
+    /// Index sent to the client in the header. Indices follow the order of headers, so that the output, read again,
+    /// gives the same ones.
     sent: Option<usize>,
-    /// The beginning of a second value: it is not known yet whether it is the first once more.
+    /// Beginning of a second value that may be a repetition of the first.
     behind: String,
-    /// Something else than the first value has come behind it: nothing waits any more.
+    /// True once something other than the first value has followed it: nothing is held back from then on.
     passes: bool,
 }
 
-/// What one entry leaves for the frames made from it.
+/// Members of one entry, for the frames made from it.
 struct Riders {
     logprobs: Option<Logprobs>,
     usage: Option<Usage>,
@@ -224,7 +224,7 @@ impl Machine<'_> {
     }
 
     fn chunk(&mut self, mut chunk: Chunk) -> Result<(), Failure> {
-        // Once is enough.
+        // The prompt's tokens are sent only once.
         if self.prompt_told {
             chunk.asked.retain(|(key, _)| *key != "prompt_token_ids");
         }
@@ -239,7 +239,7 @@ impl Machine<'_> {
             let leftovers = Leftovers { asked: chunk.asked.clone(), extra: chunk.extra.clone() };
             self.usage_extra = if chunk.choices.is_empty() { leftovers } else { Leftovers::default() };
         }
-        // A finish that this chunk lets go stands before the chunk's own frames: it does not know their fingerprint.
+        // A finish released by this chunk precedes the chunk's own frames, and does not have their fingerprint.
         match chunk.choices.first() {
             None => self.release_all_but(None)?,
             Some(first)
@@ -274,8 +274,7 @@ impl Machine<'_> {
         let has_delta = entry.has_delta();
         let word = Some(entry.finish.as_str()).filter(|word| !word.is_empty()).map(Word::of);
         if word == Some(Word::Abort) && !has_delta && logprobs.is_none() {
-            // An error and nothing else: it begins no choice, so that it can still be an HTTP error (3.4), and lets no
-            // finish go.
+            // A lone error starts no choice, so that it can still be an HTTP error (3.4), and releases no finish.
             return Err(Failure::aborted());
         }
         if self.speaks(&entry, !extra.asked.is_empty()) {
@@ -321,8 +320,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Whether an entry is an event of its choice: an empty one is not, unless a role frame is made of it (2.3
-    /// rules 4 and 7).
+    /// Returns true if an entry is an event of its choice. An empty entry is not, unless a role frame is made from
+    /// it (2.3 rules 4 and 7).
     fn speaks(&self, entry: &Entry, chunk_tells_more: bool) -> bool {
         let logprobs = entry.logprobs.is_some() && super::wants_logprobs(self.case);
         let aborts = Word::of(&entry.finish) == Word::Abort;
@@ -332,7 +331,7 @@ impl Machine<'_> {
         entry.has_delta() || logprobs || begins_or_ends || tells_more
     }
 
-    /// The role frames of this choice and of those below it, unless they are out (2.3 rule 6).
+    /// Sends the role frames of this choice and of those below it that are still missing (2.3 rule 6).
     fn roles_up_to(&mut self, at: usize, usage: &Option<Usage>, extra: &mut Leftovers) {
         if !is_chat(self.case) {
             return;
@@ -340,7 +339,8 @@ impl Machine<'_> {
         for choice in 0..=at {
             if !self.choices[choice].role_sent {
                 self.choices[choice].role_sent = true;
-                // The role frame takes of logprobs and extras only what was asked for and is the chunk's own.
+                // The role frame carries no logprobs, and only those extensions that were requested and belong to
+                // the chunk.
                 let mut riders = Riders::only(usage.clone());
                 let asked = std::mem::take(&mut extra.asked);
                 self.push(choice, Part::Role, &mut riders, &mut Leftovers { asked, extra: None });
@@ -348,7 +348,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The frames of a delta in their order (2.3 rule 3).
+    /// Sends the frames of a delta in their order (2.3 rule 3).
     fn parts(&mut self, entry: Entry, riders: &mut Riders, extra: &mut Leftovers) {
         let at = entry.index;
         let function_call = entry.function_call.filter(FunctionCall::says_anything);
@@ -382,7 +382,7 @@ impl Machine<'_> {
 
     fn call(&mut self, at: usize, piece: CallPiece, riders: &mut Riders, extra: &mut Leftovers) {
         let which = self.which_call(at, &piece);
-        // Before its name there is nothing of a call that the text of another could stand behind.
+        // A call without a name has no text yet that another call's text could follow.
         let is_named = self.choices[at].calls[which].sent.is_some() || !piece.name.is_empty();
         if is_named {
             self.pass_on(at, Some(which));
@@ -410,7 +410,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Passes on the text that waited behind the arguments of all calls but one: it is not the first value once more.
+    /// Sends the text held back after the arguments of all calls but one: it is not a repetition of the first
+    /// value.
     fn pass_on(&mut self, at: usize, but: Option<usize>) {
         for which in 0..self.choices[at].calls.len() {
             let call = &mut self.choices[at].calls[which];
@@ -427,7 +428,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The header, the arguments that waited for it in one fragment, and those that came with it (2.5 rule 4).
+    /// Sends a call's header, the arguments held for it in one fragment, and those that came with it (2.5 rule 4).
     fn send_call(
         &mut self,
         at: usize,
@@ -451,7 +452,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The call a piece belongs to, opened if need be (2.5 rule 2).
+    /// Returns the call that a piece belongs to, and opens it if necessary (2.5 rule 2).
     fn which_call(&mut self, at: usize, piece: &CallPiece) -> usize {
         let calls = &mut self.choices[at].calls;
         let known = match piece.index {
@@ -476,7 +477,7 @@ impl Machine<'_> {
 
     // === ends ===
 
-    /// Lets held finishes go, except the one of the choice that is speaking.
+    /// Sends held finishes, except the one of the choice that has the current event.
     fn release_all_but(&mut self, speaking: Option<usize>) -> Result<(), Failure> {
         for at in 0..self.choices.len() {
             if Some(at) != speaking {
@@ -508,7 +509,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Gives calls without a name the forced one; false if one stays without.
+    /// Gives calls without a name the forced one. Returns false if a call remains without a name.
     fn name_calls(&mut self, at: usize) -> bool {
         for which in 0..self.choices[at].calls.len() {
             if self.choices[at].calls[which].name.is_empty() {
@@ -560,7 +561,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Held arguments go out before an error, if they can have a header (3.2).
+    /// Sends held arguments before an error, if they can have a header (3.2).
     fn flush_before_error(&mut self) {
         if self.run.envelope.is_some() {
             for at in 0..self.choices.len() {
@@ -590,27 +591,26 @@ impl Machine<'_> {
 }
 
 impl Riders {
-    /// Usage and nothing else.
+    /// Returns riders with usage only.
     fn only(usage: Option<Usage>) -> Self {
         Self { logprobs: None, usage, choice_asked: Asked::new(), choice_extra: None, last: false }
     }
 }
 
 impl Call {
-    /// Takes a piece of the arguments; gives what is passed on, in pieces.
-    ///
-    /// Some engines send the whole arguments again at the end: what is the first object or list once more does not count.
+    /// Appends a piece of the arguments and returns what is sent of it, in pieces. Some engines send the whole
+    /// arguments again at the end: a repetition of the first object or list is dropped.
     fn accept(&mut self, piece: &str) -> Vec<String> {
         let before = self.arguments.len();
         let text = format!("{}{}{piece}", self.arguments, self.behind);
         let Some(end) = complete_value(&text).filter(|_| !self.passes) else { return self.all(piece) };
-        // White space that was already taken stays.
+        // White space that has already been taken stays.
         let end = end.max(before);
         let begins = |c: char| "{[\"-tfn".contains(c) || c.is_ascii_digit();
         if !text[end..].trim_start_matches([' ', '\t', '\r', '\n']).starts_with(begins) {
             return self.all(piece);
         }
-        // Of a piece with both, the white space between them goes with the second.
+        // If a piece holds both, the white space between them belongs to the second value.
         let cut = if self.behind.is_empty() { end } else { before };
         let fresh = text[before..cut].to_owned();
         let behind = text[cut..].to_owned();
@@ -634,13 +634,14 @@ impl Call {
         vec![piece.to_owned()]
     }
 
-    /// The first object or list, if it is complete.
+    /// Returns the first object or list, if it is complete.
     fn first_value(&self) -> serde_json::Value {
         let end = complete_value(&self.arguments).unwrap_or(0);
         Json::parse(&self.arguments[..end]).map_or(serde_json::Value::Null, |json| json.value())
     }
 
-    /// Whether these arguments, with a name, are of another call: this one's are complete, and they are others.
+    /// Returns true if these arguments, sent with a name, belong to another call: this call's are complete and
+    /// differ.
     fn is_followed_by(&self, arguments: &str) -> bool {
         let own = self.first_value();
         let is_same = Json::parse(arguments).is_some_and(|json| json.value() == own);
@@ -648,7 +649,7 @@ impl Call {
     }
 }
 
-/// Where the first object or list of a text ends, if it does.
+/// Returns the end of the first complete object or list in a text.
 fn complete_value(text: &str) -> Option<usize> {
     if !text.trim_start().starts_with(['{', '[']) {
         return None;

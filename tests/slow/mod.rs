@@ -1,8 +1,8 @@
-//! The slow, obvious, independent reading of the wire format.
+//! Slow, obvious and independent implementation of the wire format, for comparison with the library.
 //!
-//! Takes: everything about one exchange, complete ([`Case`]). Gives: the client's answer, byte for byte ([`Answer`]).
-//! Remembers: nothing. Never: uses the library it judges, streams, or saves work. Where it and the library differ,
-//! one of them misreads the format.
+//! Takes: everything about one exchange, complete ([`Case`]). Gives: the client's answer, byte for byte
+//! ([`Answer`]). Remembers: nothing. Never: uses the library it judges, streams, or saves work. If it and the
+//! library differ, one of them misreads the format.
 
 #![allow(
     dead_code,
@@ -33,7 +33,7 @@ use failure::Failure;
 use json::Json;
 use serde_json::Value;
 
-/// One exchange: what the client asked, what the engine answered.
+/// Exchange: the client's request and the engine's answer.
 #[derive(Clone)]
 pub struct Case {
     /// `chat.completions` or `completions`.
@@ -50,7 +50,7 @@ pub struct Case {
     pub upstream_headers: BTreeMap<String, String>,
     /// The engine's whole body.
     pub input: Vec<u8>,
-    /// Whether the connection broke after the body instead of ending.
+    /// True if the connection was reset after the body instead of closed.
     pub eof_reset: bool,
     /// The clock, in seconds.
     pub now: u64,
@@ -63,7 +63,7 @@ impl fmt::Debug for Case {
         writeln!(f, "options {}", self.options)?;
         let end = if self.eof_reset { "reset" } else { "clean" };
         writeln!(f, "engine  {} {:?}, {end} end", self.upstream_status, self.upstream_headers)?;
-        // One line of input a line, with its line end visible.
+        // Shows each line of the input on its own line, with its line end escaped.
         for line in self.input.split_inclusive(|byte| *byte == b'\n') {
             writeln!(f, "    {}", line.escape_ascii())?;
         }
@@ -71,7 +71,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What the client gets.
+/// Response that the client receives.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Answer {
     /// HTTP status.
@@ -89,7 +89,7 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// The answer the wire format asks for.
+/// Returns the answer that the wire format requires.
 pub fn rewrite(case: &Case) -> Answer {
     let status = case.upstream_status;
     if !(200..300).contains(&status) {
@@ -119,7 +119,7 @@ pub fn rewrite(case: &Case) -> Answer {
             };
             let run = machine::run(case, events);
             match &run.failure {
-                // A whole body is judged before anything of it is written.
+                // A whole body is checked completely before anything is written.
                 Some(failure) => refuse(case, failure),
                 None => serve(frame::stream_text(case, &run)),
             }
@@ -145,7 +145,7 @@ fn serve(text: String) -> Answer {
     Answer { status: 200, headers: BTreeMap::new(), body: text.into_bytes() }
 }
 
-/// An HTTP error (3.1, 3.4).
+/// Returns an HTTP error (3.1, 3.4).
 fn refuse(case: &Case, failure: &Failure) -> Answer {
     let mut headers = BTreeMap::new();
     for name in ["retry-after", "retry-after-ms"] {
@@ -175,7 +175,7 @@ fn is_chat(case: &Case) -> bool {
     case.client_api == "chat.completions"
 }
 
-/// An option's value, `""` where it has its default.
+/// Returns an option's value, `""` if it has its default.
 fn option(case: &Case, name: &str) -> String {
     case.options[name].as_str().unwrap_or_default().to_owned()
 }
@@ -184,7 +184,7 @@ fn switch(case: &Case, name: &str) -> bool {
     case.options[name] == Value::Bool(true)
 }
 
-/// 2.8: the client asked for the usage frame, or is sent it always.
+/// Returns true if the client requested the usage frame, or always gets it (2.8).
 fn wants_usage(case: &Case) -> bool {
     case.request["stream_options"]["include_usage"] == Value::Bool(true) || switch(case, "force_usage")
 }
@@ -203,7 +203,7 @@ fn wants_logprobs(case: &Case) -> bool {
     }
 }
 
-/// 2.10: the extensions of the engine that the client asked for, in the order in which they are written.
+/// Returns the engine's extensions that the client requested, in the order in which they are written (2.10).
 fn wanted_extensions(case: &Case) -> Vec<&'static str> {
     let asks = |key: &str| !matches!(case.request[key], Value::Null | Value::Bool(false));
     let (tokens, prompt) = (asks("return_token_ids"), asks("prompt_logprobs"));
@@ -218,7 +218,7 @@ fn passes_unknown(case: &Case) -> bool {
     option(case, "unknown_fields") == "pass"
 }
 
-/// How many choices a complete answer has.
+/// Returns the number of choices in a complete answer.
 fn choices(case: &Case) -> usize {
     let each = case.request["n"].as_u64().unwrap_or(1).max(1) as usize;
     if is_chat(case) {
@@ -232,19 +232,19 @@ fn choices(case: &Case) -> usize {
     each * prompts
 }
 
-/// The first choice index that cannot be meant.
+/// Returns the first choice index that is invalid.
 fn index_limit(case: &Case) -> usize {
     let best_of = case.request["best_of"].as_u64().unwrap_or(0) as usize;
     if is_chat(case) { choices(case) } else { choices(case).max(best_of) }
 }
 
-/// The function that `tool_choice` forces.
+/// Returns the function that `tool_choice` forces.
 fn forced_function(case: &Case) -> Option<String> {
     let name = case.request["tool_choice"]["function"]["name"].as_str()?;
     Some(name.to_owned())
 }
 
-/// The limit the request set on the answer's tokens.
+/// Returns the request's limit on the answer's tokens.
 fn token_limit(case: &Case) -> Option<u64> {
     let request = &case.request;
     request["max_completion_tokens"].as_u64().or_else(|| request["max_tokens"].as_u64())
@@ -252,7 +252,7 @@ fn token_limit(case: &Case) -> Option<u64> {
 
 // === the envelope (2.1, 2.7) ===
 
-/// `id`, `created` and `model` of every frame.
+/// Members `id`, `created` and `model` of every frame.
 #[derive(Clone, Debug)]
 struct Envelope {
     id: String,
@@ -287,7 +287,7 @@ fn completion_id(case: &Case, id: &str) -> String {
     let plain =
         |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
     if id.is_empty() {
-        // The test generator counts, and an answer needs one id at most.
+        // A constant id is enough for the tests: an answer needs at most one.
         return format!("{prefix}{:032x}", 1);
     }
     if let Some(rest) = id.strip_prefix(prefix)
@@ -295,7 +295,7 @@ fn completion_id(case: &Case, id: &str) -> String {
     {
         return id.to_owned();
     }
-    // A completion under the id of a chat.
+    // A chat id becomes a completion id.
     if let Some(rest) = id.strip_prefix("chatcmpl-")
         && plain(rest)
     {
@@ -304,7 +304,7 @@ fn completion_id(case: &Case, id: &str) -> String {
     if plain(id) { format!("{prefix}{id}") } else { format!("{prefix}{}", &sha256(id)[..32]) }
 }
 
-/// The id a call gets in place of the engine's (2.5 rule 8).
+/// Returns the id that replaces the engine's id of a call (2.5 rule 8).
 fn call_id(case: &Case, envelope: &Envelope, choice: usize, index: usize, engine: &str) -> String {
     if engine.is_empty() {
         let bare = envelope.id.strip_prefix(prefix(case)).unwrap_or(&envelope.id);
@@ -361,7 +361,7 @@ fn sha256(text: &str) -> String {
 
 // === finish words (2.6) ===
 
-/// What an engine's finish word says.
+/// Meaning of an engine's finish reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
     Stop,
@@ -396,7 +396,7 @@ impl Word {
     }
 }
 
-/// The finish reason of a choice that sent these calls, given as their argument texts.
+/// Returns the finish reason of a choice that sent these calls, given as their argument texts.
 fn finish_reason(case: &Case, said: Word, calls: &[String], completion_tokens: Option<u64>) -> &'static str {
     let keeps_stop = option(case, "named_tool_choice_finish") == "openai" && forced_function(case).is_some();
     let word = match said {

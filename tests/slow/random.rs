@@ -1,9 +1,10 @@
-//! Random exchanges: what the two engines send, in every shape they were seen to send it, and worse.
+//! Random exchanges: answers of the two engines, in every shape they were seen to send, and worse.
 //!
-//! Takes: nothing. Gives: whole [`Case`]s. Remembers: nothing. Never: a stream whose answer the wire format leaves open.
+//! Takes: nothing. Gives: whole [`Case`]s. Remembers: nothing. Never: a stream whose answer the wire format leaves
+//! open.
 //!
-//! Engine bodies are put together as text, not as values: the order of keys, the spelling of numbers and the escapes in
-//! strings are part of what is tried.
+//! Engine bodies are built as text, not as values: the order of keys, the spelling of numbers and the escapes in
+//! strings are part of what is tested.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::Case;
 
-/// Any exchange, of any kind.
+/// Generates an exchange of any kind.
 pub fn case() -> impl Strategy<Value = Case> {
     prop_oneof![
         10 => stream_case(true),
@@ -26,7 +27,7 @@ pub fn case() -> impl Strategy<Value = Case> {
     ]
 }
 
-/// A streamed answer; one in eight of them to a request that wanted it whole.
+/// Generates a streamed answer; one in eight to a request without a stream.
 fn stream_case(chat: bool) -> impl Strategy<Value = Case> {
     let plan = (1usize..=3).prop_flat_map(move |n| (vec(choice_plan(chat), n), vec(any::<u8>(), 1..12)));
     (
@@ -46,7 +47,7 @@ fn stream_case(chat: bool) -> impl Strategy<Value = Case> {
                 let mut request = request;
                 request["n"] = json!(n);
                 if request["stream"] == Value::Bool(false) {
-                    // What a collected object keeps of extras is not laid down.
+                    // The format leaves open which unknown members a collected object keeps.
                     options["unknown_fields"] = json!("strip");
                 }
                 let mut events = interleave(chat, choices, &picks, &envelope, &extras);
@@ -63,7 +64,7 @@ fn stream_case(chat: bool) -> impl Strategy<Value = Case> {
         )
 }
 
-/// A whole JSON body; half of them to a request that wanted a stream.
+/// Generates a whole JSON body; half of them to a request with a stream.
 fn whole_case(chat: bool) -> impl Strategy<Value = Case> {
     let plan = (1usize..=3).prop_flat_map(move |n| vec(whole_choice(chat), n));
     let broken = select(vec![
@@ -102,7 +103,7 @@ fn whole_case(chat: bool) -> impl Strategy<Value = Case> {
         })
 }
 
-/// An answer that is an HTTP error.
+/// Generates an answer that is an HTTP error.
 fn refused_case() -> impl Strategy<Value = Case> {
     let status = select(vec![400, 401, 403, 404, 405, 409, 413, 418, 422, 429, 500, 501, 502, 503, 504]);
     let detail = select(vec![
@@ -192,7 +193,7 @@ fn request(chat: bool) -> impl Strategy<Value = Value> {
     )
 }
 
-/// Each option at its default most of the time.
+/// Generates options, each at its default most of the time.
 pub fn options() -> impl Strategy<Value = Value> {
     let words: [(&str, &[&str]); 10] = [
         ("reasoning_field", &["reasoning_content", "reasoning", "both", "none"]),
@@ -238,7 +239,7 @@ pub fn options() -> impl Strategy<Value = Value> {
 
 // === texts ===
 
-/// A string as it stands in JSON, quotes included, never empty.
+/// Generates a non-empty JSON string, with its quotes.
 fn literal() -> impl Strategy<Value = String> {
     let plain = select(vec![
         "Hello",
@@ -263,13 +264,13 @@ fn literal() -> impl Strategy<Value = String> {
     let plain = vec(plain, 1..3).prop_map(|parts| parts.concat());
     prop_oneof![
         8 => (plain, any::<bool>()).prop_map(|(text, ascii)| quote(&text, ascii)),
-        // Escapes that are allowed and rare, and halves of pairs, which are not text.
+        // Unusual but valid escapes, and unpaired surrogates, which are not text.
         1 => select(vec![r#""a\/b""#, r#""\u0041""#, r#""x\ud83d""#, r#""\ude00y""#, r#""\ud83d\ud83d\ude00""#])
             .prop_map(str::to_owned),
     ]
 }
 
-/// A JSON string, with everything beyond ASCII escaped as Python does by default, or as it is.
+/// Quotes a JSON string, with everything beyond ASCII escaped as Python does by default, or unescaped.
 fn quote(text: &str, ascii: bool) -> String {
     let quoted = serde_json::to_string(text).unwrap();
     if !ascii {
@@ -287,10 +288,10 @@ fn quote(text: &str, ascii: bool) -> String {
 
 // === one choice of a stream ===
 
-/// One chunk's worth of one choice.
+/// Content of one chunk for one choice.
 #[derive(Clone, Debug, Default)]
 struct Step {
-    /// The members of the delta, or of the completion's choice; `None`: there is no delta.
+    /// Members of the delta, or of the completion's choice; `None` if there is no delta.
     delta: Option<Vec<String>>,
     null_delta: bool,
     logprobs: Option<String>,
@@ -324,7 +325,7 @@ fn choice_plan(chat: bool) -> BoxedStrategy<Vec<Step>> {
         .boxed()
 }
 
-/// The deprecated form of a call.
+/// Returns steps of a call in the deprecated form.
 fn function_call_steps() -> Vec<Step> {
     let pieces = [
         r#""function_call":{"name":"old","arguments":""}"#,
@@ -435,16 +436,16 @@ fn choice_extra() -> impl Strategy<Value = Vec<&'static str>> {
 
 // === finishes ===
 
-/// How a choice ends.
+/// Finish of a choice.
 #[derive(Clone, Debug)]
 struct Finish {
     word: Option<&'static str>,
     stop: &'static str,
-    /// On the last chunk with text.
+    /// True if the finish is on the last chunk with text.
     merged: bool,
-    /// Twice.
+    /// True if the finish is sent twice.
     twice: bool,
-    /// Text after it.
+    /// Text after the finish.
     late: Option<Step>,
 }
 
@@ -492,15 +493,15 @@ impl Finish {
 
 // === tool calls ===
 
-/// How the calls of one choice are numbered.
+/// Numbering of the calls in one choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Numbering {
     Right,
-    /// From five on.
+    /// Indices from five on.
     Shifted,
-    /// All at zero, told apart by id and name.
+    /// Index zero for all, told apart by id and name.
     Same,
-    /// No index at all.
+    /// No index.
     Absent,
 }
 
@@ -508,21 +509,21 @@ enum Numbering {
 struct CallPlan {
     id: &'static str,
     name: Naming,
-    /// The arguments as the engine sends them, cut at these places.
+    /// Arguments as the engine sends them, cut at these places.
     arguments: &'static str,
     cuts: Vec<u8>,
-    /// Given as an object instead of text.
+    /// True if the arguments are an object instead of text.
     as_object: bool,
-    /// The id and the type on every piece.
+    /// True if every piece has the id and the type.
     repeats_id: bool,
-    /// What comes after they were complete.
+    /// Data sent after the complete arguments.
     behind: Behind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Behind {
     Nothing,
-    /// The whole arguments once more.
+    /// The whole arguments again.
     Again,
     /// Another value.
     Other,
@@ -533,7 +534,7 @@ enum Behind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Naming {
     First,
-    /// Alone on the first piece, the arguments after it.
+    /// Name alone on the first piece, the arguments after it.
     Alone,
     Late,
     Repeated,
@@ -582,7 +583,7 @@ fn call_plan() -> impl Strategy<Value = CallPlan> {
         })
 }
 
-/// The chunks of up to three calls, each after the other, or all entries in one delta.
+/// Generates the chunks of up to three calls, one after the other, or all entries in one delta.
 fn call_steps() -> impl Strategy<Value = Vec<Step>> {
     let numbering = select(vec![
         Numbering::Right,
@@ -597,7 +598,7 @@ fn call_steps() -> impl Strategy<Value = Vec<Step>> {
             let mut pieces = Vec::new();
             for (position, mut plan) in plans.into_iter().enumerate() {
                 if several && plan.name == Naming::Missing {
-                    // With others around it, the place of a call that is named last is not laid down.
+                    // The format leaves open the position of a call that is named last among others.
                     plan.name = Naming::First;
                 }
                 pieces.extend(plan.pieces(numbering, position));
@@ -619,7 +620,7 @@ fn call_steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 impl CallPlan {
-    /// The entries of `tool_calls` that make this call.
+    /// Returns the entries of `tool_calls` that make this call.
     fn pieces(&self, numbering: Numbering, position: usize) -> Vec<String> {
         let index = match numbering {
             Numbering::Right => Some(position),
@@ -629,7 +630,7 @@ impl CallPlan {
         };
         let told_apart = numbering == Numbering::Same || numbering == Numbering::Absent;
         let id = match self.id {
-            // Only an id tells such calls apart.
+            // Only the ids distinguish these calls.
             "" | "null" if told_apart => format!("\"call_{position}\""),
             "null" => "null".to_owned(),
             "" => "\"\"".to_owned(),
@@ -638,7 +639,7 @@ impl CallPlan {
         let name = if self.name == Naming::Missing { String::new() } else { format!("f{position}") };
         let mut texts = self.fragments();
         match self.name {
-            // The name comes before, or after, the first text.
+            // The name comes before or after the first text.
             Naming::Alone => texts.insert(0, None),
             Naming::Late if texts.len() == 1 => texts.push(None),
             _ => {}
@@ -653,7 +654,7 @@ impl CallPlan {
             let named = match self.name {
                 Naming::First | Naming::Alone => at == 0,
                 Naming::Late => at == 1,
-                // Without an index a name alone would open a call.
+                // Without an index, a name alone would open another call.
                 Naming::Repeated => at == 0 || numbering != Numbering::Absent || self.repeats_id,
                 Naming::Missing => false,
             };
@@ -668,7 +669,7 @@ impl CallPlan {
         pieces
     }
 
-    /// The values of `arguments`, piece by piece; `None`: the key is absent.
+    /// Returns the values of `arguments`, piece by piece; `None` if the key is absent.
     fn fragments(&self) -> Vec<Option<String>> {
         let complete = !self.arguments.is_empty() && serde_json::from_str::<Value>(self.arguments).is_ok();
         if self.as_object && complete {
@@ -735,14 +736,14 @@ fn logprobs(chat: bool) -> BoxedStrategy<String> {
 
 // === the envelope ===
 
-/// What stands around the choices.
+/// Members around the choices.
 #[derive(Clone, Debug)]
 struct Around {
     id: &'static str,
     created: &'static str,
     model: &'static str,
     tier: &'static str,
-    /// Whether `usage` is null where there is none.
+    /// True if `usage` is null in chunks without one.
     null_usage: bool,
     spaced: bool,
 }
@@ -798,7 +799,7 @@ impl Around {
         )
     }
 
-    /// Python's spacing, outside strings.
+    /// Adds Python's spacing outside strings.
     fn space(&self, json: &str) -> String {
         if !self.spaced {
             return json.to_owned();
@@ -860,7 +861,7 @@ fn usage() -> impl Strategy<Value = String> {
 
 // === putting a stream together ===
 
-/// The chunks of all choices, each choice's own in order, taken in the order of the picks.
+/// Merges the chunks of all choices in the order of the picks; each choice's own chunks stay in order.
 fn interleave(
     chat: bool,
     choices: Vec<Vec<Step>>,
@@ -880,7 +881,7 @@ fn interleave(
             continue;
         };
         let mut texts = vec![step.text(chat, at)];
-        // Now and then two choices share a chunk.
+        // Occasionally two choices share a chunk.
         let other = left[(pick / 7) % left.len()];
         if pick % 5 == 0
             && other != at
@@ -889,7 +890,7 @@ fn interleave(
             texts.push(step.text(chat, other));
         }
         let extras = if events.is_empty() { &extras.first } else { &extras.middle };
-        // Usage on every chunk, as engines send it when asked to; rarely here.
+        // Usage on some chunks; engines send it on every chunk when asked to.
         let running = r#"{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}"#.to_owned();
         let usage = Some(&running).filter(|_| pick % 11 == 3);
         events.push(envelope.chunk(chat, &texts.join(","), usage, extras));
@@ -921,12 +922,12 @@ impl Step {
     }
 }
 
-/// How the bytes of a stream end.
+/// End of a stream's bytes.
 #[derive(Clone, Debug)]
 struct Ending {
     usage: Option<String>,
     done: &'static str,
-    /// How much of the body is lost, of 255.
+    /// Part of the body that is lost, in 255ths.
     cut: Option<u8>,
     reset: bool,
 }
@@ -937,7 +938,7 @@ fn ending() -> impl Strategy<Value = Ending> {
         .prop_map(|(usage, done, cut, reset)| Ending { usage, done, cut, reset })
 }
 
-/// How events are written.
+/// Spelling of events.
 #[derive(Clone, Debug)]
 struct Framing {
     end: &'static str,
@@ -983,7 +984,7 @@ impl Framing {
         }
         let mut text = String::new();
         for event in events {
-            // Noise brings its own lines.
+            // Noise has lines of its own.
             if event.starts_with("event:") {
                 text.push_str(&event);
             } else {
@@ -1013,17 +1014,17 @@ impl Framing {
 
 // === things that are not chunks ===
 
-/// Stands for a byte that is not UTF-8 until the bytes are made.
+/// Placeholder for a byte that is not UTF-8, until the bytes are made.
 const BAD_BYTE: char = '\u{10fffd}';
 
-/// An event in the middle of a stream that no answer is made of.
+/// Event in the middle of a stream that belongs to no answer.
 #[derive(Clone, Debug)]
 enum Noise {
     Error(String),
     Named(String),
-    /// Not a JSON object.
+    /// Data that is not a JSON object.
     Nonsense(&'static str),
-    /// A JSON object with a wrong type in it.
+    /// JSON object with a wrong type in it.
     Wrong(&'static str),
     Empty(&'static str),
 }
@@ -1075,14 +1076,14 @@ impl Noise {
         match self {
             Self::Error(text) => text.clone(),
             Self::Named(text) => format!("event: error\ndata: {text}\n\n"),
-            // Whether a wrong type is skipped like bad JSON is not laid down.
+            // The format leaves open whether a wrong type is skipped like invalid JSON.
             Self::Wrong(_) if skipping => "nonsense".to_owned(),
             Self::Nonsense(text) | Self::Wrong(text) | Self::Empty(text) => (*text).to_owned(),
         }
     }
 }
 
-/// An engine's error, in all its dialects.
+/// Generates an engine's error, in any of its dialects.
 fn error_text() -> impl Strategy<Value = String> {
     let kind = select(vec![
         "BadRequestError",
@@ -1135,7 +1136,7 @@ fn error_text() -> impl Strategy<Value = String> {
 
 // === whole bodies ===
 
-/// One choice of a whole body.
+/// Choice of a whole body.
 #[derive(Clone, Debug)]
 struct WholeChoice {
     /// Members of the message that a stream can carry as well.
@@ -1221,7 +1222,7 @@ impl WholeChoice {
 }
 
 impl CallPlan {
-    /// The call in one entry.
+    /// Returns the call in one entry.
     fn whole(&self, position: usize, indexed: bool) -> String {
         let whole = Self {
             cuts: Vec::new(),

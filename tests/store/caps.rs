@@ -1,4 +1,4 @@
-//! What happens when there is no room.
+//! Behaviour of a store that is full.
 
 use crate::in_each_place;
 use crate::responses::{NOW, completed, events, item, key, over, queued, running};
@@ -79,7 +79,8 @@ async fn what_runs_stays(store: &Store) {
     assert_eq!(there(store, &["a", "a queued", "b", "b queued", "c"]).await, [false, true, true, true, true]);
 }
 
-/// What may be evicted is room; what runs is none, nor is what would be too large by itself.
+/// Records that can be evicted count as room. Running responses do not, and a record too large by itself never
+/// fits.
 async fn room_is_known(store: &Store) {
     for id in ["a", "b", "c", "d"] {
         store.create(over(id), NOW).await.unwrap();
@@ -184,7 +185,7 @@ async fn a_full_conversation_takes_no_response(store: &Store) {
     store.create_conversation(key("c"), "{}".into(), vec![large("m", 5_000)], NOW + 1).await.unwrap();
     let before = store.totals().await.unwrap();
     let new = |length| New { output: vec![large("o", length)], ..over("r") };
-    // Too much for the conversation, then for both together.
+    // Too large for the conversation, then for both together.
     for length in [3_000, 1_900] {
         assert_eq!(store.create_in("c".into(), new(length), NOW + 2).await, Err(Error::NoConversation));
         assert_eq!(there(store, &["old", "r"]).await, [true, false]);

@@ -54,7 +54,7 @@ async fn its_items_are_kept_in_order(store: &Store) {
     let empty = store.totals().await.unwrap().bytes;
     store.add_items(key("conv_1"), items(&["m", "b", "m"]), NOW).await.unwrap();
     assert_eq!(all(store, "conv_1").await, ["z", "a", "m", "b"], "an id is there once");
-    // Tried again after an answer that was lost, with one that is new.
+    // A retry after a lost answer, together with a new item.
     let changed = Item::new("m", r#""another""#);
     store.add_items(key("conv_1"), vec![changed, item("c")], NOW).await.unwrap();
     assert_eq!(all(store, "conv_1").await, ["z", "a", "m", "b", "c"]);
@@ -81,7 +81,7 @@ async fn a_response_is_stored_in_it(store: &Store) {
     store.create_in("conv_1".into(), new.clone(), NOW).await.unwrap();
     assert_eq!(all(store, "conv_1").await, ["m1", "i1", "o1", "o2"]);
     assert_eq!(store.create_in("conv_1".into(), new.clone(), NOW).await, Err(Error::Conflict));
-    // It keeps them when the response goes.
+    // The conversation keeps its items when the response is deleted.
     store.delete(key("resp_1"), NOW).await.unwrap();
     assert_eq!(store.conversation_item(key("conv_1"), "o2".into(), NOW).await, Ok(item("o2")));
     assert_eq!(store.resolve("tenant".into(), vec!["o2".into()], NOW).await, Ok(vec![Some(item("o2"))]));
@@ -107,7 +107,7 @@ async fn a_response_ends_in_it(store: &Store) {
         assert_eq!(finish("conv_1", 2).await, Err(Error::Fenced));
         assert_eq!(store.get(key(id), NOW).await.unwrap().state, State::InProgress);
         finish("conv_1", 1).await.unwrap();
-        // Told again after an answer that was lost; also when the conversation is gone by then.
+        // A retry after a lost answer; also if the conversation has been deleted meanwhile.
         finish("conv_1", 1).await.unwrap();
         finish("conv_x", 1).await.unwrap();
         assert_eq!(store.get(key(id), NOW).await.unwrap().state, State::Completed);

@@ -1,4 +1,4 @@
-//! Counters of what was used in a window of time.
+//! Counters of usage within a time window.
 
 use crate::responses::NOW;
 use crate::{ROOMY, in_each_place, places};
@@ -26,7 +26,7 @@ async fn put(store: &Store, writer: &str, counts: Vec<Count>) {
     store.put_counts(writer.into(), counts).await.unwrap();
 }
 
-/// Reads what all but `writer` have counted of these names.
+/// Reads what all processes but `writer` have counted under these names.
 async fn others(store: &Store, writer: &str, names: &[&str]) -> Vec<Count> {
     let names = names.iter().map(|name| Arc::from(*name)).collect();
     store.counts_of_others(names, writer.into(), NOW).await.unwrap()
@@ -111,7 +111,7 @@ async fn counters_of_a_file_outlive_the_process() {
     assert_eq!(others(&place.open(ROOMY).await, "b", &["key"]).await, [count("key", 0, 3)]);
 }
 
-/// A file of a version that had no counters gets its table, and stays readable for that version.
+/// A file from a version without counters gets their table, and stays readable for that version.
 #[tokio::test]
 async fn fault_o26_an_older_file_is_completed() {
     let place = places::sqlite().await;

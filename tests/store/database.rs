@@ -1,4 +1,4 @@
-//! What only a database server can suffer.
+//! Failures that only a database server can have.
 
 use crate::ROOMY;
 use crate::places;
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpListener;
 
-/// The store behind such a way.
+/// Opens the store through a relay.
 async fn opened(partition: &Partition) -> Result<Store, Error> {
     let place = Place::Postgres(partition.url.clone());
     Store::open(&place, ROOMY).await.map(Option::unwrap)
@@ -61,7 +61,7 @@ async fn fault_o26_two_versions_share_a_database() {
         )
         .await
         .unwrap();
-    // The one that was connected before, and one that comes now.
+    // The store that was connected before, and one that connects now.
     let later = place.open(ROOMY).await;
     assert_eq!(store.get(key("resp_1"), NOW).await.unwrap().version, 2);
     later.finish(key("resp_1"), 1, completed("{}"), NOW).await.unwrap();
@@ -136,7 +136,7 @@ async fn fault_o17_it_is_not_stormed() {
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert!(start.elapsed() < Duration::from_secs(20), "it goes on trying");
     }
-    // Three attempts: a second and more before each.
+    // Three attempts, with more than a second before each.
     assert!(start.elapsed() >= Duration::from_secs(3), "{:?}", start.elapsed());
     assert!(failed > 100, "calls fail at once meanwhile: {failed}");
     partition.way.send_replace(Way::Open);
@@ -161,12 +161,12 @@ async fn a_locked_row_is_told_in_time() {
     store.finish(key("resp_1"), 1, completed("{}"), NOW).await.unwrap();
 }
 
-/// As many as are asked at once get their answers over few connections, and again when all of those have broken.
+/// Many concurrent operations share a few connections and all get answers, even after all connections have broken.
 #[tokio::test]
 async fn many_at_once_share_few_connections() {
     let place = places::postgres().await;
     let partition = Partition::before(place.url()).await;
-    // Where totals are counted, one writes at a time.
+    // With limits on the totals, writes are serialised.
     let place = Place::Postgres(partition.url.clone());
     let store = Store::open(&place, Caps::SERVER).await.unwrap().unwrap();
     let ids: Vec<String> = (0..200).map(|n| format!("resp_{n}")).collect();

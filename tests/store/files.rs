@@ -1,4 +1,4 @@
-//! What only a file can suffer.
+//! Failures that only a file can have.
 
 use crate::ROOMY;
 use crate::places::{self, Fresh};
@@ -9,7 +9,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-/// Why the place cannot be opened.
+/// Returns the reason why the store cannot be opened.
 async fn refused(place: &Fresh) -> String {
     match place.try_open(ROOMY).await {
         Err(Error::Unavailable(why)) => why,
@@ -47,7 +47,7 @@ async fn it_is_there_when_opened_again() {
     assert_eq!(mode, "wal");
 }
 
-/// What clients said is nobody else's to read; a file that is there keeps its mode.
+/// Only the owner may read the files, because they hold clients' content; an existing file keeps its mode.
 #[tokio::test]
 async fn files_are_for_their_user_alone() {
     let place = places::sqlite().await;
@@ -92,7 +92,7 @@ async fn fault_o15_a_damaged_file_is_refused_and_kept() {
     assert!(why.contains("damaged") || why.contains("malformed"), "{why}");
     assert_eq!(std::fs::read(place.file()).unwrap(), bytes);
 
-    // Cut in the middle.
+    // The file is truncated in the middle.
     let place = filled().await;
     let bytes = std::fs::read(place.file()).unwrap();
     std::fs::write(place.file(), &bytes[..bytes.len() / 2]).unwrap();
@@ -187,7 +187,7 @@ async fn fault_o15_a_locked_file_is_told_in_time() {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let start = Instant::now();
     let (write, ()) = tokio::join!(store.create(over("resp"), NOW), async {
-        // The caller's runtime goes on meanwhile.
+        // The caller's runtime is not blocked meanwhile.
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
     });
@@ -215,7 +215,7 @@ async fn what_is_given_up_is_not_done() {
     assert_eq!(store.get(key("given up"), NOW).await.unwrap_err(), Error::NotFound);
 }
 
-/// Many writes at once share a transaction; one that is refused takes nothing of the others with it.
+/// Many concurrent writes share a transaction; a refused write undoes none of the others.
 #[tokio::test]
 async fn writes_of_a_group_do_not_harm_each_other() {
     let place = places::sqlite().await;
@@ -223,7 +223,7 @@ async fn writes_of_a_group_do_not_harm_each_other() {
     let write = |at: usize| {
         let store = store.clone();
         tokio::spawn(async move {
-            // Each id is used by two of them; every fourth has a gap in its events.
+            // Each id is used by two tasks; every fourth has a gap in its events.
             let id = format!("resp_{}", at / 2);
             let created = store.create(running(&id), NOW).await;
             let from = u64::from(at.is_multiple_of(8));

@@ -1,4 +1,5 @@
-//! A process that writes to a file and is killed at any moment: what it was told is stored is there afterwards.
+//! A process that writes to a file and is killed at a random moment: everything it acknowledged is there
+//! afterwards.
 
 use crate::places::{self, Fresh};
 use crate::responses::{NOW, completed, events, item, key, running};
@@ -11,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Set in the process that is killed: the file it writes to, and what its ids begin with.
+/// Environment variable of the process that is killed: the file it writes to, and the prefix of its ids.
 const WRITER: &str = "SAMEWIRE_TEST_WRITER";
 
 const CAPS: Caps = Caps { records: 1_000_000, bytes: 1 << 30, ..ROOMY };
@@ -29,7 +30,7 @@ fn what_was_acknowledged_survives_a_kill() {
     let mut acknowledged = Vec::new();
     let mut most = 0;
     for run in 0..20 {
-        // Some die while they open the file, some in the midst of writing.
+        // Some processes are killed while they open the file, some while they write.
         let after = if run % 4 == 0 { 0 } else { random.random_range(1..400) };
         let pause = Duration::from_micros(random.random_range(0..30_000));
         let lines = killed(run, place.file(), after, pause);
@@ -40,7 +41,7 @@ fn what_was_acknowledged_survives_a_kill() {
     assert!(most > 100 && acknowledged.len() > 1_000, "{most}, {}", acknowledged.len());
 }
 
-/// Starts a writer, kills it after so many acknowledgements and a pause; gives the ids that it acknowledged.
+/// Starts a writer and kills it after this many acknowledgements and a pause. Returns the acknowledged ids.
 fn killed(run: usize, path: &Path, after: usize, pause: Duration) -> Vec<String> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "kill::what_was_acknowledged_survives_a_kill", "--nocapture"]);
@@ -49,7 +50,7 @@ fn killed(run: usize, path: &Path, after: usize, pause: Duration) -> Vec<String>
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut read = || {
         let mut line = String::new();
-        // A line without an end was not written whole.
+        // A line without its end was not written completely.
         (lines.read_line(&mut line).unwrap() > 0 && line.ends_with('\n')).then_some(line)
     };
     let mut ids = Vec::new();
@@ -73,7 +74,7 @@ fn response(id: &str) -> String {
     format!(r#"{{"id":"{id}","text":"{}"}}"#, id.repeat(20))
 }
 
-/// Writes responses, many at once, and says which are stored; never ends.
+/// Writes responses, many at once, and prints which are stored; never ends.
 fn write(run: &str, path: &Path) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! Random operations, one after the other, on all three: the same answers.
+//! Random operations, one after the other, give the same answers on all three kinds of store.
 
 use crate::places::{self, Fresh};
 use crate::responses::{NOW, item, key, queued};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use samewire::store::{Caps, Events, Finish, Item, Key, LEASE, New, PageRequest, State, Store};
 use std::sync::Arc;
 
-/// So small that things are evicted, refused and expire.
+/// Limits so small that records are evicted, refused and expire.
 const TIGHT: Caps = Caps { ttl: 40_000, bytes: 9_000, records: 5, record_bytes: 6_000, lease: LEASE };
 
 #[derive(Clone, Debug)]
@@ -81,7 +81,8 @@ fn id(at: usize) -> Arc<str> {
 }
 
 fn keys() -> impl Strategy<Value = Key> {
-    // Responses and conversations share their ids, so that one is asked for as the other.
+    // Responses and conversations share their ids, so that a response is sometimes requested as a conversation and
+    // the reverse.
     (prop_oneof![9 => Just("tenant"), 1 => Just("other")], 0..8_usize)
         .prop_map(|(tenant, at)| Key::new(tenant, &id(at)))
 }
@@ -166,7 +167,7 @@ fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![6 => writes, 4 => reads, 4 => conversations, 2 => waits]
 }
 
-/// What the store answers to a step, as text.
+/// Returns the store's answer to a step, as text.
 async fn answer(store: &Store, step: &Step, now: &mut u64) -> String {
     let at = *now;
     match step.clone() {
@@ -236,7 +237,7 @@ async fn answer(store: &Store, step: &Step, now: &mut u64) -> String {
     }
 }
 
-/// Plays the steps on a fresh store in memory and on `other`; gives the kinds of answers seen.
+/// Plays the steps on a fresh store in memory and on `other`. Returns the kinds of answers seen.
 async fn play(steps: &[Step], other: &Fresh) -> Result<Vec<String>, TestCaseError> {
     let (memory, other) = (places::memory().await.open(TIGHT).await, other.open(TIGHT).await);
     let (mut now, mut seen) = (NOW, Vec::new());
@@ -252,7 +253,7 @@ async fn play(steps: &[Step], other: &Fresh) -> Result<Vec<String>, TestCaseErro
     Ok(seen)
 }
 
-/// That the steps reach what they should.
+/// Checks that the random steps produce every kind of answer.
 fn reached(seen: &[String]) {
     for word in [
         "Ok(())",
@@ -295,7 +296,7 @@ fn memory_and_postgres_agree() {
     run(60, places::postgres);
 }
 
-/// The steps mean what they say: an item comes back.
+/// The steps have their intended effect: an item can be read back.
 #[tokio::test]
 async fn the_model_stores() {
     let steps = [

@@ -1,4 +1,4 @@
-//! Who runs a response, who may write to it, and who takes it over.
+//! Ownership of a running response: which process runs it, may write to it, and takes it over.
 
 use crate::responses::{NOW, completed, events, key, queued, running};
 use crate::{ROOMY, in_each_place, places};
@@ -31,7 +31,7 @@ async fn a_cancel_reaches_the_owner(store: &Store) {
     store.finish(key("resp_1"), 1, finish, NOW).await.unwrap();
     assert_eq!(store.running("owner".into()).await, Ok(vec![asked("resp_2")]));
     assert_eq!(store.request_cancel(key("resp_1"), NOW).await, Ok(State::Cancelled));
-    // Whichever came first stays.
+    // The state that was reached first stays.
     store.finish(key("resp_2"), 1, completed("{}"), NOW).await.unwrap();
     assert_eq!(store.request_cancel(key("resp_2"), NOW).await, Ok(State::Completed));
     let late = Finish { state: State::Cancelled, ..completed("{}") };
@@ -77,7 +77,7 @@ async fn heartbeats_keep_what_runs(store: &Store) {
     let claimed = store.orphans("new".into(), 10, NOW + LEASE).await.unwrap();
     assert_eq!(claimed.iter().map(|record| &*record.key.id).collect::<Vec<_>>(), ["resp_3"]);
     assert_eq!(store.orphans("new".into(), 10, NOW + 10_000 + LEASE - 1).await.unwrap().len(), 0);
-    // The queued one too: its queue has died with its owner.
+    // The queued response as well: its queue was lost with its owner.
     assert_eq!(store.orphans("new".into(), 10, NOW + 10_000 + LEASE).await.unwrap().len(), 2);
 }
 
@@ -98,7 +98,7 @@ async fn claims_are_bounded(store: &Store) {
     assert_eq!(seen.len(), 5);
 }
 
-/// However long its owner's lease is, and only from the owner that was seen.
+/// A takeover works before the owner's lease ends, and only from the owner that was seen.
 async fn one_response_is_taken_over(store: &Store) {
     for id in ["resp_1", "resp_2"] {
         store.create(running(id), NOW).await.unwrap();
@@ -132,7 +132,7 @@ async fn one_response_is_taken_over(store: &Store) {
     assert_eq!(other, Err(Error::NotFound), "another tenant's");
 }
 
-/// Several replicas, each with a store of its own on the same place, claim at once: each response has one new owner.
+/// Several replicas, each with its own store on the same data, claim at once: each response has one new owner.
 async fn race(stores: Vec<Arc<Store>>) {
     const RESPONSES: usize = 60;
     let now = NOW + LEASE;
@@ -160,7 +160,7 @@ async fn race(stores: Vec<Arc<Store>>) {
     winners.sort_by(|a, b| a.key.cmp(&b.key));
     winners.dedup_by(|a, b| a.key == b.key && panic!("{} and {} both own {:?}", a.owner, b.owner, a.key));
     assert_eq!(winners.len(), RESPONSES);
-    // Now all of them try to end each response; only its owner can.
+    // Now all owners try to end each response; only its own one succeeds.
     for winner in winners {
         assert_eq!(winner.term, 2);
         let finish = Finish { state: State::Failed, ..completed("{}") };
@@ -189,8 +189,8 @@ async fn one_claimer_wins_in_a_database() {
     race(stores.map(Arc::new).to_vec()).await;
 }
 
-/// The owner ends a response by itself and because it was told to, and two others take it over, all at once and many
-/// times: one end each, and it stays.
+/// The owner ends a response by itself or because it was told to, and two others take it over, all at once and many
+/// times: each response has one final state, which stays.
 async fn race_for_the_end(stores: [Store; 2]) {
     let stores = stores.map(Arc::new);
     for at in 0..100 {

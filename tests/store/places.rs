@@ -1,10 +1,10 @@
-//! The three places, each fresh.
+//! The three kinds of store, each empty for every test.
 
 use samewire::store::{Caps, Error, Place, Store};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A place that is empty at first and gone at the end.
+/// Store location that is empty at first and deleted at the end.
 pub(crate) struct Fresh {
     pub(crate) place: Place,
     folder: Option<PathBuf>,
@@ -42,7 +42,7 @@ pub(crate) async fn memory() -> Fresh {
     Fresh { place: Place::Memory, folder: None }
 }
 
-/// A number that no other test has.
+/// Returns a number that no other test has.
 fn number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -55,7 +55,7 @@ pub(crate) async fn sqlite() -> Fresh {
     Fresh { place: Place::Sqlite(folder.join("responses.db")), folder: Some(folder) }
 }
 
-/// A database of its own.
+/// Creates a database.
 pub(crate) async fn postgres() -> Fresh {
     Fresh { place: Place::Postgres(crate::postgres::database().await), folder: None }
 }

@@ -1,11 +1,11 @@
-//! A response from its beginning to its end, and who may see it.
+//! Responses from their creation to their end, and which tenants may read them.
 
 use crate::{ROOMY, in_each_place};
 use samewire::store::{
     Error, Events, FORMAT, Finish, Item, Key, LEASE, LINKS, New, PageRequest, State, Store,
 };
 
-/// A moment.
+/// Point in time, in milliseconds.
 pub(crate) const NOW: u64 = 1_800_000_000_000;
 
 pub(crate) fn key(id: &str) -> Key {
@@ -20,7 +20,7 @@ pub(crate) fn items(ids: &[&str]) -> Vec<Item> {
     ids.iter().map(|id| item(id)).collect()
 }
 
-/// A queued background response.
+/// Returns a queued background response.
 pub(crate) fn queued(id: &str) -> New {
     New {
         key: key(id),
@@ -40,7 +40,7 @@ pub(crate) fn running(id: &str) -> New {
     New { state: State::InProgress, ..queued(id) }
 }
 
-/// One that is stored when it is over.
+/// Returns a response that is stored when it has ended.
 pub(crate) fn over(id: &str) -> New {
     New { state: State::Completed, ..queued(id) }
 }
@@ -120,7 +120,7 @@ async fn states_never_go_back(store: &Store) {
         assert_eq!(store.create(queued(&id), NOW).await, Err(Error::Conflict), "an id is used once");
         let still = Finish { state: State::InProgress, ..completed("{}") };
         assert_eq!(store.finish(key(&id), 1, still, NOW).await, Err(Error::Conflict));
-        // Straight from the queue, which is what cancelling does.
+        // Directly from the queue, as a cancel does.
         store.finish(key(&id), 1, Finish { state: end, ..completed("{}") }, NOW).await.unwrap();
         store
             .finish(key(&id), 1, Finish { state: end, ..completed("{}") }, NOW)
@@ -190,7 +190,7 @@ async fn strange_ids_are_not_there(store: &Store) {
         let finish = Finish { output: vec![item(id)], ..completed("{}") };
         assert_eq!(store.finish(key("resp_1"), 1, finish, NOW).await, Err(Error::Conflict));
     }
-    // As long as it may be, in all parts of an index at once.
+    // Keys of the largest size, in all parts of an index at once.
     let long = "\u{1f980}".repeat(128);
     let new = New { key: Key::new(&long, &long), input: vec![item(&long)], ..over("") };
     store.create(new, NOW).await.unwrap();
@@ -205,7 +205,7 @@ async fn a_deleted_response_is_gone(store: &Store) {
     store.delete(key("resp_1"), NOW).await.unwrap();
     assert_eq!(store.delete(key("resp_1"), NOW).await, Err(Error::NotFound));
     assert_eq!(store.get(key("resp_1"), NOW).await.unwrap_err(), Error::NotFound);
-    // Its owner finds out when it writes.
+    // The owner learns of the deletion when it writes.
     assert_eq!(store.finish(key("resp_1"), 1, completed("{}"), NOW).await, Err(Error::NotFound));
     assert_eq!(store.resolve("tenant".into(), vec!["msg_1".into()], NOW).await, Ok(vec![None]));
     assert_eq!(store.totals().await.unwrap().bytes, 0);
@@ -219,7 +219,7 @@ async fn events_have_no_gaps(store: &Store) {
     assert_eq!(store.append_events(key("resp_1"), 1, events(1, &["1"]), NOW).await, Err(Error::Conflict));
     store.append_events(key("resp_1"), 1, events(0, &["0", "1"]), NOW).await.unwrap();
     let bytes = store.get(key("resp_1"), NOW).await.unwrap().bytes;
-    // The same batch again, as after an answer that was lost, and one that overlaps.
+    // The same batch again, as after a lost answer, and one that overlaps.
     store.append_events(key("resp_1"), 1, events(0, &["0", "1"]), NOW).await.unwrap();
     assert_eq!(store.get(key("resp_1"), NOW).await.unwrap().bytes, bytes);
     store.append_events(key("resp_1"), 1, events(1, &["1", "2"]), NOW).await.unwrap();
@@ -348,7 +348,7 @@ async fn a_chain_is_whole_or_nothing(store: &Store) {
     assert_eq!(store.chain(key("resp_0"), bytes, NOW + ROOMY.ttl).await, Err(Error::NotFound));
     store.delete(key("resp_1"), NOW).await.unwrap();
     assert_eq!(store.chain(key("resp_0"), bytes, NOW).await, Err(Error::NotFound));
-    // Another tenant's response is no ancestor.
+    // Another tenant's response is not an ancestor.
     let foreign = New { key: Key::new("other", "resp_9"), ..link("", Some("resp_0"), &[]) };
     store.create(New { state: State::Completed, ..foreign }, NOW).await.unwrap();
     assert_eq!(store.chain(Key::new("other", "resp_9"), bytes, NOW).await, Err(Error::NotFound));
@@ -365,12 +365,12 @@ async fn a_long_chain_is_refused(store: &Store) {
     let ids: Vec<String> = (0..LINKS).map(|at| format!("resp_{at}")).collect();
     assert_eq!(last.iter().map(|item| item.id.to_string()).collect::<Vec<_>>(), ids);
     assert_eq!(store.chain(key(&format!("resp_{LINKS}")), 1 << 20, NOW).await, Err(Error::Full));
-    // One that is its own ancestor, which nobody should be able to make, ends as well.
+    // A response that is its own ancestor, which should be impossible, does not loop for ever.
     store.create(New { previous: Some("resp_loop".into()), ..over("resp_loop") }, NOW).await.unwrap();
     assert_eq!(store.chain(key("resp_loop"), 1 << 20, NOW).await, Err(Error::Full));
 }
 
-/// A conversation that goes on keeps what it began with; nothing else becomes younger by that.
+/// A refresh renews the response and the chain of responses before it; no other record is renewed.
 async fn a_chain_that_goes_on_lives_on(store: &Store) {
     let ttl = ROOMY.ttl;
     for (at, previous) in [("resp_0", None), ("resp_1", Some("resp_0")), ("resp_x", Some("resp_0"))] {
@@ -378,7 +378,7 @@ async fn a_chain_that_goes_on_lives_on(store: &Store) {
         store.create(link, NOW).await.unwrap();
     }
     let expires = async |id: &str, now| store.get(key(id), now).await.map(|record| record.expires);
-    // Too young to be refreshed.
+    // Too recent to be refreshed.
     store.refresh(key("resp_1"), NOW + ttl / 4).await.unwrap();
     assert_eq!(expires("resp_0", NOW).await, Ok(NOW + ttl));
     store.refresh(key("resp_1"), NOW + ttl * 3 / 4).await.unwrap();
@@ -388,7 +388,7 @@ async fn a_chain_that_goes_on_lives_on(store: &Store) {
         assert_eq!(expires(id, NOW).await, Ok(expected), "{id}");
     }
     assert_eq!(store.chain(key("resp_1"), 1 << 20, NOW + ttl + 1).await, Ok(items(&["resp_0", "resp_1"])));
-    // Not of another tenant, not what is not there, and not what has gone.
+    // Another tenant's response, a missing one and an expired one are not refreshed.
     store.refresh(Key::new("other", "resp_x"), NOW + ttl * 3 / 4).await.unwrap();
     store.refresh(key("resp_none"), NOW).await.unwrap();
     store.refresh(key("resp_x"), NOW + ttl).await.unwrap();

@@ -1,4 +1,4 @@
-//! TLS to PostgreSQL: what each `sslmode` promises, held against a server that has it and one that has not.
+//! TLS to PostgreSQL: the guarantees of each `sslmode`, against a server with TLS and one without.
 
 use crate::ROOMY;
 use crate::postgres::{connect, database, with_tls};
@@ -9,7 +9,7 @@ async fn open(url: &str) -> Result<Store, Error> {
     Store::open(&Place::Postgres(url.to_owned()), ROOMY).await.map(Option::unwrap)
 }
 
-/// Opens a store that must not open; gives the reason.
+/// Opens a store, which must fail, and returns the reason.
 async fn refused(url: &str) -> String {
     match open(url).await {
         Err(Error::Unavailable(why)) => why,
@@ -18,7 +18,7 @@ async fn refused(url: &str) -> String {
     }
 }
 
-/// Opens a store of a database of its own that must open and work; gives whether the server says that its connection is
+/// Opens a store in this database, which must work. Returns true if the server reports that the connection is
 /// encrypted.
 async fn encrypted(database: &str, more: &str) -> bool {
     let store = open(&format!("{database}?{more}")).await.unwrap_or_else(|error| panic!("{more}: {error}"));
@@ -32,7 +32,7 @@ async fn encrypted(database: &str, more: &str) -> bool {
     rows.iter().all(|row| row.get(0))
 }
 
-/// A database of its own, at the address and at the host that the certificate names.
+/// Creates a database, and returns its URL by the address and by the host name of the certificate.
 async fn fresh(name: &str) -> (String, String) {
     let (server, _) = with_tls();
     connect(server).await.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
@@ -50,7 +50,7 @@ async fn a_server_with_tls() {
         assert!(encrypted(&address, more).await, "{more}");
     }
     assert!(!encrypted(&address, "sslmode=disable").await);
-    // The address is not in the certificate, the host is.
+    // The certificate names the host, not the address.
     for mode in ["require", "verify-ca"] {
         assert!(encrypted(&address, &format!("sslmode={mode}&{authority}")).await, "{mode}");
     }
@@ -71,7 +71,7 @@ async fn a_server_whose_certificate_nobody_vouches_for() {
         let why = refused(&format!("{host}?{more}")).await;
         assert!(why.contains("TLS") && why.contains("certificate"), "{more}: {why}");
     }
-    // The authorities of the system, if there are any, do not know it either.
+    // The system's authorities, if there are any, do not include this one.
     let why = refused(&format!("{host}?sslmode=verify-full")).await;
     assert!(why.contains("certificate") || why.contains("sslrootcert"), "{why}");
 }

@@ -1,17 +1,17 @@
-//! The figures, what they are held against, and how they are shown.
+//! Figures of the contest, their targets, and the printed table.
 
 use crate::scenario::{Scenario, Unit};
 use serde::Serialize;
 
-/// More than nginx by this much is a wait somebody might notice one day.
+/// Largest delay of the first byte beyond nginx's, in microseconds: more might be noticed.
 const FIRST_US: f64 = 100.0;
-/// What storing may add to the delay of other streams.
+/// Largest delay that storing may add to other streams, in milliseconds.
 const LATE_MS: f64 = 5.0;
 const STREAM_KIB: f64 = 48.0;
 const REST_MIB: f64 = 15.0;
 const BINARY_MIB: f64 = 12.0;
 const READY_MS: f64 = 50.0;
-/// The processor time of another build in the same run.
+/// Largest ratio of processor time to that of another build in the same run.
 const BUILD: f64 = 1.05;
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -30,7 +30,7 @@ pub(super) struct Start {
     pub(super) binary_bytes: Option<u64>,
 }
 
-/// One scenario, one contestant, all rounds.
+/// Results of one scenario and one contestant, over all rounds.
 #[derive(Serialize)]
 pub(super) struct Row {
     pub(super) scenario: &'static str,
@@ -43,7 +43,7 @@ pub(super) struct Row {
     pub(super) figures: Vec<Figures>,
 }
 
-/// One round. Times are microseconds; processor time is for each unit.
+/// Measurements of one round. Times are in microseconds; processor time is per unit.
 #[derive(Serialize)]
 pub(super) struct Figures {
     pub(super) cpu_us: f64,
@@ -53,7 +53,7 @@ pub(super) struct Figures {
     pub(super) first_us: f64,
     pub(super) first_p99_us: f64,
     pub(super) late_p99_us: f64,
-    /// Responses that were stored beside it.
+    /// Responses stored per second beside the streams, if any.
     pub(super) stored_per_second: Option<f64>,
     pub(super) failures: u64,
     pub(super) events: u64,
@@ -94,7 +94,7 @@ impl Row {
         }
     }
 
-    /// What it is held against, and how that is called.
+    /// Returns the contestant that this row is compared with, and the label of the comparison.
     fn base(&self) -> (String, &'static str) {
         match self.contestant.strip_suffix(" responses") {
             Some(name) => (format!("{name} chat"), "of chat"),
@@ -107,7 +107,7 @@ impl Row {
         median(&self.figures.iter().map(of).collect::<Vec<_>>())
     }
 
-    /// The median over rounds of the processor time over that of the other in the same round.
+    /// Returns the median, over rounds, of the ratio of processor times in the same round.
     fn over(&self, other: &Self) -> f64 {
         let rounds = self.figures.iter().zip(&other.figures);
         median(&rounds.map(|(ours, theirs)| ours.cpu_us / theirs.cpu_us).collect::<Vec<_>>())
@@ -124,7 +124,7 @@ impl Memory {
 
 // === impl Report ===
 
-/// A figure beside what it may be at most.
+/// Measured figure with its upper limit.
 struct Verdict {
     what: String,
     figure: f64,
@@ -137,7 +137,7 @@ impl Report {
         Self { rounds, start: Vec::new(), rows: Vec::new(), memory: Vec::new() }
     }
 
-    /// Whether every stream arrived to its end.
+    /// Returns true if every stream arrived complete.
     pub(super) fn whole(&self) -> bool {
         self.rows.iter().flat_map(|row| &row.figures).all(|figures| figures.failures == 0)
             && self.memory.iter().all(|memory| memory.failures == 0)
@@ -220,7 +220,7 @@ impl Report {
         }
     }
 
-    /// The processor time over that of its base.
+    /// Returns the ratio of the row's processor time to that of its base, if it has a base.
     fn ratio(&self, row: &Row) -> Option<f64> {
         let base = self.beside(row, &row.base().0)?;
         (row.contestant != "direct" && row.contestant != base.contestant).then(|| row.over(base))
@@ -230,7 +230,7 @@ impl Report {
         self.rows.iter().find(|other| other.scenario == row.scenario && other.contestant == contestant)
     }
 
-    /// Other builds of samewire.
+    /// Returns the names of other builds of samewire.
     fn builds(&self) -> impl Iterator<Item = &str> {
         let proxies = self.start.iter().filter(|start| start.binary_bytes.is_some());
         proxies.map(|start| start.contestant.as_str()).filter(|name| *name != "samewire")

@@ -1,4 +1,4 @@
-//! The output of `--explain` on standard error: lines for people, or a JSON object on each line.
+//! Output of `--explain` on standard error: lines for people, or JSON lines.
 
 use crate::cli::complain;
 use crate::config::Terminal;
@@ -14,13 +14,13 @@ pub(super) enum Format {
     Json,
 }
 
-/// Tells findings and notes.
+/// Writer of findings and notes to standard error, in the format that `--format` selects.
 pub(super) struct Reporter {
     format: Format,
     has_colour: bool,
 }
 
-/// Colours of a terminal, as the numbers of their escape sequences.
+/// Terminal colours, as the numbers in their escape sequences.
 const DIM: &str = "2";
 const RULE: &str = "33";
 const GOOD: &str = "1;32";
@@ -32,7 +32,7 @@ impl Reporter {
         Self { format, has_colour: !Terminal::environment().plain && io::stderr().is_terminal() }
     }
 
-    /// Tells something of the input.
+    /// Writes a remark about the input, such as missing blank lines between events.
     pub(super) fn note(&self, text: &str) {
         match self.format {
             Format::Text => complain(text),
@@ -78,7 +78,8 @@ impl Reporter {
     }
 }
 
-/// A line of JSON. Fields are added, and none is taken away or gets another meaning.
+/// JSON line of a finding. Part of the public interface: fields may be added, but not removed or given another
+/// meaning.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Line<'a> {
@@ -123,7 +124,7 @@ enum Line<'a> {
     },
 }
 
-/// The error that clients get.
+/// Error that clients receive in place of an answer.
 #[derive(Serialize)]
 struct ClientError<'a> {
     status: u16,
@@ -163,7 +164,7 @@ fn names(fields: &[Field]) -> Vec<&str> {
     fields.iter().map(|field| field.path.as_str()).collect()
 }
 
-/// The value of the first field.
+/// Returns the value of the first field, if it has one.
 fn value(fields: &[Field]) -> Option<&str> {
     fields.first().and_then(|field| field.value.as_deref())
 }

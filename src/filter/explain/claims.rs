@@ -1,13 +1,15 @@
-//! Which rule is behind a difference: the rules that were counted while a frame was read, matched with the fields that differ.
+//! Attribution of differences to rules: matches the rules counted while a frame was read with the fields that
+//! differ.
 //!
-//! Takes: effects and rules. Gives: each effect with its rule; a rule that no field shows gets its own words.
+//! Takes: effects and rules. Gives: each effect with its rule; a rule without a visible field appears with its own
+//! description.
 
 use super::compare::{Effect, Kind};
 use super::leaves::{is_text, name};
 use super::{Change, Place};
 use crate::wire::rule::{NULL_FIELDS, Rule};
 
-/// A rule that was used, and where.
+/// Use of a rule: how often it was counted, and in which place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Used {
     pub(super) rule: Rule,
@@ -15,18 +17,19 @@ pub(super) struct Used {
     pub(super) place: Place,
 }
 
-/// Matches effects with rules.
+/// Matches effects with the rules that caused them, also where the effect shows some frames after the rule was
+/// counted.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    /// Rules that no effect has shown yet.
+    /// Rules used without a visible effect so far.
     open: Vec<Used>,
-    /// Rules that are counted once and go on for the rest of an answer.
+    /// Rules counted once whose effect lasts for the rest of an answer.
     lasting: Vec<Rule>,
 }
 
 impl Claims {
-    /// Takes up the rules that were used, and returns the effects of a frame, each with its rule. Fields that went or came by one
-    /// rule are one effect. `is_waiting`: what a rule did may show in the next frame.
+    /// Adds the rules just used, and returns the effects of a frame, each with its rule. Fields removed or added
+    /// by one rule form one effect. `is_waiting`: the effect of a rule may show in the next frame.
     pub(super) fn changes(
         &mut self,
         effects: Vec<Effect>,
@@ -38,14 +41,14 @@ impl Claims {
         let mut changes: Vec<Change> = Vec::new();
         let mut shown = Vec::new();
         for mut effect in effects {
-            // An id that got its form at the beginning differs for that in each frame, whatever else changes in them.
+            // A reformatted id differs in each frame for that reason alone, whatever other rule is counted.
             let has_form = self.lasting.contains(&Rule::Id)
                 && effect.fields.first().is_some_and(|field| field.path == "id");
             let may_be = |rule: Rule| !(has_form && rule == Rule::Envelope) && is_behind(rule, &effect);
             let behind: Vec<Used> = self.open.iter().copied().filter(|used| may_be(used.rule)).collect();
             let rule = behind.first().map(|used| used.rule);
             let place = behind.first().map_or(here, |used| used.place);
-            // Two rules can name the same: a frame that was split because text stood in the one that finishes.
+            // Two rules may cause one effect: a frame is split because text came together with the finish reason.
             shown.extend(
                 behind
                     .iter()
@@ -75,7 +78,7 @@ impl Claims {
         changes
     }
 
-    /// Returns the rules that no effect shows, in their own words.
+    /// Returns the rules without a visible effect, each with its own description.
     pub(super) fn rest(&mut self) -> impl Iterator<Item = Change> + use<> {
         std::mem::take(&mut self.open).into_iter().map(|Used { rule, times, place }| Change {
             place,
@@ -86,12 +89,12 @@ impl Claims {
     }
 }
 
-/// Whether a rule is counted once for an answer and may be behind what differs later in it.
+/// Returns true if a rule is counted once per answer but may cause differences in later frames.
 fn lasts(rule: Rule) -> bool {
     matches!(rule, Rule::Id | Rule::Think | Rule::ToolText | Rule::Harmony | Rule::Fingerprint)
 }
 
-/// Whether what this rule takes away does not come later.
+/// Returns true if the rule discards fields, so that they do not appear in a later frame.
 fn loses(rule: Rule) -> bool {
     use Rule::{
         Fingerprint, FinishRepeated, LateDelta, StopDetails, ToolArgumentsResent, ToolSecond, UnknownField,
@@ -108,7 +111,7 @@ fn loses(rule: Rule) -> bool {
     )
 }
 
-/// Whether a rule, which was used, can be behind a difference.
+/// Returns true if a rule, once used, can be the cause of this difference.
 fn is_behind(rule: Rule, effect: &Effect) -> bool {
     let Some(field) = effect.fields.first() else { return false };
     let path = field.path.as_str();

@@ -1,42 +1,42 @@
-//! What became of a frame: the engine's compared with the canonical ones that were made of it, field by field.
+//! Comparison of an engine's frame with the canonical frames made from it, field by field.
 //!
-//! Takes: the data of both. Gives: [`Effect`]s. Remembers: which fields wait, because something that comes later decides what they
-//! are. Never: knows of a rule what it does; the bytes say it.
+//! Takes: the data of both. Gives: [`Effect`]s. Remembers: which fields are held back until a later frame decides
+//! how they are written. Never: relies on a rule's description; only the bytes count.
 
 use super::leaves::{Leaf, Reader, Value, is_envelope, is_text, name};
 use std::fmt;
 
-/// The kind of a difference.
+/// Kind of difference between the engine's frame and the canonical ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A field has another value.
+    /// A field has a different value.
     Replaced,
-    /// A value stands under another name, or under several.
+    /// A value is under another name, or under several.
     Renamed,
-    /// A text stands under another name, and is another one.
+    /// A text is under another name, with a different value.
     Became,
-    /// A field is not there any more.
+    /// A field with a value was removed.
     Dropped,
-    /// A field without a value is not there any more.
+    /// A null field was removed.
     DroppedNull,
-    /// A field is there that the engine did not send.
+    /// A field was added that the engine did not send.
     Added,
-    /// A field without a value is there that the engine did not send.
+    /// A null field was added that the engine did not send.
     AddedNull,
-    /// What came in one frame has frames of its own.
+    /// Fields of one engine frame were spread over several frames.
     Split,
-    /// A frame is there for which the engine sent none.
+    /// A frame was added for which the engine sent none.
     Inserted,
-    /// Nothing is written yet: what comes later decides.
+    /// The field is not written yet: a later frame decides how.
     Held,
-    /// What was held back is written.
+    /// A field held back earlier is now written.
     Released,
-    /// Something that no field shows; the words are the rule's.
+    /// Change without a visible field; the rule's description stands in for it.
     Words,
 }
 
 impl Kind {
-    /// The name in JSON.
+    /// Returns the name of the kind in the JSON output of `explain`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Replaced => "replaced",
@@ -55,12 +55,12 @@ impl Kind {
     }
 }
 
-/// A field by its name, with its value where that matters.
+/// Field of a difference: path, and the value where it matters to the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its path.
+    /// Path of the field, as in `Leaf::path`.
     pub path: String,
-    /// Its value as JSON, cut short.
+    /// Value as JSON, cut short.
     pub value: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl Field {
         Self { path: path.to_owned(), value: None }
     }
 
-    /// With its value.
+    /// Creates a field with its value, for differences in which the value matters.
     fn valued(leaf: &Leaf) -> Self {
         Self { path: leaf.path.clone(), value: Some(leaf.value.shown()) }
     }
@@ -82,16 +82,16 @@ impl fmt::Display for Field {
     }
 }
 
-/// One difference between what the engine sent and what the client receives.
+/// Difference between the engine's frame and the frames that the client receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
-    /// What kind of difference.
+    /// Kind of difference, which decides how the fields are to be read.
     pub kind: Kind,
-    /// The fields as the engine sent them; of what it did not send, the canonical ones.
+    /// Fields as the engine sent them; for additions, the canonical fields.
     pub fields: Vec<Field>,
-    /// The fields in which a value stands now, where they are others.
+    /// Fields that now carry the value, where they differ from `fields`.
     pub into: Vec<Field>,
-    /// The words of a rule, where no field shows what it did.
+    /// Description by the rule, for a change without a visible field.
     pub words: &'static str,
 }
 
@@ -100,7 +100,7 @@ impl Effect {
         Self { kind, fields, into: Vec::new(), words: "" }
     }
 
-    /// Whether it is about fields without a value alone.
+    /// Returns true if the effect concerns only null or empty fields, which need no rule to explain them.
     pub(super) fn is_of_nothing(&self) -> bool {
         let is_empty =
             |field: &Field| field.value.as_deref().is_some_and(|value| ["\"\"", "[]", "{}"].contains(&value));
@@ -115,7 +115,7 @@ impl Effect {
         Self { kind, fields: vec![field], into, words: "" }
     }
 
-    /// An effect that only these words tell.
+    /// Creates an effect described by a rule's text alone, for a rule whose work no field shows.
     pub(super) fn words(words: &'static str) -> Self {
         Self { kind: Kind::Words, fields: Vec::new(), into: Vec::new(), words }
     }
@@ -144,27 +144,28 @@ impl fmt::Display for Effect {
     }
 }
 
-/// Compares the frames of one answer.
+/// Compares the frames of one answer with their canonical form, and counts the characters on both sides.
 #[derive(Debug, Default)]
 pub(super) struct Comparer {
-    /// The texts that wait: what comes later decides what they are.
+    /// Paths of text fields held back until a later frame decides how they are written.
     held: Vec<String>,
-    /// The end of a choice and token counts of earlier frames: they are written when nothing can come before them any more.
+    /// Finish reason and token counts of earlier frames, which are written only when no more content can precede
+    /// them.
     carried: Vec<Leaf>,
-    /// Characters that the engine's model has said.
+    /// Characters of model output in the engine's frames.
     pub(super) said: usize,
-    /// Those that stand in the canonical frames.
+    /// Characters of model output in the canonical frames.
     pub(super) told: usize,
 }
 
 impl Comparer {
-    /// Whether something of an earlier frame has not been written yet.
+    /// Returns true if a field of an earlier frame has not been written yet.
     pub(super) fn is_waiting(&self) -> bool {
         !self.carried.is_empty()
     }
 
-    /// Returns the differences between an engine's frame and the canonical ones that were written when it came. `is_whole`: each
-    /// frame is written at once, so that nothing waits.
+    /// Returns the differences between an engine's frame and the canonical frames written when it arrived.
+    /// `is_whole`: the whole frame is written at once, so nothing is held back.
     pub(super) fn compare(&mut self, frame: &str, written: &[&str], is_whole: bool) -> Vec<Effect> {
         let own = Reader::default().read(frame);
         let is_carried = !self.carried.is_empty();
@@ -188,7 +189,7 @@ impl Comparer {
         };
         let (own, others): (Vec<_>, Vec<_>) = match kind(&own) {
             Some(name) => {
-                // An object can become the frames of a stream.
+                // A single object may become stream frames, whose name ends in `.chunk`.
                 let name = name.trim_end_matches(".chunk");
                 let family = |other: Option<String>| {
                     other.is_none_or(|other| other.trim_end_matches(".chunk") == name)
@@ -204,7 +205,7 @@ impl Comparer {
         if !own.is_empty() || others.is_empty() {
             let mut effects = self.fields(&before, &own, is_whole);
             if is_carried || is_end {
-                // The frames are of another kind than the one that came.
+                // Carried fields arrive in another kind of frame: its envelope and nulls are no changes.
                 let is_of_them = |effect: &Effect| match effect.kind {
                     Kind::AddedNull => true,
                     Kind::Added => {
@@ -217,7 +218,7 @@ impl Comparer {
             effects.extend(names.iter().map(|name| Effect::of(Kind::Inserted, vec![Field::named(name)])));
             return effects;
         }
-        // Events of another API.
+        // The output consists of events of another API.
         let said = says(&before).into_iter().map(|field| Field::named(&field.path)).collect::<Vec<_>>();
         let into: Vec<_> = names.iter().map(|name| Field::named(name)).collect();
         let fields = if said.is_empty() { vec![Field::named("frame")] } else { said };
@@ -231,7 +232,7 @@ impl Comparer {
         let after = joined(frames);
         let mut effects = Vec::new();
         let (mut dropped, mut nulls) = (Vec::new(), Vec::new());
-        // Canonical fields for which the engine's frame has none of the same name.
+        // Canonical fields without a namesake in the engine's frame.
         let mut new: Vec<&Leaf> =
             after.iter().filter(|leaf| !before.iter().any(|other| other.path == leaf.path)).collect();
         for leaf in before {
@@ -270,7 +271,7 @@ impl Comparer {
                     new.retain(|other| !other.is_text());
                 }
                 None if leaf.value.is_null() => {
-                    // An object may have come in its place.
+                    // An object may have replaced the null.
                     let within = format!("{}.", leaf.path);
                     if !after.iter().any(|other| other.path.starts_with(&within)) {
                         nulls.push(Field::named(&leaf.path));
@@ -285,7 +286,7 @@ impl Comparer {
         let lists = [(Kind::Dropped, dropped), (Kind::DroppedNull, nulls)];
         effects.extend(lists.into_iter().flat_map(|(kind, fields)| each(kind, fields)));
         let mut apart: Vec<Field> = frames.iter().flat_map(|leaves| says(leaves)).collect();
-        // The end of the choice gets its frame when nothing can come before it any more.
+        // The finish reason gets its own frame once no more content can precede it.
         let ends = self.carried.iter().filter(|leaf| name(&leaf.path) == "finish_reason").map(Field::valued);
         let count = apart.len();
         apart.extend(ends.filter(|_| count > 0));
@@ -295,7 +296,7 @@ impl Comparer {
         effects
     }
 
-    /// No canonical frame has come of it.
+    /// Handles a frame that produced no canonical frame yet: its fields are carried or held back.
     fn unwritten(&mut self, before: &[Leaf], is_whole: bool) -> Vec<Effect> {
         if is_whole {
             return Vec::new();
@@ -339,7 +340,7 @@ impl Comparer {
     }
 }
 
-/// The object that an added field of token counts is of, if all of it was added.
+/// Returns the path of the enclosing token-count object if the object is new as a whole, else `path` itself.
 fn whole<'p>(path: &'p str, before: &[Leaf]) -> &'p str {
     let outer = path.rsplit_once('.').map(|(outer, _)| outer).filter(|outer| outer.starts_with("usage."));
     let is_new = |outer: &str| {
@@ -349,19 +350,19 @@ fn whole<'p>(path: &'p str, before: &[Leaf]) -> &'p str {
     outer.filter(|outer| is_new(outer)).unwrap_or(path)
 }
 
-/// Whether a field is written when it is certain that nothing comes before it any more.
+/// Returns true for fields that are written only when no more content can precede them: finish reason and usage.
 fn comes_later(leaf: &Leaf) -> bool {
     let path = leaf.path.as_str();
     !leaf.value.is_null() && (name(path) == "finish_reason" || path == "usage" || path.starts_with("usage."))
 }
 
-/// One effect for each field: those of one rule are put together later.
+/// Creates one effect per field; effects of the same rule are merged later.
 fn each(kind: Kind, fields: Vec<Field>) -> impl Iterator<Item = Effect> {
     fields.into_iter().map(move |field| Effect::of(kind, vec![field]))
 }
 
-/// The fields of several frames as if they were one: pieces of text are joined, and of other values the first that is not null
-/// counts.
+/// Merges the fields of several frames: pieces of text are joined; for other values the first that is not null
+/// wins.
 fn joined(frames: &[Vec<Leaf>]) -> Vec<Leaf> {
     let mut all: Vec<Leaf> = Vec::new();
     for leaf in frames.iter().flatten() {
@@ -377,7 +378,8 @@ fn joined(frames: &[Vec<Leaf>]) -> Vec<Leaf> {
     all
 }
 
-/// What a frame says beside what all say; of two names of the same text the first, of an object its name.
+/// Returns the fields that distinguish a frame, without the envelope. Of two fields with equal text the first
+/// stays; objects appear by name only.
 fn says(leaves: &[Leaf]) -> Vec<Field> {
     let mut fields: Vec<Field> = Vec::new();
     for leaf in leaves.iter().filter(|leaf| !leaf.is_envelope() && !leaf.value.is_null()) {
@@ -400,8 +402,8 @@ fn says(leaves: &[Leaf]) -> Vec<Field> {
     }
 }
 
-/// The characters that a model said in a frame; reasoning counts once, whatever names it has. Events of Responses that repeat a
-/// whole text count nothing.
+/// Counts the characters of model output in a frame. Reasoning under two names counts once; Responses events that
+/// repeat a whole text count nothing.
 fn characters(leaves: &[Leaf]) -> usize {
     let of_type = leaves.iter().find(|leaf| leaf.path == "type").and_then(|leaf| leaf.value.text());
     if of_type.is_some_and(|kind| kind.starts_with("response.")) {

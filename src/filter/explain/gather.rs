@@ -1,19 +1,19 @@
-//! Equal changes of many frames as one, with the first and the last frame and a count.
+//! Merging of equal changes in many frames into one, with first frame, last frame and count.
 //!
-//! Takes: changes as they are found. Gives: those whose run has ended. Remembers: the others; as many as one frame can have, over a
-//! few frames.
+//! Takes: changes as they are found. Gives: those whose run has ended. Remembers: the open runs, at most as many
+//! as a few frames can start.
 
 use super::{Change, Place};
 
-/// Frames that a run may miss before it has ended.
+/// Largest gap, in frames, within a run of equal changes: some changes occur only in every few frames.
 const GAP: u64 = 16;
 
-/// Changes of which more may come.
+/// Open runs of equal changes, which later frames may extend.
 #[derive(Debug, Default)]
 pub(super) struct Gathered(Vec<Change>);
 
 impl Gathered {
-    /// Adds a change, to those that are equal to it if there are any.
+    /// Adds a change: extends the run of equal changes, or starts a new one.
     pub(super) fn add(&mut self, change: Change) {
         let is_same = |open: &&mut Change| {
             open.rule == change.rule && open.effect == change.effect && open.place.is_alike(change.place)
@@ -32,7 +32,7 @@ impl Gathered {
         }
     }
 
-    /// Takes the changes that this frame and those before it have not had any more.
+    /// Removes and returns the runs that neither this frame nor the ones shortly before it have extended.
     pub(super) fn ended(&mut self, frame: u64) -> Vec<Change> {
         let has_ended = |open: &Change| match open.place {
             Place::Frames { last, .. } => last + GAP < frame,
@@ -43,7 +43,7 @@ impl Gathered {
         ended
     }
 
-    /// Takes all of them.
+    /// Removes and returns all open runs, at the end of the answer.
     pub(super) fn rest(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.0)
     }

@@ -1,29 +1,29 @@
-//! The fields of a frame, each with its path and value, so that two frames can be compared field by field.
+//! Fields of a frame, each with path and value, so that two frames can be compared field by field.
 //!
 //! Takes: the JSON of an engine's chunk, of a canonical frame or of a request. Gives: [`Leaf`]s. Never: a tree.
 
 use crate::json::{self, Members, Raw, Text, compacted, write_string};
 use bytes::BytesMut;
 
-/// Objects in objects that are looked into; what lies deeper is one value.
+/// Maximum nesting depth of objects read as fields; a deeper object is one value.
 const DEPTH: usize = 8;
-/// Characters of a value that are shown.
+/// Maximum number of characters shown of a value, so that a finding fits on a line.
 const SHOWN: usize = 40;
-/// Fields that are the same in all frames of an answer.
+/// Fields with the same value in all frames of an answer, such as its id, so that they do not distinguish a frame.
 const ENVELOPE: [&str; 7] = ["id", "object", "created", "model", "system_fingerprint", "type", "index"];
-/// Fields that hold what a model said, in pieces.
+/// Fields that carry model output, in pieces.
 const TEXTS: [&str; 6] = ["content", "reasoning_content", "reasoning", "text", "arguments", "refusal"];
-/// Objects whose names nobody needs: there is one of them in a choice.
+/// Objects left out of paths, since a choice has only one of them.
 const TRANSPARENT: [&str; 2] = ["delta", "message"];
-/// Values that are shown whole: nobody reads a probability.
+/// Fields whose value is kept whole, without paths into it: individual probabilities do not matter here.
 const OPAQUE: [&str; 2] = ["logprobs", "prompt_logprobs"];
 
-/// The value of a field.
+/// Value of a field, comparable regardless of how the JSON is spelled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// A string, its escapes resolved.
+    /// A string, with its escapes resolved.
     Text(String),
-    /// Anything else, without white space.
+    /// Another value, as JSON without white space.
     Other(String),
 }
 
@@ -39,7 +39,7 @@ impl Value {
         *self == Self::Other("null".to_owned())
     }
 
-    /// Whether it says nothing: null, or without an element.
+    /// Returns true if the value is empty: null, `[]`, `{}` or an empty string.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Text(text) => text.is_empty(),
@@ -47,7 +47,7 @@ impl Value {
         }
     }
 
-    /// The characters of a string.
+    /// Returns the content of a string value.
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -55,7 +55,7 @@ impl Value {
         }
     }
 
-    /// The value as JSON, a long one without its end.
+    /// Returns the value as JSON, cut after 40 characters.
     pub(super) fn shown(&self) -> String {
         let cut = |text: &str| {
             let mut letters = text.chars();
@@ -76,10 +76,11 @@ impl Value {
     }
 }
 
-/// A field that holds no other fields.
+/// Field with a scalar or opaque value, the unit in which frames are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaf {
-    /// The names of the objects around it and its own, with dots between them. `choices[0]`, `delta` and `message` are left out.
+    /// Path of object names down to the field, separated by dots. `choices[0]`, `delta` and `message` are left
+    /// out.
     pub(super) path: String,
     pub(super) value: Value,
 }
@@ -89,36 +90,36 @@ impl Leaf {
         is_text(&self.path)
     }
 
-    /// Whether it is of the answer as a whole, and the same in each frame.
+    /// Returns true if the field belongs to the whole answer and is equal in each frame.
     pub(super) fn is_envelope(&self) -> bool {
         is_envelope(&self.path)
     }
 }
 
-/// Whether a field of this path holds a piece of what a model said.
+/// Returns true if a field with this path carries model output.
 pub(super) fn is_text(path: &str) -> bool {
     TEXTS.contains(&name(path))
 }
 
-/// Whether a field of this path is of the answer as a whole.
+/// Returns true if a field with this path belongs to the whole answer.
 pub(super) fn is_envelope(path: &str) -> bool {
     ENVELOPE.contains(&name(path)) && !path.contains("tool_calls") && !path.contains("function_call")
 }
 
-/// The last part of a path.
+/// Returns the last segment of a path, which is the field's own name.
 pub(super) fn name(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
-/// Reads frames of one answer. Calls are numbered in the order in which they come, so that those of the engine and the canonical
-/// ones can be told apart although their `index` may differ.
+/// Reads the frames of one answer. Tool calls are numbered in order of appearance, so that engine and canonical
+/// calls match even if their `index` differs.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     calls: Vec<String>,
 }
 
 impl Reader {
-    /// Returns the fields of a frame; nothing, if it is no JSON object.
+    /// Returns the fields of a frame; empty if `data` is no JSON object.
     pub(super) fn read(&mut self, data: &str) -> Vec<Leaf> {
         let mut leaves = Vec::new();
         if let Some(members) = Members::of(data.trim()) {
@@ -143,7 +144,7 @@ impl Reader {
         }
     }
 
-    /// Reads a value that may be a list of objects.
+    /// Reads a value that may be a list of objects: each element gets its number in the path.
     fn list(&mut self, key: &str, raw: Raw<'_>, path: String, depth: usize, to: &mut Vec<Leaf>) {
         let elements = json::read::<Vec<Raw<'_>>>(raw.get()).ok();
         let objects: Option<Vec<Members<'_>>> =
@@ -162,7 +163,7 @@ impl Reader {
                 (_, 0) if key == "tool_calls" => path.clone(),
                 _ => format!("{path}[{number}]"),
             };
-            // The index of a choice is in its path.
+            // The path already contains the index of the choice.
             let members = match key {
                 "choices" => Members(members.0.into_iter().filter(|(key, _)| key != "index").collect()),
                 _ => members,
@@ -171,7 +172,7 @@ impl Reader {
         }
     }
 
-    /// The number of a call among those of this frame.
+    /// Returns the running number of a tool call, by its `index` or else its position.
     fn call(&mut self, index: Option<Raw<'_>>, at: usize) -> usize {
         let index = index.map_or_else(|| format!("at {at}"), |raw| raw.get().to_owned());
         match self.calls.iter().position(|known| *known == index) {

@@ -1,22 +1,23 @@
-//! What an answer was, in the end: which engine wrote it, whether it is complete, what could be better.
+//! Verdict on a finished answer: which engine wrote it, whether it is complete, what could be better.
 //!
-//! Takes: pieces of the answer, the rewriter's summary. Gives: [`Recognition`] and [`Verdict`]. Remembers: the best evidence.
+//! Takes: pieces of the answer, the rewriter's summary. Gives: [`Recognition`] and [`Verdict`]. Remembers: the
+//! best evidence.
 
 use crate::engine::{Engine, Identity, Recognised, Version, recognised_in};
 use crate::wire::Unparsed;
 use crate::wire::fault::Failure;
 use std::fmt;
 
-/// Which engine has given an answer, and by what that is known.
+/// Recognition of the engine behind an answer: the identity assumed, the engine detected, and the evidence for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recognition {
-    /// The engine that the bytes were taken to be of.
+    /// Identity assumed for the rewrite, from `--engine` or the default.
     pub taken: Identity,
-    /// The engine that the bytes give away.
+    /// Engine detected from the answer's bytes.
     pub seen: Option<&'static Engine>,
-    /// Its version, if it stands in them.
+    /// Version of the detected engine, if the bytes contain it.
     pub version: Option<Version>,
-    /// The text that gives it away, and the frame in which it stands; 0: an answer of one piece.
+    /// Texts that identify the engine, and the number of their frame; 0 if the answer is a single object.
     pub evidence: Option<(&'static [&'static str], u64)>,
 }
 
@@ -25,7 +26,7 @@ impl Recognition {
         Self { taken, seen: None, version: None, evidence: None }
     }
 
-    /// Looks for evidence in a piece of the answer, until nothing better can be found.
+    /// Searches a piece of the answer for evidence, until a version is known.
     pub(super) fn look(&mut self, piece: &str, frame: u64) {
         if self.version.is_some() {
             return;
@@ -36,7 +37,7 @@ impl Recognition {
         }
     }
 
-    /// The engine's name for flags: what was said of it, or else what was seen.
+    /// Returns the engine name to look flags up by: the assumed engine if it is known, else the detected one.
     pub fn name(&self) -> &'static str {
         match self.seen {
             Some(seen) if !self.taken.engine.is_known() => seen.name,
@@ -44,7 +45,7 @@ impl Recognition {
         }
     }
 
-    /// The evidence in words.
+    /// Returns the evidence as a phrase for the user, if there is any.
     pub fn why(&self) -> Option<String> {
         let (texts, frame) = self.evidence?;
         let texts = texts.join(" and ");
@@ -77,19 +78,19 @@ impl fmt::Display for Recognition {
     }
 }
 
-/// How an answer ended.
+/// Outcome of an answer, as the verdict reports it: it separates errors of the engine from answers that broke off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has its end.
+    /// The answer is complete.
     Complete,
-    /// Something is missing, or it cannot be read.
+    /// The answer is truncated or cannot be parsed.
     Broken(Failure),
-    /// The engine has answered with an error.
+    /// The engine returned an error.
     Error(Failure),
 }
 
 impl Outcome {
-    /// The name in JSON.
+    /// Returns the name of the outcome in the JSON output of `explain`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Complete => "complete",
@@ -98,7 +99,7 @@ impl Outcome {
         }
     }
 
-    /// The failure, where there is one.
+    /// Returns the failure of a broken answer or an error; `None` for a complete answer.
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Complete => None,
@@ -107,35 +108,35 @@ impl Outcome {
     }
 }
 
-/// The summary of an answer.
+/// Summary of a rewritten answer, the last finding: outcome, counts, text balance and advice for the operator.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// How it ended.
+    /// Outcome of the answer: complete, broken or an error of the engine.
     pub outcome: Outcome,
-    /// Why its choices ended.
+    /// Finish reasons of the choices, as words of the API.
     pub finishes: Vec<&'static str>,
-    /// The engine's answer is one object.
+    /// True if the engine's answer is a single object.
     pub is_object: bool,
-    /// Frames that the engine sent.
+    /// Number of frames received from the engine.
     pub frames: u64,
-    /// Frames that were written; `None`: it is one object.
+    /// Number of frames written; `None` if the output is a single object.
     pub written: Option<u64>,
-    /// Rules that changed something, in the request and in the answer.
+    /// Number of rules that changed the request or the answer.
     pub rules: usize,
-    /// Characters that the engine's model said.
+    /// Characters of model output in the engine's answer.
     pub said: usize,
-    /// Characters of that in the canonical answer; `None`: they were not counted.
+    /// Characters of model output in the canonical answer; `None` if they were not counted.
     pub told: Option<usize>,
-    /// Marks of reasoning or calls were read, and are text no more.
+    /// True if markers of reasoning or calls were parsed, and so removed from the text.
     pub is_parsed: bool,
-    /// What the engine has left in the text.
+    /// Markup that the engine has left unparsed in the text.
     pub unparsed: Option<Unparsed>,
-    /// The flags with which the engine would have parsed it.
+    /// Engine flags that would enable its own parser for this markup.
     pub flags: Option<String>,
 }
 
 impl Verdict {
-    /// What became of the text.
+    /// Returns a phrase on the text balance: nothing lost, markers removed, or text missing.
     fn text(&self) -> Option<String> {
         let missing = self.said.saturating_sub(self.told?);
         Some(match missing {
@@ -145,7 +146,7 @@ impl Verdict {
         })
     }
 
-    /// What could be better, in words.
+    /// Returns advice for the operator if markup was left unparsed, with the engine flags that avoid it.
     pub fn hint(&self) -> Option<String> {
         self.unparsed?;
         let message = Unparsed::MESSAGE;

@@ -1,12 +1,12 @@
-//! Requests that are relayed as they are: which model they name, found while the body passes.
+//! Requests relayed without parsing the whole body: finds the model name while the body streams through.
 //!
-//! Takes: the bytes of a body, cut anywhere. Gives: the model, and the same bytes with another name for it. Never: keeps
-//! more than one key and the model's value, or lets a second value for the model pass.
+//! Takes: the bytes of a body, cut anywhere. Gives: the model, and the same bytes with another name for it. Never:
+//! keeps more than one key and the model's value, or lets a second value for the model pass.
 
 mod multipart;
 mod value;
 
-use super::check::invalid;
+use super::refusals::invalid;
 use super::rules::Rules;
 use crate::json::{self, Raw, object};
 use crate::wire::Api;
@@ -16,22 +16,23 @@ use multipart::Multipart;
 use std::ops::Range;
 use value::Json;
 
-/// The member, or the part of a form, that names the model.
+/// Name of the JSON member, or of the form part, that names the model.
 const MODEL: &str = "model";
 
-/// Bytes that the value of `model` may have as it is written: 512 characters, each as an escape, and a little more.
+/// Maximum length of the `model` value as written, in bytes: 512 characters, each as an escape, and a little more.
 const VALUE: usize = 4 << 10;
 
-/// The model as a body names it.
+/// Model name found in a body, with its place so that it can be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedModel {
-    /// The name; empty for `null` and for an empty text.
+    /// Name of the model; empty for `null` and for an empty string.
     pub model: String,
-    /// The place of its value in the body, with quotes if it has any.
+    /// Range of the value in the body, including quotes if it has any.
     pub at: Range<usize>,
 }
 
-/// Returns the API whose requests a body is one of, by what it holds: Chat Completions have `messages`, Completions a `prompt`.
+/// Returns the API that a request body belongs to, by its members: Chat Completions have `messages`, Completions a
+/// `prompt`.
 pub fn api_of(body: &[u8]) -> Option<Api> {
     let held: ApiMembers<'_> = json::read(std::str::from_utf8(body).ok()?).ok()?;
     match (held.messages, held.prompt) {
@@ -42,18 +43,18 @@ pub fn api_of(body: &[u8]) -> Option<Api> {
 }
 
 object! {
-    /// The members that only requests of one API have.
+    /// Members that occur only in requests of one API.
     struct ApiMembers<'a> {
         messages: Raw<'a> = "messages",
         prompt: Raw<'a> = "prompt",
     }
 }
 
-/// A body that is searched for the model's name while it passes.
+/// Incremental search for the model name in a body that arrives in pieces, as JSON or as a multipart form.
 #[derive(Clone, Debug)]
 pub struct Scan {
     form: Form,
-    /// Bytes that have passed.
+    /// Number of bytes scanned so far.
     offset: usize,
 }
 
@@ -61,18 +62,18 @@ pub struct Scan {
 enum Form {
     Json(Json),
     Multipart(Multipart),
-    /// A form in which no model is looked for.
+    /// A content type in which samewire does not look for a model.
     Other,
 }
 
 impl Scan {
-    /// Begins with a body of this `content-type`.
+    /// Starts a scan of a body with this `content-type`.
     pub fn of(content_type: &str) -> Self {
         let (kind, parameters) = content_type.split_once(';').unwrap_or((content_type, ""));
         let kind = kind.trim().to_ascii_lowercase();
         let form = match kind.as_str() {
             "multipart/form-data" => Multipart::of(parameters).map_or(Form::Other, Form::Multipart),
-            // What comes without a type, or with the one that `curl -d` writes, is JSON if it begins like it.
+            // A body without a type, or with the default type of `curl -d`, counts as JSON if it starts like it.
             "" | "application/json" | "application/x-www-form-urlencoded" => Form::Json(Json::default()),
             kind if kind.ends_with("+json") => Form::Json(Json::default()),
             _ => Form::Other,
@@ -80,11 +81,11 @@ impl Scan {
         Self { form, offset: 0 }
     }
 
-    /// Reads on.
+    /// Scans the next piece of the body.
     ///
     /// # Errors
-    /// The model is named twice, or by something that is not text; a field steers the engine (faults 11); or the body is
-    /// written in a way that engines may read differently.
+    /// Fails if the model is named twice, or by something that is not text; if a field steers the engine
+    /// (faults 11); or if engines could read the body differently.
     pub fn push(&mut self, bytes: &[u8], rules: &Rules) -> Result<(), Failure> {
         match &mut self.form {
             Form::Json(json) => json.push(bytes, self.offset, rules)?,
@@ -95,7 +96,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Returns the model, once its value has passed.
+    /// Returns the model, once its value has been scanned completely.
     pub fn named(&self) -> Option<&NamedModel> {
         match &self.form {
             Form::Json(json) => json.named.as_ref(),
@@ -104,7 +105,7 @@ impl Scan {
         }
     }
 
-    /// Whether what is still to come cannot name the model for the first time.
+    /// Returns true if the rest of the body cannot contain the first mention of the model.
     pub fn is_settled(&self) -> bool {
         self.named().is_some()
             || match &self.form {
@@ -114,7 +115,7 @@ impl Scan {
             }
     }
 
-    /// Whether a model can be named in the body: it is an object, or a form.
+    /// Returns true if the body can name a model: it is a JSON object or a form.
     pub fn can_name(&self) -> bool {
         match &self.form {
             Form::Json(json) => json.opened.is_some(),
@@ -123,7 +124,7 @@ impl Scan {
         }
     }
 
-    /// Makes [`Scan::push`] fail where the rest of the body names a model: another one has been named instead.
+    /// Makes [`Scan::push`] fail if the rest of the body names a model, because another name is already in use.
     pub fn forbid(&mut self) {
         let named = Some(NamedModel { model: String::new(), at: 0..0 });
         match &mut self.form {
@@ -133,13 +134,13 @@ impl Scan {
         }
     }
 
-    /// Whether the body is a JSON object, as far as it has passed.
+    /// Returns true if the body, as far as scanned, is a JSON object.
     pub fn is_json(&self) -> bool {
         matches!(&self.form, Form::Json(json) if json.opened.is_some())
     }
 
-    /// Writes `model` as the model's name into the front of the body, which is all that has passed so far. `None` for a body
-    /// in which there is no place for it.
+    /// Replaces or inserts the model name in `front`, which must be all of the body scanned so far. Returns `None`
+    /// for a body that has no place for a name.
     pub fn renamed(&self, front: &Bytes, model: &str) -> Option<Bytes> {
         let at = self.named().map(|named| named.at.clone());
         let (at, text) = match &self.form {
@@ -171,12 +172,12 @@ impl Scan {
     }
 }
 
-/// Fails on a value of `model` that is too long to be a name.
+/// Builds the failure for a `model` value that is too long to be a name.
 fn too_long() -> Failure {
     invalid(MODEL, &format!("it must have at most {VALUE} bytes"))
 }
 
-/// Fails on a multipart body that cannot be read.
+/// Builds the failure for an invalid multipart body.
 fn unreadable(what: &str) -> Failure {
     Failure::from(Fault::InvalidRequest).with_message(format!("The multipart body cannot be read: {what}."))
 }
@@ -293,7 +294,7 @@ mod tests {
         }
     }
 
-    /// The engine and the proxy might each take another one.
+    /// Refuses bodies in which the engine and the proxy could each read a different model.
     #[test]
     fn what_can_be_read_in_two_ways_is_refused() {
         let long = format!(r#"{{"model":"{}"}}"#, "x".repeat(VALUE + 1));
@@ -330,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Whatever comes, in whatever pieces: the same result and no panic.
+    /// Scans random bytes in pieces of any size: the result is always the same, without a panic.
     #[test]
     fn noise_is_read_alike_in_all_pieces() {
         let mut seed = 7_u64;

@@ -1,51 +1,52 @@
-//! The part `model` of a multipart form, found while the form passes (RFC 7578).
+//! Search for the part `model` in a multipart form that arrives in pieces (RFC 7578).
 
 use super::{MODEL, NamedModel, VALUE, too_long, unreadable};
 use crate::request::check;
+use crate::request::refusals;
 use crate::request::rules::Rules;
 use crate::wire::fault::Failure;
 use memchr::memchr;
 
-/// Bytes of the head of a part.
+/// Maximum size of a part's head, in bytes.
 const HEAD: usize = 16 << 10;
-/// Characters of a boundary (RFC 2046, 5.1.1).
+/// Maximum length of a boundary, in characters (RFC 2046, 5.1.1).
 const BOUNDARY: usize = 70;
 
-/// The state of reading a form.
+/// Incremental parser of a multipart form, which buffers only part heads and the model's value.
 #[derive(Clone, Debug)]
 pub(super) struct Multipart {
-    /// The bytes between two parts: a line end, two dashes and the boundary.
+    /// Delimiter between two parts: a line end, two dashes and the boundary.
     delimiter: Vec<u8>,
     state: State,
-    /// Bytes of the delimiter that have passed.
+    /// Number of delimiter bytes matched so far.
     matched: usize,
-    /// The head of the part that passes.
+    /// Head of the current part, up to the byte last read.
     head: Vec<u8>,
-    /// The value, if the part names the model.
+    /// Value of the current part, if it names the model.
     value: Vec<u8>,
-    /// The place where that value begins.
+    /// Offset of that value; `None` in any other part.
     value_at: Option<usize>,
-    /// The place of the first part.
+    /// Offset of the first part, where a part can be inserted.
     pub(super) opened: Option<usize>,
     pub(super) named: Option<NamedModel>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// In a part, or before the first.
+    /// Inside a part, or before the first.
     Data,
-    /// Behind a delimiter.
+    /// After a delimiter.
     Behind,
-    /// Behind a delimiter and a dash.
+    /// After a delimiter and a dash.
     Dash,
-    /// Behind a delimiter and a carriage return.
+    /// After a delimiter and a carriage return.
     Return,
     Head,
     Over,
 }
 
 impl Multipart {
-    /// Begins with a form of these parameters of its `content-type`. `None` without a boundary.
+    /// Creates a parser from the parameters of the form's `content-type`. Returns `None` without a valid boundary.
     pub(super) fn of(parameters: &str) -> Option<Self> {
         let boundary = parameters.split(';').find_map(|parameter| {
             let (name, value) = parameter.split_once('=')?;
@@ -56,7 +57,7 @@ impl Multipart {
         good.then(|| Self {
             delimiter: format!("\r\n--{boundary}").into_bytes(),
             state: State::Data,
-            // The first part needs no line end before it.
+            // The first delimiter may come without the line end.
             matched: 2,
             head: Vec::new(),
             value: Vec::new(),
@@ -66,18 +67,18 @@ impl Multipart {
         })
     }
 
-    /// Whether no part is to come.
+    /// Returns true after the final delimiter.
     pub(super) fn is_over(&self) -> bool {
         self.state == State::Over
     }
 
-    /// Returns a part that names the model.
+    /// Returns a complete form part that names the model, for insertion before the first part.
     pub(super) fn part(&self, model: &str) -> String {
         let boundary = String::from_utf8_lossy(self.delimiter.get(2..).unwrap_or_default());
         format!("{boundary}\r\ncontent-disposition: form-data; name=\"{MODEL}\"\r\n\r\n{model}\r\n")
     }
 
-    /// Reads on; `base` bytes have passed before.
+    /// Parses the next piece; `base` is its offset in the body.
     pub(super) fn push(&mut self, bytes: &[u8], base: usize, rules: &Rules) -> Result<(), Failure> {
         let mut at = 0;
         while let Some(byte) = bytes.get(at).copied() {
@@ -99,7 +100,7 @@ impl Multipart {
         Ok(())
     }
 
-    /// Takes one byte, which ends at `end`.
+    /// Parses one byte, whose end is at offset `end`.
     fn byte(&mut self, byte: u8, end: usize, rules: &Rules) -> Result<(), Failure> {
         match (self.state, byte) {
             (State::Data, byte) => return self.data(byte, end),
@@ -129,7 +130,7 @@ impl Multipart {
         Ok(())
     }
 
-    /// A byte that may be of the delimiter.
+    /// Handles a byte of part data, which may belong to a delimiter.
     fn data(&mut self, byte: u8, end: usize) -> Result<(), Failure> {
         if self.delimiter.get(self.matched) == Some(&byte) {
             self.matched += 1;
@@ -137,14 +138,14 @@ impl Multipart {
                 return Ok(());
             }
             let begin = end.saturating_sub(self.delimiter.len());
-            // The first delimiter may have no line end.
+            // The first delimiter may come without the line end.
             let opened = end.saturating_sub(self.delimiter.len() - 2);
             self.opened.get_or_insert(opened);
             self.matched = 0;
             self.state = State::Behind;
             return self.part_ended(begin);
         }
-        // A carriage return stands nowhere in a delimiter but at its front.
+        // A carriage return occurs only at the front of a delimiter, so a match cannot restart within one.
         let passed = self.delimiter.get(..self.matched).unwrap_or_default().to_vec();
         self.keep(&passed)?;
         if byte == b'\r' {
@@ -166,7 +167,7 @@ impl Multipart {
         Ok(())
     }
 
-    /// The head of a part has ended before `end`.
+    /// Handles the end of a part's head at offset `end`. Fails on a forbidden field or a second model.
     fn begin(&mut self, end: usize, rules: &Rules) -> Result<(), Failure> {
         self.state = State::Data;
         let name = name(&self.head)?;
@@ -180,20 +181,20 @@ impl Multipart {
         Ok(())
     }
 
-    /// A part has ended before `end`.
+    /// Handles the end of a part's data at offset `end`: stores the model if this part names it.
     fn part_ended(&mut self, end: usize) -> Result<(), Failure> {
         let Some(begin) = self.value_at.take() else { return Ok(()) };
         let model = String::from_utf8(std::mem::take(&mut self.value));
-        let model = model.map_err(|_| check::invalid(MODEL, "it must be text in UTF-8"))?;
+        let model = model.map_err(|_| refusals::invalid(MODEL, "it must be text in UTF-8"))?;
         self.named = Some(NamedModel { model, at: begin..end.max(begin) });
         Ok(())
     }
 }
 
-/// The name of a part; empty if it has none.
+/// Returns the name of a part; empty if it has none.
 ///
 /// # Errors
-/// Engines might each read another one.
+/// Fails on a head in which engines could read different names.
 fn name(head: &[u8]) -> Result<String, Failure> {
     let doubtful = || unreadable("the name of a part can be read in several ways");
     let head = String::from_utf8_lossy(head);
@@ -217,12 +218,12 @@ fn name(head: &[u8]) -> Result<String, Failure> {
     Ok(found.unwrap_or_default())
 }
 
-/// The parameters of a header's value: semicolons within quotes part nothing.
+/// Parses the parameters of a header value; semicolons within quotes do not separate.
 fn parameters(value: &str) -> Vec<(&str, &str)> {
     let (mut found, mut rest) = (Vec::new(), value);
     while let Some((_, behind)) = rest.split_once(';') {
         let Some((key, value)) = behind.split_once('=') else { break };
-        // A parameter without a value stands before it.
+        // Skips a parameter without a value before this one.
         let key = key.rsplit(';').next().unwrap_or_default().trim();
         let value = value.trim_start();
         let Some(quoted) = value.strip_prefix('"') else {
@@ -240,7 +241,7 @@ fn parameters(value: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// The place of the quote that ends a quoted text.
+/// Returns the offset of the quote that closes a quoted string.
 fn end_of_quoted(text: &str) -> usize {
     let mut escaped = false;
     let end = text.bytes().position(|byte| {

@@ -1,54 +1,55 @@
-//! The member `model` of a JSON object, found while the object passes.
+//! Search for the member `model` in a JSON object that arrives in pieces.
 
 use super::{MODEL, NamedModel, VALUE, too_long};
 use crate::request::check;
+use crate::request::refusals;
 use crate::request::rules::Rules;
 use crate::wire::fault::{Failure, Fault};
 use memchr::memchr2;
 
-/// Bytes of a key that are kept: more than any key that matters has, with all its characters escaped.
+/// Number of bytes kept of a key: longer than any relevant key with all characters escaped.
 const KEY: usize = 256;
 
-/// The state of reading a JSON object.
+/// Incremental scanner of a JSON object, which buffers only one key or the model's value.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Json {
     state: State,
     depth: usize,
-    /// The next text at the top is a key.
+    /// True if the next top-level string is a key.
     at_key: bool,
-    /// The value that comes is the model's.
+    /// True if the current member is the model.
     at_model: bool,
-    /// The bytes kept of the string or word that is passing.
+    /// Buffered bytes of the current string or word.
     token: Vec<u8>,
-    /// The place where the token began, if it is kept.
+    /// Offset of the token, if it is buffered.
     token_at: Option<usize>,
-    /// The place behind the opening brace.
+    /// Offset after the opening brace, where a member can be inserted.
     pub(super) opened: Option<usize>,
-    /// There is no member yet.
+    /// True as long as the object has no member.
     pub(super) is_empty: bool,
     pub(super) named: Option<NamedModel>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// Before the first brace.
+    /// Before the opening brace.
     #[default]
     Start,
     Outside,
     Text,
-    /// Behind a backslash in a text.
+    /// After a backslash in a string.
     Escape,
-    /// Behind the object, or in something that is none.
+    /// After the object, or in a body that is no object.
     Over,
 }
 
 impl Json {
-    /// Whether nothing of the object is to come.
+    /// Returns true once the object has ended.
     pub(super) fn is_over(&self) -> bool {
         self.state == State::Over
     }
 
-    /// Reads on; `base` bytes have passed before.
+    /// Scans the next piece; `base` is its offset in the body.
     pub(super) fn push(&mut self, bytes: &[u8], base: usize, rules: &Rules) -> Result<(), Failure> {
         let mut at = 0;
         while let Some(byte) = bytes.get(at).copied() {
@@ -90,7 +91,7 @@ impl Json {
     fn start(&mut self, byte: u8, at: usize) {
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => {}
-            // A byte-order mark.
+            // Byte-order mark.
             0xef | 0xbb | 0xbf if at < 3 => {}
             b'{' => {
                 (self.state, self.depth, self.at_key, self.is_empty) = (State::Outside, 1, true, true);
@@ -107,7 +108,7 @@ impl Json {
         }
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => return Ok(()),
-            // Engines that look for other encodings than UTF-8 find them by these.
+            // Engines that detect other encodings than UTF-8 look for these bytes.
             0..=31 => return Err(Fault::InvalidJson.into()),
             _ => {}
         }
@@ -153,7 +154,7 @@ impl Json {
         Ok(())
     }
 
-    /// Keeps what belongs to a key, or to the model's value.
+    /// Buffers bytes of a key or of the model's value. Fails if the value is too long.
     fn keep(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         if self.token_at.is_none() {
             return Ok(());
@@ -169,13 +170,13 @@ impl Json {
         Ok(())
     }
 
-    /// A text has ended before `end`.
+    /// Handles the end of a string at offset `end`: a key, or the model's value.
     fn text_ended(&mut self, end: usize, rules: &Rules) -> Result<(), Failure> {
         let Some(begin) = self.token_at.take() else { return Ok(()) };
         let text = serde_json::from_slice::<String>(&self.token).ok();
         self.token.clear();
         if !self.at_key {
-            // A second value, which no JSON has, is no model either.
+            // Invalid JSON with a second value after the first must not count as the model.
             self.at_model = false;
             let model = text.ok_or_else(not_text)?;
             self.named = Some(NamedModel { model, at: begin..end });
@@ -187,7 +188,7 @@ impl Json {
         if self.at_model && self.named.is_some() { Err(check::repeated(MODEL.to_owned())) } else { Ok(()) }
     }
 
-    /// A word such as `null` has ended before `end`, if there is one.
+    /// Handles the end of a word such as `null` at offset `end`, if one is buffered.
     fn word_ended(&mut self, end: usize) -> Result<(), Failure> {
         let Some(begin) = self.token_at.take().filter(|_| !self.at_key) else { return Ok(()) };
         let is_null = self.token == b"null";
@@ -202,5 +203,5 @@ impl Json {
 }
 
 fn not_text() -> Failure {
-    check::invalid(MODEL, "it must be a string")
+    refusals::invalid(MODEL, "it must be a string")
 }

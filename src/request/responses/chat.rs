@@ -1,13 +1,14 @@
-//! A Responses request as one of Chat Completions (wire-format 4.2, 4.3).
+//! Conversion of a Responses request to Chat Completions (wire-format 4.2, 4.3).
 //!
-//! Takes: what was asked, what earlier answers left, what the engine takes. Gives: the engine's request, written from
-//! what is named and nothing else. Never: a null, an empty list of tools.
+//! Takes: the request, stored items of earlier turns, the engine's capabilities. Gives: the engine's request,
+//! generated from known fields only. Never: a null, an empty list of tools.
 
 use super::input::{self, Item};
+use super::inputs::{Capabilities, ChatInputs};
 use super::turns::{Turn, Unseal, forget, turns};
-use super::{NativeCapabilities, ResponsesMode, ResponsesRequest};
+use super::{ResponsesMode, ResponsesRequest};
 use crate::json::{Raw, Text, write_string};
-use crate::request::check::invalid;
+use crate::request::refusals::invalid;
 use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
@@ -17,69 +18,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// What an engine takes of a Responses request, beyond what is said of its requests anyway.
-#[derive(Clone, Copy, Debug)]
-pub struct Capabilities {
-    /// It knows `verbosity`.
-    pub verbosity: bool,
-    /// It knows `cache_salt`.
-    pub cache_salt: bool,
-    /// It tells the tokens of its text, and somebody knows what they stand for.
-    pub token_ids: bool,
-    /// It lets the model choose whether to call only where it parses calls itself.
-    pub wants_parser: bool,
-    /// The facts known about its parsers.
-    pub parsers: EngineParsers,
-    /// What its own Responses API takes.
-    pub native: NativeCapabilities,
-}
-
-impl Capabilities {
-    /// What the API itself says.
-    pub const PLAIN: Self = Self {
-        verbosity: false,
-        cache_salt: false,
-        token_ids: false,
-        wants_parser: false,
-        parsers: EngineParsers { tells_reasoning: false, leaves_calls: false },
-        native: NativeCapabilities { hosted_items: false, limit_taken_off: 0 },
-    };
-}
-
-/// What belongs to a request and does not stand in it.
-#[derive(Clone, Copy)]
-pub struct ChatInputs<'a> {
-    /// The JSON of the items of earlier requests and answers, oldest first.
-    pub history: &'a [&'a str],
-    /// The JSON of items that are referred to, each with the place that [`Asked::references`] gave.
-    pub resolved: &'a [(usize, &'a str)],
-    /// Opens the `encrypted_content` of reasoning and compaction items.
-    pub unseal: &'a dyn Fn(&str) -> Option<String>,
-    /// The name under which the engine knows the model, if another one.
-    pub model_alias: Option<&'a str>,
-    /// So many of the oldest messages are left out (`truncation: "auto"`).
-    pub forget: usize,
-}
-
-impl Default for ChatInputs<'_> {
-    fn default() -> Self {
-        Self { history: &[], resolved: &[], unseal: &|_| None, model_alias: None, forget: 0 }
-    }
-}
-
-impl std::fmt::Debug for ChatInputs<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The items are somebody's words.
-        let (history, resolved) = (self.history.len(), self.resolved.len());
-        write!(f, "Material {{ history: {history}, resolved: {resolved}, forget: {} }}", self.forget)
-    }
-}
-
 impl ResponsesRequest {
-    /// The body of a chat request, as the API has it: what an engine needs besides is said by its rules.
+    /// Builds the body of a chat request in the API's form; the engine's own deviations are left to its rules.
     ///
     /// # Errors
-    /// An output without its call, sealed content that cannot be opened, a reference to nothing, nothing left to ask.
+    /// Fails on an output without its call, sealed content that cannot be opened, an unresolved reference, or an
+    /// input that leaves no message for the model.
     pub fn chat(
         &self,
         inputs: &ChatInputs<'_>,
@@ -122,7 +66,8 @@ impl ResponsesRequest {
         Ok(out.freeze())
     }
 
-    /// How the model writes what an engine may leave in the text. `alias`: the name by which the engine knows it.
+    /// Returns the script that parses reasoning and calls out of the answer's text, or `None` if none is needed.
+    /// `alias` is the engine's name for the model.
     pub fn script(&self, alias: Option<&str>, takes: &Capabilities, options: &Options) -> Option<Script> {
         let parsers = takes.parsers;
         let reads_calls = options.parser != Parser::Off || parsers.leaves_calls;
@@ -163,7 +108,7 @@ impl ResponsesRequest {
         }
     }
 
-    /// Writes the instructions, and what the input has of the same role at its beginning, as one message; gives the number
+    /// Writes the instructions and the leading input messages of the same role as one message; returns the number
     /// of turns in it. Many templates take one such message at the beginning, and others leave out the second one
     /// (engine-quirks E.2).
     fn write_leading(&self, turns: &[Turn<'_>], options: &Options, out: &mut BytesMut) -> usize {
@@ -185,14 +130,15 @@ impl ResponsesRequest {
             if at > 0 {
                 out.extend_from_slice(b"\\n\\n");
             }
-            // Without its quotes.
+            // Without the quotes around the string.
             out.extend_from_slice(text.get(1..text.len() - 1).unwrap_or_default());
         }
         out.extend_from_slice(b"\"}");
         count
     }
 
-    /// Opens the engine's request with its model. An engine that lists none chooses by itself (wire-format 2.10).
+    /// Writes the opening brace and the model. An engine for which no model name is known chooses by itself
+    /// (wire-format 2.10).
     pub(super) fn write_model(&self, inputs: &ChatInputs<'_>, out: &mut BytesMut) {
         out.put_u8(b'{');
         let name = inputs.model_alias.unwrap_or(&self.model);
@@ -203,7 +149,8 @@ impl ResponsesRequest {
         }
     }
 
-    /// What has been said, as turns. `hosted`: those of hosted tools too.
+    /// Converts history and input to turns, minus those to forget. `hosted`: items of hosted tools become turns
+    /// too.
     pub(super) fn turns<'a>(
         &'a self,
         inputs: &ChatInputs<'a>,
@@ -217,7 +164,7 @@ impl ResponsesRequest {
         Ok(turns)
     }
 
-    /// All items, each with the way to it.
+    /// Returns all items, each with its path for error messages; references are replaced by their items.
     fn items<'a>(&'a self, inputs: &ChatInputs<'a>) -> Result<Vec<(Cow<'static, str>, Item<'a>)>, Failure> {
         let mut items = Vec::with_capacity(inputs.history.len() + self.input.len());
         for json in inputs.history {
@@ -240,7 +187,7 @@ impl ResponsesRequest {
         Ok(items)
     }
 
-    /// Fields that the API does not name, as the client wrote them.
+    /// Writes the fields that the API does not name, as far as they may reach the engine.
     pub(super) fn write_unknown(&self, options: &Options, out: &mut BytesMut) {
         for (key, json) in self.unknown.iter().filter(|(key, _)| self.hears(key, options)) {
             out.put_u8(b',');
@@ -250,22 +197,22 @@ impl ResponsesRequest {
         }
     }
 
-    /// Whether the client says this itself, and the engine hears it.
+    /// Returns true if the client sets this field itself and the engine receives it.
     fn passes(&self, key: &str, options: &Options) -> bool {
         self.hears(key, options) && self.unknown.iter().any(|(own, _)| own == key)
     }
 
-    /// Whether the engine gets a field that the API does not name.
+    /// Returns true if a field that the API does not name may reach the engine.
     fn hears(&self, key: &str, options: &Options) -> bool {
         options.request_unknown == RequestUnknown::Pass || self.rules.allows(key)
     }
 
-    /// Where stored items come from, as far as a client knows.
+    /// Returns the parameter that refers to stored items, to be named in failures.
     fn before(&self) -> &'static str {
         if self.conversation.is_some() { "conversation" } else { "previous_response_id" }
     }
 
-    /// A fault in a stored item is the fault of what was named.
+    /// Attributes a failure in a stored item to the parameter that refers to it.
     fn of_history(&self, failure: Failure) -> Failure {
         match &failure.param {
             Some(param) if param.starts_with(self.before()) => failure.with_param(self.before()),
@@ -273,7 +220,7 @@ impl ResponsesRequest {
         }
     }
 
-    /// Prompts of different keys share nothing in the engine, where that is wanted.
+    /// Writes `cache_salt`, if enabled, so that prompts with different cache keys share no cache in the engine.
     pub(super) fn write_cache_salt(&self, takes: &Capabilities, options: &Options, out: &mut BytesMut) {
         let wanted = takes.cache_salt && options.prompt_cache_key == PromptCacheKey::CacheSalt;
         let own = self.passes("cache_salt", options);

@@ -1,39 +1,42 @@
-//! Requests about conversations themselves: metadata and items, read and checked once (wire-format 4.1).
+//! Requests on conversations themselves: metadata and items, parsed and checked once (wire-format 4.1).
 //!
-//! Takes: a body. Gives: canonical metadata and items, or the failure that names the parameter. Remembers: nothing.
+//! Takes: a body. Gives: canonical metadata and items, or the failure that names the parameter. Remembers:
+//! nothing.
 
 use super::input::{self, Item};
 use super::object::Object;
 use crate::json::compacted;
-use crate::request::check::{Checked, invalid, missing};
+use crate::request::check::Checked;
+use crate::request::refusals::{invalid, missing};
 use crate::request::{Rules, fields};
 use crate::wire::fault::Failure;
 use std::collections::HashSet;
 
-/// Items that one request may add.
+/// Maximum number of items that one request may add.
 const MOST: usize = 20;
 
-/// Bytes of an id.
+/// Maximum length of an id, in bytes.
 const ID: usize = 512;
 
-/// The fields.
+/// Fields that these requests may have.
 const KNOWN: &[&str] = &["metadata", "items"];
 
-/// An item for a conversation.
+/// Item to be added to a conversation: new, or a reference to a stored one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewItem {
-    /// As the client wrote it.
+    /// Item as the client wrote it.
     pub json: String,
-    /// The id, if the client gave one.
+    /// Id, if the client gave one.
     pub id: Option<String>,
-    /// It only refers to the item of that id.
+    /// True if the item only refers to a stored item by its id.
     pub refers: bool,
 }
 
-/// A new conversation: its metadata, a JSON object, and its first items. An empty body asks for an empty one.
+/// Parses the creation of a conversation: metadata as a JSON object, and the first items. An empty body creates an
+/// empty conversation.
 ///
 /// # Errors
-/// The first thing that is wrong, with its `param`.
+/// Fails on the first invalid field, with its `param`.
 pub fn creation(body: &[u8], rules: &Rules) -> Result<(String, Vec<NewItem>), Failure> {
     if body.is_empty() {
         return Ok(("{}".to_owned(), Vec::new()));
@@ -42,10 +45,10 @@ pub fn creation(body: &[u8], rules: &Rules) -> Result<(String, Vec<NewItem>), Fa
     Ok((metadata(&from)?, items(&from)?))
 }
 
-/// The metadata that takes the place of a conversation's.
+/// Parses an update: returns the metadata that replaces the conversation's.
 ///
 /// # Errors
-/// As [`creation`]; without metadata there is nothing to do.
+/// Fails like [`creation`], and if there is no metadata.
 pub fn update(body: &[u8], rules: &Rules) -> Result<String, Failure> {
     let from = checked(body, rules)?;
     match from.place("metadata") {
@@ -54,10 +57,10 @@ pub fn update(body: &[u8], rules: &Rules) -> Result<String, Failure> {
     }
 }
 
-/// Items for a conversation.
+/// Parses the addition of items to a conversation.
 ///
 /// # Errors
-/// As [`creation`]; there must be a list of them.
+/// Fails like [`creation`], and if there is no list of items.
 pub fn addition(body: &[u8], rules: &Rules) -> Result<Vec<NewItem>, Failure> {
     let from = checked(body, rules)?;
     from.required("items", true)?;

@@ -1,4 +1,4 @@
-//! What an answer repeats of its request (wire-format 4.2, 4.4).
+//! Request fields that an answer echoes (wire-format 4.2, 4.4).
 
 use super::object::Object;
 use super::part;
@@ -8,7 +8,7 @@ use crate::wire::encode::Echo;
 use crate::wire::fault::Failure;
 use bytes::{Bytes, BytesMut};
 
-/// Keys that are repeated as they are.
+/// Fields that are echoed unchanged.
 const REPEATED: &[&str] = &[
     "background",
     "instructions",
@@ -26,13 +26,13 @@ const REPEATED: &[&str] = &[
     "metadata",
 ];
 
-/// Keys that are repeated with a decimal point (wire-format 1.5).
+/// Fields that are echoed with a decimal point (wire-format 1.5).
 const DECIMAL: &[&str] = &["frequency_penalty", "presence_penalty", "temperature", "top_p"];
 
-/// What the answer repeats of the request.
+/// Returns the fields of a request that its answer echoes.
 ///
 /// # Errors
-/// The body is no JSON object.
+/// Fails if the body is no JSON object.
 pub fn echo(body: &Bytes) -> Result<Echo, Failure> {
     let text = fields::text(body)?;
     let request = fields::read(text, text)?;
@@ -44,13 +44,13 @@ pub fn echo(body: &Bytes) -> Result<Echo, Failure> {
     Ok(echo)
 }
 
-/// A value of the body in canonical spelling; if it has that, as it stands there.
+/// Returns a value of the body in canonical spelling, shared with the body if it already has that.
 fn canonical(body: &Bytes, raw: Raw<'_>) -> Bytes {
     let text = compacted(raw);
     if text == raw.get() { part(body, raw) } else { text.into() }
 }
 
-/// The same as keys and JSON texts; `left_out`: the tools that are not repeated, by their place.
+/// Returns the echoed fields as keys and JSON; `left_out` holds the indices of tools that are not echoed.
 pub(super) fn said<'a>(
     body: &Bytes,
     get: impl Fn(&str) -> Option<Raw<'a>>,
@@ -75,7 +75,7 @@ pub(super) fn said<'a>(
         said.push(("text", filled(&text, &members).into()));
     }
     if let Some(tools) = get("tools").and_then(|raw| json::read::<Vec<Raw<'_>>>(raw.get()).ok()) {
-        // With what a tool may lack.
+        // Allow room for the members that a tool may lack.
         let lacks = 128 * tools.len();
         let kept = tools.into_iter().enumerate().filter(|(at, _)| !left_out.contains(at));
         let mut tools = String::with_capacity(get("tools").map_or(0, |raw| raw.get().len()) + lacks);
@@ -94,14 +94,14 @@ pub(super) fn said<'a>(
     said
 }
 
-/// A number, with a decimal point if it was written as an integer.
+/// Returns a number, with a decimal point added if it was written as an integer.
 fn decimal(raw: Raw<'_>) -> String {
     let number = compacted(raw);
     let whole = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     if whole { number + ".0" } else { number }
 }
 
-/// A tool, with the members that its kind always shows.
+/// Returns a tool with all members that its type always shows.
 fn tool(raw: Raw<'_>) -> String {
     let Ok(tool) = Object::of("", raw) else { return compacted(raw) };
     let kind = tool.get("type").and_then(Text::of);
@@ -127,7 +127,7 @@ fn tool(raw: Raw<'_>) -> String {
     }
 }
 
-/// An object of just these members, each as it stands there or with its default.
+/// Returns an object of exactly these members, each with its own value or its default.
 fn filled(object: &Object<'_>, members: &[(&str, &str)]) -> String {
     let known = |key: &str| object.get(key).map_or(0, |raw| raw.get().len());
     let length =

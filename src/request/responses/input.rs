@@ -1,4 +1,4 @@
-//! Items of the input, and of stored answers: what each says to a chat engine (wire-format 4.3).
+//! Items of the input and of stored answers, parsed for conversion to a chat (wire-format 4.3).
 //!
 //! Takes: one item's JSON. Gives: an [`Item`], borrowed from it. Remembers: nothing.
 
@@ -6,14 +6,15 @@ use super::content::{self, Part, Place};
 use super::object::{Object, alternatives};
 use crate::json::{Raw, Text};
 use crate::request::Rules;
-use crate::request::check::{invalid, list, missing};
+use crate::request::check::list;
 use crate::request::media::Media;
 use crate::request::parts;
+use crate::request::refusals::{invalid, missing};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::Failure;
 use std::borrow::Cow;
 
-/// Items of built-in tools and of the API itself. A chat engine has no place for them.
+/// Item types of built-in tools and of the API itself, which a chat engine cannot receive.
 const HOSTED: &[&str] = &[
     "file_search_call",
     "computer_call",
@@ -38,10 +39,10 @@ const HOSTED: &[&str] = &[
     "program_output",
 ];
 
-/// Bytes of an id, as far as it can be stored.
+/// Maximum length of an id, in bytes, as the store can hold it.
 const LONGEST_ID: usize = 512;
 
-/// One item.
+/// Item of a conversation, borrowed from its JSON.
 #[derive(Debug)]
 pub(super) enum Item<'a> {
     Message {
@@ -68,11 +69,11 @@ pub(super) enum Item<'a> {
     Reference(Text<'a>),
     /// Tools that the model may call from here on.
     Tools(Vec<Object<'a>>),
-    /// Its type, and all of it, addresses in our spelling.
+    /// Item of a hosted tool: its type, and the whole item with media addresses in canonical spelling.
     Hosted(&'static str, Cow<'a, str>),
 }
 
-/// Who speaks.
+/// Author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     System,
@@ -81,7 +82,7 @@ pub(super) enum Role {
     Assistant,
 }
 
-/// Reads an item; `path` leads to it.
+/// Parses an item; `path` is its place for error messages. Fails on an unknown type or a missing member.
 pub(super) fn item<'a>(path: String, raw: Raw<'a>, rules: &Rules) -> Result<Item<'a>, Failure> {
     let item = Object::of(path, raw)?;
     let kind = item.text("type")?.map(|kind| kind.decoded());
@@ -135,7 +136,7 @@ fn reasoning<'a>(item: &Object<'a>) -> Result<Item<'a>, Failure> {
     })
 }
 
-/// The texts of a list of parts that are nothing but text.
+/// Returns the texts of a list of parts that must all be text.
 fn texts<'a>(item: &Object<'a>, key: &str, kinds: &[&str]) -> Result<Vec<Text<'a>>, Failure> {
     let Some(raw) = item.get(key) else { return Ok(Vec::new()) };
     let path = item.path(key);

@@ -1,14 +1,15 @@
-//! Responses requests: what a client asks, read and checked once, and the chat request that answers it (wire-format 4.2,
-//! 4.3).
+//! Responses requests: parsed and checked once, then converted to the chat request that answers them
+//! (wire-format 4.2, 4.3).
 //!
-//! Takes: a body. Gives: an [`Asked`], or the failure that names the parameter; from it, a body of Chat Completions.
-//! Remembers: the items as the client wrote them. Never: ignores a parameter without saying so.
+//! Takes: a body. Gives: a [`ResponsesRequest`], or the failure that names the parameter; from it, a body of Chat
+//! Completions. Remembers: the items as the client wrote them. Never: ignores a parameter without reporting it.
 
 mod chat;
 mod content;
 pub mod conversations;
 mod echo;
 mod input;
+mod inputs;
 mod native;
 mod object;
 pub mod outputs;
@@ -17,14 +18,14 @@ pub mod summary;
 mod tools;
 mod turns;
 
-pub use chat::{Capabilities, ChatInputs};
 pub use echo::echo;
-pub use native::NativeCapabilities;
+pub use inputs::{Capabilities, ChatInputs, NativeCapabilities};
 pub use tools::{CalledTool, Tools};
 pub(crate) use turns::arguments;
 
-use super::check::{self, Checked, invalid, limited, missing};
+use super::check::{Checked, limited};
 use super::fields::{self, Field};
+use super::refusals::{self, invalid, missing};
 use super::{ChatRequest, Rules, TextSpans};
 use crate::json::{Raw, Text, compacted};
 use crate::wire::encode::Echo;
@@ -37,7 +38,7 @@ use object::Object;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// The fields of the API.
+/// Fields that the API names.
 const KNOWN: &[&str] = &[
     "model",
     "input",
@@ -74,7 +75,7 @@ const KNOWN: &[&str] = &[
     "moderation",
 ];
 
-/// Fields of Chat Completions that samewire writes itself, and where this API has them.
+/// Fields of Chat Completions that samewire writes itself, and their names in this API.
 const MOVED: &[(&str, &str)] = &[
     ("messages", "input"),
     ("max_tokens", "max_output_tokens"),
@@ -87,70 +88,71 @@ const MOVED: &[(&str, &str)] = &[
     ("function_call", "tool_choice"),
 ];
 
-/// How Responses reaches an engine.
+/// API in which an engine serves Responses requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ResponsesMode {
-    /// As Chat Completions; the events are built here.
+    /// Chat Completions; samewire generates the Responses events itself.
     #[default]
     Chat,
-    /// As itself; the engine's events are repaired.
+    /// The engine's own Responses API; samewire repairs the engine's events.
     Native,
 }
 
-/// A Responses request, read and checked.
+/// Responses request after parsing and checks: items, tools and settings, from which the engine's request is
+/// generated.
 #[derive(Clone, Debug)]
 pub struct ResponsesRequest {
-    /// The model's name.
+    /// Model name; empty if the client names none.
     pub model: String,
-    /// An event stream, or one object.
+    /// True for an event stream, false for a single object.
     pub stream: bool,
-    /// The client asked for padding.
+    /// True if the client asked for padding (`include_obfuscation`).
     pub include_obfuscation: bool,
-    /// The response is to be stored.
+    /// True if the response is to be stored.
     pub store: bool,
-    /// The answer is to be made without the client waiting.
+    /// True if the response is generated in the background, without the client waiting.
     pub background: bool,
-    /// The response that this one continues.
+    /// Id of the response that this one continues.
     pub previous_response_id: Option<String>,
-    /// The conversation that this response is of.
+    /// Id of the conversation that this response belongs to.
     pub conversation: Option<String>,
-    /// A conversation that is too long loses its beginning.
+    /// True if the oldest messages of an overlong conversation may be left out (`truncation: "auto"`).
     pub truncation_auto: bool,
-    /// What else the answer is to carry.
+    /// Additional output that the client asked for with `include`.
     pub include: Include,
-    /// The token limit.
+    /// Maximum number of output tokens.
     pub limit: Option<u64>,
-    /// The tools, and who is meant when the engine calls one.
+    /// Tools on offer, with the mapping between the engine's tool names and the client's.
     pub tools: Tools,
-    /// Tools that are left out, for the client: `tools[3].web_search`.
+    /// Tools that are not offered to the engine, reported to the client: `tools[3].web_search`.
     pub dropped: Vec<String>,
-    /// What else has no effect, for the log: `moderation`, `input[2].web_search_call`.
+    /// Other fields and items without effect, for the log: `moderation`, `input[2].web_search_call`.
     pub ignored: Vec<String>,
-    /// The items, as the client wrote them.
+    /// Input items, as the client wrote them.
     input: Vec<Bytes>,
-    /// The places of `item_reference` items, and what they refer to.
+    /// Indices of `item_reference` items, with the ids that they refer to.
     references: Vec<(usize, String)>,
-    /// What the answer repeats of it, as JSON.
+    /// Request fields that the answer echoes, as JSON.
     said: Vec<(&'static str, Bytes)>,
-    /// Members of the chat request that are the same for every engine, as JSON.
+    /// Members of the chat request that are equal for every engine, as JSON.
     settings: Vec<(&'static str, String)>,
     parallel: Option<bool>,
     verbosity: Option<String>,
-    /// The client asks for summaries of the reasoning.
+    /// True if the client asks for summaries of the reasoning.
     summary: bool,
     cache_key: Option<String>,
-    /// Fields that an engine of this very API gets as the client wrote them.
+    /// Fields that an engine with its own Responses API receives as the client wrote them.
     carried: Vec<(&'static str, Bytes)>,
-    /// What `include` asks for and only an engine can give.
+    /// Values of `include` that only an engine can provide.
     include_of_engine: Vec<&'static str>,
     /// Fields that the API does not name, as the client wrote them.
     unknown: Vec<(String, Bytes)>,
-    /// What the operator says; earlier items must keep to it, too.
+    /// Operator's rules, which stored items of earlier turns must satisfy too.
     rules: Arc<Rules>,
 }
 
-/// What `include` asks for, as far as a chat engine can give it.
+/// Values of `include` that samewire can provide with a chat engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Include {
     /// `reasoning.encrypted_content`
@@ -162,7 +164,7 @@ pub struct Include {
 }
 
 impl Include {
-    /// Asks for one thing more. `false`: the API has no such thing.
+    /// Adds one value of `include`. Returns `false` if the API does not define it.
     pub fn ask(&mut self, word: &str) -> bool {
         match word {
             "reasoning.encrypted_content" => self.encrypted_reasoning = true,
@@ -175,19 +177,19 @@ impl Include {
 }
 
 impl ResponsesRequest {
-    /// Reads and checks a request.
+    /// Parses and checks a request under the default rules.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its `param`.
+    /// Fails on the first invalid field, with its `param`.
     pub fn read(body: &Bytes, options: &Options) -> Result<Self, Failure> {
         Self::parse(body, options, ResponsesMode::Chat, true, None, Arc::new(Rules::ANSWERED))
     }
 
-    /// The same for an engine that is asked this way, under an operator's rules. Where the path names the model, what the
-    /// body says of it does not count.
+    /// Parses and checks a request for an engine that is used in this mode, under an operator's rules. A `model`
+    /// from the URL path overrides the one in the body.
     ///
     /// # Errors
-    /// As [`Asked::read`], and what the rules refuse.
+    /// Fails like [`ResponsesRequest::read`], and on a request that the rules refuse.
     pub fn read_for(
         body: &Bytes,
         options: &Options,
@@ -198,11 +200,11 @@ impl ResponsesRequest {
         Self::parse(body, options, way, true, model, Arc::clone(rules))
     }
 
-    /// Reads a request that has been answered already, this way: neither what is missing in it nor what this proxy does not have
-    /// is complained of.
+    /// Parses a request that has already been answered in this mode, as in a recording: missing and unsupported
+    /// parameters are accepted.
     ///
     /// # Errors
-    /// As [`Asked::read`], but for missing and unsupported parameters.
+    /// Fails like [`ResponsesRequest::read`], except for missing and unsupported parameters.
     pub fn recall(body: &Bytes, options: &Options, way: ResponsesMode) -> Result<Self, Failure> {
         Self::parse(body, options, way, false, None, Arc::new(Rules::ANSWERED))
     }
@@ -277,20 +279,20 @@ impl ResponsesRequest {
         })
     }
 
-    /// What the operator says.
+    /// Returns the operator's rules under which the request was read.
     pub(crate) fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// The client says itself that the response is to be stored, or asks for what cannot be otherwise.
+    /// Returns true if the client sets `store: true` itself, or asks for background mode, which requires storage.
     pub fn insists_on_store(&self) -> bool {
         self.background || self.said.iter().any(|(key, json)| *key == "store" && json == "true")
     }
 
-    /// Offers the tools that earlier items of the conversation have added.
+    /// Adds the tools that earlier items of the conversation have introduced.
     ///
     /// # Errors
-    /// A tool of another type has the name of one of them.
+    /// Fails if a tool of another type has the name of one of them.
     pub fn recall_tools<'a>(&mut self, history: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
         for item in history.filter(|item| item.contains("additional_tools")) {
             let Some(raw) = Raw::of(item) else { continue };
@@ -301,32 +303,32 @@ impl ResponsesRequest {
         Ok(())
     }
 
-    /// The input has been answered: what is asked now stands in the history.
+    /// Clears the input after it has been answered: the caller keeps it in the history from now on.
     pub fn answered(&mut self) {
         self.input.clear();
         self.references.clear();
     }
 
-    /// The engine takes the items of hosted tools: they have an effect.
+    /// Removes hosted items from the list of ignored input, for an engine that reads them.
     pub fn with_hosted_items(&mut self) {
         self.ignored.retain(|what| !what.starts_with("input["));
     }
 
-    /// The response is stored if it can be, whatever was asked.
+    /// Stores the response if possible, whatever the client asked.
     pub fn with_store(&mut self) {
         self.store = true;
         self.said.retain(|(key, json)| *key != "store" || json == "true");
     }
 
-    /// A field that the API does not name is none of the engine's either.
+    /// Removes a field that the API does not name, so that it does not reach the engine.
     pub fn withhold(&mut self, key: &str) {
         self.unknown.retain(|(known, _)| known != key);
     }
 
-    /// Nothing is stored here, whatever was asked.
+    /// Turns storage off, whatever the client asked, where the proxy has no store.
     ///
     /// # Errors
-    /// What was asked cannot be without a store.
+    /// Fails on background mode, which requires a store.
     pub fn without_store(&mut self) -> Result<(), Failure> {
         if self.background {
             return Err(invalid("background", "responses are not stored, which it needs"));
@@ -337,10 +339,10 @@ impl ResponsesRequest {
         Ok(())
     }
 
-    /// Conversations are not stored here.
+    /// Checks that the request works without stored conversations.
     ///
     /// # Errors
-    /// The request names one.
+    /// Fails if the request names a conversation.
     pub fn without_conversations(&self) -> Result<(), Failure> {
         match self.conversation {
             Some(_) => Err(not_supported("conversation", "conversations are not stored here")),
@@ -348,12 +350,13 @@ impl ResponsesRequest {
         }
     }
 
-    /// The client wants no reasoning (`include_reasoning`).
+    /// Returns true if the client wants no reasoning (`include_reasoning`).
     pub(super) fn hides_reasoning(&self) -> bool {
         self.unknown.iter().any(|(key, json)| key == "include_reasoning" && json == "false")
     }
 
-    /// The request as the engine's API sees it, as far as it matters to how the answer is read.
+    /// Returns the request in the form of a chat request, reduced to the settings that affect how the answer is
+    /// read.
     pub fn ask(&self) -> ChatRequest {
         ChatRequest {
             overrides_model: false,
@@ -380,7 +383,8 @@ impl ResponsesRequest {
         }
     }
 
-    /// Returns where the answer has its reasoning: who asks for summaries gets them beside the text (wire-format 4.5).
+    /// Returns where the answer carries its reasoning: a client that asks for summaries gets them beside the text
+    /// (wire-format 4.5).
     pub fn reasoning_place(&self, option: ResponsesReasoning) -> ResponsesReasoning {
         match option {
             ResponsesReasoning::Content if self.summary => ResponsesReasoning::Both,
@@ -388,12 +392,12 @@ impl ResponsesRequest {
         }
     }
 
-    /// A JSON string.
+    /// Returns `instructions` as a JSON string, if set.
     fn instructions(&self) -> Option<&Bytes> {
         self.said.iter().find(|(key, _)| *key == "instructions").map(|(_, json)| json)
     }
 
-    /// What the answer repeats of the request.
+    /// Returns the request fields that the answer echoes.
     pub fn echo(&self) -> Echo {
         let mut echo = Echo::default();
         for (key, json) in &self.said {
@@ -402,31 +406,32 @@ impl ResponsesRequest {
         echo
     }
 
-    /// The JSON of each item of the input, as the client wrote it; an input of mere text is one message.
+    /// Iterates over the input items as JSON, as the client wrote them; input given as a string is one message.
     pub fn input(&self) -> impl Iterator<Item = &str> {
         self.input.iter().map(|item| std::str::from_utf8(item).unwrap_or_default())
     }
 
-    /// The same, shared.
+    /// Iterates over the input items like [`Self::input`], as shared buffers.
     pub fn shared_input(&self) -> impl Iterator<Item = &Bytes> {
         self.input.iter()
     }
 
-    /// The `item_reference` items: their places in the input and what they refer to. Whoever stores items finds these
-    /// before there can be a chat request.
+    /// Iterates over the `item_reference` items: index in the input, and id referred to. The caller must resolve
+    /// them in the store before a chat request can be generated.
     pub fn references(&self) -> impl Iterator<Item = (usize, &str)> {
         self.references.iter().map(|(at, id)| (*at, id.as_str()))
     }
 }
 
-/// A value of the body, as it stands there. What is small is a copy, so that it does not keep the whole in memory.
+/// Returns a value of the body unchanged. A small one is copied, so that it does not keep the whole body in
+/// memory.
 fn part(body: &Bytes, value: Raw<'_>) -> Bytes {
     const SMALL: usize = 4096;
     let value = value.get().as_bytes();
     if value.len() < SMALL { Bytes::copy_from_slice(value) } else { body.slice_ref(value) }
 }
 
-/// Fails on what this proxy does not have.
+/// Fails on a parameter that this proxy does not support.
 fn unsupported(from: &Checked<'_>) -> Result<(), Failure> {
     if from.get("prompt").is_some() {
         return Err(not_supported("prompt", "prompt templates are not stored; send 'input'"));
@@ -443,19 +448,19 @@ fn unsupported(from: &Checked<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Fails on a field that neither the API nor the operator names, where these are refused. Those of a WebSocket's message
-/// are the API's (wire-format 4.12).
+/// Fails on a field that neither the API nor the operator names, where such fields are refused. The extra fields
+/// of a WebSocket message belong to the API (wire-format 4.12).
 fn refused(from: &Checked<'_>, unknown: RequestUnknown) -> Result<(), Failure> {
     let is_message = from.get("type").is_some_and(|kind| kind.value.get() == "\"response.create\"");
     let mut others = from.unknown().filter(|key| !(is_message && matches!(*key, "type" | "generate")));
     match others.next() {
-        Some(key) if unknown == RequestUnknown::Reject => Err(check::unknown(key)),
+        Some(key) if unknown == RequestUnknown::Reject => Err(refusals::unknown(key)),
         _ => Ok(()),
     }
 }
 
-/// Whether a field that the API does not name is for the engine: none that is written here and would come twice, and not
-/// the type of a message that carries a request (wire-format 4.12).
+/// Returns true if an unknown field may pass to the engine: not one that samewire writes itself and would
+/// duplicate, and not the type of a message that carries a request (wire-format 4.12).
 fn is_engines(field: &Field<'_>) -> bool {
     let (key, value) = (field.key.as_ref(), field.value.get());
     let ours = key == "n" || MOVED.iter().any(|(moved, _)| *moved == key);
@@ -467,14 +472,14 @@ fn not_supported(param: &str, why: &str) -> Failure {
     Failure::from(Fault::UnsupportedParameter).with_message(message).with_param(param)
 }
 
-/// What was read of an input.
+/// Result of parsing the input: items, references and the tools they introduce.
 #[derive(Default)]
 struct Items<'a> {
     input: Vec<Bytes>,
     references: Vec<(usize, String)>,
-    /// Those that a chat engine is not sent.
+    /// Items that a chat engine is not sent, for the log.
     ignored: Vec<String>,
-    /// Those that they add.
+    /// Tools introduced by items.
     tools: Vec<Object<'a>>,
 }
 

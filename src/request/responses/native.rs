@@ -1,19 +1,19 @@
-//! A Responses request for an engine that is asked in this API itself (wire-format 4.8).
+//! Responses request for an engine that has this API itself (wire-format 4.8).
 //!
-//! Takes: what was asked, what earlier answers left, what the engine takes. Gives: the engine's request: the whole
-//! conversation, and nothing that would leave state in the engine. Never: a reference, a response to go on with, sealed
-//! text that samewire has sealed.
+//! Takes: the request, stored items of earlier turns, the engine's capabilities. Gives: the engine's request: the
+//! whole conversation, and nothing that would leave state in the engine. Never: a reference, a previous response
+//! id, sealed text that samewire has sealed.
 
-use super::chat::{Capabilities, ChatInputs};
+use super::inputs::{Capabilities, ChatInputs};
 use super::{ResponsesMode, ResponsesRequest};
 use crate::json::write_string;
-use crate::request::check::invalid;
+use crate::request::refusals::invalid;
 use crate::wire::fault::Failure;
 use crate::wire::options::Options;
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Fields that go on as the client wrote them. What is not among them is written here, or is not the engine's business
-/// (wire-format 4.2).
+/// Fields that pass to the engine as the client wrote them. Other fields are written by samewire, or do not
+/// concern the engine (wire-format 4.2).
 pub(super) const CARRIED: &[&str] = &[
     "instructions",
     "max_tool_calls",
@@ -26,20 +26,11 @@ pub(super) const CARRIED: &[&str] = &[
     "reasoning",
 ];
 
-/// What an engine's own Responses API takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NativeCapabilities {
-    /// Items of hosted tools may stand in the input.
-    pub hosted_items: bool,
-    /// So much it takes off `max_output_tokens`.
-    pub limit_taken_off: u64,
-}
-
 impl ResponsesRequest {
-    /// The body of the engine's request in its own Responses API.
+    /// Builds the body of the engine's request in its own Responses API.
     ///
     /// # Errors
-    /// As [`Asked::chat`].
+    /// Fails like [`ResponsesRequest::chat`].
     pub fn native(
         &self,
         inputs: &ChatInputs<'_>,
@@ -57,7 +48,7 @@ impl ResponsesRequest {
             return Err(invalid("input", "nothing in it is for the model"));
         }
         out.extend_from_slice(b"],\"store\":false");
-        // What is made in the background is stored as it comes.
+        // A background response is stored while it is generated.
         if self.stream || self.background {
             out.extend_from_slice(b",\"stream\":true");
         }

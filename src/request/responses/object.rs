@@ -1,18 +1,19 @@
-//! Objects inside a request: members by key, every failure with the way to the member.
+//! Objects inside a request: access to members by key, with the path to the member in every failure.
 //!
-//! Takes: a raw value and the way to it. Gives: its members, checked for their type. Never: acts on a key that is there
+//! Takes: a raw value and its path. Gives: its members, checked for their type. Never: acts on a key that occurs
 //! twice.
 
 use crate::json::{Members, Raw, Text, compacted};
-use crate::request::check::{invalid, list, missing};
+use crate::request::check::list;
+use crate::request::refusals::{invalid, missing};
 use crate::wire::fault::{Failure, Fault};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// Up to so many members, comparing each with each is quicker than a set.
+/// Number of members up to which pairwise comparison finds duplicates faster than a set.
 const FEW: usize = 16;
 
-/// An object of a request.
+/// Object inside a request, with its path for error messages.
 #[derive(Debug)]
 pub(super) struct Object<'a> {
     path: String,
@@ -20,7 +21,7 @@ pub(super) struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// The object that `raw` is; `path` leads to it.
+    /// Parses `raw` as an object at `path`. Fails if it is no object or has a duplicate key.
     pub(super) fn of(path: impl Into<String>, raw: Raw<'a>) -> Result<Self, Failure> {
         let path = path.into();
         let Some(Members(members)) = Members::of(raw.get()) else {
@@ -53,17 +54,17 @@ impl<'a> Object<'a> {
         None
     }
 
-    /// The way to a member.
+    /// Returns the path of a member.
     pub(super) fn path(&self, key: &str) -> String {
         format!("{}.{key}", self.path)
     }
 
-    /// The way to the object.
+    /// Returns the path of the object.
     pub(super) fn here(&self) -> &str {
         &self.path
     }
 
-    /// A member that is there and not null.
+    /// Returns a member unless it is absent or null.
     pub(super) fn get(&self, key: &str) -> Option<Raw<'a>> {
         let found = self.members.iter().find(|(own, _)| own == key).map(|(_, raw)| *raw);
         found.filter(|raw| raw.get() != "null")
@@ -73,7 +74,7 @@ impl<'a> Object<'a> {
         self.get(key).ok_or_else(|| missing(&self.path(key)))
     }
 
-    /// A text, if given.
+    /// Returns a string member, if present. Fails on another type.
     pub(super) fn text(&self, key: &str) -> Result<Option<Text<'a>>, Failure> {
         self.get(key).map(|raw| self.as_text(key, raw)).transpose()
     }
@@ -82,7 +83,7 @@ impl<'a> Object<'a> {
         self.as_text(key, self.required(key)?)
     }
 
-    /// A text with at least one character: a name, an id.
+    /// Returns a string with at least one character, such as a name or an id. Fails if it is absent or empty.
     pub(super) fn required_name(&self, key: &str) -> Result<Text<'a>, Failure> {
         match self.required_text(key)? {
             name if name.is_empty() => Err(invalid(self.path(key), "it must not be empty")),
@@ -94,7 +95,7 @@ impl<'a> Object<'a> {
         Text::of(raw).ok_or_else(|| invalid(self.path(key), "it must be a string"))
     }
 
-    /// One of these words, if given.
+    /// Returns a string that must be one of `words`, if present.
     pub(super) fn word(&self, key: &str, words: &[&str]) -> Result<Option<Cow<'a, str>>, Failure> {
         let Some(word) = self.text(key)?.map(|text| text.decoded()) else { return Ok(None) };
         if words.contains(&word.as_ref()) {
@@ -112,12 +113,12 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// An object, if given.
+    /// Returns an object member, if present. Fails on another type.
     pub(super) fn object(&self, key: &str) -> Result<Option<Self>, Failure> {
         self.get(key).map(|raw| Self::of(self.path(key), raw)).transpose()
     }
 
-    /// Any object's text, carried and not looked into.
+    /// Returns an object member as raw JSON that is passed on without parsing.
     pub(super) fn carried(&self, key: &str) -> Result<Option<Raw<'a>>, Failure> {
         match self.get(key) {
             Some(raw) if !raw.get().starts_with('{') => Err(invalid(self.path(key), "it must be an object")),
@@ -125,7 +126,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The objects of a list, if given.
+    /// Returns the objects of a list; empty if the member is absent. Fails above `most` elements.
     pub(super) fn objects(&self, key: &str, most: usize) -> Result<Vec<Self>, Failure> {
         let Some(raw) = self.get(key) else { return Ok(Vec::new()) };
         let path = self.path(key);
@@ -133,13 +134,13 @@ impl<'a> Object<'a> {
         all.into_iter().enumerate().map(|(at, raw)| Self::of(format!("{path}[{at}]"), raw)).collect()
     }
 
-    /// A member as it is repeated.
+    /// Returns a member as compact JSON, as the answer echoes it.
     pub(super) fn compact(&self, key: &str) -> Option<String> {
         self.get(key).map(compacted)
     }
 }
 
-/// `a, b or c`
+/// Joins the words for an error message: `a, b or c`.
 pub(super) fn alternatives(words: &[&str]) -> String {
     match words.split_last() {
         Some((last, [])) => (*last).to_owned(),

@@ -1,22 +1,24 @@
-//! What a client's tools gave for the calls of an answer, and the request that goes on with it (wire-format 4.10).
+//! Outputs of a client's tools for the calls of an answer, and the request that continues from there
+//! (wire-format 4.10).
 //!
-//! Takes: a body, the answer's calls, the request that it answered. Gives: the outputs, and the body of a request of the
-//! same kind. Never: takes a parameter it does not know.
+//! Takes: a body, the answer's calls, the request that it answered. Gives: the outputs, and the body of a request
+//! of the same kind. Never: accepts a parameter it does not know.
 
 use super::content::{self, Place};
 use super::object::Object;
 use crate::json::{self, Members, Raw, Text, compacted, write_string};
-use crate::request::check::{Checked, invalid, missing};
+use crate::request::check::Checked;
+use crate::request::refusals::{invalid, missing};
 use crate::request::{Rules, fields};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::fmt::Write as _;
 
 const KNOWN: &[&str] = &["tool_call_id", "output", "tool_outputs", "stream"];
-/// Outputs of one request.
+/// Maximum number of outputs in one request.
 const MOST: usize = 1024;
 
-/// What the request that goes on has of the one before it.
+/// Fields that a continuing request inherits from the one before it.
 const KEPT: &[&str] = &[
     "instructions",
     "tools",
@@ -30,31 +32,31 @@ const KEPT: &[&str] = &[
     "store",
 ];
 
-/// Outputs of tools, as a client hands them in.
+/// Outputs of tools as a client submits them, for one or several calls of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outputs {
-    /// The outputs.
+    /// Submitted outputs, in order.
     pub all: Vec<Output>,
-    /// The client wants the answer as events.
+    /// True if the client wants the answer as an event stream.
     pub stream: bool,
 }
 
-/// The output of one call.
+/// Output of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// The `call_id`.
+    /// Id of the call (`call_id`).
     pub call_id: String,
-    /// The way to where the call is named.
+    /// Path of the parameter that names the call, for error messages.
     pub param: String,
-    /// JSON: a string or a list of parts.
+    /// Output as JSON: a string or a list of parts.
     pub output: String,
 }
 
 impl Outputs {
-    /// Reads and checks a body.
+    /// Parses and checks the body that submits outputs.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its `param`.
+    /// Fails on the first invalid field, with its `param`.
     pub fn read(body: &[u8], rules: &Rules) -> Result<Self, Failure> {
         let text = fields::text_within(body, rules.caps.depth)?;
         let from = Checked::new(text, fields::read(text, text)?, KNOWN, rules)?;
@@ -96,16 +98,16 @@ fn output(from: &Object<'_>, rules: &Rules) -> Result<Output, Failure> {
     Ok(Output { call_id, param, output: String::from_utf8_lossy(&json).into_owned() })
 }
 
-/// A call that an answer ends with.
+/// Call at the end of an answer that still needs an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// The `call_id`.
+    /// Id of the call (`call_id`).
     pub call_id: String,
-    /// It is one of a custom tool.
+    /// True for a call of a custom tool.
     pub custom: bool,
 }
 
-/// The calls of a final object, in order.
+/// Returns the calls in a final response object, in order and without duplicate ids.
 pub fn calls(object: &str) -> Vec<Pending> {
     let output =
         json::raw_member(object, "output").and_then(|raw| json::read::<Vec<Raw<'_>>>(raw.get()).ok());
@@ -119,7 +121,7 @@ pub fn calls(object: &str) -> Vec<Pending> {
     };
     let mut calls: Vec<Pending> = Vec::new();
     for call in output.unwrap_or_default().into_iter().filter_map(call) {
-        // An engine that gives two calls one id gets one output for both.
+        // Calls that share an id share one output.
         if !calls.iter().any(|known| known.call_id == call.call_id) {
             calls.push(call);
         }
@@ -127,12 +129,12 @@ pub fn calls(object: &str) -> Vec<Pending> {
     calls
 }
 
-/// The conversation that a final object says it is in.
+/// Returns the id of the conversation that a final response object belongs to.
 pub fn conversation(object: &str) -> Option<String> {
     json::member(json::raw_member(object, "conversation")?.get(), "id")
 }
 
-/// The items that the outputs become, as JSON.
+/// Returns the input items for these outputs, as JSON.
 pub fn items<'a>(answered: impl Iterator<Item = (&'a Pending, &'a str)>) -> Vec<String> {
     let item = |(call, output): (&Pending, &str)| {
         let kind = if call.custom { "custom_tool_call_output" } else { "function_call_output" };
@@ -146,17 +148,17 @@ pub fn items<'a>(answered: impl Iterator<Item = (&'a Pending, &'a str)>) -> Vec<
     answered.map(item).collect()
 }
 
-/// What a request goes on with.
+/// Predecessor of a continuing request.
 #[derive(Clone, Copy, Debug)]
 pub enum After<'a> {
-    /// A response.
+    /// Id of the response to continue.
     Response(&'a str),
-    /// A conversation, which has the response in it.
+    /// Id of a conversation that includes the response.
     Conversation(&'a str),
 }
 
-/// What outlives a request, for those that go on with its answer: the model and what else is said once. Its input is not
-/// among it: that is stored as items.
+/// Returns the request fields to keep for continuing requests: the model and the settings. The input is stored
+/// separately, as items.
 pub fn kept(request: &str) -> String {
     let members = Members::of(request.trim_start_matches('\u{feff}')).unwrap_or_default();
     let mut out = String::from("{");
@@ -170,8 +172,8 @@ pub fn kept(request: &str) -> String {
     out
 }
 
-/// The body of a request that goes on with `input` where the answer to a request, of which this was kept, has ended;
-/// `model`: the one that answered, if the request does not name one.
+/// Builds the body of a request that continues an answer with `input`. `request` holds the fields returned by
+/// [`kept`]; `model` is the model that answered, used if `request` names none.
 pub fn going_on(request: &str, model: &str, after: After<'_>, input: &[String], stream: bool) -> Bytes {
     let mut out = BytesMut::from(&b"{\"model\":"[..]);
     match json::raw_member(request, "model").filter(|model| Text::of(*model).is_some()) {

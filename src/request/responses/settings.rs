@@ -1,13 +1,14 @@
-//! Parameters of a Responses request that are checked by themselves (wire-format 4.2), and what of them a chat engine is
-//! told.
+//! Parameters of a Responses request that are checked individually (wire-format 4.2), and their counterparts in
+//! the chat request.
 
 use super::Include;
 use super::object::{Object, alternatives};
 use crate::json::{Text, compacted};
-use crate::request::check::{Checked, invalid, missing};
+use crate::request::check::Checked;
+use crate::request::refusals::{invalid, missing};
 use crate::wire::fault::Failure;
 
-/// What `include` may ask for.
+/// Values that the API defines for `include`.
 pub(super) const INCLUDE: &[&str] = &[
     "file_search_call.results",
     "web_search_call.results",
@@ -19,15 +20,15 @@ pub(super) const INCLUDE: &[&str] = &[
     "message.output_text.logprobs",
 ];
 
-/// What was read.
+/// Settings parsed from the request, with the chat members that they translate to.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) include: Include,
-    /// What `include` asks for and only an engine can give.
+    /// Values of `include` that only an engine can provide.
     pub(super) include_of_engine: Vec<&'static str>,
     pub(super) truncation_auto: bool,
     pub(super) verbosity: Option<String>,
-    /// The client asks for summaries of the reasoning.
+    /// True if the client asks for summaries of the reasoning.
     pub(super) summary: bool,
     /// Members of the chat request, as JSON.
     pub(super) members: Vec<(&'static str, String)>,
@@ -61,7 +62,7 @@ pub(super) fn read(from: &Checked<'_>) -> Result<Settings, Failure> {
     Ok(Settings { include, include_of_engine, truncation_auto, verbosity, summary, members })
 }
 
-/// Checks the numbers; those that the client set go on as it wrote them.
+/// Checks the numeric parameters, and adds those the client set to `members` as written.
 fn sampling(
     from: &Checked<'_>,
     include: Include,
@@ -85,7 +86,7 @@ fn sampling(
     Ok(())
 }
 
-/// Checks what is stored, repeated or left out, and never looked at again.
+/// Checks parameters that are stored or echoed, and otherwise not used.
 fn carried(from: &Checked<'_>) -> Result<(), Failure> {
     for key in ["service_tier", "prompt_cache_retention"] {
         from.string(key)?;
@@ -108,7 +109,7 @@ fn include(from: &Checked<'_>) -> Result<(Include, Vec<&'static str>), Failure> 
     Ok((include, of_engine))
 }
 
-/// Reads `text`: the format becomes `response_format`, the verbosity is given back.
+/// Parses `text`: adds the format to `members` as `response_format`, and returns the verbosity.
 fn text(from: &Checked<'_>, members: &mut Vec<(&'static str, String)>) -> Result<Option<String>, Failure> {
     let Some(field) = from.get("text") else { return Ok(None) };
     let text = Object::of("text", field.value)?;
@@ -124,7 +125,7 @@ fn text(from: &Checked<'_>, members: &mut Vec<(&'static str, String)>) -> Result
     Ok(verbosity.map(std::borrow::Cow::into_owned))
 }
 
-/// The schema's text stays as it is.
+/// Returns `response_format` for a JSON schema, which stays byte for byte. Fails without a name or a schema.
 fn schema(format: &Object<'_>) -> Result<String, Failure> {
     format.required_name("name")?;
     format.required("schema")?;
@@ -143,7 +144,7 @@ fn schema(format: &Object<'_>) -> Result<String, Failure> {
     Ok(json)
 }
 
-/// The conversation's id, by itself or in an object.
+/// Returns the conversation's id, given as a string or in an object.
 pub(super) fn conversation(from: &Checked<'_>) -> Result<Option<String>, Failure> {
     let Some(field) = from.get("conversation") else { return Ok(None) };
     let id = match Text::of(field.value) {

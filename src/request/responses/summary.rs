@@ -1,16 +1,17 @@
-//! The request that asks for a conversation's summary (wire-format 4.13).
+//! Request for the summary of a conversation (wire-format 4.13).
 //!
-//! Takes: the request to make a conversation short. Gives: one of the same conversation with a last message that asks for
-//! a summary. Never: stores, offers tools.
+//! Takes: the request to compact a conversation. Gives: one of the same conversation with a last message that asks
+//! for a summary. Never: stores, offers tools.
 
 use super::ResponsesRequest;
 use crate::json::{self, compacted, write_string};
-use crate::request::check::{Checked, invalid};
+use crate::request::check::Checked;
+use crate::request::refusals::invalid;
 use crate::request::{Rules, fields};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 
-/// The fields of the API. Those behind the first four have no effect on a summary.
+/// Fields that the API names. Those after the first four have no effect on a summary.
 const KNOWN: &[&str] = &[
     "model",
     "input",
@@ -22,10 +23,11 @@ const KNOWN: &[&str] = &[
     "service_tier",
 ];
 
-/// The body of the request for the summary. `asked`: what `body` asks.
+/// Builds the body of the request for the summary; `asked` is the parsed form of `body`, `instructions` the prompt
+/// that asks for a summary.
 ///
 /// # Errors
-/// A parameter that this request does not have.
+/// Fails on a parameter that the compaction request does not have, and if there is no conversation to summarise.
 pub fn request(body: &Bytes, asked: &ResponsesRequest, instructions: &str) -> Result<Bytes, Failure> {
     let text = fields::text(body)?;
     let rules = Rules::ANSWERED;
@@ -55,7 +57,7 @@ pub fn request(body: &Bytes, asked: &ResponsesRequest, instructions: &str) -> Re
     Ok(out.freeze())
 }
 
-/// Whether an item is a message of the user's.
+/// Returns true if an item is a message of the user, which a compaction keeps.
 pub fn is_users(item: &str) -> bool {
     let is = |key: &str, word: &str| json::member(item, key).map(|own| own == word);
     is("type", "message").unwrap_or(true) && is("role", "user").unwrap_or(false)

@@ -1,13 +1,15 @@
-//! The tools of a request: what the engine is offered, what it is not, and who is meant when it calls one.
+//! Tools of a request: functions offered to the engine, tools left out, and the mapping from the engine's calls
+//! back to the client's tools.
 //!
-//! Takes: `tools` and `tool_choice`. Gives: functions under names of one level, and their way back. Remembers: both.
-//! Never: leaves a tool out without naming it.
+//! Takes: `tools` and `tool_choice`. Gives: functions with flat names, and the way back from these. Remembers:
+//! both. Never: leaves a tool out without naming it.
 
 use super::ResponsesMode;
 use super::object::Object;
 use crate::json::{Raw, Text, compacted, write_string};
-use crate::request::check::{Checked, invalid};
+use crate::request::check::Checked;
 use crate::request::parts;
+use crate::request::refusals::invalid;
 use crate::wire::event::ToolKind;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
@@ -15,73 +17,74 @@ use crate::wire::options::UnsupportedTools;
 use bytes::{BufMut, BytesMut};
 use std::collections::{HashMap, HashSet};
 
-/// Characters that a function's name may have.
+/// Maximum length of a function name, in characters.
 const LONGEST: usize = 64;
-/// Digits of the hash that stands for what was cut off.
+/// Number of hash digits that replace the rest of a name that is too long.
 const DIGITS: usize = 8;
 
-/// The tools of a request.
+/// Tools of a request. Namespaced and custom tools become plain functions for the engine, and its calls are mapped
+/// back.
 #[derive(Clone, Debug, Default)]
 pub struct Tools {
-    /// How many there may be.
+    /// Maximum number of tools.
     most: usize,
     offers: Vec<Offer>,
-    /// The first offer of each name that the engine knows.
+    /// Index of the first offer for each name on the wire.
     by_wire: HashMap<String, usize>,
-    /// The same by namespace and name.
+    /// Index of the first offer for each namespace and name.
     by_name: HashMap<(Option<String>, String), usize>,
     hosted: Vec<Hosted>,
     choice: Choice,
 }
 
-/// Who is meant by a call.
+/// Client's tool behind a call of the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CalledTool {
-    /// The namespace that the tool is of.
+    /// Namespace of the tool, if it has one.
     pub namespace: Option<String>,
-    /// The tool's own name.
+    /// Name of the tool within its namespace.
     pub name: String,
-    /// What the call becomes.
+    /// Kind of call that the client receives: function or custom.
     pub kind: ToolKind,
 }
 
-/// A function as the engine is offered it.
+/// Function in the form offered to the engine.
 #[derive(Clone, Debug)]
 struct Offer {
     wire: String,
     called: CalledTool,
-    /// What stands behind the name: `,"description":…`, without the closing braces.
+    /// JSON after the name: `,"description":…`, without the closing braces.
     rest: String,
-    /// The way to it.
+    /// Path of the tool in the request, for error messages.
     path: String,
 }
 
-/// A tool that an engine runs itself, if it has it.
+/// Hosted tool: one that an engine runs itself, if it supports it.
 #[derive(Clone, Debug)]
 struct Hosted {
     path: String,
     kind: String,
-    /// Its place among `tools`, unless it is inside a namespace.
+    /// Index in `tools`, unless the tool is inside a namespace.
     place: Option<usize>,
-    /// As the client wrote it, if the engine is offered it.
+    /// Tool as the client wrote it, if it is offered to the engine.
     offered: Option<String>,
 }
 
-/// `tool_choice`, as it is written for the engine.
+/// Value of `tool_choice`, resolved to the tools that it names.
 #[derive(Clone, Debug, Default)]
 enum Choice {
     #[default]
     Unsaid,
     Word(String),
-    /// The offer that must be called.
+    /// Index of the offer that must be called.
     One(usize),
-    /// The hosted tool that must be called: the choice as the client wrote it.
+    /// Choice of a hosted tool, as the client wrote it.
     Hosted(String),
-    /// Only these, and the word.
+    /// Restriction to these tools, with the mode.
     Some(Allowed, String),
 }
 
-/// The tools that may be called: offers, and hosted ones.
+/// Indices of the tools that may be called: offers, and hosted tools.
 #[derive(Clone, Debug, Default)]
 struct Allowed {
     offers: HashSet<usize>,
@@ -89,8 +92,9 @@ struct Allowed {
 }
 
 impl Tools {
-    /// `more`: tools that items of the input add. `way`: an engine that is asked in this very API is offered hosted tools
-    /// too.
+    /// Parses `tools` and `tool_choice`. `more` are tools introduced by input items. Only an engine with its own
+    /// Responses API (`way`) is offered hosted tools. Fails on an invalid tool, a conflict of names or an
+    /// unsupported tool, if the policy refuses those.
     pub(super) fn read(
         from: &Checked<'_>,
         more: &[Object<'_>],
@@ -124,7 +128,7 @@ impl Tools {
         Ok(tools)
     }
 
-    /// Adds tools that were offered earlier in the conversation, and are not offered now.
+    /// Adds tools introduced earlier in the conversation that this request does not offer itself.
     pub(super) fn recall(&mut self, earlier: &[Object<'_>]) -> Result<(), Failure> {
         let (known, hosted) = (self.offers.len(), self.hosted.len());
         earlier.iter().try_for_each(|tool| self.any(tool, None))?;
@@ -169,7 +173,7 @@ impl Tools {
         let (kind, rest) = match kind {
             "function" => (ToolKind::Function, function(tool)?),
             "custom" => (ToolKind::Custom, custom(tool)?),
-            // The word is named in a header: nothing but what words of the API are made of.
+            // The type appears in a response header: only the characters of API words are allowed.
             word if is_word(word) && word != "namespace" => {
                 let (path, kind) = (tool.here().to_owned(), word.to_owned());
                 self.hosted.push(Hosted { path, kind, place, offered: None });
@@ -183,7 +187,7 @@ impl Tools {
         Ok(())
     }
 
-    /// Gives every offer its name: tools outside namespaces keep theirs.
+    /// Assigns every offer its name on the wire: tools outside namespaces keep theirs.
     fn name(&mut self) -> Result<(), Failure> {
         let outside = |offer: &Offer| offer.called.namespace.is_none();
         for inside in [false, true] {
@@ -197,7 +201,7 @@ impl Tools {
                     let Some(offer) = self.offers.get_mut(at) else { continue };
                     match first {
                         Some((wire, kind)) if kind == offer.called.kind => offer.wire = wire,
-                        // Calls of the two could not be told from each other.
+                        // Calls of the two tools would be indistinguishable.
                         _ => {
                             let param = format!("{}.name", offer.path);
                             return Err(invalid(param, "a tool of another type has this name"));
@@ -241,7 +245,7 @@ impl Tools {
         }
     }
 
-    /// There must be something to call.
+    /// Fails if `required` leaves no tool to call.
     fn required(&self) -> Result<(), Failure> {
         let any = !self.offers.is_empty() || self.hosted.iter().any(|hosted| hosted.offered.is_some());
         match (!any, self.left_out().next()) {
@@ -272,7 +276,7 @@ impl Tools {
         }
     }
 
-    /// Which tools an object of `tool_choice` means.
+    /// Returns the tools that an object of `tool_choice` names. Fails if there are none.
     fn meant(&self, choice: &Object<'_>) -> Result<ChosenTool<'_>, Failure> {
         let kind = choice.required_text("type")?.decoded();
         let wanted = match kind.as_ref() {
@@ -307,7 +311,7 @@ impl Tools {
     }
 }
 
-/// Whom an object of `tool_choice` means.
+/// Tools named by an object of `tool_choice`.
 enum ChosenTool<'a> {
     Offers(Vec<usize>),
     Hosted(usize, &'a Hosted),
@@ -331,19 +335,19 @@ fn unknown(choice: &Object<'_>, name: &str) -> Failure {
 }
 
 impl Tools {
-    /// Whom the engine means by a name: a tool of the request, else a function of just this name.
+    /// Returns the tool behind a name on the wire; an unknown name is a function of that name.
     pub fn called(&self, wire_name: &str) -> CalledTool {
         let offer = self.by_wire.get(wire_name).and_then(|at| self.offers.get(*at));
         let unknown = || CalledTool { namespace: None, name: wire_name.to_owned(), kind: ToolKind::Function };
         offer.map_or_else(unknown, |offer| offer.called.clone())
     }
 
-    /// Every name that the engine knows, with who is meant by it.
+    /// Iterates over the names on the wire, with the tool behind each.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &CalledTool)> {
         self.offers.iter().map(|offer| (offer.wire.as_str(), &offer.called))
     }
 
-    /// The name that the engine must call.
+    /// Returns the wire name of the one function that the engine must call.
     pub fn forced(&self) -> Option<&str> {
         match &self.choice {
             Choice::One(at) => self.offers.get(*at).map(|offer| offer.wire.as_str()),
@@ -351,7 +355,7 @@ impl Tools {
         }
     }
 
-    /// The name under which the engine knows a tool, also one that is not among those of this request.
+    /// Returns the wire name of a tool, also of one that this request does not offer.
     pub(super) fn wire_name(&self, namespace: Option<&str>, name: &str) -> String {
         let key = (namespace.map(ToOwned::to_owned), name.to_owned());
         match (self.by_name.get(&key).and_then(|at| self.offers.get(*at)), namespace) {
@@ -365,17 +369,17 @@ impl Tools {
         self.hosted.iter().filter(|hosted| hosted.offered.is_none())
     }
 
-    /// What is left out: `tools[3].web_search`.
+    /// Iterates over the tools left out, with path and type: `tools[3].web_search`.
     pub(super) fn dropped(&self) -> impl Iterator<Item = String> {
         self.left_out().map(|left| format!("{}.{}", left.path, left.kind))
     }
 
-    /// The places in `tools` of what is left out.
+    /// Returns the indices in `tools` of the tools left out.
     pub(super) fn dropped_places(&self) -> Vec<usize> {
         self.left_out().filter_map(|left| left.place).collect()
     }
 
-    /// The functions that may be called, as a chat request's `tools`; empty: there are none.
+    /// Returns the callable functions as the `tools` list of a chat request; empty if there are none.
     pub(super) fn offered_tools(&self) -> String {
         let mut out = BytesMut::with_capacity(self.length());
         let none = matches!(&self.choice, Choice::Word(word) if word == "none");
@@ -392,13 +396,13 @@ impl Tools {
         String::from_utf8(out.into()).unwrap_or_default()
     }
 
-    /// Bytes that they take at most.
+    /// Returns an upper bound for the length of the written tools, in bytes.
     fn length(&self) -> usize {
         let offered = self.offered().map(|offer| offer.wire.len() + offer.rest.len() + 64);
         offered.chain(self.offered_hosted().map(|tool| tool.len() + 1)).sum::<usize>() + 64
     }
 
-    /// Whether something must be called.
+    /// Returns true if the model must call a tool.
     pub(super) fn must_call(&self) -> bool {
         match &self.choice {
             Choice::Word(word) | Choice::Some(_, word) => word == "required",
@@ -407,14 +411,14 @@ impl Tools {
         }
     }
 
-    /// Appends the members `tools` and `tool_choice`; says whether there are tools at all. Engines take neither an empty
-    /// list nor a choice without tools (engine-quirks E.2).
+    /// Appends the members `tools` and `tool_choice`; returns true if there are tools. Engines accept neither an
+    /// empty list nor a choice without tools (engine-quirks E.2).
     pub(super) fn write(&self, way: ResponsesMode, out: &mut BytesMut) -> bool {
         let (before, after): (&[u8], &[u8]) = match way {
             ResponsesMode::Chat => (b"{\"type\":\"function\",\"function\":{\"name\":", b"}}"),
             ResponsesMode::Native => (b"{\"type\":\"function\",\"name\":", b"}"),
         };
-        // Once: they may be all of the request.
+        // One reservation, since tools may be most of the request.
         out.reserve(self.length());
         let start = out.len();
         for offer in self.offered() {
@@ -474,7 +478,7 @@ impl Tools {
     }
 }
 
-/// A function's members behind its name. The schema's text stays as it is.
+/// Returns the members after a function's name. The schema stays byte for byte.
 fn function(tool: &Object<'_>) -> Result<String, Failure> {
     let known = |key: &str| tool.get(key).map_or(0, |raw| raw.get().len() + key.len() + 8);
     let mut rest = BytesMut::with_capacity(known("description") + known("parameters") + known("strict"));
@@ -488,7 +492,8 @@ fn function(tool: &Object<'_>) -> Result<String, Failure> {
     Ok(String::from_utf8(rest.into()).unwrap_or_default())
 }
 
-/// A custom tool's members behind its name: one text, and what is known of its form.
+/// Returns the members after a custom tool's name: one string parameter, described by the tool's grammar if it has
+/// one.
 fn custom(tool: &Object<'_>) -> Result<String, Failure> {
     let mut rest = BytesMut::new();
     describe(tool, &mut rest)?;
@@ -523,7 +528,7 @@ fn is_word(word: &str) -> bool {
         && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-/// The name of a tool in a namespace: one that is too long, or that another tool has, ends in a hash.
+/// Returns a flat name for a tool in a namespace. A name that is too long or already taken ends in a hash.
 fn flat(namespace: &str, name: &str, taken: impl Fn(&str) -> bool) -> String {
     let full = format!("{namespace}__{name}");
     if full.chars().count() <= LONGEST && !taken(&full) {

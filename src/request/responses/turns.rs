@@ -1,7 +1,7 @@
-//! Items as the messages of a chat (wire-format 4.3).
+//! Conversion of items to the messages of a chat (wire-format 4.3).
 //!
-//! Takes: items in order. Gives: messages, the items of one assistant's turn in one. Remembers: the calls that there were.
-//! Never: an output without its call.
+//! Takes: items in order. Gives: messages, with the items of one assistant turn merged into one. Remembers: the
+//! calls seen. Never: an output without its call.
 
 use super::Tools;
 use super::content::{self, Part, member, own_member};
@@ -14,15 +14,15 @@ use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// Opens sealed text (wire-format 4.5).
+/// Function that opens sealed text (wire-format 4.5); `None` if it cannot be opened.
 pub(super) type Unseal<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// One message of the chat.
+/// Turn of the conversation: one message of the chat, written as chat JSON or as Responses items.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
     role: TurnRole<'a>,
     parts: Vec<Part<'a>>,
-    /// In canonical spelling.
+    /// Reasoning text, JSON-escaped in canonical spelling.
     reasoning: BytesMut,
     calls: Vec<Call<'a>>,
 }
@@ -33,9 +33,9 @@ enum TurnRole<'a> {
     Developer,
     User,
     Assistant,
-    /// The tool that was called with this id.
+    /// Output of a tool, with the id of the call that it answers.
     Tool(Text<'a>),
-    /// A tool of the engine's own: its item, as it is.
+    /// Item of a hosted tool, unchanged.
     Hosted(Cow<'a, str>),
 }
 
@@ -43,11 +43,12 @@ enum TurnRole<'a> {
 struct Call<'a> {
     id: Text<'a>,
     name: String,
-    /// A JSON object's text.
+    /// Arguments: the text of a JSON object.
     arguments: String,
 }
 
-/// Brings items, each with the way to it, into turns. `hosted`: items of hosted tools are turns too.
+/// Groups items, each with its path, into turns. `hosted`: items of hosted tools become turns too. Fails on an
+/// output without its call, and on sealed content that cannot be opened.
 pub(super) fn turns<'a>(
     items: Vec<(Cow<'_, str>, Item<'a>)>,
     tools: &Tools,
@@ -82,15 +83,17 @@ pub(super) fn turns<'a>(
                 turns.push(Turn::new(TurnRole::System, vec![Part::Own(text)]));
             }
             Item::Hosted(_, raw) if hosted => turns.push(Turn::new(TurnRole::Hosted(raw), Vec::new())),
-            // References have been replaced, tools are offered; hosted items were named when the request was read.
+            // References are resolved and tools added by now; hosted items were reported when the request was
+            // read.
             Item::Reference(_) | Item::Hosted(..) | Item::Tools(_) => {}
         }
     }
     Ok(turns)
 }
 
-/// Drops the oldest messages that are no system's, and with a call what answered it (wire-format 4.2, `truncation`).
-/// The last message stays: without it nothing is asked.
+/// Drops the oldest messages except those of the system, and outputs together with their call (wire-format 4.2,
+/// `truncation`). The last message stays, since there would be nothing to answer. Fails if too few messages
+/// remain.
 pub(super) fn forget(turns: &mut Vec<Turn<'_>>, mut count: usize) -> Result<(), Failure> {
     let (mut left, mut forgotten) = (turns.len(), HashSet::new());
     turns.retain(|turn| {
@@ -108,7 +111,7 @@ pub(super) fn forget(turns: &mut Vec<Turn<'_>>, mut count: usize) -> Result<(), 
     if count > 0 || (!forgotten.is_empty() && !asks) { Err(Fault::ContextLength.into()) } else { Ok(()) }
 }
 
-/// The assistant's message that is being made.
+/// Returns the assistant turn at the end, or starts one.
 fn assistant<'t, 'a>(turns: &'t mut Vec<Turn<'a>>) -> &'t mut Turn<'a> {
     let open = turns.last().is_some_and(|turn| matches!(turn.role, TurnRole::Assistant));
     let at = if open { turns.len() - 1 } else { turns.len() };
@@ -119,7 +122,7 @@ fn assistant<'t, 'a>(turns: &'t mut Vec<Turn<'a>>) -> &'t mut Turn<'a> {
     &mut turns[at]
 }
 
-/// Adds reasoning: its text, else what is sealed, else its summary.
+/// Adds reasoning to the assistant turn: its text, else the sealed text, else its summary.
 fn think(
     content: &[Text<'_>],
     sealed: Option<Text<'_>>,
@@ -146,7 +149,7 @@ fn think(
     Ok(())
 }
 
-/// What sealed texts begin with (wire-format 4.5): one kind does not stand for the other.
+/// Prefixes of sealed texts (wire-format 4.5), so that one kind cannot be passed off as the other.
 const REASONING: &str = "swr1.";
 const SUMMARY: &str = "swc1.";
 
@@ -157,7 +160,8 @@ fn open(kind: &str, sealed: Text<'_>, path: &str, unseal: Unseal<'_>) -> Result<
     })
 }
 
-/// Engines read arguments as a JSON object and fail on anything else (engine-quirks E.3).
+/// Returns a call's arguments as a JSON object, wrapping any other text: engines fail on anything else
+/// (engine-quirks E.3).
 pub(crate) fn arguments(text: Text<'_>, kind: ToolKind) -> String {
     let mut json = BytesMut::new();
     let decoded = text.decoded();
@@ -199,30 +203,30 @@ impl<'a> Turn<'a> {
         Self { role, parts, reasoning: BytesMut::new(), calls: Vec::new() }
     }
 
-    /// Its role, and what stands between its parts where they become one text.
+    /// Returns the role, and the separator for parts that are joined into one text.
     fn role(&self, developer: DeveloperRole) -> (&'static str, &'static str) {
         match &self.role {
             TurnRole::Developer if developer == DeveloperRole::Developer => ("developer", "\n"),
             TurnRole::System | TurnRole::Developer => ("system", "\n"),
             TurnRole::User => ("user", "\n"),
-            // Its parts were one text, cut where the client was told of something else.
+            // An assistant's parts were one text, split where other output came between.
             TurnRole::Assistant | TurnRole::Hosted(_) => ("assistant", ""),
             TurnRole::Tool(_) => ("tool", "\n"),
         }
     }
 
-    /// The role of a message for the model that is nothing but text.
+    /// Returns the role of a system or developer message that consists of text; `None` for other turns.
     pub(super) fn lead(&self, developer: DeveloperRole) -> Option<&'static str> {
         let is_lead = matches!(self.role, TurnRole::System | TurnRole::Developer);
         (is_lead && content::is_text(&self.parts)).then(|| self.role(developer).0)
     }
 
-    /// Appends the text of such a message.
+    /// Appends the text of such a message as a JSON string.
     pub(super) fn write_text(&self, out: &mut BytesMut) {
         content::write(&self.parts, "\n", false, out);
     }
 
-    /// Appends the message of a chat.
+    /// Appends the turn as a chat message.
     pub(super) fn write(&self, developer: DeveloperRole, out: &mut BytesMut) {
         let (role, between) = self.role(developer);
         own_member("{\"role\"", role, out);
@@ -252,8 +256,8 @@ impl<'a> Turn<'a> {
         out.put_u8(b'}');
     }
 
-    /// Appends the items of the Responses API, in the spelling that all engines read: text as one string, reasoning with
-    /// an id (engine-quirks D.1). `number` counts them.
+    /// Appends the turn as Responses items, in the form that all engines read: text as one string, reasoning with
+    /// an id (engine-quirks D.1). `number` counts the items written.
     pub(super) fn write_items(&self, developer: DeveloperRole, number: &mut usize, out: &mut BytesMut) {
         let mut begin = |out: &mut BytesMut| {
             if *number > 0 {

@@ -1,11 +1,11 @@
-//! The start page of the admin listener: what runs here, and whether it should get traffic.
+//! Start page of the admin listener: the version that runs, and its readiness.
 //!
-//! Takes: the state of the process. Gives: HTML for browsers, the same as text for everybody else. Never: anything with an
-//! effect, or text of engines and of the configuration unescaped.
+//! Takes: the state of the process. Gives: HTML for browsers, the same as text for other clients. Never: anything
+//! with an effect, or text of engines and of the configuration unescaped.
 
 use crate::html::{Page, escaped};
 use crate::server::readiness::Trouble;
-use crate::server::{App, accept, page};
+use crate::server::{App, listener, page};
 use crate::telemetry::Build;
 use crate::upstream::Upstream;
 use bytes::Bytes;
@@ -15,14 +15,14 @@ use std::fmt::Write as _;
 
 const TEMPLATE: &str = include_str!("start.html");
 
-/// The other routes of this listener, and what they are for.
+/// Other routes of this listener, and their purpose.
 const LINKS: [(&str, &str); 3] = [
     ("/livez", "whether the process lives"),
     ("/readyz?verbose", "whether it should get traffic, with a line for each upstream"),
     ("/metrics", "its figures, for Prometheus"),
 ];
 
-/// What the page says.
+/// Content of the page.
 struct Start {
     base_url: String,
     is_ready: bool,
@@ -30,7 +30,7 @@ struct Start {
     upstreams: Vec<Row>,
 }
 
-/// A line of the table of upstreams.
+/// Row of the table of upstreams.
 struct Row {
     name: String,
     engine: String,
@@ -39,7 +39,7 @@ struct Row {
     in_flight: i64,
 }
 
-/// The page, in the form that the client wants.
+/// Returns the page as HTML or text, according to the `accept` header.
 pub(super) fn answer(app: &App, headers: &HeaderMap) -> Response<Bytes> {
     let start = Start::of(app, headers);
     let wants_html = headers.get_all(ACCEPT).iter().any(|value| {
@@ -141,8 +141,8 @@ impl Row {
     }
 }
 
-/// The base URL of clients, on the host by which this page was asked for.
+/// Returns the base URL for clients, with the host name by which this page was requested.
 fn base_url(app: &App, headers: &HeaderMap) -> String {
     let named = headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<http::uri::Authority>().ok());
-    accept::base_url(app.clients, named.as_ref().map(|authority| authority.host()), &app.config)
+    listener::base_url(app.clients, named.as_ref().map(|authority| authority.host()), &app.config)
 }

@@ -1,16 +1,18 @@
-//! The frames of a connection, counted as they pass in both directions (RFC 9113, 4.1).
+//! HTTP/2 frames of a connection, counted as they pass in both directions (RFC 9113, 4.1).
 //!
-//! Takes: bytes, cut anywhere. Says: where the client has overdone it, and whether a frame or a head is half here. Never:
-//! looks into a frame, but for the code of a reset that is written. What is wrong with a frame, the library says.
+//! Takes: bytes, cut anywhere. Gives: the limits that the client has exceeded, and whether a frame or a header
+//! block is incomplete. Never: reads the payload of a frame, except the code of a reset that is written. Invalid
+//! frames are reported by the library.
 
 use super::super::connection::PREFACE;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What frames are counted in.
+/// Period in which frames are counted.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Frames in a window that ask for nothing but work, where so many streams may be reset in one.
+/// Factor for frames that cause only work (settings, pings and the like): a client may send this many per window
+/// for each reset it is allowed.
 const IDLE_TALK: usize = 10;
 
 const DATA: u8 = 0;
@@ -20,27 +22,30 @@ const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 
-/// Bytes of a frame's head.
+/// Size of a frame header in bytes.
 const HEAD: usize = 9;
 
-/// Codes of resets that answer a client's mistake: PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR
-/// (RFC 9113, 7). A client may make one for each request that it asks for, so that the server calls them off.
+/// Codes of resets that answer a client's mistake: PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED,
+/// FRAME_SIZE_ERROR (RFC 9113, 7). A client can provoke one for each of its requests, so that the server cancels
+/// them.
 const MISTAKES: [u32; 4] = [1, 3, 5, 6];
 
-/// A reader that finds where each frame of one direction ends. It keeps a frame's head and a reset's code, no payload.
+/// Scanner that finds the end of each frame in one direction. It keeps a frame's header and a reset's code, no
+/// payload.
 #[derive(Debug, Default)]
 struct FrameScanner {
     head: [u8; HEAD],
-    /// Bytes of it that have passed.
+    /// Bytes of the header that have passed.
     known: usize,
-    /// Bytes of the frame behind its head that have not passed yet.
+    /// Bytes of the payload that have not passed yet.
     left: usize,
-    /// The last four bytes of a reset: its code.
+    /// Last four bytes of a reset: its code.
     code: u32,
 }
 
 impl FrameScanner {
-    /// Goes on behind the end of a frame. Gives whether there is one; if not, all bytes are read.
+    /// Advances `bytes` past the end of the current frame and returns true; returns false if all bytes are used up
+    /// before it.
     fn finds_end(&mut self, bytes: &mut &[u8]) -> bool {
         if self.known < HEAD {
             let count = (HEAD - self.known).min(bytes.len());
@@ -77,37 +82,37 @@ impl FrameScanner {
     }
 }
 
-/// The frames of a connection in both directions: how far they are, and how often the client has overdone it.
+/// Frame counters of a connection in both directions, by which clients that cause needless work are detected.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// Bytes of the preface that are still to come.
+    /// Bytes of the connection preface that are still to come.
     preface: usize,
     come: FrameScanner,
     written: FrameScanner,
-    /// A head goes on in the next frame.
+    /// True if a header block continues in the next frame.
     goes_on: bool,
-    /// No frame has come yet.
+    /// True until the first complete frame has arrived.
     first: bool,
-    /// Frames that have come, with a head of several as one.
+    /// Number of frames received; a header block of several frames counts once.
     whole: u64,
-    /// The times of the last resets, by the client or for its mistakes: as many as there may be in a window.
+    /// Times of the last resets, by the client or for its mistakes, within the window.
     resets: VecDeque<Instant>,
     most: usize,
-    /// Other frames of no use, since the window began.
+    /// Start of the window and number of other frames in it that cause only work.
     talk: (Option<Instant>, usize),
 }
 
-/// What the client was not to do.
+/// Limit that a client has exceeded, for which its connection is closed with ENHANCE_YOUR_CALM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Excess {
-    /// Ask for things and call them off, or have the server call them off.
+    /// Too many streams were reset, by the client or because of its mistakes.
     Resets,
-    /// Have the server work for nothing.
+    /// Too many frames that cause only work.
     Talk,
 }
 
 impl Frames {
-    /// None yet; so many streams may be reset in ten seconds.
+    /// Creates the counters; `most` is the number of resets in ten seconds at which the client is refused.
     pub(super) fn new(most: usize) -> Self {
         Self {
             preface: PREFACE.len(),
@@ -122,22 +127,22 @@ impl Frames {
         }
     }
 
-    /// Something is half here: the preface, a frame, or a head of several frames.
+    /// Returns true if the preface, a frame or a header block is incomplete.
     pub(super) fn is_waiting(&self) -> bool {
         self.first || self.goes_on || self.come.known > 0
     }
 
-    /// How many have come, with a head of several frames as one.
+    /// Returns the number of frames received; a header block of several frames counts once.
     pub(super) fn whole(&self) -> u64 {
         self.whole
     }
 
-    /// What is half here is a part of a body.
+    /// Returns true if the incomplete frame is a part of a body.
     pub(super) fn is_body(&self) -> bool {
         !self.goes_on && self.come.known == HEAD && self.come.kind() == DATA
     }
 
-    /// Takes bytes that have come. Where they overdo it, so many of them are good.
+    /// Counts received bytes. Fails with the number of bytes to accept if the client exceeds a limit.
     pub(super) fn take(&mut self, bytes: &[u8], now: Instant) -> Result<(), (Excess, usize)> {
         let mut rest = bytes;
         let preface = self.preface.min(rest.len());
@@ -152,7 +157,8 @@ impl Frames {
         Ok(())
     }
 
-    /// Takes bytes that are written. The time is asked for where it matters.
+    /// Counts written bytes. The time is requested only if a reset is counted. Fails if the client has exceeded a
+    /// limit.
     pub(super) fn write(&mut self, mut bytes: &[u8], now: impl Fn() -> Instant) -> Result<(), Excess> {
         while !bytes.is_empty() && self.written.finds_end(&mut bytes) {
             if self.written.kind() == RST_STREAM && MISTAKES.contains(&self.written.code) {
@@ -162,7 +168,7 @@ impl Frames {
         Ok(())
     }
 
-    /// A frame has come.
+    /// Counts a complete frame of the client. Fails if a limit is exceeded.
     fn over(&mut self, now: Instant) -> Result<(), Excess> {
         match self.come.kind() {
             HEADERS | CONTINUATION => self.goes_on = self.come.flags() & END_HEADERS == 0,
@@ -182,7 +188,8 @@ impl Frames {
         Ok(())
     }
 
-    /// A stream was reset, by the client or for its mistake.
+    /// Counts a stream that was reset, by the client or for its mistake. Fails if there were too many in the
+    /// window.
     fn reset(&mut self, now: Instant) -> Result<(), Excess> {
         while self.resets.front().is_some_and(|reset| now.duration_since(*reset) >= WINDOW) {
             self.resets.pop_front();
@@ -289,7 +296,7 @@ mod tests {
             assert_eq!(frames.take(&frame(WINDOW_UPDATE, 0, 4), now), Ok(()));
             assert_eq!(frames.take(&frame(DATA, 0, 0), now), Ok(()));
         }
-        // The first settings are one of them.
+        // The first settings frame is one of them.
         for _ in 0..19 {
             assert_eq!(frames.take(&frame(6, 0, 8), now), Ok(()));
         }

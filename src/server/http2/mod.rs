@@ -1,14 +1,15 @@
-//! HTTP/2 towards clients: one connection, many requests at once.
+//! HTTP/2 towards clients: one connection, many concurrent requests.
 //!
-//! The library frames, compresses and controls flows. Here is what it does not: timers, what a client may not overdo
-//! (faults C19, C22), and the end. Each stream is a task of its own on the thread of its connection, so that a bug ends
-//! one and not the others; none outlives the connection.
+//! The library handles framing, header compression and flow control. This module adds timers, limits on abuse
+//! (faults C19, C22) and the shutdown. Each stream is a task of its own on the thread of its connection, so that a
+//! panic ends one stream and not the others; none outlives the connection.
 
 mod frames;
 mod socket;
 mod stream;
 
-use super::connection::{ClientIo, ConnectionState, LINGER, overslept};
+use super::connection::{ClientIo, LINGER, overslept};
+use super::connection_state::ConnectionState;
 use super::shutdown::{PhaseWatcher as Phases, Shutdown};
 use super::{Phase, Worker};
 use crate::config::{Limits, Timeouts};
@@ -25,7 +26,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Streams that the server itself resets, in the life of a connection: for requests that are none.
+/// Streams per connection that the server itself may reset because of invalid requests.
 const REFUSED: usize = 1024;
 
 /// Serves a connection until it closes.
@@ -43,19 +44,20 @@ fn builder(limits: &Limits) -> Builder {
         .initial_connection_window_size(number(limits.h2_connection_window_bytes))
         .max_header_list_size(number(limits.max_head_bytes))
         .max_send_buffer_size(limits.stream_buffer_bytes)
-        // They are counted here, whether their request has been looked at or not.
+        // Resets are counted by this module, whether or not their request has been accepted.
         .max_pending_accept_reset_streams(limits.h2_resets)
         .max_local_error_reset_streams(Some(REFUSED));
     builder
 }
 
+/// State of the library: handshake or open connection.
 enum State {
-    /// The client has not said yet that it speaks HTTP/2.
+    /// Handshake: the client's preface is still to come.
     Begins(Handshake<CountedSocket, Bytes>),
     Open(Connection<CountedSocket, Bytes>),
 }
 
-/// A connection.
+/// HTTP/2 connection of a client: the library's state, its streams and its timers.
 struct ServedConnection {
     state: State,
     signs: SocketSignals,
@@ -64,28 +66,28 @@ struct ServedConnection {
     router: Router,
     worker: Arc<Worker>,
     shutdown: Arc<Shutdown>,
-    /// Those that were in force when it began.
+    /// Timeouts in force when the connection began.
     timeouts: Timeouts,
     phases: Phases,
     timer: Pin<Box<Sleep>>,
     pings: Option<PingPong>,
-    /// When the client was asked whether it is there.
+    /// Time of the last ping that is unanswered.
     asked: Option<Instant>,
-    /// Since when no request has been under way.
+    /// Time since which no request has been running.
     idle: Option<Instant>,
-    /// No more requests are to come; since then.
+    /// Time since which no more requests are accepted.
     drains: Option<Instant>,
-    /// Until when what was missed by far is put off.
+    /// Time until which long overdue timers are deferred.
     grace: Option<Instant>,
-    /// It has been said that this is the end.
+    /// True if the end of the connection has been announced.
     ends: bool,
 }
 
-/// What becomes of a connection.
+/// Result of a check of the timers and limits of a connection.
 enum Verdict {
-    /// It goes on; it is to be looked at again then.
+    /// The connection stays open; the time is when it must be checked again.
     Goes(Option<Instant>),
-    /// It is over, for that reason.
+    /// The connection must end with this reason.
     Ends(Reason),
 }
 
@@ -141,7 +143,8 @@ impl ServedConnection {
                 }
                 Verdict::Goes(None) => return Poll::Pending,
                 Verdict::Goes(Some(end)) => {
-                    // Moved at each token it would cost something: one that comes too early is looked at then.
+                    // The timer is not moved at each token, which would be costly. If it fires early, the check is
+                    // repeated.
                     if self.timer.deadline() > end || self.timer.is_elapsed() {
                         self.timer.as_mut().reset(end);
                     }
@@ -151,7 +154,7 @@ impl ServedConnection {
         }
     }
 
-    /// Lets the library do what there is to do, and begins new streams; ready when the connection is over.
+    /// Drives the library and starts new streams. Ready when the connection has ended.
     fn poll_streams(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let connection = match &mut self.state {
             State::Open(connection) => connection,
@@ -162,7 +165,7 @@ impl ServedConnection {
                     connection.graceful_shutdown();
                 }
                 self.state = State::Open(connection);
-                // What has come was no request.
+                // The bytes received so far were no request.
                 self.stage.rests();
                 return self.poll_streams(cx);
             }
@@ -192,7 +195,7 @@ impl ServedConnection {
         Poll::Pending
     }
 
-    /// What the timers and the client's doings say.
+    /// Checks the limits and the timers.
     fn verdict(&mut self, cx: &mut Context<'_>) -> Verdict {
         let (now, seen) = (Instant::now(), self.signs.seen());
         let (is_blocked, heard) = (seen.is_blocked, seen.heard);
@@ -200,7 +203,7 @@ impl ServedConnection {
             tracing::debug!(?excess, "an HTTP/2 client is sent away");
             return Verdict::Ends(Reason::ENHANCE_YOUR_CALM);
         }
-        // A part of a body has the timers of its request.
+        // An incomplete body is covered by the timers of its request.
         let head = seen.waiting.filter(|_| self.idle.is_some() || !seen.is_body());
         drop(seen);
         let mut ends = Ends { now, next: None, grace: self.grace, missed: false };
@@ -236,7 +239,7 @@ impl ServedConnection {
         Verdict::Goes(ends.next)
     }
 
-    /// A client that has been silent for long is asked whether it is there; whether it has not answered.
+    /// Pings a client that has been silent for long. Returns true if it has not answered within `patience`.
     fn is_gone(
         &mut self,
         cx: &mut Context<'_>,
@@ -246,7 +249,7 @@ impl ServedConnection {
         patience: Duration,
     ) -> bool {
         let Some(pings) = &mut self.pings else { return false };
-        // A client that does not read cannot answer; that has a timer of its own.
+        // A client that does not read cannot answer; another timer covers that.
         if is_blocked {
             self.asked = None;
             return false;
@@ -259,7 +262,7 @@ impl ServedConnection {
             self.asked = None;
         }
         if ends.is_over(heard + patience) {
-            // One that has never been answered is as good as a new one.
+            // A ping that was never answered can stand for the new one.
             let _ = pings.send_ping(Ping::opaque());
             self.asked = Some(ends.now);
             ends.is_over(ends.now + patience);
@@ -268,19 +271,19 @@ impl ServedConnection {
     }
 }
 
-/// The next of several ends.
+/// Deadlines checked in one round: collects the earliest one still to come.
 struct Ends {
     now: Instant,
     next: Option<Instant>,
-    /// Until when those are put off that were missed by far.
+    /// Time until which long overdue deadlines are deferred.
     grace: Option<Instant>,
-    /// There is one.
+    /// True if a deadline was long overdue in this round.
     missed: bool,
 }
 
 impl Ends {
-    /// Whether this one has come. What came while nobody looked has not been seen yet: one that was missed by far waits
-    /// for that (faults O12).
+    /// Returns true if the deadline has passed. Input that arrived while the thread was blocked has not been read
+    /// yet, so a long overdue deadline is deferred first (faults O12).
     fn is_over(&mut self, end: Instant) -> bool {
         let end = match overslept(end, self.now) {
             Some(more) => {

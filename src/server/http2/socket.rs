@@ -1,4 +1,5 @@
-//! The socket of a connection on which HTTP/2 is spoken: what passes is counted, and what is too much is not read.
+//! Socket of an HTTP/2 connection: counts the frames that pass and stops reading from a client that exceeds a
+//! limit.
 
 use super::super::connection::ClientIo;
 use super::frames::{Excess, Frames};
@@ -10,31 +11,32 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// Bytes that are read of one client before others have their turn.
+/// Bytes read from one client before other tasks get their turn.
 const TURN: usize = 64 << 10;
 
-/// What the connection knows of its socket, which the library has.
+/// State of the socket, shared between the connection's task and the library, which owns the socket.
 #[derive(Clone)]
 pub(super) struct SocketSignals(Arc<Mutex<Seen>>);
 
+/// State of the socket as seen by the library's reads and writes, from which the connection derives its timers.
 pub(super) struct Seen {
     frames: Frames,
-    /// Since when something is half here.
+    /// Time since which a frame or header block has been incomplete.
     pub(super) waiting: Option<Instant>,
-    /// When the client was last heard.
+    /// Time at which bytes last arrived from the client.
     pub(super) heard: Instant,
-    /// It has overdone it: nothing more is read.
+    /// Limit that the client has exceeded; nothing more is read then.
     pub(super) excess: Option<Excess>,
-    /// The client does not take what is written.
+    /// True if the client does not take what is written.
     pub(super) is_blocked: bool,
-    /// Nobody waits for the client at the end.
+    /// True if closing the socket need not wait for a client that may still be sending.
     pub(super) is_unused: bool,
     /// Bytes that may still be read in this turn.
     room: usize,
 }
 
 impl Seen {
-    /// What is half here is a part of a body.
+    /// Returns true if the incomplete frame is a part of a body.
     pub(super) fn is_body(&self) -> bool {
         self.frames.is_body()
     }
@@ -58,13 +60,13 @@ impl SocketSignals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection has its turn.
+    /// Starts a new turn, in which [`TURN`] bytes may be read.
     pub(super) fn turn(&self) {
         self.seen().room = TURN;
     }
 }
 
-/// A client's socket, for the library.
+/// Client's socket as the HTTP/2 library sees it, with frames counted in both directions.
 pub(super) struct CountedSocket {
     io: ClientIo,
     signs: SocketSignals,
@@ -90,7 +92,7 @@ impl AsyncRead for CountedSocket {
         let this = &mut *self;
         let mut seen = this.signs.seen();
         if seen.excess.is_some() {
-            // The connection looks for that as soon as the library has nothing to do.
+            // The connection checks for this as soon as the library has no more to do.
             return Poll::Pending;
         }
         if seen.room == 0 {
@@ -108,7 +110,7 @@ impl AsyncRead for CountedSocket {
             seen.excess = Some(excess);
             buffer.set_filled(before + good);
         }
-        // What is half here now began with this read, unless it was the same before.
+        // An incomplete frame began with this read, unless it was the same frame before.
         let since = seen.waiting.filter(|_| seen.frames.whole() == whole).unwrap_or(now);
         seen.waiting = seen.frames.is_waiting().then_some(since);
         Poll::Ready(Ok(()))

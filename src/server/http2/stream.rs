@@ -1,7 +1,8 @@
-//! One stream: a request, and its answer as far as the client's windows let it.
+//! HTTP/2 stream: a request, and its response as far as the client's flow-control windows allow.
 
 use super::super::Worker;
-use super::super::connection::{ConnectionState, overslept};
+use super::super::connection::overslept;
+use super::super::connection_state::ConnectionState;
 use super::super::shutdown::PhaseWatcher as Phases;
 use super::super::stall::Stall;
 use crate::config::Limits;
@@ -24,13 +25,13 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower::Service;
 
-/// Bytes that are asked for at once of the client's windows.
+/// Bytes of flow-control capacity requested at once.
 const PIECE: usize = 16 << 10;
 
-/// The client has gone, or has to: nothing more is said to it on this stream.
+/// Marker that the stream is closed or reset: nothing more can be sent on it.
 struct Gone;
 
-/// Answers a request.
+/// Serves one request: routes it and sends the response, until the end or until the client resets the stream.
 pub(super) async fn serve(
     request: Request<RecvStream>,
     reply: SendResponse<Bytes>,
@@ -45,7 +46,7 @@ pub(super) async fn serve(
     let is_head = request.method() == Method::HEAD;
     let wanted = Arc::new(AtomicBool::new(false));
     let routed = routed(request, &app.config.limits, &wanted);
-    // It may last for longer than the configuration is in force.
+    // The stream may outlast this configuration.
     drop(app);
     let response = match routed {
         Err(status) => bare(status),
@@ -54,7 +55,7 @@ pub(super) async fn serve(
             let mut answering = pin!(router.call(request));
             let answered = poll_fn(|cx| {
                 phases.poll(cx, &shutdown);
-                // What is called off before it is looked at costs nothing.
+                // A request that the client cancels before it is polled costs nothing.
                 if reply.0.poll_reset(cx).is_ready() {
                     return Poll::Ready(None);
                 }
@@ -90,7 +91,7 @@ pub(super) async fn serve(
                 let data = frame.into_data().unwrap_or_default();
                 answer.send(data, body.is_end_stream()).await
             }
-            // It cannot be ended as it should, and must not look as if it were.
+            // The body is incomplete, and the client must be able to tell.
             Some(Err(_)) => answer.reset(Reason::INTERNAL_ERROR),
             None => answer.send(Bytes::new(), true).await,
         };
@@ -101,11 +102,11 @@ pub(super) async fn serve(
     }
 }
 
-/// The way to say something to the client. After a bug it says that it was one.
+/// Response sender of the stream. If the handler panics, dropping it resets the stream with an internal error.
 struct Reply(SendResponse<Bytes>);
 
 impl Reply {
-    /// The client waits to be asked for its body.
+    /// Sends `100 Continue` to a client that waits for it before it sends its body.
     fn go_on(&mut self) {
         let mut response = Response::new(());
         *response.status_mut() = StatusCode::CONTINUE;
@@ -121,17 +122,18 @@ impl Drop for Reply {
     }
 }
 
-/// An answer on its way.
+/// Response body that is being sent, with the timer for a client that stops reading.
 struct Answer {
     stream: SendStream<Bytes>,
-    /// How long the client may take next to nothing.
+    /// Time for which the client may take next to nothing.
     patience: Duration,
-    /// While it does.
+    /// Stall timer, while the client takes nothing.
     stalled: Option<(Stall, Pin<Box<Sleep>>)>,
 }
 
 impl Answer {
-    /// Sends as the client's windows let it; says whether there may be more.
+    /// Sends data as the client's windows allow. Returns false after the last frame. Fails if the stream is closed
+    /// or the client has stalled for too long.
     async fn send(&mut self, mut data: Bytes, is_last: bool) -> Result<bool, Gone> {
         while !data.is_empty() {
             self.stream.reserve_capacity(data.len().min(PIECE));
@@ -149,7 +151,8 @@ impl Answer {
         Ok(!is_last)
     }
 
-    /// Waits until the client takes something, for as long as it may take nothing.
+    /// Waits for flow-control capacity. Fails if the stream is closed, or resets it when the client has stalled
+    /// for too long.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
         loop {
             match self.stream.capacity() {
@@ -184,21 +187,22 @@ impl Answer {
         Poll::Ready(self.reset(Reason::CANCEL).and(Err(Gone)))
     }
 
-    /// The stream breaks off.
+    /// Resets the stream.
     fn reset(&mut self, reason: Reason) -> Result<bool, Gone> {
         self.stream.send_reset(reason);
         Err(Gone)
     }
 }
 
-/// The request as the routes know it: the path alone, and the host in a header; or a status, if its head is refused.
+/// Converts the request to the form that the routes expect: the path alone, and the host in a header. Fails with a
+/// status if its header is refused.
 fn routed(
     request: Request<RecvStream>,
     limits: &Limits,
     wanted: &Arc<AtomicBool>,
 ) -> Result<Request<Body>, StatusCode> {
     let (mut head, body) = request.into_parts();
-    // Crumbs of cookies and repeated fields count each (faults C19).
+    // Each part of a split cookie and each repeated field counts (faults C19).
     if head.headers.len() > limits.max_headers {
         return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
@@ -217,15 +221,15 @@ fn routed(
     Ok(Request::from_parts(head, Body::new(Incoming { stream: body, length, expects })))
 }
 
-/// The length that a request says its body has; the library holds it to that.
+/// Returns the declared length of the body, which the library enforces.
 fn declared(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// The head of an answer as it goes out, and its body.
+/// Returns the header of a response as it is sent, and its body.
 fn framed(response: Response<Body>) -> (Response<()>, Body) {
     let (mut head, body) = response.into_parts();
-    // There are none of these (RFC 9113, 8.2.2).
+    // HTTP/2 has no such headers (RFC 9113, 8.2.2).
     head.headers.remove(CONNECTION);
     head.headers.remove(UPGRADE);
     if let Some(length) = body.size_hint().exact().filter(|_| !head.headers.contains_key(CONTENT_LENGTH)) {
@@ -243,11 +247,11 @@ fn bare(status: StatusCode) -> Response<Body> {
     response
 }
 
-/// A request's body.
+/// Request body as the routes read it, which releases flow-control capacity with each piece.
 struct Incoming {
     stream: RecvStream,
     length: Option<u64>,
-    /// The client does not begin before it is asked to.
+    /// Set to request a `100 Continue` when the body is first waited for, if the client expects that.
     expects: Option<Arc<AtomicBool>>,
 }
 
@@ -268,7 +272,7 @@ impl http_body::Body for Incoming {
                 return Poll::Pending;
             }
         };
-        // Trailers say nothing to us.
+        // Trailers are ignored.
         Poll::Ready(data.map(|data| {
             let data = data.map_err(io::Error::other)?;
             let _ = self.stream.flow_control().release_capacity(data.len());

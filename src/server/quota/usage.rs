@@ -1,9 +1,9 @@
-//! Usage of keys in the present day and month, shared with other processes through the store.
+//! Usage of keys in the current day and month, shared with other processes through the store.
 //!
-//! Takes: what requests have cost. Gives: what a key has used, as of about a second ago in other processes.
-//! Remembers: what this process has counted, which goes to the store once a second and at the end of the process, and what
-//! others had counted when that was last read.
-//! Never: makes a request wait for a write, counts twice what is written twice, refuses a request because the store is away.
+//! Takes: the cost of requests. Gives: the usage of a key, for other processes as of about a second ago.
+//! Remembers: the counts of this process, written to the store once a second and at the end of the process, and
+//! the counts of others as last read. Never: makes a request wait for a write, counts a repeated write twice,
+//! refuses a request because the store is unavailable.
 
 use super::window::{Period, Window};
 use crate::auth::Hash;
@@ -14,18 +14,19 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time between two exchanges with the store: what was counted here for what others have counted.
+/// Interval of exchanges with the store: own counts are written, those of other processes read.
 pub(in crate::server) const SYNC: Duration = Duration::from_secs(1);
-/// Age of what others have counted from which on a request waits for it to be read anew. Only the first after a pause does.
+/// Age from which the counts of other processes are too old and a request waits until they are read again. Only
+/// the first request after a pause does.
 const FRESH: Duration = Duration::from_secs(5);
-/// Time for which no request waits for a store that has just failed.
+/// Time after a failure of the store during which no request waits for it.
 const RETRY: Duration = Duration::from_secs(5);
-/// Amounts of windows that have ended, kept for a store that is away.
+/// Counts of ended windows that are kept for a store that is unavailable.
 const LATE: usize = 64;
 /// Keys that are read and written together.
 const TOGETHER: usize = 256;
 
-/// Requests and tokens.
+/// Number of requests and tokens, counted together for a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amounts {
     pub(super) requests: u64,
@@ -41,19 +42,19 @@ impl Amounts {
     }
 }
 
-/// The counts of one window.
+/// Counts of one key in one window, those of this process apart from those of others.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     window: Window,
-    /// Counted by this process, in all.
+    /// Total counted by this process.
     own: Amounts,
-    /// The part of that which the store has.
+    /// Part of `own` that is in the store.
     stored: Amounts,
-    /// Counted by others, when that was last read.
+    /// Counts of other processes as last read.
     others: Amounts,
 }
 
-/// The kinds of counters in the store: these numbers stay what they are.
+/// Kinds of counters in the store. These numbers are stored and must never change.
 const KINDS: [(u32, Period, Unit); 4] = [
     (0, Period::Day, Unit::Requests),
     (1, Period::Day, Unit::Tokens),
@@ -76,24 +77,26 @@ impl Unit {
     }
 }
 
-/// Usage of one key.
+/// Usage of one key, shared by the requests of the key and the task that synchronises it with the store.
 pub(super) struct Usage {
-    /// The name of its counters.
+    /// Name of its counters in the store.
     name: Arc<str>,
     state: Mutex<State>,
-    /// Held while a request reads what others have counted, so that others that come meanwhile wait for the same answer.
+    /// Held while a request reads the counts of other processes, so that concurrent requests wait for the same
+    /// answer.
     reading: tokio::sync::Mutex<()>,
 }
 
+/// Counts of one key, in the current windows and in ended ones that are not stored yet.
 #[derive(Default)]
 struct State {
     day: Tally,
     month: Tally,
-    /// Counts of windows that have ended, as far as the store does not have them.
+    /// Counts of ended windows that are not in the store yet.
     late: Vec<Count>,
-    /// Time of the last look at what others have counted.
+    /// Time at which the counts of other processes were last read.
     read: Option<Instant>,
-    /// Somebody has asked since the last exchange with the store.
+    /// True if the usage was queried since the last exchange with the store.
     asked: bool,
 }
 
@@ -105,8 +108,8 @@ impl State {
         }
     }
 
-    /// Begins the windows that a moment is in, if they are others. A moment before them belongs to them, too: windows never
-    /// go back.
+    /// Starts new windows if the current ones have ended at `now`. A time before a window counts as part of it:
+    /// windows never go back.
     fn advance(&mut self, name: &Arc<str>, now: Millis) {
         for period in [Period::Day, Period::Month] {
             if now < self.tally(period).window.ends {
@@ -120,7 +123,7 @@ impl State {
         }
     }
 
-    /// Returns what the store does not have of a period's present window.
+    /// Returns the counts of a period's current window that the store does not have yet.
     fn due(&mut self, name: &Arc<str>, period: Period) -> Vec<Count> {
         let Tally { window, mut own, mut stored, .. } = *self.tally(period);
         let kinds = KINDS.iter().filter(|(_, of, _)| *of == period);
@@ -132,7 +135,7 @@ impl State {
         grown.collect()
     }
 
-    /// Finds the amount that a count of the store is of, if that is still of interest.
+    /// Finds the amount that a stored count belongs to; `None` if its window is not the current one.
     fn find(&mut self, counter: &Counter, of: impl FnOnce(&mut Tally) -> &mut Amounts) -> Option<&mut u64> {
         let (_, period, unit) = KINDS.iter().find(|(kind, ..)| *kind == counter.kind)?;
         let tally = self.tally(*period);
@@ -145,14 +148,14 @@ impl Usage {
         Self { name, state: Mutex::default(), reading: tokio::sync::Mutex::default() }
     }
 
-    /// The state in the windows of this moment.
+    /// Locks the state, with its windows advanced to `now`.
     fn at(&self, now: Millis) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.advance(&self.name, now);
         state
     }
 
-    /// Returns what has been used in the present day, or month, by all processes.
+    /// Returns the usage of the current day or month in all processes, and marks the key as queried.
     pub(super) fn used(&self, period: Period, now: Millis) -> (Window, Amounts) {
         let mut state = self.at(now);
         state.asked = true;
@@ -160,7 +163,7 @@ impl Usage {
         (window, own.plus(others))
     }
 
-    /// Counts what a request has cost.
+    /// Adds the cost of a request to the day and the month.
     pub(super) fn charge(&self, cost: Amounts, now: Millis) {
         let mut state = self.at(now);
         for period in [Period::Day, Period::Month] {
@@ -174,21 +177,21 @@ impl Usage {
         state.read.is_some_and(|read| read.elapsed() < FRESH)
     }
 
-    /// Returns what the store does not have yet.
+    /// Returns all counts that the store does not have yet, of current and of ended windows.
     fn unsaved(&self, now: Millis) -> Vec<Count> {
         let mut state = self.at(now);
         let present = [Period::Day, Period::Month].map(|period| state.due(&self.name, period)).concat();
         [state.late.clone(), present].concat()
     }
 
-    /// Returns whether the store is to be told or asked something. Asking this begins the next exchange.
+    /// Returns true if the key needs an exchange with the store, and clears the mark that it was queried.
     fn is_due(&self, now: Millis) -> bool {
         let unsaved = !self.unsaved(now).is_empty();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut state.asked) || unsaved
     }
 
-    /// The store has these.
+    /// Marks counts as stored.
     fn saved(&self, counts: &[Count]) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let own = counts.iter().filter(|count| count.counter.name == self.name);
@@ -200,12 +203,12 @@ impl Usage {
         }
     }
 
-    /// Others have counted these; counters that are missing are at 0. `at`: when that was asked.
+    /// Takes over the counts of other processes, read at `at`. Missing counters are 0.
     fn learn(&self, counts: &[Count], at: Instant) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let own = counts.iter().filter(|count| count.counter.name == self.name);
         for count in own {
-            // Amounts only grow, so of two answers that overtake each other the larger one is the later.
+            // Amounts only grow: if two answers arrive out of order, the larger is the later one.
             if let Some(others) = state.find(&count.counter, |tally| &mut tally.others) {
                 *others = count.amount.max(*others);
             }
@@ -214,18 +217,18 @@ impl Usage {
     }
 }
 
-/// Usage of all keys. Lasts as long as the process, also where the configuration is read again.
+/// Usage of all keys. It lasts as long as the process and outlives reloads of the configuration.
 #[derive(Default)]
 pub(in crate::server) struct Usages {
-    /// The use of each key, by the name of its counter. A key that leaves the configuration stays here: it may come back, and
-    /// only this process knows what it has counted.
+    /// Usage of each key, by the name of its counters. A key that leaves the configuration stays here: it may come
+    /// back, and only this process knows its unsaved counts.
     known: Mutex<HashMap<Arc<str>, Arc<Usage>>>,
-    /// Time of the last failure of the store, until it answers again.
+    /// Time of the store's last failure, until it answers again.
     failed: Mutex<Option<Instant>>,
 }
 
 impl Usages {
-    /// Returns what a key has used.
+    /// Returns the usage of a key, empty for a new key.
     pub(super) fn of(&self, hash: &Hash) -> Arc<Usage> {
         let name: Arc<str> = hash.counters().into();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -233,8 +236,8 @@ impl Usages {
         Arc::clone(usage)
     }
 
-    /// Reads what others have counted for a key, if this process has not done so for a while. Where the store does not
-    /// answer, the request goes by what is known.
+    /// Reads the counts of other processes for a key if the known ones are too old. If the store does not answer,
+    /// the request is judged by the known counts.
     pub(super) async fn refresh(&self, usage: &Usage, store_handle: &StoreHandle, metrics: &Metrics) {
         let Some(store) = store_handle.store() else { return };
         if usage.is_fresh() || self.has_just_failed() {
@@ -245,7 +248,7 @@ impl Usages {
             return;
         }
         let at = Instant::now();
-        // The windows must be there for what is learnt of them.
+        // Advance the windows first, so that the counts read belong to them.
         drop(usage.at(store_handle.now()));
         let read = store.counts_of_others(
             vec![Arc::clone(&usage.name)],
@@ -256,8 +259,8 @@ impl Usages {
         self.judge(read, metrics);
     }
 
-    /// Tells the store what was counted here, and asks it for what others have counted, for the keys that were asked for
-    /// since the last time. What fails is done the next time.
+    /// Exchanges counts with the store for all keys that were charged or queried since the last time. A failed
+    /// exchange is repeated the next time.
     pub(in crate::server) async fn sync(&self, store_handle: &StoreHandle, metrics: &Metrics) {
         let now = store_handle.now();
         let due: Vec<_> = {
@@ -285,7 +288,7 @@ impl Usages {
         failed.is_some_and(|failed| failed.elapsed() < RETRY)
     }
 
-    /// Takes note of whether the store has answered.
+    /// Notes and logs whether the store has answered.
     fn judge(&self, outcome: Result<(), Error>, metrics: &Metrics) {
         let now = outcome.is_err().then(Instant::now);
         let before = std::mem::replace(&mut *self.failed.lock().unwrap_or_else(PoisonError::into_inner), now);
@@ -318,7 +321,7 @@ mod tests {
     use super::*;
 
     const DAY: u64 = 86_400_000;
-    /// 2026-11-23 12:00 UTC.
+    /// Start time of the tests: 2026-11-23 12:00 UTC, in milliseconds.
     const NOON: u64 = 1_795_435_200_000;
 
     fn cost(requests: u64, tokens: u64) -> Amounts {
@@ -350,7 +353,7 @@ mod tests {
         assert_eq!(amounts(&usage, midnight), [(0, 0), (2, 100)]);
         usage.charge(cost(1, 5), midnight);
         assert_eq!(amounts(&usage, midnight), [(1, 5), (3, 105)]);
-        // A clock that goes back a little does not bring yesterday back.
+        // A clock set back a little does not bring the previous day back.
         assert_eq!(amounts(&usage, midnight - 1), [(1, 5), (3, 105)]);
         assert_eq!(amounts(&usage, NOON + 10 * DAY), [(0, 0), (0, 0)]);
     }
@@ -362,14 +365,14 @@ mod tests {
         usage.charge(cost(1, 10), NOON);
         let first = usage.unsaved(NOON);
         assert_eq!(told(&first), [(0, 1), (1, 10), (2, 1), (3, 10)]);
-        // More is counted while that is on its way.
+        // More is counted during the write.
         usage.charge(cost(1, 0), NOON);
         usage.saved(&first);
         assert_eq!(told(&usage.unsaved(NOON)), [(0, 2), (2, 2)]);
         usage.saved(&usage.unsaved(NOON));
         assert_eq!(usage.unsaved(NOON), []);
         assert!(!usage.is_due(NOON));
-        // What yesterday's window had is told with its own beginning.
+        // Counts of the previous window are written with its own begin.
         usage.charge(cost(1, 0), NOON);
         let late = usage.unsaved(NOON + DAY);
         assert_eq!(told(&late), [(0, 3), (2, 3)]);
@@ -407,10 +410,10 @@ mod tests {
         );
         assert!(usage.is_fresh());
         assert_eq!(amounts(&usage, NOON), [(6, 10), (1, 1_010)]);
-        // An answer that was overtaken takes nothing back.
+        // A late answer with lower counts changes nothing.
         usage.learn(&[count(0, Period::Day, 4)], at);
         assert_eq!(amounts(&usage, NOON), [(6, 10), (1, 1_010)]);
-        // Nor does what is known of yesterday count today.
+        // Counts of the previous day do not count for the current one.
         usage.learn(&[count(0, Period::Day, 50)], at);
         assert_eq!(amounts(&usage, NOON + DAY), [(0, 0), (1, 1_010)]);
         usage.learn(&[count(0, Period::Day, 60)], at);

@@ -1,18 +1,18 @@
-//! The windows of quotas: days and months of UTC.
+//! Windows of quotas: calendar days and months in UTC.
 
 use crate::store::Millis;
 
 const MINUTE: u64 = 60_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// Period of a quota.
+/// Period of a quota: a calendar day or month in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Period {
     Day,
     Month,
 }
 
-/// A day or a month of UTC, in milliseconds since 1970; its end is the beginning of the next.
+/// Calendar day or month in UTC, in milliseconds since 1970. Its end is the begin of the next window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) begins: Millis,
@@ -27,7 +27,7 @@ impl Period {
         }
     }
 
-    /// Returns the window that a moment is in.
+    /// Returns the window that contains `now`.
     pub(super) fn window(self, now: Millis) -> Window {
         let today = now / DAY;
         let (first, days) = match self {
@@ -46,19 +46,19 @@ impl Window {
         (self.ends - self.begins) / MINUTE
     }
 
-    /// Returns its end in seconds since 1970.
+    /// Returns the end of the window in seconds since 1970.
     pub(super) fn resets_at(&self) -> u64 {
         self.ends / 1000
     }
 
-    /// Returns its end as people read it, `2026-12-01 00:00 UTC`.
+    /// Returns the end of the window for error messages: `2026-12-01 00:00 UTC`.
     pub(super) fn end(&self) -> String {
         let Date { year, month, day } = Date::of(self.ends / DAY);
         format!("{year:04}-{month:02}-{day:02} 00:00 UTC")
     }
 }
 
-/// A day of the Gregorian calendar.
+/// Date of the Gregorian calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Date {
     year: u64,
@@ -69,8 +69,8 @@ struct Date {
 }
 
 impl Date {
-    /// Returns the day that begins so many days after 1970-01-01 (Howard Hinnant, `civil_from_days`). Years begin in
-    /// March there, so that a leap day is the last of its year; an era has 400 years.
+    /// Returns the date of the day that begins `days` days after 1970-01-01 (Howard Hinnant, `civil_from_days`).
+    /// Years begin in March in that algorithm, so that a leap day is the last of its year; an era has 400 years.
     fn of(days: u64) -> Self {
         let days = days + 719_468;
         let (era, of_era) = (days / 146_097, days % 146_097);
@@ -97,7 +97,7 @@ impl Date {
 mod tests {
     use super::*;
 
-    /// Seconds since 1970 as `date -u -d … +%s` prints them.
+    /// Expected values in seconds since 1970, as `date -u -d … +%s` prints them.
     #[test]
     fn windows_are_those_of_the_calendar() {
         for (now, day, month) in [

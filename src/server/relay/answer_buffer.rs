@@ -1,33 +1,34 @@
-//! What has been written for the client and what of it may be sent.
+//! Output of the rewriter that the client has not been sent yet, and the rules for when it may be sent.
 
 use crate::wire::fault::Failure;
 use crate::wire::{Ending, Gather, MissingChoices, OutputBuffer, Rewriter, Summary};
 
-/// The rewriter and what it has written.
+/// The rewriter with its output buffer.
 ///
-/// A role is no answer yet: it is held until something follows it (faults 1). If an event of the engine then says what
-/// went wrong, that goes behind the role, in the stream (wire-format 3.2); if the engine falls silent or breaks off, the
-/// client sees the error alone.
+/// A role alone is not an answer: it is held until some content follows (faults 1). If the engine then reports an
+/// error as an event, the error follows the role in the stream (wire-format 3.2); if the engine falls silent or
+/// breaks off, the client receives the error alone.
 pub(super) struct AnswerBuffer {
     pub(super) rewriter: Rewriter,
     /// Canonical bytes that have not been handed over.
     pub(super) out: OutputBuffer,
-    /// It ended before the engine said anything.
+    /// True if the answer failed before the engine sent any content.
     pub(super) unspoken: bool,
-    /// Events are numbered: once the status has gone out, none of them may be taken back.
+    /// True if events are numbered: once the status has been sent, none of them may be removed.
     pub(super) numbered: bool,
-    /// The status has gone out.
+    /// True once the status has been sent.
     pub(super) committed: bool,
-    /// What it is written in, where each choice has an answer of its own: the rewriter is that of the one that is read.
+    /// State shared by the choices, if each has an engine request of its own. The rewriter then belongs to the
+    /// current one.
     several: Option<Box<FanOutShared>>,
 }
 
-/// What the answers that give a choice each have in common.
+/// State shared by engine answers that give one choice each.
 struct FanOutShared {
     gather: Gather,
-    /// One of those that are not read now has spoken.
+    /// True if an answer other than the current one has had content.
     spoken: bool,
-    /// What those were that are over.
+    /// Combined summary of the answers that have ended.
     past: Summary,
 }
 
@@ -36,7 +37,8 @@ impl AnswerBuffer {
         Self { rewriter, out: OutputBuffer::default(), unspoken: false, numbered, committed, several: None }
     }
 
-    /// The answer is read anew.
+    /// Replaces the rewriter for another attempt. The output is discarded, unless other choices have written to
+    /// it.
     pub(super) fn begin_again(&mut self, mut rewriter: Rewriter) {
         if self.committed {
             rewriter.commit();
@@ -48,7 +50,7 @@ impl AnswerBuffer {
         }
     }
 
-    /// Pushes line by line until the engine speaks, so that the role can be told apart from what follows.
+    /// Passes bytes to the rewriter, line by line until the first content, so that a role can be held back alone.
     pub(super) fn push(&mut self, mut bytes: &[u8]) {
         while !self.spoken() && !bytes.is_empty() {
             let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
@@ -90,7 +92,7 @@ impl AnswerBuffer {
         }
     }
 
-    /// The failure that is the whole answer.
+    /// Returns the failure that makes up the whole answer: an error response instead of a stream.
     pub(super) fn refusal(&self) -> Option<&Failure> {
         self.rewriter.failure().or_else(|| self.rewriter.any_failure().filter(|_| self.unspoken))
     }
@@ -106,12 +108,12 @@ impl AnswerBuffer {
         }
     }
 
-    /// There is something that may be sent.
+    /// Returns true if there is output that may be sent, or the answer has ended.
     pub(super) fn is_due(&self) -> bool {
         self.ended() || self.spoken() && !self.out.is_empty()
     }
 
-    /// What the answer was.
+    /// Returns the summary of the answer, over all choices.
     pub(super) fn summary(&self) -> Summary {
         let mut summary = self.rewriter.summary();
         if let Some(several) = &self.several {
@@ -120,14 +122,15 @@ impl AnswerBuffer {
         summary
     }
 
-    // === an answer for each choice ===
+    // === one engine answer for each choice ===
 
-    /// From now on the rewriter is that of one of several.
+    /// Makes the rewriter that of the first of several choices, each with an answer of its own.
     pub(super) fn gather_in(&mut self, gather: Gather) {
         self.several = Some(Box::new(FanOutShared { gather, spoken: false, past: Summary::default() }));
     }
 
-    /// The answer has fewer choices than were asked for: from now on they come from several, of which this one is over.
+    /// Switches to one answer for each choice after an ended answer that gave fewer choices than were requested.
+    /// Returns the `Gather` for the answers that supply the rest.
     pub(super) fn gather_rest(&mut self, given: MissingChoices, rule: &'static str) -> Gather {
         let gather = Gather::behind(&mut self.rewriter, given);
         let mut past = self.rewriter.summary();
@@ -136,7 +139,7 @@ impl AnswerBuffer {
         gather
     }
 
-    /// The choices that the answer lacks do not come.
+    /// Ends an answer whose missing choices cannot be requested.
     pub(super) fn lacks_for_good(&mut self) {
         self.rewriter.lacks_for_good(&mut self.out);
     }
@@ -149,7 +152,7 @@ impl AnswerBuffer {
         self.several.as_ref().map(|several| &several.gather)
     }
 
-    /// Another one is read.
+    /// Makes another choice's rewriter the current one and stores the present one in its place.
     pub(super) fn turn_to(&mut self, other: &mut Rewriter) {
         if let Some(several) = &mut self.several {
             several.spoken |= self.rewriter.progress().spoken;
@@ -157,15 +160,15 @@ impl AnswerBuffer {
         }
     }
 
-    /// One that is not read now is over.
+    /// Adds the summary of an ended answer that is not the current one.
     pub(super) fn leave(&mut self, other: &Rewriter) {
         if let Some(several) = &mut self.several {
             several.past.add(other.summary());
         }
     }
 
-    /// The one that is read has failed, and with it all of them. While the status has not gone out, that is the whole
-    /// answer; a role alone is none (faults 1).
+    /// Fails the whole answer because the current choice has failed. Before the status is sent, the failure
+    /// replaces all output; a role alone does not count as output (faults 1).
     pub(super) fn give_up(&mut self) {
         let (Some(several), Some(failure)) = (&self.several, self.rewriter.any_failure()) else { return };
         if !self.spoken() {

@@ -1,54 +1,53 @@
-//! One exchange with an engine: the request on its way, its answer, and what the bytes of that are.
+//! Exchange with an engine: the pending request, its answer and the form in which its body is read.
 
 use super::answer_buffer::AnswerBuffer;
 use crate::config::Limits;
 use crate::engine::fallback::{Fallback, Fallbacks};
-use crate::error::{Class, Error};
+use crate::error::Class;
 use crate::server::attempt::Refused;
 use crate::server::budget::make_room;
-use crate::upstream::{Answer, ChosenUpstream, Client, Head, Outgoing, Upstream};
+use crate::server::pending_answer::PendingAnswer;
+use crate::upstream::{Answer, ChosenUpstream, Head, Upstream};
 use crate::wire::Form;
 use bytes::BytesMut;
 use http::HeaderMap;
-use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Bytes before the first one that tells what an answer is.
+/// Limit for the white space before the first significant byte of a body, in bytes.
 const BLANK: usize = 64;
 
-/// What the relay does next with the engine.
+/// State of an exchange: what the relay does next with the engine.
 pub(super) enum EngineStep {
-    /// It waits for the head of the answer.
+    /// Waiting for the head of the answer.
     Asked(PendingAnswer),
-    /// It reads the body.
+    /// Reading the body.
     Answers(Box<Answer>, BodyKind),
-    /// It has let go of it.
+    /// Finished or cancelled.
     Done,
 }
 
-/// An exchange with one upstream. What is not over when it is dropped is broken off.
+/// Exchange with one upstream. Dropping it before its end cancels the engine's work.
 pub(super) struct Exchange {
     pub(super) engine: EngineStep,
-    /// Who is asked.
+    /// Upstream of the request.
     pub(super) chosen: ChosenUpstream,
-    /// Of what choice it is, where each has an exchange of its own.
+    /// Index of its choice, where each has an exchange of its own.
     pub(super) choice: u32,
-    /// What kind of failure it was, where the failure does not say it.
+    /// Class of a failure, where the failure itself does not tell.
     pub(super) class: Option<Class>,
-    /// Headers of the engine's answer that pass.
+    /// Headers of the engine's answer that are passed to the client.
     pub(super) passed: HeaderMap,
-    /// The fallbacks that gave the request its form.
+    /// Fallbacks that shaped the request.
     pub(super) fallbacks: Fallbacks,
-    /// The engine's refusal of another form of the request.
+    /// First refusal by the engine, if this request repeats a refused one in another form.
     pub(super) refused: Option<Box<Refused>>,
-    /// The form that would have mended a refusal, and cannot be made.
+    /// Fallback that the refusal calls for but the request cannot take.
     pub(super) lacks: Option<Fallback>,
 }
 
 impl Exchange {
-    /// A request for this choice that is on its way.
+    /// Begins an exchange with a pending request for this choice.
     pub(super) fn begin(
         chosen: ChosenUpstream,
         asking: PendingAnswer,
@@ -59,12 +58,12 @@ impl Exchange {
         Self { engine, chosen, choice, class: None, passed, fallbacks, refused: None, lacks: None }
     }
 
-    /// The engine has been let go of.
+    /// Returns true if the exchange is finished or cancelled.
     pub(super) fn is_done(&self) -> bool {
         matches!(self.engine, EngineStep::Done)
     }
 
-    /// The engine is not to go on.
+    /// Ends the exchange, and counts a cancellation if the engine was still at work.
     pub(super) fn let_go(&mut self) {
         let goes_on = match std::mem::replace(&mut self.engine, EngineStep::Done) {
             EngineStep::Asked(_) => true,
@@ -81,35 +80,27 @@ impl Drop for Exchange {
     }
 }
 
-/// A request on its way, up to the head of its answer.
-pub(in crate::server) type PendingAnswer = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
-
-/// How a body is read.
+/// Form in which a body is read, decided by the status, the content type and the first significant byte.
 pub(super) enum BodyKind {
-    /// Not known before its first byte.
+    /// Unknown until the first significant byte.
     Unknown(UnreadBody),
-    /// As an event stream.
+    /// An event stream.
     Events,
-    /// As one object.
+    /// A single JSON object, collected until its end.
     Whole(BytesMut),
-    /// As an error.
+    /// An error, collected up to `max_error_bytes`.
     Refusal(BytesMut),
 }
 
-/// A body of which nothing has come.
+/// Body whose form is not known yet, because no significant byte has arrived.
 pub(super) struct UnreadBody {
-    /// Bytes of white space that have come.
+    /// Bytes of white space so far.
     blanks: usize,
-    /// Its label is that of an event stream.
+    /// True if the content type is that of an event stream.
     says_events: bool,
 }
 
-/// Sends a request as it is.
-pub(in crate::server) fn asking(client: Arc<Client>, request: Outgoing) -> PendingAnswer {
-    Box::pin(async move { client.send(&request).await })
-}
-
-/// How a body behind this head is read; `None`: not at all.
+/// Returns the form in which the body after this head is read; `None` if the answer cannot be used.
 pub(super) fn body_kind(head: &Head) -> Option<BodyKind> {
     match head.status {
         400..=599 => Some(BodyKind::Refusal(BytesMut::new())),
@@ -125,16 +116,17 @@ pub(super) fn says_events(head: &Head) -> bool {
     label.to_ascii_lowercase().starts_with(b"text/event-stream")
 }
 
-/// What is done with the bytes of one read.
+/// Receiver for the bytes of one read: passes them to the buffer according to the form of the body, and notes the
+/// outcome.
 pub(super) struct ReadOutcome<'r> {
     pub(super) buffer: &'r mut AnswerBuffer,
     pub(super) received: &'r mut usize,
     pub(super) body_kind: &'r mut BodyKind,
     pub(super) limits: &'r Limits,
     pub(super) upstream: &'r Upstream,
-    /// It is too much, or neither an object nor events.
+    /// True if the body is too large, or neither an object nor an event stream.
     pub(super) wrong: bool,
-    /// When the rewriter got the first of them.
+    /// Time at which the rewriter received its first bytes.
     pub(super) began: Option<Instant>,
 }
 
@@ -179,7 +171,7 @@ impl ReadOutcome<'_> {
     }
 }
 
-/// Asks after a pause.
+/// Returns a future that sends the request after a pause.
 pub(super) fn after(pause: Duration, asking: PendingAnswer) -> PendingAnswer {
     if pause.is_zero() {
         return asking;

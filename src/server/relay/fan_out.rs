@@ -1,7 +1,8 @@
-//! Answers that are put together of several: an engine that gives one choice is asked once for each.
+//! Answers assembled from several: an engine that gives only one choice is sent one request for each.
 //!
-//! The exchange whose turn it is stands where the only one does otherwise, and its rewriter is the pen's: what is done with
-//! one is done with each of them in turn. All of them are polled by the client's connection, like the only one.
+//! The current exchange takes the place of the only one, and its rewriter that of the buffer. An action on the
+//! relay is repeated with each exchange as the current one. All of them are polled by the client's connection,
+//! like a single one.
 
 use super::exchange::{Exchange, after};
 use super::{Class, Ending, Fault, Relay};
@@ -14,16 +15,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// The exchange for another choice.
+/// Exchange for a choice other than the current one, with its rewriter.
 pub(super) struct SiblingExchange {
     exchange: Exchange,
     rewriter: Rewriter,
-    /// Who else may be asked for it.
+    /// Upstreams to which its request may be sent again.
     selection: Option<UpstreamSelection>,
 }
 
 impl Relay {
-    /// The present exchange is for the first choice; the requests for the others go to the same upstream.
+    /// Makes the current exchange that of the first choice and begins those for the others at the same upstream.
     pub(super) fn fan_out(&mut self, fan_out: FanOut, pause: Duration) {
         let FanOut { gather, others } = fan_out;
         self.buffer.gather_in(gather);
@@ -37,8 +38,9 @@ impl Relay {
         self.others = (1..).zip(others).map(other).collect();
     }
 
-    /// The engine has ended fewer choices than were asked for, as engines do that know of one alone: each of the others is
-    /// asked for by a request of its own, behind those that there are, and from now on at once.
+    /// Requests the missing choices one by one if the engine has given fewer than were requested, as engines do
+    /// that support only one. From now on requests to this upstream are split at once. Returns false if nothing
+    /// more is to come.
     pub(super) fn asks_for_the_rest(&mut self) -> bool {
         let Some(given) = self.buffer.rewriter.lacks() else { return false };
         let Some(mut again) = self.again.take() else {
@@ -73,13 +75,13 @@ impl Relay {
             gather.fail(Fault::Incomplete.into(), &mut self.buffer.out);
             return false;
         }
-        // The one that is over gives its place to the first of them.
+        // The first of the new exchanges replaces the ended one.
         self.turn(0);
         self.others.swap_remove(0);
         true
     }
 
-    /// Reads on, in the only answer or in each of several.
+    /// Reads from the only engine answer, or from each of several.
     pub(super) fn poll_engines(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.buffer.is_of_several() {
             return self.poll_engine(cx);
@@ -94,7 +96,7 @@ impl Relay {
         polled
     }
 
-    /// The engines take too long, each of them that has not ended.
+    /// Ends each unfinished exchange with a timeout.
     pub(super) fn time_out(&mut self) {
         let class = if self.clock.has_half() { Class::Perhaps } else { Class::Never };
         self.each(|this| {
@@ -105,11 +107,12 @@ impl Relay {
         });
     }
 
-    /// Does something with each exchange that is not over, until it says that it is enough or the answer has ended.
+    /// Runs an action with each unfinished exchange as the current one, until the action returns true or the
+    /// answer has ended.
     fn each(&mut self, mut act: impl FnMut(&mut Self) -> bool) {
         let all = self.others.len();
         for at in 0..=all {
-            // Each turn leaves in its place the one before: after the last, all of them have had theirs.
+            // Each turn swaps the exchange with the previous one, so after the last all of them have been current.
             if at > 0 {
                 self.turn(at - 1);
             }
@@ -119,7 +122,7 @@ impl Relay {
                 break;
             }
             if enough {
-                // Whoever had no turn has the next.
+                // Exchanges that had no turn come first next time.
                 self.others.rotate_left(at);
                 break;
             }
@@ -136,8 +139,8 @@ impl Relay {
         }
     }
 
-    /// Of several answers the one that is read may have ended: well, or with a failure that another engine may mend, or for
-    /// all of them.
+    /// Handles the end of the current choice's answer: success, a failure that is retried elsewhere, or a failure
+    /// of all choices.
     pub(super) fn settle(&mut self) {
         if !self.buffer.is_of_several()
             || !self.buffer.rewriter.progress().ended
@@ -151,14 +154,14 @@ impl Relay {
         }
         if !self.is_sent_again() {
             self.buffer.give_up();
-            // Nobody waits for them any more.
+            // The remaining exchanges are not needed.
             for other in std::mem::take(&mut self.others) {
                 self.buffer.leave(&other.rewriter);
             }
         }
     }
 
-    /// Lets go of those that are over; whoever has the turn is not, unless all are.
+    /// Removes finished exchanges; the current one stays unfinished while there is any such.
     fn sweep(&mut self) {
         let Self { others, buffer, .. } = self;
         others.retain(|other| {
@@ -174,7 +177,7 @@ impl Relay {
         }
     }
 
-    /// Headers of an engine's answer that pass: of several, one that has come.
+    /// Returns the headers to pass to the client; with several answers those of one that has arrived.
     pub(super) fn passed(&self) -> &HeaderMap {
         let others = self.others.iter().map(|other| &other.exchange.passed);
         let mut all = std::iter::once(&self.exchange.passed).chain(others);

@@ -1,5 +1,5 @@
-//! Requests that are sent again before the client has anything of the answer: to the same engine in another form, which it
-//! may take after it has refused the first one, or to another engine (faults 7).
+//! Requests sent again before the client has received any of the answer: to the same engine in another form after
+//! a refusal, or to another engine (faults 7).
 
 use super::Relay;
 use super::exchange::{BodyKind, EngineStep, Exchange, after};
@@ -14,13 +14,14 @@ use crate::wire::fault::Failure;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The means to send a request again.
+/// Data needed to send a request again: the request and the upstreams that remain.
 pub(super) struct Resend {
     pub(super) request: Box<dyn UpstreamRequest>,
     pub(super) selection: UpstreamSelection,
-    /// The upstreams that gave parts of the answer, from the first on.
+    /// Upstreams to which parts of the answer were sent again, in order. All parts take the same order, so that
+    /// together they break no more engines than a single request may.
     way: Vec<Arc<Upstream>>,
-    /// The shortest time after which one of those that pushed back may be asked again, in seconds.
+    /// Shortest `retry-after` of the upstreams that pushed back, in seconds.
     pub(super) wait: Option<u64>,
 }
 
@@ -31,7 +32,8 @@ impl Resend {
 }
 
 impl Exchange {
-    /// The engine answers, maybe after it has refused another form of the request: it is asked in this one from now on.
+    /// Notes that the engine has accepted the request. If it had refused another form, it is sent this one from
+    /// now on.
     pub(super) fn answered(&mut self) {
         if let Some(refused) = self.refused.take() {
             self.chosen.upstream().answers_to(&refused.model, self.fallbacks);
@@ -40,7 +42,8 @@ impl Exchange {
 }
 
 impl Relay {
-    /// The attempt failed before the client had anything of it, and the request is sent again.
+    /// Sends the request again if the attempt failed before any content. Returns true if another attempt was
+    /// started.
     pub(super) fn is_sent_again(&mut self) -> bool {
         let spoken = self.buffer.rewriter.progress().spoken;
         let Some(failure) = self.buffer.rewriter.any_failure().filter(|_| !spoken) else { return false };
@@ -48,8 +51,8 @@ impl Relay {
         self.asks_otherwise(&failure) || self.goes_elsewhere(&failure)
     }
 
-    /// The engine refuses the request, and is asked once more in a form that it may take. That is no failure of the engine
-    /// and no retry: it happens once for each form.
+    /// Repeats a refused request at the same engine in another form. This happens once for each form and counts
+    /// neither as a failure of the engine nor as a retry.
     fn asks_otherwise(&mut self, refusal: &Failure) -> bool {
         let tried = self.exchange.fallbacks;
         let Some(fallback) = Fallback::of(refusal).filter(|fallback| !tried.has(*fallback)) else {
@@ -58,7 +61,7 @@ impl Relay {
         let fallbacks = tried.with(fallback);
         let chosen = Pool::again(self.upstream());
         let Some(mut sent) = self.sent(&chosen, fallbacks) else { return false };
-        // The same request would be refused again.
+        // An unchanged request would be refused again.
         if !sent.fallbacks.has(fallback) {
             self.exchange.lacks = Some(fallback);
             return false;
@@ -79,7 +82,7 @@ impl Relay {
         true
     }
 
-    /// Another upstream is asked.
+    /// Sends the request to another upstream, if the failure's class and the retry limits allow that.
     fn goes_elsewhere(&mut self, failure: &Failure) -> bool {
         let class = self.exchange.class.take().unwrap_or_else(|| Class::of(failure));
         let Some(again) = &mut self.again else { return false };
@@ -96,7 +99,7 @@ impl Relay {
         true
     }
 
-    /// The request for the choice of the present exchange, as it is sent to this upstream; `None`: it cannot be.
+    /// Builds the request of the current choice for this upstream; `None` if it cannot be sent again.
     fn sent(&mut self, chosen: &ChosenUpstream, fallbacks: Fallbacks) -> Option<SentRequest> {
         let choice = self.exchange.choice;
         let part = self.buffer.gather().map(|gather| FanOutPart { choice, gather });
@@ -105,10 +108,10 @@ impl Relay {
         again.request.send(&AttemptTarget { upstream: chosen.upstream(), attempt, part, fallbacks }).ok()
     }
 
-    /// Another exchange takes the place of the present one, which has come to nothing.
+    /// Replaces the failed exchange by a new one.
     fn begin_again(&mut self, chosen: ChosenUpstream, sent: SentRequest, pause: Duration) {
         let SentRequest { asking, rewriter, fan_out, fallbacks } = sent;
-        // The one before is let go of first.
+        // End the previous exchange first.
         self.exchange.let_go();
         self.exchange = Exchange::begin(chosen, after(pause, asking), self.exchange.choice, fallbacks);
         self.buffer.begin_again(rewriter);

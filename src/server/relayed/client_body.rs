@@ -1,13 +1,14 @@
-//! A request's body that is read as fast as the engine takes it, within its limits.
+//! Request body that is read as fast as the engine takes it, within its limits.
 //!
-//! Its timers run only while the client is waited for: a slow engine is not the client's fault. There is none for the whole
-//! of it; what is steady may take as long as it takes.
+//! Its timers run only while the client is waited for, so a slow engine is not blamed on the client. There is no
+//! limit on the whole time: a steady upload may take as long as it needs.
 
 use crate::request::Rules;
 use crate::request::relayed::Scan;
 use crate::server::App;
 use crate::server::body::least;
-use crate::server::connection::{ActiveRequest, ConnectionState, overslept};
+use crate::server::connection::overslept;
+use crate::server::connection_state::{ActiveRequest, ConnectionState};
 use crate::upstream::Source;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
@@ -20,22 +21,22 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// The progress of a body that is still arriving.
+/// Progress of a body that is still arriving, shared with the code that waits for the engine.
 pub(in crate::server) struct Progress {
     begun: Instant,
-    /// Milliseconds from then to the last piece that was taken.
+    /// Milliseconds from `begun` to the last piece that was taken.
     moved: AtomicU64,
     bytes: AtomicUsize,
     ended: AtomicBool,
 }
 
 impl Progress {
-    /// Bytes that have come.
+    /// Returns the bytes received so far.
     pub(in crate::server) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether all of it has come.
+    /// Returns true if the whole body has been received.
     pub(super) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
@@ -52,16 +53,16 @@ impl Progress {
     }
 }
 
-/// A body that is still coming.
+/// Body that is still arriving, with its limits and timers.
 pub(super) struct ClientBody {
     body: Incoming,
-    /// The search for the model in it.
+    /// Search for the model in the body.
     pub(super) scan: Scan,
     rules: Arc<Rules>,
     limit: usize,
     pace: BodyTimers,
     progress: Arc<Progress>,
-    /// The stage of the connection, which has to notice that a client leaves while nobody reads from it.
+    /// State of the connection, which has to notice a disconnect while nobody reads from the client.
     stage: ConnectionState,
 }
 
@@ -98,7 +99,8 @@ impl ClientBody {
         Arc::clone(&self.progress)
     }
 
-    /// The next piece, which is not empty.
+    /// Returns the next piece, which is never empty. Fails if the client is too slow, or the body is too large,
+    /// broken off or not acceptable to the scan.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
         loop {
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
@@ -111,7 +113,7 @@ impl ClientBody {
                 self.stage.has_read();
                 return Poll::Ready(None);
             };
-            // The framing is broken, or the client has gone: it will not read what it is told.
+            // The framing is broken or the client has disconnected; it will not read this error.
             let Ok(frame) = frame else {
                 let broken =
                     Failure::from(Fault::InvalidRequest).with_message("The request body breaks off.");
@@ -134,22 +136,22 @@ impl Source for ClientBody {
     }
 }
 
-/// The timers of a body.
+/// Timers of a body: for the pause between pieces, and for the least amount within a window.
 struct BodyTimers {
     idle: Duration,
     width: Duration,
     /// Bytes that a client must send in each window of waiting.
     least: usize,
-    /// The time left in the window.
+    /// Time left in the window.
     left: Duration,
     in_window: usize,
-    /// Since when the client is waited for, and since when in this window.
+    /// Time since which the client is waited for, and the same within this window.
     waiting: Option<(Instant, Instant)>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl BodyTimers {
-    /// Bytes have come.
+    /// Notes received bytes and stops the timers.
     fn came(&mut self, bytes: usize) {
         self.in_window = self.in_window.saturating_add(bytes);
         if let Some((_, since)) = self.waiting.take() {
@@ -157,7 +159,7 @@ impl BodyTimers {
         }
     }
 
-    /// Ready when the client is too slow.
+    /// Ready when the client has been too slow.
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let now = Instant::now();
         let (mut idle, mut window) = *self.waiting.get_or_insert((now, now));

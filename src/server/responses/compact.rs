@@ -1,5 +1,5 @@
-//! Conversations made short: the user's messages, and a summary of the rest that only samewire can read (wire-format
-//! 4.13).
+//! Compaction of conversations: the user's messages stay, the rest becomes a sealed summary that only samewire can
+//! read (wire-format 4.13).
 
 use super::{ParsedRequest, seal};
 use crate::json::{self, Members, Raw, write_number, write_string};
@@ -8,7 +8,7 @@ use crate::request::responses::summary;
 use crate::seal::Kind;
 use crate::server::attempt::AttemptTarget;
 use crate::server::body::Body;
-use crate::server::routes::RequestContext;
+use crate::server::context::RequestContext;
 use crate::wire::encode::Response as Encoder;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::{OutputBuffer, Rewriter};
@@ -18,7 +18,8 @@ use http::{Response, request};
 use std::sync::Arc;
 
 impl RequestContext {
-    /// Has the engine sum up a conversation.
+    /// Lets the engine summarise a conversation and returns its compacted form. Fails if the engine fails or does
+    /// not complete the summary.
     pub(in crate::server) async fn compact(
         &mut self,
         head: &request::Parts,
@@ -63,7 +64,7 @@ impl RequestContext {
         })?;
         let seal = seal(&app.store_handle.keys, Kind::Compaction, tenant, stamp.now);
         let sealed = seal(&summary.text).ok_or(Fault::Proxy)?;
-        // The last item asks for the summary.
+        // The last item is the instruction to summarise.
         let mut said: Vec<_> = history.all(&asked).collect();
         said.pop();
         let said = said.into_iter().filter(|item| summary::is_users(item));
@@ -71,15 +72,15 @@ impl RequestContext {
     }
 }
 
-/// What the engine made of it.
+/// Summary written by the engine, with the usage that it cost.
 struct Summary {
     text: String,
-    /// JSON.
+    /// Usage object as JSON, or `null`.
     usage: String,
 }
 
 impl Summary {
-    /// The text of a final object that is complete.
+    /// Reads the summary from a final response object; `None` unless it is completed and has text.
     fn of(object: &[u8]) -> Option<Self> {
         let members = Members::of(std::str::from_utf8(object).ok()?)?;
         members.get("status").filter(|status| status.get() == "\"completed\"")?;

@@ -1,4 +1,4 @@
-//! Conversations and their items: made, changed, read and removed by their clients (wire-format 4.1).
+//! Conversations API: clients create, change, read and delete conversations and their items (wire-format 4.1).
 
 use super::shown;
 use super::stored::{Query, write_page};
@@ -6,7 +6,8 @@ use crate::json::write_string;
 use crate::request::responses::conversations::{self, NewItem};
 use crate::request::stored_items;
 use crate::server::body::Body;
-use crate::server::routes::{RequestContext, decoded};
+use crate::server::context::RequestContext;
+use crate::server::spelling::decoded;
 use crate::store::{Conversation, Error, Item, Json, Key, Page, Store};
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
@@ -14,31 +15,32 @@ use bytes::{Bytes, BytesMut};
 use http::{Method, Response, request};
 use std::sync::Arc;
 
-/// What a path names.
+/// Object that a path of the Conversations API names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum ConversationPath {
-    /// One that is to be made.
+    /// The collection, to which a new conversation is posted.
     New,
     /// A conversation.
     One,
-    /// Its items.
+    /// The items of a conversation.
     Items,
-    /// One of them.
+    /// A single item of a conversation.
     Item,
 }
 
-/// There is no such conversation, or it is another client's.
+/// Returns the 404 failure for a conversation that does not exist or belongs to another tenant.
 pub(super) fn missing(id: &str) -> Failure {
     Failure::from(Fault::NotFound).with_message(format!("Conversation with id '{}' not found.", shown(id)))
 }
 
-/// The same of an item.
+/// Returns the 404 failure for an item that does not exist or belongs to another tenant.
 pub(super) fn missing_item(id: &str) -> Failure {
     Failure::from(Fault::NotFound).with_message(format!("Item with id '{}' not found.", shown(id)))
 }
 
 impl RequestContext {
-    /// Answers what is asked of conversations.
+    /// Serves the Conversations API. Fails if the body or query is invalid, the object does not exist or the store
+    /// fails.
     pub(in crate::server) async fn converse(
         &mut self,
         head: &request::Parts,
@@ -71,17 +73,18 @@ impl RequestContext {
     }
 }
 
-/// What a request is about.
+/// Target of a Conversations request: the store, the conversation's key and, for a path with an item, its id.
 struct ConversationTarget<'h> {
     context: &'h RequestContext,
     store: Arc<Store>,
     key: Key,
-    /// The item in the path.
+    /// Id of the item in the path; empty if the path names none.
     item: String,
 }
 
 impl<'h> ConversationTarget<'h> {
-    /// The conversation and the item that the path names, and where they are kept.
+    /// Resolves the path to a conversation and an item; a new conversation gets a new id. Fails if there is no
+    /// store.
     fn of(
         context: &'h RequestContext,
         head: &request::Parts,
@@ -150,7 +153,7 @@ impl<'h> ConversationTarget<'h> {
         self.show(out).await
     }
 
-    /// Appends the conversation.
+    /// Appends the conversation object to `out`.
     async fn show(&self, out: &mut BytesMut) -> Result<(), Failure> {
         let found = self.store.conversation(self.key(), self.now()).await;
         write(&found.map_err(|error| self.told(error))?, out);
@@ -186,10 +189,10 @@ impl<'h> ConversationTarget<'h> {
         Ok(())
     }
 
-    /// An item, or the conversation without it.
+    /// Appends the item to `out`; with `delete` it removes the item and appends the conversation instead.
     async fn item(&self, delete: bool, out: &mut BytesMut) -> Result<(), Failure> {
         let (id, now) = (Arc::<str>::from(self.item.as_str()), self.now());
-        // The conversation first: it is told which of the two is not there.
+        // The conversation first: the error message names which of the two does not exist.
         self.store.conversation(self.key(), now).await.map_err(|error| self.told(error))?;
         let told = |error| match error {
             Error::NotFound => missing_item(&self.item),
@@ -204,7 +207,8 @@ impl<'h> ConversationTarget<'h> {
         Ok(())
     }
 
-    /// The items as they are stored: with ids, and what is referred to in place of the reference.
+    /// Converts items to their stored form: with ids, references replaced by the items they name. Fails if a
+    /// referenced item does not exist.
     async fn made(&self, sent: &[NewItem]) -> Result<Vec<Item>, Failure> {
         let refers = sent.iter().filter(|sent| sent.refers);
         let ids: Vec<_> = refers.filter_map(|sent| sent.id.as_deref()).map(Arc::<str>::from).collect();

@@ -1,21 +1,23 @@
-//! What went before a request: the responses or the conversation it goes on with, and the items it refers to.
+//! History of a request: the responses or the conversation that it continues, and the items that its input
+//! references.
 
 use super::{ParsedRequest, conversations, shown};
 use crate::json::{self, Members, Raw, Text};
 use crate::plan::{self, AdaptedBody, Route};
 use crate::request::responses::{ChatInputs, ResponsesRequest};
 use crate::seal::{Keys, Kind};
-use crate::server::routes::RequestContext;
+use crate::server::context::RequestContext;
 use crate::store::{Error, Item, Key, Store};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Bytes of the conversation that a response continues.
+/// Limit for the size of a continued conversation, in bytes.
 pub(super) const PAST: u64 = 32 << 20;
 
-/// What went before a request.
+/// Items that precede a request, loaded from the store or the connection, from which the engine's request is
+/// built.
 #[derive(Clone, Default)]
 pub(super) struct History {
     pub(super) history: Vec<Item>,
@@ -23,23 +25,24 @@ pub(super) struct History {
 }
 
 impl History {
-    /// The items of the conversation that went before.
+    /// Returns the earlier items of the conversation, oldest first, as JSON.
     pub(super) fn history(&self) -> impl Iterator<Item = &str> {
         self.history.iter().map(|item| &*item.body)
     }
 
-    /// All that was said, oldest first, and what is said now.
+    /// Returns the whole conversation, oldest item first: the history, then the input of the request.
     pub(super) fn all<'a>(&'a self, asked: &'a ResponsesRequest) -> impl Iterator<Item = &'a str> {
         self.history().chain(self.items(asked))
     }
 
-    /// What a user said first.
+    /// Returns the texts of the first user message, by which related requests are routed to the same upstream.
     pub(super) fn beginning(&self, asked: &ResponsesRequest) -> Vec<String> {
         let is_users = |item: &&str| json::member(item, "role").as_deref() == Some("user");
         self.all(asked).find(is_users).map(texts).unwrap_or_default()
     }
 
-    /// The items of the input; what is referred to in place of the reference, which says nothing to a later turn.
+    /// Returns the items of the input. References are replaced by the items they name, since a later turn could
+    /// not resolve them.
     pub(super) fn items<'a>(&'a self, asked: &'a ResponsesRequest) -> impl Iterator<Item = &'a str> {
         asked.input().enumerate().map(|(at, item)| {
             let found = self.resolved.iter().find(|(place, _)| *place == at);
@@ -47,7 +50,7 @@ impl History {
         })
     }
 
-    /// The same, after the conversation that went before if that is wanted too, as bytes that are shared.
+    /// Returns the items of the input as shared bytes, preceded by the history if `whole` is true.
     pub(super) fn shared<'a>(
         &'a self,
         asked: &'a ResponsesRequest,
@@ -61,7 +64,8 @@ impl History {
         }))
     }
 
-    /// The engine's request, without its `forget` oldest messages.
+    /// Builds the body of the engine's request, without the `forget` oldest messages. Fails if the conversation
+    /// cannot be expressed for the engine or sealed text cannot be opened.
     pub(super) fn body(
         &self,
         asked: &ResponsesRequest,
@@ -87,7 +91,7 @@ impl History {
     }
 }
 
-/// The texts of a message, which say the same however they are written.
+/// Returns the texts of a message, whether its content is a string or a list of parts.
 fn texts(message: &str) -> Vec<String> {
     let Some(content) = json::raw_member(message, "content") else { return Vec::new() };
     if let Some(text) = Text::of(content) {
@@ -98,7 +102,8 @@ fn texts(message: &str) -> Vec<String> {
 }
 
 impl RequestContext {
-    /// The conversation that a request goes on with, and the items it refers to.
+    /// Loads the conversation that the request continues and the items it references. Fails if one of them is
+    /// missing or too long, or the store is unavailable.
     pub(super) async fn history(&self, parsed: &ParsedRequest) -> Result<History, Failure> {
         let ParsedRequest { asked, known, .. } = parsed;
         let history = known.as_ref().map(|known| known.items.clone()).unwrap_or_default();
@@ -126,7 +131,8 @@ impl RequestContext {
         Ok(history)
     }
 
-    /// What went before a response, and the response.
+    /// Loads the chain of stored responses up to and including `id`. Fails if it is missing, unfinished, part of a
+    /// conversation or too long.
     async fn chain(
         &self,
         store: Option<&Arc<Store>>,
@@ -161,7 +167,7 @@ impl RequestContext {
         Ok(items)
     }
 
-    /// All items of a conversation.
+    /// Loads the items of a conversation. Fails if it does not exist or is too long.
     async fn transcript(
         &self,
         store: Option<&Arc<Store>>,
@@ -183,7 +189,8 @@ impl RequestContext {
         })
     }
 
-    /// What the input refers to, with the places of the references.
+    /// Loads the items that the input references, each with the index of its reference. Fails if one does not
+    /// exist.
     async fn resolved(
         &self,
         store: Option<&Arc<Store>>,
@@ -207,7 +214,8 @@ impl RequestContext {
         references.into_iter().map(item).collect()
     }
 
-    /// What is gone on with lives on. Nobody waits for that.
+    /// Extends the life of a stored response that is being continued, in a task of its own so that no request
+    /// waits for it.
     pub(super) fn refresh(&self, store: &Arc<Store>, key: Key) {
         let (store, now) = (Arc::clone(store), self.app.store_handle.now());
         #[expect(clippy::disallowed_methods, reason = "it ends within the deadline of the store")]
@@ -219,8 +227,8 @@ impl RequestContext {
     }
 }
 
-/// Fails on an item of the input whose id another item of the conversation has: it would not be added. The same item once
-/// more is fine, however it is spelled.
+/// Fails if an input item has the id of another, different item of the conversation: it would not be added. An
+/// identical item is accepted again, however its JSON is spelled.
 fn new_to(history: &[Item], asked: &ResponsesRequest) -> Result<(), Failure> {
     let references: HashSet<_> = asked.references().map(|(at, _)| at).collect();
     let mut known: HashMap<String, String> =
@@ -239,7 +247,7 @@ fn new_to(history: &[Item], asked: &ResponsesRequest) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What an item says, whatever the order of its keys.
+/// Returns the content of an item in a form independent of key order and spelling, to compare two items.
 fn gist(item: &str) -> String {
     let members = Members::of(item).unwrap_or_default();
     let kind = members.get("type").and_then(Text::of).map(|kind| kind.decoded().into_owned());

@@ -1,8 +1,9 @@
-//! Responses: made through Chat Completions, stored, and what is asked of stored ones (wire-format 4.1, 4.11).
+//! Responses API: responses generated through the engine and stored, and the operations on stored ones
+//! (wire-format 4.1, 4.11).
 //!
 //! ```text
-//! body ────┬─→ Question ─→ Past ─→ Errand ─→ the client waits: a relay
-//! message ─┘                              └─→ it does not: a job in the background
+//! HTTP body ─────────┬─→ ParsedRequest ─→ History ─→ GenerationRequest ─┬─→ the client waits: Relay
+//! WebSocket message ─┘                                                  └─→ background: PendingJob
 //! ```
 
 mod compact;
@@ -26,6 +27,7 @@ use super::attempt::{Attempt, AttemptTarget, Sender, SentRequest, UpstreamSelect
 use super::auth::no_such_model;
 use super::background::{self, PendingJob};
 use super::body::Body;
+use super::context::RequestContext;
 use super::default_model::named as named_model;
 use super::headers;
 use super::panics;
@@ -33,7 +35,6 @@ use super::persist::ResponseWriter;
 use super::quota::Ticket;
 use super::record::Record;
 use super::relay::{Relay, RelayParams};
-use super::routes::RequestContext;
 use crate::plan::Route;
 use crate::request::responses::outputs::kept;
 use crate::request::responses::{ResponsesMode, ResponsesRequest};
@@ -59,33 +60,36 @@ use upstream_request::{BodyForUpstream, PreparedRequest};
 
 const DIALECT: &str = "x-samewire-dialect";
 const DROPPED: HeaderName = HeaderName::from_static("x-samewire-dropped");
-/// Bytes of names in that header and in the log. Clients take heads of 16 KiB and less.
+/// Limit for the names in the `x-samewire-dropped` header and in the log, in bytes. Some clients accept no more
+/// than 16 KiB of response headers.
 const DROPPED_BYTES: usize = 4000;
 
-/// A request that has been read.
+/// A Responses request after parsing, with the upstream and the route for which its body was read.
 struct ParsedRequest {
     asked: ResponsesRequest,
-    /// What asks it, as it was sent.
+    /// Request body as the client sent it.
     body: Bytes,
-    /// It has been read for this one, or one that is asked in the same way.
+    /// Upstream for whose mode and options the body was read; other upstreams of the same kind can serve it too.
     upstream: Arc<Upstream>,
     route: Route,
     sender: Sender,
     tenant: Arc<str>,
-    /// When there was all of it.
+    /// Time at which the body was complete.
     since: Instant,
-    /// What its connection remembers of the conversation that it goes on with.
+    /// Earlier conversation held in memory by the client's WebSocket connection, if the request continues one.
     known: Option<RememberedConversation>,
 }
 
-/// A conversation that a connection remembers.
+/// Conversation that a WebSocket connection holds in memory, so that a request can continue a response that is not
+/// in the store.
 struct RememberedConversation {
     items: Vec<Item>,
-    /// The store has it, too.
+    /// True if the store has the conversation too.
     stored: bool,
 }
 
-/// A request on its way to the engine.
+/// Parameters of a relay for one response: the request, its first attempt, and the means to retry, store and
+/// record it.
 struct GenerationRequest {
     request: Box<PreparedRequest>,
     selection: UpstreamSelection,
@@ -95,7 +99,8 @@ struct GenerationRequest {
     writer: Option<Box<ResponseWriter>>,
 }
 
-/// A response that is made on this thread without a client; its end is counted however it comes about.
+/// Guard that counts one background response of this worker thread. Dropping it lowers the count, however the job
+/// ends.
 struct BackgroundResponse(Arc<Worker>);
 
 impl BackgroundResponse {
@@ -112,7 +117,8 @@ impl Drop for BackgroundResponse {
 }
 
 impl RequestContext {
-    /// Makes a response.
+    /// Serves a request to create a response: reads the body and generates the answer. Fails if the body or the
+    /// request is invalid, the history cannot be loaded or no upstream can be chosen.
     pub(super) async fn respond(
         &mut self,
         head: &request::Parts,
@@ -123,22 +129,24 @@ impl RequestContext {
         self.create(head, body).await
     }
 
-    /// The same once there is all of the request.
+    /// Generates a response from a complete request body.
     async fn create(&mut self, head: &request::Parts, body: Bytes) -> Result<Response<Body>, Failure> {
         let parsed = self.parsed(head, body, None).await?;
         let history = self.history(&parsed).await?;
-        // Much is kept while it waits, and whoever waits for this keeps it too.
+        // Boxed because the future is large, and each caller's future would contain it.
         Box::pin(self.make(head, parsed, history)).await
     }
 
-    /// The dialect of a stream that no upstream is asked for.
+    /// Returns the dialect of a stream that involves no upstream: the client's choice, else the usual one for its
+    /// key. Fails if the dialect header has an unknown value.
     pub(super) fn dialect(&self, head: &request::Parts) -> Result<ResponsesDialect, Failure> {
         let key = self.caller.as_ref().map(|caller| caller.place);
         let usual = || self.app.pool.usual_options(key).responses_dialect;
         Ok(dialect(&head.headers)?.unwrap_or_else(usual))
     }
 
-    /// Reads what is asked, for an upstream that serves the model. `way`: how it is asked, if not as configured.
+    /// Parses the body for an upstream that serves the model. `way` replaces the configured mode of the route.
+    /// Fails if the request is invalid, the model unknown or not allowed for the caller's key.
     async fn parsed(
         &mut self,
         head: &request::Parts,
@@ -180,7 +188,8 @@ impl RequestContext {
         Ok(ParsedRequest { asked, body, upstream, route, sender, tenant, since, known: None })
     }
 
-    /// Has the answer made.
+    /// Generates the response, in the background or for a waiting client, and prepares its storage. Fails before
+    /// the engine is contacted if the response must be stored and cannot be.
     async fn make(
         &mut self,
         head: &request::Parts,
@@ -190,16 +199,16 @@ impl RequestContext {
         parsed.asked.recall_tools(history.history())?;
         let writer = self.writer(&mut parsed, &history)?;
         let ParsedRequest { asked, body, upstream, route, sender, tenant, since, known: _ } = parsed;
-        // What is needed of it has been taken.
+        // Frees the body early: all that is needed of it has been copied.
         drop(body);
         if let Some(writer) = writer.as_ref().filter(|_| asked.insists_on_store() && !asked.background) {
-            // Before the engine works for an answer that could not be kept (faults O14, O15).
+            // Check the room before the engine generates a response that could not be stored (faults O14, O15).
             writer.store.has_room(writer.weight()).await.map_err(|error| self.unavailable(&error))?;
         }
         let app = Arc::clone(&self.app);
         let dropped = HeaderValue::from_str(&named(&asked.dropped)).ok().filter(|all| !all.is_empty());
         let (streams, background) = (asked.stream, asked.background);
-        // On a WebSocket the outputs come by the connection itself.
+        // On a WebSocket the client sends the outputs over the connection itself.
         let is_held = !self.by_socket && !background && tool_wait::is_wanted(&head.headers, streams, &route);
         let hold = is_held.then(Arc::default);
         let begins = || history.beginning(&asked);
@@ -237,24 +246,30 @@ impl RequestContext {
         let stamp = request.stamp.clone();
         let generation = GenerationRequest { request, selection, attempt, options, record, writer };
         let response = match continuation {
-            None => self.at_once(generation, since).await,
+            None => self.at_once(generation, since, Body::arriving).await,
             Some(continuation) => self.held(generation, continuation, stamp, since).await,
         };
         Ok(with_dropped(response, dropped))
     }
 
-    /// The client waits for the answer.
-    async fn at_once(&self, generation: GenerationRequest, since: Instant) -> Response<Body> {
+    /// Relays the response to a waiting client, as events if the request came over a WebSocket.
+    async fn at_once(
+        &self,
+        generation: GenerationRequest,
+        since: Instant,
+        stream: impl FnOnce(Box<Relay>) -> Body,
+    ) -> Response<Body> {
         let mut relay = Relay::new(order(self.worker.thread, generation));
         relay.planned(since.elapsed());
         if self.by_socket {
             relay.take_time();
             relay.by_events();
         }
-        relay.answer().await
+        relay.answer_as(stream).await
     }
 
-    /// The answer is made without the client: it is told that it will be.
+    /// Stores the queued response, starts a job that generates it, and returns the queued object or a stream of
+    /// its events. Fails if the store cannot create the record or no job slot is free.
     async fn in_background(
         &mut self,
         mut request: Box<PreparedRequest>,
@@ -301,7 +316,7 @@ impl RequestContext {
                 PendingJob { app, store, key, place, relay, conversation, first }.run().await;
             }
         };
-        // A client that leaves now may be told of it no more, but what is stored is made, or is not there.
+        // A task of its own: even if the client disconnects now, a response that was stored is also generated.
         #[expect(
             clippy::disallowed_methods,
             reason = "one task for each response in the background, counted"
@@ -321,7 +336,9 @@ impl RequestContext {
         })
     }
 
-    /// What stores the answer, if it is to be stored, or added to a conversation, and can be.
+    /// Returns the writer that stores the response or adds it to a conversation; `None` if neither is wanted or
+    /// there is no store. Fails if the client insists on storage and there is no store, or the request is too
+    /// large for it.
     fn writer(
         &self,
         parsed: &mut ParsedRequest,
@@ -341,7 +358,8 @@ impl RequestContext {
             asked.without_store()?;
             return Ok(None);
         };
-        // What goes on from a response that no store has is stored with all that went before.
+        // A continuation of a response that is not in the store is stored together with the whole earlier
+        // conversation.
         let alone = known.as_ref().is_some_and(|known| !known.stored);
         let writer = Box::new(ResponseWriter {
             store,
@@ -354,7 +372,7 @@ impl RequestContext {
             request: kept(std::str::from_utf8(body).unwrap_or_default()).into(),
             input: history.shared(asked, alone).collect(),
         });
-        // What nobody insists on is stored or not.
+        // Only a request that insists on storage fails for its size; any other may remain unstored.
         let most = store_handle.record_bytes();
         let demands = asked.insists_on_store() || asked.conversation.is_some();
         if demands && writer.weight() > most {
@@ -387,7 +405,7 @@ fn order(thread: usize, generation: GenerationRequest) -> RelayParams {
     }
 }
 
-/// What makes sealed text of a text.
+/// Returns a function that seals a text under the tenant's key, with a random nonce for each call.
 fn seal(keys: &Arc<Keys>, kind: Kind, tenant: Arc<str>, now: u64) -> Seal {
     let keys = Arc::clone(keys);
     Box::new(move |text| {
@@ -397,7 +415,7 @@ fn seal(keys: &Arc<Keys>, kind: Kind, tenant: Arc<str>, now: u64) -> Seal {
     })
 }
 
-/// The answer with what was left out of the request.
+/// Adds the `x-samewire-dropped` header, which names the parameters that were left out of the engine's request.
 fn with_dropped(mut response: Response<Body>, dropped: Option<HeaderValue>) -> Response<Body> {
     if let Some(dropped) = dropped {
         response.headers_mut().insert(DROPPED, dropped);
@@ -405,7 +423,7 @@ fn with_dropped(mut response: Response<Body>, dropped: Option<HeaderValue>) -> R
     response
 }
 
-/// Tells the log what has no effect.
+/// Logs the parameters of the request that were dropped or ignored.
 fn tell_left_out(record: &Record, asked: &ResponsesRequest) {
     if !asked.dropped.is_empty() || !asked.ignored.is_empty() {
         let (dropped, ignored) = (named(&asked.dropped), named(&asked.ignored));
@@ -414,7 +432,8 @@ fn tell_left_out(record: &Record, asked: &ResponsesRequest) {
     }
 }
 
-/// The dialect that a client asks for.
+/// Returns the dialect that the `x-samewire-dialect` header names, `None` without the header. Fails on an unknown
+/// name.
 fn dialect(headers: &HeaderMap) -> Result<Option<ResponsesDialect>, Failure> {
     let Some(name) = headers.get(DIALECT) else { return Ok(None) };
     match name.as_bytes() {
@@ -427,7 +446,7 @@ fn dialect(headers: &HeaderMap) -> Result<Option<ResponsesDialect>, Failure> {
     }
 }
 
-/// What was left out, for the head of the answer and the log: whole names, as many as there is room for.
+/// Joins the names with commas, for a header and the log. Names beyond [`DROPPED_BYTES`] are replaced by `...`.
 fn named(dropped: &[String]) -> String {
     let mut all = String::new();
     for name in dropped {
@@ -443,7 +462,7 @@ fn named(dropped: &[String]) -> String {
     all
 }
 
-/// A client's id as it may stand in a message.
+/// Returns a client's id made safe for an error message: at most 64 characters, no control characters.
 fn shown(id: &str) -> String {
     id.chars().filter(|request| !request.is_control()).take(64).collect()
 }

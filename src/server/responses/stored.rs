@@ -1,12 +1,13 @@
-//! What is asked of stored responses (wire-format 4.1, 4.11).
+//! Operations on stored responses: read, list, replay, cancel and delete (wire-format 4.1, 4.11).
 
 use super::{shown, tool_outputs};
 use crate::json::write_string;
 use crate::request::responses::Include;
 use crate::server::background;
 use crate::server::body::Body;
+use crate::server::context::RequestContext;
 use crate::server::headers;
-use crate::server::routes::{RequestContext, decoded};
+use crate::server::spelling::decoded;
 use crate::store::{Error, Key, Page, PageRequest, Record, Store};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -15,30 +16,32 @@ use http::{Method, Response, request};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the process that makes a response has to end it (faults C43). One that lives looks each second.
+/// Time that the process which generates a response has to end it after a cancel request (faults C43). A live
+/// process checks each second.
 const REACTS: Duration = Duration::from_secs(2);
-/// What took so long to fail may have waited for a lock.
+/// Duration from which a failed write may have been waiting for a database lock, and is worth a retry.
 const LOCKED: Duration = Duration::from_secs(1);
-/// How long a cancel is tried that somebody keeps from being written.
+/// Time for which a blocked cancel request is retried.
 const HELD: Duration = Duration::from_secs(5);
-/// How long a client that cancels waits for the end.
+/// Time that a cancelling client waits for the response to end.
 const CANCELLED: Duration = Duration::from_secs(10);
-/// How often it is looked at whether another process has ended it.
+/// Longest pause between two checks whether another process has ended the response.
 const SEEN: Duration = Duration::from_millis(100);
 
-/// What is asked of a stored response.
+/// Kind of request for a stored response, according to its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Stored {
-    /// The response itself, or its removal.
+    /// Read or delete the response itself.
     Itself,
-    /// The items of its input.
+    /// List the items of its input.
     InputItems,
-    /// That it be given up.
+    /// Cancel a background response.
     Cancel,
 }
 
 impl RequestContext {
-    /// Answers what is asked of a stored response.
+    /// Serves a request for a stored response. Fails if the response does not exist, the query is invalid, the
+    /// operation applies only to background responses, or the store fails.
     pub(in crate::server) async fn stored(
         &mut self,
         head: &request::Parts,
@@ -102,7 +105,7 @@ impl RequestContext {
         Ok(self.object(out.freeze()))
     }
 
-    /// The response that the path names, and where it would be.
+    /// Returns the store and the key of the response in the path. Fails if there is no store.
     pub(super) fn named(&self, head: &request::Parts) -> Result<(Arc<Store>, Key), Failure> {
         let path = head.uri.path();
         let id =
@@ -117,15 +120,16 @@ impl RequestContext {
         Ok((store, Key { tenant: self.tenant(&head.headers), id: id.into() }))
     }
 
-    /// Ends a response in the background, wherever it is made, and gives how it ended.
+    /// Cancels a background response, in whichever process it runs, and returns its final record, or the current
+    /// one after [`CANCELLED`]. Fails if the store fails.
     async fn cancel(&self, store: &Store, key: &Key) -> Result<Record, Error> {
         let app = &self.app;
         let start = Instant::now();
         let found = loop {
             let tried = Instant::now();
             match store.request_cancel(key.clone(), app.store_handle.now()).await {
-                // Its process may stand still while it writes: then nobody else can, for a while. What fails at once does
-                // not fail of that.
+                // A stalled process may hold the write lock for a while. An error that comes at once has another
+                // cause.
                 Err(Error::Slow | Error::Unavailable(_))
                     if tried.elapsed() >= LOCKED && start.elapsed() < HELD => {}
                 found => break found?,
@@ -135,7 +139,7 @@ impl RequestContext {
             app.runs.cancel(key);
         }
         let mut pause = Duration::from_millis(5);
-        // Whose it was when it was last looked at, and since when at least.
+        // Term of the owner at the last check, and since when, at least, it has been the same.
         let (mut term, mut since) = (None, start);
         loop {
             let record = store.get(key.clone(), app.store_handle.now()).await?;
@@ -145,7 +149,7 @@ impl RequestContext {
             if term.replace(record.term).is_some_and(|before| before != record.term) {
                 since = Instant::now();
             } else if since.elapsed() >= REACTS {
-                // Its process is dead, or stands still.
+                // The owning process is dead or stalled.
                 match background::take_over(app, store, &record).await {
                     Err(error @ (Error::Slow | Error::Unavailable(_))) => {
                         tracing::warn!(response = &*key.id, %error, "a response could not be taken over");
@@ -158,7 +162,7 @@ impl RequestContext {
         }
     }
 
-    /// Events that are told once more.
+    /// Returns a successful response that streams stored events again.
     fn replay(&mut self, events: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
         let response = match &mut self.record {
             Some(record) => {
@@ -177,7 +181,7 @@ pub(super) fn missing(id: &str) -> Failure {
     Failure::from(Fault::NotFound).with_message(format!("Response with id '{}' not found.", shown(id)))
 }
 
-/// Appends a part of a list.
+/// Appends a list object with one page of items.
 pub(super) fn write_page(page: &Page, out: &mut BytesMut) {
     out.extend_from_slice(b"{\"object\":\"list\",\"data\":[");
     for (at, item) in page.items.iter().enumerate() {
@@ -196,7 +200,7 @@ pub(super) fn write_page(page: &Page, out: &mut BytesMut) {
     out.extend_from_slice(if page.more { b",\"has_more\":true}" } else { b",\"has_more\":false}" });
 }
 
-/// The query of a request.
+/// Query string of a request, parsed on demand for each parameter.
 pub(super) struct Query<'a>(&'a str);
 
 impl<'a> Query<'a> {
@@ -224,7 +228,8 @@ impl<'a> Query<'a> {
         number.transpose()
     }
 
-    /// Fails on anything in `include` that the API does not name. What there is of an item is shown in any case.
+    /// Fails if `include` names a value that the API does not define. The values have no other effect: items are
+    /// always shown whole.
     pub(super) fn include(&self) -> Result<(), Failure> {
         let pairs = form_urlencoded::parse(self.0.as_bytes());
         let words = pairs.filter(|(key, _)| matches!(key.as_ref(), "include" | "include[]"));

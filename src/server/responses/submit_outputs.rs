@@ -1,14 +1,14 @@
-//! Outputs of tools, handed in one by one; with the last of them the response is gone on with (wire-format 4.10).
+//! Tool outputs posted one by one; the last of them continues the response (wire-format 4.10).
 //!
-//! What has been handed in lies in the store, so that any process can take the next one. Of several that hand in at once,
-//! one goes on.
+//! Outputs are kept in the store, so that any process can take the next one. If several requests post the last
+//! outputs at once, exactly one continues the response.
 
 use super::stored::missing;
 use super::tool_outputs::{SubmittedOutputs, ToolOutputStore};
 use crate::json::{self, write_string};
 use crate::request::responses::outputs::{self, After, Output, Outputs, Pending};
 use crate::server::body::Body;
-use crate::server::routes::RequestContext;
+use crate::server::context::RequestContext;
 use crate::store::Error;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
@@ -17,7 +17,9 @@ use http::header::ACCEPT;
 use http::{HeaderMap, Response, StatusCode, request};
 
 impl RequestContext {
-    /// Takes outputs of a response's calls.
+    /// Serves a request that posts tool outputs: returns the calls still pending, or continues the response once
+    /// all outputs are there. Fails if the response is missing or unfinished, or a call is unknown or answered
+    /// already.
     pub(in crate::server) async fn tool_outputs(
         &mut self,
         head: &request::Parts,
@@ -51,7 +53,7 @@ impl RequestContext {
             let pending = pending.iter().filter_map(|at| calls.get(*at));
             return Ok(self.waiting(&key.id, pending));
         }
-        // Whatever becomes of this request: unless an answer begins, they may be handed in again.
+        // Unless an answer begins, the outputs are removed again, and the client may post them once more.
         let handed = SubmittedOutputs::new(output_store, &given, now);
         if !handed.output_store.claim(now).await.map_err(|error| self.unavailable(&error))? {
             handed.stay();
@@ -101,13 +103,14 @@ impl RequestContext {
     }
 }
 
-/// Whether the client says that it takes events.
+/// Returns true if the `accept` header names an event stream.
 fn wants_events(headers: &HeaderMap) -> bool {
     let kinds = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
     kinds.flat_map(|accept| accept.split(',')).any(|kind| kind.trim().starts_with("text/event-stream"))
 }
 
-/// The outputs with the places of their calls.
+/// Returns each output with the index of its call. Fails if the response has no calls, an output matches none, or
+/// two outputs answer the same call.
 pub(super) fn places<'o>(
     id: &str,
     calls: &[Pending],

@@ -1,4 +1,4 @@
-//! How many tokens an input is, counted by the engine (wire-format 4.1).
+//! Token count of an input, determined by the engine (wire-format 4.1).
 
 use super::ParsedRequest;
 use crate::json::{integer, object, read, write_number};
@@ -6,25 +6,26 @@ use crate::plan::Route;
 use crate::request::responses::ResponsesMode;
 use crate::server::attempt::AttemptTarget;
 use crate::server::body::Body;
-use crate::server::routes::RequestContext;
+use crate::server::context::RequestContext;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{BufMut, BytesMut};
 use http::{Response, request};
 use std::sync::Arc;
 
-/// Where vLLM and SGLang count the tokens of a chat (captures `other-tokenize-chat`, `other-tokenize`).
+/// Path under which vLLM and SGLang count the tokens of a chat (captures `other-tokenize-chat`, `other-tokenize`).
 const PATH: &str = "/tokenize";
 
 object! {
-    /// What the engine says.
+    /// Answer of the engine's tokenize route, of which only the count is used.
     struct TokenCount<'a> {
         count: crate::json::Raw<'a> = "count",
     }
 }
 
 impl RequestContext {
-    /// Counts the tokens of what would be sent.
+    /// Returns the number of tokens that the request would send to the engine. Fails if the engine has no route
+    /// that counts the tokens of a chat.
     pub(in crate::server) async fn input_tokens(
         &mut self,
         head: &request::Parts,
@@ -33,7 +34,7 @@ impl RequestContext {
         let limits = &self.app.config.limits;
         let (limit, answer_limit) = (limits.max_body_bytes, limits.max_answer_bytes);
         let body = self.body(body, limit).await?;
-        // What engines count is a chat.
+        // Engines count only the tokens of a chat, so the request is read for the chat mode.
         let mut parsed = self.parsed(head, body, Some(ResponsesMode::Chat)).await?;
         let history = self.history(&parsed).await?;
         parsed.asked.recall_tools(history.history())?;
@@ -61,7 +62,8 @@ impl RequestContext {
     }
 }
 
-/// An engine that has no such route, or whose route takes texts alone (SGLang 0.5.12), does not implement it.
+/// Maps the failure of an engine that has no such route, or whose route accepts only texts (SGLang 0.5.12), to
+/// [`Fault::NotImplemented`].
 fn of_engine(failure: Failure) -> Failure {
     let texts_only = matches!(failure.status, 400 | 422)
         && failure.original().contains("prompt")

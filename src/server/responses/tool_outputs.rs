@@ -1,4 +1,5 @@
-//! What has been handed in for the calls of a response: kept in the store, under a tenant's name that no client has.
+//! Tool outputs posted for the calls of a response. They are kept in the store as the items of a conversation,
+//! under a tenant name that no client can have.
 
 use crate::json;
 use crate::request::responses::outputs::Output;
@@ -7,25 +8,27 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// The item that says who goes on.
+/// Id of the item that marks which request continues the response.
 const CLAIM: &str = "claim";
 
-/// The outputs of one response's calls.
+/// Outputs posted so far for the calls of one response. The store is shared by all processes, so any of them can
+/// take the next output.
 pub(super) struct ToolOutputStore {
     store: Arc<Store>,
     key: Key,
-    /// This request, among all.
+    /// Id of the writing request, which tells its items from those of concurrent requests.
     by: String,
 }
 
 impl ToolOutputStore {
     pub(super) fn of(store: Arc<Store>, response: &Key, by: String) -> Self {
-        // Nobody's name has a blank in it.
+        // Tenant names of clients contain no blank.
         let tenant = format!("outputs of {}", response.tenant).into();
         Self { store, key: Key { tenant, id: Arc::clone(&response.id) }, by }
     }
 
-    /// Puts outputs in; gives all that are there. `Conflict`: one of them is there already.
+    /// Stores outputs and returns all that are stored, by the index of their call. Fails with `Conflict` if a call
+    /// has an output already.
     pub(super) async fn put(
         &self,
         given: &[(usize, &Output)],
@@ -43,7 +46,7 @@ impl ToolOutputStore {
         self.store.add_items(self.key.clone(), items, now).await?;
         let there = self.all(now).await?;
         let ours = |at: usize| there.iter().any(|item| *item.id == *at.to_string() && self.is_ours(item));
-        // Another request was quicker: what is there already stays.
+        // A concurrent request was quicker: its outputs stay.
         if !given.iter().all(|(at, _)| ours(*at)) {
             return Err(Error::Conflict);
         }
@@ -51,14 +54,16 @@ impl ToolOutputStore {
         Ok(there.iter().filter_map(output).collect())
     }
 
-    /// All outputs have been handed in elsewhere, for these calls: none is taken any more.
+    /// Closes the calls whose outputs came by the held stream, so that the store accepts no further outputs for
+    /// them. Fails if the store fails.
     pub(super) async fn close(&self, calls: &[usize], now: u64) -> Result<(), Error> {
         let ids = calls.iter().map(usize::to_string).chain([CLAIM.to_owned()]);
         let items = ids.map(|id| self.item(&id, "null")).collect();
         self.store.create_conversation(self.key.clone(), "{}".into(), items, now).await
     }
 
-    /// Whether this request is the one that goes on.
+    /// Returns true if this request is the one that continues the response; of several concurrent ones exactly one
+    /// is.
     pub(super) async fn claim(&self, now: u64) -> Result<bool, Error> {
         self.store.add_items(self.key.clone(), vec![self.item(CLAIM, "null")], now).await?;
         let claim = self.store.conversation_item(self.key.clone(), CLAIM.into(), now).await?;
@@ -99,20 +104,21 @@ impl ToolOutputStore {
     }
 }
 
-/// Forgets what was handed in for a response that is gone.
+/// Removes the outputs posted for a deleted response. Errors are ignored, since the entries expire anyway.
 pub(super) async fn forget(store: &Arc<Store>, response: &Key, now: u64) {
     let output_store = ToolOutputStore::of(Arc::clone(store), response, String::new());
-    // There mostly is none; what stays goes in its time.
+    // Usually there are none; leftovers expire.
     let _ = output_store.store.delete_conversation(output_store.key, now).await;
 }
 
-/// The output in an item, as JSON.
+/// Returns the output in a stored item as JSON; `None` if the call is merely closed.
 fn outputs_of(item: &str) -> Option<String> {
     let output = json::raw_member(item, "output")?.get();
     (output != "null").then(|| output.to_owned())
 }
 
-/// Outputs that one request has put in to go on with. Dropped, it takes them out again.
+/// Outputs that one request has stored in order to continue a response. Dropping the value removes them again, so
+/// that the client can post them once more, unless [`Self::stay`] was called.
 pub(super) struct SubmittedOutputs {
     pub(super) output_store: Arc<ToolOutputStore>,
     ids: Vec<String>,
@@ -125,12 +131,12 @@ impl SubmittedOutputs {
         Self { output_store: Arc::new(output_store), ids, now }
     }
 
-    /// Something has come of them.
+    /// Keeps the outputs in the store, because the response has been continued.
     pub(super) fn stay(mut self) {
         self.ids.clear();
     }
 
-    /// Nothing has: they may be handed in again.
+    /// Removes the outputs from the store, so that the client can post them again.
     pub(super) async fn take_back(mut self) {
         let ids = std::mem::take(&mut self.ids);
         self.output_store.remove(&ids, self.now).await;
@@ -140,7 +146,7 @@ impl SubmittedOutputs {
 impl Drop for SubmittedOutputs {
     fn drop(&mut self) {
         let ids = std::mem::take(&mut self.ids);
-        // At the end of the process there is nobody to do it, and nobody to hand anything in.
+        // Without a runtime the process is ending, and no client can post outputs to it.
         let Some(runtime) = Handle::try_current().ok().filter(|_| !ids.is_empty()) else { return };
         let (output_store, now) = (Arc::clone(&self.output_store), self.now);
         runtime.spawn(async move { output_store.remove(&ids, now).await });

@@ -1,4 +1,5 @@
-//! Streams that stay open until the outputs of their calls are handed in, and then go on (wire-format 4.10).
+//! Streams that stay open until the client posts the outputs of their tool calls, and then continue (wire-format
+//! 4.10).
 //!
 //! ```text
 //! relay ─→ calls, and the engine has ended ─→ outputs ─→ the next relay, with the same encoder ─→ … ─→ the last event
@@ -16,12 +17,13 @@ use crate::request::responses::outputs::{self as given, Output, Pending};
 use crate::server::App;
 use crate::server::attempt::{Attempt, AttemptTarget, Sender, SentRequest};
 use crate::server::body::Body;
+use crate::server::context::RequestContext;
 use crate::server::event;
+use crate::server::ids::IdSource;
 use crate::server::persist::{self, ResponseWriter};
 use crate::server::quota::Admission;
 use crate::server::record::Record;
 use crate::server::relay::{Relay, RelayParams};
-use crate::server::routes::{IdSource, RequestContext};
 use crate::store::{Item, Key};
 use crate::telemetry;
 use crate::upstream::{Pool, Upstream};
@@ -38,20 +40,22 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
 const HOLD: &str = "x-samewire-tool-hold";
-/// How long outputs that come early wait for the end of what they belong to.
+/// Time that outputs which arrive early wait for the engine's answer to end.
 const EARLY: Duration = Duration::from_secs(60);
 
-/// Whether the client wants its stream held.
+/// Returns true if the client asks for its stream to be held while tools run (`x-samewire-tool-hold: 1`), which
+/// only streams of the legacy Codex dialect support.
 pub(super) fn is_wanted(headers: &HeaderMap, stream: bool, route: &Route) -> bool {
     let asked = headers.get(HOLD).is_some_and(|hold| hold == "1");
     asked && stream && route.options.responses_dialect == ResponsesDialect::CodexLegacy
 }
 
-/// The streams that are held here.
+/// Streams held open by this process, by response key. The value is the set of pending calls once the engine has
+/// ended.
 #[derive(Default)]
 pub(in crate::server) struct ToolWaits(Mutex<HashMap<Key, watch::Sender<Option<Arc<PendingCalls>>>>>);
 
-/// Calls whose outputs are waited for.
+/// Calls of one response whose outputs the client has yet to post, with the outputs received so far.
 struct PendingCalls {
     calls: Vec<Pending>,
     outputs: Mutex<Vec<Option<String>>>,
@@ -74,13 +78,14 @@ impl ToolWaits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
-    /// Hands outputs in to a held stream; nothing if none of this name is here. Gives the calls that still wait.
+    /// Gives outputs to the held stream of this response and returns the calls that are still pending; `None` if
+    /// this process holds no such stream. Fails if an output matches no call or its call has an output already.
     pub(super) async fn put(&self, key: &Key, all: &[Output]) -> Option<Result<Vec<Pending>, Failure>> {
         let mut stage = {
             let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             held.get(key)?.subscribe()
         };
-        // A client that sees a call may be quicker than the engine's end.
+        // A client that sees a call may post its output before the engine's answer has ended.
         let waits = tokio::time::timeout(EARLY, stage.wait_for(Option::is_some)).await.ok()?.ok()?.clone()?;
         Some(waits.take(key, all))
     }
@@ -112,7 +117,8 @@ impl PendingCalls {
         Ok(left)
     }
 
-    /// Waits for the outputs, which are asked for since then.
+    /// Waits until all outputs are there, a keep-alive is due, the time limit counted from `since` has passed, or
+    /// the process shuts down.
     async fn wait(&self, app: &App, since: Instant, keepalive: Option<Duration>) -> WakeReason {
         let left = app.config.timeouts.tool_hold.saturating_sub(since.elapsed());
         tokio::select! {
@@ -127,23 +133,23 @@ impl PendingCalls {
         }
     }
 
-    /// The items that the outputs are.
+    /// Returns the outputs received so far as input items.
     fn items(&self) -> Vec<String> {
         let slots = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
         given::items(self.calls.iter().zip(&*slots).filter_map(|(call, slot)| Some((call, slot.as_deref()?))))
     }
 }
 
-/// What the requests of one stream have in common.
+/// Context that all engine requests of one held stream share, from which each continuation is built.
 pub(super) struct ContinuationContext {
     pub(super) truncatable: TruncatableRequest,
     pub(super) sender: Sender,
-    /// Who was asked last, and is asked again.
+    /// Upstream of the last engine request, to which the next one goes as well.
     pub(super) upstream: Arc<Upstream>,
     pub(super) hold: Arc<PausedAnswer>,
-    /// Who asks, where keys are checked.
+    /// Caller, where keys are checked.
     pub(super) caller: Option<Arc<Caller>>,
-    /// Admission of the first of them, where the key has a quota.
+    /// Quota admission of the first engine request, where the key has a quota.
     pub(super) admission: Option<Admission>,
 }
 
@@ -152,7 +158,7 @@ impl ContinuationContext {
         self.sender.route(&AttemptTarget::first(&self.upstream), &self.truncatable.asked.model)
     }
 
-    /// After so much silence the client hears that it is not forgotten.
+    /// Returns the silence after which a keep-alive comment is sent; `None` if keep-alives are off.
     fn keepalive(&self) -> Option<Duration> {
         let options = self.sender.options(&self.upstream, &self.truncatable.asked.model);
         Some(Duration::from_secs(options.keepalive_seconds)).filter(|pause| !pause.is_zero())
@@ -160,7 +166,8 @@ impl ContinuationContext {
 }
 
 impl RequestContext {
-    /// The client waits for the answer, through all calls.
+    /// Relays the response to a waiting client and holds the stream open through all tool calls. The whole answer
+    /// is stored at its end.
     pub(super) async fn held(
         &self,
         mut generation: GenerationRequest,
@@ -168,37 +175,35 @@ impl RequestContext {
         stamp: Stamp,
         since: Instant,
     ) -> Response<Body> {
-        // The end is stored here: no relay has all of it.
+        // Stored here and not by a relay: each relay has only a part of the answer.
         let writer = generation.writer.take();
         let request_id = generation.record.request_id.clone();
         let model = Arc::clone(&generation.record.model);
         let (app, thread) = (Arc::clone(&self.app), self.worker.thread);
-        let response = self.at_once(generation, since).await;
-        response.map(|body| {
-            body.relayed(move |mut relay| {
-                relay.by_events();
-                let stage = WaitStage::Relays(relay);
-                let held = WaitingStream {
-                    app,
-                    thread,
-                    continuation,
-                    stamp,
-                    writer,
-                    request_id,
-                    model,
-                    key: None,
-                    said: Vec::new(),
-                    answered: Vec::new(),
-                    end: None,
-                    stage,
-                };
-                held.stream()
-            })
-        })
+        let stream = move |mut relay: Box<Relay>| {
+            relay.by_events();
+            let stage = WaitStage::Relays(relay);
+            let held = WaitingStream {
+                app,
+                thread,
+                continuation,
+                stamp,
+                writer,
+                request_id,
+                model,
+                key: None,
+                said: Vec::new(),
+                answered: Vec::new(),
+                end: None,
+                stage,
+            };
+            Body::stream(held.stream())
+        };
+        self.at_once(generation, since, stream).await
     }
 }
 
-/// One stream.
+/// Held stream of one client. It runs one relay after another and waits for outputs between them.
 struct WaitingStream {
     app: Arc<App>,
     thread: usize,
@@ -207,31 +212,32 @@ struct WaitingStream {
     writer: Option<Box<ResponseWriter>>,
     request_id: String,
     model: Arc<str>,
-    /// Its name among [`Holds`], once it has one.
+    /// Key in [`ToolWaits`], once the response has an id.
     key: Option<Key>,
-    /// What was said before the present relay: the items of the answer, and the outputs among them.
+    /// Items of the answer before the current relay, with the tool outputs among them.
     said: Vec<Item>,
-    /// The calls whose outputs were handed in.
+    /// Ids of the calls whose outputs the client has posted.
     answered: Vec<String>,
-    /// The last event, behind what has been sent.
+    /// Last event of the stream, held back until the bytes before it have been sent.
     end: Option<Bytes>,
     stage: WaitStage,
 }
 
+/// Stage of a held stream: a relay runs, outputs are waited for, or the stream has ended.
 enum WaitStage {
     Relays(Box<Relay>),
     Waits(OutputsWait),
     Over,
 }
 
-/// Outputs are waited for.
+/// State of a stream that waits for outputs; the encoder is kept for the next relay.
 struct OutputsWait {
     encoder: Box<dyn Encode>,
     calls: Arc<PendingCalls>,
     since: Instant,
 }
 
-/// What ends a wait.
+/// Reason why a wait for outputs ended: all have arrived, a keep-alive is due, or the stream must fail.
 enum WakeReason {
     Full,
     Silence,
@@ -282,7 +288,8 @@ impl WaitingStream {
         }
     }
 
-    /// Bytes for the client; the last event of all waits until the answer is stored.
+    /// Returns the bytes that may be sent to the client now. The last event of the stream is held back until the
+    /// answer is stored.
     async fn told(&mut self, bytes: Bytes) -> Bytes {
         if self.key.is_none() {
             let id = event::response_in(&bytes).and_then(|response| json::member(response, "id"));
@@ -296,7 +303,7 @@ impl WaitingStream {
             return bytes;
         };
         if at > 0 {
-            // Nothing else waits for the store.
+            // Only the last event waits for the store.
             self.writer = Some(writer);
             self.end = Some(bytes.slice(at..));
             return bytes.slice(..at);
@@ -304,7 +311,7 @@ impl WaitingStream {
         let end = bytes;
         let object = event::response_in(&end).unwrap_or_default();
         if let Some(key) = self.key.as_ref().filter(|_| !self.answered.is_empty()) {
-            // Before anybody can know that it is stored.
+            // Close the calls before the client can learn that the response is stored.
             let calls = given::calls(object).into_iter().enumerate();
             let calls: Vec<_> =
                 calls.filter(|(_, call)| self.answered.contains(&call.call_id)).map(|(at, _)| at).collect();
@@ -317,7 +324,8 @@ impl WaitingStream {
         kept.honest(end.into(), &self.request_id).join()
     }
 
-    /// The engine has ended: the stream is over, or waits.
+    /// Handles the end of the engine's answer: the stream waits for outputs if there are open calls, else it is
+    /// over.
     fn lay_down(&mut self, relay: Box<Relay>) {
         self.continuation.upstream = Arc::clone(relay.upstream());
         let encoder = relay.into_encoder();
@@ -332,7 +340,7 @@ impl WaitingStream {
         self.stage = WaitStage::Waits(OutputsWait { encoder, calls: waiting, since: Instant::now() });
     }
 
-    /// All outputs are there.
+    /// Starts the next relay once all outputs have arrived.
     fn go_on(&mut self, wait: OutputsWait) {
         if let Some(key) = &self.key {
             self.app.tool_waits.wait(key, None);
@@ -364,7 +372,7 @@ impl WaitingStream {
         let to = AttemptTarget::first(&continuation.upstream);
         let mut request = continuation.sender.outgoing(&to, "POST", path, body.unwrap_or_default().body);
         request.accept = HeaderValue::from_static("text/event-stream");
-        // Ids that are made here must not come twice.
+        // A new stamp, so that the ids generated for this part differ from those of the earlier ones.
         let request_id = self.stamp.request_id.clone();
         let stamp = IdSource::draw()
             .map_or_else(|_| self.stamp.clone(), |chance| Stamp { request_id, ..chance.stamp() });
@@ -398,7 +406,7 @@ impl WaitingStream {
         self.stage = WaitStage::Relays(relay);
     }
 
-    /// The stream ends without the outputs.
+    /// Ends the stream with a failure because the outputs did not arrive.
     async fn fail(&mut self, encoder: Box<dyn Encode>, failure: Failure) -> Bytes {
         let (_, shape, _) = plan::response(&self.continuation.truncatable.asked, &self.continuation.route());
         let mut rewriter = Rewriter::with_encoder(shape, self.stamp.clone(), encoder);

@@ -1,37 +1,39 @@
-//! Conversations that are too long for the engine, where the client allows that their beginning is left out
-//! (`truncation: "auto"`, wire-format 4.2).
+//! Truncation of conversations that exceed the engine's context, for clients that allow it (`truncation: "auto"`,
+//! wire-format 4.2).
 //!
-//! How long is too long only the engine knows: as long as it says so it is asked again, with more left out each time.
+//! Only the engine knows its limit: while it reports that the conversation is too long, the request is sent again
+//! with more of the oldest messages left out.
 
 use super::history::History;
 use crate::plan::{AdaptedBody, Route};
 use crate::request::responses::ResponsesRequest;
 use crate::seal::Keys;
 use crate::server::attempt::Sender;
-use crate::server::relay::{PendingAnswer, asking};
+use crate::server::pending_answer::{PendingAnswer, asking};
 use crate::store::Item;
 use crate::upstream::{Answer, Client, Outgoing, Upstream};
 use crate::wire::fault::{Failure, Fault};
 use std::sync::Arc;
 
-/// What a request is made of, to be made again.
+/// Parts of a request from which its body can be built again, shorter or with further items.
 #[derive(Clone)]
 pub(super) struct TruncatableRequest {
     pub(super) asked: ResponsesRequest,
     pub(super) history: History,
     pub(super) tenant: Arc<str>,
     pub(super) keys: Arc<Keys>,
-    /// The client's name for the request, for the log.
+    /// Request id for the log.
     pub(super) request_id: Arc<str>,
 }
 
 impl TruncatableRequest {
-    /// The engine's request without its `forget` oldest messages.
+    /// Builds the engine's body without the `forget` oldest messages. Fails if nothing would be left to answer, or
+    /// the conversation cannot be expressed for the engine.
     pub(super) fn body(&self, route: &Route, forget: usize) -> Result<AdaptedBody, Failure> {
         self.history.body(&self.asked, &self.tenant, &self.keys, route, forget)
     }
 
-    /// Goes on behind these items.
+    /// Moves the input to the history and appends `items`, so that the next body continues from there.
     pub(super) fn go_on(&mut self, items: impl Iterator<Item = Item>) {
         let asked: Vec<_> = self.history.items(&self.asked).map(|item| Item::new("", item)).collect();
         self.history.history.extend(asked);
@@ -40,7 +42,8 @@ impl TruncatableRequest {
         self.asked.answered();
     }
 
-    /// Sends a request as it is, or as much of it as the engine takes where the client allows that.
+    /// Returns a future that sends the request. If the client allows truncation, it sends shorter ones until the
+    /// engine accepts one.
     pub(super) fn asking(
         self: Arc<Self>,
         sender: &Sender,
@@ -56,7 +59,7 @@ impl TruncatableRequest {
         self.fitting(client, request, route, sender.error_bytes(), own_key)
     }
 
-    /// Sends the request, then shorter ones while the engine says that it is too long.
+    /// Returns a future that sends the request, then shorter ones while the engine reports that it is too long.
     fn fitting(
         self: Arc<Self>,
         client: Arc<Client>,
@@ -74,9 +77,9 @@ impl TruncatableRequest {
                 if !is_too_long(&mut answer, most, own_key).await {
                     return Ok(answer);
                 }
-                // By half as much again: a few requests for any length, and not much more left out than need be.
+                // Growth by half: few requests for any length, and not many more messages left out than necessary.
                 forget = (forget + 1).max(forget * 3 / 2);
-                // Nothing would be left to ask.
+                // No shorter request is possible: pass on the engine's error.
                 let Ok(shorter) = self.body(&route, forget) else { return Ok(answer) };
                 client.give_back_soon(answer);
                 request.body = shorter.body;
@@ -90,7 +93,8 @@ impl TruncatableRequest {
     }
 }
 
-/// Whether the engine says that the conversation is too long: in its status, or in the first event (engine-quirks H).
+/// Returns true if the engine reports that the conversation is too long: in its status, or in the first event
+/// (engine-quirks H).
 async fn is_too_long(answer: &mut Answer, most: usize, own_key: bool) -> bool {
     let status = answer.head.status;
     let failure = if status >= 400 {
@@ -103,12 +107,12 @@ async fn is_too_long(answer: &mut Answer, most: usize, own_key: bool) -> bool {
     failure.is_some_and(|failure| failure.fault == Fault::ContextLength)
 }
 
-/// There is a whole event, or none will be.
+/// Returns true if the bytes hold a whole event, or are a JSON object and will never hold one.
 fn has_event(front: &[u8]) -> bool {
     front.trim_ascii_start().starts_with(b"{") || first_event(front).is_some()
 }
 
-/// The data of the first event, if all of it is there.
+/// Returns the data of the first event if its line is complete.
 fn first_event(front: &[u8]) -> Option<&str> {
     let start = memchr::memmem::find(front, b"data:")? + b"data:".len();
     let data = front.get(start..)?;

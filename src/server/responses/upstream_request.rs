@@ -1,4 +1,4 @@
-//! A Responses request as it goes to engines.
+//! Engine request built from a Responses request.
 
 use super::seal;
 use super::truncation::TruncatableRequest;
@@ -6,7 +6,7 @@ use crate::engine::fallback::Fallbacks;
 use crate::plan;
 use crate::seal::Kind;
 use crate::server::attempt::{AttemptTarget, Sender, SentRequest, UpstreamRequest};
-use crate::server::relay::PendingAnswer;
+use crate::server::pending_answer::PendingAnswer;
 use crate::wire::encode::{PausedAnswer, Response as Encoder, Sealing};
 use crate::wire::fault::Failure;
 use crate::wire::{OutputBuffer, Rewriter, Shape, Stamp};
@@ -14,18 +14,20 @@ use bytes::Bytes;
 use http::HeaderValue;
 use std::sync::Arc;
 
-/// What is asked, to be sent to any upstream that is asked in the same way.
+/// Responses request ready to be sent to any upstream of the same mode, so that an attempt can be repeated
+/// elsewhere.
 pub(super) struct PreparedRequest {
     pub(super) truncatable: Arc<TruncatableRequest>,
     pub(super) sender: Sender,
     pub(super) stamp: Stamp,
     pub(super) background: bool,
     pub(super) hold: Option<Arc<PausedAnswer>>,
-    /// The client has been told that the response will be made.
+    /// True if the client has received the queued response. The encoder's event for that is then discarded, so
+    /// that the numbers of later events stay right.
     pub(super) queued: bool,
 }
 
-/// What becomes of it for one of them.
+/// Request for one upstream: the pending answer, and the encoder that translates it for the client.
 pub(super) struct BodyForUpstream {
     pub(super) asking: PendingAnswer,
     pub(super) encoder: Box<Encoder>,
@@ -34,7 +36,8 @@ pub(super) struct BodyForUpstream {
 }
 
 impl PreparedRequest {
-    /// Makes the engine's request, and what tells its answer.
+    /// Builds the request for one upstream and the encoder for its answer. Fails if the request cannot be
+    /// expressed for this upstream.
     pub(super) fn make(&self, to: &AttemptTarget<'_>) -> Result<BodyForUpstream, Failure> {
         let TruncatableRequest { asked, tenant, keys, .. } = &*self.truncatable;
         let route = self.sender.route(to, &asked.model);

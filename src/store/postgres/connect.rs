@@ -1,4 +1,4 @@
-//! How a connection comes about, and what is looked at before it is used.
+//! Connections to PostgreSQL: how they are made, and what is checked before they are used.
 
 use super::super::record::Error;
 use super::super::sql::{self, SCHEMA};
@@ -9,20 +9,20 @@ use std::time::Duration;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Connection, Socket};
 
-/// How long a connection may take to come about, and again to be ready.
+/// Time limit for making a connection, and again for its setup.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// How long unacknowledged data may be under way before the connection counts as broken.
+/// Time without acknowledgement of sent data after which a connection counts as broken.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// What replicas that start at once lock while they make the tables.
+/// Advisory lock for the creation of the tables, since replicas may start at the same time.
 const LOCK: i64 = 0x7361_6d65_7769_7265;
 
-/// The server gives up when the caller has: a lock held by a replica that is cut off ends by itself.
+/// Settings that make the server give up when the caller has: locks of a replica that was cut off end on their own.
 const SETTINGS: &str = "SET statement_timeout = 2000; SET lock_timeout = 1500; \
     SET idle_in_transaction_session_timeout = 4000; SET default_transaction_isolation = 'read committed'";
 
-/// A server, as its URL names it.
+/// Database server, as its URL describes it.
 #[derive(Clone)]
 pub(super) struct Server {
     config: Arc<Config>,
@@ -30,7 +30,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Whether this is the address of one.
+    /// Returns true if this is the URL of a database server.
     pub(super) fn is_url(url: &str) -> bool {
         TlsSettings::of(url).is_ok_and(|(_, url)| url.parse::<Config>().is_ok())
     }
@@ -51,13 +51,13 @@ impl Server {
     }
 }
 
-/// Makes a connection ready, and the tables where they are missing.
+/// Prepares a connection for use, and creates missing tables.
 pub(super) async fn ready(client: &mut Client) -> Result<(), Error> {
     let late = |_| Err(Error::unavailable("the tables are not ready in time"));
     tokio::time::timeout(CONNECT, set_up(client)).await.unwrap_or_else(late)
 }
 
-/// Where the tables are there, nothing is locked.
+/// Applies the settings and completes the tables. Takes no lock if the tables are complete.
 async fn set_up(client: &mut Client) -> Result<(), Error> {
     let wrong = |error: tokio_postgres::Error| from_postgres(&error);
     client.batch_execute(SETTINGS).await.map_err(wrong)?;

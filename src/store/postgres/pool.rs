@@ -1,11 +1,11 @@
-//! Connections to a PostgreSQL: few, made when they are wanted, and made again when they break.
+//! Connection pool for PostgreSQL: a few connections, made on demand and made again when they break.
 //!
 //! ```text
 //! take ─→ idle ─→ Held ─┬─ its transaction has ended ─→ idle
 //!                       └─ dropped before that ─→ rolled back ─→ idle
 //! ```
 //!
-//! A task of its own carries all connections. While there is none, every operation fails at once.
+//! A single task drives all connections. Without a connection, every operation fails at once.
 
 use super::connect::{Server, ready};
 use super::{Error, from_postgres};
@@ -21,20 +21,20 @@ use tokio::time::Instant;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Statement};
 
-/// The most connections at a time.
+/// Upper limit for the number of connections.
 const MOST: usize = 8;
 
-/// The most statements that are kept ready on one connection: more than there are.
+/// Upper limit for the prepared statements on one connection: more than there are.
 const PREPARED: usize = 128;
 
-/// A connection, and the statements that the server knows on it.
+/// Connection, with the statements that are prepared on it.
 pub(super) struct PooledConnection {
     pub(super) client: Client,
     prepared: HashMap<String, Statement>,
 }
 
 impl PooledConnection {
-    /// Makes the server know these; it need not read and plan them again.
+    /// Prepares those of these statements that are new, so that the server need not parse and plan them again.
     pub(super) async fn prepare(&mut self, statements: &[(&str, Vec<Type>)]) -> Result<(), Error> {
         let room = PREPARED.saturating_sub(self.prepared.len());
         let unknown = statements.iter().filter(|(sql, _)| !self.prepared.contains_key(*sql)).take(room);
@@ -52,7 +52,7 @@ impl PooledConnection {
     }
 }
 
-/// How it stands.
+/// State of the pool.
 #[derive(Clone)]
 enum ConnectionState {
     Connecting,
@@ -60,7 +60,7 @@ enum ConnectionState {
     Down(Error),
 }
 
-/// The way to the connections.
+/// Pool of connections, with the task that drives them.
 pub(super) struct Pool {
     link: watch::Receiver<ConnectionState>,
     idle: Mutex<mpsc::Receiver<PooledConnection>>,
@@ -68,7 +68,7 @@ pub(super) struct Pool {
     driver: JoinHandle<()>,
 }
 
-/// Where connections go, and where it is said that there are too few.
+/// Channels through which connections return to the pool, and the signal that more are needed.
 #[derive(Clone)]
 struct Ends {
     idle: mpsc::Sender<PooledConnection>,
@@ -83,7 +83,7 @@ impl Drop for Pool {
 }
 
 impl Pool {
-    /// Connects once; what is wrong with the server or its tables is told here.
+    /// Connects once. Fails with what is wrong with the server or its tables.
     pub(super) async fn open(server: Server) -> Result<Self, Error> {
         let (publish, mut link) = watch::channel(ConnectionState::Connecting);
         let (idle, resting) = mpsc::channel(MOST);
@@ -104,7 +104,7 @@ impl Pool {
         }
     }
 
-    /// A connection that nobody else uses.
+    /// Takes a connection for exclusive use. Waits for one if all are in use; fails at once if there is none.
     pub(super) async fn take(&self) -> Result<Held, Error> {
         let mut link = self.link.clone();
         let mut idle = self.idle.lock().await;
@@ -136,11 +136,11 @@ fn gone() -> Error {
     Error::unavailable("the task of its connections has ended")
 }
 
-/// A connection, for one operation.
+/// Connection in use by one operation; returns to the pool when dropped.
 pub(super) struct Held {
     connection: Option<PooledConnection>,
     ends: Ends,
-    /// A transaction is open.
+    /// True while a transaction is open.
     pub(super) open: bool,
 }
 
@@ -153,27 +153,27 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
-        // There is room for all of them.
+        // The channels have room for all connections.
         let _ =
             if self.open { self.ends.left.try_send(connection) } else { self.ends.idle.try_send(connection) };
     }
 }
 
-/// How one connection ended.
+/// End of a connection.
 struct Ended {
-    /// It could be used before.
+    /// True if the connection was usable before.
     was_up: bool,
     why: Error,
 }
 
-/// What carries the connections.
+/// Task that drives the connections and makes new ones.
 struct Driver {
     server: Server,
     publish: watch::Sender<ConnectionState>,
     ends: Ends,
-    /// How many can be used.
+    /// Number of usable connections.
     up: usize,
-    /// When the next connection may be made.
+    /// Time from which the next connection may be made.
     rested: Instant,
 }
 
@@ -205,7 +205,7 @@ impl Driver {
         }
     }
 
-    /// Returns when there should be one more connection, and may be.
+    /// Waits until another connection is needed and may be made.
     async fn wait(&self) {
         if self.up > 0 {
             self.ends.wanted.notified().await;
@@ -219,13 +219,13 @@ impl Driver {
             self.publish.send_replace(ConnectionState::Down(why));
         }
         let mut random = [0; 2];
-        // Without random numbers all replicas come back together, which a database survives.
+        // Without random numbers all replicas reconnect together, which a database survives.
         let _ = getrandom::fill(&mut random);
         let jitter = u64::from(u16::from_ne_bytes(random)) % 1_000;
         self.rested = Instant::now() + Duration::from_millis(1_000 + jitter);
     }
 
-    /// One connection from its beginning to its end.
+    /// Drives one connection from start to end.
     fn connection(&self, began: &mpsc::Sender<PooledConnection>) -> Carried {
         let (server, began) = (self.server.clone(), began.clone());
         Box::pin(async move {
@@ -250,7 +250,7 @@ impl Driver {
     }
 }
 
-/// Ends what was left open; a connection on which that fails is closed by it.
+/// Rolls back an open transaction. If that fails, the connection is closed anyway.
 async fn roll_back(connection: PooledConnection) -> PooledConnection {
     let _ = connection.client.batch_execute("ROLLBACK").await;
     connection

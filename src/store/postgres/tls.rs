@@ -1,4 +1,4 @@
-//! TLS to a server, as `sslmode` and `sslrootcert` of its URL ask for it; the words and what they promise are libpq's.
+//! TLS to PostgreSQL, as `sslmode` and `sslrootcert` of the URL demand; their values mean the same as in libpq.
 
 use super::super::record::Error;
 use crate::tls::{self, Check, Verifier};
@@ -16,7 +16,7 @@ use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsConnector, client};
 
-/// What a URL says of TLS.
+/// TLS settings in a database URL.
 #[derive(Debug)]
 pub(super) struct TlsSettings {
     pub(super) mode: SslMode,
@@ -25,13 +25,13 @@ pub(super) struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// Reads what a URL says of TLS, and gives the rest of it.
+    /// Reads the TLS settings of a URL, and returns them with the rest of the URL.
     pub(super) fn of(url: &str) -> Result<(Self, String), Error> {
         let (start, query) = url.split_once('?').unwrap_or((url, ""));
         let mut asked = Self { mode: SslMode::Prefer, check: Check::Nothing, authorities: None };
         let mut rest = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            // A path may hold a plus, which stands for a space in forms alone.
+            // A path may contain a plus sign, which means a space only in forms.
             let plain = pair.replace('+', "%2B");
             match form_urlencoded::parse(plain.as_bytes()).next() {
                 Some((key, value)) if key == "sslmode" => (asked.mode, asked.check) = mode(&value)?,
@@ -39,7 +39,7 @@ impl TlsSettings {
                 _ => rest.push(pair),
             }
         }
-        // As with libpq: who names an authority wants it to be asked.
+        // Same as in libpq: naming an authority implies that it is checked.
         if asked.mode == SslMode::Require && asked.check == Check::Nothing && asked.authorities.is_some() {
             asked.check = Check::Signed;
         }
@@ -47,7 +47,7 @@ impl TlsSettings {
         Ok((asked, if rest.is_empty() { start.to_owned() } else { format!("{start}?{rest}") }))
     }
 
-    /// What makes such connections.
+    /// Returns the connector for these settings. Fails if the authorities cannot be read.
     pub(super) fn connector(&self) -> Result<Tls, Error> {
         let provider = tls::provider();
         let verifier = self.verifier(&provider)?;
@@ -83,7 +83,7 @@ fn mode(word: &str) -> Result<(SslMode, Check), Error> {
     }
 }
 
-/// Makes TLS connections to a server.
+/// Connector for TLS connections to the server.
 #[derive(Clone)]
 pub(super) struct Tls {
     connector: TlsConnector,
@@ -99,7 +99,7 @@ impl MakeTlsConnect<Socket> for Tls {
         let nameless = ServerName::from(net::IpAddr::from(net::Ipv4Addr::UNSPECIFIED));
         let name = match ServerName::try_from(host.to_owned()) {
             Ok(name) => name,
-            // The path of a local socket, perhaps: no name, and nobody who asks for one.
+            // The host may be the path of a local socket: it has no name, and the name is not checked.
             Err(_) if self.check != Check::Host => nameless,
             Err(error) => return Err(io::Error::other(error)),
         };
@@ -107,7 +107,7 @@ impl MakeTlsConnect<Socket> for Tls {
     }
 }
 
-/// A TLS connection that is about to begin.
+/// TLS handshake that is about to begin.
 pub(super) struct Handshake {
     connector: TlsConnector,
     name: ServerName<'static>,
@@ -124,7 +124,7 @@ impl TlsConnect<Socket> for Handshake {
     }
 }
 
-/// A TLS connection.
+/// TLS connection.
 pub(super) struct Stream(client::TlsStream<Socket>);
 
 impl TlsStream for Stream {

@@ -1,4 +1,5 @@
-//! The operations on conversations. A conversation is a record that has always ended; its items have a side of their own.
+//! Operations on conversations. A conversation is stored as a record that has always ended; its items have their
+//! own side.
 
 use super::{
     Grown, Sql, create, finish, head, insert_items, insert_record, make_room, owned, page, record, remove,
@@ -37,7 +38,7 @@ pub(in crate::store) async fn conversation<S: Sql>(
     Ok(Conversation { key: record.key, created: record.created, metadata: record.response })
 }
 
-/// After a change to a conversation: it is young again and weighs `after`.
+/// Updates the weight and the age of a conversation after a change.
 async fn renew<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: Grown, now: Millis) -> Result<(), Error> {
     let sql =
         "UPDATE samewire_records SET bytes = $1, touched = $2, expires = $3 WHERE tenant = $4 AND id = $5";
@@ -102,7 +103,7 @@ pub(in crate::store) async fn create_in<S: Sql>(
     now: &Millis,
 ) -> Result<(), Error> {
     let key = Key { tenant: new.key.tenant.clone(), id: conversation.clone() };
-    // First, so that it is young and what makes room for the response is something else.
+    // The items come first, so that room for the response is not made by evicting the conversation.
     let items = [&*new.input, &*new.output].concat();
     add_items(s, caps, &key, &items, now).await.map_err(Error::of_conversation)?;
     create(s, caps, new, now).await?;
@@ -142,7 +143,7 @@ pub(in crate::store) async fn transcript<S: Sql>(
     state(s, key, Kind::Conversation, *now).await?;
     let of = "FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 1";
     let named = [(&key.tenant).into(), (&key.id).into()];
-    // Weighed before it is fetched.
+    // The size is checked before anything is fetched.
     let sql = format!("SELECT CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) {of}");
     if s.query(&sql, &named).await?.first().map_or(Ok(0), |row| row.count(0))? > *bytes {
         return Err(Error::Full);

@@ -1,12 +1,11 @@
-//! Counters.
+//! Operations on counters.
 
 use super::{ROWS, Row, Sql, SqlValue, places};
 use crate::store::counters::{Count, Counter};
 use crate::store::record::{Caps, Error, Millis};
 use std::sync::Arc;
 
-/// Each writer has rows of its own. One that is there already only grows, so writes may be repeated and overtake each
-/// other.
+/// Stores a writer's totals in its own rows. A total never decreases, so writes may be repeated and reordered.
 pub(in crate::store) async fn put_counts<S: Sql>(
     s: &mut S,
     _: &Caps,
@@ -45,7 +44,7 @@ pub(in crate::store) async fn counts_of_others<S: Sql>(
     };
     let mut found = Vec::new();
     for names in names.chunks(ROWS) {
-        // Some twice, so that there are few statements to be known.
+        // Some names are repeated, so that few different statements have to be prepared.
         let again = names.iter().cycle().take(names.len().next_power_of_two());
         let mut values: Vec<SqlValue> = std::iter::once(besides).chain(again).map(SqlValue::from).collect();
         let named = places(values.len());
@@ -62,7 +61,7 @@ pub(in crate::store) async fn counts_of_others<S: Sql>(
     Ok(found)
 }
 
-/// Removes at most 1,000 rows of windows that have ended.
+/// Removes at most 1,000 rows whose windows have ended.
 pub(in crate::store) async fn sweep_counters<S: Sql>(s: &mut S, now: Millis) -> Result<(), Error> {
     let sql = "DELETE FROM samewire_counters WHERE (name, kind, begins, writer) IN \
                (SELECT name, kind, begins, writer FROM samewire_counters WHERE ends <= $1 LIMIT 1000)";

@@ -1,7 +1,7 @@
-//! The operations in SQL that SQLite and PostgreSQL both understand; each is one transaction of the caller's.
+//! Operations in SQL that both SQLite and PostgreSQL understand; each runs within one transaction of the caller.
 //!
-//! Only two types: whole numbers and texts. Parameters are `$1`, `$2`, … in the order in which they first occur, because
-//! SQLite takes them for names.
+//! Only two types are used: whole numbers and texts. Parameters are `$1`, `$2`, … in the order of their first use,
+//! because SQLite takes them for names.
 
 mod conversations;
 mod counters;
@@ -19,10 +19,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// The version of the tables, and the oldest samewire (by this number) that may still use them.
+/// Version of the tables, and the oldest version of samewire (by this number) that may still use them.
 pub(super) const SCHEMA: (i64, i64) = (2, 1);
 
-/// Whether tables of this version, for readers from this one on, can be used here.
+/// Checks that this version may use tables of the given version and oldest reader. Fails if they need a newer one.
 pub(super) fn readable((version, reader): (i64, i64)) -> Result<(), Error> {
     if reader <= SCHEMA.0 {
         return Ok(());
@@ -33,8 +33,8 @@ pub(super) fn readable((version, reader): (i64, i64)) -> Result<(), Error> {
     )))
 }
 
-/// Every statement may be run again. What a later version adds here may be null and has no default to fill in, so no
-/// table is rewritten and an older samewire goes on as if it were not there.
+/// Returns the statements that create the tables; each may be run again. A later version adds only columns that may
+/// be null and have no default, so that no table is rewritten and an older samewire works on.
 pub(super) fn tables(text: &str) -> String {
     TABLES.replace("$TEXT", text)
 }
@@ -72,10 +72,10 @@ CREATE INDEX IF NOT EXISTS samewire_counters_ending ON samewire_counters (ends);
 const RECORD: &str = "tenant, id, kind, version, state, created, touched, expires, background, previous, \
     conversation, owner, term, lease, cancel, events, bytes, request, response";
 
-/// The most rows that one statement inserts, and the most ids that one asks for.
+/// Upper limit for the rows that one statement inserts, and for the ids that one looks up.
 const ROWS: usize = 64;
 
-/// A value in a statement or a row.
+/// Value in a statement or a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SqlValue {
     Int(i64),
@@ -113,7 +113,7 @@ impl From<&Option<Arc<str>>> for SqlValue {
     }
 }
 
-/// A row of an answer.
+/// Row of a result.
 pub(super) struct Row(pub(super) Vec<SqlValue>);
 
 impl Row {
@@ -148,7 +148,7 @@ impl Row {
         Ok(Item { id: self.text(at)?, body: self.text(at + 1)? })
     }
 
-    /// The columns of [`RECORD`].
+    /// Reads the columns of [`RECORD`].
     fn record(&self) -> Result<Record, Error> {
         Ok(Record {
             key: Key { tenant: self.text(0)?, id: self.text(1)? },
@@ -180,36 +180,38 @@ fn told(value: Option<&SqlValue>) -> &'static str {
     }
 }
 
-/// A transaction.
+/// Transaction in which an operation runs its statements.
 pub(super) trait Sql {
-    /// What follows a `SELECT` whose row is about to be changed.
+    /// Suffix of a `SELECT` whose row is about to be changed, to lock the row.
     const LOCK: &'static str;
 
     async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<Row>, Error>;
 
     async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, Error>;
 
-    /// The same where the number is of no interest: it may be done later, and fail then, but before the operation ends.
+    /// Runs a statement whose row count does not matter. It may run later, and fail then, but before the operation
+    /// ends.
     async fn later(&mut self, sql: &str, values: &[SqlValue]) -> Result<(), Error> {
         self.execute(sql, values).await.map(|_| ())
     }
 
-    /// What is there, with what this transaction has done so far.
+    /// Returns the totals of the store, including the changes of this transaction.
     async fn totals(&mut self) -> Result<Totals, Error>;
 
-    /// This transaction has added or removed as much.
+    /// Adds to the totals what this transaction has added or removed.
     fn moved(&mut self, records: i64, bytes: i64);
 
-    /// Whether the disk has room for a record of so many bytes, where ended ones of so many may be evicted.
+    /// Returns true if the disk has room for a record of this size, given that ended ones of `ended` bytes may be
+    /// evicted.
     async fn has_disk(&mut self, _bytes: u64, _ended: u64) -> Result<bool, Error> {
         Ok(true)
     }
 
-    /// Counts again, where the totals are kept up by hand: another process may have changed them.
+    /// Recounts totals that are maintained incrementally, since another process may have changed the tables.
     async fn recount(&mut self) -> Result<(), Error>;
 }
 
-/// The answer of a future that never waits.
+/// Returns the result of a future that never waits.
 pub(super) fn ready<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
@@ -217,17 +219,17 @@ pub(super) fn ready<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T
     }
 }
 
-/// What an operation looks at before it writes.
+/// Fields of a record that an operation checks before it writes.
 struct Head {
     state: State,
     term: u64,
     events: u64,
     bytes: u64,
-    /// The length of the response object.
+    /// Length of the response object in bytes.
     response: u64,
 }
 
-/// The record's head, locked until the end of the transaction.
+/// Reads the head of a record, and locks the row until the end of the transaction.
 async fn head<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<Head, Error> {
     let sql = format!(
         "SELECT state, term, events, bytes, CAST(octet_length(response) AS BIGINT) FROM samewire_records \
@@ -251,7 +253,7 @@ async fn owned<S: Sql>(s: &mut S, key: &Key, term: u64, now: Millis) -> Result<H
     if head.term == term { Ok(head) } else { Err(Error::Fenced) }
 }
 
-/// After a record was written: evicts the oldest ended ones but this until all fit.
+/// Evicts the oldest ended records, except this one, until all limits hold. Called after a record was written.
 async fn make_room<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: Grown) -> Result<(), Error> {
     let closing = grown.closing && grown.after <= grown.before + CLOSING;
     if grown.after > caps.record_bytes && !closing {
@@ -274,7 +276,7 @@ async fn make_room<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: Grown) -> R
     }
 }
 
-/// Removes the oldest record that has ended but this one; `false`: there is none.
+/// Removes the oldest ended record other than this one. Returns false if there is none.
 pub(super) async fn evict<S: Sql>(s: &mut S, tenant: &Arc<str>, id: &Arc<str>) -> Result<bool, Error> {
     let sql = "DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM samewire_records \
          WHERE state >= 2 AND NOT (tenant = $1 AND id = $2) ORDER BY touched, tenant, id LIMIT 1) RETURNING bytes";
@@ -284,7 +286,7 @@ pub(super) async fn evict<S: Sql>(s: &mut S, tenant: &Arc<str>, id: &Arc<str>) -
     Ok(true)
 }
 
-/// How a write changes the weight of its record.
+/// Change of a record's weight by a write.
 struct Grown {
     before: u64,
     after: u64,
@@ -297,8 +299,8 @@ impl Grown {
     }
 }
 
-/// Inserts rows of `width` values each, many with one statement; by powers of two, so that there are few statements to
-/// be known.
+/// Inserts rows of `width` values each, many with one statement. The number of rows is a power of two, so that few
+/// different statements have to be prepared.
 async fn insert<S: Sql>(s: &mut S, into: &str, width: usize, values: &[SqlValue]) -> Result<(), Error> {
     let mut rest = values;
     while let Some(most) = (rest.len() / width).checked_ilog2() {
@@ -497,7 +499,7 @@ pub(super) async fn delete<S: Sql>(s: &mut S, _: &Caps, key: &Key, now: &Millis)
     remove(s, key, Kind::Response, *now).await
 }
 
-/// What state a record is in, without locking it; the other heads are for writers.
+/// Reads the state of a record without locking it; [`head`] is for operations that write.
 async fn state<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<Row, Error> {
     let sql = "SELECT state, events, cancel FROM samewire_records \
                WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4)";
@@ -510,7 +512,7 @@ async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, ask: &PageRequest) -> Re
     let mut values = vec![(&key.tenant).into(), (&key.id).into(), side.number().into()];
     let mut bound = String::new();
     if let Some(id) = &ask.after {
-        // Of two with one id the last one, or the pages would begin again.
+        // If two items share an id, the last one counts; otherwise the pages would start over.
         let sql = format!(
             "SELECT {pick}(place) FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = $3 AND id = $4"
         );
@@ -556,7 +558,7 @@ pub(super) async fn events_after<S: Sql>(
     let row = state(s, key, Kind::Response, *now).await?;
     let (state, total) = (row.state(0)?, row.count(1)?);
     let from = after.map_or(0, |after| after.saturating_add(1));
-    // Up to the total just read: what another replica adds in between waits for the next call.
+    // Reads up to the total that was just read: events that another replica adds meanwhile come with the next call.
     let sql = "SELECT body FROM samewire_events WHERE tenant = $1 AND holder = $2 AND seq >= $3 AND seq < $4 \
                ORDER BY seq LIMIT $5";
     let values = [(&key.tenant).into(), (&key.id).into(), from.into(), total.into(), (*limit as u64).into()];
@@ -565,7 +567,7 @@ pub(super) async fn events_after<S: Sql>(
     Ok(Replay { events: Events { from, bodies }, total, state })
 }
 
-/// The response and its ancestors, youngest first.
+/// Reads a response and its ancestors, youngest first.
 async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Result<Vec<Arc<str>>, Error> {
     let sql = "WITH RECURSIVE links (id, previous, state, expires, conversation, depth) AS (
         SELECT id, previous, state, expires, conversation, CAST(1 AS BIGINT) FROM samewire_records
@@ -603,7 +605,7 @@ async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Result<Vec<Arc<str>
     if previous.is_some() { Err(Error::NotFound) } else { Ok(ids) }
 }
 
-/// `$2, $3, …` up to the last of this many values.
+/// Returns the placeholders `$2, $3, …` up to the last of this many values.
 fn places(values: usize) -> String {
     (2..=values).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ")
 }
@@ -620,11 +622,11 @@ pub(super) async fn chain<S: Sql>(
     let mut weight = 0;
     let mut items = Vec::new();
     for ids in ids.chunks(ROWS) {
-        // Some twice, for the same reason as where rows are inserted.
+        // Some ids are repeated, so that few different statements have to be prepared.
         let again = ids.iter().cycle().take(ids.len().next_power_of_two());
         let named: Vec<SqlValue> = std::iter::once(&key.tenant).chain(again).map(SqlValue::from).collect();
         let of = format!("FROM samewire_items WHERE tenant = $1 AND holder IN ({})", places(named.len()));
-        // Weighed before it is fetched.
+        // The size is checked before anything is fetched.
         let sql = format!("SELECT CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) {of}");
         weight += s.query(&sql, &named).await?.first().map_or(Ok(0), |row| row.count(0))?;
         if weight > *bytes {
@@ -701,7 +703,8 @@ pub(super) async fn flush<S: Sql>(_: &mut S, _: &Caps) -> Result<(), Error> {
 }
 
 pub(super) async fn has_room<S: Sql>(s: &mut S, caps: &Caps, bytes: &u64) -> Result<(), Error> {
-    // Whether anything can be written shows only by writing. Nobody sees the row: it goes in the same transaction.
+    // Only a write shows whether writing is possible. The row is removed in the same transaction, before others can
+    // see it.
     s.later("INSERT INTO samewire_schema (version, reader) VALUES (0, 0)", &[]).await?;
     s.later("DELETE FROM samewire_schema WHERE version = 0", &[]).await?;
     let running = if caps.counts() { counted(s, " WHERE state < 2").await? } else { Totals::default() };
@@ -710,7 +713,7 @@ pub(super) async fn has_room<S: Sql>(s: &mut S, caps: &Caps, bytes: &u64) -> Res
     if s.has_disk(*bytes, ended).await? { Ok(()) } else { Err(Error::Full) }
 }
 
-/// The totals, counted.
+/// Counts the records and their weight.
 pub(super) async fn count<S: Sql>(s: &mut S) -> Result<Totals, Error> {
     counted(s, "").await
 }

@@ -1,4 +1,4 @@
-//! Who runs a response, who wants it ended, and who takes it over.
+//! Operations on the ownership of running responses: cancellation, heartbeats, and take-over.
 
 use super::{RECORD, Row, Sql, head, owned, state};
 use crate::store::record::{Caps, Error, Key, Kind, Millis, Record, Running, State};
@@ -51,7 +51,7 @@ pub(in crate::store) async fn heartbeat<S: Sql>(
     s.execute(sql, &[now.saturating_add(caps.lease).into(), owner.into()]).await
 }
 
-/// The condition stands twice: a claimer that waited for another one's row looks at it again.
+/// Repeats the condition in the outer query: a caller that has waited for a locked row checks it again.
 pub(in crate::store) async fn orphans<S: Sql>(
     s: &mut S,
     caps: &Caps,

@@ -1,7 +1,7 @@
-//! What a choice of Chat Completions holds: the keys of a `delta`, or of a whole `message`.
+//! Content of a choice of Chat Completions: the keys of a `delta`, or of a whole `message`.
 //!
-//! Evidence: fixtures `vllm/*` (reasoning, null and empty keys beside each other) and `sglang/*` (two chunk shapes in
-//! one stream); older names from engine-quirks A.
+//! Evidence: fixtures `vllm/*` (reasoning, null and empty keys beside each other) and `sglang/*` (two chunk shapes
+//! in one stream); older names from engine-quirks A.
 
 use super::{Choice, ChoiceEmitter, Unreadable, stops};
 use crate::json::{Few, Raw, Text, object, read, write_compact};
@@ -10,7 +10,7 @@ use crate::wire::rule::Rule;
 use bytes::BytesMut;
 
 object! {
-    /// A delta or a message.
+    /// Delta of a chunk or message of a whole object, under all known names of its keys.
     pub(super) struct Delta<'a> {
         role: Text<'a> = "role",
         content: Text<'a> = "content",
@@ -27,7 +27,7 @@ object! {
 }
 
 object! {
-    /// An entry of `tool_calls`. What else engines put into it (`index` of a whole call) has no meaning.
+    /// Entry of `tool_calls`. Other keys that engines send in it (`index` of a whole call) have no meaning.
     pub(super) struct Call<'a> {
         index: u64 = "index",
         id: Text<'a> = "id",
@@ -45,14 +45,15 @@ object! {
 }
 
 object! {
-    /// OpenRouter-like reasoning objects.
+    /// Reasoning as an object, as OpenRouter sends it.
     struct Reasoned<'a> {
         text: Text<'a> = "text",
         content: Text<'a> = "content",
     }
 }
 
-/// Says what the choice's delta or message holds, in canonical order (wire-format 2.3 rule 3).
+/// Emits the content of the choice's delta or message in canonical order (wire-format 2.3 rule 3). Fails if
+/// reasoning has the wrong type.
 pub(super) fn pieces<'a>(
     choice: &mut Choice<'a>,
     emitter: &mut ChoiceEmitter<'a, '_>,
@@ -61,7 +62,7 @@ pub(super) fn pieces<'a>(
     let may_promote = whole && emitter.reading.promote_reasoning && stops(choice.finish_reason);
     let Some(delta) = choice.delta.as_mut().or(choice.message.as_mut()) else { return Ok(()) };
     if !whole {
-        // Parts of whole messages are nothing a stream has a place for.
+        // Streams have no frame for these parts of whole messages: they become unknown fields.
         for (key, part) in [("annotations", delta.annotations.take()), ("audio", delta.audio.take())] {
             part.into_iter().for_each(|part| delta.rest.keep(key.into(), part));
         }
@@ -105,7 +106,7 @@ pub(super) fn pieces<'a>(
 }
 
 impl<'a> Delta<'a> {
-    /// There is nothing but reasoning and content in it, if that.
+    /// Returns true if the message has nothing other than reasoning and content.
     fn says_nothing_else(&self) -> bool {
         self.refusal.is_none_or(|text| text.is_empty())
             && self.tool_calls.as_ref().is_none_or(Few::is_empty)
@@ -113,7 +114,7 @@ impl<'a> Delta<'a> {
             && self.audio.is_none()
     }
 
-    /// Whether it has no member at all.
+    /// Returns true if it has no members at all.
     pub(super) fn is_blank(&self) -> bool {
         let texts = [self.role, self.content, self.reasoning_content, self.thinking, self.reasoning_text];
         texts.iter().all(Option::is_none)
@@ -125,7 +126,8 @@ impl<'a> Delta<'a> {
             && self.rest.is_empty()
     }
 
-    /// The first non-empty name in the order of wire-format 2.4; equal copies under other names count once.
+    /// Returns the reasoning text: that of the first non-empty name in the order of wire-format 2.4. Copies under
+    /// other names are ignored. Fails if `reasoning` is neither text nor an object.
     fn reasoning_text_of(&self, emitter: &mut ChoiceEmitter<'a, '_>) -> Result<Option<Text<'a>>, Unreadable> {
         let object: Reasoned<'_>;
         let (text, content) = match self.reasoning {

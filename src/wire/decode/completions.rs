@@ -1,9 +1,9 @@
-//! What a choice of the legacy Completions holds: text.
+//! Content of a choice of the legacy Completions: text.
 
 use super::{Choice, ChoiceEmitter, Unreadable};
 use crate::wire::event::Delta;
 
-/// Says the choice's text.
+/// Emits the choice's text.
 pub(super) fn pieces<'a>(
     choice: &mut Choice<'a>,
     emitter: &mut ChoiceEmitter<'a, '_>,

@@ -1,7 +1,7 @@
-//! Reading one frame of an engine and saying what happened, as events.
+//! Decoders: read one frame of an engine and report its content as events.
 //!
-//! Takes: a frame of one upstream API. Gives: events, in the order of the frame. Remembers: nothing of the stream, but
-//! for Responses which item is which. Never: decides about grammar; that is the normaliser's.
+//! Takes: a frame of one upstream API. Gives: events, in the order of the frame. Remembers: nothing of the stream,
+//! except for Responses which item is which. Never: enforces the grammar; that is the normaliser's task.
 
 mod chat;
 mod completions;
@@ -18,61 +18,66 @@ use crate::json::{
     Extras, Few, Members, Raw, Read, Scanner, Text, integer, object, read, read_into, read_with_null,
 };
 
-/// Where decoders put what they read.
+/// Receiver of decoded events, the next stage of the pipeline: the normaliser, or the parsers of unparsed text
+/// before it.
 pub trait Sink {
-    /// Something happened to the whole answer.
+    /// Receives an event of the whole answer.
     fn event(&mut self, event: Event<'_>);
-    /// Something happened in a choice. Gives back riders that found no frame: they board the next.
+    /// Receives an event of a choice. Returns the riders if no frame was made of it, so that the caller attaches
+    /// them to the next event.
     fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a>;
-    /// An entry of `tool_calls` came in a choice; riders as before.
+    /// Receives an entry of a choice's `tool_calls`. Returns riders as [`Self::delta`] does.
     fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a>;
-    /// What is said next in a choice, a text, is all that its model said before it ended of itself; told only where
-    /// reasoning may become text ([`Reading::promote_reasoning`]).
+    /// Announces that the next text of a choice is all that the model wrote before it stopped by itself. Called
+    /// only where reasoning may become text ([`Reading::promote_reasoning`]).
     fn only_text(&mut self, _choice: u32) {}
-    /// A departure was mended while reading.
+    /// Counts a departure from the format that the decoder has corrected.
     fn mended(&mut self, rule: Rule);
 }
 
-/// One upstream API.
+/// Decoder for one upstream API. Frames of a stream go to it one by one; it reports what they contain to a
+/// [`Sink`].
 pub trait Decode: Send {
-    /// Reads one frame, or a whole body as if it were the only one.
+    /// Reads one frame of a stream, or a whole body as if it were the only frame. Reports an unreadable frame as a
+    /// failure event.
     fn frame(&mut self, frame: Frame<'_>, to: &mut dyn Sink);
 }
 
-/// What samewire knows of an engine's answers: data that the shared decoders and the normaliser read.
+/// Quirks of an engine's answers that the API does not show: data that the shared decoders and the normaliser read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quirks {
-    /// Arguments may be sent a second time when the call is complete: vLLM up to 0.22 re-serialises them in the finish
-    /// chunk, SGLang up to 0.4.9 rewrites its last delta (engine-quirks A.1.5, A.2.4).
+    /// True if arguments may be sent a second time when the call is complete: vLLM up to 0.22 re-serialises them in
+    /// the finish chunk, SGLang up to 0.4.9 rewrites its last delta (engine-quirks A.1.5, A.2.4).
     pub resends_arguments: bool,
-    /// The ids of its answers come again, so that they name none: Ollama draws one of 999, TensorRT-LLM counts from its
-    /// start, LMDeploy calls every completion `-1`, `transformers serve` takes what the request's `x-request-id` says.
-    /// Answers get ids of ours instead, as if they had none (wire-format 2.7).
+    /// True if the engine reuses ids of answers, so that they identify none: Ollama draws one of 999, TensorRT-LLM
+    /// counts from its start, LMDeploy calls every completion `-1`, `transformers serve` repeats the request's
+    /// `x-request-id`. Answers then get new ids, as if they had none (wire-format 2.7).
     pub recurring_ids: bool,
 }
 
-/// What a decoder has to know of the request.
+/// Parameters of the request that a decoder needs: what the client asked for, and how to treat reasoning and
+/// unknown fields.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reading {
-    /// The client asked for logprobs.
+    /// True if the client asked for logprobs.
     pub logprobs: bool,
-    /// The client asked for these extensions of the engine.
+    /// Engine extensions that the client asked for.
     pub extensions: Extensions,
-    /// The client's usage stays on the frames.
+    /// True if usage stays on the client's frames.
     pub continuous_usage: bool,
-    /// Fields outside the format that are null are kept with the others.
+    /// True if null fields outside the format are kept like the others.
     pub keep_null: bool,
-    /// Reasoning text is left out (`reasoning_field = "none"`, or the client's `include_reasoning: false`).
+    /// True if reasoning text is dropped (`reasoning_field = "none"`, or the client's `include_reasoning: false`).
     pub hide_reasoning: bool,
-    /// A whole answer that is nothing but reasoning, and ended of itself, is text. Of a stream that is not known before its
-    /// end, when the reasoning has long been passed on.
+    /// True if reasoning becomes the text of an answer that has no other text and stopped by itself. Applies to
+    /// whole answers only: a stream has sent its reasoning before that is known.
     pub promote_reasoning: bool,
-    /// The client's dialect tells what the engine says of limits, which comes behind the event that ends an answer of Responses:
-    /// the end waits for that, or for the end of the bytes (wire-format 4.9).
+    /// True if the client's dialect reports the engine's rate limits. Engines send them after the terminal event of
+    /// a Responses stream, so the end waits for them, or for the end of the bytes (wire-format 4.9).
     pub limits: bool,
 }
 
-/// The decoder of an upstream API.
+/// Returns the decoder for an upstream API. It is the same for all engines; they differ in data only ([`Quirks`]).
 pub fn standard(api: Api, reading: Reading) -> Box<dyn Decode> {
     match api {
         Api::Chat => Box::new(Chunks { reading, pieces: chat::pieces, logprobs: LogprobsOf::Chat }),
@@ -83,14 +88,14 @@ pub fn standard(api: Api, reading: Reading) -> Box<dyn Decode> {
     }
 }
 
-/// Reads the chunks of Chat Completions and Completions, which differ only in what a choice holds.
+/// Decoder of Chat Completions and Completions, whose chunks differ only in the content of a choice.
 struct Chunks {
     reading: Reading,
     pieces: for<'a> fn(&mut Choice<'a>, &mut ChoiceEmitter<'a, '_>) -> Result<(), Unreadable>,
     logprobs: LogprobsOf,
 }
 
-/// The API that was asked, whose clients can read one shape of logprobs.
+/// API of the answer. Each API has its own shape of logprobs that its clients can read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LogprobsOf {
     Chat,
@@ -105,7 +110,7 @@ impl LogprobsOf {
         }
     }
 
-    /// Whether clients get another shape than the engine's, or a value that it left out.
+    /// Returns true if the client gets another shape than the engine sent, or a value that the engine left out.
     fn mends(self, found: &Logprobs<'_>) -> bool {
         let Logprobs::Tokens { content, refusal } = found else { return false };
         let lacks = |entry: &TokenLogprob<'_>| entry.logprob.is_none();
@@ -114,7 +119,7 @@ impl LogprobsOf {
     }
 }
 
-/// A value of a field that we emit has the wrong type.
+/// Error: a field that samewire emits has the wrong type.
 struct Unreadable;
 
 impl Decode for Chunks {
@@ -125,7 +130,8 @@ impl Decode for Chunks {
                 to.mended(Rule::ErrorShape);
                 return to.event(Event::Fail(failure));
             }
-            // llama.cpp begins a stream for several prompts with it (fixtures/llamacpp/completions-prompt-list).
+            // llama.cpp begins a stream for several prompts with `null`
+            // (fixtures/llamacpp/completions-prompt-list).
             FrameText::Chunk("null") if !frame.whole => return to.mended(Rule::EmptyChunk),
             FrameText::Chunk(text) => text,
         };
@@ -177,8 +183,8 @@ impl Chunks {
     }
 }
 
-/// Fails on a whole answer of which a part is lost: a choice that says nothing, one that is told twice, or `choices` twice
-/// (faults U54). `tokens`: those that the engine counts.
+/// Fails on a whole answer that has lost content: a choice without any, an index that occurs twice, or `choices`
+/// twice (faults U54). `tokens`: completion tokens that the engine reports.
 fn check_whole(text: &str, choices: Option<&Few<Choice<'_>>>, tokens: u64) -> Result<(), Unreadable> {
     let lists =
         Members::of(text).map_or(0, |members| members.0.iter().filter(|(key, _)| key == "choices").count());
@@ -194,7 +200,7 @@ fn check_whole(text: &str, choices: Option<&Few<Choice<'_>>>, tokens: u64) -> Re
 }
 
 object! {
-    /// An element of `choices`, in a chunk (`delta`), a whole object (`message`) or a legacy completion (`text`).
+    /// Element of `choices`, in a chunk (`delta`), a whole object (`message`) or a legacy completion (`text`).
     struct Choice<'a> {
         index: u32 = "index",
         delta: chat::Delta<'a> = "delta",
@@ -209,7 +215,8 @@ object! {
 }
 
 impl Choice<'_> {
-    /// Whether the engine has said something, and what it said is not there. `tokens`: those that it counts.
+    /// Returns true if the content is missing, although the engine must have generated some. `tokens`: completion
+    /// tokens that the engine reports.
     fn is_lost(&self, tokens: u64) -> bool {
         match self.message.as_ref().or(self.delta.as_ref()) {
             Some(message) => tokens > 0 && message.is_blank() && stops(self.finish_reason),
@@ -217,13 +224,13 @@ impl Choice<'_> {
         }
     }
 
-    /// Whether it says how it ended.
+    /// Returns true if it carries a finish reason.
     fn is_last(&self) -> bool {
         self.finish_reason.is_some_and(|reason| reason.get() != "\"\"")
     }
 }
 
-/// Says the pieces of one choice in order and sees to it that riders board the first of them.
+/// Emitter of one choice's events. Sends them in canonical order and attaches the riders to the first.
 struct ChoiceEmitter<'a, 'to> {
     to: &'to mut dyn Sink,
     choice: u32,
@@ -248,17 +255,17 @@ impl<'a, 'to> ChoiceEmitter<'a, 'to> {
         Ok(())
     }
 
-    /// Leftovers of the delta or message.
+    /// Moves the unknown fields of the delta or message to the riders.
     fn board_delta(&mut self, delta: &mut chat::Delta<'a>) {
-        // Client libraries add up what a delta has: a null in it is not kept.
+        // Client libraries add up the values in deltas, so nulls there are dropped.
         delta.rest.drop_null();
         note_unknown(&delta.rest, self.to);
         self.riders.delta = std::mem::take(&mut delta.rest);
     }
 
-    /// Says a part of a whole message. No frame of a stream is made from it, so no riders board it.
+    /// Emits a part of a whole message. Streams have no frame for it, so no riders go with it.
     fn say_part(&mut self, name: PartName, data: Option<Raw<'a>>) {
-        // But the role frame may be made before it, and takes what is told of the prompt.
+        // The role frame comes first, and the extensions about the prompt belong on it.
         if !self.riders.chunk_extensions.is_empty() {
             let riders = std::mem::take(&mut self.riders);
             self.riders = self.to.delta(self.choice, Delta::Role, riders);
@@ -280,14 +287,15 @@ impl<'a, 'to> ChoiceEmitter<'a, 'to> {
         self.riders = self.to.tool(self.choice, entry, riders);
     }
 
-    /// Says text, unless it is empty.
+    /// Emits text, unless it is empty.
     fn say_text(&mut self, text: Option<Text<'a>>, delta: impl FnOnce(Text<'a>) -> Delta<'a>) {
         if let Some(text) = text.filter(|text| !text.is_empty()) {
             self.say(delta(text));
         }
     }
 
-    /// Says how the choice ended and gives back riders that found no frame, for the chunk's next choice.
+    /// Emits the choice's end, if it has one. Returns the riders of the chunk that no frame took, for the next
+    /// choice. Fails if the finish reason is unreadable.
     fn finish(mut self, choice: &Choice<'a>) -> Result<Riders<'a>, Unreadable> {
         let pieces = self.spoken;
         if self.riders.logprobs.is_some() {
@@ -298,7 +306,7 @@ impl<'a, 'to> ChoiceEmitter<'a, 'to> {
                 if self.spoken == 0 && self.riders.choice_extensions.is_empty() {
                     self.say(Delta::Role);
                 }
-                // Tokens of which no text was made.
+                // The chunk has token ids, but no text was made of them.
                 let extensions = [&self.riders.chunk_extensions, &self.riders.choice_extensions];
                 if extensions.iter().any(|extras| !extras.is_empty()) {
                     self.say(Delta::Bare);
@@ -325,7 +333,7 @@ impl<'a, 'to> ChoiceEmitter<'a, 'to> {
 }
 
 object! {
-    /// A chunk, or a whole object.
+    /// Chunk of a stream, or a whole object.
     struct Chunk<'a> {
         choices: Few<Choice<'a>> = "choices",
         id: Text<'a> = "id",
@@ -342,8 +350,8 @@ object! {
     }
 }
 
-/// A time that may be told in milliseconds, or in something finer. Milliseconds since 1970 have passed 10^11 in 1973;
-/// seconds will in the year 5138.
+/// Converts a Unix time to seconds that may be in milliseconds or finer. Milliseconds since 1970 passed 10^11 in
+/// 1973; seconds will in the year 5138.
 fn seconds(mut created: u64) -> u64 {
     while created > 100_000_000_000 {
         created /= 1000;
@@ -351,14 +359,14 @@ fn seconds(mut created: u64) -> u64 {
     created
 }
 
-/// What a frame's text is, before it is read as a chunk.
+/// Kind of a frame's data, determined before it is read as a chunk.
 enum FrameText<'a> {
     Done,
     Chunk(&'a str),
     Fail(Failure),
 }
 
-/// The text of a frame: `[DONE]`, an error by name, or a chunk to read.
+/// Classifies a frame: `[DONE]`, an error (by the event's name, or because it is not UTF-8), or a chunk to read.
 fn said(frame: Frame<'_>) -> FrameText<'_> {
     let Ok(text) = std::str::from_utf8(frame.data) else {
         return FrameText::Fail(Fault::InvalidEvent.into());
@@ -373,7 +381,7 @@ fn said(frame: Frame<'_>) -> FrameText<'_> {
 }
 
 impl<'a> Chunk<'a> {
-    /// An error object instead of a chunk.
+    /// Returns the failure if the chunk is an error object.
     fn failure(&self, text: &str) -> Option<Failure> {
         let is_error = self.error.is_some() || is_error_object(self.object, self.kind);
         is_error.then(|| Failure::of_event(text, true).unwrap_or_else(|| Fault::Internal.into()))
@@ -389,7 +397,7 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// Moves the chunk's own leftovers to the riders.
+    /// Moves the chunk's extensions and unknown fields to the riders.
     fn board(&mut self, extensions: Extensions, riders: &mut Riders<'a>, to: &mut dyn Sink) {
         riders.chunk_extensions = asked_for(extensions, &mut self.rest);
         note_unknown(&self.rest, to);
@@ -398,7 +406,7 @@ impl<'a> Chunk<'a> {
     }
 }
 
-/// Takes the extensions that the client asked for out of what is left over, in canonical order.
+/// Moves the extensions that the client asked for out of the unknown fields, in canonical order.
 fn asked_for<'a>(extensions: Extensions, rest: &mut Extras<'a>) -> Extras<'a> {
     let mut found = Extras::default();
     for key in extensions.keys() {
@@ -449,8 +457,8 @@ object! {
 }
 
 impl UsageBody<'_> {
-    /// The counts, each from the first of its places that has one; `None` if there is not one of the three that make a
-    /// usage (an empty object says nothing).
+    /// Returns the counts, each from the first of its known places that has one. `None` if prompt, completion and
+    /// total are all absent (an empty object is no usage).
     fn counts(&self, to: &mut dyn Sink) -> Option<Usage> {
         let usage = self.read()?;
         if !self.is_canonical() {
@@ -504,7 +512,7 @@ impl UsageBody<'_> {
     }
 }
 
-/// What an engine's finish word means (wire-format 2.6).
+/// Meaning of an engine's finish word (wire-format 2.6).
 enum Ended {
     No,
     Finish(Reason),
@@ -512,17 +520,17 @@ enum Ended {
 }
 
 object! {
-    /// SGLang's inner form of a finish, seen where an abort slips through: `{"type":"abort","message":…}`.
+    /// SGLang's inner form of a finish, which leaks out on some aborts: `{"type":"abort","message":…}`.
     struct FinishBody<'a> { kind: Text<'a> = "type", }
 }
 
-/// Whether the model has ended the answer itself, by a word that is known.
+/// Returns true if the model stopped by itself, by a known finish word.
 fn stops(finish_reason: Option<Raw<'_>>) -> bool {
     let mut unheard = IgnoredEvents::default();
     matches!(ended(finish_reason, &mut unheard), Ok(Ended::Finish(Reason::Stop))) && !unheard.unknown
 }
 
-/// Hears what is asked in passing and makes nothing of it.
+/// Sink that drops events. It lets a finish word be read ahead, and records whether the word was unknown.
 #[derive(Default)]
 struct IgnoredEvents {
     unknown: bool,
@@ -544,7 +552,7 @@ impl Sink for IgnoredEvents {
     }
 }
 
-/// Reads `finish_reason`. `Err` if it is neither a string nor an object with a type.
+/// Reads `finish_reason`. Fails if it is neither a string nor an object with a type.
 fn ended(raw: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<Ended, Unreadable> {
     let Some(raw) = raw else { return Ok(Ended::No) };
     let body: FinishBody<'_>;
@@ -629,11 +637,11 @@ impl<'a> LogprobBody<'a> {
         Ok((content.is_some() || refusal.is_some()).then_some(Logprobs::Tokens { content, refusal }))
     }
 
-    /// As the API has them, or as chat has them, which llama.cpp writes in both.
+    /// Returns the legacy arrays, or entries in chat's shape, which llama.cpp also writes in completions.
     fn of_completion(self) -> Result<Option<Logprobs<'a>>, Unreadable> {
         match self.tokens {
             Some(_) => self.legacy(),
-            // There are no refusals.
+            // Completions have no refusals.
             None => {
                 Ok(self.tokens()?.filter(|said| matches!(said, Logprobs::Tokens { content: Some(_), .. })))
             }
@@ -652,7 +660,7 @@ impl<'a> LogprobBody<'a> {
     }
 }
 
-/// Reads `logprobs`, if the client asked for them. `Err` if they are not of their shape.
+/// Reads `logprobs`, if the client asked for them. Fails if they have neither known shape.
 fn logprobs<'a>(
     raw: Option<Raw<'a>>,
     shape: LogprobsOf,

@@ -1,9 +1,9 @@
-//! Chat Completions for a client.
+//! Encoder for Chat Completions.
 //!
-//! A chunk: `id, object, created, model, service_tier?, system_fingerprint?, choices, usage?, obfuscation?, x_upstream?`;
-//! its choice: `index, delta, logprobs, finish_reason, stop_reason?, x_upstream?`. A whole object has `message` for
-//! `delta`: `role, content, reasoning_content? / reasoning?, refusal, annotations, audio?, function_call?, tool_calls?`
-//! (wire-format 2.1).
+//! Keys of a chunk: `id, object, created, model, service_tier?, system_fingerprint?, choices, usage?, obfuscation?,
+//! x_upstream?`; of its choice: `index, delta, logprobs, finish_reason, stop_reason?, x_upstream?`. A whole object
+//! has `message` for `delta`: `role, content, reasoning_content? / reasoning?, refusal, annotations, audio?,
+//! function_call?, tool_calls?` (wire-format 2.1).
 
 use super::Encode;
 use super::frame::{
@@ -16,13 +16,14 @@ use crate::wire::options::{Obfuscation, ReasoningField, RoleFrame};
 use crate::wire::{OutputBuffer, Shape, Stamp};
 use bytes::{BufMut, BytesMut};
 
-/// The stream: a frame for each event.
+/// Streaming encoder: writes one SSE frame for each delta, then the usage frame and `[DONE]`.
 #[derive(Debug)]
 pub(super) struct Stream {
     envelope: Envelope,
     last: LastFrame,
     padding: Option<Padding>,
-    /// Choice and place of the calls of custom tools.
+    /// Custom-tool calls, as (choice, slot): their arguments go under `custom.input` instead of
+    /// `function.arguments`.
     custom: Vec<(u32, u32)>,
 }
 
@@ -98,7 +99,7 @@ impl Stream {
         }
     }
 
-    /// Writes a frame; returns where its finish reason stands.
+    /// Appends a frame. Returns the position of its finish reason, counted from the start of `out`.
     fn frame(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) -> usize {
         self.envelope.open_frame(out);
         out.put_u8(b'{');
@@ -174,7 +175,8 @@ fn write_text(key: &[u8], text: &Text<'_>, out: &mut BytesMut) {
     out.put_u8(b'"');
 }
 
-/// Appends the reasoning members that the option asks for; `text` writes the text.
+/// Appends the reasoning members that the option `reasoning_field` selects; `text` appends the text, once per
+/// member.
 fn write_reasoning(field: ReasoningField, text: impl Fn(&mut BytesMut), out: &mut BytesMut) {
     let keys: &[&[u8]] = match field {
         ReasoningField::ReasoningContent => &[b"\"reasoning_content\":\""],
@@ -203,7 +205,8 @@ fn write_function_call(name: Option<&Text<'_>>, arguments: Option<&Text<'_>>, ou
     out.put_u8(b'}');
 }
 
-/// `"id":…,"type":…,"function":{"name":…,"arguments":"`: whoever opens a call writes its arguments and closes it.
+/// Appends `"id":…,"type":…,"function":{"name":…,"arguments":"`. The caller appends the arguments and closes the
+/// string.
 fn write_call_start(id: &str, name: &str, kind: ToolKind, out: &mut BytesMut) {
     out.extend_from_slice(b"\"id\":");
     write_string(id, out);
@@ -216,7 +219,8 @@ fn write_call_start(id: &str, name: &str, kind: ToolKind, out: &mut BytesMut) {
     out.extend_from_slice(text);
 }
 
-/// Random letters that bring the length of a delta up to a multiple of 32 (wire-format 2.9).
+/// Obfuscation padding: random letters that bring the length of a delta up to a multiple of 32 bytes, so that its
+/// length does not reveal the text (wire-format 2.9). Holds the generator's state.
 #[derive(Debug)]
 struct Padding(u64);
 
@@ -226,7 +230,7 @@ impl Padding {
         let wanted = 32 - written % 32;
         let mut padding = String::with_capacity(wanted);
         while padding.len() < wanted {
-            // xorshift64: nothing depends on its quality, only lengths are hidden.
+            // xorshift64: its quality does not matter, the letters only hide lengths.
             self.0 ^= self.0 << 13;
             self.0 ^= self.0 >> 7;
             self.0 ^= self.0 << 17;
@@ -237,7 +241,7 @@ impl Padding {
     }
 }
 
-/// The whole object, written at the end.
+/// Whole-object encoder: collects the message of each choice and writes one object when the answer ends.
 #[derive(Debug)]
 pub(super) struct Whole {
     envelope: Envelope,
@@ -247,6 +251,7 @@ pub(super) struct Whole {
     leftovers: BytesMut,
 }
 
+/// Collected message of one choice of a whole object; texts are in canonical JSON spelling.
 #[derive(Debug, Default)]
 struct Message {
     content: Option<BytesMut>,
@@ -286,7 +291,7 @@ impl Encode for Whole {
                 self.board(&riders);
             }
             Event::Foreign { .. } | Event::Limits(_) => {}
-            // Before the end nothing has been written: a failure is the HTTP answer, which is not the encoder's.
+            // Before the end nothing has been written, so the server answers a failure with an HTTP error instead.
             Event::Fail(_) => {}
             Event::End => self.write(out),
         }

@@ -1,7 +1,8 @@
-//! Legacy Completions for a client.
+//! Encoder for the legacy Completions API.
 //!
-//! A chunk or object: `id, object, created, model, system_fingerprint?, choices, usage?`; its choice: `text, index,
-//! logprobs, finish_reason`. No role frame; the finish frame has empty text (wire-format 2.11).
+//! Keys of a chunk or object: `id, object, created, model, system_fingerprint?, choices, usage?`; of a choice:
+//! `text,
+//! index, logprobs, finish_reason`. No role frame; the finish frame has empty text (wire-format 2.11).
 
 use super::Encode;
 use super::frame::{
@@ -13,12 +14,12 @@ use crate::wire::event::{Delta, Event, Finish, Head, Riders, Usage};
 use crate::wire::{OutputBuffer, Shape};
 use bytes::{BufMut, BytesMut};
 
-/// The stream: a frame for each event.
+/// Streaming encoder: writes one SSE frame for each delta, then the usage frame and `[DONE]`.
 #[derive(Debug)]
 pub(super) struct Stream {
     envelope: Envelope,
     last: LastFrame,
-    /// The offset of each choice's next token, for engines that give tokens without offsets.
+    /// Character offset of each choice's next token, for engines that send tokens without offsets.
     offsets: Vec<usize>,
 }
 
@@ -51,7 +52,7 @@ impl Stream {
         }
     }
 
-    /// Writes a frame; returns where its finish reason stands.
+    /// Appends a frame. Returns the position of its finish reason, counted from the start of `out`.
     fn frame(
         &mut self,
         choice: u32,
@@ -111,7 +112,7 @@ impl Encode for Stream {
     }
 }
 
-/// The whole object, written at the end.
+/// Whole-object encoder: collects text and logprobs of each choice and writes one object when the answer ends.
 #[derive(Debug)]
 pub(super) struct Whole {
     envelope: Envelope,
@@ -121,6 +122,7 @@ pub(super) struct Whole {
     leftovers: BytesMut,
 }
 
+/// Collected state of one choice of a whole object, in canonical JSON spelling.
 #[derive(Debug, Default)]
 struct Text {
     text: BytesMut,
@@ -214,7 +216,7 @@ impl Encode for Whole {
                 self.board(&riders);
             }
             Event::Foreign { .. } | Event::Limits(_) => {}
-            // Before the end nothing has been written: a failure is the HTTP answer, which is not the encoder's.
+            // Before the end nothing has been written, so the server answers a failure with an HTTP error instead.
             Event::Fail(_) => {}
             Event::End => self.write(out),
         }

@@ -1,4 +1,4 @@
-//! What frames and objects of both chat-like APIs are made of.
+//! Parts of frames and objects that Chat Completions and Completions share.
 
 use crate::json::{Extras, Raw, write_compact, write_number, write_string};
 use crate::wire::event::{Delta, Finish, Head, Logprobs, Riders, TokenLogprob, Usage};
@@ -9,23 +9,24 @@ use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// `[DONE]`, the last event of a complete stream.
+/// Last event of a complete stream.
 pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
 
 const DATA: &[u8] = b"data: ";
 
-/// Bytes of an envelope, and of what is mostly written behind it: so much is made room for at once.
+/// Bytes reserved for an envelope, and for what usually follows it in a frame.
 const ENVELOPE: usize = 256;
 const REST: usize = 192;
 
-/// The constant part of all frames of one stream, or of one object, rendered when it becomes known.
+/// Envelope: the constant part of all frames of a stream, or of one object. Rendered when the head becomes known,
+/// then copied into each frame.
 #[derive(Debug)]
 pub(super) struct Envelope {
     object: &'static str,
     pub(super) options: Arc<Options>,
-    /// `data: {"id":…,"object":…,"created":…,"model":…` up to `"choices":[`.
+    /// Bytes `data: {"id":…,"object":…,"created":…,"model":…` up to and including `"choices":[`.
     rendered: BytesMut,
-    /// Frames carry `"usage":null`.
+    /// True if the frames carry a `usage` member, which is null unless usage is continuous.
     usage_key: bool,
 }
 
@@ -61,18 +62,18 @@ impl Envelope {
         out.extend_from_slice(b",\"choices\":[");
     }
 
-    /// Opens a frame, up to and with `"choices":[`.
+    /// Opens a frame, up to and including `"choices":[`.
     pub(super) fn open_frame(&self, out: &mut BytesMut) {
         out.reserve(self.rendered.len() + REST);
         out.extend_from_slice(&self.rendered);
     }
 
-    /// Opens an object, up to and with `"choices":[`.
+    /// Opens an object, up to and including `"choices":[`.
     pub(super) fn open_object(&self, out: &mut BytesMut) {
         out.extend_from_slice(self.rendered.get(DATA.len()..).unwrap_or_default());
     }
 
-    /// Closes a frame after its choice: usage, padding, leftovers of the chunk.
+    /// Closes a frame after its choice: usage, padding, extensions and leftovers of the chunk.
     pub(super) fn close_frame(&self, riders: &Riders<'_>, padding: Option<&str>, out: &mut BytesMut) {
         out.put_u8(b']');
         match &riders.usage {
@@ -95,7 +96,7 @@ impl Envelope {
         write_usage(usage, out);
     }
 
-    /// The usage frame.
+    /// Appends the usage frame, whose `choices` is empty.
     pub(super) fn usage_frame(&self, usage: &Usage, riders: &Riders<'_>, out: &mut BytesMut) {
         self.open_frame(out);
         out.put_u8(b']');
@@ -105,7 +106,8 @@ impl Envelope {
         out.extend_from_slice(b"}\n\n");
     }
 
-    /// The error frame, the last one (wire-format 3.2).
+    /// Appends the error frame, the last of a stream (wire-format 3.2), and `[DONE]` if the option
+    /// `done_after_error` is set.
     pub(super) fn error_frame(&self, failure: &Failure, out: &mut BytesMut) {
         out.extend_from_slice(b"event: error\ndata: ");
         failure.write(self.options.error_frame == ErrorFrame::FlatNested, out);
@@ -115,7 +117,8 @@ impl Envelope {
         }
     }
 
-    /// Fields at the top that the format does not have: under `x_upstream`, or in their place.
+    /// Appends the chunk's fields that the format does not define: under `x_upstream` or in place, as the option
+    /// `unknown_fields` says.
     pub(super) fn chunk_leftovers(&self, riders: &Riders<'_>, out: &mut BytesMut) {
         self.leftovers(
             Leftovers { given: riders.chunk_upstream, own: Some(&riders.chunk), inner: None },
@@ -123,7 +126,8 @@ impl Envelope {
         );
     }
 
-    /// Appends the fields of a choice that the format does not have. `delta`: the name of the choice's inner object.
+    /// Appends the choice's fields that the format does not define. `delta`: name of the choice's inner object
+    /// (`delta` or `message`).
     pub(super) fn choice_leftovers(&self, riders: &Riders<'_>, delta: &str, out: &mut BytesMut) {
         let inner = Some((delta, &riders.delta)).filter(|(_, extras)| !extras.is_empty());
         self.leftovers(Leftovers { given: riders.choice_upstream, own: Some(&riders.choice), inner }, out);
@@ -141,18 +145,18 @@ impl Envelope {
     }
 }
 
-/// Fields of one level that the format does not have.
+/// Fields of one level (chunk or choice) that the format does not define.
 struct Leftovers<'a> {
-    /// The engine's own `x_upstream`, which then stands alone under that key.
+    /// Value of the engine's own `x_upstream`. If present, it replaces the other fields under that key.
     given: Option<Raw<'a>>,
-    /// The fields of the level itself, unless they have been written.
+    /// Fields of the level itself; `None` if they have been written in place.
     own: Option<&'a Extras<'a>>,
-    /// The fields of the object in it, with its name.
+    /// Fields of the inner object, with its name.
     inner: Option<(&'a str, &'a Extras<'a>)>,
 }
 
 impl Leftovers<'_> {
-    /// Appends `,"x_upstream":…`, if there is anything to be under it.
+    /// Appends `,"x_upstream":…`; appends nothing if there are no fields to carry.
     fn write(&self, out: &mut BytesMut) {
         let own = self.own.filter(|own| !own.is_empty());
         if self.given.is_none() && own.is_none() && self.inner.is_none() {
@@ -177,11 +181,12 @@ impl Leftovers<'_> {
     }
 }
 
-/// The last frame of a chunk that also ends its choice, where counts stay on the frames (option `continuous_usage`): the
-/// count is of both, so it goes out with the finish, and is told once.
+/// Buffer for one frame, used where usage stays on the frames (option `continuous_usage`). A chunk that has both
+/// text and a finish has one count for both: its last frame waits and goes out merged with the finish, so that the
+/// count is sent once.
 #[derive(Debug)]
 pub(super) struct LastFrame {
-    /// Counts stay on the frames.
+    /// True if usage stays on the frames.
     counts: bool,
     waiting: Option<Waiting>,
 }
@@ -190,46 +195,46 @@ pub(super) struct LastFrame {
 struct Waiting {
     choice: u32,
     frame: BytesMut,
-    /// The place of its finish reason, which is null.
+    /// Position of its finish reason, which is null.
     reason: usize,
 }
 
 impl LastFrame {
-    /// Returns one for an answer of this shape.
+    /// Returns an empty buffer. Frames wait in it only if the shape has usage on the frames.
     pub(super) fn new(shape: &Shape) -> Self {
         Self { counts: shape.include_usage && shape.has_continuous_usage(), waiting: None }
     }
 
-    /// Whether no frame ever waits.
+    /// Returns true if no frame ever waits.
     pub(super) fn is_plain(&self) -> bool {
         !self.counts
     }
 
-    /// Whether a frame waits.
+    /// Returns true if a frame waits.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// Whether the frame of a delta is one that waits.
+    /// Returns true if the frame of this delta has to wait: its chunk also ends the choice.
     pub(super) fn takes(&self, delta: &Delta<'_>, riders: &Riders<'_>) -> bool {
         let is_last = riders.usage.as_ref().is_some_and(|running| running.last);
         self.counts && is_last && !matches!(delta, Delta::Role | Delta::Finish(_))
     }
 
-    /// Keeps a frame, in which the finish reason stands at `reason`.
+    /// Stores a frame. `reason`: position of its finish reason.
     pub(super) fn keep(&mut self, choice: u32, frame: BytesMut, reason: usize) {
         self.waiting = Some(Waiting { choice, frame, reason });
     }
 
-    /// Writes the waiting frame as it is: something else than the finish comes next.
+    /// Appends the waiting frame unchanged, because another event than the finish comes next.
     pub(super) fn release(&mut self, out: &mut BytesMut) {
         if let Some(waiting) = self.waiting.take() {
             out.extend_from_slice(&waiting.frame);
         }
     }
 
-    /// Writes the waiting frame with the finish of its choice, and returns whether there was one. A finish with riders of its own
-    /// has a frame of its own.
+    /// Appends the waiting frame merged with the finish of its choice. Returns false if no frame of that choice
+    /// waits, or if the finish has riders and so needs a frame of its own.
     pub(super) fn finish(
         &mut self,
         choice: u32,
@@ -247,14 +252,14 @@ impl LastFrame {
     }
 }
 
-/// Appends the finish reason, behind its key, and what stopped the choice; null without a finish.
+/// Appends the value of `finish_reason`, followed by `stop_reason` if there is one; null without a finish.
 pub(super) fn write_reason(finish: Option<&Finish<'_>>, out: &mut BytesMut) {
     let Some(Finish { reason, stop }) = finish else { return out.extend_from_slice(b"null") };
     write_string(reason.word(), out);
     write_stop(*stop, out);
 }
 
-/// Appends an index, the choice's first member.
+/// Appends the member `index` of a choice.
 pub(super) fn write_index(choice: u32, out: &mut BytesMut) {
     out.extend_from_slice(b"\"index\":");
     write_number(choice, out);
@@ -268,7 +273,7 @@ fn write_stop(stop: Option<Raw<'_>>, out: &mut BytesMut) {
     }
 }
 
-/// Appends the extensions that the client asked for, each behind a comma.
+/// Appends the extensions that the client asked for, each preceded by a comma.
 pub(super) fn write_extensions(extras: &Extras<'_>, out: &mut BytesMut) {
     if !extras.is_empty() {
         out.put_u8(b',');
@@ -276,12 +281,13 @@ pub(super) fn write_extensions(extras: &Extras<'_>, out: &mut BytesMut) {
     }
 }
 
-/// Extensions of one whole object or choice, to which several chunks contribute.
+/// Extensions of a whole object or choice, merged from several chunks: the stored value of each key.
 #[derive(Debug, Default)]
 pub(super) struct ExtensionLists(Vec<(String, BytesMut)>);
 
 impl ExtensionLists {
-    /// Takes up what a chunk has: the tokens of its text behind those before, anything else if it is new.
+    /// Adds the extensions of a chunk. Token ids are appended to those before; of any other key the first value is
+    /// kept.
     pub(super) fn add(&mut self, extras: &Extras<'_>) {
         for (key, raw) in extras.iter() {
             let mut list = BytesMut::new();
@@ -294,7 +300,7 @@ impl ExtensionLists {
         }
     }
 
-    /// Appends them, in canonical order.
+    /// Appends the extensions in canonical order, each preceded by a comma.
     pub(super) fn write(&self, out: &mut BytesMut) {
         let asked = Extensions { token_ids: true, prompt_logprobs: true };
         for (key, list) in asked.keys().filter_map(|key| self.0.iter().find(|(known, _)| known == key)) {
@@ -380,19 +386,19 @@ fn write_usage(usage: &Usage, out: &mut BytesMut) {
 /// Keys of the legacy logprobs, in canonical order.
 const LEGACY: [&str; 4] = ["tokens", "token_logprobs", "top_logprobs", "text_offset"];
 
-/// Logprobs of one frame, or of one whole choice, to which several chunks contribute.
+/// Logprobs of one frame, or of a whole choice, merged from several chunks.
 #[derive(Debug, Default)]
 pub(super) struct LogprobLists {
     content: Option<BytesMut>,
     refusal: Option<BytesMut>,
     legacy: [Option<BytesMut>; 4],
-    /// The offset of the next token of a completion that is told in chat's shape, in characters.
+    /// Character offset of the next token of a completion whose logprobs come in chat's shape.
     offset: usize,
 }
 
 impl LogprobLists {
-    /// As [`Self::add`], for clients of Completions: what is told in chat's shape becomes parallel arrays
-    /// (wire-format 2.11).
+    /// Adds logprobs for clients of Completions. Entries in chat's shape become parallel arrays (wire-format 2.11);
+    /// others are added as by [`Self::add`].
     pub(super) fn add_as_arrays(&mut self, logprobs: &Logprobs<'_>) {
         let Logprobs::Tokens { content, .. } = logprobs else { return self.add(logprobs) };
         for entry in content.iter().flatten() {
@@ -414,6 +420,7 @@ impl LogprobLists {
         }
     }
 
+    /// Adds the logprobs of a chunk in the shape in which the engine sent them.
     pub(super) fn add(&mut self, logprobs: &Logprobs<'_>) {
         match logprobs {
             Logprobs::Tokens { content, refusal } => {
@@ -441,6 +448,8 @@ impl LogprobLists {
         }
     }
 
+    /// Appends the merged logprobs: parallel arrays if there are any, otherwise lists of entries; null if there are
+    /// none.
     pub(super) fn write(&self, out: &mut BytesMut) {
         if self.legacy.iter().any(Option::is_some) {
             let mut comma = false;
@@ -476,8 +485,8 @@ impl LogprobLists {
     }
 }
 
-/// Appends the logprobs of one chunk of Completions, or null. `offset`: where its first token begins in the text, in
-/// characters, if the engine has not said so; moved on to where the next one begins.
+/// Appends the logprobs of one chunk of Completions, or null. `offset`: character offset of its first token, used
+/// if the engine sends none; advanced to that of the next chunk.
 pub(super) fn write_arrays(logprobs: Option<&Logprobs<'_>>, offset: &mut usize, out: &mut BytesMut) {
     let Some(logprobs) = logprobs else { return out.extend_from_slice(b"null") };
     let mut lists = LogprobLists { offset: *offset, ..LogprobLists::default() };
@@ -522,7 +531,8 @@ fn write_logprob(entry: &TokenLogprob<'_>, out: &mut BytesMut) {
     write_compact(entry.logprob.map_or("-9999.0", |raw| raw.get()), out);
 }
 
-/// Appends the alternatives to a token as an object of log probabilities by token, each token once.
+/// Appends the alternatives to a token as an object from token to log probability. Of equal tokens only the first
+/// is written.
 fn write_alternatives(top: &[TokenLogprob<'_>], out: &mut BytesMut) {
     let mut seen: Vec<Cow<'_, str>> = Vec::new();
     out.put_u8(b'{');
@@ -543,7 +553,7 @@ fn write_alternatives(top: &[TokenLogprob<'_>], out: &mut BytesMut) {
     out.put_u8(b'}');
 }
 
-/// `{"token":…,"logprob":…,"bytes":…`, without the closing brace.
+/// Appends `{"token":…,"logprob":…,"bytes":…`, without the closing brace.
 fn write_entry_start(entry: &TokenLogprob<'_>, out: &mut BytesMut) {
     out.extend_from_slice(b"{\"token\":\"");
     entry.token.write(out);

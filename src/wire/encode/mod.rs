@@ -1,7 +1,8 @@
-//! Writing canonical bytes for one client API. May rely on the grammar.
+//! Encoders: write canonical bytes for one client API. They rely on the event grammar, which the normaliser
+//! guarantees.
 //!
-//! Takes: grammatical events. Gives: frames, or one object at the end. Remembers: the rendered envelope.
-//! Never: reorders, drops or makes up what it is told.
+//! Takes: grammatical events. Gives: SSE frames, or one object at the end. Remembers: the rendered envelope.
+//! Never: reorders, drops or invents events.
 
 mod chat;
 mod completions;
@@ -17,43 +18,47 @@ pub use transcript::Transcript;
 use super::event::Event;
 use super::{Api, OutputBuffer, Shape, Stamp};
 
-/// One client API, in one of its two forms.
+/// Encoder for one client API in one form (event stream or whole object). The rewriter holds it as a trait object,
+/// so that the stages before it do not depend on the client's API.
 pub trait Encode: Send {
-    /// Writes what the event means to the client.
+    /// Appends the bytes that this event means to the client.
     fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer);
 
-    /// How much of what it may have the client has used up, where that is known.
+    /// Passes on how much of its rate limit the client has used, where that is known. Only Responses streams report
+    /// it (wire-format 4.9).
     fn limits(&mut self, _limits: Limits) {}
 
-    /// The clock says this, in Unix seconds: an answer that ends next was completed then.
+    /// Sets the current time in Unix seconds. An answer that ends afterwards has this time as `completed_at`.
     fn clock(&mut self, _now: u64) {}
 
-    /// Whether the encoder holds a frame back until the next event.
+    /// Returns true if the encoder holds a frame back until the next event.
     fn is_waiting(&self) -> bool {
         false
     }
 
-    /// What is written for a delta depends on the delta and the last head alone.
+    /// Returns true if the bytes for a delta depend only on that delta and on the last head. The fast path needs
+    /// this to fill frame templates.
     fn is_plain(&self) -> bool {
         false
     }
 
-    /// The answer is a list of items, each of them a message of its own or a call.
+    /// Returns true if the answer is a list of items, each a message, reasoning or a call (Responses).
     fn has_items(&self) -> bool {
         false
     }
 }
 
-/// How much is used up of what may be asked in a while.
+/// Use of the client's rate limit, reported in the event `response.rate_limits.updated` (wire-format 4.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// 0 to 100.
+    /// Share of the limit that is used, 0 to 100.
     pub used_percent: u64,
-    /// How long the while is.
+    /// Length of the limit's window, in minutes.
     pub window_minutes: u64,
 }
 
-/// The encoder for an answer of this shape.
+/// Returns the encoder for the client API and form that `shape` names. Calls are renamed where the client knows
+/// them in another form than the engine.
 pub fn encoder(shape: &Shape, stamp: &Stamp) -> Box<dyn Encode> {
     match (shape.client, shape.stream) {
         (Api::Chat, true) => tool_names::ToolNames::over(Box::new(chat::Stream::new(shape, stamp)), shape),

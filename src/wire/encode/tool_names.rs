@@ -1,8 +1,9 @@
-//! Calls under the names and in the forms that the client knows: custom tools that the engine knows as functions of one
-//! string, and functions in the old form (wire-format 2.5).
+//! Encoder adapter that renders tool calls in the form the client asked for: custom tools, which the engine knows
+//! as functions of one string, and legacy `function_call` (wire-format 2.5).
 //!
-//! Takes: grammatical events. Gives: the same to another encoder. Remembers: the arguments of a custom tool's call until they
-//! are all there. Never: drops what is not as it was agreed upon.
+//! Takes: grammatical events. Gives: the same events, with these calls rewritten, to another encoder. Remembers:
+//! the arguments of a custom tool's call until they are complete. Never: drops arguments that do not have the
+//! expected form.
 
 use super::responses::input_of;
 use super::{Encode, Limits};
@@ -11,7 +12,7 @@ use crate::wire::event::{Delta, Event, Finish, Reason, Riders, ToolKind};
 use crate::wire::{OutputBuffer, Shape};
 use bytes::BytesMut;
 
-/// An encoder behind which calls have other forms.
+/// Adapter around an encoder. Rewrites calls before the inner encoder writes them.
 pub(super) struct ToolNames {
     inner: Box<dyn Encode>,
     custom: Vec<String>,
@@ -19,16 +20,17 @@ pub(super) struct ToolNames {
     open: Vec<Wrapped>,
 }
 
-/// A call of a custom tool that is not complete.
+/// Open call of a custom tool. Its arguments are buffered, since the input can be unwrapped only once they are
+/// complete.
 struct Wrapped {
     choice: u32,
     slot: u32,
-    /// In JSON spelling.
+    /// Arguments so far, in JSON spelling.
     arguments: BytesMut,
 }
 
 impl ToolNames {
-    /// The encoder itself where every call has its own form.
+    /// Wraps `inner` if the shape has custom tools or legacy functions; otherwise returns `inner` unchanged.
     pub(super) fn over(inner: Box<dyn Encode>, shape: &Shape) -> Box<dyn Encode> {
         if shape.custom_tools.is_empty() && !shape.legacy_functions {
             return inner;
@@ -63,7 +65,7 @@ impl ToolNames {
                     None => self.pass(choice, Delta::ToolArgs { slot, args }, riders, out),
                 }
             }
-            // There is room for one, and there is no other.
+            // The legacy form has room for one call; the normaliser has dropped the others (`Shape::one_call`).
             Delta::ToolStart { name, .. } if self.legacy => {
                 let arguments = Some(Text::default());
                 let delta = Delta::FunctionCall { name: Some(Text::plain(name)), arguments };
@@ -86,7 +88,8 @@ impl ToolNames {
         self.inner.event(Event::Delta { choice, delta, riders }, out);
     }
 
-    /// Gives the inputs of a choice's calls, or of all.
+    /// Passes on the unwrapped input of the open calls of one choice, or of all choices with `None`. Arguments that
+    /// are not an object with a string `input` are passed on as they are.
     fn close(&mut self, choice: Option<u32>, out: &mut OutputBuffer) {
         let is_due = |open: &Wrapped| choice.is_none_or(|choice| choice == open.choice);
         let (due, open) = std::mem::take(&mut self.open).into_iter().partition(is_due);

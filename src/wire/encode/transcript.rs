@@ -1,11 +1,12 @@
-//! The printed form of events, for the logs beside the fixtures and for people who look into a stream.
+//! Printed form of events, for the logs beside the fixtures and for people who debug a stream.
 
 use super::Encode;
 use crate::wire::OutputBuffer;
 use crate::wire::event::Event;
 use std::fmt::Write as _;
 
-/// Writes a line for each event instead of frames.
+/// Encoder that writes one line of text per event instead of frames. Tests compare these lines with the fixtures'
+/// event logs.
 #[derive(Debug, Default)]
 pub struct Transcript;
 

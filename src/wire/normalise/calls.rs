@@ -1,4 +1,5 @@
-//! Tool calls of one choice: which call an entry of the engine belongs to, and the header that the client gets of it.
+//! Tool calls of one choice: assigns the engine's entries to calls, and sends each call's header to the client
+//! once.
 
 use super::Output;
 use super::resent::{Resent, SecondText};
@@ -8,10 +9,11 @@ use crate::wire::event::{Delta, Riders, ToolKind};
 use crate::wire::naming::Naming;
 use crate::wire::rule::{Rule, Tally};
 
-/// The calls of a choice, in the order in which the engine began them.
+/// Calls of a choice, in the order in which the engine began them.
 #[derive(Debug, Default)]
 pub(super) struct Calls(pub(super) Vec<Call>);
 
+/// State of one call: its identity, and how far its header and arguments have been sent.
 #[derive(Debug, Default)]
 pub(super) struct Call {
     pub(super) engine_index: Option<u64>,
@@ -19,23 +21,25 @@ pub(super) struct Call {
     pub(super) name: Option<String>,
     pub(super) namespace: Option<String>,
     pub(super) kind: ToolKind,
-    /// The index the client knows. It is given with the header, so that headers count from 0 in their order.
+    /// Index that the client knows; `None` until the header is sent. It is assigned with the header, so that
+    /// headers count from 0 in order.
     pub(super) started: Option<u32>,
-    /// Another call has this id, too. A client that got it twice could not tell their results apart.
+    /// True if an earlier call has the same id. This call then gets a derived id, since a client could not tell
+    /// their results apart.
     pub(super) shares_id: bool,
     /// Arguments that came before the name, in JSON spelling.
     pub(super) waiting: Vec<u8>,
     pub(super) arguments: Arguments,
-    /// The arguments of an engine that may send them twice.
+    /// Hash of the arguments, used for engines that may send them twice.
     pub(super) resent: Resent,
 }
 
-/// The parts of a piece of arguments that are passed on.
+/// Parts of a piece of arguments to pass on.
 #[derive(Debug, Default)]
 pub(super) struct PassedArguments<'a> {
-    /// The piece, or the part of it that belongs to the first value.
+    /// Piece, or the part of it that belongs to the first value.
     pub(super) own: Option<Text<'a>>,
-    /// The part behind that value, with what was held before it, in JSON spelling.
+    /// Text after the first value, together with what was held before it, in JSON spelling.
     pub(super) held: Vec<u8>,
 }
 
@@ -45,13 +49,15 @@ impl Calls {
         self.0.iter().filter(|call| call.started.is_some()).count().try_into().unwrap_or(u32::MAX)
     }
 
-    /// The place that the client knows of the call with this index of the engine.
+    /// Returns the client's index of the call that has this index of the engine; `None` if its header has not been
+    /// sent.
     pub(super) fn place(&self, said: u32) -> Option<u32> {
         let known = |call: &&Call| call.engine_index == Some(u64::from(said));
         self.0.iter().rfind(known)?.started
     }
 
-    /// Which call an entry belongs to (2.5 rule 2); a new one is appended. `args`: arguments of the entry.
+    /// Returns the position of the call that an entry belongs to (2.5 rule 2); appends a new call if there is none.
+    /// `args`: arguments of the entry.
     pub(super) fn slot(
         &mut self,
         index: Option<u64>,
@@ -78,20 +84,21 @@ impl Calls {
         known.unwrap_or_else(|| self.open(index))
     }
 
-    /// Whether another call than the one at `slot` has this id.
+    /// Returns true if another call than the one at `slot` has this id.
     pub(super) fn is_taken(&self, id: &str, slot: usize) -> bool {
         self.0.iter().enumerate().any(|(at, call)| at != slot && call.engine_id.as_deref() == Some(id))
     }
 
-    /// Whether the client has the header of the call at `slot`.
+    /// Returns true if the header of the call at `slot` has been sent.
     pub(super) fn is_started(&self, slot: usize) -> bool {
         self.0.get(slot).is_some_and(|call| call.started.is_some())
     }
 
-    /// Gives away what is held behind the arguments of calls but that of `but`, each with the place that the client knows.
+    /// Passes on the text held behind the arguments of all calls except `but`: for each, the client's index and the
+    /// text.
     pub(super) fn pass_held(&mut self, but: Option<usize>, mut pass: impl FnMut(u32, Vec<u8>)) {
         for (_, call) in self.0.iter_mut().enumerate().filter(|(at, _)| Some(*at) != but) {
-            // Of a call that waits for its name nothing has been passed on.
+            // A call that waits for its name has sent nothing.
             if let Some(place) = call.started
                 && let Some(held) = call.resent.rest()
             {
@@ -107,14 +114,15 @@ impl Calls {
 }
 
 impl Call {
-    /// Whether an entry with a name and these arguments is of another call, although it has this one's index: this one
-    /// is complete, and they are not its arguments once more.
+    /// Returns true if an entry with a name and these arguments begins another call, although it has this call's
+    /// index: this call is complete, and the arguments do not repeat its own.
     fn has_others(&self, args: Option<&Text<'_>>) -> bool {
         let begins = |args: &Text<'_>| args.decoded().trim_start().starts_with('{');
         self.arguments.is_closed() && args.is_some_and(|args| begins(args) && !self.resent.is_again(args))
     }
 
-    /// Reads a piece of the arguments. `may_repeat`: the engine may send all of them once more when they are complete.
+    /// Reads a piece of the arguments and returns the parts to send. `may_repeat`: the engine may send all
+    /// arguments again when they are complete; such a repetition is dropped.
     pub(super) fn read<'a>(
         &mut self,
         piece: Text<'a>,
@@ -146,7 +154,7 @@ impl Call {
         PassedArguments { own: Some(own), ..PassedArguments::default() }
     }
 
-    /// Sends the header and the arguments that waited for it. `place`: choice and slot.
+    /// Sends the call's header and the arguments that waited for it. `place`: choice and slot.
     pub(super) fn start(
         &mut self,
         place: (u32, u32),

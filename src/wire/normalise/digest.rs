@@ -1,25 +1,28 @@
-//! A hash of a JSON value that does not depend on how the value is spelled.
+//! Hash of a JSON value that does not depend on how the value is spelled.
 //!
-//! Takes: the text of a value, in pieces. Gives: whether another text is the same value. Remembers: the hash, and the number or
-//! the escape that is half here. Never: the text.
+//! Takes: the text of a value, in pieces. Gives: whether another text is the same value. Remembers: the hash, and
+//! an unfinished number or escape. Never: the text.
 
 use crate::json::Text;
 use std::fmt::Write as _;
 
-/// Bytes of a number that are kept. Longer ones count as they are spelled.
+/// Bytes of a number that are buffered, so that it can be hashed by its value. Characters after them are hashed as
+/// they are.
 const LONGEST_NUMBER: usize = 24;
-/// FNV-1a. An engine that wanted two texts to be taken for the same could as well send the first again.
+/// Parameters of FNV-1a. Collisions are no risk: an engine that wanted two texts to count as equal could as well
+/// send the first again.
 const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0100_0000_01b3;
 
-/// The hash of a text that is read in pieces. White space between tokens, escapes in strings, and zeros and exponents of
-/// numbers do not count; the order of members does: engines that send arguments again keep it.
+/// Hash of a JSON text that is read in pieces. White space between tokens, escapes in strings, and zeros and
+/// exponents of numbers do not affect it; the order of members does, since engines that send arguments again keep
+/// it.
 #[derive(Clone, Debug)]
 pub(super) struct Digest {
     hash: u64,
     place: Place,
     number: Number,
-    /// The first half of a surrogate pair.
+    /// First half of a surrogate pair.
     high: Option<u16>,
 }
 
@@ -29,17 +32,18 @@ impl Default for Digest {
     }
 }
 
+/// Position in the JSON text, as far as the spelling depends on it.
 #[derive(Clone, Copy, Debug, Default)]
 enum Place {
     #[default]
     Outside,
     String,
     Escape,
-    /// Behind `\u`: the number of its digits that have come, and their value.
+    /// After `\u`: the number of digits so far, and their value.
     Unicode(u8, u32),
 }
 
-/// A number that may go on.
+/// Number that may continue with the next character.
 #[derive(Clone, Copy, Debug)]
 struct Number {
     bytes: [u8; LONGEST_NUMBER],
@@ -53,12 +57,12 @@ impl Default for Number {
 }
 
 impl Digest {
-    /// Reads a piece.
+    /// Reads a piece of the text.
     pub(super) fn read(&mut self, piece: &Text<'_>) {
         piece.each_character(|character| self.step(character));
     }
 
-    /// Whether both are of the same value.
+    /// Returns true if both texts have the same value.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let value = |digest: &Self| {
             let mut digest = digest.clone();
@@ -118,13 +122,13 @@ impl Digest {
         }
     }
 
-    /// A character of a string.
+    /// Hashes a character of a string.
     fn say(&mut self, character: char) {
         self.end_pair();
         self.add(u32::from(character));
     }
 
-    /// A code unit of UTF-16.
+    /// Hashes a UTF-16 code unit from an escape; halves of a surrogate pair are joined.
     fn unit(&mut self, code: u32) {
         match (self.high, code) {
             (Some(high), 0xdc00..0xe000) => {
@@ -159,7 +163,7 @@ impl Digest {
         }
     }
 
-    /// Hashes a number that is over: whole numbers as they are spelled, others by their value.
+    /// Hashes a number that has ended: whole numbers as they are spelled, others by their value.
     fn end_number(&mut self) {
         let Number { bytes, length } = std::mem::take(&mut self.number);
         let text =
@@ -170,13 +174,14 @@ impl Digest {
         self.mark(2);
         let value = text.parse::<f64>().ok().filter(|_| text.contains(['.', 'e', 'E']));
         match value {
-            // As a whole number is spelled, if it is one.
+            // A float without a fraction is printed like a whole number.
             Some(value) => _ = write!(Spelled(self), "{value}"),
             None => text.chars().for_each(|character| self.add(u32::from(character))),
         }
     }
 
-    /// Hashes something that is no character.
+    /// Hashes a token boundary, as a code above those of all characters: 0 the end of a string, 1 its start, 2 a
+    /// number.
     fn mark(&mut self, what: u32) {
         self.add(0x0011_0000 + what);
     }
@@ -188,7 +193,7 @@ impl Digest {
     }
 }
 
-/// A writer that hashes the text that is formatted into it.
+/// Writer that hashes the text formatted into it.
 struct Spelled<'d>(&'d mut Digest);
 
 impl std::fmt::Write for Spelled<'_> {

@@ -1,42 +1,45 @@
-//! Arguments that come once more after they were complete (wire-format 2.5, engine-quirks A.1.5).
+//! Detector of arguments that an engine sends again after they were complete (wire-format 2.5, engine-quirks
+//! A.1.5).
 //!
-//! Takes: the arguments of one call, as far as they are sent in a stream by an engine that may repeat them. Gives: whether
-//! what stands behind the first value is that value again. Remembers: a hash of it, and the beginning of a second value up to a
-//! bound. Never: drops anything else.
+//! Takes: the arguments of one call in a stream, if its engine may repeat them. Gives: whether the text after the
+//! first value is that value again. Remembers: a hash of the first value, and the beginning of a second value up to
+//! a bound. Never: drops anything else.
 
 use super::digest::Digest;
 use crate::json::Text;
 use crate::wire::arguments::Arguments;
 
-/// Bytes of a second value that are held until it is complete. Engines send it in one piece; what is longer is passed on.
+/// Bytes of a second value that are held until it is complete. Engines send it in one piece; a longer one is passed
+/// on.
 const LONGEST: usize = 16 << 10;
 
-/// A value, and what stands behind it.
+/// Comparison of a call's first value with the text after it.
 #[derive(Debug, Default)]
 pub(super) struct Resent {
     first: Digest,
     second: Option<Box<SecondValue>>,
-    /// Something else has come behind the first value: nothing is held any more.
+    /// True once other text has followed the first value: from then on nothing is held.
     passes: bool,
 }
 
-/// The beginning of a second value.
+/// Beginning of a second value, held until it proves equal or different.
 #[derive(Debug, Default)]
 struct SecondValue {
     digest: Digest,
     progress: Arguments,
-    /// In JSON spelling.
+    /// Text so far, in JSON spelling.
     text: Vec<u8>,
 }
 
-/// The kinds of text behind the first value.
+/// Result of reading text after the first value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SecondText {
-    /// The beginning of a value.
+    /// Beginning of a value, which is held.
     Begun,
-    /// The first value once more.
+    /// Complete repetition of the first value, to be dropped.
     Same,
-    /// Anything else, to be passed on; with what was held before it, in JSON spelling, if anything was.
+    /// Other text, to be passed on. `Some`: all of it, with what was held before, in JSON spelling; `None`: the
+    /// piece itself.
     Other(Option<Vec<u8>>),
 }
 
@@ -46,7 +49,7 @@ impl Resent {
         self.first.read(piece);
     }
 
-    /// Takes a piece of what stands behind it.
+    /// Reads a piece of the text after the first value, and holds it if it may be a repetition.
     pub(super) fn take(&mut self, piece: &Text<'_>) -> SecondText {
         if self.passes {
             return SecondText::Other(None);
@@ -72,14 +75,14 @@ impl Resent {
         SecondText::Begun
     }
 
-    /// Gives what is held of a second value that does not go on.
+    /// Returns the held part of a second value that does not continue. Nothing is held afterwards.
     pub(super) fn rest(&mut self) -> Option<Vec<u8>> {
         let begun = self.second.take()?;
         self.passes = true;
         Some(begun.text)
     }
 
-    /// Whether this text is the first value.
+    /// Returns true if `text` is the first value.
     pub(super) fn is_again(&self, text: &Text<'_>) -> bool {
         let mut digest = Digest::default();
         digest.read(text);

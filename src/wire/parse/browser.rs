@@ -1,10 +1,11 @@
-//! A call of the browser as an item of Responses (wire-format 6).
+//! Conversion of a Harmony browser call to an item of the Responses API (wire-format 6).
 
 use super::header::Browser;
 use crate::json::{Members, Raw, Text, write_string};
 use bytes::{BufMut, BytesMut};
 
-/// The JSON of the `web_search_call` that these arguments make; `None` if they do not say what they would have to.
+/// Returns the JSON of the `web_search_call` item for these arguments; `None` if they are not JSON or lack a
+/// required member.
 pub(super) fn item(tool: Browser, arguments: &str) -> Option<String> {
     let Members(members) = Members::of(arguments.trim())?;
     let get = |key: &str| members.iter().rfind(|(own, _)| own == key).map(|(_, value)| *value);
@@ -32,7 +33,7 @@ pub(super) fn item(tool: Browser, arguments: &str) -> Option<String> {
     String::from_utf8(out.to_vec()).ok()
 }
 
-/// The address of a page: its own, or that of a page that was opened before, by its number.
+/// Returns the address of a page: its URL, or `cursor:N` for a page that was opened before.
 fn page(url: Option<String>, cursor: Option<Raw<'_>>) -> Option<String> {
     let number = |raw: Raw<'_>| raw.get().parse::<i64>().ok().map(|number| format!("cursor:{number}"));
     url.or_else(|| cursor.and_then(number))

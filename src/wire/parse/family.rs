@@ -1,4 +1,4 @@
-//! Families of models, as data: what they are called, how they reason and call, and which flags of engines parse that
+//! Model families, as data: their names, how they write reasoning and calls, and the engine flags that parse these
 //! (engine-quirks F).
 
 use super::format::{
@@ -7,32 +7,33 @@ use super::format::{
     STEP3, TOOL_CALL, TOOL_CALLS, XLAM,
 };
 
-/// Models that were trained alike.
+/// Family of models that share one output format, and what is needed to parse it.
 #[derive(Debug)]
 pub(super) struct Family {
-    /// What configuration calls it: the names of the engines' parsers, the one that logs use first.
+    /// Names for the configuration: those of the engines' parsers, the one used in logs first.
     pub(super) names: &'static [&'static str],
-    /// Parts of its models' names, in lower case.
+    /// Substrings of the family's model names, in lower case.
     pub(super) models: &'static [&'static str],
-    /// Whether the model writes Harmony (wire-format 6). The other fields do not count then.
+    /// True if the model writes Harmony (wire-format 6). The fields about reasoning, answer and calls are then
+    /// ignored.
     pub(super) harmony: bool,
-    /// How its reasoning stands in the text, if it reasons.
+    /// Tags around the reasoning; `None` if the models do not reason.
     pub(super) think: Option<Tags>,
-    /// What stands around an answer, behind the reasoning; empty: nothing.
+    /// Markers around the answer that follows the reasoning; empty if there are none.
     pub(super) answer: (&'static str, &'static str),
-    /// How it writes calls.
+    /// Formats in which the models write calls.
     pub(super) calls: &'static [&'static Format],
-    /// Which of its marks are special tokens.
+    /// Markers that are special tokens.
     pub(super) special: Special,
-    /// What ends its turns, where special tokens are shown.
+    /// Markers that end a turn. They are visible only if special tokens are shown.
     pub(super) turns: &'static [&'static str],
-    /// vLLM's parsers.
+    /// Names of vLLM's parsers for the family.
     pub(super) vllm: Parsers,
-    /// SGLang's.
+    /// Names of SGLang's parsers for the family.
     pub(super) sglang: Parsers,
 }
 
-/// Reasoning between tags.
+/// Tags around reasoning, and how the chat template treats the first one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tags {
     pub(super) opened: Opened,
@@ -40,27 +41,27 @@ pub(super) struct Tags {
     pub(super) end: &'static str,
 }
 
-/// Whether the chat template opens the block, so that the model does not.
+/// Behaviour of the chat template: if it opens the reasoning block, the start tag is missing from the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opened {
     Never,
-    /// In some of its modes: where the model is told to reason.
+    /// Opened only if the request switches reasoning on.
     Perhaps,
-    /// Unless the model is told not to reason.
+    /// Opened unless the request switches reasoning off.
     Always,
 }
 
-/// Marks that are special tokens, which engines leave out of text unless they are asked not to.
+/// Markers that are special tokens. Engines omit these from the text unless the request asks for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Special {
     None,
-    /// Those of calls.
+    /// Call markers only.
     Calls,
-    /// Those of reasoning too.
+    /// Markers of calls and of reasoning.
     All,
 }
 
-/// What an engine calls its parsers of reasoning and of calls; empty: it has none.
+/// Names of an engine's parsers for reasoning and calls, as its flags take them; empty if it has none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parsers {
     pub(super) reasoning: &'static str,
@@ -81,7 +82,7 @@ const fn think(opened: Opened) -> Option<Tags> {
 
 const NONE: Parsers = parsers("", "");
 
-/// What is not said of a family.
+/// Defaults for the fields that a family does not set.
 const PLAIN: Family = Family {
     names: &[],
     models: &[],
@@ -95,7 +96,7 @@ const PLAIN: Family = Family {
     sglang: NONE,
 };
 
-/// gpt-oss. Its markers are all special tokens.
+/// Family of gpt-oss. Its markers are all special tokens.
 pub(super) const GPT_OSS: Family = Family {
     names: &["gpt_oss", "gpt-oss", "openai_gptoss", "openai"],
     models: &["gpt-oss", "gpt_oss"],
@@ -106,7 +107,7 @@ pub(super) const GPT_OSS: Family = Family {
     ..PLAIN
 };
 
-/// What Cohere's Command models have in common.
+/// Fields common to Cohere's Command models.
 const COMMAND: Family = Family {
     think: tags(Opened::Perhaps, "<|START_THINKING|>", "<|END_THINKING|>"),
     calls: &[&COHERE],
@@ -120,7 +121,7 @@ const LLAMA_TURNS: &[&str] = &["<|eom_id|>", "<|eot_id|>", "<|eot|>"];
 const IM_TURNS: &[&str] = &["<|im_end|>", "<|endoftext|>"];
 const GRANITE_TURNS: &[&str] = &["<|end_of_text|>", "<|endoftext|>"];
 
-/// Every family; where several fit a model's name, the first.
+/// Known families in order of precedence: the first one that fits a model's name is used.
 pub(super) static FAMILIES: &[Family] = &[
     GPT_OSS,
     Family {
@@ -486,7 +487,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
 ];
 
-/// What is looked for where nothing is known of the model: all that is like nothing else.
+/// Family of unknown models: contains the formats that cannot be confused with each other or with prose.
 static UNKNOWN: Family = Family {
     names: &["auto"],
     think: think(Opened::Never),
@@ -497,24 +498,26 @@ static UNKNOWN: Family = Family {
 };
 
 impl Family {
-    /// The family of this name.
+    /// Returns the family with this configuration name; `None` if there is none.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
         FAMILIES.iter().find(|family| family.names.contains(&name))
     }
 
-    /// The family that a model of this name is of, as far as names tell.
+    /// Returns the first family that fits a model's name, compared in lower case; if none fits, the one for unknown
+    /// models.
     pub(super) fn of_model(model: &str) -> &'static Self {
         let model = model.to_ascii_lowercase();
         let is_one = |family: &&Self| family.models.iter().any(|part| model.contains(part));
         FAMILIES.iter().find(is_one).unwrap_or(&UNKNOWN)
     }
 
-    /// Whether this says how its models write.
+    /// Returns true unless this is the family of unknown models.
     pub(super) fn is_known(&self) -> bool {
         self.names != UNKNOWN.names
     }
 
-    /// The flags with which an engine of this name would have parsed the text itself: for reasoning, for calls.
+    /// Returns the flags with which this engine would have parsed reasoning and calls itself; `None` for other
+    /// engines, or if it has no such parser.
     pub(super) fn flags(&self, engine: &str, reasoning: bool, calls: bool) -> Option<String> {
         let (parsers, auto) = match engine {
             "vllm" => (self.vllm, "--enable-auto-tool-choice "),

@@ -1,21 +1,21 @@
-//! The ways in which models write calls, as data (engine-quirks F.2).
+//! Formats in which models write calls, as data for the grammars (engine-quirks F.2).
 
 use super::calls::{JsonForm, Keys, LiteralForm, NamedForm, Quotes, TaggedForm};
 
-/// A way to write calls.
+/// Format for calls: the markers they begin with, and the grammars that may follow.
 #[derive(Debug)]
 pub(super) struct Format {
-    /// What begins a call, or a section of them.
+    /// Markers that begin a call or a section of calls, and end reasoning.
     pub(super) starts: &'static [&'static str],
-    /// What may begin one, too, but stands in reasoning as well, and ends none.
+    /// Markers that may begin a call as well, but also occur in reasoning and therefore do not end it.
     pub(super) fences: &'static [&'static str],
-    /// Signs that, at the very beginning of an answer, may begin a call without any mark.
+    /// Characters that may begin a call without a marker, at the very beginning of an answer only.
     pub(super) bare: &'static str,
-    /// How it is read; the first that takes it.
+    /// Forms to try in order; the first that recognises a call is used.
     pub(super) forms: &'static [Form],
 }
 
-/// A grammar with what is particular to a format.
+/// Grammar with the parameters of one format.
 #[derive(Debug)]
 pub(super) enum Form {
     Json(JsonForm),
@@ -28,7 +28,7 @@ const fn marked(starts: &'static [&'static str], forms: &'static [Form]) -> Form
     Format { starts, fences: &[], bare: "", forms }
 }
 
-/// Objects with a name and arguments, which `end` closes.
+/// Returns the form for objects with a name and arguments, closed by the marker `end`.
 const fn objects(end: &'static str) -> JsonForm {
     JsonForm { name: "name", end, list: true, separators: "", known: false }
 }
@@ -61,14 +61,15 @@ const GLM_FORM: TaggedForm = TaggedForm {
     known: false,
 };
 
-/// `<tool_call>{"name", "arguments"}</tool_call>`.
+/// Format `<tool_call>{"name", "arguments"}</tool_call>`.
 pub(super) static HERMES: Format = marked(&["<tool_call>"], &[Form::Json(TAGGED_JSON)]);
 
-/// `<function=NAME><parameter=KEY>value</parameter></function>` in `<tool_call>`, which is missing at times.
+/// Format `<function=NAME><parameter=KEY>value</parameter></function>` in `<tool_call>`, which models sometimes
+/// omit.
 pub(super) static QWEN3_CODER: Format =
     marked(&["<tool_call>", "<function="], &[Form::Tagged(QWEN3_CODER_FORM)]);
 
-/// As the next one, with a mark behind the name, in a section.
+/// Format like [`GLM`] inside a section, with a marker after the name.
 pub(super) static HY: Format = marked(
     &["<tool_calls>", "<tool_call>"],
     &[Form::Tagged(TaggedForm {
@@ -79,10 +80,10 @@ pub(super) static HY: Format = marked(
     })],
 );
 
-/// `<tool_call>NAME<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`.
+/// Format `<tool_call>NAME<arg_key>k</arg_key><arg_value>v</arg_value></tool_call>`.
 pub(super) static GLM: Format = marked(&["<tool_call>"], &[Form::Tagged(GLM_FORM)]);
 
-/// Whatever stands in `<tool_call>`.
+/// Union of the formats that use `<tool_call>`, for models of which only that marker is known.
 pub(super) static TOOL_CALL: Format = marked(
     &["<tool_call>", "<function="],
     &[
@@ -108,7 +109,7 @@ pub(super) static MINIMAX: Format = marked(
     })],
 );
 
-/// As the one before, with a token before each tag, and parameters that are tags themselves.
+/// Format like [`MINIMAX`], with a token before each tag and with tags named after the parameters.
 pub(super) static MINIMAX_M3: Format = marked(
     &["]<]minimax[>[<tool_call>"],
     &[Form::Tagged(TaggedForm {
@@ -140,7 +141,7 @@ const fn dsml(opens: &'static [&'static str], closes: &'static [&'static str]) -
     }
 }
 
-/// DeepSeek V3.2 and V4.
+/// Format of DeepSeek V3.2 and V4, whose outer tag differs.
 pub(super) static DSML: Format = marked(
     &["<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"],
     &[
@@ -164,7 +165,7 @@ const DEEPSEEK_FORM: NamedForm = NamedForm {
 
 const DEEPSEEK_STARTS: &[&str] = &["<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"];
 
-/// DeepSeek V3: a name and a fenced block between tokens.
+/// Format of DeepSeek V3: a name and a fenced block between tokens.
 pub(super) static DEEPSEEK_V3: Format = marked(
     DEEPSEEK_STARTS,
     &[Form::Named(NamedForm {
@@ -175,7 +176,7 @@ pub(super) static DEEPSEEK_V3: Format = marked(
     })],
 );
 
-/// DeepSeek V3.1: a name and JSON between tokens.
+/// Format of DeepSeek V3.1: a name and JSON between tokens.
 pub(super) static DEEPSEEK_V31: Format = marked(DEEPSEEK_STARTS, &[Form::Named(DEEPSEEK_FORM)]);
 
 pub(super) static KIMI_K2: Format = marked(
@@ -194,7 +195,7 @@ pub(super) static KIMI_K2: Format = marked(
     })],
 );
 
-/// `[TOOL_CALLS]` with a list of objects, or with a name, `[ARGS]` and JSON for each call.
+/// Format `[TOOL_CALLS]` with a list of objects, or with a name, `[ARGS]` and JSON for each call.
 pub(super) static MISTRAL: Format = marked(
     &["[TOOL_CALLS]"],
     &[
@@ -214,7 +215,7 @@ pub(super) static MISTRAL: Format = marked(
     ],
 );
 
-/// Objects with `name` and `parameters`, one after another.
+/// Format of objects with `name` and `parameters`, one after another, with or without a marker.
 pub(super) static LLAMA3: Format = Format {
     starts: &["<|python_tag|>"],
     fences: &[],
@@ -222,7 +223,7 @@ pub(super) static LLAMA3: Format = Format {
     forms: &[Form::Json(JsonForm { separators: ";,", ..objects("") })],
 };
 
-/// The list that engines without a grammar of the model's own ask for where a call is required.
+/// List of objects that engines without a grammar for the model's own format request if a call is required.
 pub(super) static REQUIRED: Format =
     Format { starts: &[], fences: &[], bare: "[{", forms: &[Form::Json(objects(""))] };
 
@@ -234,7 +235,7 @@ pub(super) static INTERNLM: Format = marked(
 pub(super) static GRANITE: Format =
     marked(&["<|tool_call|>", "<tool_call>", "<function_call>"], &[Form::Json(TAGGED_JSON)]);
 
-/// Jamba and Hunyuan.
+/// Format of Jamba and Hunyuan: a list of objects in `<tool_calls>`.
 pub(super) static TOOL_CALLS: Format = marked(&["<tool_calls>"], &[Form::Json(objects("</tool_calls>"))]);
 
 pub(super) static COHERE: Format =
@@ -242,7 +243,7 @@ pub(super) static COHERE: Format =
 
 pub(super) static PHI4: Format = marked(&["functools"], &[Form::Json(objects(""))]);
 
-/// A list of objects, in a fenced block or not.
+/// List of objects, with or without a fenced block around it.
 pub(super) static XLAM: Format = Format {
     starts: &["[TOOL_CALLS]"],
     fences: &["```json", "```"],
@@ -279,7 +280,7 @@ const fn python(end: &'static str) -> LiteralForm {
     LiteralForm { prefix: "", body: ('(', ')'), equals: '=', quotes: Quotes::Python, end }
 }
 
-/// `[f(a=1, b="x"), g()]`.
+/// Format `[f(a=1, b="x"), g()]`.
 pub(super) static PYTHONIC: Format = Format {
     starts: &["<|python_start|>"],
     fences: &[],
@@ -287,7 +288,7 @@ pub(super) static PYTHONIC: Format = Format {
     forms: &[Form::Literal(python("<|python_end|>"))],
 };
 
-/// A call on each line.
+/// Format of OLMo 3: Python calls, one on each line.
 pub(super) static OLMO3: Format =
     marked(&["<function_calls>"], &[Form::Literal(python("</function_calls>"))]);
 
@@ -304,7 +305,7 @@ const GEMMA_FORM: LiteralForm = LiteralForm {
     end: "<tool_call|>",
 };
 
-/// `call:NAME{key:<|"|>text<|"|>,n:1}`.
+/// Format `call:NAME{key:<|"|>text<|"|>,n:1}`.
 pub(super) static GEMMA4: Format = marked(&["<|tool_call>"], &[Form::Literal(GEMMA_FORM)]);
 
 pub(super) static FUNCTIONGEMMA: Format = marked(

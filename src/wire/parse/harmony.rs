@@ -5,27 +5,24 @@
 //!    └──<|start|>, <|channel|>──→ header ──<|message|>──→ message
 //! ```
 //!
-//! Takes: text, cut anywhere. Gives: [`Piece`]s, cut as the text was (but for text found in a header). Remembers: the
-//! header that is being read, text that may begin a marker or a header, a browser's arguments; each within bounds. Never:
-//! loses text that the format does not take for markup, repairs anything, panics.
+//! Takes: text, cut anywhere. Gives: [`Piece`]s, cut where the input was cut (except for text found in a header).
+//! Remembers: the current header, text that may begin a marker or a header, and the arguments of a browser call;
+//! each is bounded. Never: loses text that is not markup, repairs anything, panics.
 
 use super::browser;
-use super::header::{Beginning, Browser, Header, Route};
-use super::tokens::TokenMeaning;
+use super::header::{Beginning, Browser, CHANNEL, CONSTRAIN, Header, Route};
+use super::tokens::{Marker, TokenMeaning};
 use super::{Emit, Piece, TextRoute};
 use crate::wire::rule::Rule;
 use std::ops::Range;
 
-/// Bytes of a header, far above what names take. Beyond them it is a header that lacks its end: the rest is text.
+/// Size limit of a header in bytes, far above what names need. A longer one lacks its end, and the rest is text.
 const HEADER: usize = 1024;
-/// Bytes of a browser's arguments. Beyond them they are reasoning, as what is no call.
+/// Size limit of a browser call's arguments in bytes. Longer ones are emitted as reasoning instead of a call.
 const BROWSER: usize = 64 << 10;
 
-/// How often such text is looked for at the end of a text; `<<` is common in programs.
+/// Limit on how many possible beginnings of a marker are split off the end of one text; `<<` is common in programs.
 const TAILS: usize = 16;
-
-pub(super) const CHANNEL: &str = "<|channel|>";
-pub(super) const CONSTRAIN: &str = "<|constrain|>";
 
 const MARKERS: [(&str, Marker); 7] = [
     (CHANNEL, Marker::Channel),
@@ -37,40 +34,31 @@ const MARKERS: [(&str, Marker); 7] = [
     (CONSTRAIN, Marker::Constrain),
 ];
 
-/// Bytes of the longest of them.
+/// Length of the longest marker in bytes.
 const LONGEST: usize = CONSTRAIN.len();
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Marker {
-    Start,
-    Channel,
-    Constrain,
-    Message,
-    Stop,
-}
-
-/// The reader of one choice.
+/// Parser of one choice in Harmony.
 #[derive(Debug)]
 pub(super) struct Harmony {
-    /// Calls of the browser are items of their own.
+    /// True if browser calls become items of their own; else they are reasoning.
     items: bool,
     state: State,
-    /// Text of which nothing is decided, and where its cuts are.
+    /// Undecided text; `cuts` are the byte offsets at which its input chunks end.
     held: String,
     cuts: Vec<usize>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// No message goes on. `blank`: there was one, so that white space belongs to nothing.
+    /// Outside of any message. `blank`: a message has ended, so that white space belongs to nothing.
     Between { blank: bool },
-    /// A header, with its markers.
+    /// Inside a header. `text` includes its markers; `started`: it began with `<|start|>`.
     Header { text: String, started: bool },
-    /// The text of a message.
+    /// Inside the text of a message.
     Message(MessageKind),
 }
 
-/// What the text of a message is.
+/// Kind of the current message, which decides the piece its text becomes.
 #[derive(Debug)]
 enum MessageKind {
     Reasoning,
@@ -80,7 +68,7 @@ enum MessageKind {
     Nothing,
 }
 
-/// Text that was taken in, with its cuts.
+/// Buffered text with the offsets at which its input chunks end.
 #[derive(Clone, Copy)]
 struct TakenText<'t> {
     text: &'t str,
@@ -92,7 +80,7 @@ impl<'t> TakenText<'t> {
         self.text.get(range).unwrap_or("")
     }
 
-    /// The parts of a range between the cuts.
+    /// Splits a range of the text at the chunk ends inside it.
     fn parts(self, range: Range<usize>) -> impl Iterator<Item = &'t str> {
         let inner = self.cuts.iter().copied().filter(move |cut| range.start < *cut && *cut < range.end);
         let mut from = range.start;
@@ -101,12 +89,12 @@ impl<'t> TakenText<'t> {
 }
 
 impl Harmony {
-    /// A reader. `items`: calls of the browser become items of their own.
+    /// Creates the parser. `items`: browser calls become items of their own.
     pub(super) fn new(items: bool) -> Self {
         Self { items, state: State::Between { blank: false }, held: String::new(), cuts: Vec::new() }
     }
 
-    /// Reads on.
+    /// Parses the next text and emits what is certain; a possible marker or header at its end stays buffered.
     pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
         let plain = self.held.is_empty() && memchr::memchr(b'<', text.as_bytes()).is_none();
         if plain && matches!(self.state, State::Message(_)) {
@@ -125,7 +113,8 @@ impl Harmony {
         (self.held, self.cuts) = (held, cuts);
     }
 
-    /// How this text goes through.
+    /// Returns how a text without `<` passes unchanged inside a message of reasoning or content; `None` if it has to
+    /// be parsed.
     pub(super) fn route(&self, text: &str) -> Option<TextRoute> {
         let plain = self.held.is_empty() && memchr::memchr(b'<', text.as_bytes()).is_none();
         match self.state {
@@ -135,7 +124,7 @@ impl Harmony {
         }
     }
 
-    /// Reads on in what is known to be text or markers.
+    /// Parses the next text or marker where token ids decide which of the two it is.
     pub(super) fn read_meant(&mut self, meant: TokenMeaning, emit: Emit<'_>) {
         let text = match meant {
             TokenMeaning::Marker(marker) => {
@@ -155,7 +144,8 @@ impl Harmony {
         }
     }
 
-    /// There is no more text. `complete`: the model was done, so that this ends a message as a marker would.
+    /// Ends the text and emits the buffered rest. `complete`: the model finished by itself, so that an open header
+    /// or browser call ends as at a marker.
     pub(super) fn end(&mut self, complete: bool, emit: Emit<'_>) {
         let (held, cuts) = (std::mem::take(&mut self.held), std::mem::take(&mut self.cuts));
         let blank = matches!(self.state, State::Between { blank: true }) && held.trim().is_empty();
@@ -169,7 +159,7 @@ impl Harmony {
         }
     }
 
-    /// Reads what is there and says how much of it is decided.
+    /// Parses the buffered text and returns how many bytes of it are decided.
     fn take(&mut self, from: TakenText<'_>, emit: Emit<'_>) -> usize {
         let mut at = 0;
         loop {
@@ -192,7 +182,7 @@ impl Harmony {
         }
     }
 
-    /// Text before a marker, or before what may become one.
+    /// Handles text that precedes a marker or a possible marker: it extends the header or is emitted.
     fn text(&mut self, from: TakenText<'_>, range: Range<usize>, emit: Emit<'_>) {
         let mut range = range;
         if range.is_empty() {
@@ -262,7 +252,7 @@ impl Harmony {
             }
             Marker::Start | Marker::Stop => "",
         };
-        // A second channel begins another header, unless the first one said nothing else.
+        // A second channel begins another header, unless only the first channel precedes it.
         let header = Header::read(text, *started);
         let another = marker == Marker::Channel && header.has_channel() && !header.rest.is_empty();
         if !more.is_empty() && !another && text.len() + more.len() <= HEADER {
@@ -273,7 +263,7 @@ impl Harmony {
         self.marker_between(marker, emit);
     }
 
-    /// The header is complete: its message begins. Gives what the header holds besides.
+    /// Opens the message of a completed header. Returns the header's remaining text.
     fn open(&mut self, emit: Emit<'_>) -> String {
         let State::Header { text, started } = &self.state else { return String::new() };
         let header = Header::read(text, *started);
@@ -292,7 +282,7 @@ impl Harmony {
         header.rest
     }
 
-    /// The header ends without `<|message|>`: what it holds besides is the text.
+    /// Opens the message of a header that lacks `<|message|>`; its remaining text is the message's first text.
     fn open_broken(&mut self, emit: Emit<'_>) {
         let text = self.open(emit);
         if !text.is_empty() {
@@ -300,7 +290,7 @@ impl Harmony {
         }
     }
 
-    /// The message that goes on is complete.
+    /// Closes the current message. A browser call is emitted here, because only now are its arguments complete.
     fn close(&mut self, emit: Emit<'_>) {
         let state = std::mem::replace(&mut self.state, State::Between { blank: true });
         match state {
@@ -315,7 +305,7 @@ impl Harmony {
         emit(Piece::Closed);
     }
 
-    /// Text of the message that goes on.
+    /// Emits text of the current message as its kind requires.
     fn say(&mut self, text: &str, emit: Emit<'_>) {
         let State::Message(voice) = &mut self.state else { return };
         let piece: fn(&str) -> Piece<'_> = match voice {
@@ -333,7 +323,8 @@ impl Harmony {
             MessageKind::Content => |text| Piece::Content(text),
             MessageKind::Arguments => |text| Piece::Arguments(text),
         };
-        // What could begin a marker stands alone, as it does when it is read once more (wire-format 1.3).
+        // A possible beginning of a marker becomes a piece of its own, so that parsing the output again yields the
+        // same pieces (wire-format 1.3).
         let mut end = text.len();
         let mut tails = Vec::new();
         while let Some(start) = prefix_at_end(text.get(..end).unwrap_or("")).filter(|_| tails.len() < TAILS) {
@@ -349,7 +340,8 @@ impl Harmony {
     }
 }
 
-/// How much text stands before the next marker, and the marker with its length; or before what may become one.
+/// Returns how many bytes precede the next marker, and the marker with its length; `None` in its place if the text
+/// ends first or within a possible marker.
 fn next_marker(text: &str) -> (usize, Option<(Marker, usize)>) {
     for at in memchr::memchr_iter(b'<', text.as_bytes()) {
         let rest = text.get(at..).unwrap_or("");
@@ -365,7 +357,7 @@ fn next_marker(text: &str) -> (usize, Option<(Marker, usize)>) {
     (text.len(), None)
 }
 
-/// Where the text begins that, at the end, may begin a marker.
+/// Returns the offset at which a possible beginning of a marker at the end of the text starts.
 fn prefix_at_end(text: &str) -> Option<usize> {
     let from = text.len().saturating_sub(LONGEST - 1);
     let at = from + memchr::memrchr(b'<', text.as_bytes().get(from..)?)?;

@@ -1,26 +1,29 @@
-//! The header of a Harmony message: who speaks, on which channel, to whom (wire-format 6).
+//! Header of a Harmony message: author, channel and recipient (wire-format 6).
 
-use super::harmony::{CHANNEL, CONSTRAIN};
+/// Marker in front of the name of a channel.
+pub(super) const CHANNEL: &str = "<|channel|>";
+/// Marker in front of the format that the message is constrained to.
+pub(super) const CONSTRAIN: &str = "<|constrain|>";
 
-/// What may stand where a role stands.
+/// Roles that the format defines for an author.
 const ROLES: [&str; 5] = ["assistant", "developer", "system", "tool", "user"];
 
-/// What is said of the text that follows.
+/// Destination of a message's text, as its header determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route<'h> {
-    /// It is reasoning.
+    /// Reasoning text.
     Reasoning,
-    /// It is for the user.
+    /// Answer text for the user.
     Content,
-    /// It is the arguments of this function.
+    /// Arguments of a call of this function.
     Call(&'h str),
-    /// It is the arguments of this tool of the browser.
+    /// Arguments of this browser tool.
     Browser(Browser),
-    /// It is none of the assistant's.
+    /// Text of another author than the assistant, which is dropped.
     Nothing,
 }
 
-/// The tools of the browser.
+/// Tools of the built-in browser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Browser {
     Search,
@@ -28,26 +31,27 @@ pub(super) enum Browser {
     Find,
 }
 
-/// A header.
+/// Parsed header of one message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Header {
     channel: Option<String>,
     recipient: Option<String>,
-    /// Somebody else than the assistant speaks.
+    /// True if the author is not the assistant.
     foreign: bool,
-    /// What is neither role, channel nor recipient, without the white space before it: a content type, or the text of a
-    /// message that lacks its beginning.
+    /// Remaining text that is neither role, channel nor recipient, without leading white space: a content type, or
+    /// the text of a message that lacks its `<|message|>`.
     pub(super) rest: String,
 }
 
 impl Header {
-    /// Reads a header with its markers in it. `started`: it began with `<|start|>`, so that a role comes first.
+    /// Parses a header, including the markers in it. `started`: it began with `<|start|>`, so that a role comes
+    /// first.
     pub(super) fn read(text: &str, started: bool) -> Self {
         let mut header = Self::default();
         let plain = header.take_channel(text).replace(CONSTRAIN, " ");
         let addressed = plain.split_whitespace().any(|word| word.starts_with("to="));
         let mut author = None;
-        // A word that is neither role nor recipient comes first.
+        // True if the first word is neither role nor recipient.
         let mut named = false;
         let mut words = 0;
         for piece in plain.split_inclusive(char::is_whitespace) {
@@ -74,13 +78,13 @@ impl Header {
             header.rest.push_str(piece);
         }
         header.recipient = header.recipient.filter(|recipient| !recipient.is_empty());
-        // A tool's answer has the tool's name for a role, and goes to the assistant.
+        // The output of a tool has the tool's name in place of a role, and the assistant as recipient.
         let answers = started && named && header.recipient.as_deref() == Some("assistant");
         header.foreign = answers || author.is_some_and(|author| author != "assistant");
         header
     }
 
-    /// Takes the channel out of the text; where there are several, the last one counts.
+    /// Removes all channels from the text and returns the rest. The last channel counts.
     fn take_channel(&mut self, text: &str) -> String {
         let mut left = String::with_capacity(text.len());
         let mut parts = text.split(CHANNEL);
@@ -94,12 +98,12 @@ impl Header {
         left
     }
 
-    /// Whether a channel is named.
+    /// Returns true if the header names a channel.
     pub(super) fn has_channel(&self) -> bool {
         self.channel.is_some()
     }
 
-    /// Where the text goes.
+    /// Returns the destination of the message's text. The channel `final` outranks any recipient.
     pub(super) fn route(&self) -> Route<'_> {
         match (self.channel.as_deref(), self.recipient.as_deref()) {
             _ if self.foreign => Route::Nothing,
@@ -109,7 +113,8 @@ impl Header {
             (_, Some("browser.find")) => Route::Browser(Browser::Find),
             (_, Some(recipient)) => {
                 let name = recipient.strip_prefix("functions.").filter(|name| !name.is_empty());
-                // On any channel but `final`, also on none: whoever names a function calls it.
+                // A recipient that is a function means a call, on any channel but `final` and also without a
+                // channel.
                 name.map_or(Route::Reasoning, Route::Call)
             }
             (Some("analysis"), None) => Route::Reasoning,
@@ -122,15 +127,15 @@ fn names_recipient(word: &str) -> bool {
     word.starts_with("functions.") || word.starts_with("browser.") || word == "python"
 }
 
-/// How far a text without markers can be the beginning of a header: `[assistant] [to=recipient] [type]`, blank between
-/// them.
+/// Result of checking how a text without markers can begin a header: `[assistant] [to=recipient] [type]`, separated
+/// by white space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beginning {
-    /// It is none.
+    /// Text that cannot begin a header.
     No,
-    /// It may become one.
+    /// Text that may become the beginning of a header.
     Part,
-    /// It is one.
+    /// Text that is the beginning of a header.
     Yes,
 }
 

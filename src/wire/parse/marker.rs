@@ -1,26 +1,26 @@
-//! Looking for markers in text that is cut anywhere.
+//! Search for markers in text that may be cut anywhere, also within a marker.
 
-/// Texts that are looked for.
+/// Set of markers to search for. Each is identified by its index.
 #[derive(Debug, Default)]
 pub(super) struct Markers {
     all: Box<[Box<str>]>,
-    /// The bytes that they begin with, each once.
+    /// Distinct first bytes of the markers, so that the search can skip ahead with `memchr`.
     firsts: Box<[u8]>,
 }
 
-/// Where a marker stands.
+/// Result of a search for markers in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The first of them: where, and which of those that are looked for.
+    /// Earliest match: its byte offset and the index of the marker.
     At { at: usize, marker: usize },
-    /// None, but what begins there may become one.
+    /// Partial match at this byte offset: the text ends there and may continue as a marker.
     Perhaps(usize),
-    /// None.
+    /// Neither a match nor a partial match.
     Nowhere,
 }
 
 impl Found {
-    /// How much text stands before it.
+    /// Returns how many bytes of the text precede the match or partial match; without one, the whole length.
     pub(super) fn before(self, text: &str) -> usize {
         match self {
             Self::At { at, .. } | Self::Perhaps(at) => at,
@@ -30,7 +30,7 @@ impl Found {
 }
 
 impl Markers {
-    /// These; empty ones are none, but keep their numbers.
+    /// Creates the set. Empty markers never match, but keep their index.
     pub(super) fn new<'m>(all: impl IntoIterator<Item = &'m str>) -> Self {
         let all: Box<[Box<str>]> = all.into_iter().map(Into::into).collect();
         let mut firsts: Vec<u8> = all.iter().filter_map(|marker| marker.bytes().next()).collect();
@@ -39,23 +39,23 @@ impl Markers {
         Self { all, firsts: firsts.into() }
     }
 
-    /// How long one of them is.
+    /// Returns the length of a marker in bytes; 0 if the index is unknown.
     pub(super) fn len(&self, marker: usize) -> usize {
         self.all.get(marker).map_or(0, |marker| marker.len())
     }
 
-    /// How long the longest of them is.
+    /// Returns the length of the longest marker in bytes; 0 for an empty set.
     pub(super) fn longest(&self) -> usize {
         self.all.iter().map(|marker| marker.len()).max().unwrap_or(0)
     }
 
-    /// Where this one of them is in a text.
+    /// Returns the byte offset of the first occurrence of one marker in a text.
     pub(super) fn first_of(&self, text: &str, marker: usize) -> Option<usize> {
         text.find(&**self.all.get(marker)?)
     }
 
-    /// The first one in a text; where several begin at one place, the longest. One that may still become a longer one
-    /// waits for that.
+    /// Finds the earliest marker in a text; of several at one place, the longest. A match that more text could
+    /// extend to a longer marker is reported as partial.
     pub(super) fn find(&self, text: &str) -> Found {
         let mut from = 0;
         while let Some(at) = self.next(text, from) {
@@ -68,12 +68,12 @@ impl Markers {
         Found::Nowhere
     }
 
-    /// The one that a text begins with.
+    /// Returns the marker that the text begins with.
     pub(super) fn at(&self, text: &str) -> Found {
         begins(text, &self.all)
     }
 
-    /// The one that begins at a place, if one does or may.
+    /// Returns the result for a marker that begins at byte `place`; `None` if no marker has that first byte.
     pub(super) fn at_boundary(&self, text: &str, place: usize) -> Option<Found> {
         let first = *text.as_bytes().get(place)?;
         self.firsts.contains(&first).then(|| self.at(text.get(place..).unwrap_or("")))
@@ -91,8 +91,8 @@ impl Markers {
     }
 }
 
-/// Which of these marks a text begins with; where several fit, the longest. One that may still become a longer one waits for
-/// that; empty ones are none.
+/// Returns which of the marks the text begins with; of several, the longest. A match that more text could extend to
+/// a longer mark is reported as partial; empty marks never match.
 pub(super) fn begins<M: AsRef<str>>(text: &str, marks: &[M]) -> Found {
     let all = || marks.iter().map(AsRef::as_ref).enumerate().filter(|(_, mark)| !mark.is_empty());
     let longest = all().filter(|(_, mark)| text.starts_with(mark)).max_by_key(|(_, mark)| mark.len());

@@ -1,11 +1,14 @@
-//! Text that an engine left unparsed: what is reasoning, a tool call or another message in it becomes what it is.
+//! Parser for model output that an engine left in the text: separates reasoning, tool calls and Harmony messages
+//! from the answer.
 //!
-//! Takes: what a decoder says. Gives: the same, but for `Content`, which becomes `Reasoning`, `Content`, tool entries and
-//! items. Remembers: a reader for each choice. Never: touches the text of a choice for which the engine itself says what
-//! is a call; such a choice is left alone from there on. Where it says what is reasoning, that is no longer looked for,
-//! and calls are only if somebody has named the parser: then the engine may have none of its own.
+//! Takes: the events of a decoder. Gives: the same events, except that `Content` is split into `Reasoning`,
+//! `Content`, tool entries and items. Remembers: one parser (a [`Reader`]) per choice. Never: parses the text of a
+//! choice whose tool calls the engine reports itself; from that point on such a choice passes through unchanged.
+//! Where the engine reports the reasoning itself, the stage stops looking for reasoning, and keeps looking for calls
+//! only if the configuration names the parser: such an engine may have no call parser of its own.
 //!
-//! A reader takes text, cut anywhere, and gives [`Piece`]s: Harmony's, or that of reasoning and calls between marks.
+//! A reader takes text cut anywhere and emits [`Piece`]s. There are two kinds: the Harmony parser, and the parser for
+//! reasoning and calls between markers.
 
 mod browser;
 mod calls;
@@ -14,6 +17,7 @@ mod format;
 mod harmony;
 mod header;
 mod marker;
+pub(super) mod names;
 mod script;
 mod text;
 mod think;
@@ -29,7 +33,7 @@ use super::event::{
 use super::options::MissingFinish;
 use super::rule::Rule;
 use crate::json::{Raw, Text};
-use family::{FAMILIES, Family, GPT_OSS};
+use family::{Family, GPT_OSS};
 use harmony::Harmony;
 pub use script::{EngineParsers, Offer, Script};
 use std::sync::Arc;
@@ -37,122 +41,114 @@ use text::Plain;
 use tokens::Tokens;
 pub use vocabulary::Vocabulary;
 
-/// What a reader finds in a text.
+/// Unit of parser output. The readers emit pieces, and the stage turns each of them into a delta, a tool entry or an
+/// event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece<'p> {
-    /// Markup that is gone, and what it was.
+    /// The parser recognised unparsed output of this kind; the rule is counted in the statistics.
     Opened(Rule),
-    /// Reasoning.
+    /// Text that is reasoning.
     Reasoning(&'p str),
-    /// Text for the user.
+    /// Answer text for the user.
     Content(&'p str),
-    /// A call begins.
+    /// Start of a tool call.
     Call {
-        /// Of this function.
+        /// Name of the called function.
         name: &'p str,
-        /// The model's own id for it.
+        /// Call id as the model wrote it, if any.
         id: Option<&'p str>,
     },
-    /// Arguments of the last call.
+    /// Arguments of the most recent call: a fragment of JSON.
     Arguments(&'p str),
-    /// A whole item of a hosted tool, as JSON.
+    /// Complete item of a hosted tool, as JSON.
     Item(&'p str),
-    /// The message is complete.
+    /// End of a Harmony message.
     Closed,
 }
 
-/// Where the pieces go.
+/// Callback that receives the pieces in order.
 type Emit<'e> = &'e mut dyn FnMut(Piece<'_>);
 
-/// Whether there is a parser of this name.
-pub(super) fn knows(name: &str) -> bool {
-    Family::named(name).is_some()
-}
-
-/// The names of all parsers.
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    FAMILIES.iter().flat_map(|family| family.names).copied()
-}
-
-/// Some of their names, as examples; config/samewire.toml has all of them.
-pub(super) const EXAMPLES: &str = "qwen3, hermes, qwen3_coder, deepseek_r1, deepseek_v31, kimi_k2, glm45, mistral, llama3_json, pythonic, gemma4, \u{2026}";
-
-/// The stage between decoder and normaliser, where one is needed.
+/// Parsing stage between decoder and normaliser. Exists only for answers whose text the engine may have left
+/// unparsed.
 #[derive(Debug)]
 pub(super) struct Parsing {
     script: Arc<Script>,
     choices: Vec<Choice>,
-    /// How many choices there may be.
+    /// Number of choices requested; deltas of a higher index are not parsed.
     most: usize,
-    /// The client has items, so that messages stand apart.
+    /// True if the client's API has output items (Responses), so that each Harmony message becomes an item of its
+    /// own.
     items: bool,
-    /// Reasoning text is left out.
+    /// True if reasoning text is dropped.
     hide_reasoning: bool,
-    /// The engine may forget to say that it is done.
+    /// True if an end of stream without a finish reason counts as a finish (option `missing_finish`).
     supplies_finish: bool,
-    /// The answer comes in one piece.
+    /// True if the answer is one JSON body instead of a stream.
     whole: bool,
-    /// What was found.
+    /// Kinds of unparsed output seen so far.
     found: Found,
 }
 
-/// What was found in the text.
+/// Kinds of unparsed output seen in an answer, kept to warn operators about missing engine flags.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     reasoning: bool,
     calls: bool,
     harmony: bool,
-    /// The engine itself has told what is reasoning.
+    /// True if the engine itself sent reasoning separately from the text.
     told: bool,
 }
 
-/// How text goes through that holds nothing to look at.
+/// Treatment of a text in which nothing has to be parsed, so that the fast path can write it without this stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TextRoute {
-    /// Nobody looks.
+    /// Parsing is off for the choice: the text stays in whatever field the engine sent it.
     Plain,
-    /// Content stays content.
+    /// Content remains content.
     Content,
     /// Content is reasoning.
     Reasoning,
 }
 
-/// One choice.
+/// Parser state of one choice.
 #[derive(Debug)]
 struct Choice {
     reader: Reader,
-    /// How many calls there were.
+    /// Number of tool calls found in the text so far; gives each call its index.
     calls: u64,
 }
 
-/// What reads a choice.
+/// Parser of one choice, selected by the model's format.
 #[derive(Debug)]
 enum Reader {
-    /// With the tokens of its text, where they count.
+    /// Parser for Harmony. The tokens are present if token ids decide what is a marker (option `harmony`).
     Harmony(Box<Harmony>, Option<Tokens>),
     Text(Box<Plain>),
-    /// The format is unknown, and the first words have not come yet.
+    /// Undetermined format: the beginning of the text has not arrived yet.
     Undecided(Undecided),
-    /// The engine has parsed it.
+    /// Parsing is off, because the engine has parsed this choice itself.
     Off,
 }
 
-/// A text of which it is not known yet whether it is Harmony.
+/// Start of a text whose model name is ambiguous: decides between Harmony and the family's own format by the first
+/// characters.
 #[derive(Debug)]
 struct Undecided {
-    /// Its reader if it is not.
+    /// Parser to continue with if the text is not Harmony.
     text: Box<Plain>,
-    /// The client has items.
+    /// True if the client's API has output items; handed to the Harmony parser.
     items: bool,
-    /// Text that may be the beginning of Harmony.
+    /// Buffered text that may be the beginning of Harmony.
     held: String,
 }
 
 impl Undecided {
-    /// With what Harmony begins where the engine shows special tokens.
-    const BEGINNINGS: [&'static str; 2] = [harmony::CHANNEL, "<|start|>assistant"];
+    /// Beginnings of Harmony output where the engine shows special tokens.
+    const BEGINNINGS: [&'static str; 2] = [header::CHANNEL, "<|start|>assistant"];
 
-    /// The reader that the beginning of the text asks for; `None`: it may be either.
+    /// Selects the reader by the beginning of the text. Returns `None` while the text is still a prefix of a Harmony
+    /// beginning.
     fn decided(&mut self, beginning: &str) -> Option<Reader> {
         if Self::BEGINNINGS.iter().any(|harmony| beginning.starts_with(harmony)) {
             return Some(Reader::Harmony(Box::new(Harmony::new(self.items)), None));
@@ -161,13 +157,14 @@ impl Undecided {
         (!is_open).then(|| self.settled())
     }
 
-    /// The reader of a text that is not Harmony.
+    /// Returns the reader for a text that is not Harmony.
     fn settled(&mut self) -> Reader {
         Reader::Text(std::mem::take(&mut self.text))
     }
 }
 
-/// What an engine left in the text, and nobody had said that it would.
+/// Unparsed output found in an answer although no parser was configured. Logged once per family, so that operators
+/// can enable the engine's own parsers.
 #[derive(Clone, Copy, Debug)]
 pub struct Unparsed {
     family: &'static Family,
@@ -175,17 +172,18 @@ pub struct Unparsed {
 }
 
 impl Unparsed {
-    /// What operators are told of it.
+    /// Log message that reports unparsed output.
     pub const MESSAGE: &str = "reasoning or calls are left in the text and parsed here";
-    /// What they are told before [`Unparsed::flags`].
+    /// Log text that introduces the flags of [`Unparsed::flags`].
     pub const REMEDY: &str = "the engine parses them with these flags";
 
-    /// The family of models that writes so.
+    /// Returns the first configuration name of the model family whose format was recognised, or an empty string.
     pub fn family(&self) -> &'static str {
         self.family.names.first().copied().unwrap_or_default()
     }
 
-    /// Whether the other one has all that this one has.
+    /// Returns true if `other` is of the same family and covers everything found here, so that a second warning
+    /// would add nothing.
     pub fn is_within(&self, other: &Self) -> bool {
         let has = |own: bool, other: bool| !own || other;
         self.family() == other.family()
@@ -193,16 +191,19 @@ impl Unparsed {
             && has(self.found.calls, other.found.calls)
     }
 
-    /// The flags with which an engine of this name would have parsed it.
+    /// Returns the command-line flags with which the engine of this name (`vllm`, `sglang`) would have parsed the
+    /// text itself; `None` if there are none.
     pub fn flags(&self, engine: &str) -> Option<String> {
         self.family.flags(engine, self.found.reasoning, self.found.calls)
     }
 }
 
 impl Parsing {
-    /// The stage for an answer of this shape. `items`: its client has items.
+    /// Creates the stage for an answer of this shape; `None` if its text is not parsed. `items`: the client's API
+    /// has output items.
     ///
-    /// A client of the legacy Completions asks for the text as it is, and has no place for anything else.
+    /// Clients of the legacy Completions API get the text unchanged, because that API has no field for reasoning or
+    /// calls.
     pub(super) fn of(shape: &Shape, items: bool) -> Option<Self> {
         shape.read_by().map(|script| Self {
             script: Arc::clone(script),
@@ -216,14 +217,15 @@ impl Parsing {
         })
     }
 
-    /// The answer comes in one piece.
+    /// Announces that the answer is one JSON body, so that each text is complete when it arrives.
     pub(super) fn comes_whole(&mut self) {
         self.whole = true;
     }
 
-    /// How a text, spelled as in JSON, goes through; nothing, if that takes a closer look.
+    /// Returns how a text of this choice can bypass the parser; `None` if it has to be parsed. `spelled` is the text
+    /// as written in JSON, escapes included.
     pub(super) fn route(&self, choice: u32, spelled: &str) -> Option<TextRoute> {
-        // Marks are looked for as they read, and a backslash may stand for any part of one.
+        // The search for markers works on unescaped text, and an escape may stand for any part of a marker.
         if memchr::memchr(b'\\', spelled.as_bytes()).is_some() {
             return None;
         }
@@ -236,7 +238,7 @@ impl Parsing {
         }
     }
 
-    /// What the engine left in the text although nobody had said so.
+    /// Returns the unparsed output found so far that no configuration had announced; `None` if there is none.
     pub(super) fn unparsed(&self) -> Option<Unparsed> {
         let found = self.found;
         if let Some(family) = self.script.left() {
@@ -246,12 +248,13 @@ impl Parsing {
         Some(Unparsed { family: if found.harmony { &GPT_OSS } else { family }, found })
     }
 
-    /// The engine itself has told what is reasoning.
+    /// Returns true if the engine itself has sent reasoning separately from the text.
     pub(super) fn was_told_reasoning(&self) -> bool {
         self.found.told
     }
 
-    /// Something happened to the whole answer.
+    /// Passes on an event that concerns the whole answer. An end or a failure first releases the text held for each
+    /// choice.
     pub(super) fn event(&mut self, event: Event<'_>, to: &mut dyn Sink) {
         match event {
             Event::End => self.end(true, to),
@@ -261,7 +264,8 @@ impl Parsing {
         to.event(event);
     }
 
-    /// Nothing more comes. `said`: the engine has said so.
+    /// Releases the text held for every choice, because no more input follows. `said`: the stream ended regularly
+    /// rather than by a failure.
     pub(super) fn end(&mut self, said: bool, to: &mut dyn Sink) {
         let complete = said && self.supplies_finish;
         for choice in 0..self.choices.len() {
@@ -269,7 +273,8 @@ impl Parsing {
         }
     }
 
-    /// Something happened in a choice; gives back riders that found no frame.
+    /// Parses the delta if it is content, else passes it on after the text held before it. Returns the riders that
+    /// no frame has carried yet.
     pub(super) fn delta<'a>(
         &mut self,
         choice: u32,
@@ -303,7 +308,8 @@ impl Parsing {
         to.delta(choice, delta, riders)
     }
 
-    /// An entry of `tool_calls` of the engine's own; riders as before.
+    /// Passes on an entry of the engine's own `tool_calls` and turns parsing off for the choice. Returns the riders
+    /// that no frame has carried yet.
     pub(super) fn tool<'a>(
         &mut self,
         choice: u32,
@@ -315,7 +321,8 @@ impl Parsing {
         to.tool(choice, entry, riders)
     }
 
-    /// What comes next in a choice is all that its model said, and it ended of itself.
+    /// Announces that the next text of a choice is the model's entire output and that generation ended by itself (no
+    /// other field in the message, finish reason `stop`).
     pub(super) fn only_text(&mut self, choice: u32) {
         if let Some(Reader::Text(reader) | Reader::Undecided(Undecided { text: reader, .. })) =
             self.reader(choice as usize)
@@ -324,7 +331,8 @@ impl Parsing {
         }
     }
 
-    /// The reader of a choice, if there can be such a choice.
+    /// Returns the reader of a choice and creates it if needed; `None` if the index exceeds the number of choices
+    /// requested.
     fn reader(&mut self, choice: usize) -> Option<&mut Reader> {
         if choice < self.most && choice >= self.choices.len() {
             let Self { script, items, .. } = self;
@@ -334,12 +342,12 @@ impl Parsing {
         self.known(choice)
     }
 
-    /// The same, if it has been there.
+    /// Returns the reader of a choice that has been created before, else `None`.
     fn known(&mut self, choice: usize) -> Option<&mut Reader> {
         self.choices.get_mut(choice).map(|choice| &mut choice.reader)
     }
 
-    /// Tokens of a chunk without text.
+    /// Queues the token ids of a chunk without text until content or the end of the choice arrives.
     fn wait(&mut self, choice: usize, riders: &mut Riders<'_>) {
         if !riders.tokens_read
             && self.script.has_tokens()
@@ -350,7 +358,7 @@ impl Parsing {
         }
     }
 
-    /// The engine parses the choice itself: what is held goes, and the rest is left alone.
+    /// Turns parsing off for a choice that the engine parses itself, after releasing the text held so far.
     fn leave<'a>(&mut self, choice: usize, riders: Riders<'a>, to: &mut dyn Sink) -> Riders<'a> {
         if let Some(Reader::Harmony(_, tokens)) = self.known(choice) {
             *tokens = None;
@@ -362,8 +370,8 @@ impl Parsing {
         riders
     }
 
-    /// The engine says itself what is reasoning. It has parsed the choice, unless somebody has named the parser of calls: they
-    /// may still stand in the text then.
+    /// Stops looking for reasoning in a choice whose engine reports it separately. Calls are still looked for if the
+    /// configuration names their parser, because they may remain in the text; else parsing is turned off.
     fn leave_reasoning<'a>(&mut self, choice: usize, riders: Riders<'a>, to: &mut dyn Sink) -> Riders<'a> {
         if !self.script.reads_calls() || !matches!(self.reader(choice), Some(Reader::Text(_))) {
             return self.leave(choice, riders, to);
@@ -375,7 +383,8 @@ impl Parsing {
         })
     }
 
-    /// Reads a text; token by token where they are known, so that each stays with what it says.
+    /// Parses a text. If the logprobs or token ids of its tokens are known, each token is parsed separately, so that
+    /// its logprobs stay with the piece it became.
     fn read<'a>(
         &mut self,
         choice: usize,
@@ -418,7 +427,8 @@ impl Parsing {
             let logprobs = Some(Logprobs::Tokens { content: Some(vec![token]), refusal: None });
             riders = self.read_piece(choice, &text, Riders { logprobs, ..riders }, to);
             if riders.logprobs.is_some() {
-                // Nothing was made of it, as of a chunk of its own: the next one's would stand in its place.
+                // The token produced no piece yet. Its logprobs go out on a bare delta, as for a chunk of its own;
+                // otherwise those of the next token would replace them.
                 let (logprobs, usage) = (riders.logprobs.take(), riders.usage.clone());
                 let alone = Riders { logprobs, usage, ..Riders::default() };
                 to.delta(u32::try_from(choice).unwrap_or(u32::MAX), Delta::Bare, alone);
@@ -437,7 +447,7 @@ impl Parsing {
         self.speak(choice, riders, to, |reader, emit| reader.read(text, emit))
     }
 
-    /// Says what a choice's reader makes of something.
+    /// Runs `read` on the reader of a choice and passes on the pieces it emits; the riders go with the first piece.
     fn speak<'a>(
         &mut self,
         choice: usize,
@@ -451,7 +461,7 @@ impl Parsing {
             choice.calls = emitter.calls;
         }
         if !emitter.spoken {
-            // The choice exists, whatever comes of it.
+            // The choice has to exist for the client, even if its text produces no piece.
             let riders = std::mem::take(&mut emitter.riders);
             emitter.riders = emitter.to.delta(emitter.choice, Delta::Role, riders);
         }
@@ -459,7 +469,7 @@ impl Parsing {
         emitter.riders
     }
 
-    /// Says what is held.
+    /// Ends the reader of a choice and passes on the text it held. The riders are kept for what follows.
     fn flush<'a>(
         &mut self,
         choice: usize,
@@ -470,7 +480,8 @@ impl Parsing {
         self.release(choice, riders, to, |reader, emit| reader.end(complete, emit))
     }
 
-    /// Says some of what is held; the riders are those of what comes next.
+    /// Passes on text that the reader held back, without attaching the riders: they belong to the delta that
+    /// follows.
     fn release<'a>(
         &mut self,
         choice: usize,
@@ -509,7 +520,7 @@ impl Parsing {
 }
 
 impl Reader {
-    /// Reads on.
+    /// Parses the next text of the choice and emits the pieces that are certain; the rest stays buffered.
     fn read(&mut self, text: &str, emit: Emit<'_>) {
         match self {
             Self::Harmony(reader, _) => reader.read(text, emit),
@@ -529,7 +540,8 @@ impl Reader {
         }
     }
 
-    /// There is no more text. `complete`: the model was done.
+    /// Ends the text and emits whatever is still buffered. `complete`: the model finished by itself, so that open
+    /// messages count as complete.
     fn end(&mut self, complete: bool, emit: Emit<'_>) {
         match self {
             Self::Harmony(reader, tokens) => {
@@ -551,7 +563,7 @@ impl Reader {
     }
 }
 
-/// Whether there are several tokens, and they are this text.
+/// Returns true if there are at least two tokens and their concatenation is exactly `text`.
 fn make_up(tokens: &[TokenLogprob<'_>], text: &str) -> bool {
     let mut rest = Some(text);
     for token in tokens {
@@ -560,7 +572,7 @@ fn make_up(tokens: &[TokenLogprob<'_>], text: &str) -> bool {
     tokens.len() > 1 && rest.is_some_and(str::is_empty)
 }
 
-/// Says the pieces of one text; its riders board the first of them.
+/// Translates the pieces of one text into deltas and tool entries. The riders are attached to the first delta.
 struct PieceEmitter<'a, 'to> {
     to: &'to mut dyn Sink,
     choice: u32,
@@ -570,7 +582,7 @@ struct PieceEmitter<'a, 'to> {
     items: bool,
     found: Found,
     calls: u64,
-    /// Something was made of the text.
+    /// True once a delta or tool entry has been sent.
     spoken: bool,
 }
 
@@ -618,7 +630,7 @@ impl<'a> PieceEmitter<'a, '_> {
         let riders = self.board();
         let (name, id, args) = (name.map(Text::plain), id.map(Text::plain), args.map(Text::plain));
         let kind = ToolKind::Function;
-        // A call of its own, whatever id the model gives it.
+        // Each call gets an index of its own: ids that the model writes are not reliable.
         let index = self.calls.checked_sub(1);
         let entry = ToolEntry { index, id, name, namespace: None, args, kind, whole: false };
         self.riders = self.to.tool(self.choice, entry, riders);

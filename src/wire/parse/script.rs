@@ -1,5 +1,5 @@
-//! How the text of an answer is written, as far as an engine may leave it unparsed: what the options, the model's name and
-//! the request say of it.
+//! Format of an answer's text, insofar as an engine may leave it unparsed: derived from the options, the model's
+//! name and the request.
 
 use super::calls::{Calls, Starts};
 use super::family::{Family, GPT_OSS, Opened, Special};
@@ -17,35 +17,37 @@ use crate::wire::options::{self, Options, Parser, ThinkMode};
 use crate::wire::tools::Tools;
 use std::sync::Arc;
 
-/// What may be called, as a request says it.
+/// Tools and output constraints of a request, which decide what the model may write besides plain text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offer<'a> {
-    /// `tools` of a chat request, as JSON; empty: nothing.
+    /// `tools` of a chat request, as JSON; empty if there are none.
     pub tools: &'a str,
-    /// Something must be called.
+    /// True if the request forces the model to call a tool.
     pub required: bool,
-    /// The model is told to reason, or not to; if not, the template opens no block.
+    /// Reasoning switched on or off by the request; `None` if it does not say, so that the template's default holds.
     pub thinks: Option<bool>,
-    /// The engine keeps the answer to a format from its first word on, unless it parses reasoning itself.
+    /// True if the engine forces the output into a format from the first token on, unless it parses reasoning
+    /// itself.
     pub constrained: bool,
 }
 
 /// The facts known about the parsers that an engine runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineParsers {
-    /// Whether the engine separates reasoning from the text, or leaves it out.
+    /// True if the engine separates reasoning from the text, or leaves it out.
     pub tells_reasoning: bool,
-    /// Whether the engine has no parser of calls, and refuses requests that need one.
+    /// True if the engine has no call parser and refuses requests that need one.
     pub leaves_calls: bool,
 }
 
 impl Offer<'_> {
-    /// Whether this `response_format` keeps an answer to a format.
+    /// Returns true if this `response_format` constrains the output, which any type but `text` does.
     pub fn is_format(json: &str) -> bool {
         crate::json::member(json, "type").is_some_and(|kind| kind != "text")
     }
 
-    /// Whether these `chat_template_kwargs` tell a model to reason, or not to, if they say anything of it.
+    /// Returns the reasoning switch in these `chat_template_kwargs` (`enable_thinking` or `thinking`); `None` if
+    /// neither is a boolean.
     pub fn thinking(kwargs: &str) -> Option<bool> {
         let Members(all) = Members::of(kwargs)?;
         let said = all.iter().filter(|(key, _)| ["enable_thinking", "thinking"].contains(&&**key));
@@ -55,31 +57,32 @@ impl Offer<'_> {
     }
 }
 
-/// How text is read.
+/// Description of how the text of an answer is parsed: which markers to expect, and which tools calls may name.
+/// Derived once per request and shared by its choices.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     harmony: bool,
-    /// What its tokens stand for, where they count.
+    /// Vocabulary of the token ids, present if these decide what is a marker.
     vocabulary: Option<Arc<Vocabulary>>,
     think: options::Think,
-    /// In a whole answer, an end without a start ends reasoning.
+    /// True if, in a complete text, an end tag without a start tag ends reasoning.
     unopened: bool,
-    /// Whether only the model's name says that the template opens the block.
+    /// True if only the model's name suggests that the template opens the block.
     assumed: bool,
-    /// What stands around the answer.
+    /// Start and end marker of the answer; empty if the family has none.
     answer: (&'static str, &'static str),
     calls: Vec<&'static Format>,
     turns: &'static [&'static str],
     tools: Arc<Tools>,
     special: bool,
-    /// What is said of it where it was not known before.
+    /// Family guessed from the model's name; `None` if the configuration or a refusal of the engine selects it.
     found: Option<&'static Family>,
-    /// The family whose calls the engine does not parse, where it has refused to.
+    /// Family whose calls the engine has refused to parse, if it has.
     left: Option<&'static Family>,
 }
 
 impl Script {
-    /// What is known of the text of a model of this name; `None`: nothing, it stays as it is.
+    /// Derives the description from options, model name, request and engine; `None` if the text is to stay unparsed.
     pub fn of(options: &Options, model: &str, offer: Offer<'_>, engine: EngineParsers) -> Option<Self> {
         let left = |family| Some(family).filter(|_| engine.leaves_calls);
         if options.harmony != options::Harmony::Off {
@@ -88,7 +91,7 @@ impl Script {
         let family = Family::of_model(model);
         let (family, auto) = match &options.parser {
             Parser::Family(name) => (Family::named(name)?, false),
-            // The engine leaves calls in the text for whoever knows the family.
+            // The engine has no call parser, so calls of a known family are parsed here.
             Parser::Off | Parser::Auto if engine.leaves_calls && family.is_known() => (family, false),
             Parser::Off if options.think.mode == ThinkMode::Off => return None,
             Parser::Off => return Some(Self { think: options.think.clone(), ..Self::default() }),
@@ -108,7 +111,7 @@ impl Script {
             Special::All => true,
         };
         let opened = family.think.map_or(Opened::Never, |tags| tags.opened);
-        // Where nobody has named the family, the engine may parse reasoning itself.
+        // The engine may parse reasoning itself where the family is only a guess.
         let sure = !auto || !engine.tells_reasoning && !offer.constrained;
         Some(Self {
             harmony: false,
@@ -127,49 +130,52 @@ impl Script {
         })
     }
 
-    /// The text of gpt-oss.
+    /// Returns the description of a Harmony answer (gpt-oss).
     fn harmony(found: Option<&'static Family>, left: Option<&'static Family>) -> Self {
         Self { harmony: true, special: true, found, left, ..Self::default() }
     }
 
-    /// What is looked for are special tokens, which engines leave out of text unless they are asked not to.
+    /// Returns true if the markers are special tokens. Engines omit these from the text unless the request asks for
+    /// them (`skip_special_tokens`).
     pub fn needs_special_tokens(&self) -> bool {
         self.special
     }
 
-    /// The same with the tokens that count where the option says so.
+    /// Adds the vocabulary, if the option `harmony` is set to `tokens`.
     #[must_use]
     pub fn with_tokens(mut self, options: &Options, vocabulary: Option<&Arc<Vocabulary>>) -> Self {
         self.vocabulary = vocabulary.filter(|_| options.harmony == options::Harmony::Tokens).cloned();
         self
     }
 
-    /// The engine's tokens count, as far as it tells them.
+    /// Returns true if token ids, where the engine sends them, decide what is a marker.
     pub fn has_tokens(&self) -> bool {
         self.vocabulary.is_some()
     }
 
-    /// Calls are read by the parser that somebody has named: the engine has none.
+    /// Returns true if calls are parsed by a parser that the configuration or the engine's refusal has selected, not
+    /// by a guess.
     pub fn reads_calls(&self) -> bool {
         !self.calls.is_empty() && self.found.is_none()
     }
 
-    /// Calls that the engine refuses to parse can be read here.
+    /// Returns true if calls that the engine refuses to parse can be parsed here, so that the request
+    /// can be rewritten instead of failing.
     pub fn can_read_calls(&self) -> bool {
         self.harmony || self.reads_calls()
     }
 
-    /// The family whose calls the engine has refused to parse.
+    /// Returns the family whose calls the engine has refused to parse.
     pub(super) fn left(&self) -> Option<&'static Family> {
         self.left
     }
 
-    /// The family whose marks are looked for, where nobody has named it.
+    /// Returns the family that was guessed from the model's name; `None` if it is not a guess.
     pub(super) fn family(&self) -> Option<&'static Family> {
         self.found
     }
 
-    /// The reader of a choice. `items`: the client has items.
+    /// Creates the reader of a choice. `items`: the client's API has output items.
     pub(super) fn reader(&self, items: bool) -> Reader {
         if self.harmony {
             let tokens = self.vocabulary.clone().map(Tokens::new);
@@ -181,7 +187,7 @@ impl Script {
             Wrapper::of(self.answer, &starts),
             Calls::of(&starts, self.turns),
         ));
-        // A name may hide a model that writes Harmony.
+        // An alias may hide a gpt-oss model, so a guess is checked against the beginning of the text.
         match self.found {
             Some(_) => Reader::Undecided(Undecided { text, items, held: String::new() }),
             None => Reader::Text(text),
@@ -189,7 +195,7 @@ impl Script {
     }
 }
 
-/// Whether the template has opened a block. `thinks`: what the model is told.
+/// Returns true if the chat template has opened a reasoning block. `thinks`: the reasoning switch of the request.
 fn is_opened(opened: Opened, thinks: Option<bool>) -> bool {
     match opened {
         Opened::Never => false,
@@ -198,12 +204,13 @@ fn is_opened(opened: Opened, thinks: Option<bool>) -> bool {
     }
 }
 
-/// What is said of reasoning: by the option, else by the family. `opened`: it is known that the template has opened a block.
+/// Returns the reasoning options: those of the configuration if set, else those of the family. `opened`: the
+/// template is known to have opened the block.
 fn think(option: &options::Think, family: &Family, opened: bool) -> options::Think {
     let mut think = option.clone();
     let Some(tags) = family.think.filter(|_| think.mode == ThinkMode::Off) else { return think };
-    // Where nobody has named the family, or the model may not reason, what is seen decides; a block that the template has
-    // opened cannot be seen.
+    // The text decides unless the block is known to be open: in mode `Auto` a start tag is required. A block that
+    // the template has opened has no start tag in the text.
     think.mode = if opened { ThinkMode::Forced } else { ThinkMode::Auto };
     tags.start.clone_into(&mut think.start);
     tags.end.clone_into(&mut think.end);
@@ -211,7 +218,8 @@ fn think(option: &options::Think, family: &Family, opened: bool) -> options::Thi
 }
 
 impl Shape {
-    /// How the text of the answer is read, if it is.
+    /// Returns the description by which the text is parsed; `None` if it is not. Responses upstreams are never
+    /// parsed, and Completions clients get the text unchanged.
     pub(super) fn read_by(&self) -> Option<&Arc<Script>> {
         self.script.as_ref().filter(|_| self.upstream != Api::Responses && self.client != Api::Completions)
     }

@@ -1,12 +1,12 @@
-//! Text in which reasoning stands between tags, and behind it an answer, maybe between marks of its own, with calls between
-//! marks: first the one is read, then in what is left the other.
+//! Parser for text with reasoning between tags, followed by an answer that may have markers of its own and calls
+//! between markers. The text passes three parsers in turn: reasoning, answer markers, calls.
 
 use super::calls::Calls;
 use super::think::Think;
 use super::wrapper::Wrapper;
 use super::{Emit, Piece, TextRoute};
 
-/// The reader of one choice.
+/// Parser chain of one choice; each stage is present only if the model's format needs it.
 #[derive(Debug, Default)]
 pub(super) struct Plain {
     think: Option<Think>,
@@ -19,19 +19,20 @@ impl Plain {
         Self { think, wrapper, calls }
     }
 
-    /// The model says nothing but the text that is read next, and ends of itself.
+    /// Announces that the next text is the model's entire output and that generation ended by itself.
     pub(super) fn only_text(&mut self) {
         if let Some(think) = &mut self.think {
             think.only_text();
         }
     }
 
-    /// This is all the text there will be. Gives whether it is an answer that would have been read as reasoning.
+    /// Prepares for `text`, which is all the text there will be. Returns true if it is an answer that would have
+    /// been parsed as reasoning.
     pub(super) fn foresee(&mut self, text: &str) -> bool {
         self.think.as_mut().is_some_and(|think| think.foresee(text))
     }
 
-    /// How this text goes through.
+    /// Returns how a text passes the whole chain unchanged; `None` if any stage has to parse it.
     pub(super) fn route(&self, text: &str) -> Option<TextRoute> {
         let route = self.think.as_ref().map_or(Some(TextRoute::Content), |think| think.route(text))?;
         if route == TextRoute::Reasoning {
@@ -42,7 +43,7 @@ impl Plain {
         is_plain.then_some(route)
     }
 
-    /// Reads on.
+    /// Parses the next text through all stages and emits what is certain; each stage buffers the rest.
     pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
         let Self { think, wrapper, calls } = self;
         match think {
@@ -51,7 +52,8 @@ impl Plain {
         }
     }
 
-    /// What is reasoning is said by somebody else from here on. What is held of an answer stood before that.
+    /// Stops looking for reasoning, because the engine reports it itself. Text held by the parsers of reasoning and
+    /// calls precedes that reasoning, so it is emitted first.
     pub(super) fn leave_reasoning(&mut self, emit: Emit<'_>) {
         let Self { think, wrapper, calls } = self;
         if let Some(think) = think.take() {
@@ -62,7 +64,7 @@ impl Plain {
         }
     }
 
-    /// There is no more text.
+    /// Ends the text: each stage in turn emits what it has buffered.
     pub(super) fn end(&mut self, emit: Emit<'_>) {
         let Self { think, wrapper, calls } = self;
         if let Some(think) = think {
@@ -77,7 +79,7 @@ impl Plain {
     }
 }
 
-/// What stands around an answer is around what is not reasoning.
+/// Passes content through the parser of answer markers, if any, and everything on to the call parser.
 fn behind(wrapper: &mut Option<Wrapper>, calls: &mut Option<Calls>, piece: Piece<'_>, emit: Emit<'_>) {
     match (wrapper, piece) {
         (Some(wrapper), Piece::Content(text)) => {
@@ -87,12 +89,12 @@ fn behind(wrapper: &mut Option<Wrapper>, calls: &mut Option<Calls>, piece: Piece
     }
 }
 
-/// Calls stand in what is not reasoning.
+/// Passes content to the call parser, if any; other pieces are emitted directly.
 fn into_calls(calls: &mut Option<Calls>, piece: Piece<'_>, emit: Emit<'_>) {
     match (calls, piece) {
         (Some(calls), Piece::Content(text)) => calls.read(text, emit),
         (Some(calls), Piece::Reasoning(_)) => {
-            // What was held stood before it.
+            // Text that the call parser holds precedes this reasoning.
             calls.end(emit);
             emit(piece);
         }

@@ -5,11 +5,12 @@
 //!    └──other text──→ after
 //! ```
 //!
-//! Takes: text, cut anywhere. Gives: [`Piece::Reasoning`] and [`Piece::Content`]. Remembers: white space before the first
-//! word, and text that may begin a tag or a call. Never: loses or repairs anything.
+//! Takes: text, cut anywhere. Gives: [`Piece::Reasoning`] and [`Piece::Content`]. Remembers: white space before the
+//! first word, and text that may begin a tag or a call. Never: loses or repairs text.
 //!
-//! A call ends reasoning without an end tag (engine-quirks F.1); a mark of calls that the model only names does not: what
-//! follows it is read as a call before it counts. What the option `tool_start` says ends it in any case.
+//! A call ends reasoning even without an end tag (engine-quirks F.1). A call marker that the model merely mentions
+//! does not: the text after it must parse as a call first. The marker of the option `tool_start` always ends
+//! reasoning.
 
 use super::calls::Starts;
 use super::marker::{Found, Markers};
@@ -18,21 +19,24 @@ use crate::wire::options::{Think as Options, ThinkMode};
 use crate::wire::rule::Rule;
 use std::sync::Arc;
 
-/// The reader of one choice's reasoning.
+/// Parser that separates the reasoning of one choice from its answer.
 #[derive(Debug)]
 pub(super) struct Think {
     mode: ThinkMode,
     start: Box<str>,
     starts: Markers,
-    /// What ends a block: the end tag, which goes; marks of calls, where one follows, and the option's, which stay.
+    /// Markers that end a block: first the end tag, which is removed; then call markers, which must begin a call and
+    /// stay; last the one of the option `tool_start`, which stays too.
     ends: Markers,
     calls: Arc<Starts>,
     trim: bool,
-    /// Of a whole text, what stands before an end without a start is reasoning: the template may have opened the block.
+    /// True if, in a complete text, an end tag without a start tag ends reasoning: the chat template may have opened
+    /// the block.
     unopened: bool,
-    /// Whether only the model's name says that the template opens the block. In a whole text, the tags that are there decide.
+    /// True if only the model's name suggests that the template opens the block. In a complete text the tags present
+    /// decide.
     assumed: bool,
-    /// The model says nothing but one text, and ends of itself.
+    /// True if the text is the model's entire output and generation ended by itself.
     only_text: bool,
     state: State,
     held: String,
@@ -40,24 +44,24 @@ pub(super) struct Think {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing but white space so far.
+    /// White space only so far.
     Before,
-    /// Behind the start tag, and nothing but white space since: it may be repeated.
+    /// After the start tag, with only white space since then: the tag may be repeated.
     Opened,
-    /// `blank`: nothing but white space in this block so far.
+    /// Inside a block. `blank`: only white space in it so far.
     Inside { blank: bool },
-    /// `blank`: nothing but white space behind a block so far.
+    /// Outside of a block. `blank`: only white space since the last block.
     After { blank: bool },
 }
 
 impl Think {
-    /// A reader; nothing if the text is to be left as it is. `unopened`: the template may have opened the block. `calls`:
-    /// what they may begin with.
+    /// Creates the parser; `None` if the option `think` is off. `unopened`: the template may have opened the block.
+    /// `calls`: possible beginnings of a call, which end reasoning.
     pub(super) fn of(options: &Options, unopened: bool, calls: &Arc<Starts>) -> Option<Self> {
         if options.mode == ThinkMode::Off {
             return None;
         }
-        // The option's stands last: of two that are the same, it counts.
+        // The marker of the option comes last: `marker::begins` returns the last of several equal ones.
         let option = std::iter::once(options.tool_start.as_str());
         let ends = std::iter::once(options.end.as_str()).chain(calls.marks_of_calls()).chain(option);
         let state =
@@ -77,19 +81,19 @@ impl Think {
         })
     }
 
-    /// Sets whether only the model's name says that the template opens the block.
+    /// Sets whether only the model's name suggests that the template opens the block.
     #[must_use]
     pub(super) fn assumed(self, assumed: bool) -> Self {
         Self { assumed, ..self }
     }
 
-    /// The model says nothing but the text that is read next, and ends of itself.
+    /// Announces that the next text is the model's entire output and that generation ended by itself.
     pub(super) fn only_text(&mut self) {
         self.only_text = true;
     }
 
-    /// This is all the text there will be. Gives whether it is an answer although the template has opened a block: the
-    /// model did not think.
+    /// Prepares for `text`, which is all the text there will be. Returns true if it is an answer although the
+    /// template has opened a block: the model did not reason, and the text has no tag.
     pub(super) fn foresee(&mut self, text: &str) -> bool {
         if self.state != State::Before {
             return false;
@@ -111,7 +115,7 @@ impl Think {
         unthought
     }
 
-    /// How this text goes through.
+    /// Returns how a text without any possible marker passes this parser; `None` if it has to be parsed.
     pub(super) fn route(&self, text: &str) -> Option<TextRoute> {
         let (route, marks) = match self.state {
             State::Inside { .. } if !self.trim => (TextRoute::Reasoning, Some(&self.ends)),
@@ -125,12 +129,12 @@ impl Think {
         (self.held.is_empty() && passes).then_some(route)
     }
 
-    /// Everything from here on is content.
+    /// Returns true if all further text is content.
     fn has_passed(&self) -> bool {
         self.mode != ThinkMode::Anywhere && matches!(self.state, State::After { .. })
     }
 
-    /// Reads on.
+    /// Parses the next text and emits what is certain; a possible tag at its end stays buffered.
     pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
         if self.held.is_empty() && self.has_passed() {
             return self.answer(text, emit);
@@ -142,7 +146,7 @@ impl Think {
         self.held = held;
     }
 
-    /// There is no more text.
+    /// Ends the text and emits the buffered rest, as reasoning inside a block and else as content.
     pub(super) fn end(&mut self, emit: Emit<'_>) {
         let held = std::mem::take(&mut self.held);
         let read = self.steps(&held, true, emit);
@@ -157,7 +161,7 @@ impl Think {
         };
     }
 
-    /// It is not needed any more: what is held was the beginning of no tag.
+    /// Ends the parser early, because the engine reports reasoning itself. Buffered text was no tag and is emitted.
     pub(super) fn leave(mut self, emit: Emit<'_>) {
         if self.state == State::Before {
             self.state = State::After { blank: false };
@@ -165,7 +169,7 @@ impl Think {
         self.end(emit);
     }
 
-    /// Reads as much of the text as can be told, and says how much that is. `last`: nothing follows.
+    /// Parses as much of the text as can be decided and returns its length in bytes. `last`: no more text follows.
     fn steps(&mut self, text: &str, last: bool, emit: Emit<'_>) -> usize {
         let mut at = 0;
         while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
@@ -175,7 +179,7 @@ impl Think {
         at
     }
 
-    /// Reads some of the text, and says how much; nothing: more of it is needed.
+    /// Parses a prefix of the text and returns its length in bytes; `None` if more text is needed.
     fn step(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
         match self.state {
             State::Before => self.before(text, emit),
@@ -185,7 +189,8 @@ impl Think {
         }
     }
 
-    /// White space and a start tag at the beginning go; else what is there stays.
+    /// Removes the start tag with the white space before it; without a tag the text stays as it is. In forced mode the
+    /// block begins here in any case.
     fn before(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
         let begun = text.trim_start();
         if begun.starts_with(&*self.start) {
@@ -204,7 +209,7 @@ impl Think {
         Some(0)
     }
 
-    /// A start tag that is repeated goes; white space is reasoning.
+    /// Removes a repeated start tag. White space after the tag is reasoning, unless the option `trim` is set.
     fn opened(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
         let begun = text.trim_start();
         let repeated = !self.start.is_empty() && begun.starts_with(&*self.start);
@@ -228,11 +233,12 @@ impl Think {
         };
         self.reason(text.get(..at)?, true, emit);
         self.state = State::After { blank: true };
-        // Where a call begins, that is the call's.
+        // The call marker stays in the text: the call parser needs it.
         Some(at + if marker == 0 { self.ends.len(0) } else { 0 })
     }
 
-    /// The first end of a block in a text.
+    /// Finds the first marker in the text that ends a block. A marker whose call is still undecided counts as a
+    /// partial match.
     fn end_in(&self, text: &str, last: bool) -> Found {
         let mut from = 0;
         loop {
@@ -252,8 +258,8 @@ impl Think {
         }
     }
 
-    /// Whether a mark at the beginning of this text ends a block; `None`: more of it is needed. A call that is not told before
-    /// the end tag is none.
+    /// Decides if the marker at the beginning of `text` ends a block; `None` if more text is needed. A call counts
+    /// only if it is recognised before the next end tag: else the model mentions it inside its reasoning.
     fn is_end(&self, text: &str, marker: usize, last: bool) -> Option<bool> {
         let Some(start) = marker.checked_sub(1).filter(|start| *start < self.calls.len()) else {
             return Some(true);
@@ -285,7 +291,7 @@ impl Think {
         Some(before).filter(|read| *read > 0)
     }
 
-    /// Text in a block; gives how much of it is read. `closes`: the block ends behind it.
+    /// Emits text of a block and returns the bytes read. `closes`: the block ends after this text.
     fn reason(&mut self, text: &str, closes: bool, emit: Emit<'_>) -> usize {
         let blank = matches!(self.state, State::Inside { blank: true } | State::Opened | State::Before);
         let begun = if self.trim && blank { text.trim_start() } else { text };
@@ -294,11 +300,11 @@ impl Think {
             self.state = State::Inside { blank: false };
             emit(Piece::Reasoning(said));
         }
-        // What may turn out to be the end's white space waits.
+        // Trailing white space stays buffered while it may turn out to stand before the end tag.
         if closes { text.len() } else { text.len() - begun.len() + said.len() }
     }
 
-    /// Text outside of blocks.
+    /// Emits text outside of blocks; with the option `trim`, without the white space after a block.
     fn answer(&mut self, text: &str, emit: Emit<'_>) {
         let begins = matches!(self.state, State::After { blank: true }) && self.trim;
         let text = if begins { text.trim_start() } else { text };

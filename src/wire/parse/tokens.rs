@@ -1,20 +1,30 @@
-//! The tokens of an answer in Harmony, where the engine tells them (wire-format 6): the same messages as in its text, but
-//! characters that look like a marker are text.
+//! Token ids of an answer in Harmony, if the engine sends them (wire-format 6). They yield the same messages as the
+//! text, except that characters that only look like a marker remain text.
 //!
-//! Takes: the tokens of one chunk after another. Gives: markers, and text that is none. Remembers: bytes that are no
-//! character yet, and tokens of chunks without text, which count only once the engine has shown that it does not parse.
+//! Takes: the token ids of one chunk after another. Gives: markers and ordinary text. Remembers: bytes of an
+//! incomplete character, and token ids of chunks without text, which count only after a chunk with text has shown
+//! that the engine does not parse the answer itself.
 
-use super::harmony::Marker;
 use super::vocabulary::Vocabulary;
 use crate::json::{self, Raw, integer};
 use crate::wire::TOKEN_IDS;
 use crate::wire::event::Riders;
 use std::sync::Arc;
 
-/// Tokens that may wait.
+/// Marker of the Harmony format, as one of its special tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Marker {
+    Start,
+    Channel,
+    Constrain,
+    Message,
+    Stop,
+}
+
+/// Queue limit for token ids of chunks without text; further ones are dropped.
 const WAITING: usize = 4096;
 
-/// Beyond the ordinary tokens: those that are no markers of messages say nothing.
+/// Token ids above the ordinary ones. Those that are no message markers produce no text.
 const SPECIAL: std::ops::Range<u32> = 199_998..201_088;
 
 const MARKERS: [(u32, Marker); 8] = [
@@ -28,20 +38,20 @@ const MARKERS: [(u32, Marker); 8] = [
     (200_012, Marker::Stop),
 ];
 
-/// What a choice's tokens stand for.
+/// Translator from the token ids of one choice to text and markers.
 #[derive(Clone, Debug)]
 pub(super) struct Tokens {
     vocabulary: Arc<Vocabulary>,
     waiting: Vec<u32>,
-    /// Bytes of a character that is not complete.
+    /// Bytes of a character that is not yet complete.
     bytes: Vec<u8>,
-    /// The engine tells no tokens.
+    /// True if the first chunk with text had no token ids: the text alone counts from then on.
     none: bool,
-    /// There were some.
+    /// True once a chunk with text has had token ids.
     some: bool,
 }
 
-/// What a token is.
+/// Meaning of one or more tokens.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TokenMeaning {
     Marker(Marker),
@@ -53,13 +63,14 @@ impl Tokens {
         Self { vocabulary, waiting: Vec::new(), bytes: Vec::new(), none: false, some: false }
     }
 
-    /// A chunk has no text, or text that is not the model's: its tokens wait.
+    /// Queues the token ids of a chunk that has no text, or text that the model did not write.
     pub(super) fn wait(&mut self, riders: &Riders<'_>) {
         let room = WAITING.saturating_sub(self.waiting.len());
         self.waiting.extend(of(riders).into_iter().flatten().take(room));
     }
 
-    /// A chunk has text: what its tokens and those that waited are. `None`: the text is all there is.
+    /// Translates the token ids of a chunk with text, preceded by the queued ones. Returns `None` if the engine
+    /// sends no token ids, so that the text itself has to be parsed.
     pub(super) fn read(&mut self, riders: &Riders<'_>) -> Option<Vec<TokenMeaning>> {
         let own = of(riders).filter(|own| !own.is_empty());
         self.none |= own.is_none() && !self.some;
@@ -70,7 +81,8 @@ impl Tokens {
         Some(self.meant(&all))
     }
 
-    /// There are no more chunks: what the tokens are that waited.
+    /// Translates the queued token ids at the end of the answer. Returns nothing if no chunk with text had token
+    /// ids.
     pub(super) fn end(&mut self) -> Vec<TokenMeaning> {
         let waiting = std::mem::take(&mut self.waiting);
         if !self.some {
@@ -99,7 +111,8 @@ impl Tokens {
         all
     }
 
-    /// The text that the bytes are, but for an end that may become a character.
+    /// Takes the buffered bytes as text, except for an incomplete character at their end. Invalid bytes become
+    /// U+FFFD.
     fn complete(&mut self) -> Option<TokenMeaning> {
         let mut text = String::new();
         let mut kept = 0;
@@ -116,7 +129,7 @@ impl Tokens {
         (!text.is_empty()).then_some(TokenMeaning::Text(text))
     }
 
-    /// An end that has become no character.
+    /// Takes an incomplete character that can no longer be completed, as U+FFFD.
     fn incomplete(&mut self) -> Option<TokenMeaning> {
         let is_some = !self.bytes.is_empty();
         self.bytes.clear();
@@ -124,12 +137,13 @@ impl Tokens {
     }
 }
 
-/// Whether these bytes, which are no character, are the beginning of one.
+/// Returns true if these invalid bytes are the beginning of a valid character.
 fn is_cut(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
 }
 
-/// The tokens that a choice of a chunk tells, whether the client has asked for them or not.
+/// Reads the `token_ids` of a chunk's choice, whether or not the client has asked for them; `None` if missing or
+/// invalid.
 fn of(riders: &Riders<'_>) -> Option<Vec<u32>> {
     let mut all = riders.choice_extensions.iter().chain(riders.choice.iter());
     let (_, list) = all.find(|(key, _)| *key == TOKEN_IDS)?;
@@ -147,7 +161,7 @@ mod tests {
 
     #[test]
     fn tokens_become_text_and_markers() {
-        // a, <|end|> in letters, and the two halves of é.
+        // Token 0 is `a`, token 1 is `<|end|>` as plain characters, tokens 2 and 3 are the two halves of é.
         let vocabulary = Vocabulary::read("YQ== 0\nPHxlbmR8Pg== 1\nww== 2\nqQ== 3\n").unwrap();
         let mut tokens = Tokens::new(Arc::new(vocabulary));
         let mut meant = |ids: &[u32]| tokens.meant(ids);
@@ -158,7 +172,7 @@ mod tests {
         assert_eq!(meant(&[0, 2]), [text("a")]);
         assert_eq!(meant(&[3, 2]), [text("é")]);
         assert_eq!(meant(&[200_007]), [text("\u{fffd}"), TokenMeaning::Marker(Marker::Stop)]);
-        // A half that nothing follows, one that is no half, a special token, and one that there is not.
+        // Incomplete first half, stray second half; then a special token and an unknown one.
         assert_eq!(meant(&[2, 0, 3, 0]), [text("\u{fffd}a\u{fffd}a")]);
         assert_eq!(meant(&[199_998, 0, 150_000]), [text("a\u{fffd}")]);
     }

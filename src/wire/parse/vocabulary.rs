@@ -1,22 +1,22 @@
-//! What the ordinary tokens of Harmony stand for: the vocabulary `o200k_harmony`, which operators supply.
+//! Vocabulary of the ordinary Harmony tokens (`o200k_harmony`), read from a file that operators supply.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::fmt;
 
-/// Ranks that a file may have, a quarter above what there are.
+/// Token limit of a file, about a quarter above the actual vocabulary.
 const RANKS: usize = 1 << 18;
 
-/// Tokens by their ranks.
+/// Bytes of each token, indexed by rank. Needed to turn an engine's token ids back into text.
 #[derive(PartialEq, Eq)]
 pub struct Vocabulary {
-    /// All of them, one after another.
+    /// Bytes of all tokens, concatenated.
     bytes: Box<[u8]>,
-    /// Where each begins, and last of all where the last one ends.
+    /// Offset of each token in `bytes`, followed by the end of the last one.
     starts: Box<[u32]>,
 }
 
-/// It is long, and always the same.
+/// Prints only the number of tokens, because the contents are large and always the same.
 impl fmt::Debug for Vocabulary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Vocabulary({})", self.len())
@@ -24,10 +24,11 @@ impl fmt::Debug for Vocabulary {
 }
 
 impl Vocabulary {
-    /// Reads a file of tiktoken's: a token in base64, a space and its rank on each line, by rank.
+    /// Parses a tiktoken file: on each line a token in base64, a space and its rank, in order of rank.
     ///
     /// # Errors
-    /// Which line is none.
+    /// Fails on the first line that is malformed, out of order or one too many, which the message names, and on an
+    /// empty file.
     pub fn read(text: &str) -> Result<Self, String> {
         let mut bytes = Vec::with_capacity(text.len() / 2);
         let mut starts = Vec::with_capacity(text.len() / 16);
@@ -52,19 +53,19 @@ impl Vocabulary {
         Ok(Self { bytes: bytes.into(), starts: starts.into() })
     }
 
-    /// The bytes of a token; `None`: there is no such token.
+    /// Returns the bytes of the token with this rank; `None` if there is no such token.
     pub fn token(&self, rank: u32) -> Option<&[u8]> {
         let at = usize::try_from(rank).ok()?;
         let (start, end) = (*self.starts.get(at)?, *self.starts.get(at + 1)?);
         self.bytes.get(start as usize..end as usize)
     }
 
-    /// How many there are.
+    /// Returns the number of tokens, which is also the lowest rank that is not taken.
     pub fn len(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// Never: a file without any is none.
+    /// Returns false, because a vocabulary without tokens cannot be read; exists as the counterpart of `len`.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,31 +1,33 @@
-//! Marks around an answer, which some models write behind their reasoning (engine-quirks F.1: ERNIE, Hunyuan, Cohere).
+//! Markers around an answer, which some models write after their reasoning
+//! (engine-quirks F.1: ERNIE, Hunyuan, Cohere).
 //!
 //! ```text
-//! before ──start──→ inside ──end, and nothing or a call behind it──→ over
-//!    └──other text──→ plain ──end, and a call behind it──┘
+//! before ──start──→ inside ──end, and nothing or a call after it──→ over
+//!    └──other text──→ plain ──end, and a call after it──┘
 //! ```
 //!
-//! Takes: text that is no reasoning, cut anywhere. Gives: the same without the marks, and without a line break beside them.
-//! Remembers: white space before the first word, and what may be the end. Never: takes away a mark that stands in the text;
-//! one that is a token of its own stands in no answer that the other has begun. Between an answer and a call only its end can
-//! stand, whether its start was there or not.
+//! Takes: text that is not reasoning, cut anywhere. Gives: the same text without the markers, and without a line
+//! break next to them. Remembers: white space before the first word, and text that may be the end marker. Never:
+//! removes a marker that is part of the answer. Markers that are special tokens cannot occur inside an answer. An
+//! end marker between answer and call is removed even if the start marker was missing, because nothing else can
+//! stand there.
 
 use super::calls::Starts;
 use super::marker::{Found, Markers};
 use std::sync::Arc;
 
-/// Bytes of white space that may stand behind an end.
+/// White space allowed between the end marker and a call, in bytes. With more of it the marker counts as text.
 const BLANK: usize = 1 << 10;
 
-/// The reader of one choice's answer.
+/// Parser that removes the answer markers of one choice.
 #[derive(Debug)]
 pub(super) struct Wrapper {
     start: &'static str,
     end: Markers,
-    /// The marks are tokens of their own.
+    /// True if the markers are special tokens, which a model cannot write as text.
     special: bool,
     calls: Arc<Starts>,
-    /// What they may begin with.
+    /// Markers that a call may begin with.
     starts: Markers,
     state: State,
     held: String,
@@ -33,17 +35,18 @@ pub(super) struct Wrapper {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing but white space so far.
+    /// White space only so far.
     Before,
     Inside,
-    /// There are no marks, or none but the end before a call.
+    /// Answer without a start marker: only an end marker directly before a call is removed.
     Plain,
-    /// Everything from here on is text.
+    /// After the end marker: the rest is text.
     Over,
 }
 
 impl Wrapper {
-    /// A reader of an answer between these marks; `None`: the family has none. `calls`: what they may begin with.
+    /// Creates the parser for a pair of markers; `None` if the family has none. `calls`: possible beginnings of a
+    /// call.
     pub(super) fn of((start, end): (&'static str, &'static str), calls: &Arc<Starts>) -> Option<Self> {
         let (end, special) = (Markers::new([end]), start.starts_with("<|"));
         let new = || Self {
@@ -58,7 +61,7 @@ impl Wrapper {
         (!start.is_empty()).then(new)
     }
 
-    /// Whether this text stays as it is.
+    /// Returns true if this text passes unchanged and nothing is buffered before it, so that parsing can be skipped.
     pub(super) fn passes(&self, text: &str) -> bool {
         let plain = match self.state {
             State::Before => false,
@@ -69,7 +72,7 @@ impl Wrapper {
         plain && self.held.is_empty()
     }
 
-    /// Reads on.
+    /// Parses the next text and passes the answer text to `say`; a possible marker at its end stays buffered.
     pub(super) fn read(&mut self, text: &str, say: &mut dyn FnMut(&str)) {
         if self.passes(text) {
             return say(text);
@@ -84,7 +87,7 @@ impl Wrapper {
         self.held = held;
     }
 
-    /// There is no more text.
+    /// Ends the text: passes on the buffered rest, unless that is an end marker, which is dropped.
     pub(super) fn finish(&mut self, say: &mut dyn FnMut(&str)) {
         let mut held = std::mem::take(&mut self.held);
         let mut at = 0;
@@ -100,7 +103,7 @@ impl Wrapper {
         }
     }
 
-    /// Reads some of the text, and says how much; nothing: more of it is needed.
+    /// Parses a prefix of the text and returns its length in bytes; `None` if more text is needed.
     fn step(&mut self, text: &str, last: bool, say: &mut dyn FnMut(&str)) -> Option<usize> {
         if text.is_empty() {
             return None;
@@ -129,17 +132,17 @@ impl Wrapper {
             self.state = State::Inside;
             return Some(read);
         }
-        // A line break goes along, as soon as it is there.
+        // A line break directly after the marker is removed with it, so wait for the next character.
         let next = rest.chars().next()?;
         self.state = State::Inside;
         Some(read + usize::from(next == '\n'))
     }
 
-    /// Text with the end behind it, if that is what it is.
+    /// Passes on answer text up to a possible end marker. Returns the bytes read, or `None` if more text is needed.
     fn inside(&mut self, text: &str, last: bool, say: &mut dyn FnMut(&str)) -> Option<usize> {
         let found = self.end.find(text);
         let before = text.get(..found.before(text))?;
-        // A line break may stand before the end.
+        // A line break directly before the end marker is removed with it.
         let loses_line = self.state == State::Inside && !self.special;
         let said = before.strip_suffix('\n').filter(|_| loses_line).unwrap_or(before);
         if let Found::At { marker, .. } = found {
@@ -160,8 +163,8 @@ impl Wrapper {
         Some(said.len()).filter(|read| *read > 0)
     }
 
-    /// Where in the text a call begins behind an end, with nothing but white space between them; `Some(None)`: something else
-    /// stands there. `None`: more is needed.
+    /// Finds a call directly after an end marker, with only white space between them. Returns `Some(Some(offset))`
+    /// of the call, `Some(None)` if something else stands there, and `None` if more text is needed.
     fn call(&self, text: &str, behind: usize, last: bool) -> Option<Option<usize>> {
         let rest = text.get(behind..).unwrap_or("");
         let begun = rest.trim_start();
@@ -205,7 +208,7 @@ mod tests {
         said
     }
 
-    /// Each text comes out as the other, in one piece and letter by letter.
+    /// Asserts that each text yields the expected one, both in one piece and character by character.
     fn check(marks: (&'static str, &'static str), all: &[(&str, &str)]) {
         for (text, expected) in all {
             let letters: Vec<_> = text.split_inclusive(|_: char| true).collect();

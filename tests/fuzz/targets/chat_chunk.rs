@@ -1,4 +1,4 @@
-//! One event of an engine becomes canonical frames, or an error.
+//! Any single event of an engine becomes canonical frames, or an error.
 
 use super::made;
 use crate::laws::answer;
@@ -7,7 +7,7 @@ pub fn run(data: &[u8]) {
     let mut made = made::exchange(data);
     made.case.events = true;
     let event = std::mem::take(&mut made.case.input);
-    // Whatever the event says, it is one.
+    // Joins the lines, so that the input is exactly one event.
     let line = event.split(|byte| matches!(byte, b'\n' | b'\r')).collect::<Vec<_>>().join(&b' ');
     for end in ["\n\ndata: [DONE]\n\n", "\n\n"] {
         made.case.input = [b"data: ", &line[..], end.as_bytes()].concat();

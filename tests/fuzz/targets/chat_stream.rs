@@ -1,11 +1,12 @@
-//! An engine's answer through the rewriter: properties P1 to P4, P7, P8 and P16, and the slow reference.
+//! An engine's answer through the rewriter: properties P1 to P4, P7, P8 and P16, and comparison with the slow
+//! implementation.
 
 use super::feed::grown;
 use super::made;
 use crate::laws::{answer, differential, lossless};
 use crate::random;
 
-/// An input that begins with this byte or a higher one is the seed of one of the reference's own exchanges.
+/// First byte from which an input is a seed for the slow implementation's own random exchanges.
 const GROWN: u8 = 0xf0;
 
 pub fn run(data: &[u8]) {

@@ -1,4 +1,5 @@
-//! A chat stream as Responses events, which add up to the object at the end, and say what the chat stream says.
+//! A chat stream as Responses events: they add up to the final object, and have the same content as the chat
+//! stream.
 
 use super::made;
 use crate::cases::{Case, Cut};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 pub fn run(data: &[u8]) {
     let mut made = made::response(Api::Chat, data);
     check(&made.case, &made.sizes).unwrap_or_else(|wrong| panic!("{wrong}"));
-    // The same answer as one object, and as a chat client gets it.
+    // The same answer as one object, and as a chat client receives it.
     made.case.request = json!({"model": "m", "stream": true});
     let invalid = made.case.options.get("invalid_event").cloned();
     made.case.options = invalid.map_or_else(|| json!({}), |invalid| json!({ "invalid_event": invalid }));
@@ -34,8 +35,8 @@ pub fn run(data: &[u8]) {
 /// Reasoning, content, refusal, and the calls with their arguments.
 type Said = (String, String, String, Vec<(String, String)>);
 
-/// They say the same, except that a call which is over when something else begins takes nothing more: what an engine
-/// sends behind the end of its arguments then is seen in the chat alone.
+/// Compares the contents. A call that ended because something else began takes no more arguments: fragments that an
+/// engine sends later are only in the chat stream.
 fn says_the_same(ours: &Said, chat: &Said) -> bool {
     let is_alone = chat.3.len() == 1 && [&chat.0, &chat.1, &chat.2].iter().all(|text| text.is_empty());
     let same = |((our_name, ours), (name, theirs)): (&(String, String), &(String, String))| {

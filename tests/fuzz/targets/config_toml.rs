@@ -1,4 +1,4 @@
-//! Any text as a configuration: all that is wrong is told, or what is shown of it means the same.
+//! Any text as a configuration: either all mistakes are reported, or the shown configuration has the same meaning.
 
 use samewire::config::Config;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ pub fn run(data: &[u8]) {
             assert!(!tells(&shown), "{shown}");
             assert!(!tells(&format!("{config:?}")));
             let again = Config::read(&shown, &[]);
-            // Secrets are hidden, so that what depends on them cannot be read again.
+            // Secrets are hidden, so a configuration that depends on them cannot be read again.
             if !shown.contains("hidden") {
                 let again = again.unwrap_or_else(|mistakes| panic!("{mistakes}\n{shown}"));
                 assert_eq!(again.shown(), shown);
@@ -30,16 +30,16 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// A password in the seeds: it is never told.
+/// Password in the seeds. Must never be in any output.
 const SECRET: &str = "CANARY-PASSWORD";
 
-/// Whether it stands where a password does, and not where a host or a path does.
+/// Returns true if the secret is only where a password belongs, not in a host or a path.
 fn stands_for_a_password(text: &str) -> bool {
     let mut places = text.match_indices(SECRET).map(|(at, _)| &text[..at]);
     places.all(|before| before.ends_with(':') || before.ends_with("password="))
 }
 
-/// Whether a value makes the reader open a file or ask for a name's address: a fuzzer must do neither.
+/// Returns true if a value makes the reader open a file or resolve a name: a fuzzer must do neither.
 fn reaches_out(text: &str) -> bool {
     let Ok(table) = text.parse::<toml::Table>() else { return false };
     let mut left: Vec<(String, toml::Value)> = table.into_iter().collect();
@@ -70,7 +70,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let example = std::fs::read_to_string(example).expect("text");
     let upstream = "[[upstream]]\nurl = \"http://127.0.0.1:8000\"\n";
     let mut all = vec![upstream.as_bytes().to_vec()];
-    // The example in sections, and each key of it by itself.
+    // The sections of the example, and each of their keys alone.
     let bare = |line: &str| line.trim_start_matches("# ").trim_start_matches('#').to_owned();
     let mut section = String::new();
     for line in example.lines() {

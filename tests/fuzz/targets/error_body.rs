@@ -1,4 +1,4 @@
-//! An engine's error becomes one of our shape, and stays what it is when it comes again.
+//! An engine's error becomes one in the canonical shape, which is unchanged when it is read again.
 
 use super::feed::Feed;
 use super::made;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const STATUS: [u16; 16] =
     [400, 401, 403, 404, 405, 408, 409, 413, 418, 422, 429, 500, 501, 502, 503, 504];
-/// Bytes of a message, and room for what is written in front of it.
+/// Bytes of a message, and room for a prefix.
 const MESSAGE: usize = 2048 + 128;
 
 pub fn run(data: &[u8]) {
@@ -26,13 +26,13 @@ pub fn run(data: &[u8]) {
     let again = written(&Failure::of_answer(failure.status, told.as_bytes(), false), false);
     let read = |text: &str| serde_json::from_str::<Value>(text).expect("JSON")["error"].clone();
     let (mut first, mut second) = (read(&told), read(&again));
-    // The words of a message can give it a code that it did not have by its first name (3.4).
+    // The message can yield a code that the original error type did not (3.4).
     if first["code"].is_null() {
         first["code"] = json!(null);
         second["code"] = json!(null);
     }
     assert_eq!(second, first, "{}", body.escape_ascii());
-    // What is told of an error without a message, or in none of the shapes that are named, is left open.
+    // The result is unspecified for an error without a message, or in none of the known shapes.
     let said: Value = serde_json::from_slice(body).unwrap_or_default();
     let flat = if said["object"] == "error" { &said["message"] } else { &Value::Null };
     let messages = [&said["error"]["message"], &said["error"], flat, &said["detail"]];

@@ -1,46 +1,46 @@
-//! Bytes as choices: what a fuzzer changes, it changes here.
+//! Decisions derived from the fuzzer's bytes, so that a change of the input changes the decisions.
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use sha2::{Digest, Sha256};
 
-/// What is left of an input.
+/// Rest of an input.
 pub(crate) struct Feed<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Feed<'a> {
-    /// The next byte; 0 behind the end.
+    /// Returns the next byte; 0 after the end.
     pub(crate) fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         *first
     }
 
-    /// The next bytes; fewer at the end.
+    /// Returns the next bytes; fewer at the end.
     pub(crate) fn take(&mut self, count: usize) -> &'a [u8] {
         let (front, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         front
     }
 
-    /// The next bytes as text, their number told by a byte.
+    /// Returns the next bytes as text; a byte before them gives their number.
     pub(crate) fn text(&mut self) -> String {
         let count = self.byte();
         String::from_utf8_lossy(self.take(count.into())).into_owned()
     }
 
-    /// One of these.
+    /// Returns one of these, selected by the next byte.
     pub(crate) fn pick<T: Copy>(&mut self, all: &[T]) -> T {
         all[usize::from(self.byte()) % all.len()]
     }
 
-    /// Everything that is left.
+    /// Returns all remaining bytes.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0
     }
 }
 
-/// What a strategy makes with these bytes as its seed; nothing if it finds nothing there. (As its chance itself they will
-/// not do: each choice takes half of what is left of them.)
+/// Generates a value of a strategy with a hash of these bytes as its seed. Returns `None` if the strategy finds no
+/// value. (The bytes cannot be the source of randomness itself: each choice takes half of what is left of them.)
 pub(crate) fn grown<S: Strategy>(strategy: S, data: &[u8]) -> Option<S::Value> {
     let chance = TestRng::from_seed(RngAlgorithm::ChaCha, &Sha256::digest(data));
     let config = Config { failure_persistence: None, ..Config::default() };
@@ -48,7 +48,7 @@ pub(crate) fn grown<S: Strategy>(strategy: S, data: &[u8]) -> Option<S::Value> {
     Some(tree.current())
 }
 
-/// Some of many, evenly, so that seeds stay few.
+/// Returns at most `most` values, evenly spaced, so that seeds stay few.
 pub(crate) fn some<T>(all: Vec<T>, most: usize) -> Vec<T> {
     let step = all.len().div_ceil(most).max(1);
     all.into_iter().step_by(step).collect()

@@ -1,5 +1,5 @@
-//! Frames of a client, through the whole of samewire: what comes back are frames in an order that may be, and the engine
-//! gets what samewire writes.
+//! HTTP/2 frames of a client, through the whole of samewire: the responses are frames in a valid order, and the
+//! engine gets only requests that samewire writes.
 
 use super::proxy::{ANSWER, BODY, engine, send_frames};
 use std::collections::HashSet;
@@ -16,7 +16,7 @@ const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
 pub fn run(data: &[u8]) {
-    // Without a preface it would be the other protocol.
+    // Without the preface the bytes would be read as HTTP/1.1.
     let bytes = if data.starts_with(PREFACE) { data.to_vec() } else { [PREFACE, data].concat() };
     let seen = send_frames(&bytes, &engine("200 OK", b"", ANSWER));
     let told = || format!("{}\n{}", data.escape_ascii(), seen.client.escape_ascii());
@@ -52,7 +52,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Takes a frame: its kind, its flags, its stream, and what is in it.
+/// Takes a frame from the bytes: kind, flags, stream and payload.
 fn frame<'b>(bytes: &mut &'b [u8]) -> Option<(u8, u8, u32, &'b [u8])> {
     let (head, rest) = bytes.split_at_checked(9)?;
     let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;

@@ -1,5 +1,4 @@
-//! Harmony text that an engine left unparsed: no panic, one grammar, and nothing depends on how the text was cut into
-//! pieces.
+//! Harmony text that an engine left unparsed: no panic, canonical grammar, and independence of the cuts.
 
 use super::feed::{Feed, some};
 use crate::canonical;
@@ -39,7 +38,7 @@ pub fn run(data: &[u8]) {
     response::check(&Case { options: json!({}), ..responses }, &[size]).unwrap_or_else(|wrong| panic!("{wrong}"));
 }
 
-/// Whether the end of the text could have become a marker.
+/// Returns true if the end of the text could be the beginning of a marker.
 fn begins_marker(text: &str) -> bool {
     MARKERS.iter().any(|marker| (1..marker.len()).any(|length| text.ends_with(&marker[..length])))
 }
@@ -89,7 +88,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     all
 }
 
-/// The text of a stream.
+/// Returns the text of a stream.
 fn content(case: &Case) -> String {
     let text = String::from_utf8_lossy(&case.input);
     let chunks = text.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());

@@ -1,11 +1,11 @@
-//! Headers of a client and of an engine: only those that are named cross, and only in the values that are allowed.
+//! Headers of a client and of an engine: only the listed ones are forwarded, and only with allowed values.
 
 use super::proxy::{ANSWER, BODY, Answer, answers, client, engine, send};
 
-/// What stands between the client's lines and the engine's.
+/// Byte that separates the client's lines from the engine's.
 const BETWEEN: u8 = 0;
 
-/// What says where a message ends, or that it is another kind of message.
+/// Headers that determine where a message ends, or that change its kind.
 const FRAMING: [&str; 7] =
     ["content-length", "transfer-encoding", "host", "connection", "upgrade", "content-type", "expect"];
 
@@ -22,7 +22,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Header lines that leave a message what it is.
+/// Returns the header lines that do not change the framing of a message.
 fn lines(side: &[u8]) -> Vec<Vec<u8>> {
     let all = side.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
     let framing = |line: &[u8]| {
@@ -36,7 +36,7 @@ fn joined(lines: &[Vec<u8>]) -> Vec<u8> {
     lines.iter().flat_map(|line| [line, &b"\r\n"[..]].concat()).collect()
 }
 
-/// What the engine was sent.
+/// Checks the request that the engine received.
 fn sent(request: &[u8], ours: &[Vec<u8>]) {
     let text = String::from_utf8_lossy(request);
     let (head, body) = text.split_once("\r\n\r\n").expect("a head");
@@ -46,7 +46,7 @@ fn sent(request: &[u8], ours: &[Vec<u8>]) {
     let mut names = Vec::new();
     for line in lines {
         let (name, value) = line.split_once(": ").unwrap_or_else(|| panic!("{head}"));
-        // What the client said, under whatever name in whatever letters.
+        // Finds the client's header, with names compared without regard to case.
         let said = |name: &str| {
             ours.iter().any(|line| {
                 let line = String::from_utf8_lossy(line);
@@ -66,7 +66,7 @@ fn sent(request: &[u8], ours: &[Vec<u8>]) {
             "authorization" | "tracestate" => assert!(said(name), "{head}"),
             "traceparent" => {
                 assert!(value.starts_with("00-") && value.len() == 55, "{head}");
-                // A later version is passed on as the one that is known here, without flags that are not, as W3C has it.
+                // A later version is forwarded as version 00, without unknown flags, as W3C requires.
                 let (ids, flags) = value[2..].split_at(51);
                 let same = |line: &Vec<u8>| String::from_utf8_lossy(line).contains(ids);
                 assert!(ours.iter().any(same), "{head}");
@@ -82,7 +82,7 @@ fn sent(request: &[u8], ours: &[Vec<u8>]) {
     assert_eq!(names.len(), all, "{head}");
 }
 
-/// What the client is told.
+/// Checks the headers that the client received.
 fn told(answer: &Answer) {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     for (name, value) in &answer.headers {

@@ -1,10 +1,11 @@
-//! Raw bytes of a client, through the whole of samewire: every answer is one, and the engine gets what samewire writes.
+//! Raw bytes of a client, through the whole of samewire: every response is valid, and the engine gets only requests
+//! that samewire writes.
 
 use super::proxy::{ANSWER, BODY, answers, engine, send_any};
 use serde_json::Value;
 
 pub fn run(data: &[u8]) {
-    // That is answered in HTTP/2, which `h2_frames` reads.
+    // This preface selects HTTP/2, which `h2_frames` tests.
     if data.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") {
         return;
     }
@@ -23,7 +24,7 @@ pub fn run(data: &[u8]) {
         let odd = |byte: &u8| *byte < 0x20 && *byte != b'\t' || *byte == 0x7f;
         assert!(!answer.headers.iter().any(|(_, value)| value.as_bytes().iter().any(odd)));
     }
-    // One request to the engine for each good answer; and each in samewire's own words.
+    // One request to the engine for each successful response, each in samewire's own framing.
     let good = all.iter().filter(|answer| answer.status == 200).count();
     assert!(seen.engine.len() <= good.max(1) + 1, "{} asked: {}", seen.engine.len(), told());
     for request in &seen.engine {

@@ -1,5 +1,5 @@
-//! The JSON reader and what is asked of a body's text, each against a strict reference: depth, UTF-8, surrogates, keys
-//! that come twice.
+//! The JSON reader and the checks of a body's text, compared with a strict reference: depth, UTF-8, surrogates,
+//! duplicate keys.
 
 use super::feed::some;
 use super::made;
@@ -10,7 +10,7 @@ use samewire::request::{ChatRequest, fields};
 use samewire::wire::Api;
 use serde_json::Value;
 
-/// Levels of nesting that a body may have.
+/// Levels of nesting allowed in a body.
 const DEPTH: usize = 128;
 
 pub fn run(data: &[u8]) {
@@ -22,7 +22,7 @@ pub fn run(data: &[u8]) {
         return;
     };
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    // Deeper than this the reference goes on and the reader does not.
+    // Beyond this depth the reference continues and the reader does not.
     let is_json = depth(text) <= DEPTH && agree(text);
     if !is_json {
         assert!(ChatRequest::recall(Api::Chat, &Bytes::copy_from_slice(data)).is_err());
@@ -38,7 +38,7 @@ pub fn run(data: &[u8]) {
         Ok(text.to_owned())
     };
     let got = code(data);
-    // Of two things that are wrong either may be told.
+    // If there are two mistakes, either may be reported.
     assert!(got == expected || got.is_err() && expected.is_err(), "{got:?} {expected:?}");
     let asked = ChatRequest::recall(Api::Chat, &Bytes::copy_from_slice(data));
     match asked {
@@ -50,7 +50,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// How deep a JSON text is.
+/// Returns the nesting depth of a JSON text.
 fn depth(text: &str) -> usize {
     let (mut now, mut most, mut inside, mut escaped) = (0_usize, 0, false, false);
     for byte in text.bytes() {
@@ -69,10 +69,10 @@ fn depth(text: &str) -> usize {
     most
 }
 
-/// Keys that are acted upon (C04).
+/// Keys that samewire acts upon (C04).
 const READ: [&str; 5] = ["model", "stream", "messages", "n", "max_tokens"];
 
-/// Whether one of these keys of the object comes twice.
+/// Returns true if one of these keys occurs twice in the object.
 fn twice(text: &str, of: &dyn Fn(&str) -> bool) -> bool {
     let Some(members) = samewire::json::Members::of(text) else { return false };
     let mut keys: Vec<_> = members.0.iter().map(|(key, _)| key.clone()).filter(|key| of(key)).collect();
@@ -82,7 +82,7 @@ fn twice(text: &str, of: &dyn Fn(&str) -> bool) -> bool {
     keys.len() < all
 }
 
-/// Whether an object stands in the object: keys of some of these may not come twice either.
+/// Returns true if the object contains another one: duplicate keys may be refused there, too.
 fn nested(text: &str) -> bool {
     Raw::of(text).is_some_and(|raw| raw.get().bytes().filter(|byte| *byte == b'{').count() > 1)
 }

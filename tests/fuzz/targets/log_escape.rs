@@ -1,11 +1,11 @@
-//! Foreign text in the log: one line of JSON, whatever it is, that reads as the same text, or as much of it as is told.
+//! Foreign text in the log: always one line of JSON, which decodes to the same text, or to a prefix of it.
 
 use samewire::telemetry::{excerpt, line_with};
 use serde_json::{Map, Value};
 
-/// Bytes of the longest line.
+/// Largest size of a line, in bytes.
 const LONGEST: usize = 8 << 10;
-/// Bytes of the longest excerpt, as they stand in a line.
+/// Largest size of an excerpt, in escaped bytes.
 const EXCERPT: usize = 6 << 10;
 
 pub fn run(data: &[u8]) {
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
             None => assert_eq!(line.get("cut"), Some(&Value::Bool(true)), "{name} is missing"),
         }
     }
-    // Four times the text, each time with its escapes, none of which makes more than seven of a byte.
+    // The text occurs four times, and an escape takes at most seven bytes for one.
     assert!(text.len() * 28 + 400 > LONGEST || line.get("cut").is_none(), "a line that fits is not cut");
 
     let front = excerpt(data);
@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) {
     assert_eq!(read(&line_with(&front)).get("level"), Some(&"ERROR".into()));
 }
 
-/// The only line that there is, as the object that it is; its plain members come first, so that no text can replace them.
+/// Parses the only line as an object. Its plain members come first, so that no text can replace them.
 fn read(line: &[u8]) -> Map<String, Value> {
     assert!(line.len() <= LONGEST, "{} bytes", line.len());
     let (end, inner) = line.split_last().expect("a line");
@@ -53,7 +53,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         "\\\"\\\\\"",
     ];
     let mut seeds: Vec<Vec<u8>> = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
-    // What is cut, and where it just is not.
+    // Texts that are cut, and texts just short of it.
     for text in ["a", "\"", "\\", "\n", "\u{1}", "é", "\u{1f600}", ","] {
         seeds.extend([300, 1_000, 1_950, 6_200, 9_000].map(|bytes| text.repeat(bytes / text.len()).into_bytes()));
     }

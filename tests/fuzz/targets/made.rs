@@ -1,22 +1,23 @@
-//! Exchanges made of bytes: six that say what the client asked and how the proxy is set, then what the engine sends.
+//! Exchanges made of bytes: six bytes select the client's request and the proxy's options, the rest is the engine's
+//! answer.
 
 use super::feed::Feed;
 use crate::cases::{Case, captures, fixtures, response_vectors, responses, vectors};
 use samewire::wire::{Api, Ending};
 use serde_json::{Value, json};
 
-/// Bytes of a head.
+/// Number of bytes that select request and options.
 const HEAD: usize = 6;
 
 const ENGINES: [&str; 4] = ["vllm", "sglang", "auto", "generic"];
 
-/// An exchange, and the sizes of reads.
+/// Exchange, and the sizes of the reads.
 pub(crate) struct Made {
     pub(crate) case: Case,
     pub(crate) sizes: [usize; 2],
 }
 
-/// An exchange of Chat Completions or Completions.
+/// Makes an exchange of Chat Completions or Completions.
 pub(crate) fn exchange(data: &[u8]) -> Made {
     let (head, [one, other], input) = head(data);
     let asked = head[0];
@@ -45,7 +46,7 @@ pub(crate) fn exchange(data: &[u8]) -> Made {
     Made { case, sizes: [one, other] }
 }
 
-/// An exchange whose client speaks Responses, and whose engine was asked in this API.
+/// Makes an exchange with a Responses client, whose engine is asked in this API.
 pub(crate) fn response(upstream: Api, data: &[u8]) -> Made {
     let (head, [one, other], input) = head(data);
     let flag = |bit: u8| head[0] >> bit & 1 == 1;
@@ -96,7 +97,7 @@ fn head(data: &[u8]) -> ([u8; 4], [usize; 2], &[u8]) {
     (head, sizes, feed.rest())
 }
 
-/// Options of the wire format; all zero are the defaults.
+/// Makes options of the wire format; zeros give the defaults.
 pub(crate) fn options(one: u8, other: u8) -> Value {
     let mut options = json!({});
     let mut set = |on: bool, name: &str, value: Value| {
@@ -122,7 +123,7 @@ pub(crate) fn options(one: u8, other: u8) -> Value {
     options
 }
 
-/// The bytes that make this exchange, as far as bytes can.
+/// Returns the bytes that make this exchange, as far as bytes can.
 fn of(case: &Case) -> Vec<u8> {
     let request = &case.request;
     let usage = &request["stream_options"];
@@ -146,32 +147,32 @@ fn of(case: &Case) -> Vec<u8> {
     bytes
 }
 
-/// Longer ones teach a fuzzer nothing and hold it up.
+/// Largest seed, in bytes: longer ones teach a fuzzer nothing and slow it down.
 const LONGEST: usize = 6_000;
 
 fn short(case: &Case) -> bool {
     case.status == 200 && case.input.len() <= LONGEST
 }
 
-/// Every exchange of Chat Completions and Completions that is short.
+/// Returns every short exchange of Chat Completions and Completions.
 pub(crate) fn exchanges() -> Vec<Case> {
     let captures = captures().into_iter().map(|fixture| fixture.case);
     captures.chain(vectors().into_iter().map(|(case, _)| case)).filter(short).collect()
 }
 
-/// The bytes of these.
+/// Returns the bytes of these cases.
 pub(crate) fn seeds(cases: &[Case]) -> Vec<Vec<u8>> {
     cases.iter().map(of).collect()
 }
 
-/// Every short exchange of Responses.
+/// Returns every short exchange of Responses.
 pub(crate) fn answers() -> Vec<Case> {
     let captures = responses().into_iter().map(|fixture| fixture.case);
     let vectors = response_vectors().into_iter().map(|(case, _)| case);
     captures.chain(vectors).filter(|case| short(case) && case.upstream == Api::Responses).collect()
 }
 
-/// What engines sent where something was once answered wrongly.
+/// Returns the engine's bytes of inputs that were once answered wrongly.
 pub(crate) fn regressions() -> Vec<Vec<u8>> {
     let mut folders: Vec<_> = std::fs::read_dir(fixtures().join("regressions"))
         .expect("the folder is there")
@@ -194,7 +195,7 @@ pub(crate) fn regressions() -> Vec<Vec<u8>> {
     all
 }
 
-/// The data of all events, and all whole bodies.
+/// Returns the data of all events, and all whole bodies.
 pub(crate) fn objects(cases: &[Case]) -> Vec<String> {
     let mut all = Vec::new();
     for case in cases {

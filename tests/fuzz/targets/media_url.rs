@@ -1,4 +1,4 @@
-//! An address in a request is refused, or an engine is told to fetch it in a spelling that leads where it was judged to.
+//! A media URL is either refused, or sent to the engine in a spelling that leads to the host that was checked.
 
 use super::feed::Feed;
 use super::request_chat::refused;
@@ -23,7 +23,7 @@ pub fn run(data: &[u8]) {
     let rules = Rules { media, ..Rules::default() };
     let escaped = feed.byte() & 1 == 1;
     let Ok(address) = std::str::from_utf8(feed.rest()) else { return };
-    // As a serializer writes it, or as its sender spelled it.
+    // Either escaped as a serializer does, or spelled by the sender.
     let spelled = if escaped { address.to_owned() } else { json!(address).to_string().trim_matches('"').to_owned() };
     let Some(sent) = judged(&spelled, &rules) else { return };
     if sent.starts_with("data:") {
@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
     assert_eq!(again.as_ref(), Some(&sent), "{spelled}");
 }
 
-/// What the engine is told.
+/// Returns the URL that the engine receives, or `None` if it is refused.
 fn judged(spelled: &str, rules: &Rules) -> Option<String> {
     let body = format!(
         r#"{{"model":"m","messages":[{{"role":"user","content":[{{"type":"image_url","image_url":{{"url":"{spelled}"}}}}]}}]}}"#
@@ -55,11 +55,11 @@ fn judged(spelled: &str, rules: &Rules) -> Option<String> {
     let sent: Value = serde_json::from_slice(&sent).expect("JSON");
     let parts = sent["messages"][0]["content"].as_array().expect("parts");
     assert_eq!(parts.len(), 1, "{sent}");
-    // What an address smuggles in beside itself is none.
+    // An unescaped quote in the URL may have changed the shape of the part, which then has no URL.
     Some(parts[0]["image_url"]["url"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The address leads to a host of the Internet, or to one that is named, and whoever reads it reads the same.
+/// Checks that the URL leads to a public host, or to a configured one, for every parser.
 fn led(sent: &str, media: &Media) {
     let url = Url::parse(sent).unwrap_or_else(|error| panic!("{error}: {sent}"));
     assert_eq!(url.as_str(), sent);
@@ -96,7 +96,7 @@ fn is_public(address: Ipv4Addr) -> bool {
         || address.is_documentation())
 }
 
-/// The address of IPv4 that one of IPv6 stands for.
+/// Returns the IPv4 address embedded in an IPv6 address.
 fn wrapped(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match address.segments() {
         [0x2002, high, low, ..] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {

@@ -1,6 +1,6 @@
 //! The fuzz targets: each takes any bytes and asserts what must hold of them.
 //!
-//! libFuzzer calls them (`fuzz_targets/`), and so does a test on stable Rust, with seeds made of the fixtures
+//! They are called by libFuzzer (`fuzz_targets/`), and by a test on stable Rust, with seeds made of the fixtures
 //! (`tests/fuzz_seeds.rs`).
 
 mod feed;
@@ -9,17 +9,17 @@ mod proxy;
 
 use std::time::{Duration, Instant};
 
-/// A target.
+/// Fuzz target.
 pub struct Target {
-    /// Its name.
+    /// Name of the target.
     pub name: &'static str,
-    /// Looks at an input; panics if something does not hold.
+    /// Checks an input; panics if something does not hold.
     pub run: fn(&[u8]),
-    /// Inputs to start from.
+    /// Returns inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// The only list of them: hands all names to another macro. `Cargo.toml` has to name them once more, and a test compares.
+/// List of all targets, passed to another macro. `Cargo.toml` has to list them again, and a test compares.
 macro_rules! every_target {
     ($then:ident) => {
         $then! {
@@ -53,7 +53,7 @@ macro_rules! targets {
     ($($name:ident,)*) => {
         $(pub mod $name;)*
 
-        /// All of them.
+        /// Every target, in the order of the list above.
         pub const ALL: &[Target] =
             &[$(Target { name: stringify!($name), run: $name::run, seeds: $name::seeds },)*];
     };
@@ -61,17 +61,17 @@ macro_rules! targets {
 
 every_target!(targets);
 
-/// What one input may take under a fuzzer, all that is asserted of it included: ten times what it may take without what
-/// the fuzzer and the sanitizer add to the code.
+/// Time limit for one input under a fuzzer, all its assertions included: ten times the limit without the fuzzer and
+/// the sanitizers.
 pub const FUZZED: Duration = Duration::from_secs(1);
 
 impl Target {
-    /// The target of this name.
+    /// Returns the target with this name.
     pub fn named(name: &str) -> &'static Self {
         ALL.iter().find(|target| target.name == name).expect("a target of this name")
     }
 
-    /// Looks at an input, which may not take longer than this. A machine that is busy gets two more tries.
+    /// Checks an input within this time. A busy machine gets two more tries.
     pub fn within(&self, limit: Duration, data: &[u8]) {
         let mut took = Duration::MAX;
         for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! samewire inside this process, with an engine behind it that says what it is told to and keeps what it is asked.
+//! samewire inside this process, with an engine behind it that gives a prepared answer and records its requests.
 
 use samewire::config::Config;
 use samewire::server::{Listeners, run_on};
@@ -7,21 +7,21 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// What is not over by then never will be.
+/// Time after which an exchange counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A body that every route of chat takes.
+/// Body that every chat route accepts.
 pub(crate) const BODY: &str = r#"{"model":"m","messages":[{"role":"user","content":"a"}]}"#;
-/// What the engine says to it.
+/// Engine's answer to [`BODY`].
 pub(crate) const ANSWER: &str = r#"{"id":"a","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"b"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#;
 
-/// A running samewire and its engine.
+/// Running samewire and its engine.
 struct Running {
     proxy: SocketAddr,
     desk: Mutex<Desk>,
 }
 
-/// What the engine says, and what it was asked.
+/// Prepared answer of the engine, and the requests it has received.
 #[derive(Default)]
 struct Desk {
     answer: Vec<u8>,
@@ -47,7 +47,7 @@ fn running() -> &'static Running {
             }
         });
         std::thread::spawn(move || {
-            // It ends at a signal, which is meant for all of this.
+            // The server returns only after a signal, which is meant for the whole program.
             run_on(listeners, config, None).expect("it serves");
             std::process::exit(1);
         });
@@ -59,7 +59,8 @@ fn desk() -> MutexGuard<'static, Desk> {
     running().desk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One request, then the connection ends. What is not a generation is none of a target's business.
+/// Serves one request, then closes the connection. Requests other than generations get a fixed answer and are not
+/// recorded.
 fn serve(mut stream: TcpStream) {
     let _ = stream.set_read_timeout(Some(PATIENCE));
     let Some(request) = request(&mut stream) else { return };
@@ -75,7 +76,7 @@ fn serve(mut stream: TcpStream) {
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
-/// A request as samewire writes it: anything else is none.
+/// Reads a request, which must have samewire's own framing.
 fn request(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut read = Vec::new();
     let mut buffer = [0; 4096];
@@ -99,26 +100,26 @@ fn request(stream: &mut TcpStream) -> Option<Vec<u8>> {
     }
 }
 
-/// What a client got, and what the engine was asked meanwhile.
+/// Bytes that a client received, and the requests that the engine received meanwhile.
 pub(crate) struct Seen {
     pub(crate) client: Vec<u8>,
     pub(crate) engine: Vec<Vec<u8>>,
 }
 
-/// How long a client waits for an answer before it says that it sends no more.
+/// Time for which a client waits for an answer before it closes its sending side.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Sends a request to samewire and reads until everything is answered; the engine answers with `answer`.
+/// Sends a request to samewire and reads until everything is answered. The engine answers with `answer`.
 pub(crate) fn send(bytes: &[u8], answer: &[u8]) -> Seen {
     exchange(bytes, answer, PATIENCE)
 }
 
-/// The same of bytes that may be a part of a request, or something else.
+/// Sends bytes that may be a part of a request, or anything else.
 pub(crate) fn send_any(bytes: &[u8], answer: &[u8]) -> Seen {
     exchange(bytes, answer, PAUSE)
 }
 
-/// The same of frames, which are read until nothing more comes.
+/// Sends HTTP/2 frames and reads until nothing more comes.
 pub(crate) fn send_frames(bytes: &[u8], answer: &[u8]) -> Seen {
     exchange_until(bytes, answer, PAUSE, |_| false)
 }
@@ -135,7 +136,7 @@ fn exchange_until(bytes: &[u8], answer: &[u8], pause: Duration, is_answered: fn(
     let mut stream = TcpStream::connect(address).expect("samewire listens");
     stream.set_read_timeout(Some(pause)).expect("a timeout");
     stream.set_nodelay(true).expect("an option");
-    // Whoever refuses a request need not read it.
+    // A request that is refused need not be read, so writing may fail.
     let _ = stream.write_all(bytes);
     let (mut client, mut left) = (Vec::new(), false);
     let mut buffer = [0; 4096];
@@ -144,7 +145,7 @@ fn exchange_until(bytes: &[u8], answer: &[u8], pause: Duration, is_answered: fn(
             Ok(0) => break,
             Ok(count) => {
                 client.extend_from_slice(&buffer[..count]);
-                // With everything answered that was asked, the client leaves.
+                // The client closes once every request has its response.
                 if !left && is_answered(&client) {
                     left = true;
                     let _ = stream.shutdown(Shutdown::Write);
@@ -164,7 +165,7 @@ fn exchange_until(bytes: &[u8], answer: &[u8], pause: Duration, is_answered: fn(
     Seen { client, engine: std::mem::take(&mut desk().asked) }
 }
 
-/// An answer of samewire's.
+/// Response of samewire.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -179,7 +180,7 @@ impl Answer {
     }
 }
 
-/// The answers that some bytes are; nothing if they are anything else, or end too early.
+/// Parses bytes into responses. Returns `None` if they are anything else, or incomplete.
 pub(crate) fn answers(mut bytes: &[u8]) -> Option<Vec<Answer>> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
@@ -195,7 +196,7 @@ pub(crate) fn answers(mut bytes: &[u8]) -> Option<Vec<Answer>> {
         bytes = &bytes[end + 4..];
         let mut answer = Answer { status, headers, body: Vec::new() };
         if status == 101 {
-            // What follows is no HTTP.
+            // The bytes after the upgrade are not HTTP.
             answer.body = std::mem::take(&mut bytes).to_vec();
         } else if answer.header("transfer-encoding") == Some("chunked") {
             loop {
@@ -218,14 +219,14 @@ pub(crate) fn answers(mut bytes: &[u8]) -> Option<Vec<Answer>> {
     Some(all)
 }
 
-/// A whole answer of an engine with more header lines, each with its line end.
+/// Returns a whole answer of an engine with more header lines, each with its line end.
 pub(crate) fn engine(status: &str, lines: &[u8], body: &str) -> Vec<u8> {
     let head =
         format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n", body.len());
     [head.as_bytes(), lines, b"\r\n", body.as_bytes()].concat()
 }
 
-/// A chat request with more header lines, each with its line end.
+/// Returns a chat request with more header lines, each with its line end.
 pub(crate) fn client(lines: &[u8]) -> Vec<u8> {
     let head =
         format!("POST /v1/chat/completions HTTP/1.1\r\nhost: samewire\r\ncontent-length: {}\r\n", BODY.len());

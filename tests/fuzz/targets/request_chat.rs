@@ -1,5 +1,5 @@
-//! A request of Chat Completions or Completions is refused with a reason, or becomes an engine's request that reads the
-//! same.
+//! A request of Chat Completions or Completions is either refused with a reason, or becomes a request to the engine
+//! with the same meaning.
 
 use super::feed::{Feed, some};
 use super::made;
@@ -33,7 +33,7 @@ pub fn run(data: &[u8]) {
     };
     let sent = match plan(&ask, &body, &route) {
         Ok(sent) => sent,
-        // A field that is refused, or what this engine cannot be told.
+        // A refused field, or one that this engine does not support.
         Err(failure) => return refused(&failure),
     };
     same(&ask, &sent, &route);
@@ -42,9 +42,9 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// What a client is told of a request that is refused.
+/// Checks the error for a refused request.
 pub(crate) fn refused(failure: &Failure) {
-    // An item of the input may be one that is not there.
+    // An item reference in the input may not exist.
     let status = if failure.fault == Fault::NotFound { 404 } else { 400 };
     assert_eq!((failure.status, &*failure.kind), (status, "invalid_request_error"), "{failure:?}");
     assert!(failure.code.is_some() || failure.param.is_some(), "{failure:?}");
@@ -55,7 +55,7 @@ pub(crate) fn refused(failure: &Failure) {
     assert!(!out.contains(&b'\n'));
 }
 
-/// The engine reads what was read here, and would be sent the same once more.
+/// Checks that the engine reads the same request, and that adapting it again changes nothing.
 fn same(ask: &ChatRequest, sent: &Plan, route: &Route) {
     let rules = Rules::default();
     let read = ChatRequest::read_for(ask.api, &sent.body, None, &rules);
@@ -69,7 +69,7 @@ fn same(ask: &ChatRequest, sent: &Plan, route: &Route) {
     assert_eq!(read.continuous_usage, ask.continuous_usage);
     assert!(read.include_usage || !ask.stream, "no usage: {:?}", sent.body);
     assert!(!read.include_obfuscation, "padding: {:?}", sent.body);
-    // What is written here besides is no field of the API.
+    // Members that samewire adds are not fields of the API.
     let mut route = route.clone();
     if route.options.request_unknown == RequestUnknown::Reject {
         route.options = Arc::new(Options { request_unknown: RequestUnknown::Pass, ..(*route.options).clone() });
@@ -78,18 +78,18 @@ fn same(ask: &ChatRequest, sent: &Plan, route: &Route) {
     assert_eq!(once_more.body, sent.body);
 }
 
-/// Nothing is lost, and nothing else is written.
+/// Checks that nothing is lost, and that nothing else is written.
 fn carried(body: &Bytes, sent: &Bytes, route: &Route) {
     let sent_text = std::str::from_utf8(sent).expect("UTF-8");
     let text = std::str::from_utf8(body).expect("UTF-8").trim_start_matches('\u{feff}');
     let own = ["model", "stream_options", "skip_special_tokens"];
-    // What is no number to the reference, or too deep for it, is none of its business.
+    // Numbers and depths beyond the reference's limits are not compared.
     let (Ok(mut was), Ok(mut is)) = (object(text), object(sent_text)) else { return };
     for key in own {
         was.remove(key);
         is.remove(key);
     }
-    // Reasoning is renamed and addresses are respelled.
+    // Reasoning members are renamed and URLs are normalised.
     if !["reasoning", "url", "\\u"].iter().any(|word| text.contains(word)) {
         if route.options.request_unknown == RequestUnknown::Drop {
             was.retain(|key, _| is.contains_key(key));

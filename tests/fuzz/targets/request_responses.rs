@@ -1,4 +1,4 @@
-//! A Responses request is refused with a reason, or becomes an engine's request that reads the same.
+//! A Responses request is either refused with a reason, or becomes a request to the engine with the same meaning.
 
 use super::feed::Feed;
 use super::made;
@@ -42,7 +42,7 @@ pub fn run(data: &[u8]) {
         let again = again.unwrap_or_else(|failure| panic!("{failure:?}: {text}"));
         let limit = |body: &Bytes| {
             let mut object: Value = serde_json::from_slice(body).ok()?;
-            // What an engine takes off it is added each time.
+            // The limit grows each time, because it compensates for tokens that an engine subtracts.
             object.as_object_mut()?.remove("max_output_tokens");
             Some(object)
         };

@@ -1,5 +1,5 @@
-//! Ids: whatever an engine calls its answer, the client gets a plain one, the same each time; and whatever a client asks
-//! for by a name that nobody gave, is not there.
+//! Ids: whatever id an engine uses, the client gets a plain and constant one; and an id that was never given is not
+//! found.
 
 use super::feed::Feed;
 use crate::cases::{Case, Cut};
@@ -30,7 +30,7 @@ pub fn run(data: &[u8]) {
     block_on(absent(&id));
 }
 
-/// The ids of the answer's frames.
+/// Returns the ids of the answer's frames.
 fn ids(body: &str) -> Vec<String> {
     let data = body.split('\n').map(|line| line.strip_prefix("data: ").unwrap_or(line));
     let mut all = Vec::new();
@@ -42,7 +42,7 @@ fn ids(body: &str) -> Vec<String> {
     all
 }
 
-/// An answer with this id.
+/// Returns an answer with this id.
 fn case(api: Api, stream: bool, id: &str) -> Case {
     let text = if api == Api::Completions {
         json!({"index": 0, "text": "a", "finish_reason": "stop"})

@@ -1,4 +1,4 @@
-//! An engine's Responses events through the rewriter: one order, one end, nothing made up.
+//! An engine's Responses events through the rewriter: valid order, a single end, nothing invented.
 
 use super::made;
 use crate::laws::response::check;

@@ -1,4 +1,4 @@
-//! When an engine asks for patience: the client is told whole seconds from 1 to 60, whatever the engine said.
+//! Retry delays of engines: the client gets whole seconds from 1 to 60, whatever the engine sent.
 
 use super::proxy::{answers, client, engine, send};
 
@@ -15,7 +15,7 @@ pub fn run(data: &[u8]) {
     let seen = send(&client(b""), &engine(status, &line, ERROR));
     let all = answers(&seen.client).unwrap_or_else(|| panic!("{}", seen.client.escape_ascii()));
     let [answer] = &all[..] else { panic!("{all:?}") };
-    // An engine's head that is not one is a bad answer of its own.
+    // Invalid header bytes make the engine's answer itself invalid, hence 502.
     assert!([429, 503, 502].contains(&answer.status), "{answer:?}");
     let told = answer.headers.iter().filter(|(name, _)| name == "retry-after").count();
     assert_eq!(told, usize::from(answer.status != 502), "{answer:?}");

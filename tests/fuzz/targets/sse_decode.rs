@@ -1,4 +1,4 @@
-//! Bytes, cut anywhere, to events: as a reading of the whole buffer has them.
+//! Bytes, cut anywhere, yield the same events as a reading of the whole buffer.
 
 use super::feed::Feed;
 use super::made;
@@ -57,12 +57,12 @@ fn framed<'a>(limit: usize, reads: impl Iterator<Item = &'a [u8]>) -> Vec<Seen> 
     all
 }
 
-/// A stand-in for what tells an event that was cut from one that lacks its blank line.
+/// Tells an event that was cut from one that only lacks its blank line, in a simplified form.
 fn is_complete(data: &[u8]) -> bool {
     data.ends_with(b"}")
 }
 
-/// The whole of a stream, as the standard words it: lines, fields, a dispatch at each empty line.
+/// Reads a whole stream as the standard defines it: lines, fields, and an event at each empty line.
 fn read(bytes: &[u8]) -> Vec<Seen> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let (mut all, mut name, mut data) = (Vec::new(), Vec::new(), None::<Vec<u8>>);
@@ -99,7 +99,7 @@ fn read(bytes: &[u8]) -> Vec<Seen> {
     all
 }
 
-/// Lines without their ends; behind the last end stands one more, which may be empty.
+/// Returns the lines without their ends; after the last line end there is one more, which may be empty.
 fn lines(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut all = Vec::new();
     while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {

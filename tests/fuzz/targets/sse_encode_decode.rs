@@ -78,11 +78,11 @@ fn case(legacy: bool, chunks: &[Value]) -> Case {
     }
 }
 
-/// Content, reasoning and arguments of a canonical stream, read line by line.
+/// Returns content, reasoning and arguments of a canonical stream, read line by line.
 fn said(body: &str) -> (String, String, String) {
     let (mut content, mut reasoning, mut arguments) = Default::default();
     let add = |to: &mut String, from: &Value| to.push_str(from.as_str().unwrap_or_default());
-    // Nothing in canonical output but a line end ends a line, whoever splits it.
+    // Canonical output has no line separators but the line end, so any way of splitting lines works.
     for data in body.split('\n').filter_map(|line| line.strip_prefix("data: {")) {
         let chunk: Value = serde_json::from_str(&format!("{{{data}")).expect("a frame is JSON");
         let choice = &chunk["choices"][0];

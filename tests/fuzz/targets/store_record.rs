@@ -1,4 +1,4 @@
-//! What is stored comes back as it was, from memory and from SQLite alike.
+//! Stored records are read back unchanged, from memory and from SQLite alike.
 
 use super::feed::Feed;
 use samewire::store::{PageRequest, Caps, Events, Finish, Item, Key, New, Place, State, Store};
@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 
 const NOW: u64 = 1_800_000_000_000;
 
-/// The stores are opened once; each input has a tenant of its own.
+/// Stores, opened once; each input has a tenant of its own.
 struct Places {
     runtime: Runtime,
     all: [Store; 2],
@@ -29,7 +29,7 @@ fn places() -> &'static Places {
 
 const PREFIX: &str = "samewire-fuzz-";
 
-/// Where the files lie, without those that processes which are gone left there.
+/// Returns the folder for the files, after deleting files of processes that no longer run.
 fn folder() -> PathBuf {
     let folder = std::env::temp_dir();
     for entry in std::fs::read_dir(&folder).expect("a folder").flatten() {
@@ -50,7 +50,7 @@ pub fn run(data: &[u8]) {
     assert_eq!(told[0], told[1]);
 }
 
-/// Stores a record and reads it again; tells all that was answered.
+/// Stores a record and reads it again. Returns all results as text.
 async fn play(store: &Store, tenant: &str, data: &[u8]) -> Vec<String> {
     let mut feed = Feed(data);
     let way = feed.byte();
@@ -100,7 +100,7 @@ async fn play(store: &Store, tenant: &str, data: &[u8]) -> Vec<String> {
     told
 }
 
-/// A few items; their bodies need not be JSON to the store.
+/// Makes a few items; their bodies need not be JSON.
 fn items(feed: &mut Feed<'_>) -> Vec<Item> {
     (0..feed.byte() % 4).map(|_| Item::new(&feed.text(), &feed.text())).collect()
 }

@@ -1,5 +1,5 @@
-//! Reasoning and calls that an engine left in the text: no panic, one grammar, nothing depends on how the text was cut into
-//! pieces, and what is no call stays as it is.
+//! Reasoning and tool calls that an engine left in the text: no panic, canonical grammar, independence of the cuts,
+//! and text that is not a call stays unchanged.
 
 use super::feed::Feed;
 use super::harmony::stream;
@@ -15,7 +15,7 @@ const PARSERS: [&str; 24] = [
     "step3", "seed_oss", "granite", "xlam", "internlm", "phi4_mini_json",
 ];
 
-/// Bytes of a text: beyond some thousand, what may be a name depends on when it is seen.
+/// Largest text in bytes: in longer ones, what may be a name depends on when it is seen.
 const MOST: usize = 2000;
 
 pub fn run(data: &[u8]) {

@@ -1,5 +1,5 @@
-//! Raw bytes as an engine's answer, through the client that reads it: what it makes of them does not depend on how they
-//! came, and is what a strict reading of HTTP makes of them.
+//! Raw bytes as an engine's answer, through samewire's HTTP client: the result does not depend on how they arrive,
+//! and equals a strict reading of HTTP.
 
 use super::feed::Feed;
 use samewire::config::{Config, Timeouts, UpstreamConfig};
@@ -10,15 +10,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-/// Bytes of a body that are read.
+/// Largest body in bytes that is read.
 const LIMIT: usize = 1 << 20;
 
-/// What the client makes of an answer.
+/// Result of the client's reading.
 #[derive(Debug, PartialEq)]
 enum Read {
-    /// Status, body, and how that ended.
+    /// Status, body, and how the body ended.
     Answer(u16, Vec<u8>, Result<(), Broken>),
-    /// The code of what went wrong.
+    /// Error code.
     Error(String),
 }
 
@@ -56,7 +56,7 @@ pub fn run(data: &[u8]) {
         (Read::Answer(status, body, end), Some(strict)) => {
             assert_eq!((status, body), (&strict.status, &strict.body), "{}", bytes.escape_ascii());
             assert_eq!(end.is_ok(), strict.complete, "{end:?}: {}", bytes.escape_ascii());
-            // Whatever stands behind an answer must not become the next one.
+            // Bytes after an answer must not become the next answer.
             assert!(!reused || strict.surplus == 0 && strict.complete, "{}", bytes.escape_ascii());
         }
         (Read::Error(code), None) => {
@@ -67,7 +67,8 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Asks; the engine answers with these writes and closes. Says whether the connection was kept for another request.
+/// Sends a request; the engine answers with these writes and closes. Returns the result, and true if the connection
+/// was kept for another request.
 async fn ask(writes: &[&[u8]]) -> (Read, bool) {
     let World { listener, upstream, timeouts, .. } = world();
     let client = Client::new(upstream, timeouts);
@@ -91,7 +92,7 @@ async fn ask(writes: &[&[u8]]) -> (Read, bool) {
         let mut buffer = [0; 1024];
         let _ = stream.read(&mut buffer).await;
         for write in writes {
-            // A client that has read enough is gone.
+            // The client closes when it has read enough, so writing may fail.
             let _ = stream.write_all(write).await;
             tokio::task::yield_now().await;
         }
@@ -118,7 +119,7 @@ async fn ask(writes: &[&[u8]]) -> (Read, bool) {
     tokio::join!(engine, reader).1
 }
 
-/// An answer by the letter of HTTP/1.1.
+/// Response as the HTTP/1.1 standard defines it.
 #[derive(Debug)]
 struct Strict {
     status: u16,
@@ -127,7 +128,7 @@ struct Strict {
     surplus: usize,
 }
 
-/// Reads the first answer that is no interim one.
+/// Reads the first response that is not an interim one.
 fn strictly(mut bytes: &[u8]) -> Option<Strict> {
     for _ in 0..=8 {
         let mut fields = [httparse::EMPTY_HEADER; 100];
@@ -176,13 +177,13 @@ fn strictly(mut bytes: &[u8]) -> Option<Strict> {
     None
 }
 
-/// The data of a chunked body, and the bytes of all of it if it comes to its end.
+/// Returns the data of a chunked body, and its size in bytes if the body is complete.
 fn chunks(bytes: &[u8]) -> (Vec<u8>, Option<usize>) {
     let (mut body, mut at) = (Vec::new(), 0);
     let line = |at: usize| {
         let end = bytes[at..].iter().position(|byte| *byte == b'\n')? + at;
         let line = bytes[at..end].strip_suffix(b"\r")?;
-        // A line ends in CR LF and has neither before that.
+        // A line ends in CR LF and contains no other CR or LF.
         (!line.contains(&b'\r')).then_some((line, end + 1))
     };
     loop {

@@ -1,4 +1,5 @@
-//! Messages: what a client's asks, and what events and errors look like as messages (wire-format 4.12).
+//! WebSocket messages: parsing of a client's `response.create`, and events and errors written as messages
+//! (wire-format 4.12).
 
 use crate::json::{self, Members, Text};
 use crate::request::fields::{self, Field};
@@ -8,23 +9,23 @@ use crate::wire::fault::{Failure, Fault};
 use axum::extract::ws::{Message, Utf8Bytes};
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// Parameters of HTTP, and why they are none here.
+/// Parameters that only requests over HTTP may have, each with the reason for the error message.
 const NOT_HERE: [(&str, &str); 3] = [
     ("stream", "on a WebSocket every response is streamed"),
     ("stream_options", "on a WebSocket events are not padded"),
     ("background", "on a WebSocket the client waits"),
 ];
 
-/// What a message asks for, as far as the connection must know.
+/// Fields of a `response.create` message that the connection itself needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Create {
-    /// The response that it goes on with.
+    /// Id of the response that the message continues.
     pub(super) previous: Option<String>,
-    /// An answer is wanted; else the input is only to be kept for what goes on with it.
+    /// True if a response is to be generated; false if the input is only to be remembered for a later message.
     pub(super) generate: bool,
 }
 
-/// What is wrong with a message, and the response that it would have gone on with.
+/// Failure of an invalid message, with the response that it would have continued: the connection forgets that one.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) failure: Failure,
@@ -32,7 +33,8 @@ pub(super) struct Refused {
 }
 
 impl Create {
-    /// Reads a message. `habit`: its client is of those that say `"stream": true` although they need not.
+    /// Parses a message. `habit` accepts a redundant `"stream": true`, which some clients always send. Fails
+    /// unless the message is a valid `response.create` without parameters of HTTP.
     pub(super) fn read(text: &[u8], habit: bool) -> Result<Self, Refused> {
         let alone = |failure| Refused { failure, previous: None };
         let text = fields::text(text).map_err(alone)?;
@@ -86,14 +88,14 @@ fn invalid(key: &'static str, must: &str) -> Failure {
     Failure::from(Fault::InvalidValue).with_message(message).with_param(key)
 }
 
-/// A message that says why there is no response.
+/// Returns an error message for a response body with this HTTP status.
 pub(super) fn error(status: u16, body: &[u8]) -> Message {
     let mut out = BytesMut::from(format!("{{\"type\":\"error\",\"status\":{status},").as_bytes());
     out.put_slice(body.strip_prefix(b"{").unwrap_or(body));
     text(out.freeze())
 }
 
-/// The same for a failure that no response has told.
+/// Returns an error message for a failure that has no HTTP response.
 pub(super) fn refusal(failure: &Failure) -> Message {
     let mut body = BytesMut::new();
     failure.write(false, &mut body);
@@ -101,21 +103,22 @@ pub(super) fn refusal(failure: &Failure) -> Message {
 }
 
 fn text(bytes: Bytes) -> Message {
-    // Whoever writes JSON here writes UTF-8.
+    // JSON written by this crate is always valid UTF-8.
     Message::Text(Utf8Bytes::try_from(bytes).unwrap_or_default())
 }
 
-/// What the events of a stream come to.
+/// Outcome of a stream of events, gathered while they are sent.
 #[derive(Default)]
 pub(super) struct StreamOutcome {
-    /// The response, when it has ended well, and whether it says that it is stored.
+    /// Final state of a response that ended without an error, and whether its object has `"store":true`.
     pub(super) ended: Option<(FinalState, bool)>,
-    /// It went wrong.
+    /// True if the stream had an error or a failed response.
     pub(super) failed: bool,
 }
 
 impl StreamOutcome {
-    /// Takes whole events of a stream, and gives them as messages. Comments and `[DONE]` are none.
+    /// Passes the data of whole events to `to`, one message each, and notes the outcome. Comments and `[DONE]` are
+    /// skipped.
     pub(super) fn messages(&mut self, bytes: &Bytes, mut to: impl FnMut(Message)) {
         for event in event::each(bytes) {
             match event.kind {
@@ -132,7 +135,7 @@ impl StreamOutcome {
     }
 }
 
-/// What a final object says.
+/// Returns true if a final response object has `"store":true`.
 fn is_stored(object: &str) -> bool {
     let members = json::read::<Members<'_>>(object).map(|members| members.0).unwrap_or_default();
     members.iter().any(|(key, value)| key == "store" && value.get() == "true")

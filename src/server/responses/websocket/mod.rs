@@ -1,14 +1,14 @@
-//! Responses over a WebSocket: many on one connection, one at a time, each told in messages (wire-format 4.12).
+//! Responses over a WebSocket: many on one connection, one at a time, each sent as messages (wire-format 4.12).
 //!
 //! ```text
-//! GET + Upgrade ─→ Session ─→ waiting messages ─→ Turn: make it, tell it ─→ Memory
+//! GET + Upgrade ─→ Session ─→ waiting messages ─→ Turn: generate, send ─→ RecentResponses
 //!                     ↑ ↓                          │
 //!                    socket ←──────────────────────┘
 //! ```
 //!
-//! One task has all of a connection. It asks the engine for more only when the client has taken what there was, and
-//! reads the client all the while: a client that leaves ends its response, one that stops reading stops the engine, and is
-//! read no further than there is room for answers to what it sends.
+//! One task serves a connection. It reads more from the engine only when the client has taken what was sent, and
+//! reads from the client at all times: a client that disconnects ends its response, one that stops reading stops
+//! the engine, and its messages are read only while there is room for the answers to them.
 
 mod message;
 mod recent;
@@ -19,9 +19,9 @@ use crate::auth::Caller;
 use crate::server::azure::RouteFamily;
 use crate::server::body::Body;
 use crate::server::browsers;
-use crate::server::connection::Upgraded;
+use crate::server::connection_state::Upgraded;
+use crate::server::context::RequestContext;
 use crate::server::headers::REQUEST_ID;
-use crate::server::routes::RequestContext;
 use crate::server::{App, Phase, Worker};
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::FromRequestParts;
@@ -40,42 +40,45 @@ use tokio::time::{Instant, sleep_until};
 use tungstenite::Error as Wrong;
 use turn::{ClientMessages, Turn};
 
-/// Messages that wait for their turn. All of them together have at most the bytes that one may have.
+/// Client messages that may wait for the current response to end. Together they have at most the bytes of one
+/// body.
 const WAITING: usize = 16;
-/// Messages to the client, and pongs beside them, that may wait before the client is read no further.
+/// Queued messages to the client, and likewise pongs, at which reading from the client pauses.
 const UNSENT: usize = 64;
-/// Bytes read at once. Thousands of connections are open and say nothing.
+/// Size of the read buffer in bytes. It is small because thousands of connections are open and idle.
 const READ: usize = 4 << 10;
 /// Bytes joined in one write.
 const WRITE: usize = 16 << 10;
-/// Rounds before other tasks of the thread have theirs.
+/// Rounds of one poll before the other tasks of the thread get their turn.
 const ROUNDS: usize = 64;
-/// What a client sends that says so much more than it needs: the service's own mode, by its first name.
+/// Header and value by which clients of the service's own WebSocket mode are recognised. They always send
+/// `"stream": true`, which is redundant here.
 const HABIT: (&str, &str) = ("openai-beta", "responses_websockets=");
 
-/// What all messages of a connection have in common.
+/// Data that all messages of a connection share, taken from its upgrade request.
 struct ConnectionContext {
     worker: Arc<Worker>,
-    /// The request that asked for the connection.
+    /// Head of the upgrade request.
     head: request::Parts,
     family: RouteFamily,
-    /// Who asked for it.
+    /// Caller of the upgrade request, where keys are checked.
     caller: Option<Arc<Caller>>,
-    /// Its id; what comes by messages has this id and a number.
+    /// Request id of the connection; each message's request has this id with a number appended.
     request_id: String,
-    /// The client says `"stream": true`.
+    /// True if the client is one that always sends `"stream": true`.
     has_habit: bool,
 }
 
 impl ConnectionContext {
-    /// A request that has come by it, under this id.
+    /// Returns the context of a request that arrived in a message. Fails if the caller's key is no longer valid.
     fn context(&self, id: String) -> Result<RequestContext, Failure> {
         RequestContext::of_message(&self.worker, self.family, (&self.head, id))
     }
 }
 
 impl RequestContext {
-    /// Makes a WebSocket of the connection.
+    /// Upgrades the connection to a WebSocket and starts its session. Fails if the dialect or the origin is not
+    /// allowed, or the request is not a WebSocket handshake.
     pub(in crate::server) async fn upgrade(
         &mut self,
         head: &request::Parts,
@@ -117,33 +120,34 @@ fn has_habit(headers: &HeaderMap) -> bool {
     headers.get_all(name).iter().any(|value| value.to_str().is_ok_and(|value| value.contains(word)))
 }
 
-/// One connection.
+/// State of one WebSocket connection: its socket, the current response and the messages that wait in both
+/// directions.
 struct Session {
     line: Arc<ConnectionContext>,
-    /// Messages that were read as requests so far.
+    /// Number of messages that became requests so far.
     count: u64,
     waiting: VecDeque<ClientMessages>,
     turn: Option<Turn>,
     memory: RecentResponses,
-    /// What is to be sent.
+    /// Messages to be written to the client.
     out: VecDeque<Message>,
-    /// Some of what was sent may not be with the client yet.
+    /// True if written messages may not have been flushed yet.
     unflushed: bool,
-    /// Pongs that the library has made since all was with the client.
+    /// Pongs that the library has queued since the last complete flush.
     pongs: usize,
     socket: WebSocket,
     upgraded: Upgraded,
 }
 
-/// What happens next.
+/// Event that the session reacts to next, found by one poll of socket and response.
 enum NextAction {
     Said(Message),
-    /// The response is over.
+    /// The current response has ended.
     Over,
-    /// The client has left.
+    /// The client has disconnected.
     Gone,
     Wrong(Wrong),
-    /// It is time for something.
+    /// A timer is due or the shutdown phase has changed.
     Due,
 }
 
@@ -168,7 +172,7 @@ impl Session {
         self.line.worker.present.app()
     }
 
-    /// Serves the connection to its end.
+    /// Serves the connection until it closes.
     async fn run(mut self) {
         let app = self.app();
         let options = app.pool.usual_options(self.line.caller.as_ref().map(|caller| caller.place));
@@ -182,7 +186,7 @@ impl Session {
             if let Some(code) = self.begin_next(end) {
                 return self.leave(code).await;
             }
-            // While there is a response, its end is waited for, and not the connection's.
+            // During a response the end of the connection's lifetime is not acted upon.
             let wake = Some(end).filter(|_| self.turn.is_none()).into_iter().chain(ping).min();
             let due = async {
                 match wake {
@@ -208,7 +212,7 @@ impl Session {
                     let now = Instant::now();
                     if ping.is_some_and(|ping| ping <= now) {
                         ping = Some(now + pause);
-                        // Behind what the client does not take, it would only be one message more.
+                        // If the client is not reading, a ping would only lengthen the queue.
                         if self.out.is_empty() && !self.unflushed {
                             self.out.push_back(Message::Ping(Bytes::new()));
                         }
@@ -218,7 +222,7 @@ impl Session {
         }
     }
 
-    /// Between two responses: begins the next, or says with which code the connection is to end.
+    /// Starts the next response if none is running; returns the close code if the connection has to end instead.
     fn begin_next(&mut self, end: Instant) -> Option<u16> {
         if self.turn.is_some() {
             return None;
@@ -233,7 +237,7 @@ impl Session {
         let id = self.next_id();
         match Turn::begin(&self.line, id, said, &self.memory) {
             Ok(turn) => self.turn = Some(turn),
-            // Its key opens nothing any more.
+            // The key has been revoked.
             Err(failure) if matches!(failure.fault, Fault::InvalidApiKey | Fault::MissingApiKey) => {
                 self.out.push_back(message::refusal(&failure));
                 return Some(close_code::POLICY);
@@ -254,12 +258,12 @@ impl Session {
         }
     }
 
-    /// Takes a message of the client.
+    /// Queues a message of the client, or refuses it if too many are waiting.
     fn hear(&mut self, message: Message) {
         let said = match message {
             Message::Text(text) => ClientMessages::Text(text.into()),
             Message::Binary(_) => ClientMessages::Binary,
-            // The library has put a pong behind what it has to write.
+            // The library has queued a pong.
             Message::Ping(_) => {
                 self.pongs += 1;
                 self.unflushed = true;
@@ -282,7 +286,7 @@ impl Session {
         self.out.push_back(message::refusal(&failure));
     }
 
-    /// The code that tells a client what it did wrong; none if nobody is there to be told.
+    /// Returns the close code for an error of the client; `None` if the connection is broken already.
     fn code_for(&mut self, wrong: &Wrong) -> Option<u16> {
         use tungstenite::error::ProtocolError::ResetWithoutClosingHandshake;
         Some(match wrong {
@@ -297,9 +301,9 @@ impl Session {
         })
     }
 
-    /// Says goodbye behind all that was to be said.
+    /// Sends the queued messages, then a close frame with this code.
     async fn leave(mut self, code: u16) {
-        // Nobody will read what the engine still says.
+        // The rest of the engine's answer is not needed.
         self.turn = None;
         self.out.push_back(Message::Close(Some(CloseFrame { code, reason: Utf8Bytes::default() })));
         if std::future::poll_fn(|cx| self.poll_write(cx)).await.is_ok() {
@@ -308,7 +312,7 @@ impl Session {
         }
     }
 
-    /// Ready when there is something to decide.
+    /// Writes, reads and advances the response. Ready when an event needs a reaction.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<NextAction> {
         for _ in 0..ROUNDS {
             let written = self.poll_write(cx);
@@ -318,7 +322,7 @@ impl Session {
             if written.is_ready() {
                 self.pongs = 0;
             }
-            // Each message that is read may have to be answered, if only by a pong (faults C44).
+            // Each message read may need an answer, if only a pong (faults C44).
             if self.out.len() < UNSENT && self.pongs < UNSENT {
                 match Pin::new(&mut self.socket).poll_next(cx) {
                     Poll::Ready(Some(Ok(message))) => return Poll::Ready(NextAction::Said(message)),
@@ -336,7 +340,8 @@ impl Session {
         Poll::Pending
     }
 
-    /// Ready when the client has been sent all there is.
+    /// Writes and flushes the queued messages. Ready when all have been flushed; fails if the connection is
+    /// broken.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), axum::Error>> {
         let mut socket = Pin::new(&mut self.socket);
         while !self.out.is_empty() {

@@ -1,39 +1,39 @@
-//! What a connection remembers: its last responses with what went before them, so that one may go on with another that
-//! no store has (wire-format 4.12).
+//! Memory of a connection: its last responses with the conversations before them, so that a request can continue a
+//! response that is not in the store (wire-format 4.12).
 
 use crate::store::{Item, LINKS};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Responses that are remembered.
+/// Number of responses that a connection remembers.
 const MOST: usize = 16;
-/// Bytes of them, what several share counted once.
+/// Limit for the size of the remembered conversations in bytes; items shared by several are counted once.
 const BYTES: usize = 64 << 20;
-/// What an item takes besides its text.
+/// Overhead of an item beyond its id and text, in bytes.
 const ITEM: usize = 128;
 
-/// What one response added to a conversation.
+/// Items that one response added to a conversation: its input and its output.
 #[derive(Debug)]
 struct Turn {
     items: Vec<Item>,
     bytes: usize,
 }
 
-/// A conversation, as far as it has come. Those that went the same way share it.
+/// A conversation up to one response. Conversations with a common beginning share its turns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConversationThread {
     turns: Vec<Arc<Turn>>,
-    /// Its last response is stored.
+    /// True if the last response is in the store.
     pub(super) stored: bool,
 }
 
 impl ConversationThread {
-    /// All of it, in order.
+    /// Returns all items, oldest first.
     pub(super) fn items(&self) -> Vec<Item> {
         self.turns.iter().flat_map(|turn| turn.items.iter().cloned()).collect()
     }
 
-    /// The same with one turn more.
+    /// Returns the conversation with one more turn; `stored` tells if that turn's response is in the store.
     pub(super) fn with(mut self, items: Vec<Item>, stored: bool) -> Self {
         self.stored = stored;
         if items.is_empty() {
@@ -41,7 +41,7 @@ impl ConversationThread {
         }
         let bytes = items.iter().map(|item| item.id.len() + item.body.len() + ITEM).sum();
         if self.turns.len() >= LINKS {
-            // So many turns are stored no further either; they go on as one, which costs this one copy.
+            // The store follows no longer chains either. Joining all turns into one costs a single copy.
             let items = self.items();
             let bytes = self.turns.iter().map(|turn| turn.bytes).sum();
             self.turns = vec![Arc::new(Turn { items, bytes })];
@@ -51,17 +51,17 @@ impl ConversationThread {
     }
 }
 
-/// The last responses of a connection.
+/// Last responses of a connection, oldest first, limited in number and bytes.
 #[derive(Debug, Default)]
 pub(super) struct RecentResponses(VecDeque<(String, ConversationThread)>);
 
 impl RecentResponses {
-    /// The conversation up to this response, itself included.
+    /// Returns the conversation up to and including this response, if it is remembered.
     pub(super) fn thread(&self, id: &str) -> Option<ConversationThread> {
         self.0.iter().find(|(known, _)| known == id).map(|(_, thread)| thread.clone())
     }
 
-    /// Remembers a response; the oldest make room.
+    /// Remembers a response; the oldest are dropped to keep the limits.
     pub(super) fn keep(&mut self, id: String, thread: ConversationThread) {
         self.forget(&id);
         self.0.push_back((id, thread));
@@ -70,7 +70,7 @@ impl RecentResponses {
         }
     }
 
-    /// Forgets a response; what goes on from it stays.
+    /// Forgets a response; responses that continue it are kept.
     pub(super) fn forget(&mut self, id: &str) {
         self.0.retain(|(known, _)| known != id);
     }

@@ -1,4 +1,4 @@
-//! One response on a connection: made as over HTTP, told in messages.
+//! Turn on a WebSocket connection: a response generated as over HTTP and sent as messages.
 
 use super::super::history::{History, PAST};
 use super::super::{ParsedRequest, RememberedConversation};
@@ -7,9 +7,9 @@ use super::message::{self, Create, Refused, StreamOutcome};
 use super::recent::{ConversationThread, RecentResponses};
 use crate::plan;
 use crate::server::body::Body;
+use crate::server::context::RequestContext;
 use crate::server::persist::{FinalState, items};
 use crate::server::quota::Standing;
-use crate::server::routes::RequestContext;
 use crate::store::{Error, Key};
 use crate::wire::OutputBuffer;
 use crate::wire::encode::{Encode, Response as Encoder};
@@ -23,7 +23,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// What a client has sent: in order, also what is none of a request.
+/// Message of the client that waits for its turn. Binary messages are kept in order too, and answered with an
+/// error.
 #[derive(Debug)]
 pub(super) enum ClientMessages {
     Text(Bytes),
@@ -31,7 +32,7 @@ pub(super) enum ClientMessages {
 }
 
 impl ClientMessages {
-    /// Bytes that wait in it.
+    /// Returns the size of the message in bytes, for the limit on waiting messages.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -40,37 +41,39 @@ impl ClientMessages {
     }
 }
 
-/// One response under way.
+/// Response that is being generated and sent on a connection.
 pub(super) struct Turn {
     step: Step,
-    /// The response that it goes on with.
+    /// Id of the response that it continues.
     previous: Option<String>,
-    /// What is remembered of it.
+    /// Input and earlier conversation, to be remembered with the output at the end.
     trace: Option<TurnRecord>,
     heard: StreamOutcome,
 }
 
+/// Step of a turn: the response is awaited, or its body is sent.
 enum Step {
-    /// It waits for the engine's first word.
+    /// The response has not begun yet.
     Making(Pin<Box<dyn Future<Output = TurnAnswer> + Send>>),
-    /// It is told.
+    /// The body of the response is being sent.
     Saying { status: u16, body: Body },
 }
 
-/// An answer that has begun, or an error.
+/// Response that has begun, or an error, with what is to be remembered of it.
 struct TurnAnswer {
     response: Response<Body>,
     trace: Option<TurnRecord>,
 }
 
-/// What a response adds to a conversation, besides its output.
+/// Input of a response and the conversation before it.
 struct TurnRecord {
     thread: ConversationThread,
     input: Vec<Bytes>,
 }
 
 impl Turn {
-    /// Begins to answer a message.
+    /// Starts the response to a message; an invalid message yields an error as its response. Fails if the caller's
+    /// key is no longer valid.
     pub(super) fn begin(
         line: &Arc<ConnectionContext>,
         request_id: String,
@@ -102,7 +105,7 @@ impl Turn {
         })
     }
 
-    /// Puts what is ready behind what is to be sent; false: there is no more.
+    /// Appends messages that are ready to `out`; ready with false at the end of the response.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, out: &mut VecDeque<Message>) -> Poll<bool> {
         loop {
             let (status, body) = match &mut self.step {
@@ -131,8 +134,8 @@ impl Turn {
         }
     }
 
-    /// It is over: what becomes of it in the connection's memory. A failure makes it unknown what it went on with, too:
-    /// its client must begin anew, or have it from the store.
+    /// Ends the response and updates the connection's memory. After a failure the response that it continued is
+    /// forgotten as well: the client must start anew, or the store must have it.
     pub(super) fn end(self, memory: &mut RecentResponses) {
         let Self { previous, trace, heard, .. } = self;
         match (heard.ended, trace) {
@@ -192,14 +195,14 @@ impl RequestContext {
             thread.unwrap_or_else(|| ConversationThread::default().with(history.history.clone(), true));
         let trace = TurnRecord { thread, input: history.shared(&parsed.asked, false).collect() };
         let response = match generate {
-            // Much is kept while it waits.
+            // Boxed because the future is large.
             true => Box::pin(self.make(&line.head, parsed, history)).await?,
             false => self.take_note(parsed, &history)?,
         };
         Ok(TurnAnswer { response, trace: Some(trace) })
     }
 
-    /// Whether the store still has what the request goes on from: only then what is stored now can refer to it.
+    /// Returns true if the store still has the continued response: only then can a new record refer to it.
     async fn still_stored(&self, parsed: &ParsedRequest) -> bool {
         let store_handle = &self.app.store_handle;
         let store = store_handle.store().filter(|_| parsed.asked.store);
@@ -214,7 +217,8 @@ impl RequestContext {
         there
     }
 
-    /// Answers without an engine: the input is kept for what goes on with it. Nothing is stored that says nothing.
+    /// Answers without an engine: the input is remembered for a later message, and an empty response is returned.
+    /// It is never stored. Fails if the request names a conversation or its input is invalid.
     fn take_note(&mut self, parsed: ParsedRequest, history: &History) -> Result<Response<Body>, Failure> {
         let ParsedRequest { mut asked, route, tenant, .. } = parsed;
         if asked.conversation.is_some() {
@@ -224,7 +228,7 @@ impl RequestContext {
         }
         asked.without_store()?;
         let app = &self.app;
-        // What is wrong with the input is said now.
+        // Check the input now, so that its errors are reported with this message.
         history.body(&asked, &tenant, &app.store_handle.keys, &route, 0)?;
         let (_, _, reply) = plan::response(&asked, &route);
         let mut out = OutputBuffer::default();
@@ -239,7 +243,7 @@ impl RequestContext {
             record.completed();
             record.bytes = out.len();
         }
-        // Whoever reads it takes whole events.
+        // The reader takes whole events.
         Ok(Response::new(Body::full(out.join())))
     }
 }

@@ -1,9 +1,9 @@
-//! What stands in events of the Responses API and in its objects, read leniently.
+//! Members of Responses events and objects. Almost all are raw values, so that a wrong type in one spoils no other.
 
 use crate::json::{Raw, Text, object, read};
 
 object! {
-    /// An event.
+    /// Responses event, with the members of all its types.
     pub(super) struct EventBody<'a> {
         kind: Raw<'a> = "type",
         response: Raw<'a> = "response",
@@ -25,7 +25,7 @@ object! {
 }
 
 object! {
-    /// A whole object, or what an event says of it.
+    /// Response object: a whole answer, or the one inside an event.
     pub(super) struct Body<'a> {
         id: Raw<'a> = "id",
         created: Raw<'a> = "created_at",
@@ -42,7 +42,7 @@ object! {
 }
 
 object! {
-    /// An item. vLLM puts `item_id` into some, and leaves their `id` null.
+    /// Item of the output. vLLM puts `item_id` into some items and leaves their `id` null.
     pub(super) struct ItemBody<'a> {
         kind: Raw<'a> = "type",
         id: Raw<'a> = "id",
@@ -62,7 +62,7 @@ object! {
 }
 
 object! {
-    /// A part of a message, of reasoning or of its summary.
+    /// Part of a message, of reasoning or of its summary.
     pub(super) struct Part<'a> {
         kind: Raw<'a> = "type",
         text: Raw<'a> = "text" | "refusal",
@@ -72,12 +72,12 @@ object! {
 }
 
 object! {
-    /// `delta` of the older `response.tool_call.delta`.
+    /// Member `delta` of the older event `response.tool_call.delta`.
     pub(super) struct Calls<'a> { content: Raw<'a> = "content", }
 }
 
 object! {
-    /// An entry of it.
+    /// Call in the `content` of [`Calls`].
     pub(super) struct OldCall<'a> {
         kind: Raw<'a> = "type",
         id: Raw<'a> = "id",
@@ -87,31 +87,31 @@ object! {
 }
 
 object! {
-    /// `context` of the older `response.additional_context`.
+    /// Member `context` of the older event `response.additional_context`.
     pub(super) struct Context<'a> { encrypted: Raw<'a> = "reasoning.encrypted_content", }
 }
 
-/// A string that says something.
+/// Returns a string that is not empty; `None` for anything else.
 pub(super) fn text(raw: Option<Raw<'_>>) -> Option<Text<'_>> {
     raw.and_then(Text::of).filter(|text| !text.is_empty())
 }
 
-/// The same, its characters.
+/// Returns the decoded characters of a string that is not empty; `None` for anything else.
 pub(super) fn word(raw: Option<Raw<'_>>) -> Option<String> {
     text(raw).map(|text| text.decoded().into_owned())
 }
 
-/// The elements of a list; none if it is not one.
+/// Reads the elements of a list; empty if `raw` is not a list of this type.
 pub(super) fn list<'a, T: crate::json::Read<'a>>(raw: Option<Raw<'a>>) -> Vec<T> {
     raw.and_then(|raw| read(raw.get()).ok()).unwrap_or_default()
 }
 
-/// An object; an empty one if it is not one.
+/// Reads an object; an empty one if `raw` is not an object.
 pub(super) fn object<'a, T: crate::json::Read<'a>>(raw: Option<Raw<'a>>) -> T {
     raw.and_then(|raw| read(raw.get()).ok()).unwrap_or_default()
 }
 
-/// The parts of a text; a plain string is one.
+/// Reads the parts of a content; a plain string counts as one part.
 pub(super) fn parts(raw: Option<Raw<'_>>) -> Vec<Part<'_>> {
     match text(raw) {
         Some(_) => vec![Part { text: raw, ..Part::default() }],

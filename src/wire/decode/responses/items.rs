@@ -1,25 +1,25 @@
-//! The engine's items: which one an event is of, and how much of it was said.
+//! Items of the engine's answer: assigns events to items, and records how much of each has been emitted.
 //!
-//! Neither `item_id` nor `output_index` can be trusted: SGLang gives all items of an answer one id and counts `done`
-//! one further than `added`; vLLM leaves out ids and numbers anew at the end (engine-quirks D). So an event is taken for
-//! the item of its type that has its id, or else for the one that is open.
+//! Neither `item_id` nor `output_index` can be trusted: SGLang gives all items of an answer one id and counts
+//! `done` one further than `added`; vLLM leaves out ids and numbers anew at the end (engine-quirks D). An event
+//! therefore belongs to the open item of its type that has its id, or else to the open item of its type.
 
 use super::body::{ItemBody, word};
 
-/// What an item is.
+/// Kind of an item, which decides on the events that can belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Message,
     Reasoning,
     Function,
     Custom,
-    /// Of a type that is not modelled.
+    /// Item of a type that is not modelled; the text is its type.
     Foreign(Box<str>),
 }
 
 impl Kind {
-    /// By its type. A call of one of the client's functions is none of another server's, as vLLM has it where gpt-oss
-    /// makes the call in its analysis (fixtures/vllm/responses-gptoss-tool-on-analysis).
+    /// Returns the kind by the item's type. vLLM reports a call of a client function as one of an MCP server if
+    /// gpt-oss makes the call in its analysis (fixtures/vllm/responses-gptoss-tool-on-analysis).
     pub(super) fn of(body: &ItemBody<'_>) -> Option<Self> {
         Some(match word(body.kind).as_deref() {
             Some("message") => Self::Message,
@@ -37,7 +37,8 @@ impl Kind {
     }
 }
 
-/// How much of a text was said: enough to tell what of a longer one was not. The text itself is not kept.
+/// Length and hash of the text emitted so far. They suffice to find the new part of a longer text, so the text
+/// itself is not kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     length: usize,
@@ -45,7 +46,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// FNV-1a. Nobody gains by a collision: it is the engine's own text.
+    /// Adds text, hashed with FNV-1a. Collisions are no risk: the text is the engine's own.
     pub(super) fn add(&mut self, spelled: &[u8]) {
         self.length += spelled.len();
         for byte in spelled {
@@ -57,7 +58,7 @@ impl Seen {
         self.length == 0
     }
 
-    /// What of `whole` was not said; `None` if it begins otherwise.
+    /// Returns the part of `whole` that has not been emitted; `None` if `whole` begins differently.
     pub(super) fn rest(self, whole: &str) -> Option<&str> {
         let (said, rest) = whole.split_at_checked(self.length)?;
         let mut seen = Self::default();
@@ -66,29 +67,29 @@ impl Seen {
     }
 }
 
-/// One kind of text in an item.
+/// Progress of one kind of text in an item.
 #[derive(Debug, Default)]
 pub(super) struct Channel {
-    /// All of it.
+    /// Text of all parts.
     pub(super) total: Seen,
-    /// Its part that goes on.
+    /// Text of the current part.
     pub(super) part: Seen,
-    /// The name of the events that tell it; the same told under another name is not told again (codex-legacy).
+    /// Name of the events that carry this text. Events of another name repeat it and are ignored (codex-legacy).
     pub(super) name: Option<&'static str>,
 }
 
-/// An item.
+/// Item of the engine's answer, with the progress of its texts.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) kind: Kind,
     id: Option<Box<str>>,
     pub(super) call_id: Option<Box<str>>,
     pub(super) name: Option<Box<str>>,
-    /// Of a call or of what is not modelled: its number among them.
+    /// Number of a call or foreign item among them, from 0. Unused for messages and reasoning.
     pub(super) slot: u32,
-    /// The engine has not said that it is complete.
+    /// True until the engine marks the item as complete.
     pub(super) open: bool,
-    /// Something of it was said.
+    /// True if any of the item has been emitted.
     pub(super) told: bool,
     /// Content, arguments or input.
     pub(super) text: Channel,
@@ -96,7 +97,7 @@ pub(super) struct Item {
     pub(super) refusal: Channel,
     pub(super) annotations: usize,
     pub(super) sealed: bool,
-    /// It has been found in the terminal object.
+    /// True once an item of the terminal object has been matched with it.
     found: bool,
 }
 
@@ -120,12 +121,13 @@ impl Item {
     }
 }
 
-/// All of them, in the order in which they were first heard of.
+/// Items of one answer, in the order in which they were first seen.
 #[derive(Debug, Default)]
 pub(super) struct Items(pub(super) Vec<Item>);
 
 impl Items {
-    /// The item of this kind that an event concerns: the open one with this id, or else the open one.
+    /// Finds the item of this kind that an event belongs to: the open one with this id, or else the latest open
+    /// one.
     pub(super) fn open(&self, kind: &Kind, id: Option<&str>) -> Option<usize> {
         let mut fallback = None;
         for (at, item) in self.0.iter().enumerate().rev() {
@@ -140,7 +142,7 @@ impl Items {
         fallback
     }
 
-    /// The item that is not modelled and that an event concerns; `family`: the first word of the event's name.
+    /// Finds the open foreign item that an event belongs to. `family`: the event's name up to the first dot.
     pub(super) fn foreign(&self, family: &str, id: Option<&str>) -> Option<usize> {
         let matches = |item: &Item| match &item.kind {
             Kind::Foreign(kind) => {
@@ -151,13 +153,13 @@ impl Items {
         self.0.iter().rposition(matches)
     }
 
-    /// The kind of the latest item with this id.
+    /// Returns the kind of the latest item with this id.
     pub(super) fn kind_of(&self, id: Option<&str>) -> Option<&Kind> {
         let id = id?;
         self.0.iter().rev().find(|item| item.id.as_deref() == Some(id)).map(|item| &item.kind)
     }
 
-    /// The call with this id; where several have it, that of the item with this one.
+    /// Finds the call with this call id. If several have it, prefers that of the item with `id`.
     pub(super) fn call(&self, id: Option<&str>, call_id: Option<&str>) -> Option<usize> {
         let call_id = call_id?;
         let has = |item: &Item| item.kind.is_call() && item.call_id.as_deref() == Some(call_id);
@@ -165,9 +167,9 @@ impl Items {
         own.or_else(|| self.0.iter().rposition(has))
     }
 
-    /// The item that the engine says has begun, if that is known already.
+    /// Finds the item that `output_item.added` announces, if it is already known.
     pub(super) fn begun(&self, kind: &Kind, id: Option<&str>, call_id: Option<&str>) -> Option<usize> {
-        // A call that begins with an id of its own is one of its own.
+        // A call with an item id of its own is a new call.
         let is_other =
             |at: &usize| self.0.get(*at).is_some_and(|item| item.id.is_some() && item.id.as_deref() != id);
         self.call(id, call_id).filter(|at| id.is_none() || !is_other(at)).or_else(|| {
@@ -177,7 +179,8 @@ impl Items {
         })
     }
 
-    /// The item that the engine says is complete. Calls complete in order, if nothing else tells them apart.
+    /// Finds the item that `output_item.done` completes. Calls without a distinguishing id complete in the order of
+    /// their beginning.
     pub(super) fn ended(&self, kind: &Kind, id: Option<&str>, call_id: Option<&str>) -> Option<usize> {
         self.call(id, call_id).or_else(|| match self.open(kind, id) {
             Some(at) if kind.is_call() && self.0.get(at).is_none_or(|item| item.id.as_deref() != id) => {
@@ -187,7 +190,8 @@ impl Items {
         })
     }
 
-    /// Which of the items that were told each item of a terminal object is: by type and text, then by type and order.
+    /// Matches each item of a terminal object with a known item: first by kind and text, then by kind and order.
+    /// Each known item matches once.
     pub(super) fn found(&mut self, listed: &[Listed]) -> Vec<Option<usize>> {
         let mut found = vec![None; listed.len()];
         for exactly in [true, false] {
@@ -203,7 +207,7 @@ impl Items {
     }
 }
 
-/// What tells an item of a terminal object from the others.
+/// Item of a terminal object: the properties by which it is matched with a known item.
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) kind: Kind,

@@ -1,4 +1,4 @@
-//! What the engine tells only at the end: the rest of a text, items without events, the whole of an answer.
+//! Content that the engine sends only at the end: the rest of a text, items without events, or a whole answer.
 
 use super::body::{self, Body, Incomplete, ItemBody, Part, list, object, text, word};
 use super::items::{Kind, Listed, Seen};
@@ -10,25 +10,27 @@ use crate::wire::event::{Event, Finish, Reason, Riders, Usage};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::rule::Rule;
 
-/// How an answer ended.
+/// Outcome of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Completed,
     Incomplete(Reason),
     Failed,
     Cancelled,
-    /// It has not.
+    /// Unknown: the object's status is none of a final answer.
     No,
 }
 
 impl Ended {
-    /// By the status of the object, and by the event it came in. `cut`: an item says that it is not complete.
+    /// Determines the outcome from the object's status and the name of its event. `cut`: true if an item is marked
+    /// as incomplete.
     fn of(body: &Body<'_>, event: &str, cut: bool) -> Self {
         let status = word(body.status);
         match (event, status.as_deref()) {
             ("failed", _) | (_, Some("failed")) => Self::Failed,
             ("cancelled", _) | (_, Some("cancelled")) => Self::Cancelled,
-            // vLLM ends with `completed` also where it is not (fixtures/vllm/responses-length).
+            // vLLM ends with the event `completed` even where the status is another
+            // (fixtures/vllm/responses-length).
             ("incomplete", _) | (_, Some("incomplete")) => {
                 let incomplete: Incomplete<'_> = object(body.incomplete);
                 Self::Incomplete(match word(incomplete.reason).as_deref() {
@@ -36,7 +38,7 @@ impl Ended {
                     _ => Reason::Length,
                 })
             }
-            // The item knows better (fixtures/vllm/responses-gptoss-length).
+            // The item is more precise than the status (fixtures/vllm/responses-gptoss-length).
             ("completed", _) | (_, Some("completed")) if cut => Self::Incomplete(Reason::Length),
             ("completed", _) | (_, Some("completed")) => Self::Completed,
             _ => Self::No,
@@ -45,7 +47,7 @@ impl Ended {
 }
 
 impl Events {
-    /// An answer that is one object.
+    /// Reads an answer that is one object. Fails if it is not JSON or has no final status.
     pub(super) fn whole(&mut self, data: &str, to: &mut dyn Sink) -> Result<(), Unreadable> {
         let body: Body<'_> = read(data).map_err(|_| Unreadable)?;
         let told: body::EventBody<'_> = read(data).map_err(|_| Unreadable)?;
@@ -56,7 +58,8 @@ impl Events {
         self.terminal(&body, "", data, to)
     }
 
-    /// The last event: what it has more than those before it, and how the answer ended.
+    /// Reads the terminal event: emits the content that earlier events lacked, the finish and the usage. Fails if
+    /// the status is not final or the object has too many items.
     pub(super) fn terminal(
         &mut self,
         body: &Body<'_>,
@@ -76,7 +79,7 @@ impl Events {
         if !self.headed || body.id.is_some() {
             self.head(body, to);
         }
-        // An event comes behind a stream, in which the reasoning has been passed on.
+        // A terminal event ends a stream, which has already sent its reasoning.
         let promotes = event.is_empty() && self.reading.promote_reasoning && ended == Ended::Completed;
         self.items_of(output, ended, promotes, to)?;
         let reason = match ended {
@@ -95,7 +98,7 @@ impl Events {
         if let Some(usage) = body.usage.and_then(usage) {
             to.event(Event::Usage { usage, alone: true, riders: Riders::default() });
         }
-        // Of a whole object, nothing follows.
+        // An event for rate limits can follow a terminal event, but not a whole object.
         self.over = self.reading.limits && !event.is_empty();
         if !self.over {
             to.event(Event::End);
@@ -145,7 +148,7 @@ impl Events {
             self.complete(at, body, to);
             let status = word(body.status);
             let cut = status.as_deref() == Some("incomplete");
-            // What goes on to the end is ended by it.
+            // The finish ends the last item of an answer that was cut short.
             let is_last = nth == last && status.is_none() && matches!(ended, Ended::Incomplete(_));
             if ended != Ended::Failed && (cut || is_new && !is_last) {
                 self.close(at, cut, to);
@@ -154,7 +157,7 @@ impl Events {
         Ok(())
     }
 
-    /// Says of an item what has not been said yet.
+    /// Emits the content of an item that has not been emitted yet.
     pub(super) fn complete(&mut self, at: usize, body: &ItemBody<'_>, to: &mut dyn Sink) {
         let Some(item) = self.items.0.get(at) else { return };
         match item.kind {
@@ -203,7 +206,7 @@ impl Events {
         self.tokens(at, parts, to);
     }
 
-    /// Says those of an item's annotations that were not said yet.
+    /// Emits the annotations of an item that have not been emitted yet. `all`: all of its annotations.
     pub(super) fn annotations(&mut self, at: usize, all: &[Raw<'_>], to: &mut dyn Sink) {
         let said = self.items.0.get(at).map_or(0, |item| item.annotations);
         self.annotations_of(at, all.get(said..).unwrap_or_default().to_vec(), to);
@@ -215,13 +218,13 @@ impl Events {
         }
     }
 
-    /// Says what of an item's whole text was not said.
+    /// Emits the part of an item's whole text that has not been emitted.
     fn supply(&mut self, at: usize, voice: TextKind, whole: &str, to: &mut dyn Sink) {
         let seen = self.items.0.get_mut(at).map(|item| voice.channel(item).total).unwrap_or_default();
         self.rest(at, voice, whole, seen, to);
     }
 
-    /// The same of a text of which so much was seen.
+    /// Emits the part of `whole` after the text in `seen`; nothing if `whole` begins differently.
     pub(super) fn rest(&mut self, at: usize, voice: TextKind, whole: &str, seen: Seen, to: &mut dyn Sink) {
         if let Some(rest) = seen.rest(whole).filter(|rest| !rest.is_empty()) {
             to.mended(Rule::ItemLate);
@@ -229,7 +232,7 @@ impl Events {
         }
     }
 
-    /// Says what of a call's arguments or input was not said.
+    /// Emits the part of a call's arguments or input that has not been emitted.
     pub(super) fn argue_rest(&mut self, at: usize, whole: Option<Raw<'_>>, to: &mut dyn Sink) {
         let seen = self.items.0.get(at).map(|item| item.text.total).unwrap_or_default();
         let whole = whole.map(spelled).unwrap_or_default();
@@ -240,7 +243,7 @@ impl Events {
     }
 }
 
-/// Reasoning in text, and nothing that only reasoning has.
+/// Returns true if an item is reasoning with text, and has neither summary nor encrypted content.
 fn is_plain_thought(body: &ItemBody<'_>, kind: &Kind) -> bool {
     *kind == Kind::Reasoning
         && !joined(&body::parts(body.content)).is_empty()
@@ -248,7 +251,7 @@ fn is_plain_thought(body: &ItemBody<'_>, kind: &Kind) -> bool {
         && text(body.encrypted).is_none()
 }
 
-/// What tells the item from the others of its object.
+/// Returns the properties by which an item of a terminal object is matched.
 fn of(body: &ItemBody<'_>, kind: &Kind) -> Listed {
     let text = match kind {
         Kind::Message => joined(&body::parts(body.content)),
@@ -259,7 +262,7 @@ fn of(body: &ItemBody<'_>, kind: &Kind) -> Listed {
     Listed { kind: kind.clone(), id: word(body.id), call_id: word(body.call_id), name: word(body.name), text }
 }
 
-/// The text of reasoning: vLLM 0.10.0 has it in the item itself.
+/// Returns the parts of reasoning text. vLLM 0.10.0 has the text in the item itself.
 fn thoughts<'a>(body: &ItemBody<'a>) -> Vec<Part<'a>> {
     match body::parts(body.content) {
         none if none.is_empty() => body::parts(body.text),
@@ -275,7 +278,7 @@ fn refuses(part: &Part<'_>) -> bool {
     word(part.kind).as_deref() == Some("refusal")
 }
 
-/// Counts, under the names of either API: SGLang's objects have those of chat.
+/// Reads token counts under the names of either API: SGLang's objects use those of chat.
 fn usage(raw: Raw<'_>) -> Option<Usage> {
     let body: UsageBody<'_> = read(raw.get()).ok()?;
     let mut usage = body.read()?;

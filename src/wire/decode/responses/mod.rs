@@ -1,8 +1,8 @@
-//! Reading an engine's own Responses answers (wire-format 4.8).
+//! Decoder of Responses answers (wire-format 4.8).
 //!
-//! Takes: events, or a whole object, which is read like the object of the last event. Gives: text, calls and foreign
-//! items, each once, however often and under however many ids the engine tells them. Remembers: the items, and how much of
-//! each was said. Never: trusts a number or an id of the engine's for more than telling items apart.
+//! Takes: events, or a whole object, which is read like the object of the terminal event. Gives: text, calls and
+//! foreign items, each once, however often and under however many ids the engine sends them. Remembers: the items,
+//! and how much of each has been emitted. Never: uses an engine's number or id for more than to tell items apart.
 //!
 //! Evidence: fixtures `vllm/responses-*` and `sglang/responses-*`; other versions from engine-quirks D.
 
@@ -19,26 +19,27 @@ use crate::wire::sse::Frame;
 use body::{Body, Calls, Context, EventBody, ItemBody, OldCall, Part, list, object, text, word};
 use items::{Channel, Item, Items, Kind, Seen};
 
-/// Items of one answer. Models make a handful; with their number grows what it costs to tell them apart.
+/// Limit on the items of one answer. Models make a handful; the cost of telling items apart grows with their
+/// number.
 const ITEMS: usize = 4096;
 
-/// The events of an answer of Responses.
+/// Decoder state of one Responses answer: its items, and how far it is.
 pub(super) struct Events {
     reading: Reading,
-    /// It was said who answers.
+    /// True once a head event has been emitted.
     headed: bool,
     items: Items,
-    /// The item whose text goes on.
+    /// Index of the item that the latest text belongs to.
     current: Option<usize>,
-    /// An item has ended too early.
+    /// True if an item has ended too early.
     cut: bool,
-    /// How many have a number.
+    /// Number of calls and foreign items, which is the slot of the next.
     slots: u32,
-    /// The event that ends the answer has come, and only what the engine says of limits may follow it.
+    /// True after the terminal event, if an event for rate limits may still follow.
     over: bool,
 }
 
-/// Whose text it is.
+/// Kind of text that an event carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TextKind {
     Content,
@@ -47,7 +48,7 @@ enum TextKind {
     Summary,
 }
 
-/// The events that tell texts, by the first words of their names, also those of older descriptions of the API.
+/// Kinds of text by the stem of the event names, including those of older descriptions of the API.
 const VOICES: [(&str, TextKind); 6] = [
     ("output_text", TextKind::Content),
     ("refusal", TextKind::Refusal),
@@ -87,7 +88,7 @@ impl TextKind {
     }
 }
 
-/// Tells what the engine says of limits, if that is an object.
+/// Emits the engine's rate limits if they are an object; counts the event as dropped otherwise.
 fn limits(told: &EventBody<'_>, to: &mut dyn Sink) {
     match told.limits.filter(|limits| limits.get().starts_with('{')) {
         Some(limits) => to.event(Event::Limits(limits)),
@@ -180,7 +181,7 @@ impl Events {
         }
     }
 
-    /// Reads what comes behind the event that ends the answer.
+    /// Reads an event after the terminal one. Ends the answer if it is that of the rate limits, and ignores others.
     fn last_limits(&mut self, data: &str, to: &mut dyn Sink) {
         let told: EventBody<'_> = read(data).unwrap_or_default();
         if word(told.kind).as_deref() != Some("response.rate_limits.updated") {
@@ -297,7 +298,7 @@ impl Events {
         Ok(())
     }
 
-    /// A part begins: what was said before is none of it.
+    /// Notes that a part begins, so that earlier text does not count as its own.
     fn part_added(&mut self, told: &EventBody<'_>) {
         let id = word(told.item_id);
         let Some(kind) = self.items.kind_of(id.as_deref()) else { return };
@@ -337,7 +338,8 @@ impl Events {
         }
     }
 
-    /// The older form of calls, each complete.
+    /// Reads calls in the older form of the API, each complete. Ignores calls that are already known. Fails if
+    /// there are too many items.
     fn old_calls(&mut self, delta: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<(), Unreadable> {
         let calls: Calls<'_> = object(delta);
         for call in list::<OldCall<'_>>(calls.content) {
@@ -367,7 +369,7 @@ impl Events {
         }
     }
 
-    /// An event of an item that is not modelled.
+    /// Emits an event of a foreign item; counts it as dropped if no such item is open.
     fn foreign(&mut self, name: &str, told: &EventBody<'_>, data: &str, to: &mut dyn Sink) {
         let family = name.split('.').next().unwrap_or_default();
         let at = self.items.foreign(family, word(told.item_id).as_deref());
@@ -417,7 +419,7 @@ impl Events {
         Ok(())
     }
 
-    /// The open item of a kind, or a new one.
+    /// Returns the open item of a kind, or creates one. Fails if there are too many items.
     fn open(&mut self, kind: &Kind, id: Option<&str>) -> Result<usize, Unreadable> {
         match self.items.open(kind, id) {
             Some(at) => Ok(at),
@@ -425,7 +427,8 @@ impl Events {
         }
     }
 
-    /// The item whose text is complete: the open one, or a new one if no closed one has this text.
+    /// Returns the item whose complete text an event carries: the open one, or a new one. `None` if the text
+    /// repeats that of an ended item. Fails if there are too many items.
     fn unfinished(
         &mut self,
         kind: &Kind,
@@ -472,15 +475,17 @@ impl Events {
         }
     }
 
-    // === saying ===
+    // === emitting ===
 
-    /// Whether events of this name tell the text, and not others that were there before.
+    /// Returns true if events with this stem carry the text. The first stem seen is the one; others repeat the
+    /// text.
     fn is_heard(&mut self, at: usize, voice: TextKind, stem: &'static str) -> bool {
         let Some(item) = self.items.0.get_mut(at) else { return false };
         *voice.channel(item).name.get_or_insert(stem) == stem
     }
 
-    /// The item's text goes on after that of another item: what follows is none of that.
+    /// Makes the item the current one. Emits a break if the previous one is of the same kind, so that their texts
+    /// are not joined.
     fn turn_to(&mut self, at: usize, to: &mut dyn Sink) {
         let kind = |at: usize| self.items.0.get(at).map(|item| &item.kind);
         if let Some(before) = self.current.filter(|before| *before != at)
@@ -515,7 +520,7 @@ impl Events {
         }
     }
 
-    /// Says the tokens of all of an item's text, if these parts know their bytes.
+    /// Emits all tokens of an item's text, if `parts` have their bytes and the client asked for logprobs.
     fn tokens(&self, at: usize, parts: &[Part<'_>], to: &mut dyn Sink) {
         if !self.reading.logprobs || self.current != Some(at) {
             return;
@@ -546,7 +551,7 @@ impl Events {
         to.tool(0, entry(item, Some(Text::json(piece))), Riders::default());
     }
 
-    /// Says the call's name and id, if they are news.
+    /// Emits a call's name and id, unless they have been emitted.
     fn name(&mut self, at: usize, body: &ItemBody<'_>, to: &mut dyn Sink) {
         let Some(item) = self.items.0.get_mut(at).filter(|item| item.kind.is_call() && !item.told) else {
             return;
@@ -572,7 +577,7 @@ impl Events {
         to.event(Event::Foreign { name, slot: Some(item.slot), stage, data });
     }
 
-    /// What is not modelled is complete.
+    /// Emits a foreign item as complete.
     fn end_foreign(&mut self, at: usize, data: Raw<'_>, to: &mut dyn Sink) {
         let Some(item) = self.items.0.get_mut(at).filter(|item| item.open) else { return };
         item.open = false;
@@ -580,7 +585,7 @@ impl Events {
         self.say_foreign(at, stage, data, to);
     }
 
-    /// Log probabilities, if the client asked for them.
+    /// Reads log probabilities; empty riders if the client has not asked for them.
     fn logprobs<'a>(&self, raw: Option<Raw<'a>>, to: &mut dyn Sink) -> Riders<'a> {
         let entries: Vec<TokenLogprob<'a>> = list(raw);
         if entries.is_empty() {
@@ -595,7 +600,7 @@ impl Events {
     }
 }
 
-/// What the events tell the arguments or the input of.
+/// Returns the kind of call whose arguments or input events with this stem carry; `None` for other events.
 fn called(stem: &str) -> Option<Kind> {
     match stem {
         "function_call_arguments" => Some(Kind::Function),
@@ -604,7 +609,7 @@ fn called(stem: &str) -> Option<Kind> {
     }
 }
 
-/// An entry of the call.
+/// Builds an entry for the call, with only the fields that every piece of it has.
 fn entry<'a>(item: &Item, args: Option<Text<'a>>) -> ToolEntry<'a> {
     let kind = if item.kind == Kind::Custom { ToolKind::Custom } else { ToolKind::Function };
     ToolEntry {
@@ -618,7 +623,7 @@ fn entry<'a>(item: &Item, args: Option<Text<'a>>) -> ToolEntry<'a> {
     }
 }
 
-/// A text in JSON spelling. What should be one but is another value is serialised, as arguments of chat are.
+/// Returns a text in JSON spelling. A value of another type is serialised, like arguments in chat.
 fn spelled(raw: Raw<'_>) -> String {
     let mut bytes = Vec::new();
     match Text::of(raw) {

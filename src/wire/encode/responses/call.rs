@@ -1,6 +1,6 @@
-//! Tool calls as items, and what the names in them stand for (wire-format 4.2, 4.4).
+//! Tool calls as output items, and the tools that the names in the engine's calls stand for (wire-format 4.2, 4.4).
 
-use super::event::{self, TextEvents};
+use super::text_events::{self, TextEvents};
 use crate::json::{Raw, Text, write_string};
 use crate::wire::arguments::Arguments;
 use crate::wire::event::ToolKind;
@@ -8,46 +8,48 @@ use crate::wire::{OutputBuffer, Rope, Spelled};
 use bytes::BytesMut;
 use std::collections::BTreeMap;
 
-/// What a name in an engine's call stands for.
+/// Tool that a name in an engine's call stands for. Engines get flat function names; the client named its tools
+/// with a namespace or as custom tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameMeaning {
-    /// The namespace that the tool was given in.
+    /// Namespace in which the client declared the tool, if any.
     pub namespace: Option<String>,
-    /// The tool's own name.
+    /// Name of the tool within its namespace.
     pub name: String,
-    /// The engine knows it as a function with one string `input`; to the client it is a custom tool.
+    /// True if the client declared a custom tool, which the engine knows as a function with one string `input`.
     pub custom: bool,
 }
 
-/// Names that stand for something else than a function of that name.
+/// Table from the names that the engine uses to the client's tools. Names without an entry are plain functions.
 #[derive(Clone, Debug, Default)]
 pub struct Calls(BTreeMap<String, NameMeaning>);
 
 impl Calls {
-    /// The engine knows `called` by this name.
+    /// Records that the engine knows the tool `called` under `name`.
     pub fn keep(&mut self, name: String, called: NameMeaning) {
         self.0.insert(name, called);
     }
 
-    /// What this name stands for.
+    /// Returns the tool that `name` stands for; a plain function of that name if the table has no entry.
     pub fn named(&self, name: &str) -> NameMeaning {
         let plain = || NameMeaning { namespace: None, name: name.to_owned(), custom: false };
         self.0.get(name).cloned().unwrap_or_else(plain)
     }
 }
 
-/// A call.
+/// Function or custom tool call, an item of the output. Its arguments may end before or after the next item begins.
 #[derive(Debug)]
 pub(super) struct Call {
-    /// Its place among the choice's calls.
+    /// Index among the choice's calls, from 0; events of the engine refer to it.
     pub(super) slot: u32,
     id: String,
     called: NameMeaning,
     kind: ToolKind,
-    /// Arguments or input in JSON spelling, as far as the client has them.
+    /// Arguments or input in JSON spelling, as far as they have been sent to the client.
     text: Rope,
-    /// Arguments that hold the input of a custom tool, in JSON spelling.
+    /// Arguments that wrap the input of a custom tool, in JSON spelling. Buffered until the call ends.
     wrapped: Rope,
+    /// Position in the JSON grammar of the arguments, which shows when they are complete.
     progress: Arguments,
 }
 
@@ -64,7 +66,8 @@ impl Call {
         }
     }
 
-    /// A piece of arguments or input; gives what the client is to have of it at once.
+    /// Appends a piece of arguments or input. Returns the bytes to send at once; `None` if the input is wrapped in
+    /// arguments and has to wait for their end.
     pub(super) fn take(&mut self, piece: &Text<'_>) -> Option<&[u8]> {
         self.progress.read(piece);
         if self.is_wrapped() {
@@ -74,7 +77,8 @@ impl Call {
         Some(self.text.append(|out| piece.write(out)))
     }
 
-    /// The input of a custom tool that came as arguments, once they are all there.
+    /// Extracts the input of a custom tool from its complete arguments. Returns it if there is any to send; `None`
+    /// for calls that are not wrapped. Arguments of another form become the input as they are.
     pub(super) fn unwrap(&mut self) -> Option<&Rope> {
         if !self.is_wrapped() {
             return None;
@@ -82,14 +86,14 @@ impl Call {
         let spelled = std::mem::take(&mut self.wrapped).join();
         let wrapped = Text::json(&spelled).decoded();
         self.text = Rope::default();
-        // What is not as it was agreed upon is not lost either.
+        // Arguments without a string `input` are sent unchanged, so that nothing is lost.
         let input = input(&wrapped).unwrap_or_else(|| Text::json(&spelled));
         self.text.append(|out| input.write(out));
         self.text.close();
         Some(&self.text).filter(|text| !text.is_empty())
     }
 
-    /// Nothing more comes.
+    /// Releases reserved memory: no text follows.
     pub(super) fn close(&mut self) {
         self.text.close();
     }
@@ -102,7 +106,8 @@ impl Call {
         self.called.custom || self.kind == ToolKind::Custom
     }
 
-    /// Nothing more can come. Of free text one never knows.
+    /// Returns true if no more arguments can follow. Free text of a custom tool has no visible end, so it returns
+    /// false.
     pub(super) fn is_complete(&self) -> bool {
         self.kind == ToolKind::Function && self.progress.is_complete()
     }
@@ -116,7 +121,7 @@ impl Call {
     }
 
     pub(super) fn voice(&self) -> &'static TextEvents {
-        if self.is_custom() { &event::INPUT } else { &event::ARGUMENTS }
+        if self.is_custom() { &text_events::INPUT } else { &text_events::ARGUMENTS }
     }
 
     pub(super) fn text(&self) -> Spelled<'_> {
@@ -131,7 +136,7 @@ impl Call {
         write_string(&self.called.name, out);
     }
 
-    /// The members behind `status`; `text`: arguments or input.
+    /// Appends the members after `status`. `text`: the arguments or the input.
     pub(super) fn write(&self, text: Spelled<'_>, out: &mut OutputBuffer) {
         out.extend_from_slice(b",\"call_id\":");
         self.write_id(out.open());
@@ -147,7 +152,9 @@ impl Call {
     }
 }
 
-/// The string `input` of a JSON object.
+/// Returns the string member `input` of a JSON object, the last one if it is repeated; `None` if `arguments` is no
+/// object or has no such string. Custom tools are sent to engines as functions with this one argument (wire-format
+/// 2.5 rule 9).
 pub(in crate::wire::encode) fn input(arguments: &str) -> Option<Text<'_>> {
     let members = crate::json::read::<crate::json::Members<'_>>(arguments).ok()?.0;
     let (_, value) = members.into_iter().rfind(|(key, _)| key == "input")?;

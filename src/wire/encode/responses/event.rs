@@ -1,138 +1,28 @@
-//! Events, numbered, in the dialects (wire-format 4.6, 4.7, 4.9).
+//! Numbered events of a Responses stream, in the client's dialect (wire-format 4.6, 4.7, 4.9).
 
 use super::super::Limits;
 use super::super::frame::DONE;
 use super::call::Call;
-use super::item::{Item, Kind, Place, ReasoningItem, State};
+use super::item::{Item, Kind, ReasoningItem, State};
+use super::text_events::{ARGUMENTS, EventText, Place, REASONING, SUMMARY, TEXT, TextEvents, member, string};
 use crate::json::{Raw, write_compact, write_number, write_string};
+use crate::wire::OutputBuffer;
 use crate::wire::fault::{Failure, write_or_null};
 use crate::wire::options::ResponsesDialect;
-use crate::wire::{OutputBuffer, Rope, Spelled};
 use bytes::BytesMut;
 
-/// How one kind of text is told.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TextEvents {
-    /// The stem of its events.
-    delta: &'static str,
-    done: &'static str,
-    /// The events of its part, if it is in one.
-    part: Option<(&'static str, &'static str)>,
-    /// The key of the part's index.
-    index: &'static str,
-    /// The key of the whole text.
-    text: &'static str,
-    /// The part's type.
-    kind: &'static str,
-    /// Log probabilities travel along.
-    logprobs: bool,
-}
-
-const CONTENT_PART: Option<(&str, &str)> =
-    Some(("response.content_part.added", "response.content_part.done"));
-
-pub(super) const TEXT: TextEvents = TextEvents {
-    delta: "response.output_text.delta",
-    done: "response.output_text.done",
-    part: CONTENT_PART,
-    index: "content_index",
-    text: "text",
-    kind: "output_text",
-    logprobs: true,
-};
-pub(super) const REFUSAL: TextEvents = TextEvents {
-    delta: "response.refusal.delta",
-    done: "response.refusal.done",
-    text: "refusal",
-    kind: "refusal",
-    logprobs: false,
-    ..TEXT
-};
-pub(super) const REASONING: TextEvents = TextEvents {
-    delta: "response.reasoning_text.delta",
-    done: "response.reasoning_text.done",
-    kind: "reasoning_text",
-    logprobs: false,
-    ..TEXT
-};
-pub(super) const SUMMARY: TextEvents = TextEvents {
-    delta: "response.reasoning_summary_text.delta",
-    done: "response.reasoning_summary_text.done",
-    part: Some(("response.reasoning_summary_part.added", "response.reasoning_summary_part.done")),
-    index: "summary_index",
-    kind: "summary_text",
-    logprobs: false,
-    ..TEXT
-};
-pub(super) const ARGUMENTS: TextEvents = TextEvents {
-    delta: "response.function_call_arguments.delta",
-    done: "response.function_call_arguments.done",
-    part: None,
-    text: "arguments",
-    kind: "",
-    logprobs: false,
-    ..TEXT
-};
-pub(super) const INPUT: TextEvents = TextEvents {
-    delta: "response.custom_tool_call_input.delta",
-    done: "response.custom_tool_call_input.done",
-    text: "input",
-    ..ARGUMENTS
-};
-
-impl TextEvents {
-    /// The name of its events in a dialect.
-    fn spoken(&self, dialect: ResponsesDialect) -> (&'static str, &'static str) {
-        match (dialect, self.kind) {
-            (ResponsesDialect::Openresponses, "reasoning_text") => {
-                ("response.reasoning.delta", "response.reasoning.done")
-            }
-            _ => (self.delta, self.done),
-        }
-    }
-
-    /// A part with this text.
-    pub(super) fn write_part(&self, told: EventText<'_>, out: &mut OutputBuffer) {
-        out.extend_from_slice(b"{\"type\":\"");
-        out.extend_from_slice(self.kind.as_bytes());
-        out.put_u8(b'"');
-        string(self.text, told.text, out);
-        if self.logprobs {
-            out.extend_from_slice(b",\"annotations\":[");
-            out.extend_from_slice(told.annotations);
-            out.put_u8(b']');
-        }
-        self.write_logprobs(told.logprobs, out);
-        out.put_u8(b'}');
-    }
-
-    fn write_logprobs(&self, entries: Spelled<'_>, out: &mut OutputBuffer) {
-        if self.logprobs {
-            out.extend_from_slice(b",\"logprobs\":[");
-            out.push_text(entries);
-            out.put_u8(b']');
-        }
-    }
-
-    fn write_place(&self, place: &Place, at: usize, out: &mut OutputBuffer) {
-        place.write(out.open());
-        if self.part.is_some() {
-            member(self.index, out);
-            write_number(at, out.open());
-        }
-    }
-}
-
-/// Writes events and numbers them; nothing at all where there is no stream.
+/// Event writer. Numbers the events of one response and knows the dialect's extra ones. Writes nothing if the
+/// client asked for one object instead of a stream.
 #[derive(Debug)]
 pub(super) struct Events {
     on: bool,
     dialect: ResponsesDialect,
     next: u64,
-    /// The id of the response.
+    /// Id of the response, which events of the older API repeat.
     response: String,
+    /// Use of the client's rate limit as the server knows it, for the event after the last.
     pub(super) limits: Option<Limits>,
-    /// Limits of the engine's own event; told where nothing else is known of them.
+    /// Value of `limits` from the engine's own event, as JSON. Used if `limits` is unknown.
     pub(super) engine_limits: Option<String>,
 }
 
@@ -141,12 +31,12 @@ impl Events {
         Self { on, dialect, next: 0, response: String::new(), limits: None, engine_limits: None }
     }
 
-    /// They belong to this response.
+    /// Sets the id of the response that the events belong to.
     pub(super) fn begin(&mut self, response: &str) {
         response.clone_into(&mut self.response);
     }
 
-    /// An event with the members that `write` appends.
+    /// Appends one event and counts its number up. `write` appends the members after `sequence_number`.
     pub(super) fn say(&mut self, kind: &str, out: &mut OutputBuffer, write: impl FnOnce(&mut OutputBuffer)) {
         if !self.on {
             return;
@@ -160,7 +50,8 @@ impl Events {
         out.extend_from_slice(b"}\n\n");
     }
 
-    /// An event of the older description of the API, where the dialect has them: it names the response.
+    /// Appends an event of the older API in the dialect `codex-legacy`; nothing in other dialects. It opens the
+    /// member `response`, which `write` has to close.
     fn say_legacy(&mut self, kind: &str, out: &mut OutputBuffer, write: impl FnOnce(&mut OutputBuffer)) {
         if self.dialect != ResponsesDialect::CodexLegacy {
             return;
@@ -175,7 +66,7 @@ impl Events {
         self.response = response;
     }
 
-    /// An item begins.
+    /// Appends `output_item.added` with the still empty item.
     pub(super) fn begin_item(&mut self, item: &Item, out: &mut OutputBuffer) {
         self.item("response.output_item.added", item, State::Added, out);
     }
@@ -189,7 +80,7 @@ impl Events {
         });
     }
 
-    /// A part begins: a text of this voice, not told yet.
+    /// Appends the events that begin a part; nothing for text without parts.
     pub(super) fn begin_part(
         &mut self,
         voice: &TextEvents,
@@ -227,7 +118,7 @@ impl Events {
         });
     }
 
-    /// A piece of text.
+    /// Appends the delta event for a piece of text, and in `codex-legacy` the older event for reasoning.
     pub(super) fn delta(
         &mut self,
         voice: &TextEvents,
@@ -259,7 +150,7 @@ impl Events {
         }
     }
 
-    /// An annotation of a part's text.
+    /// Appends the event for an annotation of a part's text. `nth`: index of the annotation in its part.
     pub(super) fn annotation(
         &mut self,
         place: &Place,
@@ -277,7 +168,7 @@ impl Events {
         });
     }
 
-    /// An event of an item that is not modelled, with the member that it carries.
+    /// Appends an event specific to a foreign item. `carried`: its extra member, with key and value.
     pub(super) fn foreign(
         &mut self,
         kind: &str,
@@ -294,7 +185,7 @@ impl Events {
         });
     }
 
-    /// A text is complete, and its part with it.
+    /// Appends the events that end a text and its part, both with the complete text.
     pub(super) fn end_part(
         &mut self,
         voice: &TextEvents,
@@ -320,7 +211,8 @@ impl Events {
         }
     }
 
-    /// An item is complete: first what is open in it, then itself.
+    /// Appends the events that end an item: first those of its last open part or of its arguments, then
+    /// `output_item.done`.
     pub(super) fn end_item(&mut self, item: &mut Item, out: &mut OutputBuffer) {
         let place = &item.place;
         match &mut item.kind {
@@ -376,7 +268,7 @@ impl Events {
         }
     }
 
-    /// The answer fails.
+    /// Appends the `error` event, and in `codex-legacy` the older `response.error`.
     pub(super) fn error(&mut self, failure: &Failure, out: &mut OutputBuffer) {
         self.say("error", out, |out| write_error(failure, out.open()));
         self.say_legacy("response.error", out, |out| {
@@ -390,7 +282,8 @@ impl Events {
         });
     }
 
-    /// Behind the last event.
+    /// Appends what follows the last event: `response.rate_limits.updated` in `codex-legacy`, `[DONE]` in
+    /// `openresponses`.
     pub(super) fn last(&mut self, out: &mut OutputBuffer) {
         let known = self.limits.map(|Limits { used_percent, window_minutes }| {
             format!("{{\"primary\":{{\"used_percent\":{used_percent},\"window_minutes\":{window_minutes}}}}}")
@@ -408,42 +301,8 @@ impl Events {
     }
 }
 
-/// A text as events tell it, in JSON spelling.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct EventText<'a> {
-    pub(super) text: Spelled<'a>,
-    /// The entries of `logprobs` in a part, which say more than those of other events.
-    pub(super) logprobs: Spelled<'a>,
-    pub(super) plain_logprobs: Spelled<'a>,
-    /// The entries of `annotations`.
-    pub(super) annotations: &'a [u8],
-}
-
-impl<'a> EventText<'a> {
-    pub(super) fn piece(text: &'a [u8]) -> Self {
-        Self { text: Spelled::Piece(text), ..Self::default() }
-    }
-
-    pub(super) fn whole(text: &'a Rope) -> Self {
-        Self { text: Spelled::Whole(text), ..Self::default() }
-    }
-}
-
-fn member(key: &str, out: &mut OutputBuffer) {
-    for piece in [",\"", key, "\":"] {
-        out.extend_from_slice(piece.as_bytes());
-    }
-}
-
-/// A member whose value is a string, spelled already.
-fn string(key: &str, text: Spelled<'_>, out: &mut OutputBuffer) {
-    member(key, out);
-    out.put_u8(b'"');
-    out.push_text(text);
-    out.put_u8(b'"');
-}
-
-/// What an `error` event says behind its number (wire-format 4.7).
+/// Appends the members of an `error` event after `sequence_number`: code, message, param and the nested error
+/// (wire-format 4.7).
 pub(crate) fn write_error(failure: &Failure, out: &mut BytesMut) {
     out.extend_from_slice(b",\"code\":");
     write_or_null(failure.code.as_deref(), out);
@@ -454,6 +313,6 @@ pub(crate) fn write_error(failure: &Failure, out: &mut BytesMut) {
     out.extend_from_slice(b",");
     let mut nested = BytesMut::new();
     failure.write(false, &mut nested);
-    // `{"error":{…}}` without its own braces.
+    // Drops the outer braces of `{"error":{…}}`.
     out.extend_from_slice(nested.get(1..nested.len() - 1).unwrap_or_default());
 }

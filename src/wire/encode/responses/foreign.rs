@@ -1,14 +1,16 @@
-//! Items of the engine that are not modelled: carried as they are, but for id, index and status (wire-format 4.4, 4.8).
+//! Foreign items: items of the engine that are not modelled. They pass unchanged, except for id, index and status
+//! (wire-format 4.4, 4.8).
 //!
 //! Keys: `id, type, status`, then the engine's own in their order.
 
 use crate::json::{Members, Raw, Text, compacted, write_string};
 use bytes::{BufMut, BytesMut};
 
-/// Keys that engines leave in items although they are none of theirs.
+/// Keys of events that some engines also leave in items. They are dropped.
 const STRAY: [&str; 3] = ["item_id", "output_index", "sequence_number"];
 
-/// The events that such items have of their own, each with the member it carries.
+/// Events specific to foreign items, each with the member that it carries. Others are dropped, since client
+/// libraries fail on unknown types.
 const EVENTS: [(&str, Option<&str>); 13] = [
     ("response.web_search_call.in_progress", None),
     ("response.web_search_call.searching", None),
@@ -25,24 +27,25 @@ const EVENTS: [(&str, Option<&str>); 13] = [
     ("response.mcp_call_arguments.done", Some("arguments")),
 ];
 
-/// What a web search that comes complete has gone through.
+/// Events that precede the end of a web search that the engine sends only when it is complete.
 const SEARCH: [&str; 3] = [EVENTS[0].0, EVENTS[1].0, EVENTS[2].0];
 
-/// An event of such an item that clients know, with the member that it carries.
+/// Looks up an event of a foreign item. Returns its name and the key of the member that it carries; `None` if
+/// clients do not know the event.
 pub(super) fn event(name: &str) -> Option<(&'static str, Option<&'static str>)> {
     EVENTS.iter().find(|(known, _)| *known == name).copied()
 }
 
-/// One such item.
+/// Foreign item. Its members are stored as compact JSON, since nothing in them has to be understood.
 #[derive(Debug)]
 pub(super) struct Foreign {
-    /// What tells it from the others while it is open.
+    /// Number that identifies the item among the engine's open items; `None` if it came complete.
     pub(super) slot: Option<u32>,
     kind: String,
     status: Option<String>,
-    /// Its other members, each `,"key":value`.
+    /// Members other than id, type and status, each as `,"key":value`.
     members: BytesMut,
-    /// It is as it was at its end.
+    /// True if the item has reached its final form.
     pub(super) complete: bool,
 }
 
@@ -54,7 +57,7 @@ impl Foreign {
         foreign
     }
 
-    /// How it stands now.
+    /// Replaces status and members by those of a newer version of the item.
     pub(super) fn read(&mut self, data: Raw<'_>) {
         let Some(Members(members)) = Members::of(data.get()) else { return };
         self.status = None;
@@ -74,7 +77,8 @@ impl Foreign {
         }
     }
 
-    /// What an item that comes complete goes through.
+    /// Returns the names of the events to send before the end of an item that came complete; none except for web
+    /// searches.
     pub(super) fn steps(&self) -> &'static [&'static str] {
         if self.kind == "web_search_call" { &SEARCH } else { &[] }
     }
@@ -93,14 +97,15 @@ impl Foreign {
         &self.kind
     }
 
-    /// What it says of itself, if that can be: an item that has ended is not under way.
+    /// Returns the engine's status of a complete item. `None` if there is none, or if it names a step that is over
+    /// by then.
     pub(super) fn status(&self) -> Option<&str> {
         let known = self.status.as_deref().filter(|_| self.complete)?;
         (!["", "in_progress", "queued", "searching", "interpreting", "calling"].contains(&known))
             .then_some(known)
     }
 
-    /// The members behind `status`.
+    /// Appends the members after `status`, each preceded by a comma.
     pub(super) fn write(&self, out: &mut BytesMut) {
         out.extend_from_slice(&self.members);
     }

@@ -1,29 +1,22 @@
-//! Items of `output` (wire-format 4.4).
+//! Items of `output`: state, text so far, and their JSON (wire-format 4.4).
 
 use super::call::Call;
-use super::event::{self, EventText, TextEvents};
 use super::foreign::Foreign;
-use crate::json::{Text, write_compact, write_number, write_string};
+use super::text_events::{self, EventText, Place, TextEvents};
+use crate::json::{Text, write_compact, write_string};
 use crate::wire::event::{Logprobs, TokenLogprob};
 use crate::wire::{OutputBuffer, Rope, Spelled};
 use bytes::{BufMut, BytesMut};
 
-/// One item.
+/// Output item. Holds its text once; delta, done and terminal events all read it from here.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) kind: Kind,
     pub(super) place: Place,
-    /// More may come.
+    /// True until the item's done event has been sent.
     pub(super) open: bool,
-    /// It ended too early.
+    /// True if the item ended too early; its status is then `incomplete`.
     pub(super) cut: bool,
-}
-
-/// Id and index.
-#[derive(Debug)]
-pub(super) struct Place {
-    pub(super) id: String,
-    pub(super) index: usize,
 }
 
 #[derive(Debug)]
@@ -34,26 +27,26 @@ pub(super) enum Kind {
     Foreign(Foreign),
 }
 
-/// Reasoning: texts in JSON spelling.
+/// Reasoning item: its texts, and its encrypted form if there is one.
 #[derive(Debug, Default)]
 pub(super) struct ReasoningItem {
     pub(super) content: Option<Rope>,
     pub(super) summary: Option<Rope>,
-    /// In JSON spelling.
+    /// Value of `encrypted_content`, in JSON spelling.
     pub(super) sealed: Option<String>,
-    /// It was sealed after its end: only the object at the end can tell.
+    /// True if `encrypted_content` came after the item's end. Only the terminal event can carry it then.
     pub(super) late: bool,
-    /// The summary is the text once more.
+    /// True if the summary is a copy of the text.
     pub(super) mirrored: bool,
 }
 
 impl ReasoningItem {
-    /// Whether its summary may repeat the text: the engine has given none of its own.
+    /// Returns true if the summary may repeat the text: the engine has given no summary of its own.
     pub(super) fn takes_mirror(&self) -> bool {
         self.mirrored || self.summary.is_none()
     }
 
-    /// What is sealed: the text, or else its summary.
+    /// Returns the text to encrypt: the reasoning text, or the summary if there is none.
     pub(super) fn text(&self) -> String {
         let spelled = self.content.as_ref().or(self.summary.as_ref());
         let spelled = spelled.map(Rope::join).unwrap_or_default();
@@ -61,31 +54,31 @@ impl ReasoningItem {
     }
 }
 
-/// A part of a message.
+/// Part of a message: answer text or a refusal, with what belongs to it.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) refusal: bool,
-    /// In JSON spelling.
+    /// Text so far, in JSON spelling.
     pub(super) text: Rope,
-    /// The entries of `logprobs` in a part, which say more than those of a delta.
+    /// Entries of `logprobs` with the bytes of each token, as parts carry them.
     logprobs: Rope,
-    /// The same as deltas spell them.
+    /// Entries of `logprobs` without bytes, as delta and done events carry them.
     plain_logprobs: Rope,
-    /// The entries of `annotations`, and how many they are.
+    /// Entries of `annotations`, and their number.
     pub(super) annotations: (BytesMut, usize),
 }
 
-/// What is written of an item.
+/// Content of an item to write: empty for `output_item.added`, otherwise what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It has just begun: nothing is in it.
+    /// Empty, for the event that begins the item.
     Added,
-    /// As it stands.
+    /// Complete, with all that the item holds.
     Present,
 }
 
 impl Kind {
-    /// Nothing more comes.
+    /// Releases memory reserved for more text: none follows.
     pub(super) fn close(&mut self) {
         match self {
             Self::Reasoning(ReasoningItem { content, summary, .. }) => {
@@ -113,7 +106,7 @@ impl Item {
         Self { kind, place, open: true, cut: false }
     }
 
-    /// The object.
+    /// Appends the item as a JSON object.
     pub(super) fn write(&self, state: State, out: &mut OutputBuffer) {
         let added = state == State::Added;
         let word = match &self.kind {
@@ -156,11 +149,12 @@ impl Item {
 }
 
 impl ReasoningItem {
-    /// `open`: it has not come to its end, where it is sealed.
+    /// Appends the members after `status`. `open`: the item has not ended, so it has no `encrypted_content` yet.
     fn write(&self, open: bool, out: &mut OutputBuffer) {
-        for (key, voice, text) in
-            [("summary", event::SUMMARY, &self.summary), ("content", event::REASONING, &self.content)]
-        {
+        for (key, voice, text) in [
+            ("summary", text_events::SUMMARY, &self.summary),
+            ("content", text_events::REASONING, &self.content),
+        ] {
             out.extend_from_slice(b",\"");
             out.extend_from_slice(key.as_bytes());
             out.extend_from_slice(b"\":[");
@@ -189,10 +183,10 @@ impl Part {
     }
 
     pub(super) fn voice(&self) -> &'static TextEvents {
-        if self.refusal { &event::REFUSAL } else { &event::TEXT }
+        if self.refusal { &text_events::REFUSAL } else { &text_events::TEXT }
     }
 
-    /// Takes up a delta; gives its text, and its log probabilities as it spells them.
+    /// Appends a delta. Returns its text, and its log probabilities as delta events carry them.
     pub(super) fn take(&mut self, text: &Text<'_>, logprobs: Option<&Logprobs<'_>>) -> (&[u8], Spelled<'_>) {
         let text = self.text.append(|out| text.write(out));
         let Some(Logprobs::Tokens { content: Some(entries), .. }) = logprobs else {
@@ -206,7 +200,7 @@ impl Part {
         (text, Spelled::Piece(self.plain_logprobs.append(|out| write_entries(entries, false, out))))
     }
 
-    /// Takes the bytes of its tokens from these, if they are its tokens.
+    /// Adds the bytes of the tokens from `entries`. Ignores them if they are not exactly the tokens of this part.
     pub(super) fn spell(&mut self, entries: &[TokenLogprob<'_>]) {
         let mut plain = BytesMut::new();
         write_entries(entries, false, &mut plain);
@@ -216,13 +210,14 @@ impl Part {
         }
     }
 
-    /// Nothing more comes.
+    /// Releases memory reserved for more text: none follows.
     pub(super) fn close(&mut self) {
         for rope in [&mut self.text, &mut self.logprobs, &mut self.plain_logprobs] {
             rope.close();
         }
     }
 
+    /// Returns all of the part's text, for the events that repeat it.
     pub(super) fn told(&self) -> EventText<'_> {
         EventText {
             text: Spelled::Whole(&self.text),
@@ -233,7 +228,7 @@ impl Part {
     }
 }
 
-/// `full`: with the bytes of each token, as parts have them and deltas do not.
+/// Appends entries of `logprobs`. `full`: with the bytes of each token, which parts carry and deltas do not.
 fn write_entries(entries: &[TokenLogprob<'_>], full: bool, out: &mut BytesMut) {
     for (at, entry) in entries.iter().enumerate() {
         if at > 0 {
@@ -263,18 +258,4 @@ fn write_entry(entry: &TokenLogprob<'_>, full: bool, out: &mut BytesMut) {
         out.extend_from_slice(b"\",\"logprob\":");
     }
     write_compact(entry.logprob.map_or("-9999.0", |raw| raw.get()), out);
-}
-
-impl Place {
-    /// `,"item_id":…,"output_index":…`
-    pub(super) fn write(&self, out: &mut BytesMut) {
-        self.write_id(out);
-        out.extend_from_slice(b",\"output_index\":");
-        write_number(self.index, out);
-    }
-
-    pub(super) fn write_id(&self, out: &mut BytesMut) {
-        out.extend_from_slice(b",\"item_id\":");
-        write_string(&self.id, out);
-    }
 }

@@ -1,4 +1,4 @@
-//! The Responses API for a client: events, or the object at the end (wire-format 4.4–4.7).
+//! Encoder for the Responses API: numbered events, or the object at the end (wire-format 4.4–4.7).
 //!
 //! ```text
 //! created ─→ in_progress ─→ { item added ─→ deltas ─→ done } ─→ completed | incomplete | failed
@@ -13,6 +13,7 @@ mod foreign;
 mod item;
 mod object;
 mod paused;
+mod text_events;
 
 pub(super) use call::input as input_of;
 pub use call::{Calls, NameMeaning};
@@ -30,51 +31,55 @@ use crate::wire::options::{ResponsesDialect, ResponsesReasoning};
 use crate::wire::{OutputBuffer, Stamp, ident};
 use bytes::BytesMut;
 use call::Call;
-use event::{EventText, Events};
+use event::Events;
 use foreign::Foreign;
 use item::{Item, Kind, Part, ReasoningItem, State};
 use object::{Ending, Object};
 use std::sync::Arc;
+use text_events::EventText;
 
-/// Makes `encrypted_content` of a reasoning item's text (wire-format 4.5); nothing if it cannot.
+/// Function that encrypts a reasoning item's text into its `encrypted_content` (wire-format 4.5). Returns `None` if
+/// it cannot.
 pub type Seal = Box<dyn Fn(&str) -> Option<String> + Send>;
 
-/// Where `encrypted_content` comes from.
+/// Source of `encrypted_content` in reasoning items. Clients send it back with the next request, so that reasoning
+/// survives without a store.
 #[derive(Default)]
 pub enum Sealing {
-    /// The engine, if it makes any.
+    /// Passed on from the engine, if it sends any.
     #[default]
     Engine,
-    /// Here; what the engine makes is nothing that could be opened here again.
+    /// Made by samewire. The engine's own is dropped, since samewire could not decrypt it later.
     Own(Seal),
-    /// Nowhere: the client has not asked for it.
+    /// Left out: the client has not asked for it.
     None,
 }
 
-/// What a Responses request says of its answer.
+/// Parameters of a Responses answer that come from the request: what to repeat, which events to send, and how to
+/// name calls.
 #[derive(Default)]
 pub struct Reply {
-    /// The model that was asked for, until it is known who answers.
+    /// Model that the client asked for, used until the engine's answer names one.
     pub model: String,
-    /// What the object repeats of the request.
+    /// Members of the object that repeat the request.
     pub echo: Echo,
-    /// What the names in the engine's calls stand for.
+    /// Client's tools that the names in the engine's calls stand for.
     pub calls: Calls,
-    /// Where reasoning goes.
+    /// Place of reasoning text: content, summary, both or none.
     pub reasoning: ResponsesReasoning,
-    /// Which events there are.
+    /// Dialect, which decides on the events that a stream has.
     pub dialect: ResponsesDialect,
-    /// The client asked for logprobs.
+    /// True if the client asked for logprobs.
     pub logprobs: bool,
-    /// Encrypted reasoning.
+    /// Source of encrypted reasoning.
     pub sealing: Sealing,
-    /// Events, or one object.
+    /// True for a stream of events, false for one object.
     pub stream: bool,
-    /// Where a stream waits for the outputs of its calls.
+    /// Slot in which a stream pauses to wait for the outputs of its calls; `None` if it ends after them.
     pub hold: Option<Arc<PausedAnswer>>,
 }
 
-/// The answer to a Responses request. Only the first choice counts: the API has one.
+/// Encoder state of one Responses answer. Only the first choice counts, since the API has one.
 pub struct Response {
     object: Object,
     events: Events,
@@ -84,23 +89,23 @@ pub struct Response {
     sealing: Sealing,
     stream: bool,
     items: Vec<Item>,
-    /// Those of them to which more may come, in order: few, however many items there are.
+    /// Indices of the open items, ascending. There are few, however many items the answer has.
     open: Vec<usize>,
-    /// The message or the reasoning item that goes on.
+    /// Index of the message or reasoning item that the next text continues.
     current: Option<usize>,
     finish: Option<Reason>,
     hold: Option<Arc<PausedAnswer>>,
-    /// What it was when it was last laid down: the number of items, and the tokens.
+    /// Number of items and token counts when the answer was last paused. Those of its continuation are added.
     before: (usize, Option<Usage>),
-    /// How much of the beginning has been said.
+    /// Opening events sent so far.
     begun: BeginStage,
-    /// 32 hex digits, for an answer that fails before it has an id.
+    /// Stamp of 32 hex digits, for an answer that fails or is queued before it has an id.
     id: String,
-    /// The model that was asked for.
+    /// Model that the client asked for.
     model: String,
 }
 
-/// How much of the beginning has been said.
+/// Opening events sent so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BeginStage {
     Nothing,
@@ -109,7 +114,8 @@ enum BeginStage {
 }
 
 impl Response {
-    /// The encoder for a request that asks for this.
+    /// Returns the encoder for one answer, in its initial state. `stamp`: the time, and an id for answers that have
+    /// none.
     pub fn new(reply: Reply, stamp: &Stamp) -> Self {
         Self {
             object: Object::new(reply.echo, stamp),
@@ -131,8 +137,8 @@ impl Response {
         }
     }
 
-    /// Says that the response is made and waits, before anybody has answered (wire-format 4.6 rule 1). Gives its id and
-    /// the object as it stands.
+    /// Writes the events of a background response that waits for its turn, before an engine has answered
+    /// (wire-format 4.6 rule 1). Returns the response's id and its object as JSON, for the store.
     pub fn queue(&mut self, out: &mut OutputBuffer) -> (String, String) {
         self.object.make(&self.id, &self.model);
         self.events.begin(self.object.id());
@@ -145,7 +151,7 @@ impl Response {
         (self.object.id().to_owned(), String::from_utf8_lossy(&object.join()).into_owned())
     }
 
-    /// Says all of a response that nobody is asked to generate: it has no items, and no usage.
+    /// Writes all events of a response without items and usage, for a request that asks for no generation.
     pub fn leave_empty(&mut self, out: &mut OutputBuffer) {
         self.object.make(&self.id, &self.model);
         self.begin(out);
@@ -223,14 +229,14 @@ impl Response {
             Delta::Break => self.close_items(false, out),
             Delta::Done { slot, cut } => self.done(*slot, *cut, out),
             Delta::Finish(finish) => self.finish(finish.reason, out),
-            // Parts are none of a stream's.
+            // Parts occur only in whole chat answers.
             Delta::Part { .. } | Delta::Role | Delta::Bare => {}
         }
     }
 
     // === items ===
 
-    /// Opens an item behind those that end with it.
+    /// Closes the items that end here and opens a new one. Returns its index.
     fn open(&mut self, kind: Kind, out: &mut OutputBuffer) -> usize {
         self.close_items(false, out);
         let index = self.items.len();
@@ -245,7 +251,7 @@ impl Response {
         let (content, summary) = match self.reasoning {
             ResponsesReasoning::Content => (true, false),
             ResponsesReasoning::Summary => (false, true),
-            // The engine's own summary is not the place for all of the text as well.
+            // A summary that the engine sends itself must not be mixed with a copy of the text.
             ResponsesReasoning::Both => (true, self.thought().is_none_or(|thought| thought.takes_mirror())),
             ResponsesReasoning::None => (false, false),
         };
@@ -255,13 +261,14 @@ impl Response {
         }
     }
 
-    /// The engine's own summary. Where the text already stands in its place, it would be there twice.
+    /// Appends text of the engine's own summary. Dropped if the summary is already a copy of the text, which it
+    /// would repeat.
     fn summarise(&mut self, text: &Text<'_>, out: &mut OutputBuffer) {
         let mirrored = self.thought().is_some_and(|thought| thought.mirrored);
         self.think(false, self.reasoning != ResponsesReasoning::None && !mirrored, text, out);
     }
 
-    /// The reasoning that goes on.
+    /// Returns the reasoning item that the next text continues, if any.
     fn thought(&mut self) -> Option<&mut ReasoningItem> {
         match self.items.get_mut(self.current?)? {
             Item { kind: Kind::Reasoning(thought), .. } => Some(thought),
@@ -269,7 +276,8 @@ impl Response {
         }
     }
 
-    /// What the engine made of reasoning to be sent back to it.
+    /// Stores the engine's `encrypted_content` in a reasoning item. `late`: in the last one, even if it has ended.
+    /// Ignored unless the engine is its source.
     fn keep_sealed(&mut self, text: &Text<'_>, late: bool, out: &mut OutputBuffer) {
         if !matches!(self.sealing, Sealing::Engine) {
             return;
@@ -297,7 +305,7 @@ impl Response {
         }
     }
 
-    /// A note on the text that goes on.
+    /// Adds an annotation to the current answer text; ignored if there is none.
     fn annotate(&mut self, annotation: Raw<'_>, out: &mut OutputBuffer) {
         let Self { items, events, current, .. } = self;
         let item = current.and_then(|at| items.get_mut(at));
@@ -316,7 +324,7 @@ impl Response {
         *count += 1;
     }
 
-    /// What is known of the bytes of the text that goes on.
+    /// Adds the bytes of its tokens to the current answer text.
     fn spell(&mut self, entries: &[TokenLogprob<'_>]) {
         let item = self.current.and_then(|at| self.items.get_mut(at));
         if let Some(Item { kind: Kind::Message(parts), .. }) = item
@@ -339,8 +347,8 @@ impl Response {
         let Self { items, events, .. } = self;
         let Some(Item { kind: Kind::Reasoning(thought), place, .. }) = items.get_mut(at) else { return };
         for (wanted, part, voice) in [
-            (content, &mut thought.content, &event::REASONING),
-            (summary, &mut thought.summary, &event::SUMMARY),
+            (content, &mut thought.content, &text_events::REASONING),
+            (summary, &mut thought.summary, &text_events::SUMMARY),
         ] {
             if !wanted {
                 continue;
@@ -395,7 +403,7 @@ impl Response {
         for item in items.iter_mut().rev() {
             let Item { kind: Kind::Call(call), place, open, .. } = item else { continue };
             if call.slot == slot {
-                // Behind the end of complete arguments nothing means anything.
+                // The engine has already marked the arguments as complete.
                 if !*open {
                     return;
                 }
@@ -408,7 +416,7 @@ impl Response {
         }
     }
 
-    /// The deprecated form of one call, which has no id.
+    /// Writes a call in the deprecated form `function_call`, which has no id: one is derived.
     fn legacy_call(&mut self, name: Option<&Text<'_>>, arguments: Option<&Text<'_>>, out: &mut OutputBuffer) {
         const SLOT: u32 = u32::MAX;
         let (start, _) = self.before;
@@ -425,7 +433,8 @@ impl Response {
         }
     }
 
-    /// An item that is not modelled, or an event of it.
+    /// Writes a foreign item, or an event of one. Drops events of items that are not open and of types that clients
+    /// do not know.
     fn foreign(
         &mut self,
         name: &str,
@@ -471,7 +480,8 @@ impl Response {
         self.close(at, out);
     }
 
-    /// The engine says that an item is complete.
+    /// Ends an item that the engine marks as complete: the call of `slot`, or the current text with `None`. `cut`:
+    /// it ended too early.
     fn done(&mut self, slot: Option<u32>, cut: bool, out: &mut OutputBuffer) {
         let is_meant = |item: &Item| matches!(&item.kind, Kind::Call(call) if Some(call.slot) == slot);
         let at = match slot {
@@ -484,7 +494,7 @@ impl Response {
         }
     }
 
-    /// Closes what is open, in order; `all`: also what more may come of.
+    /// Closes the open items in order. `all`: also foreign items and calls whose arguments may continue.
     fn close_items(&mut self, all: bool, out: &mut OutputBuffer) {
         self.current = None;
         for at in self.open.clone() {
@@ -499,7 +509,8 @@ impl Response {
         }
     }
 
-    /// Closes an item, unless it is closed.
+    /// Closes an item: encrypts its reasoning if configured, and writes its done events. Does nothing if it is
+    /// closed.
     fn close(&mut self, at: usize, out: &mut OutputBuffer) {
         let Self { items, events, sealing, .. } = self;
         let Some(item) = items.get_mut(at).filter(|item| item.open) else { return };
@@ -529,7 +540,8 @@ impl Response {
         });
     }
 
-    /// Lays the answer down if it ends with calls and their outputs are waited for.
+    /// Pauses the answer if it is a stream with new calls that was not cut short, and the client sends their
+    /// outputs separately (wire-format 4.10). Returns true if it did; the end is then not written.
     fn is_held(&mut self) -> bool {
         let cut = matches!(self.finish, Some(Reason::Length | Reason::ContentFilter));
         let new = self.items.get(self.before.0..).unwrap_or_default();
@@ -563,9 +575,10 @@ impl Response {
         }
     }
 
-    /// The answer breaks off: what is open stays open (wire-format 4.7).
+    /// Ends a stream with an error: open items get no done event and appear as incomplete in the terminal event
+    /// (wire-format 4.7).
     fn fail(&mut self, failure: &Failure, out: &mut OutputBuffer) {
-        // Before the end nothing of an object has been written: a failure is the HTTP answer, which is not the encoder's.
+        // Nothing of an object is written before the end, so the server answers a failure with an HTTP error.
         if !self.stream {
             return;
         }

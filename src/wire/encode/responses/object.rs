@@ -3,7 +3,8 @@
 //! Keys: `id, object, created_at, status, background, completed_at, error, frequency_penalty, incomplete_details,
 //! instructions, max_output_tokens, max_tool_calls, model, output, parallel_tool_calls, presence_penalty,
 //! previous_response_id, prompt_cache_key, reasoning, safety_identifier, service_tier, store, temperature, text,
-//! tool_choice, tools, top_logprobs, top_p, truncation, usage, user, metadata`, then `conversation` where there is one.
+//! tool_choice, tools, top_logprobs, top_p, truncation, usage, user, metadata`, then `conversation` where there is
+//! one.
 
 use super::item::{Item, State};
 use crate::json::{Text, write_number, write_string};
@@ -12,12 +13,13 @@ use crate::wire::fault::Failure;
 use crate::wire::{OutputBuffer, Stamp, ident};
 use bytes::{Bytes, BytesMut};
 
-/// What a Responses object repeats of its request: JSON texts in canonical form, by key.
+/// Members of a Responses object that repeat the request: canonical JSON by key. Members that the request lacks get
+/// the API's default.
 #[derive(Clone, Debug, Default)]
 pub struct Echo(Vec<(&'static str, Bytes)>);
 
 impl Echo {
-    /// The request says this.
+    /// Adds a member of the request. Large values are shared with the output, not copied.
     pub fn keep(&mut self, key: &'static str, json: Bytes) {
         self.0.push((key, json));
     }
@@ -39,24 +41,24 @@ impl Echo {
     }
 }
 
-/// How far the answer is that the object tells of.
+/// Status of the answer, which decides on the object's `status`, its items and its error.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ending<'a> {
-    /// It waits for its turn.
+    /// Waiting for an engine, in the background.
     Queued,
-    /// It has begun.
+    /// In progress.
     None,
-    /// It is complete.
+    /// Complete.
     Completed,
-    /// It ended early, for this reason.
+    /// Ended early; the text is `incomplete_details.reason`.
     Incomplete(&'static str),
-    /// It broke off.
+    /// Failed.
     Failed(&'a Failure),
-    /// It was given up.
+    /// Cancelled by the client.
     Cancelled,
 }
 
-/// Codes that clients of the API know in a failed response; every other one is told as `server_error`.
+/// Error codes that clients of the API know in a failed response. All others become `server_error`.
 const CODES: [&str; 6] = [
     "rate_limit_exceeded",
     "invalid_prompt",
@@ -66,15 +68,15 @@ const CODES: [&str; 6] = [
     "server_is_overloaded",
 ];
 
-/// What the object says besides its items.
+/// Members of the Responses object other than its items.
 #[derive(Debug)]
 pub(super) struct Object {
     echo: Echo,
-    /// The last time that the clock gave.
+    /// Last time passed to the encoder, Unix seconds.
     now: u64,
     id: String,
     created: u64,
-    /// In JSON spelling.
+    /// Model name, in JSON spelling.
     model: BytesMut,
     pub(super) usage: Option<Usage>,
 }
@@ -84,7 +86,8 @@ impl Object {
         Self { echo, now: stamp.now, id: String::new(), created: 0, model: BytesMut::new(), usage: None }
     }
 
-    /// It is known who answers. What was known before stays.
+    /// Sets id, creation time and model from the head of an answer. An id set before stays; a newer model replaces
+    /// the old one.
     pub(super) fn begin(&mut self, head: &Head<'_>) {
         if self.id.is_empty() {
             let id = head.id.map(|id| ident::compact(&id.decoded())).unwrap_or_default();
@@ -97,14 +100,14 @@ impl Object {
         }
     }
 
-    /// It is made before anybody answers.
+    /// Sets id, creation time and model before an engine has answered. `id`: hex digits without prefix.
     pub(super) fn make(&mut self, id: &str, model: &str) {
         self.id = format!("resp_{id}");
         self.created = self.now;
         Text::plain(model).write(&mut self.model);
     }
 
-    /// The clock says this.
+    /// Sets the current time, Unix seconds.
     pub(super) fn clock(&mut self, now: u64) {
         self.now = now;
     }
@@ -113,7 +116,7 @@ impl Object {
         &self.id
     }
 
-    /// The object; items only where the answer has ended.
+    /// Appends the object. It has items and usage only if the answer has ended.
     pub(super) fn write(&self, ending: &Ending<'_>, items: &[Item], out: &mut OutputBuffer) {
         let (status, details) = match ending {
             Ending::Queued => ("\"queued\"", None),
@@ -130,7 +133,7 @@ impl Object {
         member("status", status, out);
         self.echo.write(&[("background", "false")], out);
         match ending {
-            // An engine's clock may be ahead of ours.
+            // The engine's clock may be ahead of this one.
             Ending::Completed => member("completed_at", &self.now.max(self.created).to_string(), out),
             _ => member("completed_at", "null", out),
         }
@@ -179,7 +182,7 @@ fn write_error(ending: &Ending<'_>, out: &mut OutputBuffer) {
     out.put_u8(b'}');
 }
 
-/// What the request says, or its default, between `output` and `usage`.
+/// Members between `output` and `usage` that repeat the request, with their defaults.
 const BEHIND_OUTPUT: &[(&str, &str)] = &[
     ("parallel_tool_calls", "true"),
     ("presence_penalty", "0.0"),

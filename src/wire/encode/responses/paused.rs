@@ -2,24 +2,25 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// Where an answer with calls is laid down when its engine has ended: the encoder has not, and goes on with what the
-/// engine says to the outputs.
+/// Slot shared between an encoder and the server. When the engine's answer ends with calls, the encoder puts them
+/// here instead of ending; the server continues the same encoder with the next engine answer.
 #[derive(Debug, Default)]
 pub struct PausedAnswer(Mutex<Option<PausedEncoder>>);
 
-/// An answer that waits.
+/// Pause of an answer, with what the server needs to ask the engine again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PausedEncoder {
-    /// The JSON of the items since it was last laid down.
+    /// JSON of the items added since the answer began or was last paused.
     pub items: Vec<String>,
 }
 
 impl PausedAnswer {
-    /// Takes it up again, if it waits.
+    /// Takes the pause out of the slot; `None` if the answer has not paused.
     pub fn take(&self) -> Option<PausedEncoder> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// Marks the answer as paused.
     pub(super) fn put(&self, held: PausedEncoder) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
     }

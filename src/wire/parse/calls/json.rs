@@ -1,5 +1,5 @@
-//! Calls as JSON objects with a name and arguments, one or several, in a list or not (Hermes, Llama 3, old Mistral,
-//! Granite, InternLM, Jamba, Phi-4 and others).
+//! Calls as JSON objects with a name and arguments, either one object, several, or a list (Hermes, Llama 3, old
+//! Mistral, Granite, InternLM, Jamba, Phi-4 and others).
 //!
 //! ```text
 //! start ─→ [ ─→ { name, arguments } ─→ , or ; ─→ … ─→ ] ─→ end tag
@@ -12,35 +12,36 @@ use super::{Grammar, Step, Tools, near, steps};
 use crate::json::{self, Text};
 use std::borrow::Cow;
 
-/// Bytes of an object before its arguments, and where they stand before the name.
+/// Limit in bytes on the members of an object before its arguments; `WHOLE` limits arguments that precede the name.
 const HEAD: usize = 4 << 10;
 const WHOLE: usize = 256 << 10;
 
-/// What differs between formats.
+/// Parameters of a JSON format.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) struct Form {
-    /// The key of the name.
+    /// Key of the function name.
     pub(in super::super) name: &'static str,
-    /// What stands behind the last object; empty: nothing.
+    /// Marker after the last object; empty if there is none.
     pub(in super::super) end: &'static str,
-    /// The objects may stand in a list.
+    /// True if the objects may be written as a list.
     pub(in super::super) list: bool,
-    /// What may stand between objects that are not in a list.
+    /// Characters allowed between objects that are not in a list.
     pub(in super::super) separators: &'static str,
-    /// Its start is no sure sign either: only tools of the request count, as where there is no start.
+    /// True if the start marker alone does not prove a call: only names of the request's tools count, as without a
+    /// marker.
     pub(in super::super) known: bool,
 }
 
-/// The reader of one section.
+/// Parser for one section of JSON calls.
 #[derive(Debug)]
 pub(super) struct JsonGrammar {
     form: &'static Form,
     start: usize,
-    /// Nothing but its shape says that it is a call.
+    /// True if the section has no start marker, so that only its shape suggests a call.
     bare: bool,
     state: State,
     listed: bool,
-    /// There was a call.
+    /// True once the section has had a call.
     called: bool,
     stops: Markers,
 }
@@ -50,25 +51,25 @@ enum State {
     Opening,
     Object,
     Arguments(Arguments),
-    /// What stands behind the arguments in their object.
+    /// Members after the arguments, up to the end of their object.
     Rest(Value),
     Between,
     Closing,
 }
 
 impl JsonGrammar {
-    /// A reader of a section that begins with so many bytes of a start.
+    /// Creates the parser for a section whose start marker has `start` bytes; these are skipped first.
     pub(super) fn new(form: &'static Form, start: usize) -> Self {
         let stops = Markers::new([form.end]);
         Self { form, start, bare: start == 0, state: State::Opening, listed: false, called: false, stops }
     }
 
-    /// It cannot go on.
+    /// Returns the step for text that does not continue the section: the calls end, or there were none.
     fn stop(&self, at: usize) -> Step {
         if self.called { Step::Done(at) } else { Step::No }
     }
 
-    /// An object up to its arguments; gives how much of it is read.
+    /// Parses an object up to its arguments, emits the call, and returns the bytes read. Fails if it is no call.
     fn object(&mut self, text: &str, tools: &Tools, emit: Emit<'_>) -> Result<usize, NoHead> {
         let Head { name, arguments, read } = head(text, self.form.name)?;
         if (self.form.known || self.bare) && !tools.know(&name) {
@@ -91,7 +92,7 @@ impl JsonGrammar {
     }
 }
 
-/// An object up to where its arguments begin, or to its end.
+/// Beginning of an object: up to its arguments, or to the end of an object without any.
 struct Head<'t> {
     name: Cow<'t, str>,
     arguments: Spelled<'t>,
@@ -99,26 +100,26 @@ struct Head<'t> {
 }
 
 enum Spelled<'t> {
-    /// They begin where the head ends.
+    /// Arguments begin where the head ends.
     Follow,
-    /// They stood before the name; the object goes on.
+    /// Arguments preceded the name; the object continues.
     Before(&'t str),
-    /// There are none, and the object is over.
+    /// Arguments are missing, and the object is complete.
     Missing,
 }
 
-/// Why there is no head.
+/// Reason why no head could be read.
 enum NoHead {
-    /// It may come; so many bytes may be waited for.
+    /// Incomplete head; worth waiting for until the text has this many bytes.
     More(usize),
     Wrong,
 }
 
-/// Text that is read from its beginning.
+/// Read position in a text that is parsed from its beginning each time.
 struct Cursor<'t> {
     text: &'t str,
     at: usize,
-    /// Up to where it is looked at.
+    /// Offset in bytes up to which the text is examined.
     upto: usize,
 }
 
@@ -131,7 +132,7 @@ impl<'t> Cursor<'t> {
         NoHead::More(self.upto)
     }
 
-    /// The next sign, white space aside, is this one.
+    /// Returns true if the next character, white space aside, is `sign`, and then skips it. Fails if the text ends.
     fn sign(&mut self, sign: char) -> Result<bool, NoHead> {
         let rest = self.rest();
         let begun = rest.trim_start();
@@ -141,12 +142,12 @@ impl<'t> Cursor<'t> {
         Ok(is)
     }
 
-    /// A whole value.
+    /// Reads a complete value of any type and returns its text. Fails if it is incomplete, or a word that runs on.
     fn value(&mut self) -> Result<&'t str, NoHead> {
         let rest = self.rest();
         let begun = rest.trim_start();
         if !begun.starts_with(['{', '[', '"']) {
-            // Nothing else stands behind a number or a word.
+            // Only a delimiter may follow a number or word.
             let behind = begun.trim_start_matches(is_of_word);
             if !behind.is_empty() && !behind.starts_with([',', ']', '}', ' ', '\t', '\r', '\n']) {
                 return Err(NoHead::Wrong);
@@ -158,17 +159,18 @@ impl<'t> Cursor<'t> {
     }
 }
 
-/// Whether a sign is one of a number or a word.
+/// Returns true if a character may be part of a number or word.
 fn is_of_word(sign: char) -> bool {
     sign.is_alphanumeric() || "+-._".contains(sign)
 }
 
-/// What stands in a text in quotes.
+/// Returns the decoded contents of a JSON string. Fails if it is none.
 fn text(json: &str) -> Result<Cow<'_, str>, NoHead> {
     json::read::<Text<'_>>(json).map(|text| text.decoded()).map_err(|_| NoHead::Wrong)
 }
 
-/// `named`: the key of the name.
+/// Parses the beginning of an object from its opening brace on. `named`: key of the function name. Fails if more
+/// text is needed, or if the object is no call.
 fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, NoHead> {
     let mut from = Cursor { text, at: 0, upto: HEAD };
     if !from.sign('{')? {
@@ -179,7 +181,7 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, NoHead> {
         if from.sign('}')? {
             let name = name.ok_or(NoHead::Wrong)?;
             let arguments = before.map_or(Spelled::Missing, Spelled::Before);
-            // Its end is read with the object.
+            // The closing brace is left to the state `Rest`, which reads the end of the object.
             let read = if before.is_some() { from.at - 1 } else { from.at };
             return Ok(Head { name, arguments, read });
         }
@@ -225,7 +227,7 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, NoHead> {
 }
 
 impl JsonGrammar {
-    /// Reads some of the text: gives how much, or how it ends there.
+    /// Parses a prefix of the text. Returns the bytes read, or the step with which the section ends.
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
@@ -239,7 +241,7 @@ impl JsonGrammar {
                 self.state = State::Object;
                 Ok(blank + usize::from(self.listed))
             }
-            // Behind the last object there may be a comma.
+            // A comma may follow the last object.
             State::Object if self.listed && self.called && next == Some(']') => {
                 self.state = State::Closing;
                 Ok(blank + 1)
@@ -278,7 +280,7 @@ impl JsonGrammar {
         }
     }
 
-    /// Behind an object: another one, or the end.
+    /// Parses the separator before another object, or the end of the list. Returns the bytes read.
     fn between(&mut self, text: &str, last: bool) -> Result<usize, Step> {
         let begun = text.trim_start();
         let blank = text.len() - begun.len();

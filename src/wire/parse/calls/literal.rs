@@ -1,4 +1,4 @@
-//! Calls in a notation of their own, which becomes JSON as it comes: Python's (Llama 4, OLMo 3, LFM2) and Gemma's.
+//! Calls in the notation of Python (Llama 4, OLMo 3, LFM2) or Gemma, converted to JSON while they arrive.
 //!
 //! ```text
 //! start ─→ [ ─→ name ─→ ( key = value, … ) ─→ , ─→ … ─→ ] ─→ end
@@ -11,33 +11,33 @@ use super::{Grammar, Step, Tools, steps};
 
 pub(in super::super) use super::notation::Quotes;
 
-/// Bytes of a name.
+/// Length limit of a function name in bytes.
 const NAME: usize = 256;
 
-/// What differs between formats.
+/// Parameters of a literal format.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) struct Form {
-    /// What stands before a name.
+    /// Text before a name.
     pub(in super::super) prefix: &'static str,
-    /// What stands around the arguments.
+    /// Brackets around the arguments.
     pub(in super::super) body: (char, char),
-    /// What stands between a key and its value.
+    /// Sign between a key and its value.
     pub(in super::super) equals: char,
-    /// How texts are told from the rest.
+    /// Syntax of strings.
     pub(in super::super) quotes: Quotes,
-    /// What stands behind the last call.
+    /// Marker after the last call.
     pub(in super::super) end: &'static str,
 }
 
-/// The reader of one section.
+/// Parser for one section of literal calls.
 #[derive(Debug)]
 pub(super) struct LiteralGrammar {
     form: &'static Form,
     start: usize,
-    /// Nothing but its shape says that it is a call.
+    /// True if the section has no start marker, so that only its shape suggests a call.
     bare: bool,
     state: State,
-    /// The calls stand in brackets.
+    /// True if the calls stand in square brackets.
     listed: bool,
     called: bool,
 }
@@ -46,14 +46,14 @@ pub(super) struct LiteralGrammar {
 enum State {
     Opening,
     Name,
-    /// Arguments; the name, as long as they have not shown that it is a call.
+    /// Inside the arguments; holds the name until the arguments have proved that it is a call.
     Body(Notation, Option<String>),
     Between,
     Closing,
 }
 
 impl LiteralGrammar {
-    /// A reader of a section that begins with so many bytes of a start.
+    /// Creates the parser for a section whose start marker has `start` bytes; these are skipped first.
     pub(super) fn new(form: &'static Form, start: usize) -> Self {
         Self { form, start, bare: start == 0, state: State::Opening, listed: false, called: false }
     }
@@ -62,7 +62,8 @@ impl LiteralGrammar {
         if self.called { Step::Done(at) } else { Step::No }
     }
 
-    /// A name up to its arguments; gives how much that is. `None`: more is needed.
+    /// Parses a name up to its arguments and returns the bytes read; `Ok(None)` if more text is needed. Fails if it
+    /// is no name.
     fn name(&mut self, text: &str, tools: &Tools) -> Result<Option<usize>, ()> {
         let Form { prefix, body, .. } = *self.form;
         let Some(rest) = text.strip_prefix(prefix) else {
@@ -87,7 +88,7 @@ impl LiteralGrammar {
         Ok(Some(prefix.len() + length + body.0.len_utf8()))
     }
 
-    /// Arguments, as far as they are there.
+    /// Converts more of the arguments and emits their JSON, preceded by the call as soon as there is any.
     fn body(&mut self, text: &str, last: bool, emit: Emit<'_>) -> ReadArguments {
         let State::Body(notation, name) = &mut self.state else { return ReadArguments::Wrong(0) };
         let mut json = String::new();
@@ -102,7 +103,7 @@ impl LiteralGrammar {
         noted
     }
 
-    /// Behind a call: gives how much is read.
+    /// Parses what follows a call: another call, or the end of the list. Returns the bytes read.
     fn between(&mut self, begun: &str) -> usize {
         match begun.chars().next() {
             Some(',') => {
@@ -113,7 +114,7 @@ impl LiteralGrammar {
                 self.state = State::Closing;
                 1
             }
-            // A call on each line.
+            // Calls outside of a list stand one to a line.
             Some(sign) if !self.listed && sign.is_alphabetic() && self.form.prefix.is_empty() => {
                 self.state = State::Name;
                 0
@@ -127,7 +128,7 @@ impl LiteralGrammar {
 }
 
 impl LiteralGrammar {
-    /// Reads some of the text: gives how much, or how it ends there.
+    /// Parses a prefix of the text. Returns the bytes read, or the step with which the section ends.
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
@@ -140,7 +141,7 @@ impl LiteralGrammar {
                 self.state = State::Name;
                 Ok(blank + usize::from(self.listed))
             }
-            // Behind the last call there may be a comma.
+            // A comma may follow the last call.
             State::Name if self.listed && self.called && begun.starts_with(']') => {
                 self.state = State::Closing;
                 Ok(blank + 1)

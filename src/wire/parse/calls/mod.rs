@@ -6,9 +6,10 @@
 //!    └────────its end─────────────┘
 //! ```
 //!
-//! Takes: text, cut anywhere. Gives: [`Piece::Content`], [`Piece::Call`] and [`Piece::Arguments`]. Remembers: text of which
-//! it is not known whether it is a call, and how far one is. Never: loses text, repairs arguments. A grammar says nothing
-//! before it is sure; until then its text can still become content, and at the end of the text it does.
+//! Takes: text, cut anywhere. Gives: [`Piece::Content`], [`Piece::Call`] and [`Piece::Arguments`]. Remembers: text
+//! that may still become a call, and the position inside the current call. Never: loses text, repairs arguments. A
+//! grammar emits nothing until it is certain of a call; until then its text can still become content, and does so if
+//! the text ends.
 
 mod json;
 mod literal;
@@ -31,29 +32,30 @@ pub(super) use named::Form as NamedForm;
 pub(super) use start::Starts;
 pub(super) use tagged::{Form as TaggedForm, Keys};
 
-/// Bytes that wait for what they are.
+/// Limit on undecided text in bytes. A longer candidate is no call; a call with more unread text ends there.
 const HELD: usize = 512 << 10;
-/// By which part of what is held it grows before it is looked at again.
+/// Fraction (1/64) by which a candidate must grow before it is parsed again, which bounds the total work.
 const GROWTH: usize = 64;
 
-/// What a grammar has made of a text.
+/// Result of giving text to a grammar; the numbers are bytes of that text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// So much of it is read; what follows is needed.
+    /// Bytes read; the grammar needs more text to continue.
     More(usize),
-    /// So much of it is read, and the calls end there.
+    /// Bytes read; the section of calls ends there.
     Done(usize),
-    /// These are no calls. Nothing was said.
+    /// Text that is no call. The grammar has emitted nothing.
     No,
 }
 
-/// One way to write calls, from the start of a section to its end.
+/// Parser for one way to write calls, used for one section: from its start marker to its end.
 trait Grammar: std::fmt::Debug + Send {
-    /// Reads on: the text goes on from what was read before. `last`: nothing follows.
+    /// Parses the text, which continues where the last call of `read` stopped. `last`: no more text follows.
     fn read(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Step;
 }
 
-/// Reads a text from a place on, step by step, each of which gives how much it has read, or how the text ends there.
+/// Repeats `step` from byte `from` on. Each step returns the bytes it has read, or the result with which the grammar
+/// stops.
 fn steps(text: &str, from: usize, mut step: impl FnMut(&str) -> Result<usize, Step>) -> Step {
     let mut at = from;
     loop {
@@ -66,34 +68,36 @@ fn steps(text: &str, from: usize, mut step: impl FnMut(&str) -> Result<usize, St
     }
 }
 
-/// The reader of one choice's calls.
+/// Parser for the tool calls of one choice.
 #[derive(Debug)]
 pub(super) struct Calls {
     starts: Arc<Starts>,
-    /// The marks of all of them, by their places, then what ends a turn.
+    /// Start markers of calls, by their index in `starts`, followed by the markers that end a turn.
     marks: Markers,
     state: State,
     held: String,
-    /// White space between a call and what may be one.
+    /// White space between a call and a candidate; becomes content only if the candidate is no call.
     blank: String,
-    /// How much of what may be a call has been read in vain.
+    /// Length in bytes of the candidate when it was last parsed without a decision.
     tried: usize,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nothing but white space so far.
+    /// White space only so far.
     Beginning,
     Text,
-    /// Behind a call: white space is nothing until text follows.
+    /// After a call. White space is dropped, unless text follows.
     Behind,
-    /// In what may be a call. Until it is one, all of it is kept, and read from its start again.
+    /// Candidate for a call. Its whole text stays buffered and is parsed again from its start until a grammar
+    /// decides.
     Perhaps(Try),
     Call(Box<dyn Grammar>),
 }
 
 impl Calls {
-    /// A reader of calls that begin so; nothing, if none does and nothing ends a turn. `turns`: what does.
+    /// Creates the parser; `None` if there is nothing to look for. `turns`: markers that end a turn and are removed
+    /// at the end.
     pub(super) fn of(starts: &Arc<Starts>, turns: &'static [&'static str]) -> Option<Self> {
         let wanted = starts.len() > 0 || !turns.is_empty();
         let marks = Markers::new(starts.marks().chain(turns.iter().copied()));
@@ -107,13 +111,13 @@ impl Calls {
         })
     }
 
-    /// Whether there is nothing in this text that a call may begin with.
+    /// Returns true if this text passes unchanged: nothing is buffered, and no marker begins in it.
     pub(super) fn passes(&self, text: &str) -> bool {
         let plain = self.held.is_empty() && matches!(self.state, State::Text);
         plain && self.marks.find(text) == Found::Nowhere
     }
 
-    /// Reads on.
+    /// Parses the next text and emits what is certain; candidates for a call stay buffered.
     pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
         if self.passes(text) {
             return emit(Piece::Content(text));
@@ -125,7 +129,7 @@ impl Calls {
         self.held = held;
     }
 
-    /// There is no more text.
+    /// Ends the text: emits the buffered rest and starts over, so that the next text is parsed like the first one.
     pub(super) fn end(&mut self, emit: Emit<'_>) {
         let held = std::mem::take(&mut self.held);
         let read = self.take(&held, true, emit);
@@ -147,7 +151,7 @@ impl Calls {
         at
     }
 
-    /// Reads some of the text; nothing: more of it is needed.
+    /// Parses a prefix of the text and returns its length in bytes; `None` if more text is needed.
     fn step(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
         match &mut self.state {
             State::Beginning => self.begin(text, last),
@@ -167,7 +171,7 @@ impl Calls {
     }
 
     fn perhaps(&mut self, text: &str, tried: Try, last: bool, emit: Emit<'_>) -> Option<usize> {
-        // As it is read from its start again, a long text is only where it has grown by a part of it.
+        // The candidate is parsed from its start each time, so a long one only after it has grown by a fraction.
         if !last && text.len() < self.tried + self.tried / GROWTH {
             return None;
         }
@@ -208,27 +212,27 @@ impl Calls {
         }
     }
 
-    /// What was taken for a call is none: another form may take it, or nobody.
+    /// Rejects a candidate: the next form that fits its start gets the text, else the marker is emitted as content.
     fn no_call(&mut self, text: &str, next: Try, emit: Emit<'_>) -> Option<usize> {
         if self.starts.grammar(next).is_some() {
             self.state = State::Perhaps(next);
             return Some(0);
         }
-        // What has no mark may be of another format.
+        // Text without a marker may also belong to the next format that needs none.
         let mark = self.starts.mark(next.start)?;
         if let Some(start) = self.starts.bare(text, next.start + 1).filter(|_| mark.is_empty()) {
             self.state = State::Perhaps(Try { start, form: 0 });
             return Some(0);
         }
         self.state = State::Text;
-        // Behind its beginning another one may begin.
+        // Another call may begin directly after the marker, so only the marker is emitted.
         let length = if mark.is_empty() { text.chars().next()?.len_utf8() } else { mark.len() };
         say(&std::mem::take(&mut self.blank), emit);
         say(text.get(..length)?, emit);
         Some(length)
     }
 
-    /// At the first word: some formats have no mark of their own.
+    /// Checks the first word of the text, because some formats have no start marker.
     fn begin(&mut self, text: &str, last: bool) -> Option<usize> {
         if text.trim_start().is_empty() && !last {
             return None;
@@ -258,7 +262,7 @@ impl Calls {
             return self.end_of_turn(text, (before, marker), last, emit);
         }
         if blank {
-            // It goes with what follows, if that is text.
+            // White space is emitted together with the text that follows, if any does.
             return last.then_some(before).filter(|before| *before > 0);
         }
         self.state = State::Text;
@@ -266,7 +270,7 @@ impl Calls {
         (before > 0).then_some(before)
     }
 
-    /// What ends a turn is nothing at the end, and text before anything else.
+    /// Handles a marker that ends a turn: it is dropped at the end of the text, and is content before anything else.
     fn end_of_turn(
         &mut self,
         text: &str,
@@ -290,17 +294,18 @@ impl Calls {
     }
 }
 
-/// So many bytes of a text, or one that is shorter.
+/// Returns the first `most` bytes of a text, rounded down to a whole character, or a shorter text unchanged.
 fn near(text: &str, most: usize) -> &str {
     text.get(..text.floor_char_boundary(most)).unwrap_or(text)
 }
 
-/// Whether a function may be called so.
+/// Returns true if `name` is acceptable for a function: plain, or the name of a tool of the request.
 fn is_name(name: &str, tools: &Tools) -> bool {
     !name.is_empty() && (!name.contains(ends_name) || tools.know(name))
 }
 
-/// How long the name is that a text begins with; `None`: it may go on. A tool of the request has the name that it has.
+/// Returns the length in bytes of the function name that a text begins with; `None` if the name may continue. Names
+/// of the request's tools may contain any character.
 fn name_length(text: &str, tools: &Tools) -> Option<usize> {
     let end = text.find(ends_name)?;
     if tools.names().any(|name| name.len() > text.len() && name.starts_with(text)) {
@@ -311,7 +316,7 @@ fn name_length(text: &str, tools: &Tools) -> Option<usize> {
     text.get(known..)?.find(ends_name).map(|behind| known + behind)
 }
 
-/// Whether a sign is none of a function's name: prose goes on behind it.
+/// Returns true if a character cannot be part of an ordinary function name; such characters tell prose from a call.
 fn ends_name(sign: char) -> bool {
     sign.is_whitespace() || "<>{}[]()\"',（），。、；：！？「」".contains(sign)
 }

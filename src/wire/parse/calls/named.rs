@@ -4,65 +4,65 @@
 //! section ─→ call ─→ name ─→ separator ─→ arguments ─→ end of the call ─→ end of the section
 //! ```
 //!
-//! What opens another call is a start of its own, with the end of the section behind it.
+//! A marker that opens another call starts a new section, whose grammar also accepts the end of the section.
 
 use super::super::marker::{Found, Markers, begins};
 use super::super::{Emit, Piece};
 use super::value::{Arguments, Part};
 use super::{Grammar, Step, Tools, is_name, name_length, near, steps};
 
-/// Bytes of a name with what belongs to it.
+/// Limit on a name with its id, in bytes.
 const NAME: usize = 512;
 
-/// What differs between formats. What is empty is not there.
+/// Parameters of a named format. An empty marker does not occur in the format.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) struct Form {
-    /// What opens the section.
+    /// Marker that opens the section.
     pub(in super::super) section: &'static str,
-    /// What opens a call.
+    /// Marker that opens a call.
     pub(in super::super) call: &'static str,
-    /// What stands before the name.
+    /// Text before the name.
     pub(in super::super) prefix: &'static str,
-    /// What ends the name.
+    /// Marker that ends the name.
     pub(in super::super) separator: &'static str,
-    /// What ends the name where an id follows, up to `separator`.
+    /// Marker that ends the name if an id follows, which then extends to `separator`.
     pub(in super::super) id: &'static str,
-    /// The name is a part of the id: `functions.NAME:0`.
+    /// True if the name is part of the id: `functions.NAME:0`.
     pub(in super::super) numbered: bool,
-    /// The arguments' brace ends the name where there is no separator.
+    /// True if the opening brace of the arguments may end the name in place of the separator.
     pub(in super::super) brace: bool,
-    /// Arguments stand in a fenced block.
+    /// True if the arguments stand in a fenced code block.
     pub(in super::super) fenced: bool,
-    /// What closes a call.
+    /// Marker that closes a call.
     pub(in super::super) end: &'static str,
-    /// What closes the section.
+    /// Marker that closes the section.
     pub(in super::super) close: &'static str,
 }
 
-/// The reader of one section.
+/// Parser for one section of named calls.
 #[derive(Debug)]
 pub(super) struct NamedGrammar {
     form: &'static Form,
     state: State,
     called: bool,
-    /// What ends a name.
+    /// Markers that end a name.
     separators: Markers,
     stops: Markers,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Before the first call: `section` may stand there.
+    /// Before the first call, where the `section` marker may stand.
     Opening,
-    /// Before a call, or the end.
+    /// Before a call or the end of the section.
     Call,
     Name,
     Arguments(Arguments),
-    /// Behind arguments.
+    /// After the arguments of a call.
     Ending,
 }
 
-/// What stands before a name that is a part of an id.
+/// Prefix of a name that is part of an id.
 const NUMBERED: &str = "functions.";
 
 const FENCE: &str = "```";
@@ -79,7 +79,8 @@ impl NamedGrammar {
         if self.called { Step::Done(at) } else { Step::No }
     }
 
-    /// A name, its separator and what belongs to them; gives how much that is.
+    /// Parses a name with its separator and id, and returns the bytes read; `Ok(None)` if more text is needed. Fails
+    /// if it is no name.
     fn name(&mut self, text: &str, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
         let Form { separator, prefix, .. } = *self.form;
         let begun = text.trim_start();
@@ -87,7 +88,7 @@ impl NamedGrammar {
         if !begun.starts_with(prefix) {
             return if prefix.starts_with(begun) { Ok(None) } else { Err(()) };
         }
-        // A mark that ends a name in time stands in this.
+        // The separator of a name within the limit begins and ends in this much text.
         let begun = near(begun, prefix.len() + NAME + self.separators.longest());
         let found = self.separators.find(begun);
         let head = begun.get(prefix.len()..found.before(begun)).unwrap_or("");
@@ -111,7 +112,7 @@ impl NamedGrammar {
         Ok(Some(blank + at + behind))
     }
 
-    /// Whether a name may begin so: behind its first word there is nothing, or what an id follows.
+    /// Returns true if the text may begin a name: only the separator of an id may follow its first word.
     fn may_be_name(&self, text: &str, tools: &Tools) -> bool {
         let text = text.trim_start();
         let own = if self.form.numbered { text.strip_prefix(NUMBERED).unwrap_or(text) } else { text };
@@ -121,7 +122,8 @@ impl NamedGrammar {
     }
 }
 
-/// `functions.NAME:0`, where `functions.` may be missing; a bare number says nothing of the name, unless there is but one.
+/// Splits `functions.NAME:0` into name and id; the prefix may be missing. A bare number is not a name: if the
+/// request has only one tool, the call is for that tool.
 fn numbered<'h>(head: &'h str, tools: &'h Tools) -> (&'h str, Option<&'h str>) {
     let own = head.strip_prefix(NUMBERED).unwrap_or(head);
     let name = own.rsplit_once(':').map_or(own, |(name, _)| name);
@@ -132,7 +134,7 @@ fn numbered<'h>(head: &'h str, tools: &'h Tools) -> (&'h str, Option<&'h str>) {
 }
 
 impl NamedGrammar {
-    /// Reads some of the text: gives how much, or how it ends there.
+    /// Parses a prefix of the text. Returns the bytes read, or the step with which the section ends.
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
@@ -147,7 +149,7 @@ impl NamedGrammar {
                 Ok(if matches!(found, Found::At { .. }) { blank + section.len() } else { 0 })
             }
             State::Call => match begins(begun, &[call, close]) {
-                // Whether another one follows is seen from its mark on, which is text if none does.
+                // Another call is a candidate of its own: if it turns out to be none, its marker is content.
                 Found::At { marker: 0, .. } if self.called => Err(Step::Done(0)),
                 Found::At { marker: 0, .. } => {
                     self.state = State::Name;
@@ -175,7 +177,8 @@ impl NamedGrammar {
         }
     }
 
-    /// Arguments, and the fence before them.
+    /// Parses the arguments, and the opening fence before them. Returns the bytes read, or the step with which the
+    /// section ends.
     fn arguments(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Result<usize, Step> {
         let State::Arguments(arguments) = &mut self.state else { return Ok(0) };
         if self.form.fenced && !arguments.are_said() {

@@ -1,26 +1,26 @@
-//! Values in the notation of Python or of Gemma, written as JSON while they come.
+//! Argument values in the notation of Python or Gemma, converted to JSON while they arrive.
 //!
-//! Takes: text, cut anywhere. Gives: JSON. Remembers: which brackets are open, and the text that goes on. Never: gives what
-//! it has not understood: it stops there.
+//! Takes: text, cut anywhere. Gives: JSON. Remembers: the open brackets and the current string. Never: emits JSON
+//! for input it does not understand; it stops there.
 
 use crate::json::{Raw, write_string};
 use bytes::BytesMut;
 
-/// Levels of brackets.
+/// Nesting limit of brackets.
 const DEPTH: usize = 64;
-/// Bytes of a number or a word.
+/// Length limit of a number or word in bytes.
 const WORD: usize = 512;
 
-/// How texts are told from the rest.
+/// Syntax of strings in the notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Quotes {
-    /// In quotes of either kind, one or three, with backslashes.
+    /// Python strings: quotes of either kind, single or triple, with backslash escapes.
     Python,
-    /// Between two of this mark, as they are.
+    /// Strings between two copies of this marker, without escapes.
     Mark(&'static str),
 }
 
-/// The reader of one call's arguments.
+/// Converter for the arguments of one call.
 #[derive(Debug)]
 pub(super) struct Notation {
     quotes: Quotes,
@@ -29,21 +29,21 @@ pub(super) struct Notation {
     expects: Expected,
 }
 
-/// A bracket that is open.
+/// Open bracket.
 #[derive(Debug)]
 struct Level {
     kind: Kind,
-    /// There is something in it.
+    /// True if the bracket contains at least one item, so that the next one needs a comma.
     some: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Keys without quotes.
+    /// Mapping with unquoted keys.
     Named {
         close: char,
     },
-    /// Keys in quotes.
+    /// Mapping with quoted keys (a Python dictionary).
     Quoted,
     List {
         close: char,
@@ -61,45 +61,47 @@ impl Kind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
-    /// Something, or the end of the bracket.
+    /// Item, or the end of the bracket.
     Item,
     Equals,
     Value,
-    /// More of a text, up to this mark; what follows it then.
+    /// Rest of a string up to `mark`. `plain`: backslashes are literal; `key`: the string is a key.
     Text {
         mark: &'static str,
         plain: bool,
         key: bool,
     },
-    /// A comma, or the end of the bracket.
+    /// Comma, or the end of the bracket.
     Comma,
 }
 
-/// What there is of the arguments in a text.
+/// Result of reading arguments; the numbers are bytes of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadArguments {
-    /// So much, and they go on.
+    /// Bytes read; the arguments continue.
     Some(usize),
-    /// So much, and they are complete.
+    /// Bytes read; the arguments are complete.
     All(usize),
-    /// So much, and then something else.
+    /// Bytes read; what follows does not belong to the notation.
     Wrong(usize),
 }
 
-/// Why a step gives nothing.
+/// Reason why a step has read nothing: too little text, or text that is not of the notation.
 enum NoStep {
     More,
     Wrong,
 }
 
 impl Notation {
-    /// Arguments behind their opening bracket.
+    /// Creates the converter for text after the opening bracket. `equals`: sign between key and value; `close`:
+    /// closing bracket.
     pub(super) fn new(quotes: Quotes, equals: char, close: char) -> Self {
         let first = Level { kind: Kind::Named { close }, some: false };
         Self { quotes, equals, levels: vec![first], expects: Expected::Item }
     }
 
-    /// Reads on.
+    /// Converts the next text and appends its JSON to `out`. `last`: no more text follows, so undecided words end
+    /// here.
     pub(super) fn read(&mut self, text: &str, last: bool, out: &mut String) -> ReadArguments {
         let mut at = 0;
         loop {
@@ -149,7 +151,7 @@ impl Notation {
         }
     }
 
-    /// What stands before something in a bracket.
+    /// Appends what precedes an item in JSON: a comma, or the opening brace of the arguments.
     fn separate(&mut self, out: &mut String) {
         let first = self.levels.len() == 1;
         if let Some(level) = self.levels.last_mut() {
@@ -172,7 +174,7 @@ impl Notation {
         kind.close().len_utf8()
     }
 
-    /// A key without quotes, with what stands between it and its value; or one in quotes.
+    /// Parses a key and the sign after it; for notations with string markers also a marked key.
     fn key(&mut self, text: &str, last: bool, out: &mut String) -> Result<usize, NoStep> {
         if let Quotes::Mark(mark) = self.quotes
             && mark.starts_with(text.get(..mark.len().min(text.len())).unwrap_or("\0"))
@@ -195,7 +197,7 @@ impl Notation {
         Ok(text.len() - behind.len() + self.equals.len_utf8())
     }
 
-    /// A value, or its beginning. `listed`: it stands in a list.
+    /// Parses a scalar, or the bracket that opens a compound value. `listed`: it is an item of a list.
     fn value(&mut self, text: &str, last: bool, listed: bool, out: &mut String) -> Result<usize, NoStep> {
         let kind = match text.chars().next() {
             Some('[') => Kind::List { close: ']' },
@@ -217,7 +219,7 @@ impl Notation {
         Ok(1)
     }
 
-    /// A text or a word, with what separates it from the one before.
+    /// Parses a string or word as an item of its own, with the separator in front of it.
     fn scalar(&mut self, text: &str, last: bool, key: bool, out: &mut String) -> Result<usize, NoStep> {
         let mut own = String::new();
         let read = self.scalar_here(text, last, key, &mut own)?;
@@ -232,7 +234,7 @@ impl Notation {
             self.expects = Expected::Text { mark, plain, key };
             return Ok(length);
         }
-        // At the very end half a mark is no word with a quote behind it.
+        // A partial string marker at the end of the text is not a word with a quote after it.
         let is_mark = matches!(self.quotes, Quotes::Mark(mark) if mark.starts_with(text));
         let is_end = |sign: char| !is_mark && (sign.is_whitespace() || ",:=()[]{}'\"".contains(sign));
         let length = match text.find(is_end) {
@@ -243,7 +245,7 @@ impl Notation {
             None => text.len(),
         };
         let word = text.get(..length).unwrap_or("");
-        // What is cut goes as it is.
+        // A word cut off by the end of the text is emitted unchanged.
         let cut = length == text.len();
         out.push_str(&if key {
             quoted(word)
@@ -256,7 +258,8 @@ impl Notation {
         Ok(length)
     }
 
-    /// What begins a text: the mark that ends it, whether backslashes stand for themselves, and how long it is itself.
+    /// Recognises the start of a string: its closing mark, true if backslashes are literal, and the length of the
+    /// opening.
     fn opening(&self, text: &str, last: bool) -> Result<Option<(&'static str, bool, usize)>, NoStep> {
         if let Quotes::Mark(mark) = self.quotes {
             return match text.strip_prefix(mark) {
@@ -281,7 +284,7 @@ impl Notation {
         Ok(None)
     }
 
-    /// More of a text.
+    /// Parses more of a string, up to its closing mark, and returns the bytes read.
     fn text(
         &mut self,
         text: &str,
@@ -328,20 +331,20 @@ impl Notation {
     }
 }
 
-/// A text as JSON.
+/// Returns a text as a JSON string.
 fn quoted(text: &str) -> String {
     let mut out = BytesMut::new();
     write_string(text, &mut out);
     String::from_utf8(out.to_vec()).unwrap_or_default()
 }
 
-/// The same without its quotes.
+/// Returns a text as a JSON string without the quotes around it.
 fn inner(text: &str) -> String {
     let quoted = quoted(text);
     quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or("").to_owned()
 }
 
-/// A number or a word as JSON.
+/// Returns a number or word as JSON: literals and numbers translated, anything else as a string.
 fn plain_value(word: &str) -> String {
     match word {
         "True" | "true" => "true".to_owned(),
@@ -351,7 +354,7 @@ fn plain_value(word: &str) -> String {
             let number = word.replace('_', "");
             let number = number.strip_prefix('+').unwrap_or(&number);
             let is_number = number.starts_with(|sign: char| sign == '-' || sign.is_ascii_digit());
-            // `.5` and `1.` are numbers, too.
+            // Python also writes numbers like `.5` and `1.`, which JSON lacks.
             let full = match number.split_once('.') {
                 Some(("", fraction)) => format!("0.{fraction}"),
                 Some((whole, "")) => format!("{whole}.0"),
@@ -363,7 +366,8 @@ fn plain_value(word: &str) -> String {
     }
 }
 
-/// What a backslash and what follows it mean, as it stands in JSON, and how long that is; `None`: it is cut.
+/// Translates a backslash escape to JSON. Returns its length in bytes and the JSON; `None` if the text ends within
+/// it.
 fn escape(text: &str) -> Option<(usize, String)> {
     let sign = text.chars().nth(1)?;
     let hex = |length: usize| -> Option<Option<u32>> {
@@ -385,20 +389,20 @@ fn escape(text: &str) -> Option<(usize, String)> {
                 '"' => "\\\"",
                 '\'' => "'",
                 '\n' => "",
-                // Any other stands for itself, with the backslash.
+                // An unknown escape is literal, backslash included.
                 _ => return Some((1, "\\\\".to_owned())),
             };
             return Some((2, meant.to_owned()));
         }
     };
-    // What is no number of so many digits stands for itself.
+    // An escape with invalid hexadecimal digits is literal.
     let itself = Some((1, "\\\\".to_owned()));
     let is_cut = text.len() < 2 + length && text.get(2..)?.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_cut {
         return None;
     }
     match hex(length).flatten() {
-        // Halves of a pair come one after the other.
+        // Each half of a surrogate pair is an escape of its own, in JSON as well.
         Some(code) if code <= 0xffff => Some((2 + length, format!("\\u{code:04x}"))),
         Some(code) => match char::from_u32(code) {
             Some(sign) => Some((2 + length, inner(&sign.to_string()))),
@@ -412,7 +416,7 @@ fn escape(text: &str) -> Option<(usize, String)> {
 mod tests {
     use super::*;
 
-    /// The JSON of arguments, however they are cut.
+    /// Returns the JSON of arguments; asserts that it is the same in one piece and character by character.
     fn noted(quotes: Quotes, equals: char, close: char, text: &str) -> (String, ReadArguments) {
         let mut whole = String::new();
         let all = Notation::new(quotes, equals, close).read(text, true, &mut whole);

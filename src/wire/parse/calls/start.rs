@@ -1,4 +1,5 @@
-//! What calls may begin with, and whether one does: a mark that is only named is not a call.
+//! Possible beginnings of calls, and the check that a call really begins there: a marker that is merely mentioned is
+//! not a call.
 
 use super::super::Piece;
 use super::super::format::{Form, Format};
@@ -10,28 +11,29 @@ use super::{Grammar, Step, near};
 use crate::wire::tools::Tools;
 use std::sync::Arc;
 
-/// Bytes from a mark on in which a call is told that begins there.
+/// Lookahead limit in bytes: a call must be recognisable within this much text from its marker on.
 const LOOK: usize = 4 << 10;
 
-/// What the calls of a choice may begin with, and how they may then be read; first of all what needs no mark.
+/// Beginnings of calls in one choice, each with the forms that may follow. Those of formats without a marker are
+/// included.
 #[derive(Debug)]
 pub(in super::super) struct Starts {
     pub(super) tools: Arc<Tools>,
     all: Box<[Start]>,
 }
 
-/// What a call may begin with.
+/// Beginning of a call, and the forms in which the call may be written.
 #[derive(Debug)]
 struct Start {
     mark: &'static str,
-    /// Signs, at the beginning of an answer, that may begin a call without a mark.
+    /// Characters that may begin a call without a marker, at the start of an answer only.
     bare: &'static str,
-    /// It stands in reasoning as well.
+    /// True if the marker also occurs in reasoning (a code fence) and therefore does not end it.
     fence: bool,
     forms: Vec<&'static Form>,
 }
 
-/// Which form is tried.
+/// Candidate for a call: the indices of a beginning and of one of its forms.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Try {
     pub(super) start: usize,
@@ -39,28 +41,29 @@ pub(super) struct Try {
 }
 
 impl Starts {
-    /// Those of these formats; none, if nothing may be called.
+    /// Collects the beginnings of these formats; none if the request has no tools.
     pub(in super::super) fn of(formats: &[&'static Format], tools: &Arc<Tools>) -> Self {
         let all = if tools.is_empty() { Vec::new() } else { starts(formats) };
         Self { tools: Arc::clone(tools), all: all.into() }
     }
 
-    /// How many there are.
+    /// Returns the number of beginnings, which is also the number of items of [`Starts::marks`].
     pub(in super::super) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// The marks by their numbers; empty: it has none.
+    /// Returns the marker of each beginning, by index; empty for a beginning without a marker.
     pub(super) fn marks(&self) -> impl Iterator<Item = &'static str> {
         self.all.iter().map(|start| start.mark)
     }
 
-    /// The same, but for those that stand in reasoning as well.
+    /// Returns the markers that end reasoning, by index; empty for a beginning without a marker, and for code
+    /// fences.
     pub(in super::super) fn marks_of_calls(&self) -> impl Iterator<Item = &str> {
         self.all.iter().map(|start| if start.fence { "" } else { start.mark })
     }
 
-    /// The mark of this number.
+    /// Returns the marker of one beginning; `None` if the index is out of range.
     pub(super) fn mark(&self, start: usize) -> Option<&'static str> {
         self.all.get(start).map(|start| start.mark)
     }
@@ -75,20 +78,21 @@ impl Starts {
         })
     }
 
-    /// What may begin without a mark where the first word of this text is, from a place on.
+    /// Returns the first beginning, from index `from` on, that needs no marker and fits the first character of the
+    /// text.
     pub(super) fn bare(&self, text: &str, from: usize) -> Option<usize> {
         let first = text.trim_start().chars().next()?;
         let later = self.all.iter().enumerate().skip(from);
         later.filter(|(_, start)| start.bare.contains(first)).map(|(place, _)| place).next()
     }
 
-    /// As much of a text that begins with a mark as is looked at for whether a call begins there.
+    /// Returns the part of a text that is examined to decide if a call begins at its start: at most `LOOK` bytes.
     pub(in super::super) fn looked_at(text: &str) -> &str {
         near(text, LOOK)
     }
 
-    /// Whether a call begins with a text that begins with the mark of this number; `None`: more of it is needed. `last`:
-    /// nothing follows.
+    /// Returns true if the text, which begins with the marker of beginning `start`, begins a call; `None` if more
+    /// text is needed. `last`: no more text follows.
     pub(in super::super) fn begins(&self, text: &str, start: usize, last: bool) -> Option<bool> {
         let looked = Self::looked_at(text);
         let is_all = looked.len() == text.len();
@@ -108,7 +112,7 @@ impl Starts {
     }
 }
 
-/// What calls in these formats begin with, each mark once.
+/// Collects the beginnings of calls in these formats. Formats that share a marker share one beginning.
 fn starts(formats: &[&'static Format]) -> Vec<Start> {
     let mut all: Vec<Start> = Vec::new();
     let mut add = |mark, bare, fence, forms: &'static [Form]| {

@@ -1,12 +1,13 @@
-//! Calls as tags with a name and a parameter each (Qwen3-Coder, GLM, MiniMax, DeepSeek V3.2, Seed-OSS, Step 3).
+//! Calls as tags, with a tag for the name and for each parameter (Qwen3-Coder, GLM, MiniMax, DeepSeek V3.2,
+//! Seed-OSS, Step 3).
 //!
 //! ```text
 //! section ─→ call ─→ name ─→ key ─→ value ─→ key, or end of the call ─→ call, or end of the section
 //! ```
 //!
-//! Values are plain text. What they are in JSON is said by the tool's schema: a text streams as it comes, anything else is
-//! told when all of it is there, as it stands where it is such a value, and else as a text. One that is not closed ends with
-//! its call, or where the next key begins if the format says so.
+//! Values are plain text; the tool's schema decides their JSON type. A string streams as it arrives. Any other value
+//! is emitted when it is complete: unchanged if it is valid JSON of a type that the schema allows, else as a string.
+//! An unclosed value ends with its call, or at the next key if the format allows that.
 
 use super::super::marker::{Found, Markers, begins};
 use super::super::{Emit, Piece};
@@ -15,66 +16,67 @@ use super::{Grammar, Step, Tools, is_name, name_length, near, steps};
 use crate::json::Raw;
 use crate::wire::tools::Types;
 
-/// Bytes in which a name or a key stands with what belongs to it, however they come.
+/// Limit in bytes on a name or key with the markers around it, however the text is cut.
 const NAME: usize = 512;
-/// Levels of elements in elements.
+/// Nesting limit of elements inside elements.
 const DEPTH: usize = 32;
 
-/// What differs between formats. What is empty is not there.
+/// Parameters of a tagged format. An empty marker does not occur in the format.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) struct Form {
-    /// What may stand before a call, each once.
+    /// Markers that may precede a call, each at most once.
     pub(in super::super) opens: &'static [&'static str],
-    /// What stands before and behind a function's name.
+    /// Markers before and after the function name.
     pub(in super::super) name: (&'static str, &'static str),
-    /// What closes a call.
+    /// Marker that closes a call.
     pub(in super::super) end: &'static str,
-    /// What stands before and behind a key.
+    /// Markers before and after a key.
     pub(in super::super) key: (&'static str, &'static str),
-    /// What stands before a value, and what closes it.
+    /// Markers before and after a value.
     pub(in super::super) value: (&'static str, &'static str),
-    /// What may stand behind a call; the last of them ends the section.
+    /// Markers that may follow a call; the last of them ends the section.
     pub(in super::super) closes: &'static [&'static str],
-    /// What else a key says.
+    /// Additional information in a key.
     pub(in super::super) keys: Keys,
-    /// A line break at either end of a value is not part of it.
+    /// True if a line break at either end of a value is not part of it.
     pub(in super::super) lines: bool,
-    /// A key ends the value before it.
+    /// True if the next key ends a value that is not closed.
     pub(in super::super) unclosed: bool,
-    /// Its start is no sure sign: a name alone is a call's only if a tool of the request has it.
+    /// True if the start marker alone does not prove a call: a name without parameters is a call only if the request
+    /// has such a tool.
     pub(in super::super) known: bool,
 }
 
 impl Form {
-    /// What ends a value: first what closes it, then what stays.
+    /// Returns the markers that end a value: first the one that closes it, which is removed, then those that stay.
     fn value_ends(&self, close: &str) -> Markers {
         let key = if self.unclosed { self.key.0 } else { "" };
         Markers::new([close, key, self.end].into_iter().chain(self.closes.iter().copied()))
     }
 }
 
-/// What stands between the marks of a key.
+/// Syntax of the text between the markers of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Keys {
-    /// The key.
+    /// Key only.
     Plain,
-    /// `KEY" string="true` or `"false`: whether the value is a text.
+    /// `KEY" string="true` or `"false`: the key, and a flag that says if the value is a string.
     Typed,
-    /// The name of the element, which its end repeats. What is no text may hold elements itself.
+    /// Element name, repeated in the closing tag. A value that is not a string may contain elements itself.
     Elements,
 }
 
-/// The reader of one section.
+/// Parser for one section of tagged calls.
 #[derive(Debug)]
 pub(super) struct TaggedGrammar {
     form: &'static Form,
     state: State,
     called: bool,
-    /// How many marks there were before a call.
+    /// Number of `opens` markers read before the current call.
     opened: usize,
-    /// The function of the call that goes on.
+    /// Function name of the current call; selects the schema of its parameters.
     name: String,
-    /// It has a parameter already.
+    /// True if the current call has at least one parameter.
     some: bool,
     value_ends: Markers,
     body_ends: Markers,
@@ -82,22 +84,22 @@ pub(super) struct TaggedGrammar {
 
 #[derive(Debug)]
 enum State {
-    /// Before a call, or behind one.
+    /// Before or after a call.
     Call,
     Name,
     Key,
     Value(Value),
-    /// All parameters in one, as JSON.
+    /// Parameters written as one JSON object instead of tags.
     Body(Arguments),
     BodyEnd,
     Over,
 }
 
-/// A value that goes on.
+/// Parameter value that is not yet complete.
 #[derive(Debug)]
 struct Value {
     types: Types,
-    /// It is told as text as it comes.
+    /// True if the value is a string, which streams as it arrives.
     text: bool,
     begun: bool,
 }
@@ -120,7 +122,8 @@ impl TaggedGrammar {
         if self.called { Step::Done(at) } else { Step::No }
     }
 
-    /// The function's name with what stands behind it; `None`: more is needed. Nothing is a name that no call goes on behind.
+    /// Parses the function name and the marker after it; `Ok(None)` if more text is needed. Fails if it is no name,
+    /// or if nothing that belongs to a call follows it.
     fn name(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
         let behind = self.form.name.1;
         let all = text.len();
@@ -133,7 +136,7 @@ impl TaggedGrammar {
         if !is_name(name, tools) {
             return Err(());
         }
-        // Where nothing of its own stands behind a name, the first key or the end of the call does.
+        // Formats without a marker after a name continue there: the first key or the end of the call follows directly.
         let has_own = !behind.trim().is_empty();
         let own = rest.trim_start();
         let rest = match begins(own, &[if has_own { behind } else { "" }]) {
@@ -143,7 +146,7 @@ impl TaggedGrammar {
             Found::Nowhere => own,
         };
         match self.goes_on(name, rest.trim_start(), tools) {
-            // It is cut behind its name.
+            // The text ends after the name; the marker after it was enough to recognise a call.
             None if is_cut && has_own => {}
             None => return more,
             Some(false) => return Err(()),
@@ -157,8 +160,8 @@ impl TaggedGrammar {
         Ok(Some(text.len() - rest.len()))
     }
 
-    /// Whether this is how a call goes on behind its name: with a key, all parameters in one, or its end. `None`: more is
-    /// needed.
+    /// Returns true if the text after a name continues a call: with a key, with all parameters in one object, or
+    /// with the end of the call. `None` if more text is needed.
     fn goes_on(&self, name: &str, text: &str, tools: &Tools) -> Option<bool> {
         let Form { name: (_, behind), key, end, closes, known, .. } = *self.form;
         let is_sure = || tools.know(name);
@@ -170,7 +173,8 @@ impl TaggedGrammar {
         }
     }
 
-    /// A key with what stands behind it, and before its value.
+    /// Parses a key up to the start of its value and emits its JSON; `Ok(None)` if more text is needed. Fails if it
+    /// is no key.
     fn key(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
         let Form { key: (_, behind), value: (before, _), .. } = self.form;
         let all = text.len();
@@ -213,7 +217,7 @@ impl TaggedGrammar {
         Ok(Some(read))
     }
 
-    /// A value; gives how much of it is read, and whether it is complete.
+    /// Parses and emits a value. Returns the bytes read, and true if the value is complete.
     fn value(&mut self, text: &str, last: bool, emit: Emit<'_>) -> (usize, bool) {
         let State::Value(value) = &mut self.state else { return (0, false) };
         let (upto, length) = match self.value_ends.find(text) {
@@ -239,7 +243,7 @@ impl TaggedGrammar {
             return (upto + length, true);
         }
         if last {
-            // It is cut: what there is of it goes as it is.
+            // The text ends inside the value: its beginning is emitted unchanged, and the JSON stays incomplete.
             emit(Piece::Arguments(&if value.text { escaped(said) } else { said.to_owned() }));
             return (text.len(), false);
         }
@@ -248,7 +252,7 @@ impl TaggedGrammar {
             return (0, false);
         }
         if self.form.lines {
-            // The last line break may stand before the end.
+            // The last line break may precede the closing marker, so it stays buffered.
             let kept = said.strip_suffix('\n').unwrap_or(said);
             read -= said.len() - kept.len();
             said = kept;
@@ -266,13 +270,13 @@ impl TaggedGrammar {
     }
 }
 
-/// A text as it stands between quotes in JSON.
+/// Returns a text escaped for JSON, without the quotes around it.
 fn escaped(text: &str) -> String {
     let quoted = serde_json::to_string(text).unwrap_or_default();
     quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or("").to_owned()
 }
 
-/// A value in JSON: as it stands, if that is one that the schema takes, and else as a text.
+/// Returns the JSON of a value: unchanged if it is valid JSON of a type that the schema allows, else as a string.
 fn told(text: &str, types: Types) -> String {
     let bare = text.trim();
     let spelled = match bare {
@@ -296,7 +300,8 @@ fn told(text: &str, types: Types) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
-/// Elements in an element: an object of them, or a list, if all have the name of list items.
+/// Returns the JSON of a value that contains elements: an object, or an array if all are called `item` and the
+/// schema does not ask for an object.
 fn elements(text: &str, form: &Form, types: Types, depth: usize) -> String {
     let mut inner = Vec::new();
     let mut rest = text;
@@ -318,7 +323,7 @@ fn elements(text: &str, form: &Form, types: Types, depth: usize) -> String {
 }
 
 impl TaggedGrammar {
-    /// Before a call: gives how much is read, or how it ends.
+    /// Parses the markers before a call. Returns the bytes read, or the step with which the section ends.
     fn before(&mut self, text: &str, last: bool) -> Result<usize, Step> {
         let Form { opens, name, closes, .. } = *self.form;
         let begun = text.trim_start();
@@ -327,7 +332,7 @@ impl TaggedGrammar {
         let Found::At { marker, .. } = begins(begun, &marks) else {
             return Err(match begins(begun, &marks) {
                 Found::Perhaps(_) if !last => Step::More(0),
-                // Cut in a mark.
+                // The text ends within a marker.
                 Found::Perhaps(_) if self.called => Step::Done(text.len()),
                 _ => self.stop(0),
             });
@@ -335,7 +340,7 @@ impl TaggedGrammar {
         let read = blank + marks.get(marker).map_or(0, |mark| mark.len());
         match marker.checked_sub(1 + opens.len()) {
             None if marker == 0 => self.state = State::Name,
-            // Behind a call it is a start of its own.
+            // After a call, such a marker starts a new section, which has a grammar of its own.
             None if self.called || self.opened == opens.len() => return Err(self.stop(0)),
             None => self.opened += 1,
             Some(_) if !self.called => return Err(Step::No),
@@ -345,7 +350,7 @@ impl TaggedGrammar {
         Ok(read)
     }
 
-    /// Behind a name or a value: a key, or the end of the call.
+    /// Parses a key or the end of the call, whichever follows a name or value.
     fn behind(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
         let Form { key, end, closes, .. } = *self.form;
         let begun = text.trim_start();
@@ -362,11 +367,11 @@ impl TaggedGrammar {
             Found::At { marker, .. } => {
                 self.close_call(emit);
                 self.state = if closes.is_empty() { State::Over } else { State::Call };
-                // What stands behind a call closes one that has no end.
+                // A marker that follows calls also closes a call without an end marker.
                 return Ok(blank + if marker == 1 { end.len() } else { 0 });
             }
             Found::Perhaps(_) if !last => return Err(Step::More(0)),
-            // Cut between two parameters nothing is closed; anything else ends the call.
+            // Text that ends between two parameters leaves the call open; any other text ends it.
             Found::Perhaps(_) => return Err(Step::Done(text.len())),
             Found::Nowhere if begun.is_empty() => return Err(Step::Done(text.len())),
             Found::Nowhere if !self.some && begun.starts_with('{') => {
@@ -379,7 +384,8 @@ impl TaggedGrammar {
         Err(Step::Done(0))
     }
 
-    /// All parameters in one; gives how much is read.
+    /// Parses parameters written as one JSON object. Returns the bytes read, or the step with which the section
+    /// ends.
     fn body(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Result<usize, Step> {
         let State::Body(arguments) = &mut self.state else { return Ok(0) };
         let read = match arguments.read(text, &self.body_ends, emit) {
@@ -405,7 +411,7 @@ impl TaggedGrammar {
         Ok(read)
     }
 
-    /// Reads some of the text: gives how much, or how it ends there.
+    /// Parses a prefix of the text. Returns the bytes read, or the step with which the section ends.
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
         match &self.state {
             State::Call => self.before(text, last),
@@ -413,7 +419,7 @@ impl TaggedGrammar {
                 Ok(Some(read)) => Ok(read),
                 Ok(None) => Err(Step::More(0)),
                 Err(()) => {
-                    // Behind a call it is text, and so is what stands before it.
+                    // After a call this is text, and so is the marker in front of it.
                     if self.called {
                         emit(Piece::Content(self.form.name.0));
                     }

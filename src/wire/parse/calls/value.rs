@@ -1,41 +1,41 @@
-//! A JSON value in text that is cut anywhere: how far it reaches. Whether it is JSON is not asked: brackets and quotes
-//! alone say where it ends.
+//! End of a JSON value in text that may be cut anywhere. The value is not validated: brackets and quotes alone
+//! decide where it ends.
 
 use super::super::marker::{Found, Markers};
 use super::super::{Emit, Piece};
 use crate::json::{self, Text};
 
 const NULL: &str = "null";
-/// No arguments.
+/// Arguments of a call that has none.
 const NONE: &str = "{}";
 
-/// How much of a value has been read.
+/// Scanner state within one value.
 #[derive(Debug, Default)]
 pub(super) struct Value {
     begun: bool,
-    /// It is a number or a word: what ends it is not part of it.
+    /// True if the value is a number or a word, which ends before the next delimiter.
     bare: bool,
     depth: u32,
     string: bool,
     escaped: bool,
 }
 
-/// What there is of a value in a text.
+/// Result of scanning for the end of a value; the numbers are bytes of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// So much, and it goes on.
+    /// Bytes that belong to the value, which continues.
     Some(usize),
-    /// So much, and it is complete.
+    /// Bytes that belong to the value, which is complete.
     All(usize),
 }
 
 impl Value {
-    /// One that goes on behind an opening bracket.
+    /// Creates the scanner for an object or list whose opening bracket has already been read.
     pub(super) fn opened() -> Self {
         Self { begun: true, depth: 1, ..Self::default() }
     }
 
-    /// Reads on. A stop outside of a string ends a value that does not end by itself.
+    /// Scans the next text. A marker of `stops` outside of a string ends a value that does not end by itself.
     pub(super) fn read(&mut self, text: &str, stops: &Markers) -> Part {
         for (at, byte) in text.bytes().enumerate() {
             if !self.string {
@@ -52,7 +52,7 @@ impl Value {
         Part::Some(text.len())
     }
 
-    /// One more byte; if the value ends with it or before it, how much of it belongs to the value.
+    /// Scans one byte. If the value ends at or before it, returns how many bytes (1 or 0) still belong to the value.
     fn byte(&mut self, byte: u8) -> Option<usize> {
         if self.string {
             match byte {
@@ -84,13 +84,14 @@ impl Value {
         None
     }
 
-    /// Whether anything of it has been read.
+    /// Returns true if any byte of the value has been scanned, leading white space aside.
     pub(super) fn has_begun(&self) -> bool {
         self.begun
     }
 }
 
-/// How much of a text a value takes that begins there; nothing, if it does not end in it.
+/// Returns the length in bytes of the value that a text begins with; `None` if the value does not end within the
+/// text.
 pub(super) fn whole(text: &str) -> Option<usize> {
     match Value::default().read(text, &Markers::default()) {
         Part::All(length) => Some(length),
@@ -98,18 +99,18 @@ pub(super) fn whole(text: &str) -> Option<usize> {
     }
 }
 
-/// A call's arguments as the model writes them: said as they come. A text in quotes is what stands in it; `null` and a text
-/// in which nothing stands are none.
+/// Parser for the arguments of a call, emitted as they arrive. A JSON string is replaced by its contents; `null` and
+/// a blank string mean no arguments.
 #[derive(Debug, Default)]
 pub(super) struct Arguments {
     value: Value,
-    /// They are a text in quotes, which is kept until it is complete.
+    /// True if the arguments are a JSON string, which is kept back until it is complete.
     quoted: bool,
     said: bool,
 }
 
 impl Arguments {
-    /// Reads on. `stops`: what ends a value that does not end by itself.
+    /// Parses the next text and emits arguments. `stops`: markers that end a value that does not end by itself.
     pub(super) fn read(&mut self, text: &str, stops: &Markers, emit: Emit<'_>) -> Part {
         let begun = text.trim_start();
         let blank = if self.value.has_begun() { 0 } else { text.len() - begun.len() };
@@ -117,7 +118,7 @@ impl Arguments {
         if !self.value.has_begun() {
             self.quoted = rest.starts_with('"');
         }
-        // It says that there are none; a word that may become it is kept.
+        // `null` means no arguments; text that may still become `null` is kept back.
         if !self.value.has_begun() && !rest.is_empty() && NULL.starts_with(rest) && rest != NULL {
             return Part::Some(0);
         }
@@ -126,7 +127,7 @@ impl Arguments {
             return Part::All(blank + NULL.len());
         }
         if self.quoted {
-            // It is read anew each time, so that nothing of it goes before all of it is there.
+            // The string is scanned anew each time, so that no part of it is emitted before it is complete.
             let Some(length) = whole(rest) else { return Part::Some(0) };
             let quoted = rest.get(..length).unwrap_or("");
             let said = json::read::<Text<'_>>(quoted).map_or_else(|_| quoted.into(), |text| text.decoded());
@@ -142,7 +143,7 @@ impl Arguments {
         }
     }
 
-    /// There is no more text than this, which was not enough.
+    /// Emits the rest of arguments that the end of the text has cut off.
     pub(super) fn end(&mut self, text: &str, emit: Emit<'_>) {
         self.say(text, emit);
     }
@@ -154,7 +155,7 @@ impl Arguments {
         }
     }
 
-    /// Whether there are any.
+    /// Returns true if any arguments have been emitted.
     pub(super) fn are_said(&self) -> bool {
         self.said
     }

@@ -1,0 +1,58 @@
+//! Options of the wire format in layers: for all answers, per upstream, per model and per key.
+
+use super::file::File;
+use super::mistakes::{Mistakes, explain};
+use super::overlay;
+use crate::wire::options::Options;
+use std::sync::Arc;
+use toml::Table;
+
+/// Effective options of the wire format for every combination of upstream, model and key. They are merged once, at
+/// load: a key's options override the model's, which override the upstream's, which override `[wire]`.
+#[derive(Clone, Debug, Default)]
+pub struct Layers {
+    /// Options indexed by upstream, then by model (0: none), then by key (0: none).
+    all: Vec<Arc<Options>>,
+    models: usize,
+    keys: usize,
+}
+
+impl Layers {
+    pub(super) fn of(file: &File, mistakes: &mut Mistakes) -> Self {
+        let (models, keys) = (file.model.len() + 1, file.auth.key.len() + 1);
+        let mut lay = |below: &Arc<Options>, over: &Table, path: &dyn Fn() -> String| {
+            if over.is_empty() {
+                return Arc::clone(below);
+            }
+            match overlay(below, over) {
+                Ok(options) => Arc::new(options),
+                Err(error) => {
+                    mistakes.add(path(), explain(error.message(), "option"));
+                    Arc::clone(below)
+                }
+            }
+        };
+        let none = Table::new();
+        let all_answers = Arc::new(file.wire.clone());
+        let mut all = Vec::with_capacity(file.upstream.len() * models * keys);
+        for (at, upstream) in file.upstream.iter().enumerate() {
+            let of_upstream = lay(&all_answers, &upstream.wire, &|| format!("upstream[{at}].wire"));
+            let of_models = std::iter::once(&none).chain(file.model.iter().map(|model| &model.wire));
+            for (at, wire) in of_models.enumerate() {
+                let of_model = lay(&of_upstream, wire, &|| format!("model[{}].wire", at.saturating_sub(1)));
+                all.push(Arc::clone(&of_model));
+                for (at, key) in file.auth.key.iter().enumerate() {
+                    all.push(lay(&of_model, &key.wire, &|| format!("auth.key[{at}].wire")));
+                }
+            }
+        }
+        Self { all, models, keys }
+    }
+
+    /// Returns the options for an answer of this upstream. `model` and `key` are indices in the file.
+    pub fn options(&self, upstream: usize, model: Option<usize>, key: Option<usize>) -> Arc<Options> {
+        let place = |at: Option<usize>| at.map_or(0, |at| at + 1);
+        let at = (upstream * self.models + place(model)) * self.keys + place(key);
+        self.all.get(at).cloned().unwrap_or_default()
+    }
+}

@@ -1,0 +1,29 @@
+//! Failures shared by the readers of requests, each of which names its parameter.
+
+use crate::wire::fault::{Failure, Fault};
+
+/// Maximum number of characters of a client's word in an error message; also the limit on metadata keys.
+pub(crate) const KEY: usize = 64;
+
+/// Builds the failure for an invalid value: names the parameter and states what it must be.
+pub(crate) fn invalid(param: impl Into<String>, must: &str) -> Failure {
+    let param = param.into();
+    let message = format!("Invalid value for '{param}': {must}.");
+    Failure::from(Fault::InvalidValue).with_message(message).with_param(param)
+}
+
+pub(crate) fn missing(param: &str) -> Failure {
+    let message = format!("Missing required parameter: '{param}'.");
+    Failure::from(Fault::MissingParameter).with_message(message).with_param(param)
+}
+
+/// Builds the failure for a field that the API does not name, where such fields are refused.
+pub(crate) fn unknown(param: &str) -> Failure {
+    let message = format!("Unknown parameter: '{}'.", shown(param));
+    Failure::from(Fault::UnknownParameter).with_message(message).with_param(shown(param))
+}
+
+/// Returns the first characters of a client's word, as many as an error message repeats.
+pub(crate) fn shown(word: &str) -> String {
+    word.chars().take(KEY).collect()
+}

@@ -1,0 +1,72 @@
+//! Inputs of the conversion to an engine's request, besides the client's body: engine capabilities, history,
+//! aliases.
+
+use crate::wire::EngineParsers;
+
+/// Capabilities of an engine that decide which optional parts of a Responses request it receives.
+#[derive(Clone, Copy, Debug)]
+pub struct Capabilities {
+    /// True if the engine supports `verbosity`.
+    pub verbosity: bool,
+    /// True if the engine supports `cache_salt`.
+    pub cache_salt: bool,
+    /// True if the engine returns the token ids of its text, and a vocabulary to decode them is present.
+    pub token_ids: bool,
+    /// True if the engine accepts `tool_choice: "auto"` only with its own call parser enabled.
+    pub wants_parser: bool,
+    /// Facts known about the engine's parsers.
+    pub parsers: EngineParsers,
+    /// Capabilities of the engine's own Responses API.
+    pub native: NativeCapabilities,
+}
+
+impl Capabilities {
+    /// Capabilities that the API itself guarantees, without extensions.
+    pub const PLAIN: Self = Self {
+        verbosity: false,
+        cache_salt: false,
+        token_ids: false,
+        wants_parser: false,
+        parsers: EngineParsers { tells_reasoning: false, leaves_calls: false },
+        native: NativeCapabilities { hosted_items: false, limit_taken_off: 0 },
+    };
+}
+
+/// Inputs of a chat request that are not in the client's body: history, resolved references, keys to sealed
+/// content.
+#[derive(Clone, Copy)]
+pub struct ChatInputs<'a> {
+    /// Items of earlier requests and answers as JSON, oldest first.
+    pub history: &'a [&'a str],
+    /// Referenced items as JSON, each with the index that [`super::ResponsesRequest::references`] gave.
+    pub resolved: &'a [(usize, &'a str)],
+    /// Opens the `encrypted_content` of reasoning and compaction items; `None` if it cannot be opened.
+    pub unseal: &'a dyn Fn(&str) -> Option<String>,
+    /// Engine's name for the model, where it differs.
+    pub model_alias: Option<&'a str>,
+    /// Number of the oldest messages to leave out (`truncation: "auto"`).
+    pub forget: usize,
+}
+
+impl Default for ChatInputs<'_> {
+    fn default() -> Self {
+        Self { history: &[], resolved: &[], unseal: &|_| None, model_alias: None, forget: 0 }
+    }
+}
+
+impl std::fmt::Debug for ChatInputs<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Items contain user data, so only their number is shown.
+        let (history, resolved) = (self.history.len(), self.resolved.len());
+        write!(f, "Material {{ history: {history}, resolved: {resolved}, forget: {} }}", self.forget)
+    }
+}
+
+/// Capabilities of an engine's own Responses API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NativeCapabilities {
+    /// True if items of hosted tools may appear in the input.
+    pub hosted_items: bool,
+    /// Number of tokens that the engine subtracts from `max_output_tokens`, added beforehand to compensate.
+    pub limit_taken_off: u64,
+}

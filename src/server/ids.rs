@@ -1,0 +1,34 @@
+//! Ids of requests and answers, drawn at random, and the spelling of bytes and path segments.
+
+use super::clock;
+use super::spelling::hex;
+use crate::wire::Stamp;
+
+/// Everything random that one request needs, drawn at once.
+pub(super) struct IdSource([u8; 40]);
+
+impl IdSource {
+    pub(super) fn draw() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0; 40];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(bytes))
+    }
+
+    pub(super) fn request_id(&self) -> String {
+        let mut id = String::from("req_");
+        hex(self.0.get(..16).unwrap_or_default(), &mut id);
+        id
+    }
+
+    /// Decides between equals.
+    pub(super) fn number(&self) -> u64 {
+        self.0.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    pub(super) fn stamp(&self) -> Stamp {
+        let mut id = String::new();
+        hex(self.0.get(16..32).unwrap_or_default(), &mut id);
+        let seed = self.0.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        Stamp { id, now: clock::unix_seconds(), seed, request_id: None }
+    }
+}

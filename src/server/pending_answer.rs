@@ -1,0 +1,14 @@
+//! The wait for an engine: a request that is being sent, up to the head of its answer.
+
+use crate::error::Error;
+use crate::upstream::{Answer, Client, Outgoing};
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// Future of an engine request, up to the head of its answer.
+pub(super) type PendingAnswer = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
+
+/// Returns a future that sends the request unchanged.
+pub(super) fn asking(client: Arc<Client>, request: Outgoing) -> PendingAnswer {
+    Box::pin(async move { client.send(&request).await })
+}

@@ -1,0 +1,25 @@
+//! Spelling of bytes: as hex digits, and as percent-escapes in paths.
+
+/// A part of a path with its percent-escapes resolved.
+pub(super) fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        let escape = behind.first_chunk::<2>().filter(|_| *first == b'%');
+        let byte = escape.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { behind.get(2..).unwrap_or_default() } else { behind };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Appends bytes as hex digits.
+pub(super) fn hex(bytes: &[u8], out: &mut String) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.reserve(bytes.len() * 2);
+    for byte in bytes {
+        for digit in [byte >> 4, byte & 15] {
+            out.push(DIGITS.get(usize::from(digit)).copied().map_or('0', char::from));
+        }
+    }
+}

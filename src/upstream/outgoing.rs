@@ -1,0 +1,66 @@
+//! Request as it is sent to an engine, and the connection that carries it.
+
+use super::hops::Hops;
+use super::upload::Upload;
+use crate::telemetry::Propagation;
+use crate::tls::Socket;
+use bytes::Bytes;
+use http::HeaderValue;
+use std::borrow::Cow;
+use std::net::SocketAddr;
+
+/// Request as it is sent to an engine, independent of the HTTP version. The client adds the headers of framing and
+/// connection.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    /// `GET` or `POST`.
+    pub method: &'static str,
+    /// Path behind the upstream's prefix, with the query if there is one: a path of the API, or one that the
+    /// configuration passes through.
+    pub path: Cow<'static, str>,
+    /// Value of the header `accept`.
+    pub accept: HeaderValue,
+    /// Content type of the body of a `POST`.
+    pub content_type: Option<HeaderValue>,
+    /// Value of the header `authorization`, if one is sent.
+    pub authorization: Option<HeaderValue>,
+    /// Request id, under which the engine logs the request.
+    pub request_id: String,
+    /// True for a retry on another upstream. A kept connection may die as a request goes out, and a request is
+    /// resent once for that reason, not once at each upstream (faults 7, class A').
+    pub again: bool,
+    /// Trace that the request belongs to.
+    pub trace: Propagation,
+    /// Value of the loop-detection header.
+    pub hops: Hops,
+    /// Body, or the part of it that is in memory.
+    pub body: Bytes,
+    /// Rest of the body, which is sent while it arrives.
+    pub upload: Option<Upload>,
+}
+
+impl Outgoing {
+    /// Content type of bodies, unless the request has another one.
+    pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+    /// Returns the number of bytes of the body; `None` if it is not known.
+    pub(super) fn length(&self) -> Option<u64> {
+        let held = u64::try_from(self.body.len()).unwrap_or(u64::MAX);
+        match &self.upload {
+            Some(upload) => Some(held.saturating_add(upload.length?)),
+            None => Some(held),
+        }
+    }
+
+    /// Returns true if no part of the body has been consumed that a new attempt would need.
+    pub(super) fn is_repeatable(&self) -> bool {
+        !self.upload.as_ref().is_some_and(Upload::has_begun)
+    }
+}
+
+/// Connection, with the address that it leads to.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) stream: Socket,
+    pub(super) to: SocketAddr,
+}
