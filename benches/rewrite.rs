@@ -9,12 +9,12 @@ use bytes::Bytes;
 use samewire::engine::named;
 use samewire::plan::{Route, shape};
 use samewire::request::ChatRequest;
-use samewire::wire::decode::{Reading, Sink, standard};
+use samewire::wire::decode::{ReadOptions, Sink, decoder};
 use samewire::wire::encode::Encode;
 use samewire::wire::event::{Delta, Event, Riders, ToolEntry};
 use samewire::wire::options::Options;
 use samewire::wire::rule::Rule;
-use samewire::wire::sse::{Found, Framer};
+use samewire::wire::sse::{Framer, FramerOutput};
 use samewire::wire::{Api, OutputBuffer, Rewriter, Stamp};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -130,7 +130,7 @@ impl Sink for Nothing {
         black_box(&entry);
         riders
     }
-    fn mended(&mut self, _: Rule) {}
+    fn count_rule(&mut self, _: Rule) {}
 }
 
 struct NoEncoder;
@@ -209,9 +209,9 @@ fn row(engine: &Engine, for_long: Duration) {
     });
     let decode = nanoseconds(for_long, || {
         let mut framer = Framer::new(4 << 20);
-        let mut decoder = standard(Api::Chat, Reading::default());
+        let mut decoder = decoder(Api::Chat, ReadOptions::default());
         framer.push(stretch.as_bytes(), |found| {
-            if let Found::Frame(frame) = found {
+            if let FramerOutput::Frame(frame) = found {
                 decoder.frame(frame, &mut Nothing);
             }
         });

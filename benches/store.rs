@@ -13,7 +13,7 @@
     reason = "a bench fails by panicking"
 )]
 
-use samewire::store::{Caps, Events, Finish, Item, Key, New, Place, State, Store};
+use samewire::store::{Caps, Events, Finish, Item, Key, NewResponse, State, Store, StoreLocation};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,8 +27,8 @@ fn item(id: &str) -> Item {
     Item::new(id, &format!(r#"{{"id":"{id}","text":"{}"}}"#, "x".repeat(400)))
 }
 
-fn new(key: Key) -> New {
-    New {
+fn new(key: Key) -> NewResponse {
+    NewResponse {
         key,
         state: State::InProgress,
         owner: "bench".into(),
@@ -81,7 +81,7 @@ async fn measure(store: &Arc<Store>, count: usize, ends: bool) -> (f64, Vec<Dura
     (times.len() as f64 / start.elapsed().as_secs_f64(), times)
 }
 
-async fn place(name: &str, place: Place, caps: Caps, count: usize) {
+async fn place(name: &str, place: StoreLocation, caps: Caps, count: usize) {
     let store = Arc::new(Store::open(&place, caps).await.expect("the store opens").expect("a place"));
     for (what, ends) in [("creates", false), ("finishes", true)] {
         let (rate, times) = measure(&store, count, ends).await;
@@ -99,10 +99,10 @@ fn main() {
     runtime.block_on(async {
         // Default limits, but with room for all records.
         let roomy = || Caps { bytes: 1 << 30, ..Caps::DISK };
-        place("memory", Place::Memory, roomy(), count).await;
-        place("sqlite", Place::Sqlite(folder.join("responses.db")), roomy(), count).await;
+        place("memory", StoreLocation::Memory, roomy(), count).await;
+        place("sqlite", StoreLocation::Sqlite(folder.join("responses.db")), roomy(), count).await;
         if let Ok(url) = std::env::var("SAMEWIRE_TEST_POSTGRES") {
-            place("postgres", Place::Postgres(url), Caps::SERVER, count).await;
+            place("postgres", StoreLocation::Postgres(url), Caps::SERVER, count).await;
         }
     });
     std::fs::remove_dir_all(&folder).unwrap();

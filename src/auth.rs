@@ -13,13 +13,13 @@ use std::sync::Arc;
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 /// Random bytes in a new key: 256 bits, far too many to guess.
-pub const CHANCE: usize = 32;
+pub const KEY_BYTES: usize = 32;
 /// Longest name of a tenant, key or plan, in bytes; the shortest has one.
-const NAME: usize = 64;
+const MAX_NAME_BYTES: usize = 64;
 
 /// Returns a new key: `sk-` and 32 random bytes in base64url. A key of this length cannot be guessed, so its
 /// unsalted hash reveals nothing about it.
-pub fn new_key(chance: &[u8; CHANCE]) -> String {
+pub fn new_key(chance: &[u8; KEY_BYTES]) -> String {
     format!("sk-{}", URL_SAFE_NO_PAD.encode(chance))
 }
 
@@ -41,7 +41,7 @@ pub fn masked(key: &[u8]) -> String {
 /// Returns true if the text is a valid name for a key, tenant or plan: 1 to 64 ASCII letters, digits, dots, dashes
 /// and underscores. Names generated here contain other characters, so they never equal a configured name.
 pub fn is_name(text: &str) -> bool {
-    (1..=NAME).contains(&text.len())
+    (1..=MAX_NAME_BYTES).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
@@ -56,7 +56,7 @@ impl Hash {
     }
 
     /// Parses 64 hex digits, in either case. Returns `None` for any other text.
-    pub fn read(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let mut hash = [0; 32];
         let digits: Option<Vec<u8>> =
             text.chars().map(|digit| digit.to_digit(16).and_then(|digit| digit.try_into().ok())).collect();
@@ -74,7 +74,7 @@ impl Hash {
 
     /// Returns true if both hashes are equal, that is, if both are of the same key. The comparison takes constant
     /// time.
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn equals(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 
@@ -105,11 +105,11 @@ pub struct Caller {
     /// Tenant: keys of one tenant share responses and conversations.
     pub tenant: Arc<str>,
     /// True if the configuration names the tenant. Generated tenants are internal and must not be shown.
-    pub named: bool,
+    pub has_named_tenant: bool,
     /// Models that the client may use; empty: all models.
     pub models: Vec<String>,
     /// Index of the key in the configuration, which selects its wire options.
-    pub place: usize,
+    pub index: usize,
     /// Limits per minute, and on concurrent requests; enforced in memory.
     pub allowance: Allowance,
     /// Limits per day and per month, counted in the store.
@@ -169,11 +169,11 @@ pub enum WhenUsedUp {
 impl Caller {
     /// Returns true if the client may use the model: it is listed, or no list exists, and the plan includes it.
     pub fn may_use(&self, model: &str) -> bool {
-        (self.models.is_empty() || self.names(model)) && !self.lacks(model)
+        (self.models.is_empty() || self.names(model)) && !self.excludes(model)
     }
 
     /// Returns true if the client's plan excludes the model, either by name or by `*`.
-    pub fn lacks(&self, model: &str) -> bool {
+    pub fn excludes(&self, model: &str) -> bool {
         let mut lacking = self.not_included.iter();
         lacking.any(|one| one == model || one == "*" && !self.names(model))
     }
@@ -221,9 +221,9 @@ mod tests {
         Caller {
             name: name.into(),
             tenant: "t".into(),
-            named: true,
+            has_named_tenant: true,
             models: Vec::new(),
-            place: 0,
+            index: 0,
             allowance: Allowance::default(),
             quota: Quota::default(),
             not_included: Vec::new(),
@@ -248,9 +248,9 @@ mod tests {
     fn hashes_are_those_that_other_programs_print() {
         let digits = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(Hash::of(b"abc").digits(), digits);
-        assert!(Hash::read(&digits.to_uppercase()).is_some_and(|hash| hash.is(&Hash::of(b"abc"))));
+        assert!(Hash::parse(&digits.to_uppercase()).is_some_and(|hash| hash.equals(&Hash::of(b"abc"))));
         for wrong in ["", "abc", &digits[1..], &format!("{digits}0"), &digits.replace('b', "g"), "sk-abc"] {
-            assert!(Hash::read(wrong).is_none(), "{wrong}");
+            assert!(Hash::parse(wrong).is_none(), "{wrong}");
         }
         assert!(!format!("{:?}", Hash::of(b"abc")).contains("ba78"));
     }
@@ -272,15 +272,15 @@ mod tests {
 
     #[test]
     fn keys_are_long_and_need_no_quotes() {
-        let key = new_key(&[0xfb; CHANCE]);
+        let key = new_key(&[0xfb; KEY_BYTES]);
         assert_eq!(key.len(), 46);
         assert!(key.starts_with("sk-") && is_name(&key));
-        assert_ne!(key, new_key(&[0; CHANCE]));
+        assert_ne!(key, new_key(&[0; KEY_BYTES]));
     }
 
     #[test]
     fn a_refused_key_is_recognised_and_not_told() {
-        let new = new_key(&[0xfb; CHANCE]);
+        let new = new_key(&[0xfb; KEY_BYTES]);
         assert_eq!(masked(new.as_bytes()), format!("{}***{}", &new[..5], &new[42..]));
         for (key, expected) in [
             ("", "***"),
@@ -321,7 +321,7 @@ mod tests {
             caller.models = models.iter().map(|&model| model.to_owned()).collect();
             caller.not_included = not_included.iter().map(|&model| model.to_owned()).collect();
             assert_eq!(
-                (caller.may_use(model), caller.lacks(model)),
+                (caller.may_use(model), caller.excludes(model)),
                 expected,
                 "{models:?} {not_included:?} {model}"
             );

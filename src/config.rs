@@ -51,7 +51,7 @@ use crate::nearest::suggest;
 use crate::request::Rules;
 use crate::seal::Keys;
 use crate::secret;
-use crate::store::{Caps, Place};
+use crate::store::{Caps, StoreLocation};
 use crate::wire::Vocabulary;
 use crate::wire::options::Options;
 use merged::Merged;
@@ -245,7 +245,7 @@ impl Overrides {
         if let Some((name, endpoint)) = &self.trace.endpoint {
             merged.set("trace.endpoint", endpoint.as_str(), name);
         }
-        self.variables.iter().for_each(|variable| variable.lay(merged, here));
+        self.variables.iter().for_each(|variable| variable.apply(merged, here));
         for assignment in &self.set {
             self.set_option(assignment, merged);
         }
@@ -388,7 +388,7 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
     /// Location of the store.
-    pub place: Place,
+    pub place: StoreLocation,
     /// True if the proxy must not start while the store is unavailable.
     pub required: bool,
     /// Limits on the size and lifetime of what is stored, and on leases of background jobs.
@@ -396,12 +396,13 @@ pub struct StoreConfig {
 }
 
 impl StoreConfig {
-    fn meant(file: &StoreFile, times: &Timeouts, mistakes: &mut Mistakes) -> Option<Self> {
-        let place: Place = file.place.parse().map_err(|why: String| mistakes.add("store.place", why)).ok()?;
+    fn resolve(file: &StoreFile, times: &Timeouts, mistakes: &mut Mistakes) -> Option<Self> {
+        let place: StoreLocation =
+            file.place.parse().map_err(|why: String| mistakes.add("store.place", why)).ok()?;
         let mut caps = match place {
-            Place::Off | Place::Memory => Caps::MEMORY,
-            Place::Sqlite(_) => Caps::DISK,
-            Place::Postgres(_) => Caps::SERVER,
+            StoreLocation::Off | StoreLocation::Memory => Caps::MEMORY,
+            StoreLocation::Sqlite(_) => Caps::DISK,
+            StoreLocation::Postgres(_) => Caps::SERVER,
         };
         if !file.ttl.is_zero() {
             caps.ttl = u64::try_from(file.ttl.as_millis()).unwrap_or(u64::MAX);
@@ -449,7 +450,7 @@ impl Config {
         layers.iter().for_each(|layer| layer.apply(&mut merged, &here));
         let path = path.map(Path::to_path_buf);
         let config = Self::of(merged, &layers)?;
-        Ok(Self { read: config.read.behind(of_file), path, ..config })
+        Ok(Self { read: config.read.prepend(of_file), path, ..config })
     }
 
     /// Parses a configuration from text. Later overrides take precedence, and relative paths are not resolved.
@@ -465,7 +466,7 @@ impl Config {
     fn of(merged: Merged, overrides: &[&Overrides]) -> Result<Self, Mistakes> {
         let (file, origins, mut mistakes) = merged.finish();
         let headers = overrides.iter().find_map(|layer| layer.trace.headers.as_ref());
-        let trace = TraceConfig::meant(&file.trace, headers, &mut mistakes);
+        let trace = TraceConfig::resolve(&file.trace, headers, &mut mistakes);
         let config = Self::meant(file, trace, &origins, mistakes);
         config.map_err(|mistakes| mistakes.located(&origins)).map(|config| Self { origins, ..config })
     }
@@ -488,18 +489,18 @@ impl Config {
             upstreams::check_loops(upstreams.as_deref().unwrap_or_default(), name, address, &mut mistakes);
         }
         let models = ModelConfig::all(&file.model, upstreams.as_deref().unwrap_or_default(), &mut mistakes);
-        let affinity = Affinity::meant(&file.affinity, &mut mistakes);
+        let affinity = Affinity::resolve(&file.affinity, &mut mistakes);
         let layers = Layers::of(&file, &mut mistakes);
         let auth = keys::keyring(&file.auth, &mut mistakes);
-        let store = StoreConfig::meant(&file.store, &file.timeouts, &mut mistakes);
-        let relayed = Relayed::meant(&file.relay, &mut mistakes);
+        let store = StoreConfig::resolve(&file.store, &file.timeouts, &mut mistakes);
+        let relayed = Relayed::resolve(&file.relay, &mut mistakes);
         let root_path = relay::root_path(&file.root_path, &mut mistakes);
-        let cors = Cors::meant(&file.cors, &mut mistakes);
+        let cors = Cors::resolve(&file.cors, &mut mistakes);
         let admin_hosts = AdminHosts::meant(&file.admin, &mut mistakes);
         let seal = seal_keys(&file.seal, &mut mistakes);
         let rules = requests::rules(&file.requests, &file.limits, &mut mistakes);
-        let tls = TlsConfig::meant(&file.tls, &mut mistakes);
-        let vocabulary = file.harmony.meant(&mut mistakes);
+        let tls = TlsConfig::resolve(&file.tls, &mut mistakes);
+        let vocabulary = file.harmony.resolve(&mut mistakes);
         let (Some(listen), Some(admin_listen), Some(upstreams), Some(affinity), Some(store), Some(rules)) =
             (listen, admin_listen, upstreams, affinity, store, rules)
         else {
@@ -539,7 +540,7 @@ impl Config {
             read,
             origins: Origins::default(),
         };
-        mistakes.or(this)
+        mistakes.into_result(this)
     }
 
     /// Returns the effective configuration as TOML, with secrets hidden, and a summary of the keys as comments
@@ -547,7 +548,7 @@ impl Config {
     pub fn shown(&self) -> String {
         let mut file = self.file.clone();
         file.hide();
-        if let Place::Postgres(url) = &self.store.place {
+        if let StoreLocation::Postgres(url) = &self.store.place {
             file.store.place = without_password(url);
         }
         let summary =
@@ -573,7 +574,7 @@ fn without_password(url: &str) -> String {
 
 fn address(path: &str, text: &str, mistakes: &mut Mistakes) -> Option<SocketAddr> {
     let found = text.to_socket_addrs().ok().and_then(|mut all| all.next());
-    found.or_else(|| mistakes.none(path, "must be an address such as 127.0.0.1:8080"))
+    found.or_else(|| mistakes.add_none(path, "must be an address such as 127.0.0.1:8080"))
 }
 
 /// Reports a mistake if both listeners would use the same port of the same address.

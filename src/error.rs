@@ -30,27 +30,27 @@ impl Side {
 
 /// Retry class of a failed request: tells if another upstream may get the same request (faults 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum RetryClass {
     /// Engine has received nothing of the request, so a retry repeats no work.
     Unsent,
     /// Engine has rejected the request because it is overloaded (429 or 503).
-    Pushed,
+    Overloaded,
     /// Engine closed the connection before any byte of the answer. The request itself may have crashed it.
     Reset,
     /// Engine may already have worked on the request, so a retry may repeat that work once.
-    Perhaps,
+    MaybeProcessed,
     /// Never to be retried: another engine would fail the same way, or the client already has part of the answer.
     Never,
 }
 
-impl Class {
+impl RetryClass {
     /// Returns the class of a failure that does not come from an HTTP status of the engine.
     pub fn of(failure: &Failure) -> Self {
         match failure.fault {
             Fault::Unreachable => Self::Unsent,
-            Fault::RateLimit | Fault::EngineOverloaded => Self::Pushed,
+            Fault::RateLimit | Fault::EngineOverloaded => Self::Overloaded,
             Fault::Reset => Self::Reset,
-            Fault::Internal | Fault::Aborted | Fault::Timeout => Self::Perhaps,
+            Fault::Internal | Fault::Aborted | Fault::Timeout => Self::MaybeProcessed,
             _ => Self::Never,
         }
     }
@@ -58,8 +58,8 @@ impl Class {
     /// Returns the class of an HTTP status that the engine has answered with.
     pub fn of_status(status: u16) -> Self {
         match status {
-            429 | 503 => Self::Pushed,
-            500 | 502 | 504 => Self::Perhaps,
+            429 | 503 => Self::Overloaded,
+            500 | 502 | 504 => Self::MaybeProcessed,
             _ => Self::Never,
         }
     }
@@ -74,9 +74,9 @@ pub struct Error {
     pub side: Side,
     /// True if a reused connection failed before the first byte of the answer: it was probably stale, and one
     /// attempt on a fresh connection is allowed.
-    pub aged: bool,
+    pub stale: bool,
     /// Retry class, which the retry logic consults.
-    pub class: Class,
+    pub class: RetryClass,
     /// Underlying error, for the log only.
     pub source: Option<std::io::Error>,
 }
@@ -84,13 +84,13 @@ pub struct Error {
 impl Error {
     /// Returns the same failure with another retry class.
     #[must_use]
-    pub fn classed(self, class: Class) -> Self {
+    pub fn with_class(self, class: RetryClass) -> Self {
         Self { class, ..self }
     }
 
     /// Returns the same failure with its underlying error.
     #[must_use]
-    pub fn because(mut self, source: std::io::Error) -> Self {
+    pub fn with_source(mut self, source: std::io::Error) -> Self {
         self.source = Some(source);
         self
     }
@@ -99,8 +99,8 @@ impl Error {
 impl From<Failure> for Error {
     fn from(public: Failure) -> Self {
         let side = Side::of(&public);
-        let class = Class::of(&public);
-        Self { public, side, aged: false, class, source: None }
+        let class = RetryClass::of(&public);
+        Self { public, side, stale: false, class, source: None }
     }
 }
 

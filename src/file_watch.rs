@@ -24,7 +24,7 @@ impl FileStamps {
 
     /// Returns these stamps with `others` placed before them.
     #[must_use]
-    pub fn behind(self, mut others: Self) -> Self {
+    pub fn prepend(self, mut others: Self) -> Self {
         others.0.extend(self.0);
         others
     }
@@ -33,14 +33,14 @@ impl FileStamps {
 /// Change detector that is polled. A file may be in the middle of a write, so a change is reported only once two
 /// polls in a row see the same metadata.
 #[derive(Debug)]
-pub struct Watch {
+pub struct ChangeDetector {
     /// Metadata when the files were last read.
     read: FileStamps,
     /// Metadata at the previous poll.
     seen: Option<FileStamps>,
 }
 
-impl Watch {
+impl ChangeDetector {
     /// Creates a detector for files that had this metadata when they were read.
     pub fn new(read: FileStamps) -> Self {
         Self { read, seen: None }
@@ -48,7 +48,7 @@ impl Watch {
 
     /// Compares the current metadata with the previous poll. Returns true if the files have to be read again, and
     /// then treats `now` as their state when read.
-    pub fn look(&mut self, now: FileStamps) -> bool {
+    pub fn poll(&mut self, now: FileStamps) -> bool {
         let changed = now != self.read && self.seen.as_ref() == Some(&now);
         if changed {
             self.read.clone_from(&now);
@@ -65,8 +65,8 @@ mod tests {
     #[test]
     fn a_change_counts_once_it_stays() {
         let mark = |size| FileStamps(vec![Some((1, 2, size, (3, 4)))]);
-        let mut watch = Watch::new(mark(1));
-        let looks = [1, 2, 3, 3, 3, 1, 1, 1].map(|size| watch.look(mark(size)));
+        let mut watch = ChangeDetector::new(mark(1));
+        let looks = [1, 2, 3, 3, 3, 1, 1, 1].map(|size| watch.poll(mark(size)));
         assert_eq!(looks, [false, false, false, true, false, false, true, false]);
     }
 }

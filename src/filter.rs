@@ -17,10 +17,12 @@ use crate::request::fields::without;
 use crate::request::responses::{ChatInputs, ResponsesMode, ResponsesRequest};
 use crate::wire::encode::Response;
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::sse::{Found, Framer};
-use crate::wire::{Api, Ending, EngineParsers, Form, Offer, OutputBuffer, Rewriter, Script, Shape, Stamp};
+use crate::wire::sse::{Framer, FramerOutput};
+use crate::wire::{
+    Api, BodyForm, Ending, EngineParsers, OutputBuffer, OutputConstraints, Rewriter, Shape, Stamp, TextFormat,
+};
 use bytes::{Bytes, BytesMut};
-use explain::Explain;
+use explain::Explainer;
 use separate::Separator;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -71,7 +73,7 @@ pub enum Target {
 
 /// Reason why the filter wrote no answer, not even an error object.
 #[derive(Debug)]
-pub enum NoAnswer {
+pub enum FilterError {
     /// Reading the input failed.
     Input(io::Error),
     /// Writing the output failed, as when its reader has closed the pipe.
@@ -86,12 +88,12 @@ pub enum NoAnswer {
 /// # Errors
 /// Fails if reading or writing fails, or if the input or the request cannot be processed as `order` demands.
 pub fn run(
-    order: FilterParams,
+    params: FilterParams,
     input: &mut dyn Read,
     output: &mut dyn Write,
     note: &mut dyn FnMut(&str),
-) -> Result<bool, NoAnswer> {
-    Filter::new(order, None, note).run(input, output)
+) -> Result<bool, FilterError> {
+    Filter::new(params, None, note).run(input, output)
 }
 
 /// Rewrites an answer like [`run`] and calls `tell` with each [`Finding`]: first the changes of the request, if
@@ -105,8 +107,8 @@ pub fn explained(
     output: &mut dyn Write,
     note: &mut dyn FnMut(&str),
     tell: &mut dyn FnMut(Finding),
-) -> Result<bool, NoAnswer> {
-    let mut explain = Explain::new(tell, order.route.identity, order.route.max_event_bytes);
+) -> Result<bool, FilterError> {
+    let mut explain = Explainer::new(tell, order.route.identity, order.route.max_event_bytes);
     // A refused request produces a note later, when the answer begins.
     if let Some((request, adapted)) =
         order.request.as_ref().and_then(|request| Some((request, order.adapted(request).ok()?)))
@@ -131,7 +133,7 @@ impl FilterParams {
 }
 
 impl Filter<'_> {
-    fn run(self, input: &mut dyn Read, output: &mut dyn Write) -> Result<bool, NoAnswer> {
+    fn run(self, input: &mut dyn Read, output: &mut dyn Write) -> Result<bool, FilterError> {
         let mut filter = self;
         let mut buffer = vec![0; READ];
         while !filter.is_over() {
@@ -142,21 +144,21 @@ impl Filter<'_> {
                 }
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(NoAnswer::Input(error)),
+                Err(error) => return Err(FilterError::Input(error)),
             };
             filter.take(buffer.get(..count).unwrap_or_default())?;
-            filter.hand_over(output).map_err(NoAnswer::Output)?;
+            filter.write_available(output).map_err(FilterError::Output)?;
         }
-        filter.close(output).map_err(NoAnswer::Output)
+        filter.close(output).map_err(FilterError::Output)
     }
 }
 
 /// State of the input body: detected as events, an object or an error from the status and the first byte.
-enum Body {
+enum InputState {
     /// Only white space so far; holds the number of its bytes.
     Unknown(usize),
     /// Events buffered until the first one shows their API.
-    Unseen(Box<PendingEvents>),
+    Undetected(Box<PendingEvents>),
     /// Input that goes through the rewriter.
     Events(Box<Writer>),
     /// Single object, buffered until it is complete.
@@ -167,7 +169,7 @@ enum Body {
     Failed(Failure),
 }
 
-impl Body {
+impl InputState {
     /// Chooses the initial state by status, as the proxy does: a status other than 2xx, 4xx and 5xx (and 204)
     /// cannot carry an answer.
     fn begin(order: &FilterParams) -> Self {
@@ -189,28 +191,28 @@ struct Writer {
 }
 
 impl Writer {
-    fn push(&mut self, bytes: &[u8], explain: &mut Option<Explain<'_>>) {
+    fn push(&mut self, bytes: &[u8], explain: &mut Option<Explainer<'_>>) {
         match explain {
             Some(explain) => explain.push(&mut self.rewriter, self.stream, bytes, &mut self.out),
             None => _ = self.rewriter.push(bytes, &mut self.out),
         }
     }
 
-    fn finish(&mut self, ending: Ending, explain: &mut Option<Explain<'_>>) {
+    fn finish(&mut self, ending: Ending, explain: &mut Option<Explainer<'_>>) {
         match explain {
             Some(explain) => explain.finish(&mut self.rewriter, self.stream, ending, &mut self.out),
             None => _ = self.rewriter.finish(ending, &mut self.out),
         }
     }
 
-    fn whole(&mut self, body: &[u8], explain: &mut Option<Explain<'_>>) {
+    fn whole(&mut self, body: &[u8], explain: &mut Option<Explainer<'_>>) {
         match explain {
             Some(explain) => explain.whole(&mut self.rewriter, self.stream, body, &mut self.out),
             None => _ = self.rewriter.whole(body, &mut self.out),
         }
     }
 
-    fn fail(&mut self, failure: Failure, explain: &mut Option<Explain<'_>>) {
+    fn fail(&mut self, failure: Failure, explain: &mut Option<Explainer<'_>>) {
         match explain {
             Some(explain) => explain.fail(&mut self.rewriter, self.stream, failure, &mut self.out),
             None => _ = self.rewriter.fail(failure, &mut self.out),
@@ -230,18 +232,18 @@ impl Writer {
 
 struct Filter<'t> {
     order: FilterParams,
-    body: Body,
+    body: InputState,
     separator: Separator,
     received: usize,
-    explain: Option<Explain<'t>>,
+    explain: Option<Explainer<'t>>,
     note: &'t mut dyn FnMut(&str),
     /// True if the input is not an engine's answer: the error object then ends with a line break.
     foreign: bool,
 }
 
 impl<'t> Filter<'t> {
-    fn new(order: FilterParams, explain: Option<Explain<'t>>, note: &'t mut dyn FnMut(&str)) -> Self {
-        let body = Body::begin(&order);
+    fn new(order: FilterParams, explain: Option<Explainer<'t>>, note: &'t mut dyn FnMut(&str)) -> Self {
+        let body = InputState::begin(&order);
         Self { body, order, separator: Separator::default(), received: 0, explain, note, foreign: false }
     }
 
@@ -253,11 +255,11 @@ impl<'t> Filter<'t> {
 
     /// Parses the request with `read`. Fields that samewire would refuse are removed, each with a note, since the
     /// answer exists all the same.
-    fn recalled<T>(
+    fn read_request<T>(
         &mut self,
         request: &Bytes,
         read: impl Fn(&Bytes) -> Result<T, Failure>,
-    ) -> Result<T, NoAnswer> {
+    ) -> Result<T, FilterError> {
         let mut request = request.clone();
         loop {
             let failure = match read(&request) {
@@ -267,7 +269,7 @@ impl<'t> Filter<'t> {
             let param = failure.param.as_deref().unwrap_or_default();
             let key = param.split(['.', '[']).next().unwrap_or_default();
             let Some(rest) = without(&request, key) else {
-                return Err(NoAnswer::Refused(format!("The request: {}", failure.message)));
+                return Err(FilterError::Refused(format!("The request: {}", failure.message)));
             };
             (self.note)(&format!(
                 "samewire would refuse the request: {} Read without '{key}'.",
@@ -279,42 +281,42 @@ impl<'t> Filter<'t> {
 
     fn is_over(&self) -> bool {
         match &self.body {
-            Body::Events(writer) => writer.ended(),
-            Body::Refusal(text) => text.len() >= self.order.limits.max_error_bytes,
-            Body::Failed(_) => true,
+            InputState::Events(writer) => writer.ended(),
+            InputState::Refusal(text) => text.len() >= self.order.limits.max_error_bytes,
+            InputState::Failed(_) => true,
             _ => false,
         }
     }
 
-    fn take(&mut self, mut bytes: &[u8]) -> Result<(), NoAnswer> {
+    fn take(&mut self, mut bytes: &[u8]) -> Result<(), FilterError> {
         self.received += bytes.len();
-        if let Body::Unknown(blanks) = &mut self.body {
+        if let InputState::Unknown(blanks) = &mut self.body {
             let text = bytes.trim_ascii_start();
             *blanks += bytes.len() - text.len();
             let Some(first) = text.first() else {
                 if *blanks > BLANKS {
-                    self.body = Body::Failed(Fault::InvalidResponse.into());
+                    self.body = InputState::Failed(Fault::InvalidResponse.into());
                 }
                 return Ok(());
             };
-            self.body = match Form::of(*first, false) {
-                Some(Form::Object) => Body::Object(Vec::new()),
-                Some(Form::Events) => Body::Unseen(Box::new(PendingEvents::new(&self.order))),
+            self.body = match BodyForm::of(*first, false) {
+                Some(BodyForm::Object) => InputState::Object(Vec::new()),
+                Some(BodyForm::Events) => InputState::Undetected(Box::new(PendingEvents::new(&self.order))),
                 None => {
                     self.refuse_input(FOREIGN);
-                    Body::Failed(Fault::InvalidResponse.into())
+                    InputState::Failed(Fault::InvalidResponse.into())
                 }
             };
             bytes = text;
         }
         match &mut self.body {
-            Body::Unseen(_) | Body::Events(_) => self.take_events(bytes)?,
-            Body::Object(body) => body.extend_from_slice(bytes),
-            Body::Refusal(text) => {
+            InputState::Undetected(_) | InputState::Events(_) => self.take_events(bytes)?,
+            InputState::Object(body) => body.extend_from_slice(bytes),
+            InputState::Refusal(text) => {
                 let room = self.order.limits.max_error_bytes.saturating_sub(text.len());
                 text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
             }
-            Body::Unknown(_) | Body::Failed(_) => {}
+            InputState::Unknown(_) | InputState::Failed(_) => {}
         }
         if self.received > self.order.limits.max_answer_bytes && !self.is_over() {
             self.fail(Fault::InvalidResponse.into());
@@ -323,7 +325,7 @@ impl<'t> Filter<'t> {
     }
 
     /// Takes bytes of an event stream, and inserts missing blank lines between events.
-    fn take_events(&mut self, bytes: &[u8]) -> Result<(), NoAnswer> {
+    fn take_events(&mut self, bytes: &[u8]) -> Result<(), FilterError> {
         let mut separated = Vec::new();
         let was_jammed = self.separator.is_jammed();
         self.separator.push(bytes, &mut separated);
@@ -333,74 +335,74 @@ impl<'t> Filter<'t> {
         self.push_events(&separated)
     }
 
-    fn push_events(&mut self, bytes: &[u8]) -> Result<(), NoAnswer> {
+    fn push_events(&mut self, bytes: &[u8]) -> Result<(), FilterError> {
         match &mut self.body {
-            Body::Unseen(look) => {
+            InputState::Undetected(look) => {
                 look.push(bytes);
                 if look.is_done() {
                     self.begin_events()?;
                 }
             }
-            Body::Events(writer) => writer.push(bytes, &mut self.explain),
+            InputState::Events(writer) => writer.push(bytes, &mut self.explain),
             _ => {}
         }
         Ok(())
     }
 
     /// Starts the rewriter with the buffered events, once their API is known.
-    fn begin_events(&mut self) -> Result<(), NoAnswer> {
-        let Body::Unseen(look) = &mut self.body else { return Ok(()) };
+    fn begin_events(&mut self) -> Result<(), FilterError> {
+        let InputState::Undetected(look) = &mut self.body else { return Ok(()) };
         let (seen, held) = (look.seen.unwrap_or(Api::Chat), std::mem::take(&mut look.held));
         let mut writer = Box::new(self.writer(seen, true)?);
         writer.push(&held, &mut self.explain);
-        self.body = Body::Events(writer);
+        self.body = InputState::Events(writer);
         Ok(())
     }
 
     fn fail(&mut self, failure: Failure) {
         match &mut self.body {
-            Body::Events(writer) => writer.fail(failure, &mut self.explain),
-            body => *body = Body::Failed(failure),
+            InputState::Events(writer) => writer.fail(failure, &mut self.explain),
+            body => *body = InputState::Failed(failure),
         }
     }
 
     /// Handles the end of the input: completes the pending event or object.
-    fn end(&mut self) -> Result<(), NoAnswer> {
+    fn end(&mut self) -> Result<(), FilterError> {
         let mut rest = Vec::new();
         self.separator.finish(&mut rest);
         self.push_events(&rest)?;
-        if let Body::Unseen(look) = &mut self.body {
+        if let InputState::Undetected(look) = &mut self.body {
             look.finish();
-            if !look.came {
+            if !look.has_event {
                 self.refuse_input(FOREIGN);
             }
             self.begin_events()?;
         }
         let ending = self.order.ending;
         match &mut self.body {
-            Body::Unknown(_) => {
+            InputState::Unknown(_) => {
                 self.refuse_input("The input is empty: there is no answer of an engine to rewrite.");
-                self.body = Body::Failed(Fault::InvalidResponse.into());
+                self.body = InputState::Failed(Fault::InvalidResponse.into());
             }
-            Body::Events(writer) => writer.finish(ending, &mut self.explain),
-            Body::Object(body) => {
+            InputState::Events(writer) => writer.finish(ending, &mut self.explain),
+            InputState::Object(body) => {
                 let body = std::mem::take(body);
-                let mut writer = self.writer(seen(&body).unwrap_or(Api::Chat), false)?;
+                let mut writer = self.writer(detect_api(&body).unwrap_or(Api::Chat), false)?;
                 match ending {
                     Ending::Clean => writer.whole(&body, &mut self.explain),
                     _ => writer.finish(ending, &mut self.explain),
                 }
-                self.body = Body::Events(Box::new(writer));
+                self.body = InputState::Events(Box::new(writer));
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn writer(&mut self, seen: Api, events: bool) -> Result<Writer, NoAnswer> {
+    fn writer(&mut self, seen: Api, events: bool) -> Result<Writer, FilterError> {
         let order = self.order.clone();
         let api = order.api.unwrap_or(seen);
-        let refused = |text: &str| NoAnswer::Refused(text.to_owned());
+        let refused = |text: &str| FilterError::Refused(text.to_owned());
         match order.to {
             Some(Target::Response) if api == Api::Completions => {
                 return Err(refused("Only an answer of Chat Completions can become one of Responses."));
@@ -415,7 +417,7 @@ impl<'t> Filter<'t> {
         }
         let shape = match &order.request {
             Some(request) => {
-                let ask = self.recalled(request, |request| ChatRequest::recall(api, request))?;
+                let ask = self.read_request(request, |request| ChatRequest::recall(api, request))?;
                 // Such a request is sent once for each choice: this answer is for one of them.
                 let fans_out =
                     plan::adapted(&ask, request, &order.route).is_ok_and(|adapted| adapted.fans_out());
@@ -424,8 +426,13 @@ impl<'t> Filter<'t> {
             None => Shape {
                 quirks: order.route.identity.engine.quirks,
                 max_event_bytes: order.route.max_event_bytes,
-                script: Script::of(&order.route.options, "", Offer::default(), EngineParsers::default())
-                    .map(Arc::new),
+                script: TextFormat::of(
+                    &order.route.options,
+                    "",
+                    OutputConstraints::default(),
+                    EngineParsers::default(),
+                )
+                .map(Arc::new),
                 ..Shape::new(api, events, order.route.options.clone())
             },
         };
@@ -438,13 +445,13 @@ impl<'t> Filter<'t> {
     }
 
     /// Creates a writer whose output is a Responses answer.
-    fn response(&mut self, api: Api, events: bool) -> Result<Writer, NoAnswer> {
+    fn response(&mut self, api: Api, events: bool) -> Result<Writer, FilterError> {
         let FilterParams { request, route, stamp, .. } = &self.order.clone();
         let plain = Bytes::from(format!("{{\"stream\":{events}}}"));
         let way = if api == Api::Responses { ResponsesMode::Native } else { ResponsesMode::Chat };
         let request = request.as_ref().unwrap_or(&plain);
         let asked =
-            self.recalled(request, |request| ResponsesRequest::recall(request, &route.options, way))?;
+            self.read_request(request, |request| ResponsesRequest::recall(request, &route.options, way))?;
         let (_, shape, reply) = plan::response(&asked, route);
         let stream = reply.stream;
         let shape = Shape { client: api, upstream: api, ..shape };
@@ -454,8 +461,8 @@ impl<'t> Filter<'t> {
     }
 
     /// Writes the available events to the output, unless the answer is a single object or an error.
-    fn hand_over(&mut self, output: &mut dyn Write) -> io::Result<()> {
-        let Body::Events(writer) = &mut self.body else { return Ok(()) };
+    fn write_available(&mut self, output: &mut dyn Write) -> io::Result<()> {
+        let InputState::Events(writer) = &mut self.body else { return Ok(()) };
         if !writer.stream || writer.out.is_empty() || writer.refusal().is_some() {
             return Ok(());
         }
@@ -468,14 +475,16 @@ impl<'t> Filter<'t> {
     /// Writes the rest, reports the verdict, and returns true if the answer is a success.
     fn close(mut self, output: &mut dyn Write) -> io::Result<bool> {
         let refusal = match &self.body {
-            Body::Events(writer) => writer.refusal().cloned(),
-            Body::Refusal(text) => Some(Failure::of_answer(self.order.status, text, false)),
-            Body::Failed(failure) => Some(failure.clone()),
-            Body::Unknown(_) | Body::Unseen(_) | Body::Object(_) => Some(Fault::Proxy.into()),
+            InputState::Events(writer) => writer.refusal().cloned(),
+            InputState::Refusal(text) => Some(Failure::of_answer(self.order.status, text, false)),
+            InputState::Failed(failure) => Some(failure.clone()),
+            InputState::Unknown(_) | InputState::Undetected(_) | InputState::Object(_) => {
+                Some(Fault::Proxy.into())
+            }
         };
-        let is_error = matches!(self.body, Body::Refusal(_));
+        let is_error = matches!(self.body, InputState::Refusal(_));
         let (summary, any, stream) = match &self.body {
-            Body::Events(writer) => {
+            InputState::Events(writer) => {
                 (Some(writer.rewriter.summary()), writer.rewriter.any_failure().cloned(), writer.stream)
             }
             _ => (None, None, false),
@@ -499,7 +508,7 @@ impl<'t> Filter<'t> {
             output.flush()?;
             return Ok(false);
         }
-        let Body::Events(writer) = &mut self.body else { return Ok(false) };
+        let InputState::Events(writer) = &mut self.body else { return Ok(false) };
         let (mut out, success) = (std::mem::take(&mut writer.out), writer.rewriter.any_failure().is_none());
         if !writer.stream {
             self.end_line(out.open());
@@ -519,7 +528,7 @@ impl<'t> Filter<'t> {
 }
 
 /// Detects the API of an event or object by its `object` or `type` member.
-fn seen(json: &[u8]) -> Option<Api> {
+fn detect_api(json: &[u8]) -> Option<Api> {
     let glance: Glance<'_> = json::read(std::str::from_utf8(json).ok()?).ok()?;
     let word = |raw: Option<Raw<'_>>| raw.and_then(Text::of).map(|text| text.decoded().into_owned());
     match word(glance.object).as_deref() {
@@ -544,18 +553,18 @@ struct PendingEvents {
     held: Vec<u8>,
     most: usize,
     /// True once an event has arrived, even if its API is still unknown.
-    came: bool,
+    has_event: bool,
     seen: Option<Api>,
 }
 
 impl PendingEvents {
     fn new(order: &FilterParams) -> Self {
         let most = order.route.max_event_bytes;
-        Self { framer: Framer::new(most), held: Vec::new(), most, came: order.api.is_some(), seen: None }
+        Self { framer: Framer::new(most), held: Vec::new(), most, has_event: order.api.is_some(), seen: None }
     }
 
     fn is_done(&self) -> bool {
-        self.came || self.held.len() > self.most
+        self.has_event || self.held.len() > self.most
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -563,24 +572,24 @@ impl PendingEvents {
         if self.is_done() {
             return;
         }
-        let Self { framer, came, seen, .. } = self;
+        let Self { framer, has_event: came, seen, .. } = self;
         framer.push(bytes, |found| Self::found(found, came, seen));
     }
 
     fn finish(&mut self) {
-        let Self { framer, came, seen, .. } = self;
+        let Self { framer, has_event: came, seen, .. } = self;
         framer.finish(|_| true, |found| Self::found(found, came, seen));
     }
 
-    fn found(found: Found<'_>, came: &mut bool, api: &mut Option<Api>) {
+    fn found(found: FramerOutput<'_>, came: &mut bool, api: &mut Option<Api>) {
         match found {
-            Found::Comment => {}
-            Found::TooLarge => *came = true,
-            Found::Frame(frame) if !*came => {
+            FramerOutput::Comment => {}
+            FramerOutput::TooLarge => *came = true,
+            FramerOutput::Frame(frame) if !*came => {
                 *came = true;
-                *api = seen(frame.data);
+                *api = detect_api(frame.data);
             }
-            Found::Frame(_) => {}
+            FramerOutput::Frame(_) => {}
         }
     }
 }

@@ -270,7 +270,7 @@ fn respell(body: &str, out: &mut BytesMut) {
     let mut rest = body;
     // 0xc2 and 0xe2 lead U+0085 and U+2028/U+2029, which line splitters take for line ends.
     loop {
-        let (before, special) = rest.split_at(scan::run(rest.as_bytes(), [b'\\', 0xc2, 0xe2], 0));
+        let (before, special) = rest.split_at(scan::plain_run(rest.as_bytes(), [b'\\', 0xc2, 0xe2], 0));
         out.extend_from_slice(before.as_bytes());
         let length = match special.as_bytes() {
             [] => return,
@@ -298,7 +298,8 @@ fn escape(text: &str, out: &mut BytesMut) {
     let mut rest = text;
     loop {
         // 0xc2 and 0xe2 lead U+0085 and U+2028/U+2029.
-        let (plain, special) = rest.split_at(scan::run(rest.as_bytes(), [b'"', b'\\', 0xc2, 0xe2], 0x20));
+        let (plain, special) =
+            rest.split_at(scan::plain_run(rest.as_bytes(), [b'"', b'\\', 0xc2, 0xe2], 0x20));
         out.extend_from_slice(plain.as_bytes());
         let Some(character) = special.chars().next() else { return };
         escape_one(character, out);
@@ -527,7 +528,7 @@ macro_rules! object {
                         $($key $(| $alias)* => self.$field.read(from),)*
                         _ => {
                             let member = from.read()?;
-                            if from.keeps(member) {
+                            if from.keeps_member(member) {
                                 self.rest.keep(key, member);
                             }
                             Some(())

@@ -22,7 +22,7 @@ use crate::wire::encode::{Calls, NameMeaning, Reply, Sealing};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::Failure;
 use crate::wire::options::{Harmony, Options, ReasoningField, RequestUnknown};
-use crate::wire::{Api, EngineParsers, Models, Script, Shape, Vocabulary};
+use crate::wire::{Api, EngineParsers, Models, Shape, TextFormat, Vocabulary};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub struct Route {
     /// Request forms that this upstream needs because it has refused the usual ones.
     pub fallbacks: Fallbacks,
     /// True if the engine returns reasoning separately from the text.
-    pub tells_reasoning: bool,
+    pub separates_reasoning: bool,
 }
 
 impl Route {
@@ -63,12 +63,12 @@ impl Route {
             models: None,
             vocabulary: None,
             fallbacks: Fallbacks::default(),
-            tells_reasoning: false,
+            separates_reasoning: false,
         }
     }
 
     /// Returns the engine's capabilities, restricted by this route: token ids are usable only with a vocabulary.
-    fn takes(&self) -> Capabilities {
+    fn capabilities(&self) -> Capabilities {
         let takes = self.identity.engine.takes;
         let token_ids = takes.token_ids && self.vocabulary.is_some();
         Capabilities { token_ids, parsers: self.parsers(), ..takes }
@@ -77,7 +77,7 @@ impl Route {
     /// Returns the facts known about the engine's parsers.
     fn parsers(&self) -> EngineParsers {
         let leaves_calls = self.fallbacks.has(Fallback::CallsInText);
-        EngineParsers { tells_reasoning: self.tells_reasoning, leaves_calls }
+        EngineParsers { tells_reasoning: self.separates_reasoning, leaves_calls }
     }
 }
 
@@ -100,7 +100,7 @@ pub struct Plan {
     pub fallbacks: Fallbacks,
     /// True if the engine is unknown and may return fewer choices than requested, while each missing choice can be
     /// requested separately.
-    pub may_lack: bool,
+    pub may_return_fewer: bool,
 }
 
 /// Request body adapted to one engine, with the rules that changed it, so that the changes can be logged and
@@ -137,7 +137,7 @@ impl AdaptedBody {
 /// Fails on a field that the API does not name, where unknown fields are refused, and on a value that this engine
 /// does not support.
 pub fn plan(ask: &ChatRequest, body: &Bytes, route: &Route) -> Result<Plan, Failure> {
-    ask.known(route.options.request_unknown)?;
+    ask.check_unknown(route.options.request_unknown)?;
     let script = script(ask, route);
     let adapted = upstream_body(ask, body, route, script.as_deref())?;
     let shape = Shape { adapted: adapted.names(), ..shape_of(ask, route, script) };
@@ -145,7 +145,15 @@ pub fn plan(ask: &ChatRequest, body: &Bytes, route: &Route) -> Result<Plan, Fail
     let fallbacks = adapted.fallbacks();
     let is_unknown = !route.identity.engine.is_known();
     let may_lack = is_unknown && !adapted.fans_out() && ask.choice.is_none() && rules::can_fan_out(ask, body);
-    Ok(Plan { api: ask.api, path: path(ask.api), body: adapted.body, others, shape, fallbacks, may_lack })
+    Ok(Plan {
+        api: ask.api,
+        path: path(ask.api),
+        body: adapted.body,
+        others,
+        shape,
+        fallbacks,
+        may_return_fewer: may_lack,
+    })
 }
 
 /// Builds the bodies for all choices but the first. They are identical unless the client sends a seed, which then
@@ -171,7 +179,7 @@ fn others(
 /// # Errors
 /// Fails under the same conditions as [`plan`].
 pub fn adapted(ask: &ChatRequest, body: &Bytes, route: &Route) -> Result<AdaptedBody, Failure> {
-    ask.known(route.options.request_unknown)?;
+    ask.check_unknown(route.options.request_unknown)?;
     upstream_body(ask, body, route, script(ask, route).as_deref())
 }
 
@@ -188,7 +196,7 @@ pub fn shape(ask: &ChatRequest, route: &Route) -> Shape {
     shape_of(ask, route, script(ask, route))
 }
 
-fn shape_of(ask: &ChatRequest, route: &Route, script: Option<Arc<Script>>) -> Shape {
+fn shape_of(ask: &ChatRequest, route: &Route, script: Option<Arc<TextFormat>>) -> Shape {
     let plain = Shape::new(ask.api, ask.stream, route.options.clone());
     Shape {
         model: ask.model.clone(),
@@ -214,25 +222,25 @@ fn shape_of(ask: &ChatRequest, route: &Route, script: Option<Arc<Script>>) -> Sh
 }
 
 /// Returns the script that parses reasoning and calls out of the text, or `None` if the engine leaves none there.
-fn script(ask: &ChatRequest, route: &Route) -> Option<Arc<Script>> {
+fn script(ask: &ChatRequest, route: &Route) -> Option<Arc<TextFormat>> {
     let mut parsers = route.parsers();
     // vLLM parses reasoning and omits it, or the options hide it from the client: either way none is in the text.
     let hides = ask.hides_reasoning || route.options.reasoning_field == ReasoningField::None;
     parsers.tells_reasoning |= hides;
     let model = route.model_alias.as_ref().unwrap_or(&ask.model);
-    let script = Script::of(&route.options, model, ask.offer(), parsers)?;
+    let script = TextFormat::of(&route.options, model, ask.offer(), parsers)?;
     Some(Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref())))
 }
 
 /// Adds the fields that make the engine return special tokens or token ids, which the script needs to parse the
 /// text.
-fn ask_for_text(ask: &ChatRequest, text: &str, route: &Route, script: &Script, edits: &mut Edits) {
+fn request_text_fields(ask: &ChatRequest, text: &str, route: &Route, script: &TextFormat, edits: &mut Edits) {
     let passes = route.options.request_unknown == RequestUnknown::Pass;
     if script.needs_special_tokens() {
-        ask.say_unsaid((SKIP_SPECIAL_TOKENS, "false"), text, passes, edits);
+        ask.append_unless_set((SKIP_SPECIAL_TOKENS, "false"), text, passes, edits);
     }
-    if route.takes().token_ids && route.options.harmony == Harmony::Tokens {
-        ask.say_unsaid((RETURN_TOKEN_IDS, "true"), text, passes, edits);
+    if route.capabilities().token_ids && route.options.harmony == Harmony::Tokens {
+        ask.append_unless_set((RETURN_TOKEN_IDS, "true"), text, passes, edits);
     }
 }
 
@@ -246,7 +254,7 @@ pub fn response_body(
     inputs: &ChatInputs<'_>,
     route: &Route,
 ) -> Result<AdaptedBody, Failure> {
-    let takes = &route.takes();
+    let takes = &route.capabilities();
     if route.responses == ResponsesMode::Native {
         return Ok(AdaptedBody { body: asked.native(inputs, takes, &route.options)?, rules: Vec::new() });
     }
@@ -256,7 +264,7 @@ pub fn response_body(
         return Ok(AdaptedBody { body, rules: Vec::new() });
     }
     let text = std::str::from_utf8(&body).unwrap_or_default();
-    let ask = ChatRequest::of_ours(text, asked.rules())?;
+    let ask = ChatRequest::read_generated(text, asked.rules())?;
     let script = asked.script(route.model_alias.as_deref(), takes, &route.options);
     let (edits, rules) = rules::adapted(&ask, text, route, true, script.as_ref())?;
     Ok(AdaptedBody { body: edits.apply_within_limit(&body)?, rules })
@@ -270,7 +278,7 @@ pub fn response(asked: &ResponsesRequest, route: &Route) -> (&'static str, Shape
     let way = route.responses;
     let api = if way == ResponsesMode::Native { Api::Responses } else { Api::Chat };
     let route = Route { options: Arc::new(options), ..route.clone() };
-    let script = asked.script(route.model_alias.as_deref(), &route.takes(), &route.options);
+    let script = asked.script(route.model_alias.as_deref(), &route.capabilities(), &route.options);
     let script = script.map(|script| Arc::new(script.with_tokens(&route.options, route.vocabulary.as_ref())));
     let shape = shape_of(&asked.ask(), &route, script);
     let shape = Shape { client: api, upstream: api, include_usage: true, ..shape };
@@ -287,7 +295,7 @@ pub fn response(asked: &ResponsesRequest, route: &Route) -> (&'static str, Shape
         dialect: route.options.responses_dialect,
         logprobs: asked.include.output_text_logprobs,
         sealing: Sealing::default(),
-        hold: None,
+        pause: None,
         stream: asked.stream,
         model: asked.model.clone(),
     };
@@ -298,7 +306,7 @@ fn upstream_body(
     ask: &ChatRequest,
     body: &Bytes,
     route: &Route,
-    script: Option<&Script>,
+    script: Option<&TextFormat>,
 ) -> Result<AdaptedBody, Failure> {
     let body = body.slice(ask.places.offset.min(body.len())..);
     let Ok(text) = std::str::from_utf8(&body) else { return Ok(AdaptedBody { body, rules: Vec::new() }) };
@@ -311,7 +319,7 @@ fn upstream_body(
         edits.name_model(text, ask.places.model.clone(), name);
     }
     if let Some(script) = script.filter(|_| ask.api == Api::Chat) {
-        ask_for_text(ask, text, route, script, &mut edits);
+        request_text_fields(ask, text, route, script, &mut edits);
     }
     let (changes, rules) = rules::adapted(ask, text, route, false, script)?;
     edits.extend(changes);

@@ -28,14 +28,14 @@ const LONGEST: usize = 16 << 20;
 
 /// Kind of a sealed text. Kind and tenant are authenticated, so a text opens only as what it was sealed as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SealKind {
     /// Text of a reasoning item.
     Reasoning,
     /// Summary in a compaction item.
     Compaction,
 }
 
-impl Kind {
+impl SealKind {
     fn prefix(self) -> &'static str {
         match self {
             Self::Reasoning => "swr1.",
@@ -43,7 +43,7 @@ impl Kind {
         }
     }
 
-    fn associated(self, tenant: &str) -> Vec<u8> {
+    fn associated_data(self, tenant: &str) -> Vec<u8> {
         let purpose = match self {
             Self::Reasoning => "samewire/reasoning/v1",
             Self::Compaction => "samewire/compaction/v1",
@@ -94,14 +94,14 @@ impl Keys {
 
     /// Encrypts a text for a tenant, with the current time in Unix seconds. The nonce must be random: reusing one
     /// breaks the encryption.
-    pub fn seal(&self, kind: Kind, tenant: &str, text: &str, now: u64, nonce: [u8; NONCE]) -> String {
+    pub fn seal(&self, kind: SealKind, tenant: &str, text: &str, now: u64, nonce: [u8; NONCE]) -> String {
         let mut plain = BytesMut::from(&b"{\"v\":1,\"t\":"[..]);
         write_string(text, &mut plain);
         plain.extend_from_slice(b",\"iat\":");
         write_number(now, &mut plain);
         plain.extend_from_slice(b"}");
         let Some((id, key)) = self.0.first() else { return String::new() };
-        let payload = Payload { msg: &plain, aad: &kind.associated(tenant) };
+        let payload = Payload { msg: &plain, aad: &kind.associated_data(tenant) };
         // Encryption fails only for texts of more than 256 GiB.
         let ciphertext = key.encrypt(&XNonce::from(nonce), payload).unwrap_or_default();
         let bytes = [&nonce[..], &ciphertext].concat();
@@ -110,7 +110,7 @@ impl Keys {
 
     /// Returns the content of a sealed text. Returns `None` if it was sealed as another kind or for another
     /// tenant, if its key is gone, or if it was altered.
-    pub fn open(&self, kind: Kind, tenant: &str, sealed: &str) -> Option<String> {
+    pub fn open(&self, kind: SealKind, tenant: &str, sealed: &str) -> Option<String> {
         let (id, body) = sealed.strip_prefix(kind.prefix())?.split_once('.')?;
         let (_, key) = self.0.iter().find(|(known, _)| known == id)?;
         if body.len() > LONGEST {
@@ -118,7 +118,7 @@ impl Keys {
         }
         let bytes = URL_SAFE_NO_PAD.decode(body).ok()?;
         let (nonce, ciphertext) = bytes.split_first_chunk::<NONCE>()?;
-        let payload = Payload { msg: ciphertext, aad: &kind.associated(tenant) };
+        let payload = Payload { msg: ciphertext, aad: &kind.associated_data(tenant) };
         let plain = key.decrypt(&XNonce::from(*nonce), payload).ok()?;
         let content: Content<'_> = json::read(std::str::from_utf8(&plain).ok()?).ok()?;
         content.v.filter(|version| *version == 1)?;
@@ -150,30 +150,35 @@ mod tests {
     #[test]
     fn opens_what_it_has_sealed_and_nothing_else() {
         let keys = Keys::of("k1", &[7; KEY]);
-        let sealed = keys.seal(Kind::Reasoning, "tenant", TEXT, 5, [1; NONCE]);
+        let sealed = keys.seal(SealKind::Reasoning, "tenant", TEXT, 5, [1; NONCE]);
         assert!(sealed.starts_with("swr1.k1."), "{sealed}");
-        assert_eq!(keys.open(Kind::Reasoning, "tenant", &sealed).as_deref(), Some(TEXT));
-        assert_eq!(keys.open(Kind::Reasoning, "other", &sealed), None);
-        assert_eq!(keys.open(Kind::Compaction, "tenant", &sealed.replace("swr1", "swc1")), None);
-        assert_eq!(Keys::of("k1", &[8; KEY]).open(Kind::Reasoning, "tenant", &sealed), None);
+        assert_eq!(keys.open(SealKind::Reasoning, "tenant", &sealed).as_deref(), Some(TEXT));
+        assert_eq!(keys.open(SealKind::Reasoning, "other", &sealed), None);
+        assert_eq!(keys.open(SealKind::Compaction, "tenant", &sealed.replace("swr1", "swc1")), None);
+        assert_eq!(Keys::of("k1", &[8; KEY]).open(SealKind::Reasoning, "tenant", &sealed), None);
         for at in 0..sealed.len() {
             let mut changed = sealed.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).unwrap();
-            assert_eq!(keys.open(Kind::Reasoning, "tenant", &changed), None, "byte {at}");
-            assert_eq!(keys.open(Kind::Reasoning, "tenant", &sealed[..at]), None, "{at} bytes");
+            assert_eq!(keys.open(SealKind::Reasoning, "tenant", &changed), None, "byte {at}");
+            assert_eq!(keys.open(SealKind::Reasoning, "tenant", &sealed[..at]), None, "{at} bytes");
         }
-        assert_ne!(sealed, keys.seal(Kind::Reasoning, "tenant", TEXT, 5, [2; NONCE]));
+        assert_ne!(sealed, keys.seal(SealKind::Reasoning, "tenant", TEXT, 5, [2; NONCE]));
     }
 
     #[test]
     fn keys_follow_one_another() {
         let [old, new] = [[1; KEY], [2; KEY]].map(|key| STANDARD.encode(key));
-        let sealed =
-            Keys::parse(&format!("2025 {old}\n")).unwrap().seal(Kind::Compaction, "", TEXT, 1, [0; NONCE]);
+        let sealed = Keys::parse(&format!("2025 {old}\n")).unwrap().seal(
+            SealKind::Compaction,
+            "",
+            TEXT,
+            1,
+            [0; NONCE],
+        );
         let both = Keys::parse(&format!("# first\n\n2026 {new}\n2025\t{old}\n")).unwrap();
-        assert_eq!(both.open(Kind::Compaction, "", &sealed).as_deref(), Some(TEXT));
-        assert!(both.seal(Kind::Compaction, "", TEXT, 1, [0; NONCE]).starts_with("swc1.2026."));
+        assert_eq!(both.open(SealKind::Compaction, "", &sealed).as_deref(), Some(TEXT));
+        assert!(both.seal(SealKind::Compaction, "", TEXT, 1, [0; NONCE]).starts_with("swc1.2026."));
         assert_eq!(format!("{both:?}"), r#"["2026", "2025"]"#);
         for (text, wrong) in [
             ("", "there is no key"),

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 /// Longest part of a file that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
 /// Permission bits of users who are neither owner nor in the group; a secret's file must have none of them.
-const EVERYBODY: u32 = 0o006;
+const OTHER_USERS: u32 = 0o006;
 
 /// Secret header value, such as an engine's API key. Clones share one buffer, which is wiped when the last clone
 /// is dropped.
@@ -32,7 +32,7 @@ impl PartialEq for Secret {
 impl Secret {
     /// Creates a secret from a prefix such as `Bearer ` and a text. Returns `None` if the text is empty or invalid
     /// in a header.
-    pub fn behind(word: &str, text: &str) -> Option<Self> {
+    pub fn with_prefix(word: &str, text: &str) -> Option<Self> {
         let mut owned = Zeroizing::new(Vec::with_capacity(word.len() + text.len()));
         owned.extend_from_slice(word.as_bytes());
         owned.extend_from_slice(text.as_bytes());
@@ -60,7 +60,7 @@ pub fn read(path: &Path) -> Result<Zeroizing<String>, String> {
     // Metadata of the opened file, so a symbolic link cannot be swapped between check and read.
     let metadata = file.metadata().map_err(|error| unreadable(&error))?;
     let mode = metadata.permissions().mode() & 0o777;
-    if metadata.is_file() && mode & EVERYBODY != 0 {
+    if metadata.is_file() && mode & OTHER_USERS != 0 {
         return Err(format!(
             "everybody on this machine can read or change the file (mode {mode:04o}); chmod 0600 it, or mount it with \
              mode 0440 (Kubernetes: defaultMode)"
@@ -93,13 +93,13 @@ mod tests {
 
     #[test]
     fn a_secret_is_a_header_and_nothing_else() {
-        let secret = Secret::behind("Bearer ", "sk-1").unwrap();
+        let secret = Secret::with_prefix("Bearer ", "sk-1").unwrap();
         let value = secret.value();
         assert_eq!((value.as_bytes(), value.is_sensitive()), (&b"Bearer sk-1"[..], true));
         assert!(!format!("{value:?}").contains("sk-1"));
         assert_eq!(secret.value().as_bytes().as_ptr(), value.as_bytes().as_ptr(), "one copy");
         for wrong in ["", "a\nb", "a\0"] {
-            assert!(Secret::behind("Bearer ", wrong).is_none(), "{wrong:?}");
+            assert!(Secret::with_prefix("Bearer ", wrong).is_none(), "{wrong:?}");
         }
     }
 
@@ -108,7 +108,7 @@ mod tests {
     fn a_secret_is_wiped_with_its_last_copy() {
         let memory = std::fs::File::open("/proc/self/mem").unwrap();
         let text = "CANARY-".repeat(200);
-        let secret = Secret::behind("", &text).unwrap();
+        let secret = Secret::with_prefix("", &text).unwrap();
         let place = u64::try_from(secret.0.as_ptr().addr()).unwrap();
         let mut there = vec![0; text.len()];
         let value = secret.value();

@@ -154,7 +154,7 @@ pub const CONTENT_LOGGED: &str =
 pub struct Metrics {
     upstreams: RwLock<Vec<Arc<UpstreamMetrics>>>,
     /// Metrics of requests that no upstream was selected for.
-    nowhere: UpstreamMetrics,
+    without_upstream: UpstreamMetrics,
     requests: Counters,
     tokens: Counters,
     rewrites: Counters,
@@ -179,7 +179,7 @@ pub struct Metrics {
     /// Idle connections that were closed to make room for new ones.
     pub evicted: Gauge,
     /// Connections refused because the limit was reached.
-    pub turned_away: Gauge,
+    pub refused_connections: Gauge,
     /// Metrics of certificates and TLS handshakes.
     pub tls: TlsMetrics,
 }
@@ -204,7 +204,7 @@ impl Default for Metrics {
         let (room, key_room) = (SeriesBudget::of(COUNTERS), SeriesBudget::of(KEY_COUNTERS));
         Self {
             upstreams: RwLock::default(),
-            nowhere: UpstreamMetrics::new("none"),
+            without_upstream: UpstreamMetrics::new("none"),
             requests: Counters::new(&room),
             tokens: Counters::new(&room),
             rewrites: Counters::new(&room),
@@ -221,7 +221,7 @@ impl Default for Metrics {
             accept_errors: Gauge::default(),
             bodies: Arc::default(),
             evicted: Gauge::default(),
-            turned_away: Gauge::default(),
+            refused_connections: Gauge::default(),
             tls: TlsMetrics::default(),
         }
     }
@@ -256,7 +256,7 @@ impl Metrics {
 
     /// Counts a finished request in every metric that it concerns.
     pub fn finished(&self, request: &Finished<'_>) {
-        let figures = request.upstream.unwrap_or(&self.nowhere);
+        let figures = request.upstream.unwrap_or(&self.without_upstream);
         let upstream = figures.name.as_str();
         let (route, end, status) = (request.route.name(), request.end.name(), request.status.to_string());
         self.requests.add(&[("route", route), ("upstream", upstream), ("status", &status), ("end", end)], 1);
@@ -344,7 +344,7 @@ impl Metrics {
             (
                 "samewire_connections_refused_total",
                 "Connections for which there was no room.",
-                self.turned_away.value(),
+                self.refused_connections.value(),
             ),
             (
                 "samewire_quota_store_failures_total",
@@ -391,7 +391,10 @@ impl Metrics {
         all.iter().for_each(|one| one.inter_token.render(name, one.labels(), out));
         let name = "samewire_request_seconds";
         series::head(name, "From a request's arrival to its end.", "histogram", out);
-        all.iter().map(|one| &***one).chain([&self.nowhere]).for_each(|one| one.render_requests(name, out));
+        all.iter()
+            .map(|one| &***one)
+            .chain([&self.without_upstream])
+            .for_each(|one| one.render_requests(name, out));
         type Of = fn(&UpstreamMetrics) -> &Gauge;
         let gauges: [(_, _, _, Of); 4] = [
             ("samewire_upstream_up", "gauge", "Whether the upstream answers its probes.", |one| &one.up),

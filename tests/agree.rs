@@ -170,7 +170,7 @@ fn gathered(case: &Case, answers: &[Vec<u8>], picks: &[u8], piece: usize) -> Str
             rewriters[*at].finish(Ending::Clean, &mut out);
         }
     }
-    String::from_utf8(out.copied()).unwrap()
+    String::from_utf8(out.to_vec()).unwrap()
 }
 
 proptest! {

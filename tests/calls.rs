@@ -28,7 +28,7 @@ use samewire::wire::{Api, Ending};
 use serde_json::{Map, Value, json};
 use written::{Call, FORMATS, stands_alone, turn, written};
 
-/// Content of an answer.
+/// Content of an answer, joined over all its frames, for comparison with what the model wrote.
 #[derive(Debug, Default, PartialEq)]
 struct Said {
     reasoning: String,

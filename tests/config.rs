@@ -725,10 +725,10 @@ fn options_of_a_key_lie_over_those_of_the_upstream() {
     let config = read(&text, &Overrides::default()).unwrap();
     let ring = config.auth.unwrap();
     let caller = ring.caller(b"abc").unwrap();
-    assert_eq!((&*caller.tenant, caller.named, caller.may_use("m")), ("acme", true, true));
+    assert_eq!((&*caller.tenant, caller.has_named_tenant, caller.may_use("m")), ("acme", true, true));
     let dialect =
         |options: &Options| Value::try_from(options.responses_dialect).unwrap().as_str().map(str::to_owned);
-    let options = config.layers.options(0, None, Some(caller.place));
+    let options = config.layers.options(0, None, Some(caller.index));
     assert_eq!(dialect(&options).as_deref(), Some("openresponses"));
     assert_eq!(dialect(&config.layers.options(0, None, None)).as_deref(), Some("codex-legacy"));
     assert_eq!((options.keepalive_seconds, options.force_usage), (3, true));

@@ -153,7 +153,7 @@ fn rules_are_named_as_everywhere() {
     }
 }
 
-/// Running demo server. Dropping it kills the process.
+/// Running `samewire demo` server, with what it has printed so far. Dropping it kills the process.
 struct Demo {
     child: Child,
     /// Output so far.

@@ -9,6 +9,12 @@
     reason = "tests"
 )]
 
+#[path = "layering/comments.rs"]
+mod comments;
+#[path = "layering/imports.rs"]
+mod imports;
+
+use comments::Measure;
 use std::path::{Path, PathBuf};
 
 /// Last module of the pure half.
@@ -43,7 +49,8 @@ const CLOCKS: [&str; 3] = ["Instant", "SystemTime", "UNIX_EPOCH"];
 /// Forbidden module names: they say nothing about their contents.
 const DRAWERS: [&str; 6] = ["utils", "util", "common", "helpers", "misc", "types"];
 
-const LONGEST_FILE: usize = 750;
+/// Lines of a file with code in them, without its tests.
+const LONGEST_FILE: usize = 600;
 const LONGEST_FUNCTION: usize = 90;
 
 /// Source file: its top-level module, and its text without comments and literals.
@@ -54,31 +61,40 @@ struct Source {
     lines: usize,
 }
 
-fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut folders = vec![root.clone()];
+/// Returns the Rust files under a folder, relative to it.
+fn files(root: &Path) -> Vec<PathBuf> {
+    let mut folders = vec![root.to_path_buf()];
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-                continue;
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path.strip_prefix(root).unwrap().to_path_buf());
             }
-            if path.extension().is_none_or(|extension| extension != "rs") {
-                continue;
-            }
-            let text = std::fs::read_to_string(&path).unwrap();
-            let inner = path.strip_prefix(&root).unwrap().to_path_buf();
-            let first = inner.components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
-            found.push(Source {
-                module: first.trim_end_matches(".rs").to_owned(),
-                lines: text.lines().count(),
-                text: code(&text),
-                path: inner,
-            });
         }
     }
+    found.sort();
+    found
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let found: Vec<_> = files(&root)
+        .into_iter()
+        .map(|path| {
+            let text = std::fs::read_to_string(root.join(&path)).unwrap();
+            let first = path.components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
+            let tests = text.find("\n#[cfg(test)]\nmod ").unwrap_or(text.len());
+            Source {
+                module: first.trim_end_matches(".rs").to_owned(),
+                lines: code(&text[..tests]).lines().filter(|line| !line.trim().is_empty()).count(),
+                text: code(&text),
+                path,
+            }
+        })
+        .collect();
     assert!(found.len() > 30, "the sources are there");
     found
 }
@@ -201,6 +217,40 @@ fn imports_point_one_way() {
         wrong.extend(later.map(|named| format!("{} imports {named}", source.path.display())));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_file_imports_in_a_circle() {
+    let cyclic = imports::cyclic(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    assert!(cyclic.is_empty(), "{}", cyclic.join("\n"));
+}
+
+/// At most 3 % of the comments in a folder open without their subject; in `src`, a comment has at least 13 words on
+/// average.
+#[test]
+fn comments_open_with_their_subject() {
+    for (folder, words) in [("src", 13), ("tests", 0), ("benches", 0)] {
+        let measure = Measure::of(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+        let bad = &measure.subjectless;
+        println!(
+            "{folder}: {} comments, {} words, {} without a subject",
+            measure.blocks,
+            measure.words,
+            bad.len()
+        );
+        assert!(
+            measure.blocks > 100 && measure.words >= words * measure.blocks,
+            "{folder}: {} words",
+            measure.words
+        );
+        assert!(
+            bad.len() * 100 <= 3 * measure.blocks,
+            "{folder}: {} of {}\n{}",
+            bad.len(),
+            measure.blocks,
+            bad.join("\n")
+        );
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use markdown::{Document, ROOT};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Fault matrix of the document.
+/// Fault matrix of the document: its rows, and the tests that it names for them.
 struct Matrix {
     /// Rows in lower case. Rows added later between others have a letter after the number.
     rows: BTreeSet<String>,

@@ -23,7 +23,7 @@ use serde_json::Value;
 use slow::json::Json;
 use slow::{Answer, Case};
 
-/// Worked example.
+/// Worked example of the wire format: its name, its text with the key order kept, and its parsed value.
 struct Vector {
     name: String,
     text: Json,

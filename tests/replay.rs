@@ -34,7 +34,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// Running replay process. Dropping it kills the process.
+/// Running `samewire replay` process and its address. Dropping it kills the process.
 struct Replay {
     child: Child,
     address: SocketAddr,
@@ -67,7 +67,7 @@ impl Replay {
     }
 }
 
-/// Recorded scenario, as its files have it.
+/// Recorded scenario, read from its files independently of samewire, for comparison with what is replayed.
 struct Scenario {
     name: String,
     folder: PathBuf,

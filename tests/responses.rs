@@ -19,7 +19,7 @@ mod ways;
 use cases::{Answer, Case, Cut, captures, response_vectors, responses};
 use events::fold;
 use proptest::prelude::*;
-use samewire::wire::{Api, Form};
+use samewire::wire::{Api, BodyForm};
 use seeded::seeded;
 use serde_json::{Value, json};
 
@@ -128,8 +128,8 @@ fn canonical_events_stay() {
 /// Returns the object at the end of a stream, or the whole object, without members that differ between answers.
 fn object(case: &Case) -> Option<Value> {
     let Answer { status: 200, body } = case.run(&Cut::Whole) else { return None };
-    let mut object = match Form::of(body.as_bytes()[0], false) {
-        Some(Form::Events) => fold(&body).unwrap(),
+    let mut object = match BodyForm::of(body.as_bytes()[0], false) {
+        Some(BodyForm::Events) => fold(&body).unwrap(),
         _ => serde_json::from_str(&body).unwrap(),
     };
     for key in ["id", "created_at", "completed_at", "usage", "temperature", "top_p"] {

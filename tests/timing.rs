@@ -13,7 +13,7 @@
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use samewire::auth::{Allowance, CHANCE, Caller, Hash, Keyring, Quota, new_key};
+use samewire::auth::{Allowance, Caller, Hash, KEY_BYTES, Keyring, Quota, new_key};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -25,16 +25,16 @@ const MOST: f64 = 4.5;
 const ROUNDS: u64 = 4;
 
 fn key(random: &mut StdRng) -> String {
-    new_key(&std::array::from_fn::<u8, CHANCE, _>(|_| random.random()))
+    new_key(&std::array::from_fn::<u8, KEY_BYTES, _>(|_| random.random()))
 }
 
 fn keyring(keys: &[String]) -> Keyring {
     let caller = |place: usize| Caller {
         name: "name".into(),
         tenant: "tenant".into(),
-        named: true,
+        has_named_tenant: true,
         models: Vec::new(),
-        place,
+        index: place,
         allowance: Allowance::default(),
         quota: Quota::default(),
         not_included: Vec::new(),

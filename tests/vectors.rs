@@ -112,7 +112,7 @@ fn as_response(request: &str, message: &str, finish: &str) -> String {
     rewriter
         .whole(if message.starts_with("{\"id\"") { message.as_bytes() } else { input.as_bytes() }, &mut out);
     assert_eq!(rewriter.failure(), None);
-    String::from_utf8(out.copied()).unwrap()
+    String::from_utf8(out.to_vec()).unwrap()
 }
 
 #[test]

@@ -347,7 +347,7 @@ fn answers(address: SocketAddr) -> bool {
         && start == *b"HTTP/1.1 200"
 }
 
-/// The scripted engine, run as a separate process.
+/// The scripted engine, run as a separate process so that its processor time can be measured.
 struct Engine {
     address: SocketAddr,
     child: Child,

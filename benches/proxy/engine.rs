@@ -163,7 +163,7 @@ fn after<'a>(body: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
 
 // === paced streams ===
 
-/// Stream whose chunks are sent at set times.
+/// Stream whose chunks are sent at set times, handed to the pacer thread.
 struct Slot {
     stream: std::net::TcpStream,
     sent: usize,

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::{LocalSet, spawn_local};
 
-/// Measurements of one run of the load client.
+/// Measurements of one run of the load client, printed as one line of JSON.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Seen {
     pub(crate) requests: u64,

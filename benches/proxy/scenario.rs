@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-/// Timing with which the engine sends.
+/// Timing with which the engine sends, encoded in the model's name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pace {
     /// Writes as fast as the other side reads, with this many chunks each. The model is `bench-flat-N`.
@@ -48,7 +48,7 @@ impl Pace {
     }
 }
 
-/// API of the requests.
+/// API of the requests: the one the engine implements, or one that samewire converts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Chat Completions, the engine's own API.
@@ -74,7 +74,7 @@ impl Way {
     }
 }
 
-/// Divisor of a scenario's processor time.
+/// Divisor of a scenario's processor time, in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Chunk,

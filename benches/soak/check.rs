@@ -66,7 +66,7 @@ struct Event<'a> {
     response: Option<&'a RawValue>,
 }
 
-/// Response object as read from the store.
+/// Response object as read from the store, as far as its check needs it.
 #[derive(Deserialize)]
 pub(crate) struct Object {
     pub(crate) id: String,
@@ -110,7 +110,7 @@ pub(crate) fn code(body: &[u8]) -> Option<String> {
     Some(faulty.error.code.unwrap_or_default())
 }
 
-/// Progress of one answer against its plan.
+/// Progress of one answer against its plan, fed event by event.
 pub(crate) struct Check<'a> {
     plan: &'a Plan,
     latency: Option<&'a Latency>,

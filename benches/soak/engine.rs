@@ -22,7 +22,7 @@ const MODELS: &str =
 /// Idle time after which a connection is closed, as uvicorn does (U03).
 const KEPT: Duration = Duration::from_secs(5);
 
-/// State of an engine as a whole (U44).
+/// State of an engine as a whole (U44), changed by the operator during the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Up,
@@ -113,7 +113,7 @@ async fn serve(mut shop: Shop, listener: std::net::TcpListener) {
     }
 }
 
-/// Outcome of the work for one request.
+/// Outcome of the work for one request, which decides what becomes of the connection.
 enum Over {
     /// The connection can serve another request.
     Next,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const FINE: u64 = 16;
 
-/// Histogram of times in microseconds.
+/// Histogram of times in microseconds, written by many tasks without a lock.
 pub(crate) struct Latency {
     buckets: Vec<AtomicU64>,
     /// True while the process is suspended on purpose; delays are then not recorded.

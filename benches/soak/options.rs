@@ -1,4 +1,4 @@
-//! Command-line options of the soak.
+//! Command-line options of the soak, with their defaults and their limits.
 
 use crate::plan::{BACKGROUND, Measure};
 use std::io;

@@ -37,7 +37,7 @@ impl Dice {
     }
 }
 
-/// Settings that all plans of a run share.
+/// Settings that all plans of a run share, so that engines in another process make the same plans.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measure {
     pub(crate) seed: u64,
@@ -59,7 +59,7 @@ pub(crate) enum Kind {
     Background,
 }
 
-/// Reason for which a client sends a request.
+/// Reason for which a client sends a request; it decides how the client behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Receive the answer.

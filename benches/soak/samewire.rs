@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Digest of the process's log.
+/// Digest of the process's log: the number of lines, and those worth reading.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) lines: u64,

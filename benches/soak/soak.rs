@@ -161,7 +161,7 @@ fn operator(
     std::thread::Builder::new().name("operator".to_owned()).spawn(move || operator.run())
 }
 
-/// State of samewire after all clients have left.
+/// State of samewire after all clients have left: what should be zero and is not.
 struct After {
     /// Time until no engine worked and all gauges were 0; `None` if that did not happen.
     idle: Option<Duration>,

@@ -29,7 +29,7 @@ pub(crate) fn now() -> u64 {
 pub(crate) const HEAD: &str = "HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-type: text/event-stream; charset=utf-8\r\n\
                                transfer-encoding: chunked\r\n\r\n";
 
-/// Writer of the events of one answer.
+/// Writer of the events of one answer, in an engine's dialect, with each token's time stamp.
 pub(crate) struct Speech<'a> {
     pub(crate) dialect: Dialect,
     pub(crate) plan: &'a Plan,

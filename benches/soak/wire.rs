@@ -33,7 +33,7 @@ enum Framing {
     Over,
 }
 
-/// Reason why no more bytes come.
+/// Reason why no more bytes of a response come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// Silence beyond the time limit.

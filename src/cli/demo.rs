@@ -1,9 +1,9 @@
 //! `samewire demo`: what samewire does, shown in a terminal.
 
-use super::{ENVIRONMENT, USAGE, complain};
+use super::{ENVIRONMENT, USAGE, print_error};
 use crate::config::{Level, LogFormat, Terminal};
-use crate::demo::page::{Look, heading, render};
-use crate::demo::{self, REASONING, Scene, Stand, TOOL, Trouble, snippet, web};
+use crate::demo::page::{TerminalProfile, heading, render};
+use crate::demo::{self, DemoError, DemoServer, REASONING, Scene, TOOL, snippet, web};
 use crate::telemetry;
 use clap::{Args, ValueEnum};
 use std::io::{self, IsTerminal, Write};
@@ -53,7 +53,7 @@ impl Demo {
         let logging = match telemetry::start_logging(Level::Error, LogFormat::Auto) {
             Ok(logging) => logging,
             Err(error) => {
-                complain(error);
+                print_error(error);
                 return ExitCode::from(ENVIRONMENT);
             }
         };
@@ -62,18 +62,18 @@ impl Demo {
         drop(logging);
         match shown {
             Ok(()) => ExitCode::SUCCESS,
-            Err(Trouble::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Err(DemoError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Err(trouble) => {
-                let code = if matches!(trouble, Trouble::Settings(_)) { USAGE } else { ENVIRONMENT };
-                complain(trouble);
+                let code = if matches!(trouble, DemoError::Settings(_)) { USAGE } else { ENVIRONMENT };
+                print_error(trouble);
                 ExitCode::from(code)
             }
         }
     }
 
-    fn show(&self) -> Result<(), Trouble> {
+    fn show(&self) -> Result<(), DemoError> {
         // Bound first, so that an occupied port is reported at once.
-        let stand = (!self.once).then(|| Stand::open(&self.listen)).transpose()?;
+        let stand = (!self.once).then(|| DemoServer::open(&self.listen)).transpose()?;
         let scene = self.scene();
         let comparison = demo::show(scene)?;
         let look = look();
@@ -102,11 +102,11 @@ fn print(text: &str) -> io::Result<()> {
 }
 
 /// Returns the terminal's properties. `COLUMNS` takes precedence, so that the width can be chosen.
-fn look() -> Look {
+fn look() -> TerminalProfile {
     let Terminal { plain, columns } = Terminal::environment();
     let measured = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
     let width = columns.or_else(measured).unwrap_or(100).clamp(60, 200);
-    Look { width, colour: !plain && io::stdout().is_terminal() }
+    TerminalProfile { width, colour: !plain && io::stdout().is_terminal() }
 }
 
 /// Returns the text after the page: how to use the running server.

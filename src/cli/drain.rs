@@ -1,6 +1,6 @@
 //! `samewire drain`: makes a running samewire refuse new traffic, and waits until no request is in progress.
 
-use super::complain;
+use super::print_error;
 use super::running::{Admin, Running};
 use crate::quantity::time;
 use clap::Args;
@@ -42,12 +42,12 @@ impl Drain {
     async fn ask(&self, admin: &Admin) -> ExitCode {
         let path = if self.undo { "/drain/undo" } else { "/drain" };
         let begun = match admin.post(path).send().await {
-            Ok(answer) if self.undo => return undone(answer).await,
+            Ok(answer) if self.undo => return report_undo(answer).await,
             begun => begun,
         };
         match begun.and_then(reqwest::Response::error_for_status) {
             Ok(_) => self.wait(admin).await,
-            Err(error) => admin.silent(&error),
+            Err(error) => admin.unreachable(&error),
         }
     }
 
@@ -70,13 +70,13 @@ impl Drain {
             }
             Ok(answer) => answer.text().await.unwrap_or_default(),
         };
-        complain(left.trim());
+        print_error(left.trim());
         ExitCode::FAILURE
     }
 }
 
 /// Reports the outcome of taking back a drain: prints the server's answer, or why it refused.
-async fn undone(answer: reqwest::Response) -> ExitCode {
+async fn report_undo(answer: reqwest::Response) -> ExitCode {
     let status = answer.status();
     let text = answer.text().await.unwrap_or_default();
     if status.is_success() {
@@ -84,7 +84,7 @@ async fn undone(answer: reqwest::Response) -> ExitCode {
         let _ = write!(std::io::stdout().lock(), "{text}");
         return ExitCode::SUCCESS;
     }
-    complain(if status == reqwest::StatusCode::NOT_FOUND {
+    print_error(if status == reqwest::StatusCode::NOT_FOUND {
         "it is too old to take a drain back"
     } else {
         text.trim()

@@ -1,7 +1,7 @@
 //! `samewire key`: keys for clients.
 
-use super::{ENVIRONMENT, USAGE, complain};
-use crate::auth::{CHANCE, Hash, is_name, new_key};
+use super::{ENVIRONMENT, USAGE, print_error};
+use crate::auth::{Hash, KEY_BYTES, is_name, new_key};
 use crate::config::names_of_keys;
 use clap::{Args, Subcommand};
 use std::fs::File;
@@ -84,14 +84,14 @@ impl New {
         match self.make() {
             Ok(()) => ExitCode::SUCCESS,
             Err(Refusal(code, why)) => {
-                complain(why);
+                print_error(why);
                 ExitCode::from(code)
             }
         }
     }
 
     fn make(&self) -> Result<(), Refusal> {
-        let mut chance = [0; CHANCE];
+        let mut chance = [0; KEY_BYTES];
         getrandom::fill(&mut chance)
             .map_err(|error| Refusal(ENVIRONMENT, format!("no random numbers: {error}")))?;
         let key = new_key(&chance);
@@ -99,7 +99,7 @@ impl New {
         match &self.append {
             Some(path) => self.append_to(path, &key, &entry),
             None => {
-                tell(&key)?;
+                print_key(&key)?;
                 let written = writeln!(io::stderr(), "{entry}");
                 written.map_err(|error| {
                     let place = "standard error: the key is of no use without its hash";
@@ -129,7 +129,7 @@ impl New {
             ))
         })?;
         let new = file.prepare(&text).map_err(wrong)?;
-        tell(key)?;
+        print_key(key)?;
         new.replace(&file.path).map_err(|error| {
             Refusal::environment(&format!("{name}: the key is of no use without its hash"), &error)
         })
@@ -148,7 +148,7 @@ impl New {
 }
 
 /// Prints the key to standard output. It is stored nowhere, so it cannot be shown again.
-fn tell(key: &str) -> Result<(), Refusal> {
+fn print_key(key: &str) -> Result<(), Refusal> {
     let mut out = io::stdout().lock();
     let told = writeln!(out, "{key}").and_then(|()| out.flush());
     told.map_err(|error| Refusal::environment("standard output", &error))

@@ -1,7 +1,7 @@
 //! `samewire completions` and `samewire man`: shell completions and manual pages, generated from the command
 //! line's definition.
 
-use super::{Arguments, ENVIRONMENT, complain};
+use super::{Arguments, ENVIRONMENT, print_error};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -59,7 +59,7 @@ impl Manual {
         match std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                complain(format_args!("{}: {error}", folder.display()));
+                print_error(format_args!("{}: {error}", folder.display()));
                 ExitCode::from(ENVIRONMENT)
             }
         }
@@ -77,6 +77,6 @@ fn print(text: &[u8]) -> ExitCode {
 }
 
 fn failed(error: &io::Error) -> ExitCode {
-    complain(format_args!("standard output: {error}"));
+    print_error(format_args!("standard output: {error}"));
     ExitCode::from(ENVIRONMENT)
 }

@@ -95,7 +95,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Prints a message for people on stderr, and ignores write errors.
-fn complain(text: impl std::fmt::Display) {
+fn print_error(text: impl std::fmt::Display) {
     use std::io::Write;
     // Write errors cannot be reported anywhere.
     let _ = writeln!(std::io::stderr().lock(), "{text}");

@@ -1,6 +1,6 @@
 //! `samewire ready`: tells if a running samewire accepts traffic.
 
-use super::complain;
+use super::print_error;
 use super::running::{Admin, Running};
 use crate::quantity::time;
 use clap::Args;
@@ -39,9 +39,9 @@ impl Ready {
         self.running.ask(async |admin| {
             let end = self.wait.map(|wait| Instant::now() + wait);
             loop {
-                let state = State::of(admin).await;
-                if matches!(state, State::Ready(_)) || end.is_none_or(|end| Instant::now() >= end) {
-                    return state.told(admin);
+                let state = Readiness::of(admin).await;
+                if matches!(state, Readiness::Ready(_)) || end.is_none_or(|end| Instant::now() >= end) {
+                    return state.report(admin);
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -50,13 +50,13 @@ impl Ready {
 }
 
 /// Result of one request to `/readyz`, with the server's text or the error.
-enum State {
+enum Readiness {
     Ready(String),
     Unready(String),
     Silent(reqwest::Error),
 }
 
-impl State {
+impl Readiness {
     async fn of(admin: &Admin) -> Self {
         let answer = match admin.get("/readyz").timeout(PATIENCE).send().await {
             Ok(answer) => answer,
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    fn told(&self, admin: &Admin) -> ExitCode {
+    fn report(&self, admin: &Admin) -> ExitCode {
         match self {
             Self::Ready(text) => {
                 // Write errors are ignored: the reader may have closed the pipe.
@@ -78,10 +78,10 @@ impl State {
                 ExitCode::SUCCESS
             }
             Self::Unready(text) => {
-                complain(text.trim());
+                print_error(text.trim());
                 ExitCode::FAILURE
             }
-            Self::Silent(error) => admin.silent(error),
+            Self::Silent(error) => admin.unreachable(error),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! `samewire replay`: serves recorded traffic as an engine.
 
-use super::{ENVIRONMENT, USAGE, complain};
+use super::{ENVIRONMENT, USAGE, print_error};
 use crate::config::{Level, LogFormat};
 use crate::quantity::time;
-use crate::replay::{self, Mistake};
+use crate::replay::{self, LoadError};
 use crate::telemetry;
 use clap::Args;
 use std::net::SocketAddr;
@@ -60,8 +60,8 @@ impl Replay {
         let scenarios = match replay::load(&self.paths) {
             Ok(scenarios) => scenarios,
             Err(mistake) => {
-                let code = if matches!(mistake, Mistake::Unreadable(..)) { ENVIRONMENT } else { USAGE };
-                complain(mistake);
+                let code = if matches!(mistake, LoadError::Unreadable(..)) { ENVIRONMENT } else { USAGE };
+                print_error(mistake);
                 return ExitCode::from(code);
             }
         };
@@ -73,7 +73,7 @@ impl Replay {
         match served {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                complain(error);
+                print_error(error);
                 ExitCode::from(ENVIRONMENT)
             }
         }

@@ -2,10 +2,10 @@
 
 mod findings;
 
-use super::{ENVIRONMENT, USAGE, complain};
+use super::{ENVIRONMENT, USAGE, print_error};
 use crate::config::{self, Limits};
 use crate::engine::{ENGINES, Identity, Version, named};
-use crate::filter::{self, FilterParams, NoAnswer, Target};
+use crate::filter::{self, FilterError, FilterParams, Target};
 use crate::json::{self, Raw, Text, object};
 use crate::plan::Route;
 use crate::wire::options::Options;
@@ -144,9 +144,9 @@ enum Ids {
 }
 
 /// Error before the filter starts: exit code and message.
-struct Wrong(u8, String);
+struct UsageError(u8, String);
 
-impl Wrong {
+impl UsageError {
     fn usage(text: impl Into<String>) -> Self {
         Self(USAGE, text.into())
     }
@@ -155,16 +155,16 @@ impl Wrong {
 impl Rewrite {
     pub(super) fn run(self) -> ExitCode {
         let teller = self.explain.then(|| Reporter::new(self.format));
-        let order = match self.order() {
+        let order = match self.params() {
             Ok(order) => order,
-            Err(Wrong(code, text)) => {
-                complain(text);
+            Err(UsageError(code, text)) => {
+                print_error(text);
                 return ExitCode::from(code);
             }
         };
         let input = io::stdin();
         if input.is_terminal() {
-            complain(
+            print_error(
                 "Reading the engine's answer from the terminal; Ctrl-D ends it. See samewire rewrite --help.",
             );
         }
@@ -174,20 +174,20 @@ impl Rewrite {
                 let note = &mut |note: &str| teller.note(note);
                 filter::explained(order, input, output, note, &mut |finding| teller.finding(&finding))
             }
-            None => filter::run(order, input, output, &mut |note| complain(note)),
+            None => filter::run(order, input, output, &mut |note| print_error(note)),
         };
         match ran {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::from(1),
             // The reader has closed the pipe.
-            Err(NoAnswer::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-            Err(NoAnswer::Output(error)) => ended(ENVIRONMENT, format_args!("standard output: {error}")),
-            Err(NoAnswer::Input(error)) => ended(ENVIRONMENT, format_args!("standard input: {error}")),
-            Err(NoAnswer::Refused(text)) => ended(USAGE, text),
+            Err(FilterError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Err(FilterError::Output(error)) => ended(ENVIRONMENT, format_args!("standard output: {error}")),
+            Err(FilterError::Input(error)) => ended(ENVIRONMENT, format_args!("standard input: {error}")),
+            Err(FilterError::Refused(text)) => ended(USAGE, text),
         }
     }
 
-    fn order(self) -> Result<FilterParams, Wrong> {
+    fn params(self) -> Result<FilterParams, UsageError> {
         let (api, mut to) = (self.api.map(Name::api), self.to.map(Name::target));
         let request = self.request.as_deref().map(request).transpose()?;
         let (asked, request) = request.unzip();
@@ -197,20 +197,20 @@ impl Rewrite {
             match to {
                 None | Some(Target::Response) => to = Some(Target::Response),
                 Some(Target::Same(_)) => {
-                    return Err(Wrong::usage("--to: the request is one of Responses"));
+                    return Err(UsageError::usage("--to: the request is one of Responses"));
                 }
             }
         }
         let mut options = Options::default();
         for assignment in &self.set {
             options = config::set(&options, assignment)
-                .map_err(|(path, why)| Wrong::usage(format!("{path}: {why}")))?;
+                .map_err(|(path, why)| UsageError::usage(format!("{path}: {why}")))?;
         }
-        let unknown = || Wrong::usage(format!("--engine {}: there is no such engine", self.engine));
+        let unknown = || UsageError::usage(format!("--engine {}: there is no such engine", self.engine));
         let limits = Limits::default();
         let engine = named(&self.engine).ok_or_else(unknown)?;
         let version = self.engine_version.as_deref().map(str::parse::<Version>).transpose();
-        let version = version.map_err(|_| Wrong::usage("--engine-version: a release such as 0.21.0"))?;
+        let version = version.map_err(|_| UsageError::usage("--engine-version: a release such as 0.21.0"))?;
         let identity = Identity { version, ..Identity::from(engine) };
         let route = Route::new(identity, Arc::new(options), limits.max_event_bytes);
         Ok(FilterParams {
@@ -231,13 +231,13 @@ impl Rewrite {
 }
 
 fn ended(code: u8, text: impl std::fmt::Display) -> ExitCode {
-    complain(text);
+    print_error(text);
     ExitCode::from(code)
 }
 
 /// Returns the ids and the time to write. One answer needs at most one id, so the counter never gets beyond its
 /// first number.
-fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, Wrong> {
+fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, UsageError> {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let now = now.unwrap_or_else(clock);
     match ids {
@@ -245,7 +245,7 @@ fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, Wrong> {
         Ids::Random => {
             let chance = || Ok((getrandom::u64()?, getrandom::u64()?, getrandom::u64()?));
             let (high, low, seed) = chance().map_err(|error: getrandom::Error| {
-                Wrong(ENVIRONMENT, format!("no random numbers: {error}"))
+                UsageError(ENVIRONMENT, format!("no random numbers: {error}"))
             })?;
             Ok(Stamp { id: format!("{high:016x}{low:016x}"), now, seed, ..Stamp::default() })
         }
@@ -264,15 +264,15 @@ object! {
 }
 
 /// Reads the request in a file, and the API that it belongs to.
-fn request(path: &Path) -> Result<(Option<Api>, Bytes), Wrong> {
+fn request(path: &Path) -> Result<(Option<Api>, Bytes), UsageError> {
     if path.as_os_str() == "-" {
         let text = "--request -: standard input holds the engine's answer; the request must be in a file";
-        return Err(Wrong::usage(text));
+        return Err(UsageError::usage(text));
     }
     let shown = path.display();
-    let bytes =
-        std::fs::read(path).map_err(|error| Wrong(ENVIRONMENT, format!("--request {shown}: {error}")))?;
-    let wrong = |why: &str| Wrong::usage(format!("--request {shown}: {why}"));
+    let bytes = std::fs::read(path)
+        .map_err(|error| UsageError(ENVIRONMENT, format!("--request {shown}: {error}")))?;
+    let wrong = |why: &str| UsageError::usage(format!("--request {shown}: {why}"));
     let text = std::str::from_utf8(&bytes).map_err(|_| wrong("it is not UTF-8"))?;
     let text = text.trim_start_matches('\u{feff}');
     let read: Request<'_> = json::read(text)

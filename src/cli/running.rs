@@ -1,6 +1,6 @@
 //! Connection to a running samewire, shared by the commands that control one.
 
-use super::{ENVIRONMENT, USAGE, complain};
+use super::{ENVIRONMENT, USAGE, print_error};
 use crate::config::Overrides;
 use clap::Args;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ impl Running {
         let address = match flags.admin_address() {
             Ok(address) => address,
             Err(mistakes) => {
-                complain(mistakes);
+                print_error(mistakes);
                 return ExitCode::from(USAGE);
             }
         };
@@ -43,7 +43,7 @@ impl Running {
         match runtime.map_err(|error| error.to_string()).and_then(|runtime| Ok((runtime, client?))) {
             Ok((runtime, client)) => runtime.block_on(ask(&Admin { client, address })),
             Err(error) => {
-                complain(error);
+                print_error(error);
                 ExitCode::from(ENVIRONMENT)
             }
         }
@@ -69,13 +69,17 @@ impl Admin {
     }
 
     /// Reports that the admin listener could not be reached, and returns the exit code.
-    pub(super) fn silent(&self, error: &reqwest::Error) -> ExitCode {
-        complain(format_args!("no samewire serves operators on {}: {}", self.address, root(error)));
+    pub(super) fn unreachable(&self, error: &reqwest::Error) -> ExitCode {
+        print_error(format_args!(
+            "no samewire serves operators on {}: {}",
+            self.address,
+            innermost_cause(error)
+        ));
         ExitCode::from(ENVIRONMENT)
     }
 }
 
 /// Returns the message of the innermost cause, such as a refused connection.
-fn root(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), root)
+fn innermost_cause(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), innermost_cause)
 }

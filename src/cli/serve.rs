@@ -1,6 +1,6 @@
 //! `samewire serve`: the proxy.
 
-use super::{ENVIRONMENT, USAGE, complain};
+use super::{ENVIRONMENT, USAGE, print_error};
 use crate::config::{Config, Overrides, Source};
 use crate::server::{self, Listeners};
 use crate::{secret, telemetry};
@@ -92,7 +92,7 @@ impl Settings {
 
     pub(super) fn load(&self) -> Result<Config, ExitCode> {
         self.source().load().map_err(|mistakes| {
-            complain(mistakes);
+            print_error(mistakes);
             ExitCode::from(USAGE)
         })
     }
@@ -108,14 +108,14 @@ impl Serve {
         let listeners = match Listeners::bind(&config) {
             Ok(listeners) => listeners,
             Err(error) => {
-                complain(error);
+                print_error(error);
                 return ExitCode::from(ENVIRONMENT);
             }
         };
         let logging = match telemetry::start_logging(config.log.level, config.log.format) {
             Ok(logging) => logging,
             Err(error) => {
-                complain(error);
+                print_error(error);
                 return ExitCode::from(ENVIRONMENT);
             }
         };
@@ -132,7 +132,7 @@ impl Serve {
         match served {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                complain(error);
+                print_error(error);
                 ExitCode::from(ENVIRONMENT)
             }
         }

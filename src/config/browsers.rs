@@ -29,7 +29,7 @@ pub struct Cors {
 
 impl Cors {
     /// Checks the entries of `cors.origins`, and returns the valid ones in the spelling of browsers.
-    pub(super) fn meant(file: &CorsFile, mistakes: &mut Mistakes) -> Self {
+    pub(super) fn resolve(file: &CorsFile, mistakes: &mut Mistakes) -> Self {
         let mut this = Self::default();
         for (place, entry) in file.origins.iter().enumerate() {
             match entry.as_str() {

@@ -169,7 +169,7 @@ fn keys_of_file() -> Vec<String> {
 impl Variable {
     /// Applies the value over what was read before. Tries it as TOML, then as text, then as a comma-separated list
     /// of texts.
-    pub(super) fn lay(&self, merged: &mut Merged, folder: &Folder) {
+    pub(super) fn apply(&self, merged: &mut Merged, folder: &Folder) {
         let name = variable_name(&self.steps);
         if let Err(why) = self.check_numbers(&merged.table) {
             return merged.mistakes.given(name, why);
@@ -182,10 +182,10 @@ impl Variable {
         ];
         let mut wrong = None;
         for value in values.into_iter().flatten() {
-            let mut alone = alone(&self.steps, value);
+            let mut alone = nested(&self.steps, value);
             folder.resolve(&mut alone);
             match accepts(&alone) {
-                Ok(()) => return merged.lay(&path(&self.steps), &alone, &name),
+                Ok(()) => return merged.apply(&path(&self.steps), &alone, &name),
                 Err(error) => _ = wrong.get_or_insert(error),
             }
         }
@@ -246,7 +246,7 @@ fn length(table: &Table, steps: &[Step]) -> usize {
 }
 
 /// Wraps a value in the tables and lists of its path, so that it can be merged.
-fn alone(steps: &[Step], value: Value) -> Table {
+fn nested(steps: &[Step], value: Value) -> Table {
     let within = |value: Value, step: &Step| match step {
         Step::Key(key) => Value::Table(single(key, value)),
         Step::Item(n) => {

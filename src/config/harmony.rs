@@ -19,7 +19,7 @@ pub struct HarmonyFile {
 
 impl HarmonyFile {
     /// Reads the vocabulary file; `None` if none is configured, or if there is a mistake in it.
-    pub(super) fn meant(&self, mistakes: &mut Mistakes) -> Option<Arc<Vocabulary>> {
+    pub(super) fn resolve(&self, mistakes: &mut Mistakes) -> Option<Arc<Vocabulary>> {
         let path = &self.vocabulary_file;
         if path.as_os_str().is_empty() {
             return None;
@@ -32,7 +32,7 @@ impl HarmonyFile {
         let text = size.and_then(|()| std::fs::read_to_string(path).map_err(unreadable));
         match text.and_then(|text| Vocabulary::read(&text)) {
             Ok(vocabulary) => Some(Arc::new(vocabulary)),
-            Err(why) => mistakes.none("harmony.vocabulary_file", why),
+            Err(why) => mistakes.add_none("harmony.vocabulary_file", why),
         }
     }
 }

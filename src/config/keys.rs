@@ -6,7 +6,7 @@ use super::mistakes::Mistakes;
 use super::paths::Folder;
 use super::{Credentials, UpstreamConfig};
 use crate::auth::{Allowance, Caller, Hash, Keyring, Quota, is_name};
-use crate::store::Place;
+use crate::store::StoreLocation;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) fn keyring(file: &AuthFile, mistakes: &mut Mistakes) -> Option<Arc<Ke
     let mut all = Vec::new();
     for (at, key) in file.key.iter().enumerate() {
         let path = |part: &str| format!("auth.key[{at}].{part}");
-        let hash = match Hash::read(&key.hash.0) {
+        let hash = match Hash::parse(&key.hash.0) {
             Some(hash) => hash,
             None if key.hash.0.is_empty() => {
                 mistakes.add(path("hash"), "missing; the 64 hex digits that samewire key new prints");
@@ -35,7 +35,7 @@ pub(super) fn keyring(file: &AuthFile, mistakes: &mut Mistakes) -> Option<Arc<Ke
                 continue;
             }
         };
-        if let Some((other, _)) = known.iter().find(|(_, other)| other.is(&hash)) {
+        if let Some((other, _)) = known.iter().find(|(_, other)| other.equals(&hash)) {
             mistakes.add(path("hash"), format!("the same as that of auth.key[{other}]"));
         }
         known.push((at, hash));
@@ -75,9 +75,9 @@ fn caller(
     Caller {
         name: if file.name.is_empty() { format!("auth.key[{at}]").into() } else { file.name.as_str().into() },
         tenant: if named { file.tenant.as_str().into() } else { hash.tenant().into() },
-        named,
+        has_named_tenant: named,
         models: file.models.clone(),
-        place: at,
+        index: at,
         allowance: Allowance {
             requests_per_minute: file.requests_per_minute,
             tokens_per_minute: file.tokens_per_minute,
@@ -128,14 +128,14 @@ pub fn names_of_keys(file_name: &str, text: &str) -> Result<Vec<String>, Mistake
         check_reach(&file, None, &mut mistakes);
     }
     let names = file.auth.key.into_iter().map(|key| key.name).collect();
-    mistakes.or(names).map_err(|mistakes| mistakes.located(&origins))
+    mistakes.into_result(names).map_err(|mistakes| mistakes.located(&origins))
 }
 
 /// Returns a summary of the keys as TOML comments, for `samewire check`.
 pub(super) fn summary(
     file: &AuthFile,
     keyring: &Keyring,
-    store: &Place,
+    store: &StoreLocation,
     upstreams: &[UpstreamConfig],
 ) -> String {
     let mut tenants: BTreeMap<&str, usize> = BTreeMap::new();
@@ -162,7 +162,7 @@ pub(super) fn summary(
     let (keys, whose) = (file.key.len(), whose.join(", "));
     let engines: String = upstreams.iter().map(sees).collect();
     let limited = keyring.callers().any(|(_, caller)| caller.quota.limits());
-    let forgotten = limited && matches!(store, Place::Off | Place::Memory);
+    let forgotten = limited && matches!(store, StoreLocation::Off | StoreLocation::Memory);
     let quotas = match forgotten {
         true => {
             "# What keys have used of a day or a month is kept in this process: a restart begins at 0 (store.place).\n"

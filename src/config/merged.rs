@@ -53,13 +53,13 @@ impl Merged {
     pub(super) fn set(&mut self, path: &str, value: impl Into<Value>, by: &str) {
         let alone = nested(path, value.into());
         match accepts(&alone) {
-            Ok(()) => self.lay(path, &alone, by),
+            Ok(()) => self.apply(path, &alone, by),
             Err(error) => self.mistakes.given(by, explain(error.message(), "key")),
         }
     }
 
     /// Merges a value that has been checked. `alone`: the value inside its tables.
-    pub(super) fn lay(&mut self, path: &str, alone: &Table, by: &str) {
+    pub(super) fn apply(&mut self, path: &str, alone: &Table, by: &str) {
         merge(&mut self.table, alone);
         self.origins.give(path, by);
     }

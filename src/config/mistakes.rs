@@ -13,13 +13,13 @@ pub struct Mistakes(Vec<Mistake>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mistake {
-    place: Place,
+    place: Location,
     why: String,
 }
 
 /// Location of a mistake: first a key, later the line, flag or variable that set it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum Location {
     /// Path of a key, such as `upstream[0].url`.
     Key(String),
     /// Name of a flag or variable, or of a file as a whole.
@@ -39,24 +39,24 @@ impl Mistakes {
 
     /// Adds a mistake about a key, unless the list already contains the same.
     pub fn add(&mut self, path: impl Into<String>, why: impl Into<String>) {
-        self.push(Place::Key(path.into()), why.into());
+        self.push(Location::Key(path.into()), why.into());
     }
 
     /// Adds a mistake about a flag, a variable or a whole file.
     pub(super) fn given(&mut self, by: impl Into<String>, why: impl Into<String>) {
-        self.push(Place::Given(by.into()), why.into());
+        self.push(Location::Given(by.into()), why.into());
     }
 
     /// Creates a list of one syntax error. Without a file name, it refers to the text.
     pub(super) fn syntax(file: Option<&str>, line: usize, why: &str) -> Self {
         let place = match file {
-            Some(file) => Place::Line { file: file.to_owned(), line: Some(line), key: String::new() },
-            None => Place::Given(format!("the configuration, line {line}")),
+            Some(file) => Location::Line { file: file.to_owned(), line: Some(line), key: String::new() },
+            None => Location::Given(format!("the configuration, line {line}")),
         };
         Self(vec![Mistake { place, why: why.to_owned() }])
     }
 
-    fn push(&mut self, place: Place, why: String) {
+    fn push(&mut self, place: Location, why: String) {
         let mistake = Mistake { place, why };
         // A flag may set several keys, which would repeat the mistake.
         if !self.0.contains(&mistake) {
@@ -70,13 +70,13 @@ impl Mistakes {
     }
 
     /// Adds a mistake about a key, and returns `None` in place of the value.
-    pub(super) fn none<T>(&mut self, path: &str, why: impl Into<String>) -> Option<T> {
+    pub(super) fn add_none<T>(&mut self, path: &str, why: impl Into<String>) -> Option<T> {
         self.add(path, why);
         None
     }
 
     /// Returns the value if there are no mistakes, else the mistakes.
-    pub(super) fn or<T>(self, value: T) -> Result<T, Self> {
+    pub(super) fn into_result<T>(self, value: T) -> Result<T, Self> {
         if self.0.is_empty() { Ok(value) } else { Err(self) }
     }
 
@@ -84,8 +84,10 @@ impl Mistakes {
     pub(super) fn below(self, table: &str) -> Self {
         let is_below =
             |key: &str| key.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-        let kept =
-            self.0.into_iter().filter(|mistake| matches!(&mistake.place, Place::Key(key) if is_below(key)));
+        let kept = self
+            .0
+            .into_iter()
+            .filter(|mistake| matches!(&mistake.place, Location::Key(key) if is_below(key)));
         Self(kept.collect())
     }
 
@@ -94,27 +96,27 @@ impl Mistakes {
         let mut this = Self::default();
         for Mistake { place, why } in self.0 {
             let place = match place {
-                Place::Key(key) => match (origins.of(&key), origins.file()) {
-                    (Some(Origin::Given(by)), _) => Place::Given(by.clone()),
-                    (_, None) => Place::Key(key),
+                Location::Key(key) => match (origins.of(&key), origins.file()) {
+                    (Some(Origin::Given(by)), _) => Location::Given(by.clone()),
+                    (_, None) => Location::Key(key),
                     (Some(Origin::Line(line)), Some(file)) => {
-                        Place::Line { file: file.to_owned(), line: Some(*line), key }
+                        Location::Line { file: file.to_owned(), line: Some(*line), key }
                     }
-                    (None, Some(file)) => Place::Line { file: file.to_owned(), line: None, key },
+                    (None, Some(file)) => Location::Line { file: file.to_owned(), line: None, key },
                 },
                 place => place,
             };
             this.push(place, why);
         }
         this.0.sort_by_key(|mistake| match mistake.place {
-            Place::Line { line: Some(line), .. } => line,
+            Location::Line { line: Some(line), .. } => line,
             _ => usize::MAX,
         });
         this
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Key(place) | Self::Given(place) => f.write_str(place),

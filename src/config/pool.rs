@@ -59,16 +59,16 @@ pub enum Affinity {
 }
 
 impl Affinity {
-    pub(super) fn meant(file: &AffinityFile, mistakes: &mut Mistakes) -> Option<Self> {
+    pub(super) fn resolve(file: &AffinityFile, mistakes: &mut Mistakes) -> Option<Self> {
         match file.by {
             By::None => Some(Self::None),
             By::Conversation => Some(Self::Conversation),
             By::Header if file.header.is_empty() => {
-                mistakes.none("affinity.header", "missing, although by = \"header\"")
+                mistakes.add_none("affinity.header", "missing, although by = \"header\"")
             }
             By::Header => match file.header.parse() {
                 Ok(name) => Some(Self::Header(name)),
-                Err(_) => mistakes.none("affinity.header", "must be the name of a header"),
+                Err(_) => mistakes.add_none("affinity.header", "must be the name of a header"),
             },
         }
     }

@@ -55,7 +55,7 @@ const MUST: &str = "must be a path such as /v1/rerank, of at most 256 letters, d
 
 impl Relayed {
     /// Checks the entries. Starts from the default paths, adds those listed, and removes those with a leading `!`.
-    pub(super) fn meant(file: &RelayFile, mistakes: &mut Mistakes) -> Self {
+    pub(super) fn resolve(file: &RelayFile, mistakes: &mut Mistakes) -> Self {
         let mut paths: Vec<String> = PATHS.map(str::to_owned).into();
         for (place, entry) in file.paths.iter().enumerate() {
             let mut wrong = |why: String| mistakes.add(format!("relay.paths[{place}]"), why);
@@ -146,7 +146,7 @@ mod tests {
         let mut mistakes = Mistakes::default();
         let paths = ["!/generate", "/flush_cache", "/flush_cache", "!/rerank", "/rerank"];
         let file = RelayFile { paths: paths.map(str::to_owned).into(), ..RelayFile::default() };
-        let relayed = Relayed::meant(&file, &mut mistakes);
+        let relayed = Relayed::resolve(&file, &mut mistakes);
         assert_eq!(mistakes, Mistakes::default());
         for (path, is_relayed) in [
             ("/v1/rerank", true),
@@ -165,7 +165,7 @@ mod tests {
     fn what_is_rewritten_is_relayed_else() {
         let mut mistakes = Mistakes::default();
         let rewritten = ["/invocations", "/generate", "/v1/models", "x"].map(str::to_owned).into();
-        let relayed = Relayed::meant(&RelayFile { rewritten, ..RelayFile::default() }, &mut mistakes);
+        let relayed = Relayed::resolve(&RelayFile { rewritten, ..RelayFile::default() }, &mut mistakes);
         for path in ["/invocations", "/generate"] {
             assert!(relayed.has(path) && relayed.rewrites(path), "{path}");
         }
@@ -222,7 +222,7 @@ mod tests {
         ] {
             let mut mistakes = Mistakes::default();
             let file = RelayFile { paths: vec![path.to_owned()], ..RelayFile::default() };
-            Relayed::meant(&file, &mut mistakes);
+            Relayed::resolve(&file, &mut mistakes);
             assert!(mistakes.to_string().contains("relay.paths[0]"), "{path}: {mistakes}");
         }
     }

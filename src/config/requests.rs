@@ -84,12 +84,12 @@ pub(super) fn rules(requests: &Requests, limits: &Limits, mistakes: &mut Mistake
             Ok(media) => media,
             Err(_) => {
                 let why = "must be hosts such as images.example.com, without scheme and port";
-                return mistakes.none("requests.media_urls", why);
+                return mistakes.add_none("requests.media_urls", why);
             }
         },
     };
     if allowed_fields.iter().any(String::is_empty) {
-        return mistakes.none("requests.allowed_fields", "a field without a name");
+        return mistakes.add_none("requests.allowed_fields", "a field without a name");
     }
     let number = |limit: usize| u64::try_from(limit).unwrap_or(u64::MAX);
     let caps = Caps {

@@ -26,7 +26,7 @@ impl Source {
 impl Config {
     /// Returns the current metadata of the files that the configuration was read from, except those of `[tls]`,
     /// which are reloaded separately.
-    pub fn marks(&self) -> FileStamps {
+    pub fn stamps(&self) -> FileStamps {
         marks(self.path.as_deref(), &self.file)
     }
 
@@ -34,33 +34,33 @@ impl Config {
     ///
     /// # Errors
     /// Fails if the restored settings would allow access without keys where keys were required (faults O09).
-    pub fn keep(&mut self, before: &Self) -> Result<Vec<&'static str>, Mistakes> {
+    pub fn restore_fixed(&mut self, before: &Self) -> Result<Vec<&'static str>, Mistakes> {
         let mut kept = RestoredKeys(Vec::new());
         let (now, old) = (&mut self.file, &before.file);
-        kept.back("listen", &mut now.listen, &old.listen);
-        kept.back("admin_listen", &mut now.admin_listen, &old.admin_listen);
-        kept.back("threads", &mut now.threads, &old.threads);
-        kept.back("root_path", &mut now.root_path, &old.root_path);
-        kept.back("tls", &mut now.tls, &old.tls);
-        kept.back("log.level", &mut now.log.level, &old.log.level);
-        kept.back("log.format", &mut now.log.format, &old.log.format);
-        kept.back("trace", &mut now.trace, &old.trace);
-        kept.back("store", &mut now.store, &old.store);
-        kept.back("seal", &mut now.seal, &old.seal);
+        kept.restore("listen", &mut now.listen, &old.listen);
+        kept.restore("admin_listen", &mut now.admin_listen, &old.admin_listen);
+        kept.restore("threads", &mut now.threads, &old.threads);
+        kept.restore("root_path", &mut now.root_path, &old.root_path);
+        kept.restore("tls", &mut now.tls, &old.tls);
+        kept.restore("log.level", &mut now.log.level, &old.log.level);
+        kept.restore("log.format", &mut now.log.format, &old.log.format);
+        kept.restore("trace", &mut now.trace, &old.trace);
+        kept.restore("store", &mut now.store, &old.store);
+        kept.restore("seal", &mut now.seal, &old.seal);
         let (times, old_times) = (&mut now.timeouts, &old.timeouts);
-        kept.back("timeouts.store_call", &mut times.store_call, &old_times.store_call);
-        kept.back("timeouts.background_lease", &mut times.background_lease, &old_times.background_lease);
+        kept.restore("timeouts.store_call", &mut times.store_call, &old_times.store_call);
+        kept.restore("timeouts.background_lease", &mut times.background_lease, &old_times.background_lease);
         let heartbeat = "timeouts.background_heartbeat";
-        kept.back(heartbeat, &mut times.background_heartbeat, &old_times.background_heartbeat);
+        kept.restore(heartbeat, &mut times.background_heartbeat, &old_times.background_heartbeat);
         let (now, old) = (&mut now.limits, &old.limits);
-        kept.back("limits.connections", &mut now.connections, &old.connections);
-        kept.back("limits.max_head_bytes", &mut now.max_head_bytes, &old.max_head_bytes);
-        kept.back("limits.max_headers", &mut now.max_headers, &old.max_headers);
+        kept.restore("limits.connections", &mut now.connections, &old.connections);
+        kept.restore("limits.max_head_bytes", &mut now.max_head_bytes, &old.max_head_bytes);
+        kept.restore("limits.max_headers", &mut now.max_headers, &old.max_headers);
         let bodies = "limits.bodies_in_flight_bytes";
-        kept.back(bodies, &mut now.bodies_in_flight_bytes, &old.bodies_in_flight_bytes);
-        kept.back("limits.memory_bytes", &mut now.memory_bytes, &old.memory_bytes);
-        kept.back("limits.background_running", &mut now.background_running, &old.background_running);
-        kept.back("limits.background_queued", &mut now.background_queued, &old.background_queued);
+        kept.restore(bodies, &mut now.bodies_in_flight_bytes, &old.bodies_in_flight_bytes);
+        kept.restore("limits.memory_bytes", &mut now.memory_bytes, &old.memory_bytes);
+        kept.restore("limits.background_running", &mut now.background_running, &old.background_running);
+        kept.restore("limits.background_queued", &mut now.background_queued, &old.background_queued);
         (self.limits, self.timeouts) = (self.file.limits.clone(), self.file.timeouts.clone());
         (self.listen, self.admin_listen, self.threads) = (before.listen, before.admin_listen, before.threads);
         self.root_path.clone_from(&before.root_path);
@@ -76,7 +76,7 @@ impl Config {
                        insecure_no_auth = true";
             mistakes.add("auth.key", why);
         }
-        mistakes.or(kept.0).map_err(|mistakes| mistakes.located(&self.origins))
+        mistakes.into_result(kept.0).map_err(|mistakes| mistakes.located(&self.origins))
     }
 }
 
@@ -94,7 +94,7 @@ pub(super) fn marks(path: Option<&Path>, file: &File) -> FileStamps {
 struct RestoredKeys(Vec<&'static str>);
 
 impl RestoredKeys {
-    fn back<T: Clone + PartialEq>(&mut self, key: &'static str, now: &mut T, old: &T) {
+    fn restore<T: Clone + PartialEq>(&mut self, key: &'static str, now: &mut T, old: &T) {
         if now != old {
             now.clone_from(old);
             self.0.push(key);

@@ -63,7 +63,7 @@ pub struct TlsConfig {
 
 impl TlsConfig {
     /// Checks the settings and reads the files. Returns `None` without a certificate, or if there is a mistake.
-    pub(super) fn meant(file: &TlsFile, mistakes: &mut Mistakes) -> Option<Self> {
+    pub(super) fn resolve(file: &TlsFile, mistakes: &mut Mistakes) -> Option<Self> {
         if file.handshake.is_zero() {
             mistakes.add("tls.handshake", "must be more than 0");
         }
@@ -73,10 +73,14 @@ impl TlsConfig {
         let given = |path: &PathBuf| !path.as_os_str().is_empty();
         match (given(&file.cert_file), given(&file.key_file)) {
             (true, true) => {}
-            (true, false) => return mistakes.none("tls.key_file", "missing, although there is a cert_file"),
-            (false, true) => return mistakes.none("tls.cert_file", "missing, although there is a key_file"),
+            (true, false) => {
+                return mistakes.add_none("tls.key_file", "missing, although there is a cert_file");
+            }
+            (false, true) => {
+                return mistakes.add_none("tls.cert_file", "missing, although there is a key_file");
+            }
             (false, false) if given(&file.client_ca_file) => {
-                return mistakes.none("tls.cert_file", "missing, although there is a client_ca_file");
+                return mistakes.add_none("tls.cert_file", "missing, although there is a client_ca_file");
             }
             (false, false) => return None,
         }
@@ -91,7 +95,7 @@ impl TlsConfig {
                 let (handshake, max_handshakes) = (file.handshake, file.max_handshakes);
                 Some(Self { files, identity, handshake, max_handshakes })
             }
-            Err(wrong) => mistakes.none(&format!("tls.{}", wrong.key), wrong.why),
+            Err(wrong) => mistakes.add_none(&format!("tls.{}", wrong.key), wrong.why),
         }
     }
 }

@@ -93,7 +93,7 @@ impl std::fmt::Debug for TraceConfig {
 
 impl TraceConfig {
     /// Checks the settings. Returns `None` if no collector is configured, or if there is a mistake.
-    pub(super) fn meant(
+    pub(super) fn resolve(
         file: &Trace,
         headers: Option<&Hidden>,
         mistakes: &mut Mistakes,
@@ -110,7 +110,7 @@ impl TraceConfig {
             return None;
         }
         if !cfg!(feature = "otlp") {
-            return mistakes.none("trace.endpoint", "this build exports no traces (cargo feature otlp)");
+            return mistakes.add_none("trace.endpoint", "this build exports no traces (cargo feature otlp)");
         }
         let url = url(&file.endpoint).map_err(|why| mistakes.add("trace.endpoint", why)).ok()?;
         // Precedence as everywhere: the environment overrides the file.
@@ -173,7 +173,7 @@ fn of_variable(text: &str, mistakes: &mut Mistakes) -> Vec<(HeaderName, Secret)>
 
 fn header((name, value): (&str, &str)) -> Option<(HeaderName, Secret)> {
     let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
-    Some((name, Secret::behind("", value.trim())?))
+    Some((name, Secret::with_prefix("", value.trim())?))
 }
 
 #[cfg(test)]

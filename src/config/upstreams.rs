@@ -89,11 +89,13 @@ impl UpstreamConfig {
         mistakes: &mut Mistakes,
     ) -> Option<Vec<Self>> {
         if files.is_empty() {
-            return mistakes
-                .none("upstream", "no engine is named; give its address with --upstream http://HOST:PORT");
+            return mistakes.add_none(
+                "upstream",
+                "no engine is named; give its address with --upstream http://HOST:PORT",
+            );
         }
         let all = files.iter().enumerate();
-        let all: Vec<_> = all.map(|(at, one)| Self::meant(at, one, checks_keys, mistakes)).collect();
+        let all: Vec<_> = all.map(|(at, one)| Self::resolve(at, one, checks_keys, mistakes)).collect();
         for (at, one) in all.iter().enumerate().filter_map(|(at, one)| Some((at, one.as_ref()?))) {
             let mut before = all.iter().take(at);
             if let Some(other) =
@@ -109,15 +111,15 @@ impl UpstreamConfig {
         all.into_iter().collect()
     }
 
-    fn meant(at: usize, file: &UpstreamFile, checks_keys: bool, mistakes: &mut Mistakes) -> Option<Self> {
+    fn resolve(at: usize, file: &UpstreamFile, checks_keys: bool, mistakes: &mut Mistakes) -> Option<Self> {
         let path = |key: &str| format!("upstream[{at}].{key}");
         let target = target(&file.url).map_err(|why| mistakes.add(path("url"), why)).ok();
         let engine = engine::named(&file.engine).or_else(|| {
             let names: Vec<_> = ENGINES.iter().map(|engine| engine.name).collect();
             let why = format!("unknown engine; one of {}", names.join(", "));
-            mistakes.none(&path("engine"), suggest(why, &file.engine, names))
+            mistakes.add_none(&path("engine"), suggest(why, &file.engine, names))
         });
-        let (version, front) = said(file, engine, &path, mistakes);
+        let (version, front) = configured_identity(file, engine, &path, mistakes);
         if file.weight > 1000 {
             mistakes.add(path("weight"), "must be at most 1000");
         }
@@ -143,7 +145,7 @@ impl UpstreamConfig {
 }
 
 /// Returns the configured version and front end. Both are valid only if the engine is named.
-fn said(
+fn configured_identity(
     file: &UpstreamFile,
     engine: Option<&'static Engine>,
     path: &dyn Fn(&str) -> String,
@@ -152,12 +154,11 @@ fn said(
     let is_open = file.engine == "auto";
     let version = match file.engine_version.as_str() {
         "" => None,
-        _ if is_open => {
-            mistakes.none(&path("engine_version"), "says nothing while engine = \"auto\"; name the engine")
-        }
+        _ if is_open => mistakes
+            .add_none(&path("engine_version"), "says nothing while engine = \"auto\"; name the engine"),
         text => match text.parse() {
             Ok(version) => Some(version),
-            Err(_) => mistakes.none(&path("engine_version"), "must be a release such as 0.21.0"),
+            Err(_) => mistakes.add_none(&path("engine_version"), "must be a release such as 0.21.0"),
         },
     };
     let front = match file.front_end {
@@ -165,7 +166,7 @@ fn said(
         FrontEnd::Own => Some(Front::Own),
         FrontEnd::Rust if engine.is_none_or(|engine| engine.name == "vllm") => Some(Front::Rust),
         FrontEnd::Rust => {
-            mistakes.none(&path("front_end"), "only vllm has one in Rust; name it as the engine")
+            mistakes.add_none(&path("front_end"), "only vllm has one in Rust; name it as the engine")
         }
     };
     (version, front)
@@ -245,14 +246,14 @@ fn credentials(
         Auth::Pass => Some(Credentials::Pass),
         Auth::Auto if !given && checks_keys => Some(Credentials::None),
         Auth::Auto if !given => Some(Credentials::Pass),
-        Auth::Own if !given => mistakes.none(path, "missing, although auth = \"own\""),
+        Auth::Own if !given => mistakes.add_none(path, "missing, although auth = \"own\""),
         Auth::Auto | Auth::Own => {
             let key = match secret::read(&file.api_key_file) {
                 Ok(key) => key,
-                Err(why) => return mistakes.none(path, why),
+                Err(why) => return mistakes.add_none(path, why),
             };
-            let own = Secret::behind("Bearer ", key.trim()).map(Credentials::Own);
-            own.or_else(|| mistakes.none(path, "the file holds no key"))
+            let own = Secret::with_prefix("Bearer ", key.trim()).map(Credentials::Own);
+            own.or_else(|| mistakes.add_none(path, "the file holds no key"))
         }
     }
 }

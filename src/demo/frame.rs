@@ -201,7 +201,7 @@ impl Draft {
         self.words.push(Word::new());
     }
 
-    fn put(&mut self, text: impl Into<String>, change: Option<Change>) {
+    fn push(&mut self, text: impl Into<String>, change: Option<Change>) {
         let piece = Piece { text: text.into(), change: change.filter(|_| !self.canonical) };
         match self.words.last_mut() {
             Some(word) => word.push(piece),
@@ -212,7 +212,7 @@ impl Draft {
     /// Appends a member, key and value, with the change that affects it.
     fn member(&mut self, key: &str, raw: Raw<'_>, change: Option<Change>) {
         self.word();
-        self.put(format!("\"{key}\":{}", short(raw)), change);
+        self.push(format!("\"{key}\":{}", short(raw)), change);
     }
 
     /// Appends a long value as several words, so that it may be wrapped at its commas.
@@ -221,11 +221,11 @@ impl Draft {
             if at > 0 {
                 self.word();
             }
-            self.put(part, None);
+            self.push(part, None);
         }
     }
 
-    fn tells(&mut self, phase: Phase) {
+    fn add_phase(&mut self, phase: Phase) {
         if !self.phases.contains(&phase) {
             self.phases.push(phase);
         }
@@ -234,7 +234,7 @@ impl Draft {
     /// Starts the member at index `at` of an object.
     fn next(&mut self, at: usize) {
         if at > 0 {
-            self.put(",", None);
+            self.push(",", None);
         }
         self.word();
     }
@@ -245,7 +245,7 @@ impl Reader {
         let mut draft = Draft { canonical: self.canonical, ..Draft::default() };
         match json::read::<Members<'_>>(data) {
             Ok(Members(members)) => {
-                draft.put("{…", None);
+                draft.push("{…", None);
                 members.iter().for_each(|(key, raw)| self.envelope(key, *raw, &mut draft));
                 let last = draft.words.len().saturating_sub(1);
                 for (at, word) in draft.words.iter_mut().enumerate() {
@@ -258,8 +258,8 @@ impl Reader {
                 }
             }
             Err(_) => {
-                draft.tells(Phase::Done);
-                draft.put(data, None);
+                draft.add_phase(Phase::Done);
+                draft.push(data, None);
             }
         }
         draft.phases.sort();
@@ -288,10 +288,10 @@ impl Reader {
             }
             "usage" if null => {}
             "usage" => {
-                draft.tells(Phase::Usage);
+                draft.add_phase(Phase::Usage);
                 draft.word();
-                draft.put("\"usage\"", (!is_complete(raw)).then_some(Change::Usage));
-                draft.put(":", None);
+                draft.push("\"usage\"", (!is_complete(raw)).then_some(Change::Usage));
+                draft.push(":", None);
                 match self.canonical {
                     true => draft.spread(&without_zeros(raw)),
                     false => draft.spread(raw.get()),
@@ -346,7 +346,7 @@ fn choice(raw: Raw<'_>, draft: &mut Draft) {
             "finish_reason" if null => {}
             "finish_reason" => {
                 let merged = !draft.phases.is_empty();
-                draft.tells(Phase::Finish);
+                draft.add_phase(Phase::Finish);
                 draft.member(&key, raw, merged.then_some(Change::FinishMerged));
             }
             "delta" => delta(raw, draft),
@@ -358,7 +358,7 @@ fn choice(raw: Raw<'_>, draft: &mut Draft) {
 fn delta(raw: Raw<'_>, draft: &mut Draft) {
     let members = members(raw);
     draft.word();
-    draft.put("\"delta\":{", None);
+    draft.push("\"delta\":{", None);
     let has = |name: &str| members.iter().any(|(key, raw)| key == name && raw.get() != "null");
     let has_role = has("role");
     for (at, (key, raw)) in members.iter().enumerate() {
@@ -367,63 +367,63 @@ fn delta(raw: Raw<'_>, draft: &mut Draft) {
         match key.as_ref() {
             "tool_calls" if value.starts_with("[{") => calls(*raw, draft),
             _ if value == "null" || value == "[]" => {
-                draft.put(format!("\"{key}\":{value}"), Some(Change::Empty));
+                draft.push(format!("\"{key}\":{value}"), Some(Change::Empty));
             }
             "role" => {
-                draft.tells(Phase::Role);
-                draft.put(format!("\"role\":{value}"), None);
+                draft.add_phase(Phase::Role);
+                draft.push(format!("\"role\":{value}"), None);
             }
             "content" if value == "\"\"" => {
                 let change = if has_role { Change::RoleContent } else { Change::Empty };
-                draft.put("\"content\":\"\"", Some(change));
+                draft.push("\"content\":\"\"", Some(change));
             }
             "reasoning" => {
-                draft.tells(Phase::Reasoning);
-                draft.put("\"reasoning\"", (!has("reasoning_content")).then_some(Change::ReasoningName));
-                draft.put(format!(":{}", short(*raw)), None);
+                draft.add_phase(Phase::Reasoning);
+                draft.push("\"reasoning\"", (!has("reasoning_content")).then_some(Change::ReasoningName));
+                draft.push(format!(":{}", short(*raw)), None);
             }
             _ => {
-                draft.tells(if key == "reasoning_content" { Phase::Reasoning } else { Phase::Text });
-                draft.put(format!("\"{key}\":{}", short(*raw)), None);
+                draft.add_phase(if key == "reasoning_content" { Phase::Reasoning } else { Phase::Text });
+                draft.push(format!("\"{key}\":{}", short(*raw)), None);
             }
         }
     }
-    draft.put("}", None);
+    draft.push("}", None);
 }
 
 fn calls(raw: Raw<'_>, draft: &mut Draft) {
-    draft.put("\"tool_calls\":[{", None);
+    draft.push("\"tool_calls\":[{", None);
     let calls: Vec<Raw<'_>> = json::read(raw.get()).unwrap_or_default();
     for call in calls {
         let members = members(call);
         let starts = members.iter().any(|(key, raw)| key == "id" && raw.get() != "null");
-        draft.tells(if starts { Phase::Call } else { Phase::Arguments });
+        draft.add_phase(if starts { Phase::Call } else { Phase::Arguments });
         for (at, (key, raw)) in members.iter().enumerate() {
             draft.next(at);
             match key.as_ref() {
                 "function" => function(*raw, starts, draft),
                 "id" if starts => {
                     let change = raw.get().starts_with("\"chatcmpl-tool-").then_some(Change::ToolId);
-                    draft.put(format!("\"id\":{}", short(*raw)), change);
+                    draft.push(format!("\"id\":{}", short(*raw)), change);
                 }
                 "id" | "type" if !starts => {
-                    draft.put(format!("\"{key}\":{}", short(*raw)), Some(Change::ToolRepeat));
+                    draft.push(format!("\"{key}\":{}", short(*raw)), Some(Change::ToolRepeat));
                 }
-                _ => draft.put(format!("\"{key}\":{}", short(*raw)), None),
+                _ => draft.push(format!("\"{key}\":{}", short(*raw)), None),
             }
         }
     }
-    draft.put("}]", None);
+    draft.push("}]", None);
 }
 
 fn function(raw: Raw<'_>, starts: bool, draft: &mut Draft) {
-    draft.put("\"function\":{", None);
+    draft.push("\"function\":{", None);
     for (at, (key, raw)) in members(raw).iter().enumerate() {
         draft.next(at);
         let repeated = (key == "name" && !starts).then_some(Change::ToolRepeat);
-        draft.put(format!("\"{key}\":{}", short(*raw)), repeated);
+        draft.push(format!("\"{key}\":{}", short(*raw)), repeated);
     }
-    draft.put("}", None);
+    draft.push("}", None);
 }
 
 /// Returns the JSON of a value; shortens a string of more than 26 characters in the middle.

@@ -83,7 +83,7 @@ pub const TOOL: Scene = Scene {
 
 /// Reason why the demo cannot be shown, with the message for the user.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum DemoError {
     /// Address of the demo that cannot be bound, for example because the port is in use.
     Address(io::Error),
     /// Address of the demo that is invalid, as a mistake of the configuration.
@@ -92,7 +92,7 @@ pub enum Trouble {
     Io(io::Error),
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for DemoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(error) => {
@@ -104,9 +104,9 @@ impl fmt::Display for Trouble {
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for DemoError {}
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for DemoError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
@@ -116,14 +116,14 @@ impl From<io::Error> for Trouble {
 ///
 /// # Errors
 /// Fails if a port or a thread is unavailable, or if a request fails.
-pub fn show(scene: &Scene) -> Result<Comparison, Trouble> {
+pub fn show(scene: &Scene) -> Result<Comparison, DemoError> {
     let mut answers = Vec::new();
     for engine in ENGINES {
         let address = engine_of(recorded::one(engine, scene.scenario, scene.model), Duration::ZERO)?;
         let proxy = Proxy::bind("127.0.0.1:0", engine, address)?;
         let front = proxy.listeners.proxy()?;
         std::thread::Builder::new().name(format!("{engine}-proxy")).spawn(move || proxy.run(None))?;
-        answers.push((ask(address, scene.request)?, ask(front, scene.request)?));
+        answers.push((request(address, scene.request)?, request(front, scene.request)?));
     }
     let [(raw, canonical), (other_raw, other_canonical)] = answers.as_slice() else {
         return Err(io::Error::other("two engines give two answers").into());
@@ -133,14 +133,14 @@ pub fn show(scene: &Scene) -> Result<Comparison, Trouble> {
 
 /// Proxy in front of all recordings, for the user's own requests and the page in the browser.
 #[derive(Debug)]
-pub struct Stand(Proxy);
+pub struct DemoServer(Proxy);
 
-impl Stand {
+impl DemoServer {
     /// Starts the recorded engine, and binds the proxy to the address.
     ///
     /// # Errors
     /// Fails if the address is invalid or unavailable.
-    pub fn open(listen: &str) -> Result<Self, Trouble> {
+    pub fn open(listen: &str) -> Result<Self, DemoError> {
         let engine = engine_of(recorded::all(), PACE)?;
         Proxy::bind(listen, "auto", engine).map(Self)
     }
@@ -175,7 +175,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    fn bind(listen: &str, engine: &str, upstream: SocketAddr) -> Result<Self, Trouble> {
+    fn bind(listen: &str, engine: &str, upstream: SocketAddr) -> Result<Self, DemoError> {
         let flags = Overrides {
             upstream: vec![format!("http://{upstream}")],
             engine: Some(engine.to_owned()),
@@ -186,8 +186,8 @@ impl Proxy {
             threads: Some(1),
             ..Overrides::default()
         };
-        let config = Config::read(SETTINGS, &[&flags]).map_err(Trouble::Settings)?;
-        let listeners = Listeners::bind(&config).map_err(Trouble::Address)?;
+        let config = Config::read(SETTINGS, &[&flags]).map_err(DemoError::Settings)?;
+        let listeners = Listeners::bind(&config).map_err(DemoError::Address)?;
         Ok(Self { config, listeners })
     }
 
@@ -208,7 +208,7 @@ fn engine_of(scenarios: Vec<Scenario>, pace: Duration) -> io::Result<SocketAddr>
 }
 
 /// Sends a chat request, and returns the whole answer as text.
-fn ask(address: SocketAddr, body: &'static str) -> io::Result<String> {
+fn request(address: SocketAddr, body: &'static str) -> io::Result<String> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let answer = async {
         // The environment may name an HTTP proxy, but the demo must not leave the machine.

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 /// Properties of the terminal that the page is rendered for: width and colours.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct TerminalProfile {
     /// Width in columns.
     pub width: usize,
     /// True if the terminal shows colours.
@@ -105,7 +105,7 @@ impl Line {
 }
 
 /// Renders the page: the request, the engines' frames, the canonical frames, and the changes.
-pub fn render(scene: &Scene, comparison: &Comparison, look: Look) -> String {
+pub fn render(scene: &Scene, comparison: &Comparison, look: TerminalProfile) -> String {
     let mut page = Page { look, out: String::new(), comparison };
     page.head(scene);
     page.raw();
@@ -115,7 +115,7 @@ pub fn render(scene: &Scene, comparison: &Comparison, look: Look) -> String {
 }
 
 /// Returns a heading in the style of the page, for text that follows it.
-pub fn heading(title: &str, look: Look) -> String {
+pub fn heading(title: &str, look: TerminalProfile) -> String {
     let mut out = String::new();
     draw(ruled(title, look.width), look, &mut out);
     out
@@ -132,7 +132,7 @@ fn ruled(title: &str, width: usize) -> Line {
 }
 
 /// Appends a line, with colours if the terminal shows them.
-fn draw(line: Line, look: Look, out: &mut String) {
+fn draw(line: Line, look: TerminalProfile, out: &mut String) {
     let start = out.len();
     for (part, tint) in line.cut(look.width).0 {
         match tint.code() {
@@ -148,7 +148,7 @@ fn draw(line: Line, look: Look, out: &mut String) {
 }
 
 struct Page<'c> {
-    look: Look,
+    look: TerminalProfile,
     out: String,
     comparison: &'c Comparison,
 }
@@ -369,7 +369,8 @@ mod tests {
         let raw = "data: {\"id\":\"1\",\"choices\":[{\"delta\":{\"reasoning\":\"a\"}}]}\n\ndata: [DONE]\n\n";
         let canonical = "data: {\"id\":\"1\",\"choices\":[{\"delta\":{\"reasoning_content\":\"a\",\"reasoning\":\"a\"}}]}\n\ndata: [DONE]\n\n";
         let comparison = compare([Streams { raw, canonical }, Streams { raw: canonical, canonical }]);
-        let shown = |colour| render(&super::super::REASONING, &comparison, Look { width: 80, colour });
+        let shown =
+            |colour| render(&super::super::REASONING, &comparison, TerminalProfile { width: 80, colour });
         let (plain, coloured) = (shown(false), shown(true));
         assert!(!plain.contains('\x1b') && plain.contains("\"reasoning\"②"), "{plain}");
         assert!(coloured.contains("\x1b[31m\"reasoning\"\x1b[0m\x1b[1;33m②\x1b[0m"), "{coloured}");

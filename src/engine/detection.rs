@@ -1,4 +1,4 @@
-//! Engine detection: the data by which an engine is recognised, and the code that reads it (engine-quirks G). Each
+//! Engine detection: the data by which an engine is recognised, and the code that reads it (engines G). Each
 //! engine's own file holds its data.
 //!
 //! Takes: answers to probes, pieces of answers to requests. Gives: the engine, its version, its front end, its
@@ -15,16 +15,16 @@ pub struct Detection {
     /// Value of `owned_by` in the engine's list of models.
     pub owned_by: Option<&'static str>,
     /// Routes that report more, in the order in which they are tried; the first one with a version ends the search.
-    pub places: &'static [Place],
+    pub places: &'static [InfoRoute],
     /// Texts by which the engine's answers are recognised.
     pub marks: &'static [Mark],
     /// Front end other than the engine's usual one.
     pub other_front: Option<OtherFront>,
     /// Routes that report the load, in the order in which they are tried; the first that answers is used from then
     /// on.
-    pub loads: &'static [Load],
+    pub loads: &'static [LoadRoute],
     /// Minimum timeout of a health check. Some engines run the model for it, behind all queued requests.
-    pub patience: Duration,
+    pub min_health_timeout: Duration,
 }
 
 impl Detection {
@@ -35,7 +35,7 @@ impl Detection {
         marks: &[],
         other_front: None,
         loads: &[],
-        patience: Duration::ZERO,
+        min_health_timeout: Duration::ZERO,
     };
 
     /// Returns true if the engine's answers may contain its version.
@@ -53,7 +53,7 @@ pub fn recognised(owned_by: &str) -> Option<&'static Engine> {
 
 /// Route by which an engine identifies itself, and the keys to read in its answer, a JSON object.
 #[derive(Debug)]
-pub struct Place {
+pub struct InfoRoute {
     /// Path of the route.
     pub path: &'static str,
     /// Content that only this engine's answer has; `None`: other engines answer alike, so the route proves nothing.
@@ -64,7 +64,7 @@ pub struct Place {
     pub parsers: Option<(&'static str, &'static str)>,
 }
 
-impl Place {
+impl InfoRoute {
     /// Creates a place with this path that proves nothing and reports nothing.
     pub const fn at(path: &'static str) -> Self {
         Self { path, proof: None, version: None, parsers: None }
@@ -80,12 +80,12 @@ impl Place {
     }
 
     /// Reads version and parsers from the body; everything is absent if the body is not a JSON object.
-    pub fn told(&self, body: &[u8]) -> PlaceReport {
-        let Some(all) = members(body) else { return PlaceReport::default() };
+    pub fn read(&self, body: &[u8]) -> InfoReport {
+        let Some(all) = members(body) else { return InfoReport::default() };
         let text =
             |key: Option<&str>| all.get(key?).and_then(Text::of).map(|text| text.decoded().into_owned());
         let version = text(self.version);
-        PlaceReport {
+        InfoReport {
             says_version: version.is_some(),
             version: version.and_then(|text| text.parse().ok()),
             parsers: self.parsers.map(|(reasoning, tools)| Parsers {
@@ -107,7 +107,7 @@ pub enum Proof {
 
 /// Information read from a [`Place`]: the engine's version and its parsers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlaceReport {
+pub struct InfoReport {
     /// True if the answer names a version, even one that is no release.
     pub says_version: bool,
     /// The version; `None`: none, or not a release.
@@ -162,7 +162,7 @@ pub fn recognised_in(piece: &[u8]) -> Option<Recognised> {
     let find = |weak: bool| {
         let marks = |engine: &'static Engine| engine.detection.marks.iter().map(move |mark| (engine, mark));
         let mut all = ENGINES.iter().copied().flat_map(marks).filter(|(_, mark)| mark.weak == weak);
-        all.find_map(|(engine, mark)| Some(Recognised { engine, version: mark.found(piece)?, mark }))
+        all.find_map(|(engine, mark)| Some(Recognised { engine, version: mark.version_in(piece)?, mark }))
     };
     find(false).or_else(|| find(true))
 }
@@ -179,7 +179,7 @@ impl Mark {
     }
 
     /// Returns `Some` if the mark is present, with the version if it has one.
-    fn found(&self, piece: &[u8]) -> Option<Option<Version>> {
+    fn version_in(&self, piece: &[u8]) -> Option<Option<Version>> {
         let find = |text: &&str| memmem::find(piece, text.as_bytes());
         let (first, others) = self.texts.split_first()?;
         let at = find(first)? + first.len();
@@ -204,7 +204,7 @@ pub struct OtherFront {
     /// Text in the `server` header of the usual front end.
     pub usual_server: &'static str,
     /// Route that only the usual front end has.
-    pub lacks: &'static str,
+    pub missing_route: &'static str,
 }
 
 /// Result of a GET to a route that may be missing; it tells front ends apart.
@@ -235,14 +235,14 @@ impl RouteAnswer {
 impl OtherFront {
     /// Returns true if version and `server` header leave open which front end it is, so that the route must be
     /// requested.
-    pub fn may_be(&self, version: Option<Version>, server: Option<&str>) -> bool {
+    pub fn is_possible(&self, version: Option<Version>, server: Option<&str>) -> bool {
         self.versions.has(version) && server.is_none_or(|server| !server.contains(self.usual_server))
     }
 
     /// Returns the front end, given the answer of the route in `lacks`. Call it only if [`OtherFront::may_be`]
     /// returned true. With a `server` header, a hidden route counts as the usual front end's, because a gateway
     /// may have replaced the engine's header.
-    pub fn judged(&self, server: Option<&str>, route: RouteAnswer) -> Front {
+    pub fn decide(&self, server: Option<&str>, route: RouteAnswer) -> Front {
         match route {
             RouteAnswer::None => self.front,
             RouteAnswer::Hidden if server.is_none() => self.front,
@@ -255,7 +255,7 @@ impl OtherFront {
 
 /// Route by which an engine reports its load, and the names of the values to read.
 #[derive(Debug)]
-pub struct Load {
+pub struct LoadRoute {
     /// Path of the route.
     pub path: &'static str,
     /// Format of the answer.
@@ -278,13 +278,13 @@ pub enum LoadForm {
         /// Key of the list; `None`: the body is the list.
         list: Option<&'static str>,
         /// True if the running count includes the queued requests.
-        together: bool,
+        includes_waiting: bool,
     },
 }
 
 /// Load of an engine at one moment, as it reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Busy {
+pub struct EngineLoad {
     /// Number of running requests.
     pub running: u64,
     /// Number of queued requests.
@@ -293,9 +293,9 @@ pub struct Busy {
     pub cache: Option<f64>,
 }
 
-impl Load {
+impl LoadRoute {
     /// Reads the load from the body; `None` if the number of running requests is missing or unreadable.
-    pub fn busy(&self, body: &[u8]) -> Option<Busy> {
+    pub fn read(&self, body: &[u8]) -> Option<EngineLoad> {
         let text = std::str::from_utf8(body).ok()?;
         let values = match self.form {
             LoadForm::Prometheus => series,
@@ -306,8 +306,8 @@ impl Load {
         };
         let sum = |values: Vec<f64>| count(values.iter().sum());
         let (all, waiting) = (find(self.running).map(sum)?, find(self.waiting).map(sum).unwrap_or(0));
-        let together = matches!(self.form, LoadForm::Json { together: true, .. });
-        Some(Busy {
+        let together = matches!(self.form, LoadForm::Json { includes_waiting: true, .. });
+        Some(EngineLoad {
             running: if together { all.saturating_sub(waiting) } else { all },
             waiting,
             cache: find(self.cache).and_then(|parts| parts.into_iter().reduce(f64::max)),
@@ -326,7 +326,7 @@ fn is_sane(value: &f64) -> bool {
 }
 
 /// Returns the values of all series of this name in Prometheus text.
-fn series(_: &Load, text: &str, name: &str) -> Vec<f64> {
+fn series(_: &LoadRoute, text: &str, name: &str) -> Vec<f64> {
     let value = |line: &str| {
         let rest = line.strip_prefix(name)?;
         let behind = match rest.as_bytes().first()? {
@@ -340,7 +340,7 @@ fn series(_: &Load, text: &str, name: &str) -> Vec<f64> {
 }
 
 /// Returns the values of this key in all objects of the JSON list.
-fn entries(load: &Load, text: &str, name: &str) -> Vec<f64> {
+fn entries(load: &LoadRoute, text: &str, name: &str) -> Vec<f64> {
     let LoadForm::Json { list, .. } = load.form else { return Vec::new() };
     let whole = Raw::of(text.trim());
     let list = match list {
@@ -416,9 +416,9 @@ mod tests {
     #[test]
     fn loads_of_both_engines_are_read() {
         let busy = |engine: &str, at: usize, body: &str| {
-            named(engine).unwrap().detection.loads[at].busy(body.as_bytes())
+            named(engine).unwrap().detection.loads[at].read(body.as_bytes())
         };
-        let told = |running, waiting, cache| Some(Busy { running, waiting, cache });
+        let told = |running, waiting, cache| Some(EngineLoad { running, waiting, cache });
         let vllm = "# HELP vllm:num_requests_running Number of requests in model execution batches.\n\
                     # TYPE vllm:num_requests_running gauge\n\
                     vllm:num_requests_running{engine=\"0\",model_name=\"a} 9\"} 3.0\n\

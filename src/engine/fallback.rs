@@ -14,7 +14,7 @@ use std::fmt;
 pub enum Fallback {
     /// Merges all system and developer messages into one at the start (wire-format 2.10).
     SystemMerged,
-    /// Sets `tool_choice` to `none`; samewire reads the calls from the model's text (engine-quirks E.2).
+    /// Sets `tool_choice` to `none`; samewire reads the calls from the model's text (engines E.2).
     CallsInText,
     /// Sends one request for each choice.
     FanOut,
@@ -73,7 +73,7 @@ pub static SYSTEM_MERGED: RequestRule = RequestRule::new(
     "the texts of all system messages were put into the first message",
     Change::MergeSystem,
 )
-.seen("engine-quirks E.2");
+.with_evidence("engines E.2");
 
 /// Rule of [`Fallback::CallsInText`]: turns tool parsing off in the engine, because it runs without a parser of
 /// calls.
@@ -82,10 +82,10 @@ pub static CALLS_IN_TEXT: RequestRule = RequestRule::new(
     "the engine, which has no parser of calls, was told that nothing is called: calls are read in its text",
     Change::CallsInText,
 )
-.seen("engine-quirks E.2");
+.with_evidence("engines E.2");
 
 /// Rule of [`Fallback::FanOut`]: sends one request for each choice, because the engine gives only one.
-pub static FAN_OUT: RequestRule = usual::FAN_OUT.seen("engine-quirks E.2");
+pub static FAN_OUT: RequestRule = usual::FAN_OUT.with_evidence("engines E.2");
 
 /// Part of llama.cpp's error message for several choices, in lower case.
 const ONE_CHOICE: &[&str] = &["only one completion choice is allowed"];

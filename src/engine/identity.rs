@@ -21,7 +21,7 @@ impl Version {
 }
 
 /// Error of parsing a version that is not a release, such as `0.1.dev1+g1a2b3c4` of a build from a working copy
-/// (engine-quirks G.2).
+/// (engines G.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRelease;
 
@@ -94,7 +94,7 @@ impl Versions {
         Self { from: Some(from), before: Some(before) }
     }
 
-    /// Returns true if the version is in the range. An unknown version counts as the newest (engine-quirks G.2).
+    /// Returns true if the version is in the range. An unknown version counts as the newest (engines G.2).
     pub fn has(&self, version: Option<Version>) -> bool {
         match version {
             None => self.before.is_none(),

@@ -1,4 +1,4 @@
-//! llama.cpp's server: 0c1e570 (recorded), and one snapshot before it (engine-quirks A.3).
+//! llama.cpp's server: 0c1e570 (recorded), and one snapshot before it (engines A.3).
 //!
 //! Text that does not fit the grammar for calls is an error, even in the middle of a stream, which then ends without
 //! more. With several choices, each has its own usage, and a whole answer has the usage of one choice only: there is
@@ -9,19 +9,22 @@
 
 use super::auto::UNION;
 use super::rule::RequestRule;
-use super::{Detection, Engine, Load, LoadForm, Mark, Place, Proof, usual};
+use super::{Detection, Engine, InfoRoute, LoadForm, LoadRoute, Mark, Proof, usual};
 
 pub(super) static ENGINE: Engine = Engine {
     name: "llamacpp",
     detection: Detection {
         owned_by: Some("llamacpp"),
-        places: &[Place { proof: Some(Proof::Key("default_generation_settings")), ..Place::at("/props") }],
+        places: &[InfoRoute {
+            proof: Some(Proof::Key("default_generation_settings")),
+            ..InfoRoute::at("/props")
+        }],
         marks: &[
             Mark::sure(&[r#""timings":{"#]),
             Mark { texts: &[r#""system_fingerprint":"b"#], version: false, weak: true },
         ],
         other_front: None,
-        loads: &[Load {
+        loads: &[LoadRoute {
             path: "/metrics",
             form: LoadForm::Prometheus,
             running: &["llamacpp:requests_processing"],
@@ -36,4 +39,5 @@ pub(super) static ENGINE: Engine = Engine {
 
 /// Key under which the engine reads reasoning, inferred from counts of prompt tokens.
 static REASONING: &[RequestRule] =
-    &[usual::reasoning_key("reasoning_content").seen("fixtures/llamacpp/tool-result-reasoning-whole")];
+    &[usual::reasoning_key("reasoning_content")
+        .with_evidence("fixtures/llamacpp/tool-result-reasoning-whole")];

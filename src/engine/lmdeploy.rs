@@ -1,4 +1,4 @@
-//! LMDeploy: 0.18.0 (recorded, without its kernels), and 0.16 (engine-quirks A.3). Only its list of models
+//! LMDeploy: 0.18.0 (recorded, without its kernels), and 0.16 (engines A.3). Only its list of models
 //! identifies it. Every completion has the id `-1`.
 //!
 //! Message parts of an unknown type are ignored, and their content is lost. Efforts and tool choices are validated;
@@ -18,13 +18,13 @@ pub(super) static ENGINE: Engine = Engine {
 };
 
 static OWN: &[RequestRule] = &[
-    usual::NULLS.seen("fixtures/lmdeploy/error-nulls"),
-    usual::SCHEMA_NAME.seen("fixtures/lmdeploy/error-schema-name"),
-    usual::NO_REASONING.seen("fixtures/lmdeploy/thinking-off"),
-    usual::efforts(&["low", "medium", "high", "max"]).seen("fixtures/lmdeploy/error-effort"),
-    usual::LEGACY.seen("engine-quirks E.2"),
-    usual::CUSTOM_TOOLS.seen("fixtures/lmdeploy/error-custom-tool"),
-    usual::ONE_CALL.seen("engine-quirks E.2"),
+    usual::NULLS.with_evidence("fixtures/lmdeploy/error-nulls"),
+    usual::SCHEMA_NAME.with_evidence("fixtures/lmdeploy/error-schema-name"),
+    usual::NO_REASONING.with_evidence("fixtures/lmdeploy/thinking-off"),
+    usual::efforts(&["low", "medium", "high", "max"]).with_evidence("fixtures/lmdeploy/error-effort"),
+    usual::LEGACY.with_evidence("engines E.2"),
+    usual::CUSTOM_TOOLS.with_evidence("fixtures/lmdeploy/error-custom-tool"),
+    usual::ONE_CALL.with_evidence("engines E.2"),
 ];
 
-static REASONING: &[RequestRule] = &[usual::reasoning_key("reasoning_content").seen("engine-quirks E.3")];
+static REASONING: &[RequestRule] = &[usual::reasoning_key("reasoning_content").with_evidence("engines E.3")];

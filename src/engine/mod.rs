@@ -18,8 +18,8 @@ mod usual;
 mod vllm;
 
 pub use detection::{
-    Busy, Detection, Load, LoadForm, Mark, OtherFront, Parsers, Place, PlaceReport, Proof, Recognised,
-    RouteAnswer, of_answer, recognised, recognised_in,
+    Detection, EngineLoad, InfoReport, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Parsers, Proof,
+    Recognised, RouteAnswer, of_answer, recognised, recognised_in,
 };
 pub use identity::{Front, Identity, NoRelease, Version, Versions};
 

@@ -1,4 +1,4 @@
-//! Ollama (one snapshot, engine-quirks A.3; no server was available). `owned_by` of a model is its author, mostly
+//! Ollama (one snapshot, engines A.3; no server was available). `owned_by` of a model is its author, mostly
 //! `library`.
 //!
 //! Answer ids are drawn from 999 numbers. Members that the engine does not understand are silently ignored:
@@ -7,17 +7,17 @@
 
 use super::auto::UNION;
 use super::rule::RequestRule;
-use super::{Detection, Engine, Mark, Place, Proof, usual};
+use super::{Detection, Engine, InfoRoute, Mark, Proof, usual};
 use crate::wire::decode::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "ollama",
     detection: Detection {
         owned_by: Some("library"),
-        places: &[Place {
+        places: &[InfoRoute {
             proof: Some(Proof::Key("version")),
             version: Some("version"),
-            ..Place::at("/api/version")
+            ..InfoRoute::at("/api/version")
         }],
         marks: &[Mark::sure(&[r#""system_fingerprint":"fp_ollama""#])],
         ..Detection::NONE
@@ -37,8 +37,8 @@ pub(super) static ENGINE: Engine = Engine {
 
 static OWN: &[RequestRule] = &[
     // The engine knows only the older name and silently ignores the newer one; answers would have no limit.
-    usual::LIMIT_COPIED.seen("fixtures/described/ollama/length"),
-    usual::FAN_OUT.seen("openai/openai.go of its source: neither API's requests have n"),
+    usual::LIMIT_COPIED.with_evidence("fixtures/described/ollama/length"),
+    usual::FAN_OUT.with_evidence("openai/openai.go of its source: neither API's requests have n"),
 ];
 
-static REASONING: &[RequestRule] = &[usual::reasoning_key("reasoning").seen("engine-quirks E.3")];
+static REASONING: &[RequestRule] = &[usual::reasoning_key("reasoning").with_evidence("engines E.3")];

@@ -42,13 +42,13 @@ pub(super) static ENGINE: Engine = Engine {
 
 static REQUESTS: &[RequestRule] = &[
     // Members that the service does not understand, or refuses.
-    usual::NULLS.seen("engine-quirks E.1"),
+    usual::NULLS.with_evidence("engines E.1"),
     RequestRule::new(
         "fields_of_engines",
         "fields of other engines that only tune them were left out",
-        Change::Drop(OF_ENGINES),
+        Change::Drop(ENGINE_FIELDS),
     )
-    .seen("fixtures/described/openai/error-unknown-parameter"),
+    .with_evidence("fixtures/described/openai/error-unknown-parameter"),
     RequestRule::new(
         "constraints",
         "guided_json became response_format",
@@ -57,7 +57,7 @@ static REQUESTS: &[RequestRule] = &[
             read: SCHEMA_ALONE,
         }),
     )
-    .seen("engine-quirks E.2"),
+    .with_evidence("engines E.2"),
     RequestRule::new(
         "constraints",
         "a schema in structured_outputs became response_format",
@@ -71,25 +71,25 @@ static REQUESTS: &[RequestRule] = &[
             read: SCHEMA_ALONE,
         }),
     )
-    .seen("engine-quirks E.2"),
-    usual::SCHEMA_NAME.seen("engine-quirks E.2"),
+    .with_evidence("engines E.2"),
+    usual::SCHEMA_NAME.with_evidence("engines E.2"),
     // Reasoning.
-    usual::REASONING_OBJECT.seen("fixtures/described/openai/error-unknown-parameter"),
+    usual::REASONING_OBJECT.with_evidence("fixtures/described/openai/error-unknown-parameter"),
     RequestRule::new(
         "no_reasoning_in_messages",
         "reasoning in messages, which the service does not read, was left out",
         Change::DropOfAssistant(&["reasoning_content", "reasoning"]),
     )
-    .seen("fixtures/described/openai/error-unknown-parameter"),
+    .with_evidence("fixtures/described/openai/error-unknown-parameter"),
     // Tools.
-    usual::EMPTY_TOOLS.seen("engine-quirks E.2"),
-    usual::CHOICE_ALONE.seen("engine-quirks E.2"),
+    usual::EMPTY_TOOLS.with_evidence("engines E.2"),
+    usual::CHOICE_ALONE.with_evidence("engines E.2"),
     // Messages.
-    usual::NO_CALLS.seen("engine-quirks E.3"),
+    usual::NO_CALLS.with_evidence("engines E.3"),
 ];
 
 /// Members of vLLM and SGLang that can be removed, because the answer without them still fits the request.
-const OF_ENGINES: &[&str] = &[
+const ENGINE_FIELDS: &[&str] = &[
     "add_generation_prompt",
     "add_special_tokens",
     "cache_salt",
@@ -113,5 +113,9 @@ const OF_ENGINES: &[&str] = &[
     "top_k",
 ];
 
-const SCHEMA_ALONE: [Constraint; 4] =
-    [Constraint::Format("response_format"), Constraint::Unsaid, Constraint::Unsaid, Constraint::Unsaid];
+const SCHEMA_ALONE: [Constraint; 4] = [
+    Constraint::Format("response_format"),
+    Constraint::Unsupported,
+    Constraint::Unsupported,
+    Constraint::Unsupported,
+];

@@ -17,7 +17,7 @@ pub struct RequestRule {
     pub front: Option<Front>,
     /// The change itself.
     pub change: Change,
-    /// Evidence for the rule: a fixture's path, or a section of docs/engines.md, as in `engine-quirks E.2`.
+    /// Evidence for the rule: a fixture's path, or a section of docs/engines.md, as in `engines E.2`.
     pub evidence: &'static str,
 }
 
@@ -48,7 +48,7 @@ impl RequestRule {
     }
 
     /// Sets the evidence: a fixture's path or a section.
-    pub(super) const fn seen(self, evidence: &'static str) -> Self {
+    pub(super) const fn with_evidence(self, evidence: &'static str) -> Self {
         Self { evidence, ..self }
     }
 
@@ -85,7 +85,7 @@ pub enum Change {
         /// Key of the member.
         key: &'static str,
         /// Values that the engine does support, as JSON.
-        but: &'static [&'static str],
+        supported: &'static [&'static str],
         /// Reason, for the error message.
         why: &'static str,
     },
@@ -123,7 +123,7 @@ pub enum Change {
         always: bool,
     },
     /// Turns `functions`, `function_call` and messages of role `function` into tools.
-    Legacy,
+    LegacyFunctions,
     /// Removes an empty list of tools, together with the members that depend on it.
     EmptyTools,
     /// Removes `tool_choice` if there are no tools.
@@ -153,7 +153,7 @@ pub enum Change {
     /// Converts or refuses message parts of this type.
     Part(&'static str, Becomes),
     /// Continues the last message if it is an assistant's: sets members that tell the engine not to start a new one.
-    GoOn {
+    ContinueMessage {
         /// Members to set, with their values as JSON.
         members: &'static [(&'static str, &'static str)],
         /// True if this also applies when the message is a finished item of a Responses request.
@@ -212,7 +212,7 @@ pub enum Constraint {
     /// A regular expression under this key, made from the list of words.
     Expression(&'static str),
     /// No equivalent: the member stays unchanged, and the engine refuses it.
-    Unsaid,
+    Unsupported,
 }
 
 /// Reasoning efforts, from none to the highest. The distance between two of them decides which is the nearest.

@@ -1,7 +1,7 @@
 //! SGLang.
 //!
-//! Arguments are sent twice up to 0.4.9 (engine-quirks A.2.4). Reasoning in history is read from
-//! `reasoning_content`, from 0.4.7 on (engine-quirks E.3). Refusal parts fail its validation, and up to 0.4.9
+//! Arguments are sent twice up to 0.4.9 (engines A.2.4). Reasoning in history is read from
+//! `reasoning_content`, from 0.4.7 on (engines E.3). Refusal parts fail its validation, and up to 0.4.9
 //! messages with calls must have content (E.3). Up to 0.4.6 only `max_tokens` limits an answer (E.2). Its own
 //! Responses API subtracts 2 from `max_output_tokens` (D.2).
 //!
@@ -16,7 +16,7 @@
 //! call would abort whichever request has that id by then. samewire therefore does not use it.
 
 use super::rule::{Change, Constraint, Constraints, RequestRule};
-use super::{Detection, Engine, Load, LoadForm, Mark, Place, Proof, Version, usual};
+use super::{Detection, Engine, InfoRoute, LoadForm, LoadRoute, Mark, Proof, Version, usual};
 use crate::request::responses::{Capabilities, NativeCapabilities};
 use crate::wire::decode::Quirks;
 use std::time::Duration;
@@ -33,41 +33,41 @@ pub(super) static ENGINE: Engine = Engine {
     names_models: true,
     detection: Detection {
         owned_by: Some("sglang"),
-        places: &[told_at("/server_info"), told_at("/get_server_info")],
+        places: &[info_at("/server_info"), info_at("/get_server_info")],
         marks: &[Mark::sure(&[r#""matched_stop":"#])],
         other_front: None,
         loads: &[
-            Load {
+            LoadRoute {
                 path: "/metrics",
                 form: LoadForm::Prometheus,
                 running: &["sglang:num_running_reqs"],
                 waiting: &["sglang:num_queue_reqs"],
                 cache: &["sglang:token_usage"],
             },
-            Load {
+            LoadRoute {
                 path: "/v1/loads",
-                form: LoadForm::Json { list: Some("loads"), together: false },
+                form: LoadForm::Json { list: Some("loads"), includes_waiting: false },
                 running: &["num_running_reqs"],
                 waiting: &["num_waiting_reqs"],
                 cache: &["token_usage"],
             },
-            Load {
+            LoadRoute {
                 path: "/get_load",
-                form: LoadForm::Json { list: None, together: true },
+                form: LoadForm::Json { list: None, includes_waiting: true },
                 running: &["num_reqs"],
                 waiting: &["num_waiting_reqs"],
                 cache: &[],
             },
         ],
         // From 0.5.1 on a health check generates a token, which takes a second, or as long as the prompts queued
-        // before it (engine-quirks G).
-        patience: Duration::from_secs(26),
+        // before it (engines G).
+        min_health_timeout: Duration::from_secs(26),
     },
 };
 
 /// Creates the place that reports version and parsers, among all settings of the server (24 KB).
-const fn told_at(path: &'static str) -> Place {
-    Place {
+const fn info_at(path: &'static str) -> InfoRoute {
+    InfoRoute {
         path,
         proof: Some(Proof::Key("tool_call_parser")),
         version: Some("version"),
@@ -82,17 +82,17 @@ const fn version(minor: u16, patch: u16) -> Version {
 
 static REQUESTS: &[RequestRule] = &[
     // Members that the engine does not understand, or refuses.
-    usual::NULLS.seen("engine-quirks E.1"),
+    usual::NULLS.with_evidence("engines E.1"),
     // 0.5.12 respects a limit of 0 (capture err-max-tokens-0); earlier versions take it for no limit.
     RequestRule::new("limit_of_nothing", "a limit of 0 is refused", NO_LIMIT)
         .before(version(5, 12))
-        .seen("engine-quirks E.2"),
+        .with_evidence("engines E.2"),
     RequestRule::new("limit_of_nothing", "a limit of 0 is refused", NO_NEWER_LIMIT)
         .before(version(5, 12))
-        .seen("engine-quirks E.2"),
+        .with_evidence("engines E.2"),
     // Harmless in later versions; without it, answers of earlier ones have no limit.
-    usual::LIMIT_COPIED.seen("engine-quirks E.2"),
-    usual::EMPTY_STOPS.seen("engine-quirks E.2"),
+    usual::LIMIT_COPIED.with_evidence("engines E.2"),
+    usual::EMPTY_STOPS.with_evidence("engines E.2"),
     RequestRule::new(
         "constraints",
         "guided_ fields became regex, ebnf or a schema",
@@ -101,7 +101,7 @@ static REQUESTS: &[RequestRule] = &[
             read: OWN,
         }),
     )
-    .seen("engine-quirks E.2"),
+    .with_evidence("engines E.2"),
     RequestRule::new(
         "constraints",
         "structured_outputs became regex, ebnf or a schema",
@@ -115,31 +115,31 @@ static REQUESTS: &[RequestRule] = &[
             read: OWN,
         }),
     )
-    .seen("engine-quirks E.2"),
-    usual::SCHEMA_NAME.seen("engine-quirks E.2"),
+    .with_evidence("engines E.2"),
+    usual::SCHEMA_NAME.with_evidence("engines E.2"),
     // Reasoning.
-    usual::REASONING_OBJECT.before(version(5, 2)).seen("engine-quirks E.2"),
+    usual::REASONING_OBJECT.before(version(5, 2)).with_evidence("engines E.2"),
     // The first of these versions read only some effort words of the object, and ignore its off switch.
-    usual::REASONING_OBJECT_READ.from(version(5, 2)).seen("engine-quirks E.2"),
-    usual::NO_REASONING.before(version(5, 10)).seen("engine-quirks E.2"),
+    usual::REASONING_OBJECT_READ.from(version(5, 2)).with_evidence("engines E.2"),
+    usual::NO_REASONING.before(version(5, 10)).with_evidence("engines E.2"),
     usual::efforts(&["low", "medium", "high"])
         .within(version(5, 1), version(5, 10))
-        .seen("engine-quirks E.2"),
+        .with_evidence("engines E.2"),
     usual::efforts(&["none", "low", "medium", "high"])
         .within(version(5, 10), version(5, 12))
-        .seen("engine-quirks E.2"),
+        .with_evidence("engines E.2"),
     usual::efforts(&["none", "low", "medium", "high", "max"])
         .within(version(5, 12), version(5, 16))
-        .seen("engine-quirks E.2"),
-    usual::reasoning_key("reasoning_content").seen("engine-quirks E.3"),
+        .with_evidence("engines E.2"),
+    usual::reasoning_key("reasoning_content").with_evidence("engines E.3"),
     // Tools.
-    usual::LEGACY.seen("engine-quirks E.2"),
-    usual::EMPTY_TOOLS.seen("engine-quirks E.2"),
-    usual::ALLOWED_TOOLS.seen("engine-quirks E.2"),
-    usual::CHOICE_ALONE.seen("engine-quirks E.2"),
-    usual::CUSTOM_TOOLS.seen("engine-quirks E.2"),
+    usual::LEGACY.with_evidence("engines E.2"),
+    usual::EMPTY_TOOLS.with_evidence("engines E.2"),
+    usual::ALLOWED_TOOLS.with_evidence("engines E.2"),
+    usual::CHOICE_ALONE.with_evidence("engines E.2"),
+    usual::CUSTOM_TOOLS.with_evidence("engines E.2"),
     // The parsers ignore `parallel_tool_calls` in every captured version.
-    usual::ONE_CALL.seen("captures of SGLang 0.5.12 and 0.5.23, section 2"),
+    usual::ONE_CALL.with_evidence("captures of SGLang 0.5.12 and 0.5.23, section 2"),
     // Messages.
     RequestRule::new(
         "developer_role",
@@ -147,24 +147,24 @@ static REQUESTS: &[RequestRule] = &[
         Change::Developer { always: true },
     )
     .before(version(5, 7))
-    .seen("engine-quirks E.2"),
-    usual::DEVELOPER.from(version(5, 7)).seen("engine-quirks E.2"),
-    usual::NO_CALLS.seen("engine-quirks E.3"),
-    usual::CONTENT_BESIDE_CALLS.seen("engine-quirks E.3"),
-    usual::ARGUMENTS.seen("engine-quirks E.3"),
-    usual::TOOL_TEXT.seen("engine-quirks E.3"),
-    usual::PART_INPUT_TEXT.seen("engine-quirks E.3"),
-    usual::PART_OUTPUT_TEXT.seen("engine-quirks E.3"),
-    usual::PART_REFUSAL.seen("engine-quirks E.3"),
-    usual::PART_INPUT_IMAGE.seen("engine-quirks E.3"),
-    usual::PART_FILE.seen("engine-quirks E.3"),
-    usual::PART_INPUT_FILE.seen("engine-quirks E.3"),
+    .with_evidence("engines E.2"),
+    usual::DEVELOPER.from(version(5, 7)).with_evidence("engines E.2"),
+    usual::NO_CALLS.with_evidence("engines E.3"),
+    usual::CONTENT_BESIDE_CALLS.with_evidence("engines E.3"),
+    usual::ARGUMENTS.with_evidence("engines E.3"),
+    usual::TOOL_TEXT.with_evidence("engines E.3"),
+    usual::PART_INPUT_TEXT.with_evidence("engines E.3"),
+    usual::PART_OUTPUT_TEXT.with_evidence("engines E.3"),
+    usual::PART_REFUSAL.with_evidence("engines E.3"),
+    usual::PART_INPUT_IMAGE.with_evidence("engines E.3"),
+    usual::PART_FILE.with_evidence("engines E.3"),
+    usual::PART_INPUT_FILE.with_evidence("engines E.3"),
     RequestRule::new(
         "go_on",
         "the last message is the assistant's: it is gone on with",
-        Change::GoOn { members: &[("continue_final_message", "true")], items: true },
+        Change::ContinueMessage { members: &[("continue_final_message", "true")], items: true },
     )
-    .seen("engine-quirks E.3"),
+    .with_evidence("engines E.3"),
 ];
 
 const NO_LIMIT: Change = Change::Range { key: "max_tokens", least: 1, why: UNLIMITED };

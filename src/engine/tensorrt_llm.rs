@@ -1,18 +1,18 @@
-//! TensorRT-LLM's `trtllm-serve` (one snapshot, engine-quirks A.3).
+//! TensorRT-LLM's `trtllm-serve` (one snapshot, engines A.3).
 //!
 //! `/metrics` has no gauges but the events since the last read. Reading them would take them from any other reader,
 //! so samewire does not read the load. Stream ids count requests since the engine's start.
 
 use super::auto::UNION;
 use super::rule::{Change, RequestRule};
-use super::{Detection, Engine, Mark, Place, usual};
+use super::{Detection, Engine, InfoRoute, Mark, usual};
 use crate::wire::decode::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "tensorrt_llm",
     detection: Detection {
         owned_by: Some("tensorrt_llm"),
-        places: &[Place { version: Some("version"), ..Place::at("/version") }],
+        places: &[InfoRoute { version: Some("version"), ..InfoRoute::at("/version") }],
         marks: &[Mark::sure(&[r#""avg_decoded_tokens_per_iter":"#])],
         ..Detection::NONE
     },
@@ -25,8 +25,8 @@ static OWN: &[RequestRule] = &[
     RequestRule::new(
         "fields_of_the_service",
         "fields that the engine refuses and can do without were left out",
-        Change::Drop(usual::OF_THE_SERVICE),
+        Change::Drop(usual::OPENAI_FIELDS),
     )
-    .seen("fixtures/described/tensorrt_llm/error-unknown-field"),
-    usual::EMPTY_TOOLS.seen("engine-quirks E.2"),
+    .with_evidence("fixtures/described/tensorrt_llm/error-unknown-field"),
+    usual::EMPTY_TOOLS.with_evidence("engines E.2"),
 ];

@@ -1,4 +1,4 @@
-//! `transformers serve`: 5.23.0 (recorded), and one snapshot before it (engine-quirks A.3, E, G).
+//! `transformers serve`: 5.23.0 (recorded), and one snapshot before it (engines A.3, E, G).
 //!
 //! Both versions refuse unknown members. Members that they know but do not implement were refused once and
 //! are now ignored with a log line, so samewire removes them. Usage is on the finish chunk, requested or not,
@@ -26,25 +26,25 @@ static OWN: &[RequestRule] = &[
         "tools that must not be called were left out, so that they are not in the prompt",
         Change::ChoiceNone,
     )
-    .seen("fixtures/transformers/tool-none-called"),
+    .with_evidence("fixtures/transformers/tool-none-called"),
     RequestRule::new("no_stream_options", "stream_options were left out", Change::NoStreamOptions)
-        .seen("engine-quirks E.1"),
-    usual::LIMIT_RENAMED.seen("engine-quirks E.1"),
+        .with_evidence("engines E.1"),
+    usual::LIMIT_RENAMED.with_evidence("engines E.1"),
     RequestRule::new(
         "fields_of_the_service",
         "fields that the engine refuses and can do without were left out",
-        Change::Drop(usual::OF_THE_SERVICE),
+        Change::Drop(usual::OPENAI_FIELDS),
     )
-    .seen("engine-quirks E.1"),
-    usual::REASONING_OBJECT.seen("fixtures/transformers/error-unknown-field"),
-    usual::NO_REASONING.from(Version::new(5, 23, 0)).seen("fixtures/transformers/thinking-off"),
+    .with_evidence("engines E.1"),
+    usual::REASONING_OBJECT.with_evidence("fixtures/transformers/error-unknown-field"),
+    usual::NO_REASONING.from(Version::new(5, 23, 0)).with_evidence("fixtures/transformers/thinking-off"),
     RequestRule::new(
         "fields_without_effect",
         "fields that the engine refuses, and that ask for nothing here, were left out",
         Change::Drop(&["user", "parallel_tool_calls", "reasoning_effort", "reasoning", "tool_choice"]),
     )
-    .seen("engine-quirks E.1"),
-    usual::FAN_OUT.seen("fixtures/transformers/n2-one"),
+    .with_evidence("engines E.1"),
+    usual::FAN_OUT.with_evidence("fixtures/transformers/n2-one"),
     RequestRule::new("choices", "n, where it asks for one choice, was left out", Change::Drop(&["n"]))
-        .seen("engine-quirks E.1"),
+        .with_evidence("engines E.1"),
 ];

@@ -5,28 +5,28 @@ use super::rule::{Becomes, Change, RequestRule};
 
 /// Tool rules for servers that only format prompts with chat templates, which are nearly all of them.
 pub(super) const TOOLS: &[RequestRule] = &[
-    LEGACY.seen("engine-quirks E.2"),
-    ALLOWED_TOOLS.seen("engine-quirks E.2"),
-    CUSTOM_TOOLS.seen("fixtures/llamacpp/error-custom-tool"),
-    ONE_CALL.seen("fixtures/llamacpp/tool-parallel-unwanted"),
+    LEGACY.with_evidence("engines E.2"),
+    ALLOWED_TOOLS.with_evidence("engines E.2"),
+    CUSTOM_TOOLS.with_evidence("fixtures/llamacpp/error-custom-tool"),
+    ONE_CALL.with_evidence("fixtures/llamacpp/tool-parallel-unwanted"),
 ];
 
 /// Message rules that all of those servers need.
 pub(super) const MESSAGES: &[RequestRule] = &[
-    DEVELOPER.seen("engine-quirks E.2"),
-    NO_CALLS.seen("engine-quirks E.3"),
-    ARGUMENTS.seen("fixtures/llamacpp/error-arguments"),
-    TOOL_TEXT.seen("engine-quirks E.3"),
+    DEVELOPER.with_evidence("engines E.2"),
+    NO_CALLS.with_evidence("engines E.3"),
+    ARGUMENTS.with_evidence("fixtures/llamacpp/error-arguments"),
+    TOOL_TEXT.with_evidence("engines E.3"),
 ];
 
 /// Part rules for servers that know only text, image and audio parts, and refuse or ignore any other type.
 pub(super) const PARTS: &[RequestRule] = &[
-    PART_INPUT_TEXT.seen("fixtures/llamacpp/error-part"),
-    PART_OUTPUT_TEXT.seen("fixtures/llamacpp/error-part"),
-    PART_REFUSAL.seen("fixtures/llamacpp/error-part"),
-    PART_INPUT_IMAGE.seen("fixtures/llamacpp/error-part"),
-    PART_FILE.seen("fixtures/llamacpp/error-part"),
-    PART_INPUT_FILE.seen("fixtures/lmdeploy/part-lost-whole"),
+    PART_INPUT_TEXT.with_evidence("fixtures/llamacpp/error-part"),
+    PART_OUTPUT_TEXT.with_evidence("fixtures/llamacpp/error-part"),
+    PART_REFUSAL.with_evidence("fixtures/llamacpp/error-part"),
+    PART_INPUT_IMAGE.with_evidence("fixtures/llamacpp/error-part"),
+    PART_FILE.with_evidence("fixtures/llamacpp/error-part"),
+    PART_INPUT_FILE.with_evidence("fixtures/lmdeploy/part-lost-whole"),
 ];
 
 /// Recent vLLM versions answer 400 to an empty list of tools. The tool choice is removed with it.
@@ -44,7 +44,7 @@ pub(super) const CUSTOM_TOOLS: RequestRule =
 pub(super) const LEGACY: RequestRule = RequestRule::new(
     "legacy_functions",
     "functions, function_call and the role function became tools",
-    Change::Legacy,
+    Change::LegacyFunctions,
 );
 pub(super) const NULLS: RequestRule =
     RequestRule::new("null_members", "members that were null were left out", Change::Nulls);
@@ -85,11 +85,12 @@ pub(super) const NO_REASONING: RequestRule = RequestRule::new(
 );
 
 /// Rule for engines that give one choice, whatever `n` says.
-pub(super) const FAN_OUT: RequestRule = RequestRule::new("fan_out", FANNED, Change::FanOut { calls: false });
+pub(super) const FAN_OUT: RequestRule =
+    RequestRule::new("fan_out", FAN_OUT_TEXT, Change::FanOut { calls: false });
 /// Rule for engines that give several choices, but mix up their calls in streams.
 pub(super) const FAN_OUT_CALLS: RequestRule =
-    RequestRule::new("fan_out", FANNED, Change::FanOut { calls: true });
-const FANNED: &str = "each choice was asked for by a request of its own";
+    RequestRule::new("fan_out", FAN_OUT_TEXT, Change::FanOut { calls: true });
+const FAN_OUT_TEXT: &str = "each choice was asked for by a request of its own";
 
 /// Creates the rule that replaces an effort with the nearest one that the engine knows.
 pub(super) const fn efforts(known: &'static [&'static str]) -> RequestRule {
@@ -157,23 +158,27 @@ pub(super) const LIMITS: &[RequestRule] = &[RequestRule::new(
     "max_tokens was left out beside max_completion_tokens",
     Change::Supersede("max_completion_tokens", "max_tokens"),
 )
-.seen("engine-quirks E.2")];
+.with_evidence("engines E.2")];
 
 /// Rules for engines that answer with text alone. The engine would ignore these members, or refuse them in words of
 /// its own; the client could take its answer for what it asked for.
 pub(super) const TEXT_ALONE: &[RequestRule] = &[
-    refused("audio", &[], TEXT).seen("engine-quirks E.2"),
-    refused("modalities", &["\"text\""], TEXT).seen("engine-quirks E.2"),
+    refused("audio", &[], TEXT).with_evidence("engines E.2"),
+    refused("modalities", &["\"text\""], TEXT).with_evidence("engines E.2"),
 ];
 const TEXT: &str = "this engine answers with text alone";
 
 const fn refused(key: &'static str, but: &'static [&'static str], why: &'static str) -> RequestRule {
-    RequestRule::new(key, "what the engine does not have is refused", Change::Refuse { key, but, why })
+    RequestRule::new(
+        key,
+        "what the engine does not have is refused",
+        Change::Refuse { key, supported: but, why },
+    )
 }
 
 /// Fields of the OpenAI service that have no effect on an engine's answer. They are removed for engines that refuse
 /// unknown fields.
-pub(super) const OF_THE_SERVICE: &[&str] = &[
+pub(super) const OPENAI_FIELDS: &[&str] = &[
     "store",
     "metadata",
     "service_tier",

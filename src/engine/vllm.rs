@@ -1,20 +1,21 @@
 //! vLLM, with its front ends in Python and in Rust.
 //!
-//! Arguments are sent twice in 0.6.0–0.22 (engine-quirks A.1.5). Reasoning in history: 0.16–0.21 read only
-//! `reasoning`, earlier versions read both keys or neither, later ones both (engine-quirks E.3; 235 against 222
+//! Arguments are sent twice in 0.6.0–0.22 (engines A.1.5). Reasoning in history: 0.16–0.21 read only
+//! `reasoning`, earlier versions read both keys or neither, later ones both (engines E.3; 235 against 222
 //! prompt tokens in the captures of 0.21.0).
 //!
 //! `/version` and `/metrics` need no key. TensorRT-LLM has the same `/version`, so that route alone proves nothing.
 //! From 0.21 on the last chunk of an answer names the version (`vllm-0.21.0-0536b55b`), unless a flag hides it. The
-//! front end in Rust has no `/v1/responses` and does not run on uvicorn (engine-quirks G.5). The cache gauge was
+//! front end in Rust has no `/v1/responses` and does not run on uvicorn (engines G.5). The cache gauge was
 //! renamed in 0.9.2.
 //!
-//! Closing the connection aborts a request, streamed or not (engine-quirks G). No other call is needed;
+//! Closing the connection aborts a request, streamed or not (engines G). No other call is needed;
 //! `/abort_requests` exists in special deployments only.
 
 use super::rule::{Change, Constraint, Constraints, RequestRule};
 use super::{
-    Detection, Engine, Front, Load, LoadForm, Mark, OtherFront, Place, Proof, Version, Versions, usual,
+    Detection, Engine, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof, Version, Versions,
+    usual,
 };
 use crate::request::responses::Capabilities;
 use crate::wire::decode::Quirks;
@@ -28,8 +29,8 @@ pub(super) static ENGINE: Engine = Engine {
     detection: Detection {
         owned_by: Some("vllm"),
         places: &[
-            Place { version: Some("version"), ..Place::at("/version") },
-            Place { proof: Some(Proof::Text("vllm:num_requests_running")), ..Place::at("/metrics") },
+            InfoRoute { version: Some("version"), ..InfoRoute::at("/version") },
+            InfoRoute { proof: Some(Proof::Text("vllm:num_requests_running")), ..InfoRoute::at("/metrics") },
         ],
         marks: &[
             Mark { texts: &[r#""system_fingerprint":"vllm-"#], version: true, weak: false },
@@ -39,9 +40,9 @@ pub(super) static ENGINE: Engine = Engine {
             front: Front::Rust,
             versions: Versions::from(Version::new(0, 22, 0)),
             usual_server: "uvicorn",
-            lacks: "/v1/responses",
+            missing_route: "/v1/responses",
         }),
-        loads: &[Load {
+        loads: &[LoadRoute {
             path: "/metrics",
             form: LoadForm::Prometheus,
             running: &["vllm:num_requests_running"],
@@ -59,23 +60,23 @@ const fn version(minor: u16, patch: u16) -> Version {
 
 static REQUESTS: &[RequestRule] = &[
     // Members that the engine does not understand, or refuses.
-    usual::NULLS.seen("engine-quirks E.1"),
-    usual::LIMIT_RENAMED.before(version(6, 4)).seen("engine-quirks E.2"),
+    usual::NULLS.with_evidence("engines E.1"),
+    usual::LIMIT_RENAMED.before(version(6, 4)).with_evidence("engines E.2"),
     RequestRule::new(
         "fields_of_the_service",
         "fields that the engine refuses and can do without were left out",
-        Change::Drop(usual::OF_THE_SERVICE),
+        Change::Drop(usual::OPENAI_FIELDS),
     )
     .before(version(6, 5))
-    .seen("engine-quirks E.1"),
+    .with_evidence("engines E.1"),
     RequestRule::new(
         "fields_of_later_versions",
         "fields that the engine does not know yet were left out",
         Change::Drop(&["parallel_tool_calls", "reasoning_effort", "reasoning"]),
     )
     .before(version(6, 5))
-    .seen("engine-quirks E.1"),
-    usual::EMPTY_STOPS.seen("engine-quirks E.2"),
+    .with_evidence("engines E.1"),
+    usual::EMPTY_STOPS.with_evidence("engines E.2"),
     // Constraints: the old spelling is ignored from 0.12 on, the new one known from 0.11 on.
     RequestRule::new(
         "constraints",
@@ -86,7 +87,7 @@ static REQUESTS: &[RequestRule] = &[
         }),
     )
     .from(version(12, 0))
-    .seen("engine-quirks E.2"),
+    .with_evidence("engines E.2"),
     RequestRule::new(
         "constraints",
         "structured_outputs became guided_ fields",
@@ -106,60 +107,60 @@ static REQUESTS: &[RequestRule] = &[
         }),
     )
     .before(version(11, 0))
-    .seen("engine-quirks E.2"),
-    usual::SCHEMA_NAME.seen("engine-quirks E.2"),
-    usual::FAN_OUT.behind(Front::Rust).seen("engine-quirks E.2"),
+    .with_evidence("engines E.2"),
+    usual::SCHEMA_NAME.with_evidence("engines E.2"),
+    usual::FAN_OUT.behind(Front::Rust).with_evidence("engines E.2"),
     // Reasoning.
-    usual::REASONING_OBJECT.seen("engine-quirks E.2"),
-    usual::NO_REASONING.before(version(22, 0)).seen("engine-quirks E.2"),
+    usual::REASONING_OBJECT.with_evidence("engines E.2"),
+    usual::NO_REASONING.before(version(22, 0)).with_evidence("engines E.2"),
     usual::efforts(&["low", "medium", "high"])
         .within(version(10, 1), version(18, 0))
-        .seen("engine-quirks E.2"),
+        .with_evidence("engines E.2"),
     usual::efforts(&["none", "low", "medium", "high"])
         .within(version(18, 0), version(21, 0))
-        .seen("engine-quirks E.2"),
+        .with_evidence("engines E.2"),
     RequestRule::new(
         "effort_harmony",
         "the effort became the nearest one that gpt-oss knows",
         Change::HarmonyEfforts(&["low", "medium", "high"]),
     )
     .from(version(10, 1))
-    .seen("captures of vLLM 0.21.0, section 2: minimal is a 400"),
-    usual::reasoning_key("reasoning").seen("engine-quirks E.3"),
+    .with_evidence("captures of vLLM 0.21.0, section 2: minimal is a 400"),
+    usual::reasoning_key("reasoning").with_evidence("engines E.3"),
     // Tools.
-    usual::LEGACY.seen("engine-quirks E.2"),
-    usual::EMPTY_TOOLS.seen("engine-quirks E.2"),
-    usual::ALLOWED_TOOLS.seen("engine-quirks E.2"),
+    usual::LEGACY.with_evidence("engines E.2"),
+    usual::EMPTY_TOOLS.with_evidence("engines E.2"),
+    usual::ALLOWED_TOOLS.with_evidence("engines E.2"),
     RequestRule::new(
         "choice_none",
         "tools that must not be called were left out, so that they are not in the prompt",
         Change::ChoiceNone,
     )
-    .seen("engine-quirks E.2"),
-    usual::CHOICE_ALONE.seen("engine-quirks E.2"),
+    .with_evidence("engines E.2"),
+    usual::CHOICE_ALONE.with_evidence("engines E.2"),
     // One parser for all choices of a stream, up to 0.19.
-    usual::FAN_OUT_CALLS.before(version(20, 0)).seen("engine-quirks A.1.5"),
-    usual::CUSTOM_TOOLS.seen("engine-quirks E.2"),
-    usual::ONE_CALL.seen("engine-quirks E.2"),
+    usual::FAN_OUT_CALLS.before(version(20, 0)).with_evidence("engines A.1.5"),
+    usual::CUSTOM_TOOLS.with_evidence("engines E.2"),
+    usual::ONE_CALL.with_evidence("engines E.2"),
     // Messages.
-    usual::DEVELOPER.before(version(23, 0)).seen("engine-quirks E.2"),
-    usual::NO_CALLS.seen("engine-quirks E.3"),
-    usual::ARGUMENTS.seen("engine-quirks E.3"),
-    usual::TOOL_TEXT.seen("engine-quirks E.3"),
-    usual::PART_INPUT_TEXT.before(version(10, 0)).seen("engine-quirks E.3"),
-    usual::PART_INPUT_IMAGE.before(version(10, 0)).seen("engine-quirks E.3"),
-    usual::PART_OUTPUT_TEXT.before(version(12, 0)).seen("engine-quirks E.3"),
-    usual::PART_FILE.seen("engine-quirks E.3"),
-    usual::PART_INPUT_FILE.seen("engine-quirks E.3"),
+    usual::DEVELOPER.before(version(23, 0)).with_evidence("engines E.2"),
+    usual::NO_CALLS.with_evidence("engines E.3"),
+    usual::ARGUMENTS.with_evidence("engines E.3"),
+    usual::TOOL_TEXT.with_evidence("engines E.3"),
+    usual::PART_INPUT_TEXT.before(version(10, 0)).with_evidence("engines E.3"),
+    usual::PART_INPUT_IMAGE.before(version(10, 0)).with_evidence("engines E.3"),
+    usual::PART_OUTPUT_TEXT.before(version(12, 0)).with_evidence("engines E.3"),
+    usual::PART_FILE.with_evidence("engines E.3"),
+    usual::PART_INPUT_FILE.with_evidence("engines E.3"),
     RequestRule::new(
         "go_on",
         "the last message is the assistant's: it is gone on with",
-        Change::GoOn {
+        Change::ContinueMessage {
             members: &[("continue_final_message", "true"), ("add_generation_prompt", "false")],
             items: false,
         },
     )
-    .seen("engine-quirks E.3"),
+    .with_evidence("engines E.3"),
 ];
 
 const STRUCTURED: [Constraint; 4] = [

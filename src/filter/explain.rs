@@ -17,11 +17,11 @@ use crate::engine::Identity;
 use crate::plan::AdaptedBody;
 use crate::wire::fault::Failure;
 use crate::wire::rule::{Rule, Tally};
-use crate::wire::sse::{Found, Framer};
+use crate::wire::sse::{Framer, FramerOutput};
 use crate::wire::{Ending, OutputBuffer, Rewriter, Summary};
-use claims::{Claims, Used};
+use claims::{RuleMatcher, Used};
 use compare::Comparer;
-use gather::Gathered;
+use gather::RunMerger;
 use std::fmt;
 
 /// Finding about an answer, as `explain` reports it to the user.
@@ -100,13 +100,13 @@ impl Change {
 }
 
 /// Collector of findings: observes the rewriter's input and output, and passes each finding to the callback.
-pub(super) struct Explain<'t> {
-    tell: &'t mut dyn FnMut(Finding),
+pub(super) struct Explainer<'t> {
+    report: &'t mut dyn FnMut(Finding),
     framer: Framer,
     known: Tally,
     comparer: Comparer,
-    claims: Claims,
-    gathered: Gathered,
+    claims: RuleMatcher,
+    gathered: RunMerger,
     engine: Recognition,
     /// Number of rules that changed the request.
     adapted: usize,
@@ -116,15 +116,15 @@ pub(super) struct Explain<'t> {
     written: u64,
 }
 
-impl<'t> Explain<'t> {
+impl<'t> Explainer<'t> {
     pub(super) fn new(tell: &'t mut dyn FnMut(Finding), engine: Identity, max_event_bytes: usize) -> Self {
         Self {
-            tell,
+            report: tell,
             framer: Framer::new(max_event_bytes),
             known: Tally::default(),
             comparer: Comparer::default(),
-            claims: Claims::default(),
-            gathered: Gathered::default(),
+            claims: RuleMatcher::default(),
+            gathered: RunMerger::default(),
             engine: Recognition::new(engine),
             adapted: 0,
             is_object: false,
@@ -142,8 +142,8 @@ impl<'t> Explain<'t> {
             false => Vec::new(),
         };
         let words = words.map(|(rule, effect)| Change { place: Place::Request, rule, effect, times: 1 });
-        let fields = Claims::default().changes(fields, std::iter::empty(), Place::Request, false);
-        words.chain(fields).for_each(|change| (self.tell)(Finding::Change(change)));
+        let fields = RuleMatcher::default().changes(fields, std::iter::empty(), Place::Request, false);
+        words.chain(fields).for_each(|change| (self.report)(Finding::Change(change)));
     }
 
     /// Feeds bytes to the rewriter line by line, since each event is complete at the end of a line.
@@ -158,7 +158,7 @@ impl<'t> Explain<'t> {
             let mut frames = Vec::new();
             self.framer.push(line, |found| frames.extend(data(found)));
             let written = apart(out, |out| _ = rewriter.push(line, out));
-            self.look(rewriter, stream, &frames, &written);
+            self.observe(rewriter, stream, &frames, &written);
         }
     }
 
@@ -176,7 +176,7 @@ impl<'t> Explain<'t> {
         let written = apart(out, |out| _ = rewriter.finish(ending, out));
         // A truncated event is not counted.
         frames.truncate(usize::try_from(rewriter.summary().events - before).unwrap_or(0));
-        self.look(rewriter, stream, &frames, &written);
+        self.observe(rewriter, stream, &frames, &written);
     }
 
     /// Rewrites an answer that is a single object, and reports its changes.
@@ -191,7 +191,7 @@ impl<'t> Explain<'t> {
         let (body, text) = (String::from_utf8_lossy(body), String::from_utf8_lossy(&written));
         let events = if stream { events(&text) } else { vec![&*text] };
         self.written += if stream { events.len() as u64 } else { 0 };
-        self.engine.look(&body, 0);
+        self.engine.search(&body, 0);
         self.is_object = true;
         let effects = self.comparer.compare(&body, &events, true);
         self.found(&rewriter.summary(), Place::Object, effects);
@@ -206,11 +206,11 @@ impl<'t> Explain<'t> {
         out: &mut OutputBuffer,
     ) {
         let written = apart(out, |out| _ = rewriter.fail(failure, out));
-        self.look(rewriter, stream, &[], &written);
+        self.observe(rewriter, stream, &[], &written);
     }
 
     /// Reports the changes since the last call. `stream`: output events correspond to input frames.
-    fn look(&mut self, rewriter: &Rewriter, stream: bool, frames: &[String], written: &[u8]) {
+    fn observe(&mut self, rewriter: &Rewriter, stream: bool, frames: &[String], written: &[u8]) {
         let summary = rewriter.summary();
         let is_quiet = frames.is_empty() && written.is_empty();
         if is_quiet && summary.tally.since(&self.known).next().is_none() {
@@ -221,13 +221,13 @@ impl<'t> Explain<'t> {
         let events = if stream { events(&text) } else { Vec::new() };
         self.written += events.len() as u64;
         let frame = frames.first().map_or("", String::as_str);
-        self.engine.look(frame, number);
+        self.engine.search(frame, number);
         let effects = match stream {
             true => self.comparer.compare(frame, &events, false),
             false => Vec::new(),
         };
         self.found(&summary, Place::Frames { first: number, last: number }, effects);
-        self.gathered.ended(number).into_iter().for_each(|change| (self.tell)(Finding::Change(change)));
+        self.gathered.ended(number).into_iter().for_each(|change| (self.report)(Finding::Change(change)));
     }
 
     fn found(&mut self, summary: &Summary, place: Place, effects: Vec<Effect>) {
@@ -244,7 +244,7 @@ impl<'t> Explain<'t> {
     /// engine.
     pub(super) fn end(mut self, summary: Option<Summary>, stream: bool, failure: Option<(bool, Failure)>) {
         self.claims.rest().for_each(|change| self.gathered.add(change));
-        self.gathered.rest().into_iter().for_each(|change| (self.tell)(Finding::Change(change)));
+        self.gathered.rest().into_iter().for_each(|change| (self.report)(Finding::Change(change)));
         let outcome = match failure {
             None => Outcome::Complete,
             Some((true, failure)) => Outcome::Error(failure),
@@ -256,29 +256,29 @@ impl<'t> Explain<'t> {
         let flags = summary.unparsed.and_then(|unparsed| unparsed.flags(self.engine.name()));
         let verdict = Verdict {
             outcome,
-            finishes: summary.finishes.iter().map(|reason| reason.word()).collect(),
+            finishes: summary.finishes.iter().map(|reason| reason.as_str()).collect(),
             is_object: self.is_object,
             frames: summary.events,
             written: stream.then_some(self.written),
             rules: self.adapted + summary.tally.iter().count(),
-            said: self.comparer.said,
-            told: (stream || self.is_object).then_some(self.comparer.told),
+            engine_characters: self.comparer.engine_characters,
+            canonical_characters: (stream || self.is_object).then_some(self.comparer.canonical_characters),
             is_parsed: [Rule::Think, Rule::ToolText, Rule::Harmony].into_iter().any(used),
             unparsed: summary.unparsed,
             flags,
         };
         if has_answer {
-            (self.tell)(Finding::Engine(self.engine));
+            (self.report)(Finding::Engine(self.engine));
         }
-        (self.tell)(Finding::Verdict(Box::new(verdict)));
+        (self.report)(Finding::Verdict(Box::new(verdict)));
     }
 }
 
 /// Returns the data of an event as text; `None` for a comment or an oversized event.
-fn data(found: Found<'_>) -> Option<String> {
+fn data(found: FramerOutput<'_>) -> Option<String> {
     match found {
-        Found::Frame(frame) => Some(String::from_utf8_lossy(frame.data).into_owned()),
-        Found::Comment | Found::TooLarge => None,
+        FramerOutput::Frame(frame) => Some(String::from_utf8_lossy(frame.data).into_owned()),
+        FramerOutput::Comment | FramerOutput::TooLarge => None,
     }
 }
 

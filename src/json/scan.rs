@@ -43,7 +43,7 @@ pub(crate) fn pass<'a>(
 ) -> Result<(), Invalid> {
     let mut from = Scanner { text, at: 0, depth: 0, keeps_null: false };
     let passed = pass(&mut from);
-    from.ends(passed)
+    from.finish(passed)
 }
 
 /// Reads a whole text like [`read_into`], but keeps unnamed null members in the [`Extras`](super::Extras).
@@ -154,11 +154,11 @@ impl<'a> Key<'a> {
 impl<'a> Scanner<'a> {
     fn whole<T: Read<'a>>(mut self, value: &mut T) -> Result<(), Invalid> {
         let read = value.read(&mut self);
-        self.ends(read)
+        self.finish(read)
     }
 
     /// Fails if reading failed, or if anything but white space follows the value.
-    fn ends(mut self, read: Option<()>) -> Result<(), Invalid> {
+    fn finish(mut self, read: Option<()>) -> Result<(), Invalid> {
         match read {
             Some(()) if self.peek().is_none() => Ok(()),
             _ => Err(Invalid::at(self.text, self.at)),
@@ -166,7 +166,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Returns true if a member that the reader does not name is to be kept.
-    pub(crate) fn keeps(&self, member: Raw<'_>) -> bool {
+    pub(crate) fn keeps_member(&self, member: Raw<'_>) -> bool {
         self.keeps_null || member.get() != "null"
     }
 
@@ -328,7 +328,7 @@ impl<'a> Scanner<'a> {
         let start = self.at;
         let mut escaped = false;
         loop {
-            self.at += run(self.text.as_bytes().get(self.at..)?, [b'"', b'\\'], 0x20);
+            self.at += plain_run(self.text.as_bytes().get(self.at..)?, [b'"', b'\\'], 0x20);
             match self.byte()? {
                 b'"' => break,
                 b'\\' => self.escape()?,
@@ -364,7 +364,7 @@ impl<'a> Scanner<'a> {
 /// Answers consist of words: for short runs, eight bytes at a time are faster than a vectorised search, which has a
 /// start-up cost.
 #[inline]
-pub(super) fn run<const N: usize>(bytes: &[u8], these: [u8; N], limit: u8) -> usize {
+pub(super) fn plain_run<const N: usize>(bytes: &[u8], these: [u8; N], limit: u8) -> usize {
     const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
     let (words, rest) = bytes.as_chunks();
     for (at, word) in words.iter().enumerate() {

@@ -19,7 +19,7 @@ pub(super) struct RequestAdapter<'t> {
     pub(super) text: &'t str,
     pub(super) options: &'t Options,
     /// True if the body was generated from a Responses request, so that its roles already follow the options.
-    pub(super) items: bool,
+    pub(super) is_generated: bool,
     pub(super) top: ObjectEdit<'t>,
     pub(super) messages: Vec<Message<'t>>,
     /// Edits inside members and messages, beside those of `top` and `messages`.
@@ -49,9 +49,9 @@ impl<'t> RequestAdapter<'t> {
             ask,
             text,
             options,
-            items,
+            is_generated: items,
             top: ObjectEdit::new(text, &*places.members, places.end),
-            messages: places.notable.iter().filter_map(message).collect(),
+            messages: places.structured.iter().filter_map(message).collect(),
             edits: Edits::default(),
         }
     }

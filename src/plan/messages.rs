@@ -1,4 +1,4 @@
-//! Changes of messages, each of which returns true if it altered the request (engine-quirks E.3).
+//! Changes of messages, each of which returns true if it altered the request (engines E.3).
 
 use super::adapt::{Message, RequestAdapter, joined, quoted};
 use super::object_edit::ObjectEdit;
@@ -32,8 +32,9 @@ fn any<'m, 't: 'm>(
 /// apart from its system message.
 pub(super) fn developer(adapter: &mut RequestAdapter<'_>, always: bool) -> bool {
     // Roles in a body generated from Responses items already follow the options.
-    let wanted =
-        adapter.options.developer_role == DeveloperRole::System && !adapter.is_gpt_oss() && !adapter.items;
+    let wanted = adapter.options.developer_role == DeveloperRole::System
+        && !adapter.is_gpt_oss()
+        && !adapter.is_generated;
     if !(always || wanted) {
         return false;
     }
@@ -126,8 +127,10 @@ pub(super) fn merge_system(adapter: &mut RequestAdapter<'_>) -> bool {
 pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
     let mut last = None;
     any(adapter.messages.iter_mut(), |message| {
-        if message.role == ASSISTANT && message.edit.said("tool_calls").is_none() {
-            let Some(call) = message.edit.said("function_call").map(ToOwned::to_owned) else { return false };
+        if message.role == ASSISTANT && message.edit.non_null("tool_calls").is_none() {
+            let Some(call) = message.edit.non_null("function_call").map(ToOwned::to_owned) else {
+                return false;
+            };
             // Nine letters and digits: some tokenizers accept no other ids.
             let id = format!("call{:05}", message.at % 100_000);
             let json = format!("[{{\"id\":\"{id}\",\"type\":\"function\",\"function\":{call}}}]");
@@ -140,7 +143,7 @@ pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
             return false;
         }
         message.edit.set("role", "\"tool\"");
-        if message.edit.said("tool_call_id").is_none() {
+        if message.edit.non_null("tool_call_id").is_none() {
             let id = last.clone().unwrap_or_else(|| format!("call{:05}", message.at % 100_000));
             message.edit.set("tool_call_id", quoted(&id));
         }
@@ -154,7 +157,7 @@ pub(super) fn reasoning_key(adapter: &mut RequestAdapter<'_>, key: &'static str)
     any(adapter.of_role(ASSISTANT), |message| {
         let edit = &mut message.edit;
         let is_there = edit.get(other).is_some();
-        let says = |key: &str| edit.said(key).is_some_and(|reasoning| reasoning != "\"\"");
+        let says = |key: &str| edit.non_null(key).is_some_and(|reasoning| reasoning != "\"\"");
         // An empty string counts as absent, so the other key wins.
         let is_told = says(key) || edit.get(key).is_some() && !says(other);
         match is_there {
@@ -174,7 +177,7 @@ pub(super) fn drop_of_assistant(adapter: &mut RequestAdapter<'_>, keys: &[&str])
 }
 
 fn calls<'d>(message: &'d Message<'_>) -> Option<Elements<'d>> {
-    RequestAdapter::list(message.edit.said("tool_calls")?)
+    RequestAdapter::list(message.edit.non_null("tool_calls")?)
 }
 
 pub(super) fn no_calls(adapter: &mut RequestAdapter<'_>) -> bool {
@@ -191,7 +194,7 @@ pub(super) fn content_beside_calls(adapter: &mut RequestAdapter<'_>) -> bool {
         let is_alone = message.edit.get("content").is_none()
             && calls(message).is_some_and(|mut calls| calls.next().is_some());
         if is_alone {
-            message.edit.set_behind("role", "content", "\"\"");
+            message.edit.insert_after("role", "content", "\"\"");
         }
         is_alone
     })
@@ -206,7 +209,7 @@ fn each_call(
     let RequestAdapter { messages, edits, text, .. } = adapter;
     any(messages.iter_mut().filter(|message| message.role == ASSISTANT), |message| {
         let Some(json) = message.edit.original("tool_calls") else {
-            return each_new_call(&mut message.edit, &change);
+            return each_rewritten_call(&mut message.edit, &change);
         };
         let mut any = false;
         for (part, becomes) in RequestAdapter::list(json).into_iter().flatten().filter_map(&change) {
@@ -218,11 +221,11 @@ fn each_call(
 }
 
 /// Replaces parts of calls that an earlier rule has rewritten: their offsets are not offsets in the body.
-fn each_new_call(
+fn each_rewritten_call(
     edit: &mut ObjectEdit<'_>,
     change: impl for<'c> Fn(Raw<'c>) -> Option<(Raw<'c>, String)>,
 ) -> bool {
-    let Some(json) = edit.said("tool_calls") else { return false };
+    let Some(json) = edit.non_null("tool_calls") else { return false };
     let mut edits = Edits::default();
     for (part, becomes) in RequestAdapter::list(json).into_iter().flatten().filter_map(change) {
         edits.replace(place(json, part.get()), becomes);
@@ -263,8 +266,12 @@ pub(super) fn custom(adapter: &mut RequestAdapter<'_>) -> bool {
 
 /// Adds the members that make the engine continue the last assistant message. Applies only if that message is text
 /// and the model uses a chat template.
-pub(super) fn go_on(adapter: &mut RequestAdapter<'_>, members: &[(&str, &str)], items: bool) -> bool {
-    if adapter.is_gpt_oss() || adapter.items && !items {
+pub(super) fn continue_final_message(
+    adapter: &mut RequestAdapter<'_>,
+    members: &[(&str, &str)],
+    items: bool,
+) -> bool {
+    if adapter.is_gpt_oss() || adapter.is_generated && !items {
         return false;
     }
     let places = &adapter.ask.places;
@@ -273,12 +280,12 @@ pub(super) fn go_on(adapter: &mut RequestAdapter<'_>, members: &[(&str, &str)], 
     // `messages` holds only structured messages: the check finds out whether it is the last of the whole list.
     let end = last.edit.end() + 1;
     let behind = places.messages.clone().and_then(|at| adapter.text.get(end..at.end)).unwrap_or("");
-    let has_text = last.edit.said("content").is_some_and(|content| content != "\"\"" && content != "[]");
+    let has_text = last.edit.non_null("content").is_some_and(|content| content != "\"\"" && content != "[]");
     let is_last = !list.is_empty() && behind.trim_start() == "]";
     if !is_last || !has_text || calls(last).is_some_and(|mut calls| calls.next().is_some()) {
         return false;
     }
-    if members.iter().any(|(key, _)| adapter.top.said(key).is_some()) {
+    if members.iter().any(|(key, _)| adapter.top.non_null(key).is_some()) {
         return false;
     }
     members.iter().for_each(|(key, json)| adapter.top.set(key, *json));

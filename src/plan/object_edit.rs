@@ -17,7 +17,7 @@ pub(super) struct ObjectEdit<'t> {
     /// Bloom-style mask over the keys, so that most lookups of absent keys end without a search.
     bits: u64,
     /// Members to append at the end of the object, as key and JSON.
-    more: Vec<(String, String)>,
+    appended: Vec<(String, String)>,
     /// Offset of the object's closing brace.
     end: usize,
 }
@@ -25,13 +25,13 @@ pub(super) struct ObjectEdit<'t> {
 /// Pending change of one existing member.
 #[derive(Debug, Default)]
 struct MemberChange {
-    gone: bool,
+    removed: bool,
     /// New key, if the member is renamed.
     key: Option<&'static str>,
     /// New value as JSON, if it is replaced.
     value: Option<String>,
     /// Text inserted after the member: further members, each with its leading comma.
-    behind: String,
+    inserted_after: String,
 }
 
 impl<'t> ObjectEdit<'t> {
@@ -40,7 +40,7 @@ impl<'t> ObjectEdit<'t> {
     pub(super) fn new(text: &'t str, spans: impl Into<Cow<'t, [MemberSpan]>>, end: usize) -> Self {
         let spans = spans.into();
         let bits = spans.iter().fold(0, |bits, span| bits | bit(span.key(text)));
-        Self { text, spans, changes: Vec::new(), bits, more: Vec::new(), end }
+        Self { text, spans, changes: Vec::new(), bits, appended: Vec::new(), end }
     }
 
     fn change(&self, at: usize) -> Option<&MemberChange> {
@@ -61,7 +61,7 @@ impl<'t> ObjectEdit<'t> {
         self.spans.iter().enumerate().filter_map(|(at, span)| {
             let change = self.change(at);
             let key = || change.and_then(|change| change.key).unwrap_or_else(|| span.key(self.text));
-            (!change.is_some_and(|change| change.gone)).then(|| (at, key(), span))
+            (!change.is_some_and(|change| change.removed)).then(|| (at, key(), span))
         })
     }
 
@@ -75,14 +75,14 @@ impl<'t> ObjectEdit<'t> {
     /// Returns the current JSON value of a member, `null` included, or `None` if the object lacks it.
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         let Some((at, span)) = self.find(key) else {
-            return self.more.iter().find(|(own, _)| own == key).map(|(_, json)| json.as_str());
+            return self.appended.iter().find(|(own, _)| own == key).map(|(_, json)| json.as_str());
         };
         let value = self.change(at).and_then(|change| change.value.as_deref());
         value.or_else(|| self.text.get(span.at.clone()))
     }
 
     /// Returns the current JSON value of a member, or `None` if it is absent or null.
-    pub(super) fn said(&self, key: &str) -> Option<&str> {
+    pub(super) fn non_null(&self, key: &str) -> Option<&str> {
         self.get(key).filter(|json| *json != "null")
     }
 
@@ -105,18 +105,18 @@ impl<'t> ObjectEdit<'t> {
         match at.and_then(|at| self.change_mut(at)) {
             Some(change) => change.value = Some(json.into()),
             None => {
-                self.more.retain(|(own, _)| own != key);
-                self.more.push((key.to_owned(), json.into()));
+                self.appended.retain(|(own, _)| own != key);
+                self.appended.push((key.to_owned(), json.into()));
             }
         }
     }
 
     /// Inserts a member directly after `other`; if the key exists already or `other` is absent, this is
     /// [`Self::set`].
-    pub(super) fn set_behind(&mut self, other: &str, key: &str, json: &str) {
+    pub(super) fn insert_after(&mut self, other: &str, key: &str, json: &str) {
         let place = if self.find(key).is_none() { self.find(other).map(|(at, _)| at) } else { None };
         match place.and_then(|at| self.change_mut(at)) {
-            Some(change) => change.behind = format!(",\"{key}\":{json}"),
+            Some(change) => change.inserted_after = format!(",\"{key}\":{json}"),
             None => self.set(key, json),
         }
     }
@@ -131,17 +131,17 @@ impl<'t> ObjectEdit<'t> {
         let mut any = false;
         while let Some((at, _)) = self.find(key) {
             let Some(change) = self.change_mut(at) else { break };
-            (change.gone, any) = (true, true);
+            (change.removed, any) = (true, true);
         }
-        let before = self.more.len();
-        self.more.retain(|(own, _)| own != key);
-        any || self.more.len() < before
+        let before = self.appended.len();
+        self.appended.retain(|(own, _)| own != key);
+        any || self.appended.len() < before
     }
 
     /// Renames a member. If the new key already has a non-null value, that value wins and the old member is
     /// removed.
     pub(super) fn rename(&mut self, from: &str, to: &'static str) {
-        if self.said(to).is_some() {
+        if self.non_null(to).is_some() {
             self.remove(from);
             return;
         }
@@ -167,27 +167,27 @@ impl<'t> ObjectEdit<'t> {
     /// Converts the pending changes into edits of the body.
     pub(super) fn finish(self, edits: &mut Edits) {
         let mut removed = Edits::default();
-        if self.changes.iter().any(|(_, change)| change.gone) {
-            let is_gone = |at| self.change(at).is_some_and(|change| change.gone);
-            removed.remove_spots(self.text, &self.spans, is_gone);
+        if self.changes.iter().any(|(_, change)| change.removed) {
+            let is_gone = |at| self.change(at).is_some_and(|change| change.removed);
+            removed.remove_at(self.text, &self.spans, is_gone);
         }
         let mut any = self.kept().next().is_some();
         // Values move into the edits without a copy: they may be as long as the body.
         for (at, change) in self.changes {
             let Some(span) = self.spans.get(at) else { continue };
-            if let (Some(key), Some(at), false) = (change.key, span.key_at.clone(), change.gone) {
+            if let (Some(key), Some(at), false) = (change.key, span.key_at.clone(), change.removed) {
                 edits.replace(at, key);
             }
-            if let (Some(value), false) = (change.value, change.gone) {
+            if let (Some(value), false) = (change.value, change.removed) {
                 edits.replace(span.at.clone(), value);
             }
-            if !change.behind.is_empty() {
+            if !change.inserted_after.is_empty() {
                 let end = span.at.end;
-                edits.replace(end..end, change.behind);
+                edits.replace(end..end, change.inserted_after);
             }
         }
         edits.extend(removed);
-        for (key, json) in self.more {
+        for (key, json) in self.appended {
             let comma = if any { "," } else { "" };
             edits.replace(self.end..self.end, format!("{comma}\"{key}\":"));
             edits.replace(self.end..self.end, json);

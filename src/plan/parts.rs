@@ -1,4 +1,4 @@
-//! Changes of the content parts of messages, such as images, files and tool results (engine-quirks E.3).
+//! Changes of the content parts of messages, such as images, files and tool results (engines E.3).
 
 use super::adapt::{Message, RequestAdapter, joined, unsupported};
 use super::object_edit::ObjectEdit;
@@ -13,7 +13,7 @@ use bytes::BytesMut;
 pub(super) fn tool_text(adapter: &mut RequestAdapter<'_>) -> bool {
     let mut any = false;
     for message in adapter.messages.iter_mut().filter(|message| message.role == "\"tool\"") {
-        let content = message.edit.said("content").filter(|content| content.starts_with('['));
+        let content = message.edit.non_null("content").filter(|content| content.starts_with('['));
         let Some(text) = content.and_then(|content| joined(content, "\n")) else { continue };
         message.edit.set("content", format!("\"{text}\""));
         any = true;
@@ -25,20 +25,20 @@ pub(super) fn tool_text(adapter: &mut RequestAdapter<'_>) -> bool {
 /// such parts.
 pub(super) fn part(adapter: &mut RequestAdapter<'_>, kind: &str, becomes: Becomes) -> Result<bool, Failure> {
     // A file of a Responses item becomes a chat file part (wire-format 4.3).
-    if adapter.items && becomes == Becomes::Refused {
+    if adapter.is_generated && becomes == Becomes::Refused {
         return Ok(false);
     }
     let RequestAdapter { messages, edits, text, .. } = adapter;
     let mut any = false;
     for message in messages.iter_mut() {
-        any |= within(message, kind, becomes, text, edits)?;
+        any |= convert_in_message(message, kind, becomes, text, edits)?;
     }
     Ok(any)
 }
 
 /// Flattens content into one string if all of its parts are text or of type `kind`, whose text is under `key`.
 /// Returns true on success.
-fn flat(message: &mut Message<'_>, kind: &str, key: &str) -> bool {
+fn flatten(message: &mut Message<'_>, kind: &str, key: &str) -> bool {
     let between = if message.role == "\"assistant\"" { "" } else { "\n" };
     let text = message.edit.original("content").and_then(|content| {
         let mut out = BytesMut::new();
@@ -58,7 +58,7 @@ fn flat(message: &mut Message<'_>, kind: &str, key: &str) -> bool {
     text.is_some()
 }
 
-fn within(
+fn convert_in_message(
     message: &mut Message<'_>,
     kind: &str,
     becomes: Becomes,
@@ -74,7 +74,7 @@ fn within(
         return Ok(false);
     }
     if let Becomes::Text(key) = becomes
-        && flat(message, kind, key)
+        && flatten(message, kind, key)
     {
         return Ok(true);
     }
@@ -113,7 +113,7 @@ fn image(edit: &mut ObjectEdit<'_>, edits: &mut Edits, text: &str) {
     let Some(address) = edit.original("image_url").filter(|address| address.starts_with('"')) else {
         return;
     };
-    let detail = edit.said("detail").map(ToOwned::to_owned);
+    let detail = edit.non_null("detail").map(ToOwned::to_owned);
     edit.remove("detail");
     let at = place(text, address);
     // Insert around the address, which another edit may rewrite.

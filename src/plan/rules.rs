@@ -12,7 +12,7 @@ use crate::request::ChatRequest;
 use crate::request::fields::Edits;
 use crate::wire::fault::Failure;
 use crate::wire::options::{Options, RequestUnknown, SystemMessages};
-use crate::wire::{Api, Script};
+use crate::wire::{Api, TextFormat};
 
 /// Computes the edits that adapt a request to the engine of `route`, and the rules that made them. `script` is the
 /// parser for the answer's text, if one is needed.
@@ -24,7 +24,7 @@ pub(super) fn adapted(
     text: &str,
     route: &Route,
     items: bool,
-    script: Option<&Script>,
+    script: Option<&TextFormat>,
 ) -> Result<(Edits, Vec<&'static RequestRule>), Failure> {
     let mut used = Vec::new();
     let mut adapter = RequestAdapter::new(ask, text, &route.options, items);
@@ -54,11 +54,11 @@ pub(super) fn adapted(
     }
     // After the rules, which would take the added `tool_choice` for the client's own.
     let script = script.filter(|_| of_chat);
-    if route.fallbacks.has(Fallback::CallsInText) && script.is_some_and(Script::can_read_calls) {
+    if route.fallbacks.has(Fallback::CallsInText) && script.is_some_and(TextFormat::can_read_calls) {
         if apply(&mut adapter, CALLS_IN_TEXT.change)? {
             used.push(&CALLS_IN_TEXT);
         }
-    } else if route.takes().wants_parser && script.is_some_and(Script::reads_calls) {
+    } else if route.capabilities().wants_parser && script.is_some_and(TextFormat::reads_calls) {
         tools::hide_calls(&mut adapter);
     }
     // A generated chat body contains only fields that samewire wrote itself.
@@ -95,7 +95,7 @@ fn apply(adapter: &mut RequestAdapter<'_>, change: Change) -> Result<bool, Failu
         Change::Supersede(newer, older) => settings::supersede(adapter, newer, older),
         Change::Range { key, least, why } => settings::range(adapter, key, least, why)?,
         Change::Drop(keys) => keys.iter().filter(|key| adapter.top.remove(key)).count() > 0,
-        Change::Refuse { key, but, why } => settings::refuse(adapter, key, but, why)?,
+        Change::Refuse { key, supported: but, why } => settings::refuse(adapter, key, but, why)?,
         // The same rule keeps `upstream_body` from adding the member.
         Change::NoStreamOptions => adapter.top.remove("stream_options"),
         Change::Nulls => settings::nulls(adapter),
@@ -109,7 +109,7 @@ fn apply(adapter: &mut RequestAdapter<'_>, change: Change) -> Result<bool, Failu
         Change::HarmonyEfforts(known) => adapter.is_gpt_oss() && settings::effort(adapter, known),
         Change::MergeSystem => messages::merge_system(adapter),
         Change::Developer { always } => messages::developer(adapter, always),
-        Change::Legacy => tools::legacy(adapter) | messages::legacy(adapter),
+        Change::LegacyFunctions => tools::legacy(adapter) | messages::legacy(adapter),
         Change::EmptyTools => tools::empty(adapter),
         Change::ChoiceAlone => tools::choice_alone(adapter),
         Change::ChoiceNone => tools::choice_none(adapter),
@@ -125,6 +125,8 @@ fn apply(adapter: &mut RequestAdapter<'_>, change: Change) -> Result<bool, Failu
         Change::Arguments => messages::arguments(adapter),
         Change::ToolText => parts::tool_text(adapter),
         Change::Part(kind, becomes) => parts::part(adapter, kind, becomes)?,
-        Change::GoOn { members, items } => messages::go_on(adapter, members, items),
+        Change::ContinueMessage { members, items } => {
+            messages::continue_final_message(adapter, members, items)
+        }
     })
 }

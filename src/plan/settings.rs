@@ -1,5 +1,5 @@
 //! Changes of a request's top-level members, most of which return true if they altered the request
-//! (engine-quirks E.2).
+//! (engines E.2).
 
 use super::adapt::{RequestAdapter, quoted, unsupported};
 use crate::engine::rule::{Constraint, Constraints, EFFORTS};
@@ -11,7 +11,7 @@ use crate::wire::fault::Failure;
 /// Converts a boolean `logprobs`, as Chat Completions has it, to the number that Completions expects: `true`
 /// becomes 1, `false` is removed (wire-format 2.11).
 pub(super) fn logprobs_flag(adapter: &mut RequestAdapter<'_>) {
-    match adapter.top.said("logprobs") {
+    match adapter.top.non_null("logprobs") {
         Some("true") => adapter.top.set("logprobs", "1"),
         Some("false") => _ = adapter.top.remove("logprobs"),
         _ => {}
@@ -19,7 +19,7 @@ pub(super) fn logprobs_flag(adapter: &mut RequestAdapter<'_>) {
 }
 
 pub(super) fn rename(adapter: &mut RequestAdapter<'_>, from: &str, to: &'static str) -> bool {
-    let any = adapter.top.said(from).is_some();
+    let any = adapter.top.non_null(from).is_some();
     if any {
         adapter.top.rename(from, to);
     }
@@ -27,21 +27,22 @@ pub(super) fn rename(adapter: &mut RequestAdapter<'_>, from: &str, to: &'static 
 }
 
 pub(super) fn copy(adapter: &mut RequestAdapter<'_>, from: &str, to: &str) -> bool {
-    let said = adapter.top.said(from).filter(|_| adapter.top.said(to).is_none()).map(ToOwned::to_owned);
+    let said =
+        adapter.top.non_null(from).filter(|_| adapter.top.non_null(to).is_none()).map(ToOwned::to_owned);
     if let Some(json) = &said {
-        adapter.top.set_behind(from, to, json);
+        adapter.top.insert_after(from, to, json);
     }
     said.is_some()
 }
 
 pub(super) fn supersede(adapter: &mut RequestAdapter<'_>, newer: &str, older: &str) -> bool {
-    let both = adapter.top.said(newer).is_some() && adapter.top.said(older).is_some();
+    let both = adapter.top.non_null(newer).is_some() && adapter.top.non_null(older).is_some();
     both && adapter.top.remove(older)
 }
 
 /// Fails if the number is below `least`; never changes the request, so it returns `false` otherwise.
 pub(super) fn range(adapter: &RequestAdapter<'_>, key: &str, least: i64, why: &str) -> Result<bool, Failure> {
-    let number = adapter.top.said(key).and_then(|json| json.parse::<i64>().ok());
+    let number = adapter.top.non_null(key).and_then(|json| json.parse::<i64>().ok());
     match number.filter(|number| *number < least) {
         Some(_) => Err(request::invalid(key, &format!("it must be at least {least}: {why}"))),
         None => Ok(false),
@@ -56,10 +57,10 @@ pub(super) fn refuse(
     but: &[&str],
     why: &str,
 ) -> Result<bool, Failure> {
-    let Some(json) = adapter.top.said(key) else { return Ok(false) };
+    let Some(json) = adapter.top.non_null(key) else { return Ok(false) };
     let words = RequestAdapter::list(json).filter(|_| !but.is_empty());
     let is_plain = words.is_some_and(|mut words| words.all(|word| but.contains(&word.get())));
-    if is_plain || adapter.ask.places.let_through.iter().any(|own| own == key) {
+    if is_plain || adapter.ask.places.allowed_api_fields.iter().any(|own| own == key) {
         return Ok(false);
     }
     Err(unsupported(key, why))
@@ -82,7 +83,7 @@ pub(super) fn nulls(adapter: &mut RequestAdapter<'_>) -> bool {
 }
 
 pub(super) fn empty_stops(adapter: &mut RequestAdapter<'_>) -> bool {
-    let Some(stop) = adapter.top.said("stop") else { return false };
+    let Some(stop) = adapter.top.non_null("stop") else { return false };
     if stop == "\"\"" {
         return adapter.top.remove("stop");
     }
@@ -101,20 +102,20 @@ pub(super) fn empty_stops(adapter: &mut RequestAdapter<'_>) -> bool {
 
 /// Returns a top-level member, or a member of an object for a dotted path; `None` if it is absent or null.
 fn constraint<'d>(adapter: &'d RequestAdapter<'_>, key: &str) -> Option<&'d str> {
-    let Some((outer, inner)) = key.split_once('.') else { return adapter.top.said(key) };
-    raw_member(adapter.top.said(outer)?, inner).map(Raw::get).filter(|json| *json != "null")
+    let Some((outer, inner)) = key.split_once('.') else { return adapter.top.non_null(key) };
+    raw_member(adapter.top.non_null(outer)?, inner).map(Raw::get).filter(|json| *json != "null")
 }
 
 pub(super) fn constrain(adapter: &mut RequestAdapter<'_>, constraints: &Constraints) -> bool {
     let mut any = false;
     let said =
-        constraints.unread.iter().zip(constraints.read).filter(|(_, read)| *read != Constraint::Unsaid);
+        constraints.unread.iter().zip(constraints.read).filter(|(_, read)| *read != Constraint::Unsupported);
     for (unread, read) in said.clone() {
         let Some(json) = constraint(adapter, unread).map(ToOwned::to_owned) else { continue };
         any = true;
         match read {
             Constraint::Member(key) => adapter.top.set(key, json),
-            Constraint::Inside(object, key) if adapter.top.said(object).is_none() => {
+            Constraint::Inside(object, key) if adapter.top.non_null(object).is_none() => {
                 adapter.top.set(object, format!("{{\"{key}\":{json}}}"));
             }
             // A value that the client states under the engine's own key wins.
@@ -125,7 +126,7 @@ pub(super) fn constrain(adapter: &mut RequestAdapter<'_>, constraints: &Constrai
                 Some(expression) => adapter.top.set(key, expression),
                 None => continue,
             },
-            Constraint::Unsaid => {}
+            Constraint::Unsupported => {}
         }
     }
     if any {
@@ -141,7 +142,7 @@ pub(super) fn constrain(adapter: &mut RequestAdapter<'_>, constraints: &Constrai
 fn format_of(adapter: &mut RequestAdapter<'_>, json: &str) {
     let decoded = Raw::of(json).and_then(Text::of).map(|text| text.decoded());
     let schema = decoded.as_deref().filter(|schema| Raw::of(schema).is_some()).unwrap_or(json);
-    if adapter.top.said("response_format").is_none() {
+    if adapter.top.non_null("response_format").is_none() {
         let format = format!(
             "{{\"type\":\"json_schema\",\"json_schema\":{{\"name\":\"schema\",\"schema\":{schema}}}}}"
         );
@@ -175,15 +176,15 @@ fn expression(words: &str) -> Option<String> {
 /// Reduces the request to one choice, to be sent once for each choice wanted. Fails if there are several prompts
 /// or `best_of` differs from `n`.
 pub(super) fn fan_out(adapter: &mut RequestAdapter<'_>, calls: bool) -> Result<bool, Failure> {
-    let Some(n) = adapter.top.said("n").filter(|n| *n != "1") else { return Ok(false) };
-    let may_call = adapter.ask.api == Api::Chat && adapter.top.said("tools").is_some();
+    let Some(n) = adapter.top.non_null("n").filter(|n| *n != "1") else { return Ok(false) };
+    let may_call = adapter.ask.api == Api::Chat && adapter.top.non_null("tools").is_some();
     if calls && !(adapter.ask.stream && may_call) {
         return Ok(false);
     }
     if n.parse() != Ok(adapter.ask.choices) {
         return Err(unsupported("n", "of several prompts this engine gives one choice each"));
     }
-    if adapter.top.said("best_of").is_some_and(|best| best != n) {
+    if adapter.top.non_null("best_of").is_some_and(|best| best != n) {
         return Err(unsupported("best_of", "this engine gives one choice, so it has none to choose from"));
     }
     adapter.top.remove("best_of");
@@ -196,7 +197,7 @@ pub(super) fn fan_out(adapter: &mut RequestAdapter<'_>, calls: bool) -> Result<b
 pub(super) fn one_of_several(adapter: &mut RequestAdapter<'_>, choice: u32) {
     adapter.top.remove("best_of");
     adapter.top.set("n", "1");
-    let seed = adapter.top.said("seed").and_then(|seed| seed.parse::<i64>().ok());
+    let seed = adapter.top.non_null("seed").and_then(|seed| seed.parse::<i64>().ok());
     if let Some(seed) = seed.filter(|_| choice > 0) {
         adapter.top.set("seed", seed.wrapping_add(choice.into()).to_string());
     }
@@ -223,7 +224,7 @@ pub(super) fn schema_name(adapter: &mut RequestAdapter<'_>) -> bool {
 }
 
 pub(super) fn reasoning_object(adapter: &mut RequestAdapter<'_>, is_read: bool) -> bool {
-    let Some(reasoning) = adapter.top.said("reasoning").filter(|json| json.starts_with('{')) else {
+    let Some(reasoning) = adapter.top.non_null("reasoning").filter(|json| json.starts_with('{')) else {
         return false;
     };
     let effort = request::effort(reasoning);
@@ -233,7 +234,7 @@ pub(super) fn reasoning_object(adapter: &mut RequestAdapter<'_>, is_read: bool) 
     };
     // With both `enabled: false` and an effort in the object, the engine would follow the effort.
     let stays = is_read && effort.as_deref() != Some("none") && says_more();
-    let effort = effort.filter(|_| adapter.top.said("reasoning_effort").is_none());
+    let effort = effort.filter(|_| adapter.top.non_null("reasoning_effort").is_none());
     let any = effort.is_some();
     if let Some(effort) = effort {
         adapter.top.remove("reasoning_effort");
@@ -248,11 +249,11 @@ pub(super) fn reasoning_object(adapter: &mut RequestAdapter<'_>, is_read: bool) 
 /// Replaces the effort `none` by both template switches in use, `enable_thinking` and `thinking`, since templates
 /// know one of them.
 pub(super) fn no_reasoning(adapter: &mut RequestAdapter<'_>) -> bool {
-    if adapter.is_gpt_oss() || adapter.top.said("reasoning_effort") != Some("\"none\"") {
+    if adapter.is_gpt_oss() || adapter.top.non_null("reasoning_effort") != Some("\"none\"") {
         return false;
     }
     const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
-    let known = adapter.top.said("chat_template_kwargs").unwrap_or("{}");
+    let known = adapter.top.non_null("chat_template_kwargs").unwrap_or("{}");
     let Some(members) = Members::of(known) else { return false };
     let trimmed = known.trim_end();
     let mut json = trimmed.strip_suffix('}').unwrap_or(trimmed).trim_end().to_owned();
@@ -268,7 +269,8 @@ pub(super) fn no_reasoning(adapter: &mut RequestAdapter<'_>) -> bool {
 }
 
 pub(super) fn effort(adapter: &mut RequestAdapter<'_>, known: &[&str]) -> bool {
-    let Some(said) = adapter.top.said("reasoning_effort").and_then(|json| Text::of(Raw::of(json)?)) else {
+    let Some(said) = adapter.top.non_null("reasoning_effort").and_then(|json| Text::of(Raw::of(json)?))
+    else {
         return false;
     };
     let said = said.decoded();

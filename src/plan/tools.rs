@@ -1,5 +1,5 @@
 //! Changes of tools and of the choice among them, most of which return true if they altered the request
-//! (engine-quirks E.2).
+//! (engines E.2).
 
 use super::adapt::{RequestAdapter, quoted, unsupported};
 use crate::json::{self, Raw, raw_member};
@@ -18,27 +18,27 @@ fn without_tools(adapter: &mut RequestAdapter<'_>) -> bool {
 pub(super) fn empty(adapter: &mut RequestAdapter<'_>) -> bool {
     let is_empty = adapter
         .top
-        .said("tools")
+        .non_null("tools")
         .and_then(RequestAdapter::list)
         .is_some_and(|mut tools| tools.next().is_none());
     is_empty && without_tools(adapter)
 }
 
 pub(super) fn choice_alone(adapter: &mut RequestAdapter<'_>) -> bool {
-    adapter.top.said("tools").is_none()
-        && adapter.top.said("tool_choice").is_some()
+    adapter.top.non_null("tools").is_none()
+        && adapter.top.non_null("tool_choice").is_some()
         && adapter.top.remove("tool_choice")
 }
 
 pub(super) fn choice_none(adapter: &mut RequestAdapter<'_>) -> bool {
-    adapter.top.said("tools").is_some()
-        && adapter.top.said("tool_choice") == Some("\"none\"")
+    adapter.top.non_null("tools").is_some()
+        && adapter.top.non_null("tool_choice") == Some("\"none\"")
         && without_tools(adapter)
 }
 
 /// Sets `tool_choice` to `none`, so that the engine leaves calls in the text, where samewire parses them.
 pub(super) fn hide_calls(adapter: &mut RequestAdapter<'_>) {
-    if adapter.ask.may_call() && adapter.top.said("tools").is_some() {
+    if adapter.ask.may_call() && adapter.top.non_null("tools").is_some() {
         adapter.top.set("tool_choice", "\"none\"");
     }
 }
@@ -46,12 +46,12 @@ pub(super) fn hide_calls(adapter: &mut RequestAdapter<'_>) {
 /// Prepares a request whose calls are parsed from the text, even if a call is required: the model sees the named
 /// tool, or all of them, and `tool_choice` becomes `none`.
 pub(super) fn calls_in_text(adapter: &mut RequestAdapter<'_>) -> bool {
-    if adapter.ask.offered_tools.is_none() || adapter.top.said("tools").is_none() {
+    if adapter.ask.offered_tools.is_none() || adapter.top.non_null("tools").is_none() {
         return false;
     }
     let named = choice(adapter, "function").and_then(|function| json::member(function, "name"));
     if let Some(named) = named {
-        let mut tools = adapter.top.said("tools").and_then(RequestAdapter::list).into_iter().flatten();
+        let mut tools = adapter.top.non_null("tools").and_then(RequestAdapter::list).into_iter().flatten();
         let one = tools.find(|tool| name(tool.get()).as_ref() == Some(&named));
         if let Some(one) = one.map(|tool| format!("[{}]", tool.get())) {
             adapter.top.set("tools", one);
@@ -63,15 +63,15 @@ pub(super) fn calls_in_text(adapter: &mut RequestAdapter<'_>) -> bool {
 
 /// Converts the legacy members `functions` and `function_call` to `tools` and `tool_choice`.
 pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
-    let Some(functions) = adapter.top.said("functions").and_then(RequestAdapter::list) else {
-        return adapter.top.said("function_call").is_some() && adapter.top.remove("function_call");
+    let Some(functions) = adapter.top.non_null("functions").and_then(RequestAdapter::list) else {
+        return adapter.top.non_null("function_call").is_some() && adapter.top.remove("function_call");
     };
-    let choice = adapter.top.said("function_call").map(|choice| match choice.starts_with('{') {
+    let choice = adapter.top.non_null("function_call").map(|choice| match choice.starts_with('{') {
         true => format!("{{\"type\":\"function\",\"function\":{choice}}}"),
         false => choice.to_owned(),
     });
     // The newer form wins if the client sends both.
-    if adapter.top.said("tools").is_none() {
+    if adapter.top.non_null("tools").is_none() {
         let mut tools = String::from("[");
         for function in functions {
             separate(&mut tools);
@@ -80,7 +80,7 @@ pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
         tools.push(']');
         adapter.top.remove("tools");
         adapter.top.set("tools", tools);
-        if let Some(choice) = choice.filter(|_| adapter.top.said("tool_choice").is_none()) {
+        if let Some(choice) = choice.filter(|_| adapter.top.non_null("tool_choice").is_none()) {
             adapter.top.remove("tool_choice");
             adapter.top.set("tool_choice", choice);
         }
@@ -91,7 +91,7 @@ pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
 
 /// Returns the object under the key `kind` in `tool_choice`, if the choice is an object of that type.
 fn choice<'d>(adapter: &'d RequestAdapter<'_>, kind: &str) -> Option<&'d str> {
-    let choice = adapter.top.said("tool_choice").filter(|json| json.starts_with('{'))?;
+    let choice = adapter.top.non_null("tool_choice").filter(|json| json.starts_with('{'))?;
     if json::member(choice, "type").as_deref() != Some(kind) {
         return None;
     }
@@ -109,7 +109,7 @@ pub(super) fn allowed(adapter: &mut RequestAdapter<'_>) -> Result<bool, Failure>
     let names =
         raw_member(allowed, "tools").map(Raw::get).and_then(RequestAdapter::list).into_iter().flatten();
     let names: HashSet<_> = names.filter_map(|tool| name(tool.get())).collect();
-    let tools = || adapter.top.said("tools").and_then(RequestAdapter::list).into_iter().flatten();
+    let tools = || adapter.top.non_null("tools").and_then(RequestAdapter::list).into_iter().flatten();
     let is_allowed = |tool: &Raw<'_>| name(tool.get()).is_some_and(|name| names.contains(&name));
     let (kept, all) = (tools().filter(is_allowed).count(), tools().count());
     if kept == 0 {
@@ -139,7 +139,7 @@ pub(super) fn custom(adapter: &mut RequestAdapter<'_>) -> Result<bool, Failure> 
     if adapter.ask.custom_tools.is_empty() {
         return Ok(any);
     }
-    let tools = adapter.top.said("tools").and_then(RequestAdapter::list).into_iter().flatten();
+    let tools = adapter.top.non_null("tools").and_then(RequestAdapter::list).into_iter().flatten();
     let mut written = String::from("[");
     let mut count = 0;
     for (at, tool) in tools.enumerate() {

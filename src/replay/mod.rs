@@ -6,7 +6,7 @@
 mod played;
 mod scenario;
 
-pub use scenario::{Mistake, Recorded, Scenario, load};
+pub use scenario::{LoadError, Recorded, Scenario, load};
 
 use crate::json::{self, Raw, Text, object, write_string};
 use crate::upstream::models::{self, Model};
@@ -17,7 +17,7 @@ use axum::http::{Method, Request, Response, StatusCode, header};
 use axum::routing::get;
 use axum::serve::ListenerExt as _;
 use bytes::BytesMut;
-use played::Played;
+use played::PlayedBody;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub async fn serve(listener: TcpListener, scenarios: Vec<Scenario>, pace: Durati
     listener.set_nonblocking(true)?;
     // Each event is sent at once, as engines do.
     let listener = tokio::net::TcpListener::from_std(listener)?.tap_io(|stream| _ = stream.set_nodelay(true));
-    let stage = Arc::new(Stage { scenarios, pace });
+    let stage = Arc::new(ReplayState { scenarios, pace });
     let router = Router::new()
         .route("/health", get(async || Response::new(Body::empty())))
         .route("/version", get(version))
@@ -80,12 +80,12 @@ pub async fn serve(listener: TcpListener, scenarios: Vec<Scenario>, pace: Durati
 }
 
 /// State of the server: the scenarios, and the pause between events.
-struct Stage {
+struct ReplayState {
     scenarios: Vec<Scenario>,
     pace: Duration,
 }
 
-impl Stage {
+impl ReplayState {
     /// Returns the scenario of that name: the full name, or the end of one if no other scenario ends the same way.
     fn named(&self, name: &str) -> Result<Option<&Scenario>, String> {
         if let Some(found) = self.scenarios.iter().find(|scenario| scenario.name == name) {
@@ -105,15 +105,15 @@ impl Stage {
         }
     }
 
-    fn choose(&self, method: &Method, path: &str, asked: &LookupKey) -> Result<&Scenario, Absent> {
-        let named = self.named(&asked.model).map_err(|text| Absent(StatusCode::BAD_REQUEST, text))?;
+    fn choose(&self, method: &Method, path: &str, asked: &LookupKey) -> Result<&Scenario, NoMatch> {
+        let named = self.named(&asked.model).map_err(|text| NoMatch(StatusCode::BAD_REQUEST, text))?;
         if let Some(scenario) = named {
             if scenario.path == path {
                 return Ok(scenario);
             }
             let text =
                 format!("The scenario {} was recorded at {}, not at {path}.", scenario.name, scenario.path);
-            return Err(Absent(StatusCode::BAD_REQUEST, text));
+            return Err(NoMatch(StatusCode::BAD_REQUEST, text));
         }
         let alike = |scenario: &&Scenario| {
             scenario.path == path && scenario.method == method.as_str() && scenario.stream == asked.stream
@@ -124,16 +124,16 @@ impl Stage {
                 "No scenario is named `{model}`, and none answers {method} {path} with stream = {stream}. GET /v1/models \
                  lists the names."
             );
-            Absent(StatusCode::NOT_FOUND, text)
+            NoMatch(StatusCode::NOT_FOUND, text)
         })
     }
 }
 
 /// Error response if no scenario matches: status and message.
-struct Absent(StatusCode, String);
+struct NoMatch(StatusCode, String);
 
 object! {
-    struct RequestedPlayback<'a> {
+    struct RequestFields<'a> {
         model: Raw<'a> = "model",
         stream: Raw<'a> = "stream",
     }
@@ -149,7 +149,7 @@ struct LookupKey {
 impl LookupKey {
     fn read(body: &[u8]) -> Self {
         let criteria =
-            std::str::from_utf8(body).ok().and_then(|text| json::read::<RequestedPlayback<'_>>(text).ok());
+            std::str::from_utf8(body).ok().and_then(|text| json::read::<RequestFields<'_>>(text).ok());
         let Some(criteria) = criteria else { return Self::default() };
         let model = criteria.model.and_then(Text::of).map(|model| model.decoded().into_owned());
         Self {
@@ -159,7 +159,7 @@ impl LookupKey {
     }
 }
 
-async fn play(State(stage): State<Arc<Stage>>, request: Request<Body>) -> Response<Body> {
+async fn play(State(stage): State<Arc<ReplayState>>, request: Request<Body>) -> Response<Body> {
     let (head, body) = request.into_parts();
     let Ok(body) = to_bytes(body, REQUEST).await else {
         return error(StatusCode::PAYLOAD_TOO_LARGE, "The request cannot be read.");
@@ -170,7 +170,7 @@ async fn play(State(stage): State<Arc<Stage>>, request: Request<Body>) -> Respon
             tracing::info!(scenario = name, path = head.uri.path(), status, "playing");
             answer(scenario, stage.pace)
         }
-        Err(Absent(status, text)) => {
+        Err(NoMatch(status, text)) => {
             tracing::warn!(
                 path = head.uri.path(),
                 status = status.as_u16(),
@@ -185,7 +185,7 @@ async fn play(State(stage): State<Arc<Stage>>, request: Request<Body>) -> Respon
 fn answer(scenario: &Scenario, pace: Duration) -> Response<Body> {
     let body = match scenario.frames.as_slice() {
         [whole] if !scenario.events && !scenario.reset => Body::from(whole.clone()),
-        frames => Body::new(Played::new(frames.to_vec(), pace, scenario.reset)),
+        frames => Body::new(PlayedBody::new(frames.to_vec(), pace, scenario.reset)),
     };
     let mut response = Response::new(body);
     *response.status_mut() = scenario.status;
@@ -216,7 +216,7 @@ fn json(status: StatusCode, body: impl Into<bytes::Bytes>) -> Response<Body> {
 
 /// Lists the names of all scenarios. `owned_by` names the engine of each recording, from which a proxy detects the
 /// engine.
-async fn list(State(stage): State<Arc<Stage>>) -> Response<Body> {
+async fn list(State(stage): State<Arc<ReplayState>>) -> Response<Body> {
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let model = |scenario: &Scenario| Model {
         id: scenario.name.clone(),
@@ -233,7 +233,7 @@ async fn list(State(stage): State<Arc<Stage>>) -> Response<Body> {
 }
 
 /// Reports a version as vLLM does. SGLang does not have this route.
-async fn version(State(stage): State<Arc<Stage>>) -> Response<Body> {
+async fn version(State(stage): State<Arc<ReplayState>>) -> Response<Body> {
     let is_sglang = |scenario: &Scenario| scenario.engine.is_some_and(|engine| engine.name == "sglang");
     if stage.scenarios.iter().all(is_sglang) {
         return json(StatusCode::NOT_FOUND, r#"{"detail":"Not Found"}"#);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Sleep, sleep};
 
 /// Body that yields the remaining frames, one at a time.
-pub(super) struct Played {
+pub(super) struct PlayedBody {
     frames: std::vec::IntoIter<Bytes>,
     pace: Duration,
     reset: bool,
@@ -24,14 +24,14 @@ enum Pause {
     Time(Pin<Box<Sleep>>),
 }
 
-impl Played {
+impl PlayedBody {
     /// Creates a body. `pace`: pause between two frames. `reset`: end with a connection error.
     pub(super) fn new(frames: Vec<Bytes>, pace: Duration, reset: bool) -> Self {
         Self { frames: frames.into_iter(), pace, reset, pause: Pause::Turn }
     }
 }
 
-impl Body for Played {
+impl Body for PlayedBody {
     type Data = Bytes;
     type Error = io::Error;
 

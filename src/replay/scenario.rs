@@ -61,7 +61,7 @@ pub struct Recorded<'a> {
 
 /// Reason why scenarios cannot be loaded.
 #[derive(Debug)]
-pub enum Mistake {
+pub enum LoadError {
     /// File or folder that cannot be read, and the error.
     Unreadable(PathBuf, std::io::Error),
     /// File with invalid content, and the reason.
@@ -72,7 +72,7 @@ pub enum Mistake {
     Twice(String, PathBuf, PathBuf),
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
@@ -92,16 +92,16 @@ impl fmt::Display for Mistake {
     }
 }
 
-impl std::error::Error for Mistake {}
+impl std::error::Error for LoadError {}
 
 /// Loads the scenarios of all paths, in the order of the paths; those of one path in the order of their names.
 ///
 /// # Errors
 /// Fails with the first mistake.
-pub fn load(paths: &[PathBuf]) -> Result<Vec<Scenario>, Mistake> {
+pub fn load(paths: &[PathBuf]) -> Result<Vec<Scenario>, LoadError> {
     let mut folders: Vec<(String, PathBuf)> = Vec::new();
     for path in paths {
-        let unreadable = |error| Mistake::Unreadable(path.clone(), error);
+        let unreadable = |error| LoadError::Unreadable(path.clone(), error);
         let root = path.canonicalize().map_err(unreadable)?;
         let before = folders.len();
         walk(&root, DEPTH, &mut |folder| {
@@ -109,20 +109,20 @@ pub fn load(paths: &[PathBuf]) -> Result<Vec<Scenario>, Mistake> {
             folders.push((name.to_string_lossy().into_owned(), folder.to_owned()));
         })?;
         if folders.len() == before {
-            return Err(Mistake::Nothing(path.clone()));
+            return Err(LoadError::Nothing(path.clone()));
         }
     }
     for (at, (name, folder)) in folders.iter().enumerate() {
         if let Some((_, other)) = folders.iter().take(at).find(|(other, _)| other == name) {
-            return Err(Mistake::Twice(name.clone(), other.clone(), folder.clone()));
+            return Err(LoadError::Twice(name.clone(), other.clone(), folder.clone()));
         }
     }
     folders.into_iter().map(|(name, folder)| read(name, &folder)).collect()
 }
 
 /// Calls `found` for each scenario in a folder or below it.
-fn walk(folder: &Path, depth: usize, found: &mut dyn FnMut(&Path)) -> Result<(), Mistake> {
-    let unreadable = |error| Mistake::Unreadable(folder.to_owned(), error);
+fn walk(folder: &Path, depth: usize, found: &mut dyn FnMut(&Path)) -> Result<(), LoadError> {
+    let unreadable = |error| LoadError::Unreadable(folder.to_owned(), error);
     if folder.join("request.json").is_file() {
         found(folder);
         return Ok(());
@@ -142,11 +142,11 @@ fn walk(folder: &Path, depth: usize, found: &mut dyn FnMut(&Path)) -> Result<(),
     }
 }
 
-fn read(name: String, folder: &Path) -> Result<Scenario, Mistake> {
+fn read(name: String, folder: &Path) -> Result<Scenario, LoadError> {
     let text = |file: &str| {
         let path = folder.join(file);
-        let bytes = std::fs::read(&path).map_err(|error| Mistake::Unreadable(path.clone(), error))?;
-        String::from_utf8(bytes).map_err(|_| Mistake::Malformed(path, "it is not UTF-8".to_owned()))
+        let bytes = std::fs::read(&path).map_err(|error| LoadError::Unreadable(path.clone(), error))?;
+        String::from_utf8(bytes).map_err(|_| LoadError::Malformed(path, "it is not UTF-8".to_owned()))
     };
     let request = text("request.json")?;
     let (stem, kind, body) = body(folder)?;
@@ -157,24 +157,24 @@ fn read(name: String, folder: &Path) -> Result<Scenario, Mistake> {
         None | Some("clean") => false,
         Some("reset") => true,
         Some(_) => {
-            return Err(Mistake::Malformed(folder.join("eof"), "it must hold the word reset".to_owned()));
+            return Err(LoadError::Malformed(folder.join("eof"), "it must hold the word reset".to_owned()));
         }
     };
     let recorded = Recorded { request: &request, head: head.as_deref(), kind, body: &body, reset };
     let engine = engine_of(folder);
     Scenario::new(name, engine, &recorded).map_err(|(file, why)| {
         let file = if file == HEAD { &head_file } else { file };
-        Mistake::Malformed(folder.join(file), why)
+        LoadError::Malformed(folder.join(file), why)
     })
 }
 
 /// Returns the body of the answer, with the stem and the extension of its file.
-fn body(folder: &Path) -> Result<(&'static str, &'static str, Vec<u8>), Mistake> {
+fn body(folder: &Path) -> Result<(&'static str, &'static str, Vec<u8>), LoadError> {
     for stem in STEMS {
         for (kind, _) in KINDS {
             let file = folder.join(format!("{stem}.{kind}"));
             if file.is_file() {
-                let body = std::fs::read(&file).map_err(|error| Mistake::Unreadable(file, error))?;
+                let body = std::fs::read(&file).map_err(|error| LoadError::Unreadable(file, error))?;
                 return Ok((stem, kind, body));
             }
         }
@@ -184,7 +184,7 @@ fn body(folder: &Path) -> Result<(&'static str, &'static str, Vec<u8>), Mistake>
         return Ok(("response", "txt", Vec::new()));
     }
     let why = "the engine's answer is missing: upstream.sse, upstream.json or upstream.txt".to_owned();
-    Err(Mistake::Malformed(folder.to_owned(), why))
+    Err(LoadError::Malformed(folder.to_owned(), why))
 }
 
 /// Returns the engine after which the folder or one above it is named: `vllm`, `vllm-0.21.0`.
@@ -217,7 +217,7 @@ object! {
 const HEAD: &str = "upstream.http";
 
 /// File name, and the mistake in it.
-type Wrong = (&'static str, String);
+type FileError = (&'static str, String);
 
 impl Scenario {
     /// Creates a scenario from its texts.
@@ -228,7 +228,7 @@ impl Scenario {
         name: impl Into<String>,
         engine: Option<&'static Engine>,
         recorded: &Recorded<'_>,
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, FileError> {
         let wrong = |why: String| ("request.json", why);
         let request = recorded.request.trim_start_matches('\u{feff}');
         let request: Exchange<'_> =
@@ -264,7 +264,7 @@ impl Scenario {
 }
 
 /// Returns the recorded status and headers. Headers of the connection are left to the server.
-fn head(recorded: &Recorded<'_>) -> Result<(StatusCode, HeaderMap), Wrong> {
+fn head(recorded: &Recorded<'_>) -> Result<(StatusCode, HeaderMap), FileError> {
     let mut headers = HeaderMap::new();
     let Some(text) = recorded.head else {
         let label =

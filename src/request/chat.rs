@@ -67,7 +67,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
     };
     let streaming = from.streaming()?;
     let max_tokens = from.tokens("max_tokens", 1)?;
-    // If both are set, the newer field counts (engine-quirks E.2).
+    // If both are set, the newer field counts (engines E.2).
     let limit = match from.get("max_completion_tokens") {
         Some(_) => from.tokens("max_completion_tokens", 1)?,
         None => max_tokens,
@@ -106,7 +106,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
         custom_tools: custom,
         legacy_functions: from.get("functions").is_some() && from.get("tools").is_none(),
         offered_tools: None,
-        thinks: None,
+        reasons: None,
         hides_reasoning: from.get("include_reasoning").is_some_and(|value| value.value.get() == "false"),
         constrained: false,
         overrides_model: false,
@@ -115,7 +115,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
             messages: from.place("messages"),
             stream_options: from.place("stream_options"),
             media,
-            notable,
+            structured: notable,
             ..TextSpans::default()
         },
     })
@@ -131,7 +131,7 @@ fn check_sampling(from: &Checked<'_>) -> Result<(), Failure> {
     from.stop()?;
     from.flag("parallel_tool_calls")?;
     match from.get("metadata") {
-        Some(metadata) => from.few(&from.object("metadata", metadata)?),
+        Some(metadata) => from.check_pair_count(&from.object("metadata", metadata)?),
         None => Ok(()),
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn repeated(param: String) -> Failure {
 }
 
 /// Fails on a field reserved for engines and routers, unless the operator has allowed it.
-pub(super) fn may_steer(param: &str, rules: &Rules) -> Result<(), Failure> {
+pub(super) fn check_reserved_field(param: &str, rules: &Rules) -> Result<(), Failure> {
     if FORBIDDEN.contains(&param) && !rules.allows(param) { Err(forbidden(param.to_owned())) } else { Ok(()) }
 }
 
@@ -89,13 +89,13 @@ impl<'a> Checked<'a> {
     ) -> Result<Self, Failure> {
         no_duplicates(&fields, known, "")?;
         let checked = Self { text, fields, known, rules };
-        checked.steers(&checked.fields, "")?;
+        checked.check_reserved(&checked.fields, "")?;
         Ok(checked)
     }
 
     /// Fails on a reserved field here or in a nested object, unless the operator has allowed it; `prefix` is the
     /// path of the object in the error.
-    fn steers(&self, fields: &[Field<'a>], prefix: &str) -> Result<(), Failure> {
+    fn check_reserved(&self, fields: &[Field<'a>], prefix: &str) -> Result<(), Failure> {
         let not_allowed = |param: &str| !self.rules.allows(param);
         for field in fields {
             let key = field.key.as_ref();
@@ -113,7 +113,7 @@ impl<'a> Checked<'a> {
             no_duplicates(fields, &[key], prefix)?;
             let inner = self.object(&param(), field)?;
             if extra {
-                self.steers(&inner, &format!("{}.", param()))?;
+                self.check_reserved(&inner, &format!("{}.", param()))?;
                 continue;
             }
             let steers = |inner: &&Field<'_>| {
@@ -271,7 +271,7 @@ impl<'a> Checked<'a> {
     pub(super) fn metadata(&self) -> Result<(), Failure> {
         let Some(field) = self.get("metadata") else { return Ok(()) };
         let pairs = self.object("metadata", field)?;
-        self.few(&pairs)?;
+        self.check_pair_count(&pairs)?;
         let mut seen = HashSet::new();
         for pair in &pairs {
             let param = || format!("metadata.{}", shown(&pair.key));
@@ -290,7 +290,7 @@ impl<'a> Checked<'a> {
     }
 
     /// Checks the number of metadata pairs.
-    pub(super) fn few(&self, pairs: &[Field<'_>]) -> Result<(), Failure> {
+    pub(super) fn check_pair_count(&self, pairs: &[Field<'_>]) -> Result<(), Failure> {
         match (pairs.len(), self.caps().pairs) {
             (count, most) if count > most => {
                 let must = format!("it may have at most {most} pairs (`limits.max_metadata_pairs`)");

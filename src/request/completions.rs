@@ -61,7 +61,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
         custom_tools: Vec::new(),
         legacy_functions: false,
         offered_tools: None,
-        thinks: None,
+        reasons: None,
         hides_reasoning: false,
         constrained: false,
         overrides_model: false,

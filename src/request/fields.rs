@@ -26,7 +26,7 @@ const EDITS: usize = 1 << 16;
 struct BoundedMembers<'a> {
     kept: Vec<(Cow<'a, str>, Raw<'a>)>,
     /// True if the object has more members than allowed.
-    over: bool,
+    too_many: bool,
     /// True if a key exceeds the length limit.
     long_key: bool,
 }
@@ -35,9 +35,9 @@ impl<'a> Read<'a> for BoundedMembers<'a> {
     fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
         from.each_member(|from, key| {
             let member = (key.name()?, from.read()?);
-            self.over = self.kept.len() == MEMBERS;
+            self.too_many = self.kept.len() == MEMBERS;
             self.long_key |= member.0.len() > KEY;
-            if !self.over && !self.long_key {
+            if !self.too_many && !self.long_key {
                 self.kept.push(member);
             }
             Some(())
@@ -100,12 +100,12 @@ pub(super) fn text_within(body: &[u8], levels: usize) -> Result<&str, Failure> {
         Failure::from(Fault::InvalidUtf8).with_message(message)
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    survey(text.as_bytes(), levels.min(DEPTH))?;
+    check_depth_and_surrogates(text.as_bytes(), levels.min(DEPTH))?;
     Ok(text)
 }
 
 /// Checks in one pass what the JSON reader does not: nesting depth and lone surrogates.
-fn survey(bytes: &[u8], levels: usize) -> Result<(), Failure> {
+fn check_depth_and_surrogates(bytes: &[u8], levels: usize) -> Result<(), Failure> {
     let mut depth = 0_usize;
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
@@ -161,7 +161,7 @@ pub fn read<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failu
         let message = "The request body is not valid JSON for this API: it must be an object.";
         return Err(Failure::from(Fault::InvalidJson).with_message(message));
     }
-    let BoundedMembers { kept, over, long_key } = json::read(object).map_err(|invalid| {
+    let BoundedMembers { kept, too_many: over, long_key } = json::read(object).map_err(|invalid| {
         let message = format!("The request body is not valid JSON ({invalid}).");
         Failure::from(Fault::InvalidJson).with_message(message)
     })?;
@@ -227,13 +227,13 @@ impl Edits {
     /// Replaces `range` by `with`; of overlapping ranges, the first counts. Ignored once the limit on edits is
     /// exceeded.
     pub fn replace(&mut self, range: Range<usize>, with: impl Into<Vec<u8>>) {
-        if !self.is_over() {
+        if !self.exceeds_limit() {
             self.0.push((range, with.into()));
         }
     }
 
     /// Returns true if the limit on edits is exceeded, in which case later edits have been discarded.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn exceeds_limit(&self) -> bool {
         self.0.len() > EDITS
     }
 
@@ -242,7 +242,7 @@ impl Edits {
     /// # Errors
     /// `invalid_value`
     pub(crate) fn apply_within_limit(self, body: &Bytes) -> Result<Bytes, Failure> {
-        if self.is_over() {
+        if self.exceeds_limit() {
             let message =
                 format!("The request has more than {EDITS} places that must be written anew for the engine.");
             return Err(Failure::from(Fault::InvalidValue).with_message(message));
@@ -265,11 +265,11 @@ impl Edits {
     /// object.
     pub fn remove(&mut self, text: &str, members: &[Field<'_>], out: impl Fn(&Field<'_>) -> bool) {
         let spans: Vec<_> = members.iter().map(MemberSpan::from).collect();
-        self.remove_spots(text, &spans, |at| members.get(at).is_some_and(&out));
+        self.remove_at(text, &spans, |at| members.get(at).is_some_and(&out));
     }
 
     /// Removes members by their index, like [`Self::remove`].
-    pub(crate) fn remove_spots(&mut self, text: &str, members: &[MemberSpan], out: impl Fn(usize) -> bool) {
+    pub(crate) fn remove_at(&mut self, text: &str, members: &[MemberSpan], out: impl Fn(usize) -> bool) {
         let mut at = 0;
         while let Some(field) = members.get(at) {
             if !out(at) {

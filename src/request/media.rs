@@ -19,7 +19,7 @@ const HEAD: usize = 256;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Media {
     /// Addresses pass unchecked: the request has already been answered.
-    Unjudged,
+    Unchecked,
     /// Data URLs, and addresses on any public host.
     #[default]
     Public,
@@ -43,17 +43,17 @@ pub(super) enum Kind {
 #[derive(Clone, Debug)]
 pub(super) enum Address<'a> {
     /// The client's spelling, which already is canonical.
-    Same(Text<'a>),
+    Unchanged(Text<'a>),
     /// The rewritten address, and the data of a data URL, which stays unchanged.
-    Ours(String, Text<'a>),
+    Rewritten(String, Text<'a>),
 }
 
 impl Address<'_> {
     /// Appends the address to `out`, JSON-escaped without quotes.
     pub(super) fn write(&self, out: &mut BytesMut) {
         match self {
-            Self::Same(text) => text.write(out),
-            Self::Ours(front, rest) => {
+            Self::Unchanged(text) => text.write(out),
+            Self::Rewritten(front, rest) => {
                 Text::plain(front).write(out);
                 rest.write(out);
             }
@@ -95,10 +95,10 @@ impl Media {
         kind: Kind,
         param: impl FnOnce() -> String,
     ) -> Result<Address<'a>, Failure> {
-        if *self == Self::Unjudged {
-            return Ok(Address::Same(text));
+        if *self == Self::Unchecked {
+            return Ok(Address::Unchanged(text));
         }
-        match data(text, kind).unwrap_or_else(|| self.remote(text)) {
+        match judge_data_url(text, kind).unwrap_or_else(|| self.judge_remote(text)) {
             Ok(address) => Ok(address),
             Err((fault, must)) => {
                 let told = invalid(param(), must);
@@ -116,12 +116,12 @@ impl Media {
         param: impl FnOnce() -> String,
     ) -> Result<Address<'a>, Failure> {
         match is_base64(text.spelled()) {
-            true => Ok(Address::Same(text)),
+            true => Ok(Address::Unchanged(text)),
             false => self.judge(text, kind, param),
         }
     }
 
-    fn remote<'a>(&self, text: Text<'a>) -> MediaVerdict<'a> {
+    fn judge_remote<'a>(&self, text: Text<'a>) -> MediaVerdict<'a> {
         if *self == Self::Data {
             return Err((
                 Fault::RemoteMediaDisabled,
@@ -145,8 +145,8 @@ impl Media {
                 forbidden("its host is not among those that media may come from")
             }
             Self::Public if !is_public(&host) => forbidden("its host must be one of the public Internet"),
-            _ if url.as_str() == text.spelled() => Ok(Address::Same(text)),
-            _ => Ok(Address::Ours(url.as_str().to_owned(), Text::default())),
+            _ if url.as_str() == text.spelled() => Ok(Address::Unchanged(text)),
+            _ => Ok(Address::Rewritten(url.as_str().to_owned(), Text::default())),
         }
     }
 }
@@ -155,7 +155,7 @@ impl Media {
 type MediaVerdict<'a> = Result<Address<'a>, (Fault, &'static str)>;
 
 /// Judges a data URL by the head before its data. `None` if the address has another scheme.
-fn data(text: Text<'_>, kind: Kind) -> Option<MediaVerdict<'_>> {
+fn judge_data_url(text: Text<'_>, kind: Kind) -> Option<MediaVerdict<'_>> {
     let spelled = text.spelled();
     let comma = memchr::memchr(b',', spelled.as_bytes().get(..HEAD.min(spelled.len()))?)?;
     let (front, rest) = spelled.split_at(comma);
@@ -179,9 +179,9 @@ fn data(text: Text<'_>, kind: Kind) -> Option<MediaVerdict<'_>> {
         ours.push_str(if base64 { "base64" } else { part });
     }
     if ours == front {
-        return Some(Ok(Address::Same(text)));
+        return Some(Ok(Address::Unchanged(text)));
     }
-    Some(Ok(Address::Ours(ours, Text::json(rest))))
+    Some(Ok(Address::Rewritten(ours, Text::json(rest))))
 }
 
 fn is_token_byte(byte: u8) -> bool {
@@ -462,7 +462,7 @@ mod tests {
         // Data of any length stays unread, and is not copied.
         let data = format!("data:image/png;base64,{}", "A".repeat(1 << 20));
         let address = Media::Public.judge(Text::json(&data), Kind::Image, String::new).unwrap();
-        assert!(matches!(address, Address::Same(text) if text.spelled().as_ptr() == data.as_ptr()));
+        assert!(matches!(address, Address::Unchanged(text) if text.spelled().as_ptr() == data.as_ptr()));
     }
 
     #[test]

@@ -25,13 +25,13 @@ pub use rules::{Caps, Ranges, Rules};
 use crate::json::{self, Raw, Text};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::RequestUnknown;
-use crate::wire::{Api, Extensions, Offer};
+use crate::wire::{Api, Extensions, OutputConstraints};
 use bytes::Bytes;
 use check::Checked;
 use fields::{Edits, MemberSpan};
 use std::ops::Range;
 
-/// Request field with which engines leave special tokens out of the text (engine-quirks F).
+/// Request field with which engines leave special tokens out of the text (engines F).
 pub(crate) const SKIP_SPECIAL_TOKENS: &str = "skip_special_tokens";
 /// Request field that makes an engine return the token ids of its text.
 pub(crate) const RETURN_TOKEN_IDS: &str = "return_token_ids";
@@ -101,7 +101,7 @@ pub struct ChatRequest {
     /// Tools that the model may call; `None` if there are none.
     pub(crate) offered_tools: Option<Box<OfferedTools>>,
     /// Reasoning switched on or off by the client; `None` if the request leaves it open.
-    pub thinks: Option<bool>,
+    pub reasons: Option<bool>,
     /// True if the client wants no reasoning (`include_reasoning`, a field of vLLM, whose streams ignore it in
     /// every captured version).
     pub hides_reasoning: bool,
@@ -127,7 +127,7 @@ pub(crate) struct TextSpans {
     /// Top-level members of the body.
     pub(crate) members: Vec<MemberSpan>,
     /// Structured messages, those with more than plain text, with their indices.
-    pub(crate) notable: Vec<NumberedMessage>,
+    pub(crate) structured: Vec<NumberedMessage>,
     /// Offset of the closing brace.
     pub(crate) end: usize,
     /// Edits that rewrite media addresses in canonical spelling.
@@ -135,7 +135,7 @@ pub(crate) struct TextSpans {
     /// Fields allowed by the operator that the API does not name.
     pub(crate) allowed: Vec<String>,
     /// Fields allowed by the operator that the API does name.
-    pub(crate) let_through: Vec<String>,
+    pub(crate) allowed_api_fields: Vec<String>,
     /// Fields named by neither the API nor the operator.
     pub(crate) unknown: Vec<String>,
 }
@@ -186,11 +186,11 @@ impl ChatRequest {
     }
 
     /// Parses a chat request that samewire generated from a client's request, which has passed these rules.
-    pub(crate) fn of_ours(text: &str, rules: &Rules) -> Result<Self, Failure> {
+    pub(crate) fn read_generated(text: &str, rules: &Rules) -> Result<Self, Failure> {
         // The original request was within its own limits; the generated one may have more messages.
         let caps = Caps { messages: usize::MAX, tools: usize::MAX, ..rules.caps };
         let rules =
-            Rules { media: Media::Unjudged, allowed: rules.allowed.clone(), ranges: rules.ranges, caps };
+            Rules { media: Media::Unchecked, allowed: rules.allowed.clone(), ranges: rules.ranges, caps };
         Self::of_text(Api::Chat, text, 0, false, None, &rules)
     }
 
@@ -221,17 +221,17 @@ impl ChatRequest {
             Some(effort) => effort == "\"none\"",
             None => field("reasoning").and_then(effort).as_deref() == Some("none"),
         };
-        let told = || field("chat_template_kwargs").and_then(Offer::thinking);
-        ask.thinks = if is_off { Some(false) } else { told() };
+        let told = || field("chat_template_kwargs").and_then(OutputConstraints::thinking);
+        ask.reasons = if is_off { Some(false) } else { told() };
         let is_said = |key: &&str| field(key).is_some_and(|json| json != "null");
-        ask.constrained =
-            field("response_format").is_some_and(Offer::is_format) || CONSTRAINTS.iter().any(is_said);
+        ask.constrained = field("response_format").is_some_and(OutputConstraints::is_format)
+            || CONSTRAINTS.iter().any(is_said);
         ask.offered_tools =
             if api == Api::Chat { OfferedTools::read(&checked, &ask).map(Box::new) } else { None };
         ask.places.end = text.trim_end().len().saturating_sub(1);
         let own = checked.all().iter().map(|field| &field.key);
         let own = own.filter(|key| rules.allows(key) && known.contains(&key.as_ref()));
-        ask.places.let_through = own.map(|key| key.clone().into_owned()).collect();
+        ask.places.allowed_api_fields = own.map(|key| key.clone().into_owned()).collect();
         let extras = checked.extras().map(|field| field.key.clone().into_owned());
         (ask.places.allowed, ask.places.unknown) = extras.partition(|key| rules.allows(key));
         Ok(ask)
@@ -250,17 +250,17 @@ impl ChatRequest {
     }
 
     /// Returns the tools on offer and the constraints that tell how to parse the answer's text.
-    pub fn offer(&self) -> Offer<'_> {
+    pub fn offer(&self) -> OutputConstraints<'_> {
         let offered_tools = self.offered_tools.as_ref();
         let tools =
             offered_tools.map_or("", |offered_tools| std::str::from_utf8(&offered_tools.tools).unwrap_or(""));
-        let required = offered_tools.is_some_and(|offered_tools| offered_tools.must);
-        Offer { tools, required, thinks: self.thinks, constrained: self.constrained }
+        let required = offered_tools.is_some_and(|offered_tools| offered_tools.must_call);
+        OutputConstraints { tools, required, thinks: self.reasons, constrained: self.constrained }
     }
 
     /// Returns the messages up to and including the first user message, as JSON. They are equal in all turns of a
     /// conversation, so they identify it. Empty if the request has no messages.
-    pub fn beginning<'b>(&self, body: &'b [u8]) -> Vec<&'b str> {
+    pub fn leading_messages<'b>(&self, body: &'b [u8]) -> Vec<&'b str> {
         let text = body.get(self.places.offset..).and_then(|body| std::str::from_utf8(body).ok());
         let messages = self.places.messages.clone().and_then(|place| text?.get(place));
         let mut is_begun = false;
@@ -281,7 +281,13 @@ impl ChatRequest {
     }
 
     /// Appends a member unless the client sets it. `passes`: unknown fields reach the engine.
-    pub(crate) fn say_unsaid(&self, (key, json): (&str, &str), text: &str, passes: bool, edits: &mut Edits) {
+    pub(crate) fn append_unless_set(
+        &self,
+        (key, json): (&str, &str),
+        text: &str,
+        passes: bool,
+        edits: &mut Edits,
+    ) {
         let said = |fields: &[String]| fields.iter().any(|field| field == key);
         if !(said(&self.places.allowed) || passes && said(&self.places.unknown)) {
             self.append(text, &format!("\"{key}\":{json}"), edits);
@@ -290,14 +296,14 @@ impl ChatRequest {
 
     /// Returns true if the model may choose whether to call a tool.
     pub(crate) fn may_call(&self) -> bool {
-        self.offered_tools.as_ref().is_some_and(|offered_tools| offered_tools.may)
+        self.offered_tools.as_ref().is_some_and(|offered_tools| offered_tools.may_call)
     }
 
     /// Fails on a field that neither the API nor the operator names, if `unknown` is set to reject such fields.
     ///
     /// # Errors
     /// `unknown_parameter`
-    pub(crate) fn known(&self, unknown: RequestUnknown) -> Result<(), Failure> {
+    pub(crate) fn check_unknown(&self, unknown: RequestUnknown) -> Result<(), Failure> {
         match self.places.unknown.first() {
             Some(key) if unknown == RequestUnknown::Reject => Err(refusals::unknown(key)),
             _ => Ok(()),

@@ -15,9 +15,9 @@ pub(crate) struct OfferedTools {
     /// Range of that list in the body, if it appears there unchanged.
     pub(super) place: Option<Range<usize>>,
     /// True if the model must call a tool.
-    pub(super) must: bool,
+    pub(super) must_call: bool,
     /// True if the model may choose whether to call.
-    pub(super) may: bool,
+    pub(super) may_call: bool,
 }
 
 impl OfferedTools {
@@ -41,10 +41,10 @@ impl OfferedTools {
         let must = mode == Some("\"required\"") || is_one || ask.forced_function.is_some();
         let is_plain = allowed.is_none() && ask.custom_tools.is_empty();
         Some(Self {
-            tools: if is_plain { Bytes::new() } else { listed(all, allowed, key).into() },
+            tools: if is_plain { Bytes::new() } else { write_allowed(all, allowed, key).into() },
             place: from.place(key).filter(|_| is_plain),
-            must,
-            may: matches!(mode, None | Some("\"auto\"")),
+            must_call: must,
+            may_call: matches!(mode, None | Some("\"auto\"")),
         })
     }
 }
@@ -67,7 +67,7 @@ pub(crate) fn name(tool: &str) -> Option<String> {
 
 /// Writes the list of allowed tools, with custom tools as functions of one string, as engines know them. `key` is
 /// the list's member name: legacy `functions` carry their names at the top level.
-fn listed(all: &str, allowed: Option<&str>, key: &str) -> String {
+fn write_allowed(all: &str, allowed: Option<&str>, key: &str) -> String {
     let names = allowed.map(|allowed| {
         let tools = raw_member(allowed, "tools").and_then(|tools| elements(tools.get()));
         tools.into_iter().flatten().filter_map(|tool| name(tool.get())).collect::<HashSet<_>>()

@@ -73,7 +73,7 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
     /// Judges the addresses in content, if it is a list of parts; `path` is its place for error messages. Fails on
     /// a forbidden address.
     pub(super) fn content(&mut self, content: Raw<'_>, path: impl Fn() -> String) -> Result<(), Failure> {
-        if !content.get().starts_with('[') || *self.media == Media::Unjudged {
+        if !content.get().starts_with('[') || *self.media == Media::Unchecked {
             return Ok(());
         }
         self.search(content, path(), false)
@@ -87,7 +87,7 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
             failure = self.address(path, key, text).err();
             failure.is_none().then_some(())
         };
-        let mut search = AddressWalk { anywhere, path, see };
+        let mut search = AddressWalk { anywhere, path, visit: see };
         let passed = json::pass(value.get(), |from| search.value(from, None));
         match failure {
             Some(failure) => Err(failure),
@@ -101,7 +101,7 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
             true => self.media.judge_content(text, key.kind, path)?,
             false => self.media.judge(text, key.kind, path)?,
         };
-        let Address::Ours(front, rest) = &judged else { return Ok(()) };
+        let Address::Rewritten(front, rest) = &judged else { return Ok(()) };
         let written = place(self.text, text.spelled());
         let mut ours = BytesMut::new();
         Text::plain(front).write(&mut ours);
@@ -120,7 +120,7 @@ struct AddressWalk<S> {
     /// True if media may be in any member, not only in the parts of a list.
     anywhere: bool,
     path: String,
-    see: S,
+    visit: S,
 }
 
 impl<S> AddressWalk<S> {
@@ -134,7 +134,7 @@ impl<S> AddressWalk<S> {
             b'"' => {
                 let text = from.read()?;
                 if let Some(key) = key {
-                    (self.see)(&self.path, key, text)?;
+                    (self.visit)(&self.path, key, text)?;
                 }
             }
             b'[' => {
@@ -171,7 +171,7 @@ impl<S> AddressWalk<S> {
 /// rewritten in canonical spelling. Fails on a forbidden address; `path` is its place for error messages.
 pub(super) fn hosted<'a>(item: Raw<'a>, media: &Media, path: &str) -> Result<Cow<'a, str>, Failure> {
     let mut judge = AddressCheck::new(item.get(), media);
-    if *media != Media::Unjudged {
+    if *media != Media::Unchecked {
         judge.search(item, path.to_owned(), true)?;
     }
     if judge.edits.is_empty() {

@@ -32,7 +32,7 @@ pub struct Rules {
 impl Rules {
     /// Rules for a request that has already been answered: its media addresses are not judged again.
     pub const ANSWERED: Self =
-        Self { media: Media::Unjudged, allowed: Vec::new(), ranges: Ranges::Engine, caps: Caps::PLAIN };
+        Self { media: Media::Unchecked, allowed: Vec::new(), ranges: Ranges::Engine, caps: Caps::PLAIN };
 
     /// Returns true if the operator allows the field with the path `param`.
     pub(super) fn allows(&self, param: &str) -> bool {

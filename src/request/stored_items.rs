@@ -6,7 +6,7 @@ use crate::wire::ident;
 use bytes::{BufMut, BytesMut};
 
 /// Returns id and normalised JSON of input item number `at` of `response`; `None` if the item is no object.
-pub fn item(item: &str, response: &str, at: usize) -> Option<(String, String)> {
+pub fn normalised(item: &str, response: &str, at: usize) -> Option<(String, String)> {
     let members = Members::of(item)?;
     let text = |key: &str| members.get(key).and_then(Text::of).map(|text| text.decoded().into_owned());
     let kind = text("type").unwrap_or_else(|| "message".to_owned());
@@ -146,10 +146,10 @@ mod tests {
                 r#"{"id":"cmp_1","type":"compaction","encrypted_content":"e"}"#,
             ),
         ] {
-            let (id, text) = item(given, "resp_1-2", 3).unwrap();
+            let (id, text) = normalised(given, "resp_1-2", 3).unwrap();
             assert_eq!(text, expected);
             assert!(text.starts_with(&format!("{{\"id\":\"{id}\"")));
         }
-        assert_eq!(item("[]", "resp_1", 0), None);
+        assert_eq!(normalised("[]", "resp_1", 0), None);
     }
 }

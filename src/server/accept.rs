@@ -1,6 +1,9 @@
-//! Accepting: the listeners, the way of a connection to the thread that serves it, and its life there.
+//! Acceptance of client connections, and the task that serves each of them.
+//!
+//! Takes: a listener. Gives: each connection, with its slot, to the worker thread with the fewest. Remembers: idle
+//! connections, to close one of them when the limit is reached. Never: interprets a request.
 
-use super::connection::{ClientIo, GONE, LINGER};
+use super::connection::{ClientIo, LINGER, VANISHED_AFTER};
 use super::connection_state::ConnectionState;
 use super::connections::{ConnectionSlot, Connections};
 use super::descriptors::is_wanted;
@@ -25,43 +28,45 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tower::Service;
 
-/// How long a connection waits for a place.
-const QUEUE: Duration = Duration::from_secs(1);
-/// How often it is looked whether there is one.
-const LOOK: Duration = Duration::from_millis(20);
-/// Bytes that the kernel takes for a client beyond what it has sent.
+/// Time that the acceptor waits for a free slot before it refuses connections.
+const SLOT_WAIT: Duration = Duration::from_secs(1);
+/// Interval at which the waiting acceptor checks for a free slot.
+const SLOT_CHECK: Duration = Duration::from_millis(20);
+/// Limit for the bytes that the kernel buffers for a client before it sends them (`TCP_NOTSENT_LOWAT`).
 const UNSENT: u32 = 32 << 10;
-/// How long one that was asked to go is waited for: it may have something to say to a client that does not listen.
-const GO: Duration = Duration::from_millis(100);
-/// Connections that are being told at once that there is no place.
-const PARTING: usize = 64;
-/// After a connection that could not be accepted: at first, and at most.
+/// Time that an evicted connection has to close before another one is evicted: it may have to write to a client
+/// that does not read.
+const EVICTION_TIME: Duration = Duration::from_millis(100);
+/// Upper limit for the refused connections that receive an error response at the same time.
+const MAX_REFUSALS: usize = 64;
+/// Pause after a failed accept: the first one, and the longest after repeated doubling.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// Where a thread gets its connections from.
+/// Inbox of a worker thread: the channel by which it receives accepted connections, with the thread's state.
 pub(super) struct Inbox {
     pub(super) worker: Arc<Worker>,
-    /// There is room for all connections that may be open: what waits here counts as one.
+    /// Channel with room for every connection that may be open: a queued connection counts as open.
     pub(super) to: mpsc::Sender<(std::net::TcpStream, ConnectionSlot)>,
 }
 
-/// Accepts connections for all threads.
+/// Acceptor of client connections for all worker threads. Enforces the connection limit, and closes idle
+/// connections to make room.
 pub(super) struct Acceptor {
     connections: Arc<Connections>,
-    /// Connections that may be open.
+    /// Limit for the open connections (`limits.connections`).
     most: usize,
     metrics: Arc<Metrics>,
-    /// Clients speak TLS.
+    /// True if clients speak TLS.
     secure: bool,
-    doors: Vec<Inbox>,
-    /// Connections that may have to make room.
+    inboxes: Vec<Inbox>,
+    /// Candidates for eviction; the connection that has been idle longest is last.
     idle: Vec<(Instant, ConnectionState)>,
-    /// The last one that was asked to.
-    going: Option<(ConnectionState, Instant)>,
-    /// Since when there has been no room, and none could be made.
-    full: Option<Instant>,
+    /// Connection that was evicted last, and the time of that.
+    evicting: Option<(ConnectionState, Instant)>,
+    /// Time since which there has been no free slot, and none could be freed.
+    full_since: Option<Instant>,
     pause: Duration,
-    parting: Arc<Semaphore>,
+    refusals: Arc<Semaphore>,
 }
 
 impl Acceptor {
@@ -71,31 +76,32 @@ impl Acceptor {
             connections: Arc::clone(&app.connections),
             most,
             metrics: Arc::clone(&app.metrics),
-            secure: app.front.is_some(),
-            doors,
+            secure: app.server_identity.is_some(),
+            inboxes: doors,
             idle: Vec::new(),
-            going: None,
-            full: None,
+            evicting: None,
+            full_since: None,
             pause: PAUSES.0,
-            // Where descriptors are few, most of them are for those that are served.
-            parting: Arc::new(Semaphore::new((most / 8).clamp(4, PARTING))),
+            // Few descriptors: keep most of them for connections that are served.
+            refusals: Arc::new(Semaphore::new((most / 8).clamp(4, MAX_REFUSALS))),
         }
     }
 
-    /// For ever, or until it is let go of; then it can go on with another listener.
+    /// Accepts connections without end. The future may be dropped to stop that; the acceptor can then be run with
+    /// another listener.
     pub(super) async fn run(&mut self, listener: &TcpListener) -> Infallible {
         loop {
             match listener.accept().await.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
                 Ok((stream, peer)) => {
                     self.pause = PAUSES.0;
-                    if self.has_room().await { self.hand_over(stream, peer) } else { self.turn_away(stream) }
+                    if self.has_room().await { self.hand_over(stream, peer) } else { self.refuse(stream) }
                 }
                 Err(error) => {
-                    // Out of descriptors, mostly: trying again at once would only burn the processor.
+                    // Mostly a lack of descriptors: another try at once would only burn processor time.
                     if is_wanted(listener) {
                         self.metrics.accept_errors.add(1);
                         tracing::warn!(%error, "cannot accept");
-                        self.going = None;
+                        self.evicting = None;
                         self.evict();
                     }
                     tokio::time::sleep(self.pause).await;
@@ -105,25 +111,29 @@ impl Acceptor {
         }
     }
 
-    /// Whether there is a place for one more; if not at once, then by closing what nobody uses. The kernel queues what
-    /// comes meanwhile (faults C41).
+    /// Returns true if there is a free slot, if necessary after idle connections were closed. Meanwhile the kernel
+    /// queues new connections (faults C41).
     async fn has_room(&mut self) -> bool {
         while self.connections.open().len() >= self.most {
             self.evict();
-            let since = *self.full.get_or_insert_with(Instant::now);
-            if since.elapsed() >= QUEUE {
+            let since = *self.full_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= SLOT_WAIT {
                 return false;
             }
-            // The one that was to go may have found something to do.
-            let _ = tokio::time::timeout(LOOK, self.connections.left.notified()).await;
+            // Check again after a pause: the evicted connection may have received a request, and stay.
+            let _ = tokio::time::timeout(SLOT_CHECK, self.connections.closed.notified()).await;
         }
-        (self.full, self.going) = (None, None);
+        (self.full_since, self.evicting) = (None, None);
         true
     }
 
-    /// Has the connection closed that was not used for the longest time; one at a time.
+    /// Evicts the connection that has been idle longest, unless the last evicted one still has time to close.
     fn evict(&mut self) {
-        if self.going.as_ref().is_some_and(|(stage, since)| stage.is_evicted() && since.elapsed() < GO) {
+        if self
+            .evicting
+            .as_ref()
+            .is_some_and(|(stage, since)| stage.is_evicted() && since.elapsed() < EVICTION_TIME)
+        {
             return;
         }
         if self.idle.is_empty() {
@@ -133,55 +143,56 @@ impl Acceptor {
             if stage.idle_since() == Some(since) {
                 self.metrics.evicted.add(1);
                 stage.evict();
-                self.going = Some((stage, Instant::now()));
+                self.evicting = Some((stage, Instant::now()));
                 return;
             }
         }
     }
 
-    /// The thread with the fewest connections takes it.
+    /// Passes a connection to the worker thread with the fewest connections.
     fn hand_over(&self, stream: std::net::TcpStream, peer: SocketAddr) {
         let count = |inbox: &&Inbox| inbox.worker.connections.load(Ordering::Relaxed);
-        let Some(inbox) = self.doors.iter().min_by_key(count) else { return };
+        let Some(inbox) = self.inboxes.iter().min_by_key(count) else { return };
         let slot = ConnectionSlot::take(&inbox.worker, peer);
-        // There is room for all that may be open.
+        // Never fails for lack of room: the channel holds every connection that may be open.
         let _ = inbox.to.try_send((stream, slot));
     }
 
-    /// There is no place for it, and it is told so.
-    fn turn_away(&self, stream: std::net::TcpStream) {
-        self.metrics.turned_away.add(1);
-        // To say so behind a handshake would cost more than a connection.
+    /// Refuses a connection for lack of a slot: with an error response over plain TCP, without one over TLS.
+    fn refuse(&self, stream: std::net::TcpStream) {
+        self.metrics.refused_connections.add(1);
+        // An error response behind a TLS handshake would cost more than a connection.
         if self.secure {
             return;
         }
         let (Ok(parting), Ok(stream)) =
-            (Arc::clone(&self.parting).try_acquire_owned(), TcpStream::from_std(stream))
+            (Arc::clone(&self.refusals).try_acquire_owned(), TcpStream::from_std(stream))
         else {
             return;
         };
         #[expect(clippy::disallowed_methods, reason = "a second at most, and few at once")]
         tokio::spawn(async move {
-            let _ = tokio::time::timeout(LINGER, part(stream)).await;
+            let _ = tokio::time::timeout(LINGER, send_refusal(stream)).await;
             drop(parting);
         });
     }
 }
 
-/// Says that there is no place.
-async fn part(stream: TcpStream) -> io::Result<()> {
+/// Sends the error response for a reached connection limit, and closes the connection.
+async fn send_refusal(stream: TcpStream) -> io::Result<()> {
     let failure = Failure::from(Fault::Overloaded).with_message("The proxy is at its limit of connections.");
     closing::answer(stream, &failure, true).await
 }
 
-/// Serves a connection until it closes, or until it is not HTTP's any more: then whoever has it has its seat.
+/// Serves a connection until it closes or is upgraded. An upgraded connection takes its slot along, and still
+/// counts as open.
 pub(super) async fn serve_connection(slot: ConnectionSlot, router: Router, stream: std::net::TcpStream) {
-    let Ok(stream) = adopt(stream) else { return };
+    let Ok(stream) = configure_socket(stream) else { return };
     panics::point("connection", None);
     let worker = Arc::clone(&slot.worker);
-    let app = worker.present.app();
+    let app = worker.active_config.app();
     let Some(stream) = tls::greet(&app, stream).await else { return };
-    // It may be open for longer than the configuration is in force.
+    // Release the configuration: the connection may stay open for longer than it is in force.
     let shutdown = Arc::clone(&app.shutdown);
     drop(app);
     let stage = slot.stage.clone();
@@ -211,17 +222,17 @@ pub(super) async fn serve_connection(slot: ConnectionSlot, router: Router, strea
     .await;
 }
 
-fn adopt(stream: std::net::TcpStream) -> io::Result<TcpStream> {
+fn configure_socket(stream: std::net::TcpStream) -> io::Result<TcpStream> {
     let stream = TcpStream::from_std(stream)?;
     stream.set_nodelay(true)?;
-    // A client that vanished without a word is given up within 45 s.
+    // Give up a client that vanished silently within 45 s.
     let keepalive =
         TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
     let socket = SockRef::from(&stream);
     socket.set_tcp_keepalive(&keepalive.with_retries(2))?;
-    socket.set_tcp_user_timeout(Some(GONE))?;
-    // Else the kernel keeps megabytes for a client that reads slowly, and is silent until a third of them is taken: the
-    // client would seem to take nothing.
+    socket.set_tcp_user_timeout(Some(VANISHED_AFTER))?;
+    // Otherwise the kernel buffers megabytes for a slow client and reports no progress until a third of them is
+    // taken: the client would seem to take nothing.
     socket.set_tcp_notsent_lowat(UNSENT)?;
     Ok(stream)
 }

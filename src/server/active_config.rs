@@ -29,7 +29,7 @@ impl App {
     ///
     /// # Errors
     /// No upstream is configured.
-    pub(super) fn with(&self, mut config: Config) -> Result<Self, Mistakes> {
+    pub(super) fn reconfigured(&self, mut config: Config) -> Result<Self, Mistakes> {
         descriptors::provide(&mut config.limits);
         let pool = self.pool.renewed(&config, &self.metrics);
         let pool = pool.ok_or_else(|| Mistakes::one("upstream", "no engine is named"))?;

@@ -2,9 +2,9 @@
 
 mod start;
 
-use super::browsers::Stranger;
+use super::browsers::AdminRefusal;
 use super::descriptors::{Spare, is_wanted};
-use super::readiness::Trouble;
+use super::readiness::NotReady;
 use super::{ActiveConfig, Phase};
 use crate::upstream::Upstream;
 use axum::Router;
@@ -80,10 +80,10 @@ async fn admit(State(present): State<Arc<ActiveConfig>>, request: Request, next:
     /// are not logged.
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
     let (head, body) = request.into_parts();
-    let why = match Stranger::of(&head, &present.app().config.admin_hosts) {
+    let why = match AdminRefusal::of(&head, &present.app().config.admin_hosts) {
         None => return next.run(Request::from_parts(head, body)).await,
-        Some(Stranger::Page(why)) => why,
-        Some(Stranger::Host(why)) => {
+        Some(AdminRefusal::Page(why)) => why,
+        Some(AdminRefusal::Host(why)) => {
             if !IS_TOLD.swap(true, Ordering::Relaxed) {
                 let reason = why.trim_end();
                 tracing::warn!(reason, "the admin listener refused a request; others like it are not told");
@@ -107,8 +107,8 @@ async fn ready(State(present): State<Arc<ActiveConfig>>, RawQuery(query): RawQue
     };
     let why = match app.trouble() {
         None => return (StatusCode::OK, format!("ok\n{more}")),
-        Some(Trouble::Draining) => "draining".to_owned(),
-        Some(Trouble::Upstreams(all)) => all,
+        Some(NotReady::Draining) => "draining".to_owned(),
+        Some(NotReady::Upstreams(all)) => all,
     };
     (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n{more}"))
 }
@@ -116,7 +116,7 @@ async fn ready(State(present): State<Arc<ActiveConfig>>, RawQuery(query): RawQue
 /// Returns a line with the state of an upstream.
 fn told(upstream: &Upstream) -> String {
     let ready = upstream.trouble().map_or("yes", |_| "no");
-    let (found, figures) = (upstream.found(), &upstream.figures);
+    let (found, figures) = (upstream.detected(), &upstream.figures);
     let mut line =
         format!("upstream={} ready={ready} {found} in_flight={}", figures.name, figures.active.value());
     if let Some(busy) = figures.busy() {
@@ -135,7 +135,7 @@ async fn drain(State(present): State<Arc<ActiveConfig>>) -> &'static str {
 
 /// Cancels a drain, and answers once connections are accepted again.
 async fn cancel(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String) {
-    match present.app().shutdown.take_back().await {
+    match present.app().shutdown.cancel_drain().await {
         Ok(true) => (StatusCode::OK, "the drain was taken back\n".to_owned()),
         Ok(false) => (StatusCode::OK, "not draining\n".to_owned()),
         Err(why) => (StatusCode::CONFLICT, format!("{why}\n")),

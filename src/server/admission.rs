@@ -1,4 +1,5 @@
-//! Admission of a request under the quota of its key.
+//! Admission of a request under the quota of its key. Touches only the context of the request and its record: the
+//! quota's ticket and status, and `retry-after`.
 
 use super::context::RequestContext;
 use crate::telemetry::Route;
@@ -14,7 +15,7 @@ impl RequestContext {
     pub(super) async fn count(&mut self, head: &request::Parts) -> Result<(), Failure> {
         let app = Arc::clone(&self.app);
         let Some(caller) = &self.caller else { return Ok(()) };
-        let entered = app.quotas.enter(&caller.name, &mut self.standing, &app).await;
+        let entered = app.quotas.admit(&caller.name, &mut self.standing, &app).await;
         let Some(entered) = entered else { return Ok(()) };
         let ticket = entered.map_err(|(failure, wait)| {
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);

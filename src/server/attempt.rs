@@ -1,7 +1,11 @@
-//! Attempts: one request, sent to one upstream after another until one answers or none may be asked any more (faults 7).
+//! Attempts: one request is sent to one upstream after another, until one answers or none may be tried any more
+//! (faults 7).
+//!
+//! Takes: the model and the headers of a client's request, and an [`UpstreamRequest`]. Gives: an [`Attempt`] for
+//! the relay, or a whole answer. Remembers: the upstreams tried for this request. Never: writes to the client.
 //!
 //! ```text
-//! Search ─→ Chosen ─→ Letter ─→ Leg ─→ the relay, which comes back for the next one
+//! UpstreamSelection ─→ ChosenUpstream ─→ UpstreamRequest ─→ Attempt ─→ Relay, which returns for the next one
 //! ```
 
 use super::App;
@@ -12,7 +16,7 @@ use super::headers::{self, RETRY_AFTER};
 use super::pending_answer::PendingAnswer;
 use crate::config::{Affinity, Credentials};
 use crate::engine::fallback::{Fallback, Fallbacks};
-use crate::error::{Class, Error};
+use crate::error::{Error, RetryClass};
 use crate::plan::Route;
 use crate::telemetry::{Propagation, Trace};
 use crate::upstream::{
@@ -30,31 +34,33 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Seconds after which it may be better where no upstream is well (faults O18).
-const UNWELL: u64 = 5;
+/// Value of `retry-after` in seconds when no healthy upstream is left for a model (faults O18).
+const RETRY_AFTER_SECONDS: u64 = 5;
 
-/// What all requests to engines for one client's request have in common.
+/// Sender of all engine requests that serve one client request: the credentials, ids, trace and memory that these
+/// requests have in common.
 #[derive(Clone)]
 pub(super) struct Sender {
     app: Arc<App>,
-    /// Whose connections to engines it takes.
+    /// Index of the worker thread whose connections to engines are used.
     thread: usize,
     id: String,
-    /// The client's, for engines that are to see it.
+    /// Credentials of the client, for upstreams that are configured to receive them.
     authorization: Option<HeaderValue>,
     trace: Propagation,
-    /// The way of the client's request.
+    /// Loop-detection header: the samewire processes that the request has passed, with this one at the end.
     hops: Hops,
-    /// The place of the caller's key.
+    /// Index of the caller's key in the configuration, which selects its wire options.
     key: Option<usize>,
-    /// The events that the client asks for.
+    /// Dialect of events that the client requests; `None`: the one in the options.
     pub(super) dialect: Option<ResponsesDialect>,
-    /// What the client's body takes of the memory for bodies; what is made of it is as long, and takes its place.
+    /// Share of the memory budget that the client's body holds. Bodies made from it are about as long, and hold
+    /// this share in its place.
     share: Option<Arc<BudgetShare>>,
 }
 
 impl Sender {
-    /// The options for an answer of this upstream.
+    /// Returns the wire options for an answer of this upstream, with the client's dialect if it requests one.
     pub(super) fn options(&self, upstream: &Upstream, model: &str) -> Arc<Options> {
         let options = self.app.pool.options(upstream, model, self.key);
         match self.dialect {
@@ -63,31 +69,35 @@ impl Sender {
         }
     }
 
-    /// How a request for this model is planned for this upstream.
+    /// Returns the route by which a request for this model is planned for this upstream, with the fallbacks of the
+    /// attempt added.
     pub(super) fn route(&self, to: &AttemptTarget<'_>, model: &str) -> Route {
         let route = self.app.pool.route(to.upstream, model, self.options(to.upstream, model));
         Route { fallbacks: route.fallbacks.and(to.fallbacks), ..route }
     }
 
-    /// From now on it sends what is another request of the same client: its part of the trace, if there is one.
-    pub(super) fn again(&mut self) -> Option<Arc<Trace>> {
-        let trace = self.trace.again()?;
+    /// Switches to another request of the same client. Returns the same trace with new span ids, which later
+    /// engine requests use; `None` if there is no trace.
+    pub(super) fn continue_trace(&mut self) -> Option<Arc<Trace>> {
+        let trace = self.trace.for_next_request()?;
         self.trace = Propagation::Traced(Arc::clone(&trace));
         Some(trace)
     }
 
-    /// From now on several are sent at once.
-    pub(super) fn at_once(&self) {
-        self.trace.at_once();
+    /// Marks in the trace that several engine requests are sent at once from now on.
+    pub(super) fn mark_concurrent(&self) {
+        self.trace.mark_parallel();
     }
 
-    /// A further body for the same client's request, counted among those in memory.
-    pub(super) fn counted(&self, body: Bytes) -> Result<Bytes, Failure> {
+    /// Counts a further body for the same client request against the memory budget. Fails if the budget is
+    /// exhausted.
+    pub(super) fn count_body(&self, body: Bytes) -> Result<Bytes, Failure> {
         let share = self.app.budget.share(body.len())?;
         Ok(BudgetShare::hold(&Arc::new(share), body))
     }
 
-    /// A request to this upstream.
+    /// Returns a request to this upstream, with the credentials, the request id and the trace that the upstream is
+    /// to receive.
     pub(super) fn outgoing(
         &self,
         to: &AttemptTarget<'_>,
@@ -107,10 +117,10 @@ impl Sender {
             },
             request_id: match to.part {
                 None => format!("{}-{}", self.id, to.attempt),
-                // Engines call their work after it: two at once must not be called the same.
+                // Engines identify their work by it: concurrent requests need different ids.
                 Some(FanOutPart { choice, .. }) => format!("{}-{}-{choice}", self.id, to.attempt),
             },
-            again: to.attempt > 1,
+            is_retry: to.attempt > 1,
             trace: self.trace.clone(),
             hops: self.hops.clone(),
             body: match &self.share {
@@ -121,7 +131,8 @@ impl Sender {
         }
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole answer, of at most `limit` bytes. A failure is part of the outcome,
+    /// because the headers that came with it are needed too.
     pub(super) async fn exchange(
         &self,
         upstream: &Arc<Upstream>,
@@ -130,11 +141,11 @@ impl Sender {
     ) -> WholeExchange {
         let mut exchanged =
             WholeExchange { result: Ok(Bytes::new()), status: None, passed: HeaderMap::new() };
-        exchanged.result = self.exchanged(upstream, request, limit, &mut exchanged).await;
+        exchanged.result = self.try_exchange(upstream, request, limit, &mut exchanged).await;
         exchanged
     }
 
-    async fn exchanged(
+    async fn try_exchange(
         &self,
         upstream: &Arc<Upstream>,
         request: &Outgoing,
@@ -143,7 +154,7 @@ impl Sender {
     ) -> Result<Bytes, Error> {
         let client = upstream.client(self.thread);
         let mut answer = client.send(request).await?;
-        so_far.passed = headers::passed(&answer.head.headers);
+        so_far.passed = headers::forwarded(&answer.head.headers);
         let status = answer.head.status;
         let good = (200..300).contains(&status) && status != 204;
         if !(good || status >= 400) || answer.head.is_encoded() {
@@ -156,118 +167,121 @@ impl Sender {
             let own_key = upstream.config.auth.are_ours();
             let body = collected.unwrap_or_else(|(body, _)| body);
             let error = Error::from(Failure::of_answer(status, &body, own_key));
-            return Err(error.classed(Class::of_status(status)));
+            return Err(error.with_class(RetryClass::of_status(status)));
         }
         let body = collected.map_err(|(body, _)| match body.len() < limit {
-            true => Error::from(Fault::Incomplete).classed(Class::Perhaps),
-            // Another one would say as much.
+            true => Error::from(Fault::Incomplete).with_class(RetryClass::MaybeProcessed),
+            // Too large: another engine would send as much.
             false => Fault::InvalidResponse.into(),
         })?;
         client.give_back(answer);
         Ok(body.freeze())
     }
 
-    /// Bytes of an engine's error that are read.
+    /// Returns the limit for the bytes that are read of an engine's error response.
     pub(super) fn error_bytes(&self) -> usize {
         self.app.config.limits.max_error_bytes
     }
 
-    /// The way to it.
+    /// Returns this thread's client for the upstream.
     pub(super) fn client(&self, upstream: &Upstream) -> Arc<Client> {
         Arc::clone(upstream.client(self.thread))
     }
 }
 
-/// An answer that was read whole.
+/// Outcome of an exchange in which the answer was read whole, before anything is sent to the client.
 pub(super) struct WholeExchange {
     pub(super) result: Result<Bytes, Error>,
-    /// The engine's, where it is an error.
+    /// Status of the engine's answer, if that is an error.
     status: Option<u16>,
-    /// Headers of the engine's answer that pass.
+    /// Headers of the engine's answer that are passed to the client.
     pub(super) passed: HeaderMap,
 }
 
 impl WholeExchange {
-    /// Nothing came of it.
+    /// Returns the outcome of an exchange that failed without an answer.
     fn failed(error: Error) -> Self {
         Self { result: Err(error), status: None, passed: HeaderMap::new() }
     }
 }
 
-/// To whom a request goes, as which attempt.
+/// Target of an engine request: the upstream, the number of the attempt, and the part of the answer that it is
+/// for.
 #[derive(Clone, Copy)]
 pub(super) struct AttemptTarget<'u> {
     pub(super) upstream: &'u Arc<Upstream>,
     pub(super) attempt: u32,
-    /// What of the answer it is for; `None`: all of it.
+    /// Part of the answer that the request is for; `None`: the whole answer.
     pub(super) part: Option<FanOutPart<'u>>,
-    /// The forms in which it is asked besides those that are known of it: it has refused the request without them.
+    /// Fallbacks beyond those known of the upstream: it has refused the request without them.
     pub(super) fallbacks: Fallbacks,
 }
 
 impl<'u> AttemptTarget<'u> {
-    /// The first attempt.
+    /// Returns the target of a first attempt: the whole answer, without further fallbacks.
     pub(super) fn first(upstream: &'u Arc<Upstream>) -> Self {
         Self { upstream, attempt: 1, part: None, fallbacks: Fallbacks::default() }
     }
 }
 
-/// One choice of an answer that is put together of several.
+/// Choice of an answer that is combined from several engine requests, each of which gives a single choice.
 #[derive(Clone, Copy)]
 pub(super) struct FanOutPart<'g> {
     pub(super) choice: u32,
     pub(super) gather: &'g Gather,
 }
 
-/// A request that can be sent to any of the upstreams.
+/// Request that can be sent to any of the upstreams, each time in the form that this upstream's engine
+/// understands.
 pub(super) trait UpstreamRequest: Send {
-    /// Makes the engine's request, and what reads its answer.
+    /// Returns the pending engine request, and the rewriter that reads its answer.
     ///
     /// # Errors
-    /// It cannot be said to this engine.
+    /// Fails if the request cannot be expressed for this engine.
     fn send(&mut self, to: &AttemptTarget<'_>) -> Result<SentRequest, Failure>;
 
-    /// Returns the text of the request for this upstream; `None`: it cannot be said to it.
+    /// Returns the text of the request for this upstream, so that a logged engine error can omit what it repeats
+    /// of the request; `None` if it cannot be expressed for this upstream.
     fn text(&self, to: &AttemptTarget<'_>) -> Option<Bytes>;
 
-    /// Marks that several requests for it are sent at once from now on.
+    /// Marks that several engine requests are sent at once from now on.
     fn at_once(&self) {}
 }
 
-/// What was sent, and what reads the answer.
+/// Pending engine request, with the rewriter that reads its answer.
 pub(super) struct SentRequest {
-    pub(super) asking: PendingAnswer,
+    pub(super) pending: PendingAnswer,
     pub(super) rewriter: Rewriter,
-    /// It is for the first choice; what was sent for the others.
+    /// Requests for the other choices, if this one is for the first choice only.
     pub(super) fan_out: Option<Box<FanOut>>,
-    /// The fallbacks that gave the request its form.
+    /// Fallbacks that shaped the request.
     pub(super) fallbacks: Fallbacks,
 }
 
 impl SentRequest {
-    /// One request, which has all of the answer that it is for.
-    pub(super) fn alone(asking: PendingAnswer, rewriter: Rewriter, fallbacks: Fallbacks) -> Self {
-        Self { asking, rewriter, fan_out: None, fallbacks }
+    /// Returns a request without a fan-out: a single engine answer is all that it needs.
+    pub(super) fn single(asking: PendingAnswer, rewriter: Rewriter, fallbacks: Fallbacks) -> Self {
+        Self { pending: asking, rewriter, fan_out: None, fallbacks }
     }
 }
 
-/// A request for each choice but the first, in order.
+/// Requests for all choices but the first, in order, and the state that combines their answers.
 pub(super) struct FanOut {
     pub(super) gather: Gather,
     pub(super) others: Vec<(PendingAnswer, Rewriter)>,
 }
 
-/// An engine's refusal of a request, which it was sent once more in another form.
+/// Refusal by an engine, after which the request was sent to it once more in another form.
 pub(super) struct Refused {
-    /// The first refusal: the one of the client's own request.
+    /// First refusal, which concerns the client's own request.
     pub(super) failure: Failure,
     /// The model, by the engine's name for it.
     pub(super) model: String,
 }
 
 impl Refused {
-    /// The failure to tell the client: where the engine refuses the other form too, what it said of the first one.
-    /// `fallbacks`: the forms that were tried.
+    /// Returns the failure for the client: the first refusal if the engine refuses the other form too, else
+    /// `failure`. `fallbacks` are the forms that were tried.
     pub(super) fn or_first(this: Option<&Self>, fallbacks: Fallbacks, failure: Failure) -> Failure {
         let is_refusal = matches!(failure.status, 400..=499) && failure.status != 429;
         let is_mendable = || Fallback::of(&failure).is_some_and(|fallback| !fallbacks.has(fallback));
@@ -278,53 +292,55 @@ impl Refused {
     }
 }
 
-/// One attempt.
+/// Attempt at an upstream: the chosen upstream, and the request that is pending there.
 pub(super) struct Attempt {
     pub(super) chosen: ChosenUpstream,
     pub(super) sent: SentRequest,
 }
 
-/// The way through the upstreams for one request.
+/// Selection of upstreams for one request: the criteria, and the state of the attempts so far.
 #[derive(Clone)]
 pub(super) struct UpstreamSelection {
     model: String,
-    together: Option<u64>,
-    /// It has been read for this one.
-    like: Option<Arc<Upstream>>,
-    chance: u64,
+    affinity_hash: Option<u64>,
+    /// Upstream for which the request was read; another one qualifies only if it accepts the same form.
+    compatible_with: Option<Arc<Upstream>>,
+    tie_breaker: u64,
     retries: RetryState,
 }
 
 impl UpstreamSelection {
-    /// Chooses the next one.
+    /// Chooses the next upstream and records the attempt. Fails if no upstream qualifies.
     pub(super) fn next(&mut self, app: &App) -> Result<ChosenUpstream, NoUpstream> {
         if self.retries.visited.is_empty() {
             app.pool.count();
         }
         let chosen = app.pool.choose(&SelectionCriteria {
             model: &self.model,
-            together: self.together,
+            affinity_hash: self.affinity_hash,
             visited: &self.retries.visited,
-            like: self.like.as_deref(),
-            chance: self.chance,
+            compatible_with: self.compatible_with.as_deref(),
+            chance: self.tie_breaker,
         })?;
-        self.retries.ask(chosen.upstream().id);
+        self.retries.visit(chosen.upstream().id);
         Ok(chosen)
     }
 
-    /// After a failure: the next one, and the pause before it.
-    pub(super) fn after(&mut self, class: Class, app: &App) -> Option<(ChosenUpstream, Duration)> {
+    /// Returns the next upstream after a failure of this class, and the pause before it; `None` if a retry is not
+    /// allowed or no upstream is left.
+    pub(super) fn after(&mut self, class: RetryClass, app: &App) -> Option<(ChosenUpstream, Duration)> {
         let pause = self.retries.after(class, &app.pool.retry)?;
         let chosen = self.next(app).ok()?;
         may_send_again(app).then_some((chosen, pause))
     }
 
-    /// The same for one of several parts of an answer. `way`: where parts have gone from the first upstream on. All go the
-    /// same way, so that all of them together break no more engines than one may.
-    pub(super) fn along(
+    /// Returns the same as [`Self::after`], for one of several parts of an answer. `way` lists the upstreams to
+    /// which parts were sent again, in order. All parts follow it, so that together they break no more engines
+    /// than a single request may.
+    pub(super) fn next_along(
         &mut self,
         way: &mut Vec<Arc<Upstream>>,
-        class: Class,
+        class: RetryClass,
         app: &App,
     ) -> Option<(ChosenUpstream, Duration)> {
         let Some(known) = self.retries.visited.len().checked_sub(1).and_then(|at| way.get(at)) else {
@@ -333,21 +349,21 @@ impl UpstreamSelection {
             return Some(found);
         };
         let pause = self.retries.after(class, &app.pool.retry)?;
-        self.retries.ask(known.id);
-        may_send_again(app).then(|| (Pool::again(known), pause))
+        self.retries.visit(known.id);
+        may_send_again(app).then(|| (Pool::same_upstream(known), pause))
     }
 
-    /// The model that is asked for, by the client's name for it.
+    /// Returns the requested model, by the client's name for it.
     pub(super) fn model(&self) -> &str {
         &self.model
     }
 
-    /// How many were asked.
+    /// Returns the number of attempts so far.
     pub(super) fn attempts(&self) -> u32 {
         u32::try_from(self.retries.visited.len()).unwrap_or(u32::MAX)
     }
 
-    /// Two engines broke off on this request.
+    /// Returns true if two engines have broken off on this request, which may have killed them.
     pub(super) fn is_poison(&self) -> bool {
         self.retries.is_poison()
     }
@@ -361,7 +377,8 @@ fn may_send_again(app: &App) -> bool {
     may
 }
 
-/// What an exchange says of the upstream (faults 8). `status`: its own, where it is an error.
+/// Returns what an exchange reveals about the health of the upstream, `None` if nothing (faults 8). `status` is
+/// the upstream's own, if it answered with an error.
 pub(super) fn outcome(failure: Option<&Failure>, status: Option<u16>, passed: &HeaderMap) -> Option<Outcome> {
     let wait = || Duration::from_secs(headers::retry_after(passed.get(RETRY_AFTER)));
     match (status, failure.map(|failure| failure.fault)) {
@@ -380,42 +397,45 @@ pub(super) fn outcome(failure: Option<&Failure>, status: Option<u16>, passed: &H
     }
 }
 
-/// Says of an upstream what came of an exchange.
-pub(super) fn tell(
+/// Reports the outcome of an exchange to the upstream's health tracking. Rejected credentials or a wrong model
+/// also mark the upstream as misconfigured.
+pub(super) fn report_outcome(
     chosen: &mut ChosenUpstream,
     failure: Option<&Failure>,
     status: Option<u16>,
     passed: &HeaderMap,
 ) {
     match failure.map(|failure| failure.fault) {
-        Some(Fault::Upstream) => chosen.upstream().misplace("upstream credentials rejected"),
-        Some(Fault::WrongModel) => chosen.upstream().misplace("it answers as a model that it does not list"),
+        Some(Fault::Upstream) => chosen.upstream().mark_mismatch("upstream credentials rejected"),
+        Some(Fault::WrongModel) => {
+            chosen.upstream().mark_mismatch("it answers as a model that it does not list")
+        }
         _ => {}
     }
     if let Some(outcome) = outcome(failure, status, passed) {
-        chosen.tell(outcome);
+        chosen.report(outcome);
     }
 }
 
 impl RequestContext {
-    /// What the requests to engines have in common.
+    /// Returns the sender for all engine requests that serve this request.
     pub(super) fn sender(&self, headers: &HeaderMap) -> Sender {
         Sender {
             app: Arc::clone(&self.app),
             thread: self.worker.thread,
-            id: self.chance.request_id(),
+            id: self.ids.request_id(),
             authorization: self.family.authorization(headers),
             trace: Propagation::of(self.record.as_ref().and_then(|record| record.trace.as_ref()), headers),
-            // One that was here before has been refused.
+            // A request that loops was refused earlier.
             hops: Hops::read(headers).unwrap_or_default(),
-            key: self.caller.as_ref().map(|caller| caller.place),
+            key: self.caller.as_ref().map(|caller| caller.index),
             dialect: None,
             share: self.share.clone(),
         }
     }
 
-    /// Looks for upstreams that serve a model. `like`: the request has been read for that one. `beginning`: how the
-    /// conversation begins.
+    /// Returns a new selection among the upstreams that serve a model. `like` is the upstream for which the
+    /// request was read; `beginning` gives the start of the conversation, for affinity.
     pub(super) fn selection<P: Hash>(
         &self,
         model: &str,
@@ -432,22 +452,23 @@ impl RequestContext {
         };
         UpstreamSelection {
             model: model.to_owned(),
-            together,
-            like,
-            chance: self.chance.number(),
+            affinity_hash: together,
+            compatible_with: like,
+            tie_breaker: self.ids.tie_breaker(),
             retries: RetryState::default(),
         }
     }
 
-    /// Takes the next upstream.
+    /// Chooses the next upstream for this request.
     ///
     /// # Errors
-    /// There is none, which is said as it is.
+    /// Fails if none qualifies, with the reason as an error for the client.
     pub(super) fn choose(&mut self, selection: &mut UpstreamSelection) -> Result<ChosenUpstream, Failure> {
-        selection.next(&self.app).map_err(|nobody| self.nobody(nobody, &selection.model))
+        selection.next(&self.app).map_err(|nobody| self.no_upstream(nobody, &selection.model))
     }
 
-    /// Begins a request: the first upstream that can be asked.
+    /// Starts the first attempt of a request. Fails if no upstream qualifies, or if the request cannot be
+    /// expressed for the chosen one.
     pub(super) fn begin(
         &mut self,
         selection: &mut UpstreamSelection,
@@ -458,11 +479,12 @@ impl RequestContext {
         Ok(Attempt { chosen, sent })
     }
 
-    /// Why nobody is asked, for the client.
-    pub(super) fn nobody(&mut self, nobody: NoUpstream, model: &str) -> Failure {
+    /// Returns the error for a client whose request finds no upstream. Sets `retry-after`, unless the model is
+    /// unknown.
+    pub(super) fn no_upstream(&mut self, nobody: NoUpstream, model: &str) -> Failure {
         let (failure, wait) = match nobody {
             NoUpstream::Unknown => return no_such_model(model),
-            NoUpstream::Left | NoUpstream::Unwell => (Fault::NoUpstream.into(), UNWELL),
+            NoUpstream::Exhausted | NoUpstream::Unwell => (Fault::NoUpstream.into(), RETRY_AFTER_SECONDS),
             NoUpstream::Pushed { status, wait } => {
                 let fault = if status == 429 { Fault::RateLimit } else { Fault::EngineOverloaded };
                 (Failure::from(fault), wait.as_secs().saturating_add(1))
@@ -472,8 +494,9 @@ impl RequestContext {
         failure
     }
 
-    /// Asks for one object, which comes whole, one upstream after another.
-    pub(super) async fn ask(
+    /// Requests one object, which is read whole, from one upstream after another. Fails with the last failure once
+    /// no further attempt is allowed.
+    pub(super) async fn request_object(
         &mut self,
         sender: &Sender,
         selection: &mut UpstreamSelection,
@@ -485,7 +508,7 @@ impl RequestContext {
         let (total, patience) = (*app.config.timeouts.total_whole, *app.config.timeouts.first_token);
         let begun = Instant::now();
         let mut wait = None;
-        // What the present engine has refused, and the request in another form for it.
+        // First refusal by the current engine, and the request in another form for it.
         let mut refused: Option<Refused> = None;
         let (mut fallbacks, mut other) = (Fallbacks::default(), None);
         loop {
@@ -501,17 +524,17 @@ impl RequestContext {
             let WholeExchange { result, status, passed } = tokio::select! {
                 exchanged = exchanged => exchanged,
                 () = tokio::time::sleep_until(until) => {
-                    let class = if begun.elapsed() <= total / 2 { Class::Perhaps } else { Class::Never };
-                    WholeExchange::failed(Error::from(Fault::Timeout).classed(class))
+                    let class = if begun.elapsed() <= total / 2 { RetryClass::MaybeProcessed } else { RetryClass::Never };
+                    WholeExchange::failed(Error::from(Fault::Timeout).with_class(class))
                 }
                 () = app.cut() => WholeExchange::failed(Fault::Draining.into()),
             };
             let failure = result.as_ref().err().map(|error| &error.public);
             let otherwise =
                 failure.and_then(|failure| in_another_form(failure, &to, &outgoing, &mut request));
-            // A refusal that is mended is no failure of the engine.
+            // A refusal that leads to another form does not count as a failure of the engine.
             let status = if otherwise.is_some() { Some(400) } else { status };
-            tell(&mut chosen, failure, status, &passed);
+            report_outcome(&mut chosen, failure, status, &passed);
             self.passed = passed;
             if let Some(record) = &mut self.record {
                 record.attempts += 1;
@@ -537,11 +560,11 @@ impl RequestContext {
             (refused, fallbacks) = (None, Fallbacks::default());
             drop(chosen);
             let Some((next, pause)) = selection.after(error.class, &app) else {
-                headers::soonest(&mut self.passed, wait);
+                headers::keep_shortest_retry_after(&mut self.passed, wait);
                 self.is_poison = selection.is_poison();
                 return Err(error.public);
             };
-            if error.class == Class::Pushed {
+            if error.class == RetryClass::Overloaded {
                 let said = headers::retry_after(self.passed.get(RETRY_AFTER));
                 wait = Some(wait.map_or(said, |least: u64| least.min(said)));
             }
@@ -551,8 +574,8 @@ impl RequestContext {
     }
 }
 
-/// The request in a form that the engine may take after it has refused it as it was sent, with the fallbacks that give it;
-/// `None`: there is none.
+/// Returns the refused request in another form that the engine may accept, with the fallbacks that shape it;
+/// `None` if there is no such form or it changes nothing.
 fn in_another_form(
     refusal: &Failure,
     to: &AttemptTarget<'_>,
@@ -565,7 +588,7 @@ fn in_another_form(
     (other.body != sent.body).then_some((fallbacks, other))
 }
 
-/// What requests have in common that begin alike.
+/// Returns a hash that is equal for requests for the same model whose conversations begin alike.
 fn hash<P: Hash>(model: &str, beginning: impl Iterator<Item = P>) -> u64 {
     let mut hasher = DefaultHasher::new();
     model.hash(&mut hasher);

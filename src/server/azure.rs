@@ -1,7 +1,7 @@
-//! The ways by which a request comes in: the plain routes, and those that clients of Azure use (wire-format 5).
+//! Route families: the plain routes, and those that clients of Azure use (wire-format 5).
 //!
-//! Takes: a path and a query. Gives: the deployment it names, the key, what the answer's head has in addition.
-//! Never: changes what an answer says.
+//! Takes: the path, query and headers of a request. Gives: the deployment it names, its key, and the additional
+//! headers of the response. Never: changes the body of an answer.
 
 use super::headers;
 use crate::config::Azure;
@@ -15,7 +15,8 @@ const SCHEME: &[u8] = b"Bearer ";
 const API_KEY: HeaderName = HeaderName::from_static("api-key");
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
 
-/// Which family of routes a path is of.
+/// Family of routes that a path belongs to. It decides which header carries the key, and if an `api-version` is
+/// required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RouteFamily {
     /// `/v1/…`
@@ -28,25 +29,25 @@ pub(super) enum RouteFamily {
     Deployment,
 }
 
-/// What a request shows to be let in.
+/// Key that a request presents, before it is compared with the configured keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PresentedKey<'h> {
-    /// No key.
-    Nothing,
-    /// More than one, which are none.
+    /// Missing or empty key, or another scheme than `Bearer`.
+    Missing,
+    /// Several keys, which are refused as ambiguous.
     Several,
-    /// This one.
+    /// Single key, without its scheme.
     Key(&'h [u8]),
 }
 
-/// The key behind the scheme, whose case is nobody's business (RFC 9110, 11.1).
+/// Returns the key behind the scheme `Bearer`, in upper or lower case (RFC 9110, 11.1); `None` for another scheme.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, key) = value.split_at_checked(SCHEME.len())?;
     scheme.eq_ignore_ascii_case(SCHEME).then(|| key.trim_ascii_start())
 }
 
-/// What stands before the paths of each family, as the router writes it.
-pub(super) const DOORS: [(RouteFamily, &str); 4] = [
+/// Path prefix of each family, in the syntax of the router.
+pub(super) const PREFIXES: [(RouteFamily, &str); 4] = [
     (RouteFamily::Plain, "/v1"),
     (RouteFamily::Undated, "/openai/v1"),
     (RouteFamily::Dated, "/openai"),
@@ -54,12 +55,13 @@ pub(super) const DOORS: [(RouteFamily, &str); 4] = [
 ];
 
 impl RouteFamily {
-    /// Whether the request says the deployment and the version that its routes want.
+    /// Checks the deployment and the `api-version` of a request. Fails if its routes require one that is missing,
+    /// malformed or not supported.
     pub(super) fn check(self, head: &request::Parts, azure: &Azure) -> Result<(), Failure> {
         if self.deployment(head).is_some_and(|name| name.is_empty()) {
             return Err(Fault::UnknownUrl.into());
         }
-        if !self.is_dated() {
+        if !self.requires_version() {
             return Ok(());
         }
         let unsupported = |what: String| {
@@ -82,12 +84,12 @@ impl RouteFamily {
         Ok(())
     }
 
-    /// Its routes want an `api-version`.
-    pub(super) fn is_dated(self) -> bool {
+    /// Returns true if the routes of this family require an `api-version`.
+    pub(super) fn requires_version(self) -> bool {
         matches!(self, Self::Dated | Self::Deployment)
     }
 
-    /// The deployment in the path: the name of a model.
+    /// Returns the deployment in the path, which is the name of a model; `None` for the other families.
     pub(super) fn deployment(self, head: &request::Parts) -> Option<String> {
         if self != Self::Deployment {
             return None;
@@ -96,11 +98,12 @@ impl RouteFamily {
         Some(super::spelling::decoded(name))
     }
 
-    /// The key as the engine is to see it. Azure's own header wins on Azure's own routes.
+    /// Returns the `authorization` header for the engine; `None` without a key or with several. Azure's own header
+    /// takes precedence on Azure's own routes.
     pub(super) fn authorization(self, headers: &HeaderMap) -> Option<HeaderValue> {
         let only = |name: HeaderName| {
             let mut all = headers.get_all(name).iter();
-            // Two keys are no key: engine and proxy might each take another one.
+            // Several keys count as none: engine and proxy might choose different ones.
             all.next().filter(|_| all.next().is_none())
         };
         if self != Self::Plain && headers.contains_key(API_KEY) {
@@ -112,8 +115,9 @@ impl RouteFamily {
         only(AUTHORIZATION).cloned()
     }
 
-    /// What a request shows to be let in. Nowhere else is a key looked for.
-    pub(super) fn shown(self, headers: &HeaderMap) -> PresentedKey<'_> {
+    /// Returns the key that a request presents. Only one header is read: `api-key` if an Azure route has it, else
+    /// `authorization`.
+    pub(super) fn presented_key(self, headers: &HeaderMap) -> PresentedKey<'_> {
         let azure = self != Self::Plain && headers.contains_key(API_KEY);
         let mut all = headers.get_all(if azure { API_KEY } else { AUTHORIZATION }).iter();
         let (first, second) = (all.next().map(HeaderValue::as_bytes), all.next());
@@ -121,15 +125,16 @@ impl RouteFamily {
         match key.filter(|key| !key.is_empty()) {
             _ if second.is_some() => PresentedKey::Several,
             Some(key) => PresentedKey::Key(key),
-            None => PresentedKey::Nothing,
+            None => PresentedKey::Missing,
         }
     }
 
-    /// Whose responses a request may see where no keys are checked: everybody's who sends the same key. Keys themselves are not kept.
+    /// Returns the tenant of a request if no keys are configured: a hash of its key for the engine, because keys
+    /// themselves must not be stored. Requests without a key share the empty tenant.
     pub(super) fn tenant(self, headers: &HeaderMap) -> Arc<str> {
         match self.authorization(headers) {
             Some(key) => {
-                // The scheme's case is nobody's name (RFC 9110, 11.1).
+                // The case of the scheme must not distinguish tenants (RFC 9110, 11.1).
                 let (scheme, rest) = key.as_bytes().split_at(key.len().min(SCHEME.len()));
                 let key = if scheme.eq_ignore_ascii_case(SCHEME) {
                     [SCHEME, rest].concat()
@@ -144,8 +149,9 @@ impl RouteFamily {
         }
     }
 
-    /// What Azure's clients find in the head of every answer.
-    pub(super) fn sign<B>(
+    /// Adds the headers that Azure's clients expect in every response: request ids, region and supported API
+    /// versions. Plain routes get none of them.
+    pub(super) fn add_headers<B>(
         self,
         response: &mut Response<B>,
         asked: Option<HeaderValue>,
@@ -174,12 +180,13 @@ impl RouteFamily {
     }
 }
 
-/// The client's own id for the request, to be given back.
+/// Returns the client's own id for the request, which the response repeats; `None` if it is longer than 128 bytes
+/// or not plain text.
 pub(super) fn client_request_id(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(CLIENT_REQUEST_ID).filter(|id| id.len() <= 128 && id.to_str().is_ok()).cloned()
 }
 
-/// The version that the query names, if it is one.
+/// Returns the `api-version` of the query as a header value, if it is a valid version.
 pub(super) fn known_version(head: &request::Parts) -> Option<HeaderValue> {
     api_version(head)
         .filter(|version| is_date(version))
@@ -190,7 +197,7 @@ fn api_version(head: &request::Parts) -> Option<&str> {
     headers::query(head, "api-version")
 }
 
-/// `YYYY-MM-DD`, with or without `-preview`.
+/// Returns true for `YYYY-MM-DD`, with or without `-preview`. Only the positions of digits are checked.
 fn is_date(text: &str) -> bool {
     let date = text.strip_suffix("-preview").unwrap_or(text).as_bytes();
     date.len() == 10
@@ -206,36 +213,36 @@ mod tests {
 
     #[test]
     fn keys_are_looked_for_in_one_place() {
-        use PresentedKey::{Key, Nothing, Several};
+        use PresentedKey::{Key, Missing, Several};
         let shown = |family: RouteFamily, lines: &[(&'static str, &'static str)]| {
             let mut headers = HeaderMap::new();
             for (name, value) in lines {
                 headers.append(*name, HeaderValue::from_static(value));
             }
-            match family.shown(&headers) {
+            match family.presented_key(&headers) {
                 Key(key) => Key(if key == b"k" { b"k" } else { b"another" }),
                 Several => Several,
-                Nothing => Nothing,
+                Missing => Missing,
             }
         };
         let both = [("authorization", "Bearer k"), ("api-key", "x")];
         for (lines, plain, azure) in [
-            (&[][..], Nothing, Nothing),
+            (&[][..], Missing, Missing),
             (&[("authorization", "Bearer k")], Key(b"k"), Key(b"k")),
             (&[("authorization", "bEARER   k")], Key(b"k"), Key(b"k")),
             (&[("authorization", "Bearer k l")], Key(b"another"), Key(b"another")),
-            (&[("authorization", "Bearer")], Nothing, Nothing),
-            (&[("authorization", "Bearerk")], Nothing, Nothing),
-            (&[("authorization", "Basic az==")], Nothing, Nothing),
-            (&[("authorization", "k")], Nothing, Nothing),
-            (&[("authorization", "")], Nothing, Nothing),
+            (&[("authorization", "Bearer")], Missing, Missing),
+            (&[("authorization", "Bearerk")], Missing, Missing),
+            (&[("authorization", "Basic az==")], Missing, Missing),
+            (&[("authorization", "k")], Missing, Missing),
+            (&[("authorization", "")], Missing, Missing),
             (&[("authorization", "Bearer k"), ("authorization", "Bearer k")], Several, Several),
-            (&[("api-key", "k")], Nothing, Key(b"k")),
-            (&[("api-key", "Bearer k")], Nothing, Key(b"another")),
-            (&[("api-key", "")], Nothing, Nothing),
-            (&[("api-key", "k"), ("api-key", "k")], Nothing, Several),
+            (&[("api-key", "k")], Missing, Key(b"k")),
+            (&[("api-key", "Bearer k")], Missing, Key(b"another")),
+            (&[("api-key", "")], Missing, Missing),
+            (&[("api-key", "k"), ("api-key", "k")], Missing, Several),
             (&both, Key(b"k"), Key(b"another")),
-            (&[("x-api-key", "k")], Nothing, Nothing),
+            (&[("x-api-key", "k")], Missing, Missing),
         ] {
             assert_eq!(shown(RouteFamily::Plain, lines), plain, "{lines:?}");
             for family in [RouteFamily::Undated, RouteFamily::Dated, RouteFamily::Deployment] {

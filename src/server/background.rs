@@ -47,7 +47,7 @@ pub(super) struct BackgroundJobs {
     running: Arc<Semaphore>,
     most: usize,
     places: Arc<AtomicUsize>,
-    here: Mutex<HashMap<Key, Arc<BackgroundJob>>>,
+    jobs: Mutex<HashMap<Key, Arc<BackgroundJob>>>,
     /// Responses that the store attributed to this process at the last check, although no task here runs them.
     orphaned: Mutex<HashSet<Key>>,
 }
@@ -77,7 +77,7 @@ impl BackgroundJobs {
             running: Arc::new(Semaphore::new(running)),
             most: running.saturating_add(queued),
             places: Arc::default(),
-            here: Mutex::default(),
+            jobs: Mutex::default(),
             orphaned: Mutex::default(),
         }
     }
@@ -98,7 +98,7 @@ impl BackgroundJobs {
     }
 
     fn here(&self) -> MutexGuard<'_, HashMap<Key, Arc<BackgroundJob>>> {
-        self.here.lock().unwrap_or_else(PoisonError::into_inner)
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begin(&self, key: &Key) -> RunningJob<'_> {
@@ -185,7 +185,7 @@ impl PendingJob {
         };
         let mut relay: Option<Box<Relay>> = None;
         let mut _running = None;
-        let begun = app.runs.begin(&key);
+        let begun = app.background_jobs.begin(&key);
         let run = &begun.run;
         let mut log = EventLog {
             app: &app,
@@ -214,7 +214,7 @@ impl PendingJob {
             tokio::select! {
                 () = run.cancel.notified(), if !stopped => stop = Some(Fault::Cancelled),
                 () = app.cut(), if !stopped => stop = Some(Fault::Draining),
-                permit = Arc::clone(&app.runs.running).acquire_owned(), if relay.is_none() => {
+                permit = Arc::clone(&app.background_jobs.running).acquire_owned(), if relay.is_none() => {
                     _running = permit.ok();
                     relay = begin(&mut maker);
                 }
@@ -449,7 +449,7 @@ impl EventLog<'_> {
 
 /// Deletes the record of a response that will not be generated: it may exist although the store did not confirm
 /// it.
-pub(super) async fn unmake(app: &App, store: &Store, key: Key) {
+pub(super) async fn delete_unstarted(app: &App, store: &Store, key: Key) {
     for tries in 1..=20 {
         tokio::time::sleep(RETRY * tries).await;
         match store.delete(key.clone(), app.store_handle.now()).await {
@@ -487,17 +487,17 @@ pub(super) fn follow(
                     }
                     Err(Error::NotFound) => {
                         let gone = Failure::from(Fault::NotFound).with_message("The response was deleted.");
-                        return Some((broken(&gone, after), None));
+                        return Some((error_frame(&gone, after), None));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the events of a response cannot be read on");
-                        return Some((broken(&Fault::StoreUnavailable.into(), after), None));
+                        return Some((error_frame(&Fault::StoreUnavailable.into(), after), None));
                     }
                 };
                 if let Some(last) = replay.events.bodies.len().checked_sub(1) {
                     after = Some(replay.events.from + last as u64);
                     let told = frames(
-                        replay.events.bodies.iter().filter_map(|event| event::told_in(dialect, event)),
+                        replay.events.bodies.iter().filter_map(|event| event::in_dialect(dialect, event)),
                     );
                     if told.is_empty() {
                         continue;
@@ -512,18 +512,18 @@ pub(super) fn follow(
                     return Some((Bytes::from_static(b": keepalive\n\n"), Some(after)));
                 }
                 if app.is_cut() {
-                    return Some((broken(&Fault::Draining.into(), after), None));
+                    return Some((error_frame(&Fault::Draining.into(), after), None));
                 }
-                more(&app, &key, replay.total).await;
+                wait_for_more(&app, &key, replay.total).await;
             }
         }
     })
 }
 
 /// Returns when there may be more than `total` events.
-async fn more(app: &App, key: &Key, total: u64) {
+async fn wait_for_more(app: &App, key: &Key, total: u64) {
     let here = async {
-        match app.runs.get(key) {
+        match app.background_jobs.get(key) {
             Some(run) => {
                 let _ = run.stored.subscribe().wait_for(|stored| *stored > total).await;
             }
@@ -547,7 +547,7 @@ fn frames<'e>(events: impl Iterator<Item = (String, Cow<'e, str>)>) -> Bytes {
 }
 
 /// Returns the error event that ends a stream which cannot be read any further.
-fn broken(failure: &Failure, after: Option<u64>) -> Bytes {
+fn error_frame(failure: &Failure, after: Option<u64>) -> Bytes {
     let event = error_event(failure, after.map_or(0, |after| after + 1));
     frames(std::iter::once(("error".to_owned(), Cow::Borrowed(&*event))))
 }
@@ -561,10 +561,10 @@ fn error_event(failure: &Failure, number: u64) -> Json {
 
 /// Reports to the store that this process is alive if `beat` is true, and ends responses that others cancelled or
 /// took over.
-pub(super) async fn tend(app: &App, store: &Store, beat: bool) {
+pub(super) async fn heartbeat_and_compare(app: &App, store: &Store, beat: bool) {
     let owner = &app.store_handle.owner;
     let now = app.store_handle.now();
-    if beat || app.runs.count() > 0 {
+    if beat || app.background_jobs.count() > 0 {
         compare(app, store).await;
     }
     if !beat {
@@ -600,7 +600,7 @@ pub(super) async fn close_lost(app: &App, store: &Store) -> bool {
 /// task here runs although the store says so, are closed: otherwise this process would keep them alive forever.
 async fn compare(app: &App, store: &Store) {
     // Listed before the store is read, so that every response listed here is in the store's answer.
-    let here = app.runs.all();
+    let here = app.background_jobs.all();
     let Ok(stored) = store.running(Arc::clone(&app.store_handle.owner)).await else { return };
     let mut stored: HashMap<_, _> =
         stored.into_iter().map(|running| (running.key.clone(), running)).collect();
@@ -612,7 +612,7 @@ async fn compare(app: &App, store: &Store) {
         }
     }
     let orphaned = app
-        .runs
+        .background_jobs
         .orphaned(stored.values().filter(|running| running.term == 1).map(|running| running.key.clone()));
     for key in &orphaned {
         tracing::warn!(response = &*key.id, "a response has lost its task and is closed");

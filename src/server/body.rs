@@ -1,4 +1,7 @@
-//! Bodies: the client's, read within its limits; the proxy's, whole or relayed.
+//! Bodies of requests, read within limits of size, time and memory, and bodies of responses, whole or relayed.
+//!
+//! Takes: the body of a client's request, or an answer. Gives: its bytes with their share of the memory budget, or
+//! a response body. Never: interprets the bytes.
 
 use super::App;
 use super::budget::{BudgetShare, make_room};
@@ -17,7 +20,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Reads a request's body into its share of the memory for bodies.
+/// Reads a request's body of at most `limit` bytes, and takes its size from the memory budget. Fails if the body
+/// is too large, too slow or incomplete, or if the budget is exhausted.
 pub(super) async fn read(body: Incoming, limit: usize, app: &App) -> Result<(Bytes, BudgetShare), Failure> {
     let limit = limit.min(app.budget.most());
     let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
@@ -29,14 +33,14 @@ pub(super) async fn read(body: Incoming, limit: usize, app: &App) -> Result<(Byt
     Ok((bytes, share))
 }
 
-/// The timers of a body.
+/// Reader of a request body, with its timers: idle time, total time, and a minimum of bytes in each window.
 struct Reader {
     idle: Duration,
     end: Instant,
     window: Instant,
-    width: Duration,
-    /// Bytes that a client must send in each window.
-    least: usize,
+    window_length: Duration,
+    /// Minimum of bytes that a client must send in each window.
+    min_window_bytes: usize,
     in_window: usize,
 }
 
@@ -47,8 +51,8 @@ impl Reader {
             idle: *timeouts.client_body_idle,
             end: now + *timeouts.client_body_total,
             window: now + *timeouts.client_body_window,
-            width: *timeouts.client_body_window,
-            least: least(timeouts),
+            window_length: *timeouts.client_body_window,
+            min_window_bytes: min_window_bytes(timeouts),
             in_window: 0,
         }
     }
@@ -62,7 +66,7 @@ impl Reader {
     ) -> Result<Bytes, Failure> {
         let mut first = Bytes::new();
         let mut all = BytesMut::new();
-        while let Some(data) = self.piece(&mut body).await? {
+        while let Some(data) = self.next_data(&mut body).await? {
             let length = first.len() + all.len() + data.len();
             if length > limit {
                 return Err(Fault::TooLarge.into());
@@ -73,7 +77,7 @@ impl Reader {
                 continue;
             }
             if all.is_empty() {
-                // It has its share already.
+                // The share covers the declared length already.
                 all.reserve(declared);
                 all.extend_from_slice(&std::mem::take(&mut first));
             }
@@ -83,13 +87,13 @@ impl Reader {
         Ok(if all.is_empty() { first } else { all.freeze() })
     }
 
-    async fn piece(&mut self, body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
+    async fn next_data(&mut self, body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
         loop {
             let now = Instant::now();
             if now >= self.window {
                 match overslept(self.window, now) {
-                    _ if self.in_window >= self.least => {
-                        (self.window, self.in_window) = (now + self.width, 0);
+                    _ if self.in_window >= self.min_window_bytes => {
+                        (self.window, self.in_window) = (now + self.window_length, 0);
                     }
                     Some(more) => (self.end, self.window) = (self.end + more, self.window + more),
                     None => return Err(Fault::RequestTimeout.into()),
@@ -108,7 +112,7 @@ impl Reader {
                 Ok(None) => return Ok(None),
                 Ok(Some(frame)) => frame,
             };
-            // The framing is broken, or the client has gone: it will not read what it is told.
+            // The framing is broken, or the client has left and will not read this error.
             let frame = frame.map_err(|_| {
                 Failure::from(Fault::InvalidJson).with_message("The request body breaks off.")
             })?;
@@ -120,13 +124,15 @@ impl Reader {
     }
 }
 
-/// Bytes that a client must send in a window.
-pub(super) fn least(timeouts: &Timeouts) -> usize {
+/// Returns the minimum of bytes that a client must send in each window, from the configured rate in bytes per
+/// second.
+pub(super) fn min_window_bytes(timeouts: &Timeouts) -> usize {
     let milliseconds = usize::try_from(timeouts.client_body_window.as_millis()).unwrap_or(usize::MAX);
     timeouts.client_body_rate.saturating_mul(milliseconds) / 1000
 }
 
-/// An answer's body cannot be ended as it should.
+/// Error of a response body that cannot be completed. The connection or the HTTP/2 stream is then aborted, so that
+/// the client does not take the answer for complete.
 #[derive(Debug)]
 pub(super) struct Broken;
 
@@ -138,7 +144,8 @@ impl std::fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// The body of an answer.
+/// Body of a response: bytes at hand, a relayed engine answer, or another stream of bytes. It can keep its
+/// connection marked as busy.
 pub(super) struct Body {
     content: Content,
     _busy: Option<ActiveRequest>,
@@ -151,25 +158,25 @@ enum Content {
 }
 
 impl Body {
-    /// Bytes at hand.
+    /// Returns a body that consists of bytes at hand.
     pub(super) fn full(bytes: impl Into<OutputBuffer>) -> Self {
         Self { content: Content::Full(bytes.into()), _busy: None }
     }
 
-    /// An engine's answer that is still arriving.
+    /// Returns a body that relays an engine's answer while it arrives.
     pub(super) fn arriving(
         answer: Box<impl http_body::Body<Data = Bytes, Error = Broken> + Send + 'static>,
     ) -> Self {
         Self { content: Content::Arriving(Box::into_pin(answer)), _busy: None }
     }
 
-    /// Bytes to come from somewhere else than an engine.
+    /// Returns a body of bytes from any other stream, such as events from the store.
     pub(super) fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self { content: Content::Stream(Box::pin(stream)), _busy: None }
     }
 
-    /// While the body lives, its connection is busy.
-    pub(super) fn with(self, busy: ActiveRequest) -> Self {
+    /// Keeps the connection marked as busy until the body is dropped.
+    pub(super) fn keeping_busy(self, busy: ActiveRequest) -> Self {
         Self { _busy: Some(busy), ..self }
     }
 }

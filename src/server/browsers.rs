@@ -42,7 +42,7 @@ const EXPOSED: &str = "x-request-id, retry-after, retry-after-ms, x-should-retry
 const SHOWN: usize = 100;
 
 /// CORS rights of the page that sent a request, from which the response headers are set.
-pub(super) struct Sharing {
+pub(super) struct CorsRights {
     /// True if origins are configured, so that responses differ between pages.
     is_on: bool,
     /// Value of `access-control-allow-origin`.
@@ -51,10 +51,10 @@ pub(super) struct Sharing {
     with_credentials: bool,
 }
 
-impl Sharing {
+impl CorsRights {
     /// Returns the rights of the page that a request with these headers comes from.
     pub(super) fn of(cors: &Cors, headers: &HeaderMap) -> Self {
-        let origin = only(headers, &ORIGIN);
+        let origin = single_value(headers, &ORIGIN);
         let listed = origin.filter(|origin| cors.lists(origin.as_bytes()));
         let allowed = match listed {
             Some(origin) => Some(origin.clone()),
@@ -97,7 +97,7 @@ impl Sharing {
     }
 
     /// Adds the headers that let the page read the response, if it may.
-    pub(super) fn sign(self, headers: &mut HeaderMap) {
+    pub(super) fn set_headers(self, headers: &mut HeaderMap) {
         if !self.is_on {
             return;
         }
@@ -176,7 +176,7 @@ fn allows(cors: &Cors, origin: &HeaderValue) -> bool {
 /// Returns true if a page has the origin of the address that it sends its request to. Behind a proxy that rewrites
 /// `Host` only the browser knows that, and no page can forge its header.
 fn is_own(origin: &HeaderValue, headers: &HeaderMap) -> bool {
-    if only(headers, &SITE).is_some_and(|site| site == "same-origin") {
+    if single_value(headers, &SITE).is_some_and(|site| site == "same-origin") {
         return true;
     }
     let host = headers.get(HOST).map(HeaderValue::as_bytes);
@@ -190,7 +190,7 @@ fn authority(origin: &HeaderValue) -> Option<&[u8]> {
 }
 
 /// Returns the value of a header that occurs exactly once.
-fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
+fn single_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
     let mut all = headers.get_all(name).iter();
     all.next().filter(|_| all.next().is_none())
 }
@@ -211,14 +211,14 @@ pub(super) fn printable(bytes: &[u8], most: usize) -> String {
 /// Reason why the admin listener refuses a request, with the message for the response. It protects operators
 /// against foreign web pages in their own browser.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Stranger {
+pub(super) enum AdminRefusal {
     /// The `Host` is neither an IP address nor listed: a page can point a name of its own to any address.
     Host(String),
     /// A browser sent it for a page of another origin.
     Page(String),
 }
 
-impl Stranger {
+impl AdminRefusal {
     /// Returns the reason for which the admin listener refuses a request; `None` if it serves the request.
     pub(super) fn of(head: &request::Parts, hosts: &AdminHosts) -> Option<Self> {
         let headers = &head.headers;
@@ -307,9 +307,9 @@ mod tests {
             ("/metrics", &[own, ("sec-fetch-site", "same-origin"), ("user-agent", "Mozilla/5.0")], true),
             ("/metrics", &[own, ("sec-fetch-site", "cross-site")], false),
         ] {
-            let stranger = Stranger::of(&head(path, lines), &config.admin_hosts);
+            let stranger = AdminRefusal::of(&head(path, lines), &config.admin_hosts);
             assert_eq!(stranger.is_none(), is_answered, "{path} {lines:?}: {stranger:?}");
-            let (Some(Stranger::Host(why)) | Some(Stranger::Page(why))) = stranger else { continue };
+            let (Some(AdminRefusal::Host(why)) | Some(AdminRefusal::Page(why))) = stranger else { continue };
             assert!(why.contains("admin.hosts"), "{why}");
         }
     }

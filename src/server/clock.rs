@@ -18,7 +18,7 @@ pub(super) enum Due {
 }
 
 /// Interval at which an engine that sends is reported as alive.
-const TELLS: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Timers of one request. All share one timer of the runtime, which is touched only when it has fired or something
 /// is due earlier; the time is read at most three times for each token.
@@ -32,7 +32,7 @@ pub(super) struct Clock {
     waiting: Instant,
     written: Instant,
     /// Time of the next report that the engine is alive.
-    tells: Instant,
+    next_report: Instant,
     /// True once the engine has sent content.
     spoken: bool,
     committed: bool,
@@ -59,7 +59,7 @@ impl Clock {
             asked: now,
             waiting: now,
             written: now,
-            tells: now + TELLS,
+            next_report: now + REPORT_INTERVAL,
             spoken: false,
             committed: !stream,
             wrote: false,
@@ -96,9 +96,9 @@ impl Clock {
 
     /// Notes that the engine has sent something. Returns true at the first content, and once a second.
     pub(super) fn heard(&mut self, now: Instant, spoken: bool) -> bool {
-        let tells = spoken && !self.spoken || now >= self.tells;
+        let tells = spoken && !self.spoken || now >= self.next_report;
         if tells {
-            self.tells = now + TELLS;
+            self.next_report = now + REPORT_INTERVAL;
         }
         self.now = now;
         self.waiting = now;

@@ -1,8 +1,12 @@
-//! One client connection: its timers, and how it notices that the client has left.
+//! Socket of a client connection: its timers, and detection of a client that has left.
 //!
-//! The HTTP library looks for the end of a connection only while it has nothing unread: a client that sends one byte
-//! too many would be relayed to for ever (faults C26). It has one timer for heads and none for writes. So its socket is
-//! wrapped: [`ClientIo`] reads ahead while a request is under way, and times what the library does not.
+//! The HTTP library notices the end of a connection only while it has nothing unread: a client that sends one byte
+//! too many would be relayed to for ever (faults C26). It has one timer for heads and none for writes. So its
+//! socket is wrapped: [`ClientIo`] reads ahead while a request is in progress, and times what the library does
+//! not.
+//!
+//! Takes: a socket, and the state of its requests. Gives: the same bytes to the library, or an error that ends the
+//! connection. Remembers: bytes read ahead, and the timers. Never: interprets a request.
 
 use super::connection_state::{ANSWERING, ConnectionState, IDLE, LEAVING, UPLOADING};
 use super::connections::ConnectionSlot;
@@ -21,112 +25,116 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Bytes read ahead of the library.
+/// Limit for the bytes that are read ahead of the library.
 const AHEAD: usize = 8 << 10;
-/// Bytes of a connection that are read at first, to see what is spoken: most heads.
+/// Limit for one read of the first bytes of a connection, which show the protocol; most heads fit.
 const FIRST: usize = 2 << 10;
-/// How often it is looked whether a client has left that has sent more than that.
-const GLANCE: Duration = Duration::from_millis(50);
-/// How much, and how long, a client may go on sending after the last answer.
+/// Interval of checks for a client that has sent more than [`AHEAD`] and then left.
+const CLOSE_CHECK: Duration = Duration::from_millis(50);
+/// Upper limit for the bytes that are read and discarded after the last answer.
 pub(super) const LINGER_BYTES: usize = 64 << 10;
+/// Time limit for a client that is still sending after the last answer.
 pub(super) const LINGER: Duration = Duration::from_secs(1);
 
-/// How a connection begins on which HTTP/2 is spoken (RFC 9113, 3.4).
+/// First bytes of a connection on which the client speaks HTTP/2 (RFC 9113, 3.4).
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A timer that ends so much too late was not watched: the process stood still, or its machine did.
-const ASLEEP: Duration = Duration::from_secs(1);
+/// Delay of a timer from which it proves nothing about the client: the process stood still, or its machine did.
+const LATE_TIMER: Duration = Duration::from_secs(1);
 
-/// After so long without an acknowledgement a client has vanished.
-pub(super) const GONE: Duration = Duration::from_secs(30);
-/// A write that lasts longer is that of a client that is there and takes nothing: one that had vanished before the buffers
-/// were full would have been given up by now. The kernel treats both alike, so it is told in the last moment.
-const STOPPED: Duration = Duration::from_millis(29_500);
+/// Time without an acknowledgement after which a client has vanished; the kernel then ends the connection.
+pub(super) const VANISHED_AFTER: Duration = Duration::from_secs(30);
+/// Duration from which a blocked write means that the client is present but takes nothing: a client that vanished
+/// before the buffers were full would have been given up by now. The kernel treats both alike, so its time limit
+/// is raised in the last moment.
+const RAISE_LIMIT_AFTER: Duration = Duration::from_millis(29_500);
 
-/// Writes that the client does not take, or of which it takes next to nothing.
-struct Stalled {
+/// Timer of writes of which the client takes nothing or next to nothing.
+struct WriteTimer {
     stall: Stall,
     sleep: Pin<Box<Sleep>>,
-    /// The kernel has been told that the write may last longer than [`GONE`].
-    is_told: bool,
+    /// True once the kernel's time limit has been raised beyond [`GONE`].
+    limit_raised: bool,
 }
 
-impl Stalled {
+impl WriteTimer {
     fn new(patience: Duration) -> Self {
         let now = Instant::now();
         let stall = Stall::new(patience, now);
-        let sleep = Box::pin(sleep_until(Self::first_look(&stall, now)));
-        Self { stall, sleep, is_told: false }
+        let sleep = Box::pin(sleep_until(Self::first_check(&stall, now)));
+        Self { stall, sleep, limit_raised: false }
     }
 
-    /// A write waits.
-    fn waits(&mut self) {
+    /// Notes that a write is blocked. Sets the timer anew if the client has taken data since the last one.
+    fn note_blocked(&mut self) {
         let now = Instant::now();
         if self.stall.waits(now) {
-            self.sleep.as_mut().reset(Self::first_look(&self.stall, now));
+            self.sleep.as_mut().reset(Self::first_check(&self.stall, now));
         }
     }
 
-    /// When it is first looked, at the latest when the kernel is to be told.
-    fn first_look(stall: &Stall, now: Instant) -> Instant {
-        stall.end().min(now + STOPPED)
+    /// Returns the time of the first check: the end of the stall, or before that the time to raise the kernel's
+    /// limit.
+    fn first_check(stall: &Stall, now: Instant) -> Instant {
+        stall.end().min(now + RAISE_LIMIT_AFTER)
     }
 }
 
-/// By how much a wait is to be prolonged whose end was missed by far. What came meanwhile is in the socket and has not
-/// been seen yet: it is looked at before anybody is said to be late (faults O12).
+/// Returns the time by which a wait must be extended because its timer fired far too late, else `None`. Data that
+/// arrived meanwhile is still unread in the socket: it is read before a peer counts as late (faults O12).
 pub(super) fn overslept(end: Instant, now: Instant) -> Option<Duration> {
     let late = now.saturating_duration_since(end);
-    (late > ASLEEP).then(|| late + GLANCE)
+    (late > LATE_TIMER).then(|| late + CLOSE_CHECK)
 }
 
-/// What the connection waits for from the client.
+/// Input for which the connection waits, with the time at which the wait began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientWait {
-    /// The rest of a head.
+    /// Rest of a head.
     Head(Instant),
-    /// A next request.
+    /// Next request.
     Idle(Instant),
-    /// Nothing, or a body, which has timers of its own.
+    /// Untimed: a request is in progress, and its body has timers of its own.
     Answer,
 }
 
-/// A client's socket.
+/// Socket of a client, as the HTTP library sees it. Adds reading ahead, timers, and a close that waits for a
+/// client that is still sending.
 pub(super) struct ClientIo {
     io: TokioIo<Socket>,
     stage: ConnectionState,
     wait: ClientWait,
-    /// The requests that this takes into account.
-    known: usize,
-    /// The library has just looked for bytes itself, and found none.
-    looked: bool,
-    /// Read before the library wanted it.
+    /// Number of requests that the last check has seen.
+    requests_seen: usize,
+    /// True if the library has just tried to read and found no bytes.
+    read_was_empty: bool,
+    /// Bytes that were read before the library requested them.
     ahead: Vec<u8>,
-    /// When to look next, while no more is read ahead.
-    glance: Option<Pin<Box<Sleep>>>,
+    /// Timer of the next check of the socket's state, while no more is read ahead.
+    close_check: Option<Pin<Box<Sleep>>>,
     head: Duration,
     idle: Duration,
     stall: Duration,
     reading: Option<Pin<Box<Sleep>>>,
-    writing: Option<Stalled>,
+    writing: Option<WriteTimer>,
     lingering: Option<(Pin<Box<Sleep>>, usize)>,
     shutdown: Arc<Shutdown>,
-    /// The connection counts for as long as its socket is open, whoever has it.
-    _seat: ConnectionSlot,
+    /// Slot of the connection, which counts as open until its socket is dropped, also after an upgrade.
+    _slot: ConnectionSlot,
 }
 
 impl ClientIo {
     pub(super) fn new(stream: Socket, stage: ConnectionState, slot: ConnectionSlot) -> Self {
-        let app = slot.worker.present.app();
+        let app = slot.worker.active_config.app();
         let timeouts = &app.config.timeouts;
         Self {
             io: TokioIo::new(stream),
             stage,
             wait: ClientWait::Head(Instant::now()),
-            known: 0,
-            looked: false,
+            requests_seen: 0,
+            read_was_empty: false,
             ahead: Vec::new(),
-            glance: None,
+            close_check: None,
             head: *timeouts.client_head,
             idle: *timeouts.client_idle,
             stall: *timeouts.client_write_stall,
@@ -134,11 +142,12 @@ impl ClientIo {
             writing: None,
             lingering: None,
             shutdown: Arc::clone(&app.shutdown),
-            _seat: slot,
+            _slot: slot,
         }
     }
 
-    /// Whether the client speaks HTTP/2. What has been read for that is kept for whoever serves it.
+    /// Returns true if the client speaks HTTP/2, as agreed in TLS or shown by its first bytes, which stay
+    /// readable. Fails if the client sends none in time.
     pub(super) fn poll_is_http2(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         if let Some(agreed) = self.io.inner().speaks_http2() {
             return Poll::Ready(Ok(agreed));
@@ -153,18 +162,19 @@ impl ClientIo {
             let mut space = [0; FIRST];
             let mut buffer = ReadBuf::new(&mut space);
             match Pin::new(self.io.inner_mut()).poll_read(cx, &mut buffer) {
-                Poll::Pending => return self.poll_patience(cx).map(|over| over.map(|()| false)),
+                Poll::Pending => return self.poll_head_timers(cx).map(|over| over.map(|()| false)),
                 Poll::Ready(read) => read?,
             }
             if buffer.filled().is_empty() {
                 return Poll::Ready(Ok(false));
             }
             self.ahead.extend_from_slice(buffer.filled());
-            self.has_heard();
+            self.note_input();
         }
     }
 
-    /// Reads for whoever times heads and looks for the end of the connection itself.
+    /// Reads for the HTTP/2 server, which has its own timers for heads and detects the end of the connection
+    /// itself.
     pub(super) fn poll_bytes(
         &mut self,
         cx: &mut Context<'_>,
@@ -179,8 +189,8 @@ impl ClientIo {
         Poll::Ready(Ok(()))
     }
 
-    /// Passes on what TLS may have kept of what the client does not take.
-    pub(super) fn poll_passed_on(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Flushes bytes that TLS may still hold because the client does not take them. Fails if the client stalls.
+    pub(super) fn poll_flush_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.io.inner().is_tls() {
             return Poll::Ready(Ok(()));
         }
@@ -188,8 +198,9 @@ impl ClientIo {
         self.poll_stall(cx, flushed, 0)
     }
 
-    /// Says that no more will come. A client that may still be sending is waited for.
-    pub(super) fn poll_last(&mut self, cx: &mut Context<'_>, unused: bool) -> Poll<io::Result<()>> {
+    /// Closes the sending side, then waits within limits for a client that may still be sending. `unused` skips
+    /// the wait, because no answer is at risk.
+    pub(super) fn poll_close(&mut self, cx: &mut Context<'_>, unused: bool) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
             let shut = Pin::new(&mut self.io).poll_shutdown(cx);
             ready!(self.poll_stall(cx, shut, 0))?;
@@ -200,39 +211,41 @@ impl ClientIo {
         self.poll_linger(cx).map(Ok)
     }
 
-    /// The library has been given bytes: between two requests, those of a head.
-    fn has_heard(&self) {
+    /// Notes that the library has received bytes: between two requests, they belong to a head.
+    fn note_input(&self) {
         if self.stage.is(IDLE) {
-            self.stage.stirs();
+            self.stage.mark_used();
         }
     }
 
-    /// There was a request since the last look; one that was answered at once may have come and gone between two of them.
-    fn has_answered(&self) -> bool {
-        self.wait == ClientWait::Answer || self.known != self.stage.begun()
+    /// Returns true if there was a request since the last check, even one that began and ended between two checks.
+    fn had_request(&self) -> bool {
+        self.wait == ClientWait::Answer || self.requests_seen != self.stage.request_count()
     }
 
-    /// The kernel has bytes of the client that nobody has been told of yet: the task will be woken for them.
-    fn has_news(&self) -> bool {
+    /// Returns true if the kernel holds unread bytes of the client, for which the task will be woken.
+    fn has_unread_input(&self) -> bool {
         let tcp = SockRef::from(self.io.inner().tcp());
         tcp.peek(&mut [MaybeUninit::uninit()]).is_ok_and(|count| count > 0)
     }
 
-    /// Times the wait for a head.
-    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Times the wait for a request and its head. Fails when the time is over, when the connection is evicted, or
+    /// when the process drains amid a head.
+    fn poll_head_timers(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.stage.is(IDLE) {
             self.wait = ClientWait::Answer;
             return Poll::Pending;
         }
-        if self.has_answered() {
+        if self.had_request() {
             self.wait = ClientWait::Idle(Instant::now());
         }
-        self.known = self.stage.begun();
-        if !matches!(self.wait, ClientWait::Answer) && self.stage.poll_evicted(cx) && !self.has_news() {
+        self.requests_seen = self.stage.request_count();
+        if !matches!(self.wait, ClientWait::Answer) && self.stage.poll_evicted(cx) && !self.has_unread_input()
+        {
             return Poll::Ready(Err(ErrorKind::TimedOut.into()));
         }
         let (since, patience) = match self.wait {
-            // Nobody waits for the end of a head at the end of the process.
+            // Do not wait for the rest of a head while the process drains.
             ClientWait::Head(_) if self.shutdown.phase() >= Phase::Draining => {
                 return Poll::Ready(Err(ErrorKind::TimedOut.into()));
             }
@@ -258,11 +271,12 @@ impl ClientIo {
         }
     }
 
-    /// Looks whether the client is still there, while the library does not.
-    fn look_ahead(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+    /// Reads ahead during an answer, when the library does not read, to detect that the client has left. Fails if
+    /// it has.
+    fn read_ahead(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while self.stage.is(ANSWERING) {
             if self.ahead.len() >= AHEAD {
-                return self.glance(cx);
+                return self.check_closed(cx);
             }
             let mut space = [0; 1024];
             let mut buffer = ReadBuf::new(&mut space);
@@ -280,9 +294,9 @@ impl ClientIo {
         Ok(())
     }
 
-    /// Looks for the end of a connection behind bytes that nobody reads: by the socket's state, now and again (faults
-    /// C26).
-    fn glance(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+    /// Checks the state of the socket at intervals, to detect the end of a connection behind bytes that are not
+    /// read (faults C26). Fails if the client has left.
+    fn check_closed(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         loop {
             let state = pin!(self.io.inner().tcp().ready(Interest::READABLE))
                 .poll(&mut Context::from_waker(Waker::noop()));
@@ -291,15 +305,17 @@ impl ClientIo {
             {
                 return Err(ErrorKind::ConnectionAborted.into());
             }
-            let sleep = self.glance.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + GLANCE)));
+            let sleep =
+                self.close_check.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + CLOSE_CHECK)));
             if sleep.as_mut().poll(cx).is_pending() {
                 return Ok(());
             }
-            self.glance = None;
+            self.close_check = None;
         }
     }
 
-    /// Times writes that the client does not take; `taken`: bytes of this one that it has.
+    /// Times writes that the client does not take, and fails when the client stalls for too long. `taken` is the
+    /// number of bytes that this write has passed on.
     fn poll_stall<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -310,22 +326,22 @@ impl ClientIo {
             return written;
         }
         let tcp = SockRef::from(self.io.inner().tcp());
-        let stalled = self.writing.get_or_insert_with(|| Stalled::new(self.stall));
+        let stalled = self.writing.get_or_insert_with(|| WriteTimer::new(self.stall));
         if written.is_ready() {
-            if std::mem::take(&mut stalled.is_told) {
-                let _ = tcp.set_tcp_user_timeout(Some(GONE));
+            if std::mem::take(&mut stalled.limit_raised) {
+                let _ = tcp.set_tcp_user_timeout(Some(VANISHED_AFTER));
             }
             if stalled.stall.took(taken, Instant::now()) {
                 self.writing = None;
             }
             return written;
         }
-        stalled.waits();
-        let Stalled { stall, sleep, is_told } = stalled;
+        stalled.note_blocked();
+        let WriteTimer { stall, sleep, limit_raised: is_told } = stalled;
         ready!(sleep.as_mut().poll(cx));
         if !*is_told && sleep.deadline() < stall.end() {
-            // The kernel would give up a client that acknowledges, but takes nothing, as one that has gone.
-            let _ = tcp.set_tcp_user_timeout(Some(self.stall + GONE));
+            // The kernel would treat a client that acknowledges but takes nothing as one that has vanished.
+            let _ = tcp.set_tcp_user_timeout(Some(self.stall + VANISHED_AFTER));
             *is_told = true;
             sleep.as_mut().reset(stall.end());
             ready!(sleep.as_mut().poll(cx));
@@ -335,12 +351,13 @@ impl ClientIo {
             sleep.as_mut().reset(stall.end());
             ready!(sleep.as_mut().poll(cx));
         }
-        // What the client has not taken is worthless: the kernel need not keep it.
+        // Discard at once what the client has not taken: the kernel need not keep it.
         let _ = tcp.set_linger(Some(Duration::ZERO));
         Poll::Ready(Err(ErrorKind::TimedOut.into()))
     }
 
-    /// A client that is still sending would not see the last answer if the connection were reset under it.
+    /// Reads and discards what the client still sends, within limits of bytes and time: a reset could otherwise
+    /// destroy the last answer before the client has read it.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (sleep, left) = self
             .lingering
@@ -374,18 +391,18 @@ impl Read for ClientIo {
             if this.ahead.is_empty() {
                 this.ahead = Vec::new();
             }
-            this.has_heard();
+            this.note_input();
             return Poll::Ready(Ok(()));
         }
         let read = Pin::new(&mut this.io).poll_read(cx, buffer);
-        this.looked = read.is_pending();
-        if this.looked {
-            return this.poll_patience(cx);
+        this.read_was_empty = read.is_pending();
+        if this.read_was_empty {
+            return this.poll_head_timers(cx);
         }
         if let ClientWait::Idle(_) = this.wait {
             this.wait = ClientWait::Head(Instant::now());
         }
-        this.has_heard();
+        this.note_input();
         read
     }
 }
@@ -397,7 +414,8 @@ impl Write for ClientIo {
         self.poll_stall(cx, written, taken)
     }
 
-    /// A token is small: copied together with its framing it goes out faster than in three pieces.
+    /// Returns false: a token is small, and is sent faster when copied together with its framing than in three
+    /// pieces.
     fn is_write_vectored(&self) -> bool {
         false
     }
@@ -406,26 +424,27 @@ impl Write for ClientIo {
         if self.stage.is(LEAVING) {
             return self.poll_shutdown(cx);
         }
-        if !std::mem::take(&mut self.looked) {
-            self.look_ahead(cx)?;
-            // What waits for a slow engine is not read ahead of it.
+        if !std::mem::take(&mut self.read_was_empty) {
+            self.read_ahead(cx)?;
+            // An upload is read only as fast as the engine takes it, so nothing is read ahead.
             if self.stage.is(UPLOADING) {
-                self.glance(cx)?;
+                self.check_closed(cx)?;
             }
         }
-        ready!(self.poll_passed_on(cx))?;
-        // The library may have asked for a next head before it let go of the last answer, and would not ask again.
-        if self.has_answered() && self.stage.is(IDLE) {
-            let _ = self.poll_patience(cx)?;
+        ready!(self.poll_flush_tls(cx))?;
+        // The library may have tried to read the next head before it dropped the last answer, and would not try
+        // again.
+        if self.had_request() && self.stage.is(IDLE) {
+            let _ = self.poll_head_timers(cx)?;
         }
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Between two requests nothing was refused; at the end of the process nobody waits for half a head.
+        // No answer is at risk between two requests, nor amid a head that is given up while the process drains.
         let unused = matches!(self.wait, ClientWait::Idle(_)) || self.stage.is_evicted();
         let unused = unused || self.wait != ClientWait::Answer && self.shutdown.phase() >= Phase::Draining;
-        self.poll_last(cx, unused)
+        self.poll_close(cx, unused)
     }
 }
 

@@ -1,4 +1,7 @@
 //! State of a client connection: what its requests are doing, seen from both sides of the HTTP library.
+//!
+//! Request handlers set it, the socket below the library chooses its timers by it, and the acceptor reads since
+//! when a connection is idle. Never: touches the socket.
 
 use futures::task::AtomicWaker;
 use std::net::SocketAddr;
@@ -8,38 +11,39 @@ use std::task::Context;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// No request is under way.
+/// Stage without a request in progress.
 pub(super) const IDLE: u8 = 0;
-/// A request's body is being read.
+/// Stage in which a request's body is read.
 pub(super) const READING: u8 = 1;
-/// All of it has been read.
+/// Stage after the whole body was read, while the request is answered.
 pub(super) const ANSWERING: u8 = 2;
-/// A request's body is being read as fast as an engine takes it.
+/// Stage in which a request's body is read only as fast as an engine takes it.
 pub(super) const UPLOADING: u8 = 5;
-/// The connection is not HTTP's any more: whoever has it knows what it waits for.
+/// Stage after an upgrade, when the connection no longer carries HTTP and its new owner times its reads.
 pub(super) const UPGRADED: u8 = 3;
-/// Everything has been said, and what still comes is not read.
+/// Stage of an upgraded connection that is closing: the last message was written, and input is discarded.
 pub(super) const LEAVING: u8 = 4;
 
-/// How far a connection's requests are; for both sides of the library, and for whoever makes room for another connection.
+/// State of a connection's requests, shared by the handlers, the socket and the acceptor, which closes idle
+/// connections to make room for others.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionState(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// How far its request is, on a connection that has one at a time.
+    /// Stage of the request, on a connection that carries one at a time.
     pub(super) stage: AtomicU8,
-    /// Requests under way. One that comes early finds the one before still there.
+    /// Number of requests in progress. The next request may begin before the previous one is dropped.
     requests: AtomicUsize,
-    /// Requests that there have been.
+    /// Number of requests so far.
     begun: AtomicUsize,
-    /// Milliseconds after [`Inner::born`] since when it has nothing to do, and one more; 0: it has.
+    /// Start of the idle time in milliseconds after [`Inner::born`], plus one; 0 while the connection is in use.
     idle: AtomicU64,
     born: Instant,
-    /// It is to make room, unless it has something to do.
+    /// True if the connection is to close for another one, unless it is used before.
     evicted: AtomicBool,
     task: AtomicWaker,
-    /// The address of the client, or of what stands before it.
+    /// Address of the client, or of the proxy in front of it.
     peer: Option<SocketAddr>,
 }
 
@@ -50,7 +54,7 @@ impl Default for ConnectionState {
 }
 
 impl ConnectionState {
-    /// That of a connection from this address.
+    /// Returns the state of a new connection from this address.
     pub(super) fn of(peer: Option<SocketAddr>) -> Self {
         Self(Arc::new(Inner {
             peer,
@@ -64,7 +68,7 @@ impl ConnectionState {
         }))
     }
 
-    /// The address of the client, or of what stands before it.
+    /// Returns the address of the client, or of the proxy in front of it.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         self.0.peer
     }
@@ -77,81 +81,82 @@ impl ConnectionState {
         self.0.stage.store(stage, Ordering::Relaxed);
     }
 
-    /// All of a body has been read.
+    /// Notes that the body of an upload has been read to its end.
     pub(super) fn has_read(&self) {
         if self.is(UPLOADING) {
             self.set(ANSWERING);
         }
     }
 
-    /// How many requests there have been.
-    pub(super) fn begun(&self) -> usize {
+    /// Returns the number of requests so far.
+    pub(super) fn request_count(&self) -> usize {
         self.0.begun.load(Ordering::Relaxed)
     }
 
-    /// There is something to do: a request, or a part of its head.
-    pub(super) fn stirs(&self) {
+    /// Notes that the connection is in use: a request, or a part of its head, has arrived. Cancels an eviction.
+    pub(super) fn mark_used(&self) {
         self.0.idle.store(0, Ordering::Relaxed);
         self.0.evicted.store(false, Ordering::Relaxed);
     }
 
-    /// There is nothing to do any more.
-    pub(super) fn rests(&self) {
+    /// Notes that the connection is idle from now on.
+    pub(super) fn mark_idle(&self) {
         let since = u64::try_from(self.0.born.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
         self.0.idle.store(since + 1, Ordering::Relaxed);
     }
 
-    /// Since when it has had nothing to do, if it has nothing and is not making room already.
+    /// Returns the time since which the connection has been idle; `None` if it is in use or evicted already.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let idle = self.0.idle.load(Ordering::Relaxed).checked_sub(1)?;
         (!self.is_evicted()).then(|| self.0.born + Duration::from_millis(idle))
     }
 
-    /// Asks it to close for another one's sake. It does if nothing has come meanwhile.
+    /// Evicts the connection: wakes its task, which closes it if nothing has arrived meanwhile.
     pub(super) fn evict(&self) {
         self.0.evicted.store(true, Ordering::Release);
         self.0.task.wake();
     }
 
-    /// It has been asked to close, and nothing has come meanwhile.
+    /// Returns true if the connection was evicted and has not been used since.
     pub(super) fn is_evicted(&self) -> bool {
         self.0.evicted.load(Ordering::Acquire)
     }
 
-    /// Whether it has to go; else its task is woken once it has.
+    /// Returns true if the connection is to close; otherwise its task is woken when it is.
     pub(super) fn poll_evicted(&self, cx: &Context<'_>) -> bool {
         self.0.task.register(cx.waker());
         self.is_evicted()
     }
 }
 
-/// A request of this connection is under way; until dropped.
+/// Guard of a request in progress. Its connection counts as in use until the last such guard is dropped.
 #[derive(Debug)]
 pub(super) struct ActiveRequest(ConnectionState);
 
 impl ActiveRequest {
-    /// A request has come.
+    /// Notes that a request has arrived on this connection.
     pub(super) fn begin(stage: &ConnectionState) -> Self {
         stage.0.requests.fetch_add(1, Ordering::Relaxed);
         stage.0.begun.fetch_add(1, Ordering::Relaxed);
-        stage.stirs();
+        stage.mark_used();
         stage.set(READING);
         Self(stage.clone())
     }
 
-    /// Nothing more is read for it.
+    /// Notes that no more is read for this request.
     pub(super) fn has_read(&self) {
         self.0.set(ANSWERING);
     }
 
-    /// Its body is read as fast as an engine takes it, until [`ConnectionState::has_read`].
+    /// Notes that the body is read as fast as an engine takes it, until [`ConnectionState::has_read`] is called on
+    /// the returned state.
     pub(super) fn uploads(&self) -> ConnectionState {
         self.0.set(UPLOADING);
         self.0.clone()
     }
 
-    /// What the connection will be after this request, from which on it never has nothing to do: between the answer and
-    /// [`Upgraded::begin`] nobody may take it for idle.
+    /// Returns the state of the connection after the upgrade that this request asks for. From now on the
+    /// connection never counts as idle, not even between the answer and [`Upgraded::begin`].
     pub(super) fn upgraded(&self) -> Upgraded {
         self.0.0.requests.fetch_add(1, Ordering::Relaxed);
         Upgraded(self.0.clone())
@@ -161,24 +166,25 @@ impl ActiveRequest {
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
         if self.0.0.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.rests();
+            self.0.mark_idle();
             self.0.set(IDLE);
         }
     }
 }
 
-/// A connection that is not HTTP's any more.
+/// State of an upgraded connection, which no longer carries HTTP; used by WebSockets.
 #[derive(Debug)]
 pub(super) struct Upgraded(ConnectionState);
 
 impl Upgraded {
-    /// From now on nothing is timed but writes.
+    /// Notes that the upgrade is complete: from now on only writes are timed.
     pub(super) fn begin(&self) {
-        self.0.stirs();
+        self.0.mark_used();
         self.0.set(UPGRADED);
     }
 
-    /// From now on a flush closes it: the client is told that no more will come, and what it still sends is passed over.
+    /// Makes the next flush close the connection: the sending side is shut down, and what the client still sends
+    /// is discarded.
     pub(super) fn leave(&self) {
         self.0.set(LEAVING);
     }

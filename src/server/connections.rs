@@ -1,4 +1,7 @@
-//! Open connections of clients, and the slot that each of them occupies.
+//! Registry of the open client connections, and the slot that each of them occupies.
+//!
+//! Remembers: each open connection's state, and the number on each thread. Never: closes a connection or enforces
+//! the limit; the acceptor does both.
 
 use super::Worker;
 use super::connection_state::ConnectionState;
@@ -11,14 +14,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-/// Idle connections that are found at once, so that not every new connection looks at all of them.
-const LOOKED_UP: usize = 32;
+/// Number of idle connections that one search returns, so that not every new connection has to search them all.
+const CANDIDATES: usize = 32;
 
-/// All connections that are open.
+/// Registry of all open client connections, and the notification that one of them has closed.
 #[derive(Default)]
 pub(super) struct Connections {
     open: Mutex<BTreeMap<u64, ConnectionState>>,
-    pub(super) left: Notify,
+    pub(super) closed: Notify,
 }
 
 impl Connections {
@@ -36,32 +39,33 @@ impl Connections {
 
     fn leave(&self, number: u64) {
         self.open().remove(&number);
-        self.left.notify_one();
+        self.closed.notify_one();
     }
 
-    /// Some that have had nothing to do for the longest time; the one with the longest comes last.
+    /// Returns the connections that have been idle longest, at most [`LOOKED_UP`] of them; the longest idle is
+    /// last.
     pub(super) fn idle(&self) -> Vec<(Instant, ConnectionState)> {
         let mut idle: Vec<_> =
             self.open().values().filter_map(|stage| Some((stage.idle_since()?, stage.clone()))).collect();
         idle.sort_unstable_by_key(|(since, _)| Reverse(*since));
-        idle.split_off(idle.len().saturating_sub(LOOKED_UP))
+        idle.split_off(idle.len().saturating_sub(CANDIDATES))
     }
 }
 
-/// The place of an open connection; counted until dropped.
+/// Slot of an open connection, which counts on its thread and in the registry until it is dropped.
 pub(super) struct ConnectionSlot {
     pub(super) worker: Arc<Worker>,
     pub(super) stage: ConnectionState,
     connections: Arc<Connections>,
     number: u64,
-    /// Its thread lives as long as this.
+    /// Sender that keeps the worker thread running until the connection has closed.
     pub(super) connected: Option<mpsc::Sender<Infallible>>,
 }
 
 impl ConnectionSlot {
     pub(super) fn take(worker: &Arc<Worker>, peer: SocketAddr) -> Self {
         worker.connections.fetch_add(1, Ordering::Relaxed);
-        let connections = Arc::clone(&worker.present.app().connections);
+        let connections = Arc::clone(&worker.active_config.app().connections);
         let (number, stage) = connections.take(peer);
         Self { worker: Arc::clone(worker), connections, stage, number, connected: None }
     }

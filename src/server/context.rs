@@ -1,11 +1,14 @@
 //! Context of one request: what was active when it arrived, who sent it, and its answers that need no engine.
+//!
+//! Remembers: the caller, the record, and what the response's headers report. Handlers in other files add methods
+//! to it. Never: contacts an engine.
 
 use super::azure::RouteFamily;
 use super::body::{self, Body};
 use super::budget::BudgetShare;
 use super::connection_state::{ActiveRequest, ConnectionState};
 use super::ids::IdSource;
-use super::quota::Standing;
+use super::quota::QuotaState;
 use super::record::Record;
 use super::{App, Worker, headers};
 use crate::auth::Caller;
@@ -18,31 +21,31 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, request};
 use std::sync::Arc;
 
-/// One request being handled.
+/// Context of a request that is being handled, from its head until its response or its relay takes over.
 pub(super) struct RequestContext {
-    /// What was in force when it came.
+    /// State that was active when the request arrived.
     pub(super) app: Arc<App>,
     pub(super) worker: Arc<Worker>,
-    pub(super) chance: IdSource,
-    pub(super) busy: ActiveRequest,
+    pub(super) ids: IdSource,
+    pub(super) active_request: ActiveRequest,
     pub(super) family: RouteFamily,
-    /// Who asks, where keys are checked.
+    /// Authenticated caller; `None` if no keys are configured.
     pub(super) caller: Option<Arc<Caller>>,
     pub(super) record: Option<Record>,
-    /// The client may still be sending.
+    /// True while the client may still be sending the body.
     pub(super) unread: bool,
-    /// The body has the label that `curl -d` writes, whatever it is.
+    /// True if the body is labelled as a form, as `curl -d` labels any body.
     pub(super) is_labelled_form: bool,
-    /// Headers of the engine's answer that pass.
+    /// Headers of the engine's answer that are passed to the client.
     pub(super) passed: HeaderMap,
-    /// Two engines broke off on it.
+    /// True if two engines have broken off on this request: the client is advised not to retry it.
     pub(super) is_poison: bool,
-    /// It came as a message of a WebSocket, where nobody waits for a status or for comments.
+    /// True if the request is a message of a WebSocket, which has neither a status nor comments.
     pub(super) by_socket: bool,
-    /// What its body takes of the memory for bodies.
+    /// Share of the memory budget that the body holds.
     pub(super) share: Option<Arc<BudgetShare>>,
-    /// What there is of its key's quota.
-    pub(super) standing: Option<Standing>,
+    /// Status of the key's quota, which response headers report.
+    pub(super) standing: Option<QuotaState>,
 }
 
 pub(super) fn bare(status: StatusCode) -> Response<Body> {
@@ -52,30 +55,32 @@ pub(super) fn bare(status: StatusCode) -> Response<Body> {
     response
 }
 
-/// Whether a body that is called a form is meant to be JSON. Forms do not begin with a bracket; an empty one is neither.
+/// Returns true if a body that is labelled as a form is meant to be JSON: it begins with a bracket, which forms
+/// never do, or is empty.
 fn looks_like_json(body: &[u8]) -> bool {
     let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body).trim_ascii_start();
     matches!(body.first(), None | Some(b'{' | b'['))
 }
 
 impl RequestContext {
-    /// A request that came in a message, on the credentials that its connection began with.
+    /// Returns the context of a request that came as a WebSocket message, with the credentials that opened the
+    /// connection.
     ///
     /// # Errors
-    /// They open nothing any more.
+    /// Fails if these credentials are no longer valid, or if the system provides no random bytes.
     pub(super) fn of_message(
         worker: &Arc<Worker>,
         family: RouteFamily,
         (head, request_id): (&request::Parts, String),
     ) -> Result<Self, Failure> {
-        let app = worker.present.app();
+        let app = worker.active_config.app();
         let record = Record::new(&app, Route::Responses, request_id).traced(head).asked(head);
         let mut this = Self {
             app,
             worker: Arc::clone(worker),
-            chance: IdSource::draw().map_err(|_| Fault::Proxy)?,
-            // The connection is busy by itself.
-            busy: ActiveRequest::begin(&ConnectionState::default()),
+            ids: IdSource::draw().map_err(|_| Fault::Proxy)?,
+            // An upgraded connection is busy anyway: this request needs no connection of its own.
+            active_request: ActiveRequest::begin(&ConnectionState::default()),
             family,
             caller: None,
             record: Some(record),
@@ -87,7 +92,7 @@ impl RequestContext {
             share: None,
             standing: None,
         };
-        this.recognise(head)?;
+        this.authenticate(head)?;
         Ok(this)
     }
 
@@ -97,12 +102,12 @@ impl RequestContext {
             return Err(Fault::Draining);
         }
         let most = i64::try_from(app.config.limits.requests).unwrap_or(i64::MAX);
-        // What is made in the background has limits of its own.
-        let waiting = app.requests.value() - app.runs.places();
+        // Background responses have limits of their own.
+        let waiting = app.requests.value() - app.background_jobs.places();
         if waiting > most || app.budget.is_short() { Err(Fault::Overloaded) } else { Ok(()) }
     }
 
-    /// What the operator says of requests.
+    /// Returns the operator's rules for requests, from the configuration.
     pub(super) fn rules(&self) -> &Arc<Rules> {
         &self.app.config.rules
     }
@@ -120,7 +125,7 @@ impl RequestContext {
             }
         };
         self.unread = false;
-        self.busy.has_read();
+        self.active_request.has_read();
         if let Some(record) = &mut self.record {
             record.has_read(&bytes);
         }
@@ -133,13 +138,14 @@ impl RequestContext {
         Ok(bytes)
     }
 
-    /// The same bytes, counted among those of bodies.
+    /// Counts bytes as the body of this request against the memory budget, and returns them. Fails if the budget
+    /// is exhausted.
     pub(super) fn counted(&mut self, body: Bytes) -> Result<Bytes, Failure> {
         let share = self.app.budget.share(body.len())?;
         Ok(BudgetShare::hold(self.share.insert(Arc::new(share)), body))
     }
 
-    pub(super) fn object(&mut self, bytes: Bytes) -> Response<Body> {
+    pub(super) fn object_response(&mut self, bytes: Bytes) -> Response<Body> {
         let response = match &mut self.record {
             Some(record) => {
                 record.answered(200);
@@ -157,15 +163,15 @@ impl RequestContext {
         response.map(|()| Body::full(bytes))
     }
 
-    /// The ids, the time and the seed for an answer.
+    /// Returns the ids, the time and the seed for an answer.
     pub(super) fn stamp(&self) -> Stamp {
         let request_id = self.record.as_ref().map(|record| record.request_id.as_str().into());
-        Stamp { request_id, ..self.chance.stamp() }
+        Stamp { request_id, ..self.ids.stamp() }
     }
 
     pub(super) fn refuse(&mut self, failure: &Failure) -> Response<Body> {
         let Some(record) = &mut self.record else { return bare(StatusCode::INTERNAL_SERVER_ERROR) };
-        let key = self.caller.as_ref().map(|caller| caller.place);
+        let key = self.caller.as_ref().map(|caller| caller.index);
         let failure = &match &record.upstream {
             Some(upstream) => {
                 let model = record.asked_model();

@@ -26,7 +26,7 @@ impl RequestContext {
         if self.app.pool.main_models().is_none() {
             // The lists come with the first probe, or with the client's own key. An error here occurs again below.
             let passed = std::mem::take(&mut self.passed);
-            let _ = Box::pin(self.union(headers)).await;
+            let _ = Box::pin(self.all_models(headers)).await;
             self.passed = passed;
         }
         let listed = self.app.pool.main_models();

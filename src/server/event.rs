@@ -59,7 +59,7 @@ pub(super) fn is_last(kind: &str) -> bool {
 
 /// Translates a stored event, written in any dialect, to the reader's dialect and returns it with its type; `None`
 /// if the dialect has no such event (wire-format 4.9).
-pub(super) fn told_in(dialect: ResponsesDialect, event: &str) -> Option<(String, Cow<'_, str>)> {
+pub(super) fn in_dialect(dialect: ResponsesDialect, event: &str) -> Option<(String, Cow<'_, str>)> {
     let kind = json::member(event, "type")?;
     if dialect == ResponsesDialect::CodexLegacy {
         return Some((kind, Cow::Borrowed(event)));
@@ -79,7 +79,7 @@ pub(super) fn told_in(dialect: ResponsesDialect, event: &str) -> Option<(String,
 }
 
 /// Returns the offset of the event that ends the stream.
-pub(super) fn last(bytes: &[u8]) -> Option<usize> {
+pub(super) fn last_event_offset(bytes: &[u8]) -> Option<usize> {
     each(bytes)
         .filter(|event| is_last(event.kind))
         .last()
@@ -109,7 +109,7 @@ mod tests {
             for (dialect, expected) in
                 [(Openai, openai), (Openresponses, openresponses), (CodexLegacy, Some(event))]
             {
-                let told = told_in(dialect, event);
+                let told = in_dialect(dialect, event);
                 assert_eq!(told.as_ref().map(|(_, event)| &**event), expected, "{event}");
                 assert!(told.is_none_or(|(kind, event)| json::member(&event, "type") == Some(kind)));
             }
@@ -126,10 +126,10 @@ mod tests {
         let kinds: Vec<_> = each(stream.as_bytes()).map(|event| event.kind).collect();
         assert_eq!(kinds, ["response.created", "response.completed"]);
         assert!(each(stream.as_bytes()).all(|event| event.response() == Some(object)));
-        let at = last(stream.as_bytes()).unwrap();
+        let at = last_event_offset(stream.as_bytes()).unwrap();
         assert!(stream[at..].starts_with("event: response.completed\n"));
         assert_eq!(response_in(&stream.as_bytes()[at..]), Some(object));
-        assert_eq!(last(b"event: response.created\ndata: {}\n\n"), None);
+        assert_eq!(last_event_offset(b"event: response.created\ndata: {}\n\n"), None);
         assert_eq!(each(b"").next(), None);
         assert_eq!(response_in(b"event: error\ndata: {\"code\":null}\n\n"), None);
     }

@@ -163,7 +163,7 @@ fn accepts(value: &HeaderValue) -> bool {
 }
 
 /// Returns the headers of the engine that are passed to the client (wire-format 5).
-pub(super) fn passed(headers: &HeaderMap) -> HeaderMap {
+pub(super) fn forwarded(headers: &HeaderMap) -> HeaderMap {
     let listed = |name: &HeaderName| {
         *name == RETRY_AFTER || *name == RETRY_AFTER_MS || name.as_str().starts_with("x-ratelimit-")
     };
@@ -283,7 +283,8 @@ impl Refusal<'_> {
         }
         if matches!(self.failure.status, 429 | 503) {
             let given = self.passed.get(RETRY_AFTER);
-            let seconds = if self.failure.fault == Fault::Overloaded { apart() } else { retry_after(given) };
+            let seconds =
+                if self.failure.fault == Fault::Overloaded { random_delay() } else { retry_after(given) };
             headers.insert(RETRY_AFTER, seconds.into());
             if let Some(exact) = self.passed.get(RETRY_AFTER_MS).filter(|value| is_number(value)) {
                 headers.insert(RETRY_AFTER_MS, exact.clone());
@@ -302,7 +303,7 @@ fn is_number(value: &HeaderValue) -> bool {
 }
 
 /// Returns a random delay of 1 to 5 seconds, so that clients refused together do not return together (faults O27).
-fn apart() -> u64 {
+fn random_delay() -> u64 {
     getrandom::u64().map_or(1, |chance| 1 + chance % 5)
 }
 
@@ -320,7 +321,7 @@ pub(super) fn retry_after(given: Option<&HeaderValue>) -> u64 {
 
 /// Sets `retry-after` to the shortest time that any of the overloaded engines has given (faults U23). `wait` is
 /// the shortest of those before the last.
-pub(super) fn soonest(passed: &mut HeaderMap, wait: Option<u64>) {
+pub(super) fn keep_shortest_retry_after(passed: &mut HeaderMap, wait: Option<u64>) {
     if let Some(wait) = wait {
         let least = passed.get(RETRY_AFTER).map_or(wait, |own| wait.min(retry_after(Some(own))));
         passed.insert(RETRY_AFTER, least.into());

@@ -1,10 +1,11 @@
-//! Ids of requests and answers, drawn at random, and the spelling of bytes and path segments.
+//! Ids of requests and answers, drawn at random. Touches only the system's source of randomness and its clock.
 
 use super::clock;
 use super::spelling::hex;
 use crate::wire::Stamp;
 
-/// Everything random that one request needs, drawn at once.
+/// Random bytes for one request, drawn in a single call: its ids, the seed of its answer, and a number that
+/// decides between equal upstreams.
 pub(super) struct IdSource([u8; 40]);
 
 impl IdSource {
@@ -20,8 +21,8 @@ impl IdSource {
         id
     }
 
-    /// Decides between equals.
-    pub(super) fn number(&self) -> u64 {
+    /// Returns the random number that decides between equal upstreams.
+    pub(super) fn tie_breaker(&self) -> u64 {
         self.0.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 

@@ -11,7 +11,7 @@ const HEADER: &str = "x-samewire-leave";
 #[cfg(debug_assertions)]
 thread_local! {
     /// Value of the request that is being read, within the task of its connection.
-    static SAID: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
+    static ARMED: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
 }
 
 /// Notes the value of a request for its connection.
@@ -19,7 +19,7 @@ thread_local! {
 pub(super) fn arm(headers: &HeaderMap) {
     let waits = headers.get(HEADER).and_then(|waits| waits.to_str().ok()?.parse().ok());
     if waits.is_some() {
-        SAID.set(waits);
+        ARMED.set(waits);
     }
 }
 
@@ -31,7 +31,7 @@ pub(super) async fn dropped_in_time(connection: impl Future<Output = ()>) {
     std::future::poll_fn(|cx| {
         let Some(running) = &mut connection else { return std::task::Poll::Ready(()) };
         let polled = running.as_mut().poll(cx);
-        left = SAID.take().or(left);
+        left = ARMED.take().or(left);
         match &mut left {
             Some(0) => {
                 connection = None;

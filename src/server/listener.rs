@@ -1,4 +1,5 @@
-//! Listening sockets: for clients, and for operators.
+//! Listening sockets, for clients and for operators, and the base URL under which clients reach the proxy. Never:
+//! accepts a connection.
 
 use crate::config::Config;
 use crate::telemetry::Build;
@@ -6,7 +7,8 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::net::TcpListener;
 
-/// Open listeners: for clients, and for operators.
+/// Open listening sockets of the process, for clients and for operators. Opened before the server runs, so that
+/// the caller knows their addresses.
 #[derive(Debug)]
 pub struct Listeners {
     pub(super) proxy: std::net::TcpListener,
@@ -14,31 +16,33 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Opens the addresses of a configuration.
+    /// Opens the listening addresses of a configuration.
     ///
     /// # Errors
-    /// One cannot be had.
+    /// Fails if one of them cannot be bound; the error names the address.
     pub fn bind(config: &Config) -> io::Result<Self> {
         Ok(Self { proxy: bind(config.listen)?, admin: bind(config.admin_listen)? })
     }
 
-    /// Where clients connect.
+    /// Returns the address to which clients connect, with the port that the system chose if the configuration has
+    /// 0.
     ///
     /// # Errors
-    /// The system does not say.
+    /// Fails if the system does not report the address.
     pub fn proxy(&self) -> io::Result<SocketAddr> {
         self.proxy.local_addr()
     }
 
-    /// The base URL of clients.
+    /// Returns the base URL for clients, with scheme, address, `root_path` and `/v1`.
     ///
     /// # Errors
-    /// The system does not say where the listener is.
+    /// Fails if the system does not report the address of the listener.
     pub fn base_url(&self, config: &Config) -> io::Result<String> {
         Ok(base_url(self.proxy()?, None, config))
     }
 
-    /// Tells the log the base URL of clients, before anything else.
+    /// Logs the base URL for clients and the version; called before the server runs, so that this line comes
+    /// first.
     pub fn announce(&self, config: &Config) {
         let (Ok(address), Ok(base_url)) = (self.proxy(), self.base_url(config)) else { return };
         let everywhere =
@@ -48,8 +52,8 @@ impl Listeners {
     }
 }
 
-/// The base URL of clients that connect to this address. An address that stands for all of this machine is told as `host`, or as
-/// the loopback address.
+/// Returns the base URL for clients that connect to this address. An address that stands for all interfaces is
+/// replaced by `host`, or by the loopback address.
 pub(super) fn base_url(mut address: SocketAddr, host: Option<&str>, config: &Config) -> String {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let root = config.root_path.as_deref().unwrap_or_default();
@@ -87,7 +91,7 @@ pub(super) fn listen(name: &'static str, listener: std::net::TcpListener) -> io:
     Ok(listener)
 }
 
-/// Listens again at an address at which it did before.
+/// Listens again at an address after its listener was closed. Fails if the address cannot be bound any more.
 pub(super) fn reopen(name: &'static str, address: SocketAddr) -> io::Result<TcpListener> {
     listen(name, bind(address)?)
 }

@@ -22,11 +22,11 @@ impl RequestContext {
     ///
     /// # Errors
     /// The error of the first upstream, if none answers.
-    pub(super) async fn union(&mut self, headers: &HeaderMap) -> Result<Vec<Model>, Failure> {
+    pub(super) async fn all_models(&mut self, headers: &HeaderMap) -> Result<Vec<Model>, Failure> {
         let app = Arc::clone(&self.app);
         let sender = self.sender(headers);
         let up: Vec<_> = app.pool.upstreams().iter().filter(|upstream| !upstream.is_down()).collect();
-        let Some(first) = up.first() else { return Err(self.nobody(NoUpstream::Unwell, "")) };
+        let Some(first) = up.first() else { return Err(self.no_upstream(NoUpstream::Unwell, "")) };
         if let Some(record) = &mut self.record {
             record.attempts = u32::try_from(up.len()).unwrap_or(u32::MAX);
             record.upstream = Some(Arc::clone(first));

@@ -1,4 +1,5 @@
-//! Upkeep of the store while the process runs: opening, sweeping, and watch over background responses.
+//! Upkeep of the store while the process runs: opening, sweeping, and watch over background responses. Touches the
+//! store and the background jobs, and no client connection.
 
 use super::{ActiveConfig, background};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Maintains the store without end: opens it if that has failed, removes expired records, and watches over
 /// background responses.
-pub(super) async fn tend(present: &ActiveConfig) {
+pub(super) async fn maintain(present: &ActiveConfig) {
     let store_handle = &Arc::clone(&present.app().store_handle);
     while !store_handle.is_off() && store_handle.store().is_none() {
         tokio::time::sleep(RETRY).await;
@@ -26,13 +27,13 @@ pub(super) async fn tend(present: &ActiveConfig) {
     }
     let Some(store) = store_handle.store() else { return };
     let mut more = false;
-    let (mut beats, mut sweeps) = (RetryInterval::of(store_handle.heartbeat), RetryInterval::of(SWEEP));
+    let (mut beats, mut sweeps) = (Interval::of(store_handle.heartbeat), Interval::of(SWEEP));
     loop {
         let beat = beats.is_due();
         if beat {
             store_handle.set_clock(&store).await;
         }
-        background::tend(&present.app(), &store, beat).await;
+        background::heartbeat_and_compare(&present.app(), &store, beat).await;
         if beat || more {
             more = background::close_lost(&present.app(), &store).await;
         }
@@ -46,12 +47,12 @@ pub(super) async fn tend(present: &ActiveConfig) {
 }
 
 /// Timer for periodic work.
-struct RetryInterval {
+struct Interval {
     every: Duration,
     last: Option<Instant>,
 }
 
-impl RetryInterval {
+impl Interval {
     /// Creates a timer that is due at once.
     fn of(every: Duration) -> Self {
         Self { every, last: None }

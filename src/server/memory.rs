@@ -48,7 +48,7 @@ impl Memory {
 }
 
 /// Returns the comment about the memory limit that is printed with a configuration.
-pub fn told(limits: &Limits) -> String {
+pub fn description(limits: &Limits) -> String {
     match Memory::of(limits) {
         Some(memory) => {
             let limit = memory.limit().unwrap_or(u64::MAX);

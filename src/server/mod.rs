@@ -1,8 +1,11 @@
-//! The server: listeners, threads, connections, and the end of the process.
+//! Server: listeners, worker threads, client connections, and the shutdown of the process.
 //!
-//! Each thread has a runtime of its own and keeps its connections from the first byte to the last, on both sides: a
-//! token crosses no thread and no task on its way (`benches/proxy`). One more thread accepts, probes the upstream and
-//! serves operators.
+//! Each worker thread has a runtime of its own and serves its connections from the first byte to the last, towards
+//! clients and towards engines: a token crosses no thread and, over HTTP/1.1, no task (`benches/proxy`). The
+//! calling thread accepts connections, probes the upstreams and serves operators.
+//!
+//! This file starts and ends these parts, and defines the state that they share: `App` for the process and
+//! `Worker` for each thread. Never: handles a request; the modules below do.
 
 mod accept;
 mod active_config;
@@ -54,7 +57,7 @@ mod store_handle;
 mod tls;
 
 pub use listener::Listeners;
-pub use memory::told as memory_told;
+pub use memory::description as memory_told;
 
 use crate::config::{Config, Source};
 use crate::html::Page;
@@ -72,7 +75,7 @@ use listener::listen;
 use quota::{Quotas, Usages};
 use reload::Reload;
 use responses::ToolWaits;
-use shutdown::{Phase, Shutdown, ShutdownCause, Signals};
+use shutdown::{Phase, Shutdown, ShutdownDriver, Signals};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -85,13 +88,13 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// How often each thread closes upstream connections that have grown old.
+/// Interval at which each worker thread closes upstream connections that have been unused for too long.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Time that the end of the process gives the store to take what keys have used.
-const LAST: Duration = Duration::from_secs(1);
+/// Time limit at the end of the process for writing the usage of keys to the store.
+const USAGE_SYNC_LIMIT: Duration = Duration::from_secs(1);
 
-/// What a request finds: the configuration in force and what is made of it, beside what lasts as long as the process. A
-/// request keeps the one that it began with.
+/// State shared by all requests: the active configuration with what is derived from it, and what lives as long as
+/// the process. A reload replaces it; a request keeps the state that it began with.
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) config: Arc<Config>,
@@ -100,47 +103,47 @@ pub(crate) struct App {
     usages: Arc<Usages>,
     pub(crate) metrics: Arc<Metrics>,
     tracer: Arc<Tracer>,
-    /// The certificate that clients see, where they see one.
-    front: Option<Arc<ServerIdentity>>,
+    /// Certificate presented to clients; `None` if they connect without TLS.
+    server_identity: Option<Arc<ServerIdentity>>,
     store_handle: Arc<StoreHandle>,
-    runs: Arc<BackgroundJobs>,
+    background_jobs: Arc<BackgroundJobs>,
     tool_waits: Arc<ToolWaits>,
     connections: Arc<Connections>,
     budget: Arc<Budget>,
-    /// Requests under way.
+    /// Number of requests in progress.
     requests: Arc<Gauge>,
-    /// Where clients connect.
+    /// Address on which clients are accepted.
     clients: SocketAddr,
-    /// What stands at the root of that address, if anything does.
+    /// HTML page at the root of that address, if there is one.
     page: Option<Arc<Page>>,
     shutdown: Arc<Shutdown>,
 }
 
-/// One thread's share: the shared state, and connections to the engine of its own.
+/// State of one worker thread: access to the shared state, and counters of what the thread serves.
 struct Worker {
-    present: Arc<ActiveConfig>,
-    /// Which of the threads it is.
+    active_config: Arc<ActiveConfig>,
+    /// Index of the thread, which selects its own connections to the engines.
     thread: usize,
     http: http1::Builder,
     connections: AtomicUsize,
-    /// Responses that are made here without a client waiting.
+    /// Number of responses that are generated on this thread without a waiting client.
     background: AtomicUsize,
 }
 
-/// Serves on listeners that are open already, until a signal ends the process. `source`: where the configuration is from, to
-/// be read again.
+/// Serves on listeners that are already open, until a signal ends the process. `source` is the origin of the
+/// configuration, which is read again on a reload.
 ///
 /// # Errors
-/// A listener or a thread cannot be had.
+/// Fails if a listener, a thread or a signal handler cannot be set up, or a required store cannot be opened.
 pub fn run(listeners: Listeners, config: Config, source: Source) -> io::Result<()> {
     block_on(serve(listeners, config, Some(source), None))
 }
 
-/// Serves on listeners that are open already, with a configuration that stays as it is, and perhaps a page for people at the root
-/// of the clients' address. SIGHUP ends the process, too.
+/// Serves on listeners that are already open, with a configuration that is never reloaded, and optionally an HTML
+/// page at the root of the clients' address. SIGHUP ends the process too.
 ///
 /// # Errors
-/// A listener or a thread cannot be had.
+/// Fails if a listener, a thread or a signal handler cannot be set up, or a required store cannot be opened.
 pub fn run_on(listeners: Listeners, config: Config, page: Option<Page>) -> io::Result<()> {
     block_on(serve(listeners, config, None, page))
 }
@@ -148,7 +151,7 @@ pub fn run_on(listeners: Listeners, config: Config, page: Option<Page>) -> io::R
 fn block_on(serving: impl Future<Output = io::Result<()>>) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(serving);
-    // Whoever still reads a file that never ends is not waited for.
+    // A blocking task may hang on a file that never ends: do not wait for it.
     runtime.shutdown_background();
     served
 }
@@ -159,13 +162,13 @@ async fn serve(
     source: Option<Source>,
     page: Option<Page>,
 ) -> io::Result<()> {
-    // A signal that comes from now on is not lost, nor does it end the process by itself.
-    // With a configuration that can be read again, SIGHUP asks for that.
+    // Register signals first: from here on none is lost, and none ends the process by default.
+    // With a configuration that can be reloaded, SIGHUP triggers the reload.
     let mut signals = Signals::take(source.is_none())?;
     let reload =
         source.map(|source| Ok::<_, io::Error>((source, signal(SignalKind::hangup())?))).transpose()?;
     descriptors::provide(&mut config.limits);
-    // Whoever reads "listening" takes it that there will be answers.
+    // Set up everything before "listening" is logged: readers of that line expect answers.
     let metrics = Metrics::default();
     let pool = Pool::new(&config, &metrics).ok_or(io::ErrorKind::InvalidInput)?;
     let store_handle = tokio::select! {
@@ -180,8 +183,8 @@ async fn serve(
     let (shutdown, undos) = Shutdown::new();
     let app = App {
         store_handle: Arc::new(store_handle),
-        runs: Arc::new(BackgroundJobs::new(&config.limits)),
-        front: front.map(Arc::new),
+        background_jobs: Arc::new(BackgroundJobs::new(&config.limits)),
+        server_identity: front.map(Arc::new),
         tool_waits: Arc::default(),
         pool: Arc::new(pool),
         connections: Arc::default(),
@@ -198,7 +201,7 @@ async fn serve(
     };
     let present = Arc::new(ActiveConfig::new(app));
     let app = present.app();
-    let mut end = ShutdownCause::of(&present, signals, undos);
+    let mut end = ShutdownDriver::of(&present, signals, undos);
     let reload = reload.map(|(source, hangup)| Reload::new(&present, source, hangup));
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
     let workers = (0..threads).map(|n| start(n, &present, alive.clone())).collect::<io::Result<Vec<_>>>()?;
@@ -211,16 +214,16 @@ async fn serve(
         if let Some(reload) = reload {
             tokio::spawn(reload.tend());
         }
-        tokio::spawn(tend_shelf(Arc::clone(&present)));
-        tokio::spawn(tend_usages(Arc::clone(&present)));
-        if let Some(front) = app.front.clone() {
-            tokio::spawn(tend_certificates(front, Arc::clone(&app.metrics)));
+        tokio::spawn(maintain_store(Arc::clone(&present)));
+        tokio::spawn(sync_usages(Arc::clone(&present)));
+        if let Some(front) = app.server_identity.clone() {
+            tokio::spawn(watch_certificates(front, Arc::clone(&app.metrics)));
         }
         tokio::spawn(watch_memory(Arc::clone(&app.budget)));
         tokio::spawn(admin::serve(operators, Arc::clone(&present)));
     }
     let mut acceptor = Acceptor::new(&app, workers);
-    // What was in force at the start is not to outlive that.
+    // Release the initial state here, so that a reload can free it.
     let address = app.clients;
     drop(app);
     let mut proxy = Some(proxy);
@@ -232,17 +235,17 @@ async fn serve(
         drop(listener);
         proxy = end.taken_back(address).await;
     }
-    // The listener and the ways to the threads are closed now: what lives, lives until its requests end.
+    // Close the channels to the worker threads too: connections that remain end with their requests.
     drop(acceptor);
     end.drained(async { _ = gone.recv().await }).await;
     let app = present.app();
-    // What the last requests have cost. A store that does not answer is not waited for.
-    let _ = tokio::time::timeout(LAST, app.usages.sync(&app.store_handle, &app.metrics)).await;
+    // Write the usage of the last requests, with a time limit for a store that does not respond.
+    let _ = tokio::time::timeout(USAGE_SYNC_LIMIT, app.usages.sync(&app.store_handle, &app.metrics)).await;
     app.tracer.close().await;
     Ok(())
 }
 
-/// Probes an upstream as long as it is one.
+/// Probes an upstream until a reload removes it, always by the health settings in force.
 async fn watch(present: Arc<ActiveConfig>, upstream: Arc<Upstream>) {
     health::watch(&upstream, || present.app().config.health.clone()).await;
 }
@@ -251,11 +254,11 @@ async fn watch_memory(budget: Arc<Budget>) {
     budget.watch().await;
 }
 
-async fn tend_shelf(present: Arc<ActiveConfig>) {
-    maintenance::tend(&present).await;
+async fn maintain_store(present: Arc<ActiveConfig>) {
+    maintenance::maintain(&present).await;
 }
 
-async fn tend_usages(present: Arc<ActiveConfig>) {
+async fn sync_usages(present: Arc<ActiveConfig>) {
     loop {
         tokio::time::sleep(quota::SYNC).await;
         let app = present.app();
@@ -263,23 +266,24 @@ async fn tend_usages(present: Arc<ActiveConfig>) {
     }
 }
 
-async fn tend_certificates(front: Arc<ServerIdentity>, metrics: Arc<Metrics>) {
+async fn watch_certificates(front: Arc<ServerIdentity>, metrics: Arc<Metrics>) {
     tls::tend(&front, &metrics).await;
 }
 
-/// Starts a thread.
+/// Starts worker thread `n`, which drops `alive` when it ends. Returns the inbox for its connections; fails if the
+/// runtime or the thread cannot be created.
 fn start(n: usize, present: &Arc<ActiveConfig>, alive: mpsc::Sender<Infallible>) -> io::Result<Inbox> {
     let app = present.app();
     let (to, arrivals) = mpsc::channel(app.config.limits.connections);
     let limits = &app.config.limits;
     let mut http = http1::Builder::new();
-    // `Guarded` times heads: the library's timer would also end idle connections.
+    // `ClientIo` times heads: the library's timer would also end idle connections.
     http.timer(TokioTimer::new())
         .header_read_timeout(None)
         .max_buf_size(limits.max_head_bytes)
         .max_headers(limits.max_headers);
     let worker = Arc::new(Worker {
-        present: Arc::clone(present),
+        active_config: Arc::clone(present),
         thread: n,
         http,
         connections: AtomicUsize::new(0),
@@ -293,7 +297,8 @@ fn start(n: usize, present: &Arc<ActiveConfig>, alive: mpsc::Sender<Infallible>)
     Ok(family)
 }
 
-/// One thread: takes connections until none can come any more, then lives as long as the last of them.
+/// Runs a worker thread: serves connections until the acceptor is gone, then returns when the last connection and
+/// the last background response have ended.
 fn work(
     runtime: &Runtime,
     worker: Arc<Worker>,
@@ -312,7 +317,7 @@ fn work(
             tokio::spawn(async move {
                 loop {
                     tokio::time::sleep(SWEEP).await;
-                    for upstream in sweeping.present.app().pool.upstreams() {
+                    for upstream in sweeping.active_config.app().pool.upstreams() {
                         upstream.client(sweeping.thread).sweep();
                     }
                 }
@@ -325,7 +330,7 @@ fn work(
         }
         drop(connected);
         disconnected.recv().await;
-        // Answers that nobody waits for end by themselves, or are cut.
+        // Background responses have no connection: wait until they end or are cut.
         while worker.background.load(Ordering::Relaxed) > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

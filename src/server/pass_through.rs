@@ -4,7 +4,7 @@
 //! disconnects drops the answer, and with it the engine's connection. An answer that breaks off is broken off
 //! towards the client.
 
-use super::attempt::tell;
+use super::attempt::report_outcome;
 use super::body::Broken;
 use super::connection::overslept;
 use super::record::Record;
@@ -24,26 +24,26 @@ const ROOM: usize = 16 << 10;
 const READS: usize = 16;
 
 /// Upstream with a request in progress; dropping it before the end of the answer counts as a cancellation.
-pub(super) struct Underway {
+pub(super) struct ActiveExchange {
     pub(super) chosen: ChosenUpstream,
     pub(super) is_over: bool,
 }
 
-impl Underway {
+impl ActiveExchange {
     /// Creates the value for an upstream that has not been sent the request yet.
     pub(super) fn begin(chosen: ChosenUpstream) -> Self {
         Self { chosen, is_over: true }
     }
 }
 
-impl Drop for Underway {
+impl Drop for ActiveExchange {
     fn drop(&mut self) {
         self.chosen.upstream().figures.cancels.add((!self.is_over).into());
     }
 }
 
 /// Beginning of an engine's answer, read before the answer is passed on.
-pub(super) struct Opened {
+pub(super) struct StartedAnswer {
     pub(super) answer: Box<Answer>,
     /// Bytes of the whole body, if the engine has declared them.
     pub(super) length: Option<u64>,
@@ -59,7 +59,7 @@ pub(super) struct Opened {
 pub(super) struct PassThrough {
     /// `None` once it is complete or has broken off.
     answer: Option<Box<Answer>>,
-    underway: Underway,
+    underway: ActiveExchange,
     record: Record,
     passed: HeaderMap,
     thread: usize,
@@ -80,12 +80,12 @@ pub(super) struct PassThrough {
 impl PassThrough {
     /// Starts to pass an answer on.
     pub(super) fn new(
-        opened: Opened,
-        underway: Underway,
+        opened: StartedAnswer,
+        underway: ActiveExchange,
         (record, thread): (Record, usize),
         upload: Option<Upload>,
     ) -> Box<Self> {
-        let Opened { answer, length, first, read, passed } = opened;
+        let StartedAnswer { answer, length, first, read, passed } = opened;
         let timeouts = &record.app.config.timeouts;
         let (total, patience) = (Instant::now() + *timeouts.total_stream, *timeouts.inter_token);
         let mut this = Box::new(Self {
@@ -158,7 +158,7 @@ impl PassThrough {
                 return Poll::Ready(());
             };
             self.waiting = None;
-            self.underway.chosen.upstream().heard(Instant::now());
+            self.underway.chosen.upstream().record_piece(Instant::now());
             self.has_read(read);
             if !self.buffer.is_empty() || self.answer.is_none() {
                 return Poll::Ready(());
@@ -204,7 +204,7 @@ impl PassThrough {
     /// Handles the end of the answer; the rest is in the buffer.
     fn complete(&mut self) {
         self.record.completed();
-        self.told(None);
+        self.report_outcome(None);
         self.underway.is_over = true;
         if let Some(answer) = self.answer.take() {
             self.underway.chosen.client(self.thread).give_back_soon(*answer);
@@ -218,17 +218,17 @@ impl PassThrough {
         // An engine cannot be blamed if the client has not sent its whole body.
         let upload = self.upload.as_ref();
         if !upload.is_some_and(Upload::has_failed) {
-            self.told(Some(&failure));
+            self.report_outcome(Some(&failure));
         }
-        self.underway.is_over = self.answer.take().is_some_and(|answer| answer.is_over());
+        self.underway.is_over = self.answer.take().is_some_and(|answer| answer.has_ended());
         self.broken = Some(fault);
     }
 
     /// Reports the outcome of the attempt to the upstream and the record.
-    fn told(&mut self, failure: Option<&Failure>) {
+    fn report_outcome(&mut self, failure: Option<&Failure>) {
         let chosen = &mut self.underway.chosen;
         self.record.attempted(chosen.upstream(), failure);
-        tell(chosen, failure, None, &self.passed);
+        report_outcome(chosen, failure, None, &self.passed);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Routes: the paths, the meaning of each method on them, and a guess at what an unknown path was meant to be.
 
-use super::azure::{DOORS, RouteFamily};
+use super::azure::{PREFIXES, RouteFamily};
 use super::browsers::printable;
 use super::relayed;
-use super::responses::{ConversationPath, Stored};
+use super::responses::{ConversationPath, StoredAction};
 use crate::config::Relayed;
 use crate::telemetry::Route;
 use crate::wire::Api;
@@ -26,7 +26,7 @@ pub(super) enum Target {
     Respond,
     /// Responses over a WebSocket.
     Socket,
-    Stored(Stored),
+    Stored(StoredAction),
     ToolOutputs,
     InputTokens,
     Compact,
@@ -85,7 +85,7 @@ impl Target {
 /// Path below the prefix of a route family, with the operation of each method.
 pub(super) struct Path {
     pub(super) path: &'static str,
-    pub(super) doors: &'static [RouteFamily],
+    pub(super) families: &'static [RouteFamily],
     pub(super) get: Option<Target>,
     pub(super) post: Option<Target>,
     pub(super) delete: Option<Target>,
@@ -93,7 +93,7 @@ pub(super) struct Path {
 
 impl Path {
     const fn at(path: &'static str, doors: &'static [RouteFamily]) -> Self {
-        Self { path, doors, get: None, post: None, delete: None }
+        Self { path, families: doors, get: None, post: None, delete: None }
     }
 
     const fn get(self, target: Target) -> Self {
@@ -130,10 +130,10 @@ pub(super) static PATHS: &[Path] = &[
     Path::at("/embeddings", MODEL).post(Target::Embeddings),
     Path::at("/responses", ALL).post(Target::Respond).get(Target::Socket),
     Path::at("/responses/{id}", OTHER)
-        .get(Target::Stored(Stored::Itself))
-        .delete(Target::Stored(Stored::Itself)),
-    Path::at("/responses/{id}/input_items", OTHER).get(Target::Stored(Stored::InputItems)),
-    Path::at("/responses/{id}/cancel", OTHER).post(Target::Stored(Stored::Cancel)),
+        .get(Target::Stored(StoredAction::Itself))
+        .delete(Target::Stored(StoredAction::Itself)),
+    Path::at("/responses/{id}/input_items", OTHER).get(Target::Stored(StoredAction::InputItems)),
+    Path::at("/responses/{id}/cancel", OTHER).post(Target::Stored(StoredAction::Cancel)),
     Path::at("/responses/{id}/tool_outputs", OTHER).post(Target::ToolOutputs),
     Path::at("/responses/input_tokens", OTHER).post(Target::InputTokens),
     Path::at("/responses/compact", OTHER).post(Target::Compact),
@@ -155,7 +155,7 @@ pub(super) static PATHS: &[Path] = &[
 /// Returns all paths with their prefixes, as router patterns.
 pub(super) fn all() -> impl Iterator<Item = (String, RouteFamily, &'static Path)> {
     let with = |path: &'static Path| {
-        let of_path = DOORS.into_iter().filter(|(family, _)| path.doors.contains(family));
+        let of_path = PREFIXES.into_iter().filter(|(family, _)| path.families.contains(family));
         of_path.map(move |(family, before)| (format!("{before}{}", path.path), family, path))
     };
     PATHS.iter().flat_map(with)

@@ -1,4 +1,4 @@
-//! The wait for an engine: a request that is being sent, up to the head of its answer.
+//! Pending answer of an engine: a request that is being sent, up to the head of its answer. Never: reads a body.
 
 use crate::error::Error;
 use crate::upstream::{Answer, Client, Outgoing};
@@ -9,6 +9,6 @@ use std::sync::Arc;
 pub(super) type PendingAnswer = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
 
 /// Returns a future that sends the request unchanged.
-pub(super) fn asking(client: Arc<Client>, request: Outgoing) -> PendingAnswer {
+pub(super) fn send(client: Arc<Client>, request: Outgoing) -> PendingAnswer {
     Box::pin(async move { client.send(&request).await })
 }

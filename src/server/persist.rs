@@ -10,7 +10,7 @@
 
 use crate::json::{self, Members, Raw, Text};
 use crate::request::stored_items;
-use crate::store::{Error, Item, Json, Key, New, State, Store};
+use crate::store::{Error, Item, Json, Key, NewResponse, State, Store};
 use crate::wire::OutputBuffer;
 use bytes::Bytes;
 use std::pin::Pin;
@@ -46,26 +46,26 @@ pub(super) type PendingWrite = Pin<Box<dyn Future<Output = StoreOutcome> + Send>
 #[derive(Debug, Default)]
 pub(super) struct StoreOutcome {
     /// Error for which the response is not stored.
-    unstored: Option<Error>,
+    store_error: Option<Error>,
     /// Error for which it is not in its conversation.
-    apart: Option<Error>,
+    conversation_error: Option<Error>,
 }
 
 impl StoreOutcome {
     /// Corrects the last event of an answer, so that its object claims neither storage nor a conversation if that
     /// failed.
-    pub(super) fn honest(&self, mut end: OutputBuffer, request_id: &str) -> OutputBuffer {
-        if let Some(error) = &self.unstored {
+    pub(super) fn corrected(&self, mut end: OutputBuffer, request_id: &str) -> OutputBuffer {
+        if let Some(error) = &self.store_error {
             tracing::warn!(request_id, %error, "a response was not stored");
         }
-        if let Some(error) = &self.apart {
+        if let Some(error) = &self.conversation_error {
             tracing::warn!(request_id, %error, "a response was not added to its conversation");
         }
-        if self.unstored.is_some() {
-            end.rewrite(unstored);
+        if self.store_error.is_some() {
+            end.rewrite(mark_unstored);
         }
-        if self.apart.is_some() {
-            end.rewrite(apart);
+        if self.conversation_error.is_some() {
+            end.rewrite(remove_conversation);
         }
         end
     }
@@ -80,13 +80,13 @@ impl ResponseWriter {
     }
 
     /// Starts to store the response with this final object.
-    pub(super) fn keep(self, object: &str) -> PendingWrite {
-        self.keep_behind(object, Vec::new())
+    pub(super) fn store_final(self, object: &str) -> PendingWrite {
+        self.store_final_after(object, Vec::new())
     }
 
     /// Starts to store the response with the items `said`, followed by those items of the object that are not
     /// among them.
-    pub(super) fn keep_behind(self, object: &str, said: Vec<Item>) -> PendingWrite {
+    pub(super) fn store_final_after(self, object: &str, said: Vec<Item>) -> PendingWrite {
         let ended = FinalState::of(object).map(|ended| {
             let is_new = |item: &Item| !said.iter().any(|known| known.id == item.id);
             let new: Vec<_> = ended.output.iter().filter(|item| is_new(item)).cloned().collect();
@@ -96,7 +96,10 @@ impl ResponseWriter {
         Box::pin(async move {
             match ended {
                 Some(ended) => self.store(ended, object).await,
-                None => StoreOutcome { unstored: Some(Error::Conflict), apart: Some(Error::Conflict) },
+                None => StoreOutcome {
+                    store_error: Some(Error::Conflict),
+                    conversation_error: Some(Error::Conflict),
+                },
             }
         })
     }
@@ -110,9 +113,9 @@ impl ResponseWriter {
             let Some(conversation) = joined else { return StoreOutcome::default() };
             let key = Key { tenant: self.tenant, id: conversation };
             let added = self.store.add_items(key, [input, output].concat(), now).await;
-            return StoreOutcome { unstored: None, apart: added.err() };
+            return StoreOutcome { store_error: None, conversation_error: added.err() };
         }
-        let new = New {
+        let new = NewResponse {
             key: Key { tenant: self.tenant, id: id.as_str().into() },
             state,
             owner: self.owner,
@@ -125,24 +128,27 @@ impl ResponseWriter {
             output,
         };
         let Some(conversation) = joined else {
-            return StoreOutcome { unstored: self.store.create(new, now).await.err(), apart: None };
+            return StoreOutcome {
+                store_error: self.store.create(new, now).await.err(),
+                conversation_error: None,
+            };
         };
         match self.store.create_in(conversation, new.clone(), now).await {
             Err(Error::NoConversation) => {
                 let response = without_conversation(&new.response);
-                let alone = New { conversation: None, response, ..new };
+                let alone = NewResponse { conversation: None, response, ..new };
                 StoreOutcome {
-                    unstored: self.store.create(alone, now).await.err(),
-                    apart: Some(Error::NoConversation),
+                    store_error: self.store.create(alone, now).await.err(),
+                    conversation_error: Some(Error::NoConversation),
                 }
             }
-            both => StoreOutcome { unstored: both.clone().err(), apart: both.err() },
+            both => StoreOutcome { store_error: both.clone().err(), conversation_error: both.err() },
         }
     }
 
     /// Returns the store and the record of a queued response that is yet to be generated.
-    pub(super) fn queued(self, id: &str, object: &str) -> (Arc<Store>, New) {
-        let new = New {
+    pub(super) fn queued(self, id: &str, object: &str) -> (Arc<Store>, NewResponse) {
+        let new = NewResponse {
             key: Key { tenant: self.tenant, id: id.into() },
             state: State::Queued,
             owner: self.owner,
@@ -166,7 +172,7 @@ pub(super) fn items(input: Vec<Bytes>, response: &str) -> Vec<Item> {
 
 /// Converts the item at index `at` to its stored form, with an id derived from the response's if it has none.
 pub(super) fn item(text: &str, response: &str, at: usize) -> Option<Item> {
-    stored_items::item(text, response, at).map(|(id, body)| Item::new(&id, &body))
+    stored_items::normalised(text, response, at).map(|(id, body)| Item::new(&id, &body))
 }
 
 /// Id, state and output of a response, read from its final object.
@@ -203,7 +209,7 @@ pub(super) fn milliseconds() -> u64 {
 }
 
 /// Replaces `"store":true` in the object by false; `None` if it is not there.
-fn unstored(bytes: &[u8]) -> Option<Bytes> {
+fn mark_unstored(bytes: &[u8]) -> Option<Bytes> {
     const CLAIM: &[u8] = b",\"store\":true,\"temperature\":";
     const TRUTH: &[u8] = b",\"store\":false,\"temperature\":";
     // Only strings precede it, and quotes in strings are escaped.
@@ -213,7 +219,7 @@ fn unstored(bytes: &[u8]) -> Option<Bytes> {
 }
 
 /// Removes the conversation from the object; `None` if it names none.
-fn apart(bytes: &[u8]) -> Option<Bytes> {
+fn remove_conversation(bytes: &[u8]) -> Option<Bytes> {
     const CLAIM: &[u8] = b",\"conversation\":{\"id\":\"";
     // It is the last key of the object, no client text follows the object, and ids of conversations need no
     // escapes.
@@ -225,7 +231,7 @@ fn apart(bytes: &[u8]) -> Option<Bytes> {
 
 /// Removes the conversation from an object or a single event.
 pub(super) fn without_conversation(text: &str) -> Json {
-    let apart = apart(text.as_bytes());
+    let apart = remove_conversation(text.as_bytes());
     apart.map_or_else(|| text.into(), |apart| String::from_utf8_lossy(&apart).into())
 }
 
@@ -239,9 +245,9 @@ mod tests {
         let event = format!(
             "event: response.completed\ndata: {{\"type\":\"response.completed\",\"response\":{object}}}\n\ndata: [DONE]\n\n"
         );
-        let honest = unstored(event.as_bytes()).unwrap();
+        let honest = mark_unstored(event.as_bytes()).unwrap();
         assert_eq!(honest, event.replace("\"store\":true,", "\"store\":false,"));
-        assert!(unstored(&honest).is_none());
+        assert!(mark_unstored(&honest).is_none());
     }
 
     #[test]
@@ -251,7 +257,7 @@ mod tests {
             "data: {{\"response\":{tools},\"conversation\":{{\"id\":\"conv_1\"}}}}}}\n\ndata: [DONE]\n\n"
         );
         let expected = format!("data: {{\"response\":{tools}}}}}\n\ndata: [DONE]\n\n");
-        assert_eq!(apart(event.as_bytes()).unwrap(), expected.as_bytes());
+        assert_eq!(remove_conversation(event.as_bytes()).unwrap(), expected.as_bytes());
         assert_eq!(&*without_conversation("{}"), "{}");
     }
 }

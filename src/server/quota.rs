@@ -54,7 +54,7 @@ impl Quotas {
         let meters = |hash: &Hash, caller: &Caller| {
             let mut known = before.0.values();
             let is_same =
-                |of: &Hash, quota: &KeyQuota| of.is(hash) && quota.meters.allowance == caller.allowance;
+                |of: &Hash, quota: &KeyQuota| of.equals(hash) && quota.meters.allowance == caller.allowance;
             let known = known.find(|(of, quota)| is_same(of, quota));
             known.map_or_else(
                 || Arc::new(Meters::new(caller.allowance)),
@@ -70,17 +70,17 @@ impl Quotas {
 
     /// Enters a request under the quota of the key of this name, with the use by other processes up to date. Returns
     /// `None` if the key has no quota; fails if a limit is used up.
-    pub(super) async fn enter(
+    pub(super) async fn admit(
         &self,
         name: &str,
-        standing: &mut Option<Standing>,
+        standing: &mut Option<QuotaState>,
         app: &App,
     ) -> Option<Result<Ticket, Refused>> {
         let (_, quota) = self.0.get(name)?;
         if let Some((_, usage)) = &quota.budget {
             app.usages.refresh(usage, &app.store_handle, &app.metrics).await;
         }
-        Some(quota.enter(standing.insert(Standing::default()), app.store_handle.now()))
+        Some(quota.enter(standing.insert(QuotaState::default()), app.store_handle.now()))
     }
 }
 
@@ -156,12 +156,12 @@ impl Reading {
 /// State of a key's limits when a request arrived: for requests and for tokens, the limit with the largest used
 /// share.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct QuotaState {
     requests: Option<Reading>,
     tokens: Option<Reading>,
 }
 
-impl Standing {
+impl QuotaState {
     /// Returns the limit that events report: the one with the largest used share (wire-format 4.9).
     pub(super) fn limits(&self) -> Option<Limits> {
         let nearest = Reading::nearest([self.requests, self.tokens].into_iter().flatten())?;
@@ -177,7 +177,7 @@ impl Standing {
 
     /// Sets the `x-ratelimit-` headers in OpenAI's form. Those of the engine, or of a proxy before it, are
     /// removed: they describe limits that are not the client's.
-    pub(super) fn sign(&self, headers: &mut HeaderMap) {
+    pub(super) fn set_headers(&self, headers: &mut HeaderMap) {
         let others: Vec<_> =
             headers.keys().filter(|name| name.as_str().starts_with(PREFIX)).cloned().collect();
         for name in others {
@@ -232,7 +232,7 @@ impl Meters {
 
     /// Takes one request and one token of the minute, after charging the debt. Fails with the time to wait if
     /// either is used up.
-    fn take(&self, standing: &mut Standing) -> Result<(), Refused> {
+    fn take(&self, standing: &mut QuotaState) -> Result<(), Refused> {
         if let Some(meter) = &self.requests {
             let left = meter.take(NonZeroU32::MIN);
             standing.note(Some(meter.reading(left.unwrap_or(0))), None);
@@ -337,7 +337,7 @@ impl Limit {
 
 impl KeyQuota {
     /// Admits a request and returns its ticket. Fails with the time to wait if a limit is used up.
-    fn enter(self: &Arc<Self>, standing: &mut Standing, now: Millis) -> Result<Ticket, Refused> {
+    fn enter(self: &Arc<Self>, standing: &mut QuotaState, now: Millis) -> Result<Ticket, Refused> {
         let before = self.meters.begin()?;
         let mut ticket = Ticket(Admission { quota: Arc::clone(self), limits: None });
         if let Some((quota, usage)) = &self.budget {
@@ -372,7 +372,7 @@ pub(super) struct Admission {
 
 impl Admission {
     /// Returns a ticket for a continuation of the same request, whatever is left of the quota.
-    pub(super) fn go_on(&self) -> Ticket {
+    pub(super) fn continuation_ticket(&self) -> Ticket {
         self.quota.meters.running.fetch_add(1, Ordering::Relaxed);
         Ticket(self.clone())
     }
@@ -446,8 +446,8 @@ mod tests {
     }
 
     /// Admits one request with a fresh standing.
-    fn enter(quota: &Arc<KeyQuota>, now: Millis) -> Result<(Ticket, Standing), (Failure, Duration)> {
-        let mut standing = Standing::default();
+    fn enter(quota: &Arc<KeyQuota>, now: Millis) -> Result<(Ticket, QuotaState), (Failure, Duration)> {
+        let mut standing = QuotaState::default();
         quota.enter(&mut standing, now).map(|ticket| (ticket, standing))
     }
 
@@ -561,7 +561,7 @@ mod tests {
         assert_eq!(told(), Some((75, 1)));
         assert_eq!(told(), Some((100, 1)));
         assert_eq!(fault(enter(&quota, NOON)), Some(Fault::InsufficientQuota));
-        let mut standing = Standing::default();
+        let mut standing = QuotaState::default();
         assert!(quota.enter(&mut standing, NOON).is_err());
         let limits = standing.limits().map(|limits| (limits.used_percent, limits.window_minutes));
         assert_eq!(limits, Some((100, 30 * 1_440)), "a refusal tells what is used up");

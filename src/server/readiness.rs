@@ -4,7 +4,7 @@ use super::App;
 
 /// Reason for which the process should receive no requests.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum NotReady {
     /// The process is draining.
     Draining,
     /// Lack of a ready engine; the text names each with its problem, for operators.
@@ -14,14 +14,14 @@ pub(super) enum Trouble {
 impl App {
     /// Returns the reason for which the process should receive no requests; `None` if it is ready. One ready
     /// engine is enough.
-    pub(super) fn trouble(&self) -> Option<Trouble> {
+    pub(super) fn trouble(&self) -> Option<NotReady> {
         if self.is_draining() {
-            return Some(Trouble::Draining);
+            return Some(NotReady::Draining);
         }
         let mut all = Vec::new();
         for upstream in self.pool.upstreams() {
             all.push(format!("upstream {}: {}", upstream.config.name, upstream.trouble()?));
         }
-        Some(Trouble::Upstreams(all.join("\n")))
+        Some(NotReady::Upstreams(all.join("\n")))
     }
 }

@@ -140,8 +140,8 @@ impl Record {
     /// Counts a finished attempt with the error that ended it. `request` is the body that was sent.
     pub(super) fn ended(&mut self, upstream: &Upstream, error: Option<&Error>, request: &[u8]) {
         if let Some(error) = error {
-            self.because(error);
-            self.engine_said(&error.public, request);
+            self.note_cause(error);
+            self.note_engine_error(&error.public, request);
         }
         self.attempted(upstream, error.map(|error| &error.public));
     }
@@ -222,7 +222,7 @@ impl Record {
 
     /// Notes an engine's error while its request is at hand, so that the log omits what the text repeats of the
     /// request.
-    pub(super) fn engine_said(&mut self, failure: &Failure, request: &[u8]) {
+    pub(super) fn note_engine_error(&mut self, failure: &Failure, request: &[u8]) {
         if let Some(engine) = &failure.engine {
             let text = match self.app.config.log.content {
                 true => engine.text.clone(),
@@ -234,15 +234,15 @@ impl Record {
     }
 
     /// Notes the cause of an error, for the log alone.
-    pub(super) fn because(&mut self, error: &Error) {
+    pub(super) fn note_cause(&mut self, error: &Error) {
         self.cause = error.source.as_ref().map(ToString::to_string);
     }
 
     pub(super) fn summarised(&mut self, summary: Summary) {
         if let Some((upstream, unparsed)) = self.upstream.as_ref().zip(summary.unparsed) {
-            upstream.left(unparsed);
+            upstream.report_unparsed(unparsed);
         }
-        if let Some(upstream) = self.upstream.as_ref().filter(|_| summary.told_reasoning) {
+        if let Some(upstream) = self.upstream.as_ref().filter(|_| summary.reasoning_was_separate) {
             upstream.tell_reasoning();
         }
         self.summary = summary;
@@ -251,7 +251,7 @@ impl Record {
     fn log(&self, total: Duration) {
         let caller = self.caller.as_deref();
         // Only names given by operators; the name of a tenant without one is derived from a hash.
-        let tenant = caller.filter(|caller| caller.named).map(|caller| &*caller.tenant);
+        let tenant = caller.filter(|caller| caller.has_named_tenant).map(|caller| &*caller.tenant);
         let key = caller.map(|caller| &*caller.name);
         let line = &self.line;
         let is_unauthorised = self.status == Some(401) && self.attempts == 0;
@@ -319,7 +319,7 @@ impl Record {
 impl Record {
     /// Returns the data of the request for its trace. It contains only known words: an unknown error code becomes
     /// `_OTHER`.
-    fn told(&mut self, trace: Arc<Trace>) -> FinishedRequest {
+    fn trace_data(&mut self, trace: Arc<Trace>) -> FinishedRequest {
         let code = self.code.as_deref().and_then(Fault::of_code).and_then(Fault::code);
         FinishedRequest {
             trace,
@@ -332,7 +332,7 @@ impl Record {
             model: Arc::clone(&self.model),
             engine: self.upstream.as_ref().map_or("none", |upstream| upstream.identity().engine.name),
             usage: self.summary.usage,
-            finishes: self.summary.finishes.iter().map(|finish| finish.word()).collect(),
+            finishes: self.summary.finishes.iter().map(|finish| finish.as_str()).collect(),
             first_token: self.first_token,
             started: self.started,
             ended: (Instant::now(), SystemTime::now()),
@@ -397,7 +397,7 @@ impl Drop for Record {
         });
         if let Some(trace) = self.trace.take() {
             let app = Arc::clone(&self.app);
-            app.tracer.finished(&trace, |trace| self.told(trace));
+            app.tracer.finished(&trace, |trace| self.trace_data(trace));
         }
     }
 }

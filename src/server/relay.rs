@@ -1,8 +1,13 @@
-//! The relay: the answer to one request, pulled from the engine through the [`Rewriter`](crate::wire::Rewriter) to the client.
+//! Relay: the answer to one request, pulled from the engine through the [`Rewriter`](crate::wire::Rewriter) to the
+//! client.
 //!
-//! It is polled by the client's connection and by nothing else: there is no task and no queue between the engine and
-//! the client. A client that reads slowly slows the engine; one that is gone drops the relay, and with it the engine's
-//! connection.
+//! The relay runs only when its reader polls it, mostly the client's connection: there is no task and no queue
+//! between the engine and the client. A client that reads slowly slows the engine down; a client that leaves drops
+//! the relay, and with it the engine's connection.
+//!
+//! Takes: an attempt that has started, and the means to repeat it. Gives: a response, whole or as a stream.
+//! Remembers: output that the client has not taken, the timers and the record. Never: sends the end of a stored
+//! answer before the store has reported its outcome.
 
 mod answer_buffer;
 mod exchange;
@@ -10,7 +15,7 @@ mod fan_out;
 mod resend;
 
 use super::attempt::{
-    Attempt, AttemptTarget, Refused, SentRequest, UpstreamRequest, UpstreamSelection, tell,
+    Attempt, AttemptTarget, Refused, SentRequest, UpstreamRequest, UpstreamSelection, report_outcome,
 };
 use super::body::{Body, Broken as Unsendable};
 use super::clock::{Clock, Due, unix_seconds};
@@ -19,7 +24,7 @@ use super::quota::Ticket;
 use super::record::Record;
 use super::{event, headers, panics};
 use crate::config::Limits;
-use crate::error::Class;
+use crate::error::RetryClass;
 use crate::upstream::{Answer, Broken, Read, Upstream};
 use crate::wire::encode::Encode;
 use crate::wire::fault::{Failure, Fault};
@@ -27,7 +32,7 @@ use crate::wire::options::Options;
 use crate::wire::{Ending, OutputBuffer};
 use answer_buffer::AnswerBuffer;
 use bytes::Bytes;
-use exchange::{BodyKind, EngineStep, Exchange, ReadOutcome, body_kind, says_events};
+use exchange::{BodyKind, BodyReader, EngineStep, Exchange, body_kind, says_events};
 use fan_out::SiblingExchange;
 use http::Response;
 use http_body::Frame;
@@ -38,66 +43,67 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Reads that are joined in one write at most, so that a fast engine does not starve other streams of the thread.
+/// Upper limit for the reads that are joined in one write, so that a fast engine does not starve other streams of
+/// the thread.
 const READS: usize = 64;
 
-/// One request under way.
+/// Relay of one answer: the exchange with the engine, the output buffer, the timers and the record.
 pub(super) struct Relay {
-    /// The only one, or of several the one whose turn it is.
+    /// Exchange with the engine; of several, the one whose turn it is.
     exchange: Exchange,
-    /// Those of the other choices, where each has one of its own.
+    /// Exchanges of the other choices, if each choice has one of its own.
     others: Vec<SiblingExchange>,
-    /// The thread that this is polled by.
+    /// Index of the worker thread that polls the relay.
     thread: usize,
-    /// The means to ask this upstream or another one again; `None` once it is too late.
+    /// Data needed to send the request again; `None` once it is too late for that.
     again: Option<Box<Resend>>,
     buffer: AnswerBuffer,
     /// Bytes received of the answer.
     received: usize,
     clock: Clock,
-    /// A comment is to be sent.
+    /// True if a keep-alive comment is to be sent.
     comment: bool,
-    /// Whole events are handed over, however long.
+    /// True if only whole events are handed over, however long they are.
     by_events: bool,
-    /// What was handed over last was not all there was.
-    goes_on: bool,
-    /// SSE for the client, or one object.
+    /// True if the last hand-over left bytes in the buffer.
+    output_left: bool,
+    /// True for SSE, false for one object.
     stream: bool,
     record: Record,
-    keep: StoreSink,
+    store_sink: StoreSink,
 }
 
-/// How a response gets into the store.
+/// Progress of storing the response, whose end the client must not see before.
 enum StoreSink {
-    /// It does not, or it is there.
-    Nothing,
-    /// When it is over.
-    Later(Box<ResponseWriter>),
-    /// Now; its end waits for that.
-    Now { storing: PendingWrite, end: OutputBuffer },
+    /// Unused: the response is not to be stored, or the attempt to store it is over.
+    Done,
+    /// Pending until the answer has ended.
+    Pending(Box<ResponseWriter>),
+    /// Running: the end of the answer is held back until the store has reported.
+    Running { storing: PendingWrite, end: OutputBuffer },
 }
 
-/// What a request needs to be relayed.
+/// Parameters of a new [`Relay`]: the attempt that has started, and the form in which its answer is wanted.
 pub(super) struct RelayParams {
     pub(super) attempt: Attempt,
-    /// The means to send the request again, if that is allowed.
+    /// Request and remaining upstreams for further attempts, if these are allowed.
     pub(super) again: Option<(Box<dyn UpstreamRequest>, UpstreamSelection)>,
-    /// The thread that this is polled by.
+    /// Index of the worker thread that polls the relay.
     pub(super) thread: usize,
     pub(super) options: Arc<Options>,
     pub(super) stream: bool,
     pub(super) record: Record,
-    /// What stores the answer.
+    /// Writer that stores the answer, if it is to be stored.
     pub(super) writer: Option<Box<ResponseWriter>>,
-    /// Events are numbered.
+    /// True if events are numbered, so that none may be removed once the status has been sent.
     pub(super) numbered: bool,
 }
 
 impl Relay {
-    /// Begins to send.
+    /// Returns the relay of an attempt, with the further exchanges of its fan-out if it has one.
     pub(super) fn new(order: RelayParams) -> Box<Self> {
         let RelayParams { attempt, again, thread, options, stream, mut record, writer, numbered } = order;
-        let Attempt { chosen, sent: SentRequest { asking, rewriter, fan_out, fallbacks } } = attempt;
+        let Attempt { chosen, sent: SentRequest { pending: asking, rewriter, fan_out, fallbacks } } = attempt;
         record.attempts = 1;
         record.upstream = Some(Arc::clone(chosen.upstream()));
         let clock = Clock::new(stream, &record.app.config.timeouts, &options);
@@ -111,59 +117,60 @@ impl Relay {
             clock,
             comment: false,
             by_events: false,
-            goes_on: false,
+            output_left: false,
             stream,
             record,
-            keep: writer.map_or(StoreSink::Nothing, StoreSink::Later),
+            store_sink: writer.map_or(StoreSink::Done, StoreSink::Pending),
         });
-        this.tell_limits();
+        this.pass_limits();
         if let Some(fan_out) = fan_out {
             this.fan_out(*fan_out, Duration::ZERO);
         }
         this
     }
 
-    /// Tells the encoder what there was of the key's quota.
-    fn tell_limits(&mut self) {
+    /// Passes the limits of the key's quota to the encoder, for events that report them.
+    fn pass_limits(&mut self) {
         if let Some(limits) = self.record.ticket.as_ref().and_then(Ticket::limits) {
             self.buffer.rewriter.limits(limits);
         }
     }
 
-    /// Who is asked.
+    /// Returns the upstream of the current attempt.
     pub(super) fn upstream(&self) -> &Arc<Upstream> {
         self.exchange.chosen.upstream()
     }
 
-    /// How long it took to read and plan the request.
+    /// Records the time that it took to read and plan the request.
     pub(super) fn planned(&mut self, took: Duration) {
         self.record.planning = took;
     }
 
-    /// Nobody waits for a status or for comments: an error before the first event is the whole answer, however late.
-    pub(super) fn take_time(&mut self) {
+    /// Turns off comments and the early status, for a reader that needs neither: an error before the first event
+    /// is then the whole answer, however late it occurs.
+    pub(super) fn silence_timers(&mut self) {
         self.clock.silence();
     }
 
-    /// Who reads on wants whole events.
+    /// Hands over whole events only, for a reader that processes them.
     pub(super) fn by_events(&mut self) {
         self.by_events = true;
     }
 
-    /// The status has gone out: whatever becomes of the answer is told in events.
-    pub(super) fn go_on(&mut self) {
+    /// Notes that the status has been sent: from now on a failure is reported as an event.
+    pub(super) fn mark_committed(&mut self) {
         self.buffer.commit();
         self.clock.committed();
         self.record.answered(200);
     }
 
-    /// The same, and nobody waits for comments.
+    /// Notes that the status counts as sent, and turns off comments, because no client waits for the answer.
     pub(super) fn detach(&mut self) {
-        self.go_on();
+        self.mark_committed();
         self.clock.detach();
     }
 
-    /// The encoder of an answer that is over, to go on with another.
+    /// Closes the relay and returns its encoder, so that another answer can continue the same stream.
     pub(super) fn into_encoder(mut self: Box<Self>) -> Box<dyn Encode> {
         if !self.exchange.is_done() {
             self.close();
@@ -171,7 +178,7 @@ impl Relay {
         self.buffer.rewriter.into_encoder()
     }
 
-    /// The answer ends here.
+    /// Ends the answer with a failure, unless it has ended already.
     pub(super) fn give_up(&mut self, failure: impl Into<Failure>) {
         if !self.buffer.ended() {
             self.fail(failure.into());
@@ -182,20 +189,20 @@ impl Relay {
         &self.record.app.config.limits
     }
 
-    /// Waits until the status is known: for a stream until the engine has said something or `commit_after`, else for the
-    /// whole answer (wire-format 3.1).
+    /// Returns the response once its status is known: for a stream when the engine has sent content or after
+    /// `commit_after`, otherwise when the whole answer has arrived (wire-format 3.1).
     pub(super) async fn answer(self: Box<Self>) -> Response<Body> {
         self.answer_as(Body::arriving).await
     }
 
-    /// Like [`Relay::answer`], with the body of a stream made by `stream`.
+    /// Returns the same response as [`Relay::answer`], but with the body of a stream made by `stream`.
     pub(super) async fn answer_as(
         mut self: Box<Self>,
         stream: impl FnOnce(Box<Self>) -> Body,
     ) -> Response<Body> {
         std::future::poll_fn(|cx| self.poll_fill(cx)).await;
         if let Some(failure) = self.buffer.refusal().cloned() {
-            let Exchange { refused, fallbacks, lacks, .. } = &self.exchange;
+            let Exchange { refused, fallbacks, missing_fallback: lacks, .. } = &self.exchange;
             let failure = Refused::or_first(refused.as_deref(), *fallbacks, failure);
             let failure = match lacks {
                 Some(fallback) => fallback.explain(failure),
@@ -216,7 +223,7 @@ impl Relay {
         }
         let response = head.object(self.record.started.elapsed());
         self.hold_end();
-        std::future::poll_fn(|cx| self.poll_keep(cx)).await;
+        std::future::poll_fn(|cx| self.poll_store(cx)).await;
         let out = std::mem::take(&mut self.buffer.out);
         self.record.bytes = out.len();
         self.close();
@@ -224,7 +231,10 @@ impl Relay {
     }
 
     fn refusal(mut self: Box<Self>, failure: &Failure) -> Response<Body> {
-        headers::soonest(&mut self.exchange.passed, self.again.as_ref().and_then(|again| again.wait));
+        headers::keep_shortest_retry_after(
+            &mut self.exchange.passed,
+            self.again.as_ref().and_then(|again| again.wait),
+        );
         let is_poison = self.again.as_ref().is_some_and(|again| again.selection.is_poison());
         self.close();
         let refusal = headers::Refusal {
@@ -240,7 +250,8 @@ impl Relay {
         response.map(Body::full)
     }
 
-    /// Ready when there is something for the client, or nothing more will be. All that is ready at once goes together.
+    /// Reads from the engine until there is output for the client, or there will be no more. Output that is ready
+    /// at the same time is sent together.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.clock.reads();
         self.buffer.rewriter.clock(unix_seconds());
@@ -255,26 +266,26 @@ impl Relay {
                 break;
             }
             waits = self.poll_engines(cx).is_pending();
-            // What is due goes out before it is asked whether there is more: then there mostly is none.
+            // Send output that is due before another read, which would mostly find nothing.
             if waits || self.stream && self.has_drained() && self.buffer.is_due() {
                 break;
             }
         }
         if self.buffer.ended() {
-            return self.over(cx);
+            return self.end_attempt(cx);
         }
         if self.stream && self.buffer.is_due() {
             return Poll::Ready(());
         }
         let due = self.clock.poll(cx);
         if due.is_pending() && !waits {
-            // More is there already, and nobody else will say so: other streams first, then on.
+            // More input is ready, and no other wake-up will follow: let other streams run first, then continue.
             cx.waker().wake_by_ref();
         }
         match ready!(due) {
             Due::Timeout => {
                 self.time_out();
-                return self.over(cx);
+                return self.end_attempt(cx);
             }
             Due::Comment => {
                 self.clock.committed();
@@ -285,12 +296,13 @@ impl Relay {
         Poll::Ready(())
     }
 
-    /// The attempt is over, and with it the answer, if no other one is made.
-    fn over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Handles the end of an attempt. Ready if the answer has ended too; pending if another attempt or further
+    /// choices continue it.
+    fn end_attempt(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let goes_on = if self.buffer.is_of_several() {
             !self.buffer.ended()
         } else {
-            self.is_sent_again() || self.asks_for_the_rest()
+            self.try_resend() || self.request_missing_choices()
         };
         if !goes_on {
             return Poll::Ready(());
@@ -299,44 +311,44 @@ impl Relay {
         Poll::Pending
     }
 
-    /// There is enough for one write. The HTTP library takes more of them while it has less than a head's worth left, and
-    /// each may be longer by one read; it and the text in the making have about twice the room that they need.
-    /// What may not be sent yet does not count: only the engine can release it, and it is about as long as the request
-    /// that it repeats.
+    /// Returns true if there is enough output for one write. The HTTP library takes further writes while it holds
+    /// less than the size limit of a head, and each may be longer by one read; the library and the text being
+    /// encoded have about twice the room that they need. Output that may not be sent yet does not count: only the
+    /// engine can release it, and it is about as long as the request that it repeats.
     fn is_full(&self) -> bool {
         self.stream && self.buffer.out.len() >= self.limits().stream_buffer_bytes / 8 && self.buffer.is_due()
     }
 
-    /// The engine's socket held no more than what was read. Of several that is not asked.
+    /// Returns true if the engine's socket held no more than what was read; false if there are several exchanges.
     fn has_drained(&self) -> bool {
         !self.buffer.is_of_several()
-            && matches!(&self.exchange.engine, EngineStep::Answers(answer, _) if answer.has_drained())
+            && matches!(&self.exchange.engine, EngineStep::Reading(answer, _) if answer.has_drained())
     }
 
     fn poll_engine(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.exchange.engine {
-            EngineStep::Asked(asked) => {
+            EngineStep::Pending(asked) => {
                 let answer = ready!(asked.as_mut().poll(cx));
                 match answer {
                     Ok(answer) => self.begin(answer),
                     Err(error) => {
                         self.exchange.engine = EngineStep::Done;
-                        self.record.because(&error);
+                        self.record.note_cause(&error);
                         self.exchange.class = Some(error.class);
                         self.fail(error.public);
                     }
                 }
             }
-            EngineStep::Answers(..) => ready!(self.poll_body(cx)),
+            EngineStep::Reading(..) => ready!(self.poll_body(cx)),
             EngineStep::Done => {}
         }
         Poll::Ready(())
     }
 
-    /// The head has come.
+    /// Handles the head of the engine's answer: decides how its body is read, and fails if it cannot be used.
     fn begin(&mut self, answer: Answer) {
-        self.exchange.passed = headers::passed(&answer.head.headers);
-        // Beside a quota of the key, what the engine says of limits is not the client's (wire-format 4.9).
+        self.exchange.passed = headers::forwarded(&answer.head.headers);
+        // Limits that the engine reports concern the client only if its key has no quota (wire-format 4.9).
         if self.record.ticket.is_none()
             && let Some(limits) = headers::limits(&self.exchange.passed)
         {
@@ -346,30 +358,30 @@ impl Relay {
         let (request_id, status) = (&self.record.request_id, answer.head.status);
         tracing::debug!(request_id, upstream = self.upstream().config.name, status, "an engine answers");
         match body_kind(&answer.head) {
-            Some(body_kind) => self.exchange.engine = EngineStep::Answers(Box::new(answer), body_kind),
+            Some(body_kind) => self.exchange.engine = EngineStep::Reading(Box::new(answer), body_kind),
             None => self.fail(Fault::InvalidResponse.into()),
         }
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Self { exchange: Exchange { engine, chosen, .. }, buffer, received, record, .. } = self;
-        let EngineStep::Answers(answer, body_kind) = engine else { return Poll::Ready(()) };
+        let EngineStep::Reading(answer, body_kind) = engine else { return Poll::Ready(()) };
         let (limits, upstream) = (&record.app.config.limits, chosen.upstream());
         let mut reading =
-            ReadOutcome { buffer, received, body_kind, limits, upstream, wrong: false, began: None };
+            BodyReader { buffer, received, body_kind, limits, upstream, wrong: false, began: None };
         let read = ready!(answer.poll_read(cx, &mut |bytes| reading.bytes(bytes)));
-        let ReadOutcome { wrong, began, .. } = reading;
+        let BodyReader { wrong, began, .. } = reading;
         let now = Instant::now();
         if let Some(began) = began {
             self.record.rewriting += now.saturating_duration_since(began);
         }
-        if self.clock.heard(now, self.buffer.spoken() || !self.stream) {
-            self.exchange.chosen.upstream().heard(now);
+        if self.clock.heard(now, self.buffer.has_content() || !self.stream) {
+            self.exchange.chosen.upstream().record_piece(now);
         }
-        if self.buffer.rewriter.progress().spoken {
+        if self.buffer.rewriter.progress().has_content {
             self.exchange.answered();
         }
-        if self.buffer.spoken() && self.record.first_token.is_none() {
+        if self.buffer.has_content() && self.record.first_token.is_none() {
             let elapsed = self.record.started.elapsed();
             self.record.first_token = Some(elapsed);
             self.exchange.chosen.upstream().figures.first_token.observe(elapsed);
@@ -384,29 +396,29 @@ impl Relay {
         Poll::Ready(())
     }
 
-    /// An error's text is long enough to be told.
+    /// Ends an error response whose text has reached `max_error_bytes`; the rest is not needed.
     fn refused_early(&mut self) {
-        if let EngineStep::Answers(_, BodyKind::Refusal(body)) = &self.exchange.engine
+        if let EngineStep::Reading(_, BodyKind::Refusal(body)) = &self.exchange.engine
             && body.len() >= self.limits().max_error_bytes
         {
             self.end(Ending::Reset);
         }
     }
 
-    /// The body is over.
+    /// Handles the end of the engine's body, according to the form in which it was read.
     fn end(&mut self, ending: Ending) {
         let Self { exchange: Exchange { engine, chosen, class, refused, fallbacks, .. }, buffer, .. } = self;
-        let EngineStep::Answers(answer, body_kind) = engine else { return };
+        let EngineStep::Reading(answer, body_kind) = engine else { return };
         if buffer.ended() {
             return;
         }
         if ending == Ending::Reset {
-            *class = Some(Class::Reset);
+            *class = Some(RetryClass::Reset);
         }
         match body_kind {
             BodyKind::Refusal(body) => {
                 let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
-                *class = Some(Class::of_status(answer.head.status));
+                *class = Some(RetryClass::of_status(answer.head.status));
                 let own_key = chosen.upstream().config.auth.are_ours();
                 let failure = Failure::of_answer(answer.head.status, body, own_key);
                 buffer.fail(Refused::or_first(refused.as_deref(), *fallbacks, failure));
@@ -419,59 +431,60 @@ impl Relay {
         }
     }
 
-    /// HTTP that cannot be read on. What was complete stays complete.
+    /// Handles HTTP that cannot be parsed any further. Events that were complete before remain valid.
     fn malformed(&mut self) {
-        if let EngineStep::Answers(_, BodyKind::Events) = &self.exchange.engine {
+        if let EngineStep::Reading(_, BodyKind::Events) = &self.exchange.engine {
             self.end(Ending::Reset);
         } else {
-            self.exchange.class = Some(Class::Perhaps);
+            self.exchange.class = Some(RetryClass::MaybeProcessed);
             self.fail(Fault::InvalidResponse.into());
         }
     }
 
     fn fail(&mut self, failure: Failure) {
-        self.exchange.let_go();
+        self.exchange.cancel();
         self.buffer.fail(failure);
     }
 
-    /// The attempt is over, and counted.
-    fn counted(&mut self) {
+    /// Records that the attempt is over, with its failure and the engine's own message.
+    fn record_attempt(&mut self) {
         let Self { buffer, exchange, record, again, .. } = self;
         let (failure, upstream) = (buffer.rewriter.any_failure(), exchange.chosen.upstream());
         if let Some(failure) = failure.filter(|failure| failure.engine.is_some()) {
             let request =
                 again.as_ref().and_then(|again| again.request.text(&AttemptTarget::first(upstream)));
             if let Some(request) = request {
-                record.engine_said(failure, &request);
+                record.note_engine_error(failure, &request);
             }
         }
         record.attempted(upstream, failure);
     }
 
-    /// The upstream's account of this attempt.
-    fn told(&mut self) {
-        self.counted();
+    /// Records that the attempt is over, and reports its outcome to the upstream's health tracking.
+    fn report_attempt(&mut self) {
+        self.record_attempt();
         let failure = self.buffer.rewriter.any_failure();
         if failure.is_none() {
             self.exchange.answered();
         }
         let Exchange { engine, chosen, passed, .. } = &mut self.exchange;
         let status = match engine {
-            EngineStep::Answers(answer, BodyKind::Refusal(_)) => Some(answer.head.status),
+            EngineStep::Reading(answer, BodyKind::Refusal(_)) => Some(answer.head.status),
             _ => None,
         };
-        tell(chosen, failure, status, passed);
+        report_outcome(chosen, failure, status, passed);
     }
 
-    /// The last bytes are on their way: the record is complete, and the engine's connection may serve again.
+    /// Completes the record when the last bytes are handed over, and releases the engine's connection for reuse if
+    /// its answer was read to the end.
     fn close(&mut self) {
         self.record.summarised(self.buffer.summary());
         let is_good = self.buffer.rewriter.any_failure().is_none();
-        let refused = matches!(&self.exchange.engine, EngineStep::Answers(_, BodyKind::Refusal(_)));
+        let refused = matches!(&self.exchange.engine, EngineStep::Reading(_, BodyKind::Refusal(_)));
         let whole = is_good || refused;
-        // Of several each is told of when it is over.
+        // Several exchanges: each is reported when it ends.
         if !(self.buffer.is_of_several() && is_good) {
-            self.told();
+            self.report_attempt();
         }
         self.again = None;
         match self.buffer.rewriter.any_failure() {
@@ -479,20 +492,20 @@ impl Relay {
             None => self.record.completed(),
         }
         if !whole {
-            return self.exchange.let_go();
+            return self.exchange.cancel();
         }
         self.give_back();
     }
 
-    /// The engine's connection may serve again.
+    /// Returns the engine's connection to its client for reuse, once its last bytes have arrived.
     fn give_back(&mut self) {
-        if let EngineStep::Answers(answer, _) = std::mem::replace(&mut self.exchange.engine, EngineStep::Done)
+        if let EngineStep::Reading(answer, _) = std::mem::replace(&mut self.exchange.engine, EngineStep::Done)
         {
             self.exchange.chosen.client(self.thread).give_back_soon(*answer);
         }
     }
 
-    /// The next bytes of the stream.
+    /// Returns the next bytes of the stream, or a keep-alive comment; `None` at the end. Never fails.
     pub(super) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -504,7 +517,7 @@ impl Relay {
         if self.buffer.ended() {
             self.hold_end();
             if self.buffer.out.is_empty() && !self.comment {
-                ready!(self.poll_keep(cx));
+                ready!(self.poll_store(cx));
             }
         }
         let bytes = if std::mem::take(&mut self.comment) {
@@ -515,7 +528,7 @@ impl Relay {
             self.hand_over()
         };
         self.record.bytes += bytes.len();
-        let goes_on = std::mem::replace(&mut self.goes_on, !self.buffer.out.is_empty());
+        let goes_on = std::mem::replace(&mut self.output_left, !self.buffer.out.is_empty());
         if let Some(pause) = self.clock.wrote().filter(|_| !goes_on) {
             self.exchange.chosen.upstream().figures.inter_token.observe(pause);
         }
@@ -526,39 +539,42 @@ impl Relay {
     }
 
     fn hand_over(&mut self) -> Bytes {
-        // The choices that an answer lacks are asked for behind it.
+        // Choices that the answer lacks are requested after it, by the same means as a retry.
         if !self.buffer.rewriter.may_lack() {
             self.again = None;
         }
         if self.by_events { self.buffer.out.join() } else { self.buffer.out.take() }
     }
 
-    /// Everything has been handed over.
+    /// Returns true if the answer has ended, all of it has been handed over, and storing is complete.
     pub(super) fn is_end(&self) -> bool {
         self.buffer.ended()
             && self.buffer.out.is_empty()
             && !self.comment
-            && matches!(self.keep, StoreSink::Nothing)
+            && matches!(self.store_sink, StoreSink::Done)
     }
 
-    /// The answer is over: what says so is held until the answer is stored.
+    /// Starts to store an answer that has ended. Its last event is held back until then, because it states if the
+    /// answer is stored.
     fn hold_end(&mut self) {
-        let StoreSink::Later(_) = &self.keep else { return };
-        let StoreSink::Later(writer) = std::mem::replace(&mut self.keep, StoreSink::Nothing) else { return };
+        let StoreSink::Pending(_) = &self.store_sink else { return };
+        let StoreSink::Pending(writer) = std::mem::replace(&mut self.store_sink, StoreSink::Done) else {
+            return;
+        };
         let Self { buffer, stream, .. } = self;
         let end = if *stream { buffer.out.split_end() } else { Some(std::mem::take(&mut buffer.out)) };
         let Some(end) = end else { return };
-        let said = end.copied();
+        let said = end.to_vec();
         let object = if *stream { event::response_in(&said) } else { std::str::from_utf8(&said).ok() };
-        let storing = writer.keep(object.unwrap_or_default());
-        self.keep = StoreSink::Now { storing, end };
+        let storing = writer.store_final(object.unwrap_or_default());
+        self.store_sink = StoreSink::Running { storing, end };
     }
 
-    fn poll_keep(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let StoreSink::Now { storing, end } = &mut self.keep {
+    fn poll_store(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let StoreSink::Running { storing, end } = &mut self.store_sink {
             let kept = ready!(storing.as_mut().poll(cx));
-            self.buffer.out = kept.honest(std::mem::take(end), &self.record.request_id);
-            self.keep = StoreSink::Nothing;
+            self.buffer.out = kept.corrected(std::mem::take(end), &self.record.request_id);
+            self.store_sink = StoreSink::Done;
         }
         Poll::Ready(())
     }

@@ -7,15 +7,15 @@
 
 mod client_body;
 
-use super::attempt::{AttemptTarget, Sender, UpstreamSelection, tell};
+use super::attempt::{AttemptTarget, Sender, UpstreamSelection, report_outcome};
 use super::azure::RouteFamily;
 use super::body::Body;
 use super::budget::BudgetShare;
 use super::context::RequestContext;
 use super::headers::{self, RETRY_AFTER, Success};
-use super::pass_through::{Opened, PassThrough, Underway};
+use super::pass_through::{ActiveExchange, PassThrough, StartedAnswer};
 use crate::config::Relayed;
-use crate::error::{Class, Error};
+use crate::error::{Error, RetryClass};
 use crate::request::relayed::Scan;
 use crate::upstream::{Outgoing, Read, Upload, Upstream};
 use crate::wire::fault::{Failure, Fault};
@@ -95,7 +95,7 @@ impl RequestContext {
         let Some((_, path)) = find(head.uri.path(), &self.app.config.relayed) else {
             return Err(Fault::UnknownUrl.into());
         };
-        let mut held = self.hold(head, body).await?;
+        let mut held = self.hold_body(head, body).await?;
         let RequestedModel { model, is_written } = self.model_of(head, &mut held).await?;
         let HeldBody { front, scan, rest, rest_length } = held;
         if let Some(record) = &mut self.record {
@@ -126,7 +126,11 @@ impl RequestContext {
 
     /// Reads as much of the body as is needed to choose an upstream, or all of it if it is short. Fails if it is
     /// too large.
-    async fn hold(&mut self, head: &request::Parts, body: Option<Incoming>) -> Result<HeldBody, Failure> {
+    async fn hold_body(
+        &mut self,
+        head: &request::Parts,
+        body: Option<Incoming>,
+    ) -> Result<HeldBody, Failure> {
         let label = head.headers.get(CONTENT_TYPE).and_then(|label| label.to_str().ok()).unwrap_or("");
         let scan = Scan::of(label);
         let app = Arc::clone(&self.app);
@@ -144,9 +148,9 @@ impl RequestContext {
         let is_short =
             declared.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length <= WHOLE));
         let is_restricted = self.caller.as_ref().is_some_and(|caller| !caller.models.is_empty());
-        let decides = is_restricted || app.pool.goes_by_model() || self.family.deployment(head).is_some();
+        let decides = is_restricted || app.pool.needs_model() || self.family.deployment(head).is_some();
         let most = if decides { limits.relay_buffer_bytes.max(LOOK) } else { LOOK };
-        let mut body = ClientBody::new(body, scan, &app, &self.busy);
+        let mut body = ClientBody::new(body, scan, &app, &self.active_request);
         if let Some(record) = &mut self.record {
             record.uploaded = Some(body.progress());
         }
@@ -184,7 +188,7 @@ impl RequestContext {
     /// Notes that the whole body has been read.
     fn held_all(&mut self, scan: &Scan, body: &[u8]) {
         self.unread = false;
-        self.busy.has_read();
+        self.active_request.has_read();
         if let Some(record) = &mut self.record {
             // Other types of body are not text.
             record.has_read(if scan.is_json() { body } else { b"" });
@@ -234,7 +238,7 @@ impl RequestContext {
         if let Some([only]) = self.caller.as_ref().map(|caller| caller.models.as_slice()) {
             return Ok(RequestedModel { model: only.clone(), is_written: true });
         }
-        if !is_restricted && !self.app.pool.goes_by_model() {
+        if !is_restricted && !self.app.pool.needs_model() {
             return Ok(RequestedModel::default());
         }
         if !is_settled && (is_restricted || !self.app.pool.is_single()) {
@@ -245,7 +249,7 @@ impl RequestContext {
             Ok(Some(model)) => Ok(RequestedModel { model: model.to_string(), is_written: is_restricted }),
             Ok(None) => Ok(RequestedModel::default()),
             // Equivalent engines choose by themselves.
-            Err(_) if !is_restricted && self.app.pool.look("", self.chance.number()).1 => {
+            Err(_) if !is_restricted && self.app.pool.upstream_to_read_for("", self.ids.tie_breaker()).1 => {
                 Ok(RequestedModel::default())
             }
             Err(failure) => Err(failure),
@@ -262,7 +266,7 @@ impl RequestContext {
         mut request: impl FnMut(&AttemptTarget<'_>) -> Result<Outgoing, Failure>,
     ) -> Result<Response<Body>, Failure> {
         let app = Arc::clone(&self.app);
-        let mut underway = Underway::begin(self.choose(selection)?);
+        let mut underway = ActiveExchange::begin(self.choose(selection)?);
         let mut wait = None;
         loop {
             let upstream = Arc::clone(underway.chosen.upstream());
@@ -274,14 +278,14 @@ impl RequestContext {
             }
             underway.is_over = false;
             let refused = match self.opened(sender, &upstream, &outgoing, progress).await {
-                Ok(opened) => return self.passing(opened, underway, outgoing.upload),
+                Ok(opened) => return self.response_for(opened, underway, outgoing.upload),
                 Err(refused) => refused,
             };
             let FailedAttempt { error, status, passed } = refused;
-            tell(&mut underway.chosen, Some(&error.public), status, &passed);
+            report_outcome(&mut underway.chosen, Some(&error.public), status, &passed);
             self.passed = passed;
             if let Some(record) = &mut self.record {
-                record.because(&error);
+                record.note_cause(&error);
                 // A relayed body is not kept, so the error text cannot be compared with it.
                 match outgoing.upload {
                     None => record.ended(&upstream, Some(&error), &outgoing.body),
@@ -293,16 +297,16 @@ impl RequestContext {
             let may_again = !outgoing.upload.as_ref().is_some_and(Upload::has_begun);
             let next = if may_again { selection.after(error.class, &app) } else { None };
             let Some((next, pause)) = next else {
-                headers::soonest(&mut self.passed, wait);
+                headers::keep_shortest_retry_after(&mut self.passed, wait);
                 self.is_poison = selection.is_poison();
                 return Err(error.public);
             };
-            if error.class == Class::Pushed {
+            if error.class == RetryClass::Overloaded {
                 let said = headers::retry_after(self.passed.get(RETRY_AFTER));
                 wait = Some(wait.map_or(said, |least: u64| least.min(said)));
             }
             tokio::time::sleep(pause).await;
-            underway = Underway::begin(next);
+            underway = ActiveExchange::begin(next);
         }
     }
 
@@ -314,11 +318,11 @@ impl RequestContext {
         upstream: &Arc<Upstream>,
         outgoing: &Outgoing,
         progress: Option<&Progress>,
-    ) -> Result<Opened, FailedAttempt> {
+    ) -> Result<StartedAnswer, FailedAttempt> {
         let patience = *self.app.config.timeouts.first_token;
         tokio::select! {
             opened = self.open(sender, upstream, outgoing) => opened,
-            () = silence(patience, progress) => Err(Error::from(Fault::Timeout).classed(Class::Perhaps).into()),
+            () = silence(patience, progress) => Err(Error::from(Fault::Timeout).with_class(RetryClass::MaybeProcessed).into()),
             () = self.app.cut() => Err(Error::from(Fault::Draining).into()),
         }
     }
@@ -328,9 +332,9 @@ impl RequestContext {
         sender: &Sender,
         upstream: &Arc<Upstream>,
         outgoing: &Outgoing,
-    ) -> Result<Opened, FailedAttempt> {
+    ) -> Result<StartedAnswer, FailedAttempt> {
         let mut answer = sender.client(upstream).send(outgoing).await?;
-        let (status, passed) = (answer.head.status, headers::passed(&answer.head.headers));
+        let (status, passed) = (answer.head.status, headers::forwarded(&answer.head.headers));
         if status >= 400 {
             let collected = answer.collect(sender.error_bytes()).await;
             let body = if answer.head.is_encoded() {
@@ -339,8 +343,8 @@ impl RequestContext {
                 collected.unwrap_or_else(|(body, _)| body)
             };
             let failure = Failure::of_answer(status, &body, upstream.config.auth.are_ours());
-            let error =
-                Error::from(no_such_route(failure, status, outgoing)).classed(Class::of_status(status));
+            let error = Error::from(no_such_route(failure, status, outgoing))
+                .with_class(RetryClass::of_status(status));
             return Err(FailedAttempt { error, status: Some(status), passed });
         }
         if !(200..300).contains(&status) {
@@ -362,14 +366,14 @@ impl RequestContext {
         if read.is_err() && first.is_empty() {
             return Err(FailedAttempt { passed, ..Error::from(Fault::Reset).into() });
         }
-        Ok(Opened { answer: Box::new(answer), length, first, read, passed })
+        Ok(StartedAnswer { answer: Box::new(answer), length, first, read, passed })
     }
 
     /// Builds the client's response from a started answer.
-    fn passing(
+    fn response_for(
         &mut self,
-        opened: Opened,
-        underway: Underway,
+        opened: StartedAnswer,
+        underway: ActiveExchange,
         upload: Option<Upload>,
     ) -> Result<Response<Body>, Failure> {
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };

@@ -4,7 +4,7 @@
 
 use super::{ActiveConfig, App, watch};
 use crate::config::{Config, Mistakes, Source};
-use crate::file_watch::Watch;
+use crate::file_watch::ChangeDetector;
 use crate::telemetry::CONTENT_LOGGED;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) async fn in_time<T: Send + 'static>(read: impl FnOnce() -> T + Send +
 pub(super) struct Reload {
     present: Arc<ActiveConfig>,
     source: Source,
-    watch: Watch,
+    watch: ChangeDetector,
     hangup: Signal,
 }
 
@@ -36,7 +36,7 @@ impl Reload {
     /// Creates the reloader of this process. `hangup` is the signal, which no longer ends the process once
     /// registered.
     pub(super) fn new(present: &Arc<ActiveConfig>, source: Source, hangup: Signal) -> Self {
-        let watch = Watch::new(present.app().config.read.clone());
+        let watch = ChangeDetector::new(present.app().config.read.clone());
         Self { present: Arc::clone(present), source, watch, hangup }
     }
 
@@ -48,10 +48,10 @@ impl Reload {
                 () = tokio::time::sleep(GLANCE) => false,
             };
             let app = self.present.app();
-            let marks = app.config.marks();
+            let marks = app.config.stamps();
             if asked {
-                self.watch = Watch::new(marks);
-            } else if !self.watch.look(marks) {
+                self.watch = ChangeDetector::new(marks);
+            } else if !self.watch.poll(marks) {
                 continue;
             }
             self.reload(&app, self.source.clone()).await;
@@ -72,18 +72,18 @@ impl Reload {
     /// Makes a configuration the active one, except for settings that need a restart. Fails if no upstream is
     /// left, or if access without keys would be allowed where keys were required.
     fn take(&mut self, before: &App, mut config: Config) -> Result<(), Mistakes> {
-        let kept = config.keep(&before.config)?;
+        let kept = config.restore_fixed(&before.config)?;
         if config.log.content && !before.config.log.content {
             tracing::warn!("{CONTENT_LOGGED}");
         }
         if !kept.is_empty() {
             tracing::warn!(keys = kept.join(", "), "changes of these take a restart");
         }
-        let app = before.with(config)?;
-        let new = app.pool.left_by(&before.pool).cloned().collect::<Vec<_>>();
-        let gone = before.pool.left_by(&app.pool).cloned().collect::<Vec<_>>();
+        let app = before.reconfigured(config)?;
+        let new = app.pool.missing_from(&before.pool).cloned().collect::<Vec<_>>();
+        let gone = before.pool.missing_from(&app.pool).cloned().collect::<Vec<_>>();
         let upstreams = app.pool.upstreams().len();
-        self.watch = Watch::new(app.config.read.clone());
+        self.watch = ChangeDetector::new(app.config.read.clone());
         self.present.replace(app);
         // Running requests keep the upstreams that are retired here.
         gone.iter().for_each(|upstream| upstream.retire());

@@ -1,16 +1,20 @@
-//! Routes: read, plan, send, relay.
+//! Routes: the router, the steps that every request goes through, and the handlers of Chat Completions,
+//! Completions, Embeddings and models.
+//!
+//! Takes: an HTTP request and its [`Target`]. Gives: a response, with the headers that every response has. Never:
+//! defines the paths of the API; `paths` does.
 
 use super::attempt::{AttemptTarget, FanOut, FanOutPart, Sender, SentRequest, UpstreamRequest};
 use super::azure::{self, RouteFamily};
 use super::body::Body;
-use super::browsers::{self, Sharing};
+use super::browsers::{self, CorsRights};
 use super::connection_state::{ActiveRequest, ConnectionState};
 use super::context::{RequestContext, bare};
 use super::ids::IdSource;
 use super::page;
 use super::paths::{self, Target};
-use super::pending_answer::{PendingAnswer, asking};
-use super::readiness::Trouble;
+use super::pending_answer::{PendingAnswer, send};
+use super::readiness::NotReady;
 use super::record::Record;
 use super::relay::{Relay, RelayParams};
 use super::spelling::decoded;
@@ -36,12 +40,12 @@ use http_body::Body as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The routes, each to its [`Target`]. Paths are compared as they stand: what is decoded or normalised in one place and
-/// not in the other opens doors.
+/// Returns the router, which maps each path to its [`Target`]. Paths are compared as they stand: a path that is
+/// decoded or normalised in one place and not in another could bypass a check.
 pub(super) fn router(worker: Arc<Worker>) -> Router {
     let to = |target, family| move |State(worker), request| answer(worker, request, target, family);
     let mut router = Router::new().route(paths::HEALTH, get(to(Target::Health, RouteFamily::Plain)));
-    if worker.present.app().page.is_some() {
+    if worker.active_config.app().page.is_some() {
         router = router.route("/", get(to(Target::Page, RouteFamily::Plain)));
     }
     for (pattern, family, path) in paths::all() {
@@ -51,7 +55,7 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
         methods = path.delete.into_iter().fold(methods, |methods, target| methods.delete(to(target, family)));
         router = router.route(&pattern, methods);
     }
-    let root_path = worker.present.app().config.root_path.clone();
+    let root_path = worker.active_config.app().config.root_path.clone();
     let router = router
         .method_not_allowed_fallback(to(Target::OtherMethod, RouteFamily::Plain))
         .fallback(to(Target::Nothing, RouteFamily::Plain))
@@ -63,15 +67,15 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
     }
 }
 
-/// Answers one request, and lets the page that it comes from read the answer, if it may.
+/// Answers one request, and adds the headers that let a browser's page read the answer, if its origin is allowed.
 async fn answer(
     worker: Arc<Worker>,
     request: Request,
     target: Target,
     family: RouteFamily,
 ) -> Response<Body> {
-    let app = worker.present.app();
-    let sharing = Sharing::of(&app.config.cors, request.headers());
+    let app = worker.active_config.app();
+    let sharing = CorsRights::of(&app.config.cors, request.headers());
     let (head, body) = request.into_parts();
     let stage = head.extensions.get::<ConnectionState>().cloned().unwrap_or_default();
     let busy = ActiveRequest::begin(&stage);
@@ -79,7 +83,7 @@ async fn answer(
         (Some(status), _) => bare(status),
         (None, Err(_)) => bare(StatusCode::INTERNAL_SERVER_ERROR),
         (None, Ok(chance)) => {
-            // Neither is anybody's request: no key, no limit and no record is asked for.
+            // The page and the health check need no key and have neither limits nor a record.
             let asks = |wanted| target == wanted && head.uri.authority().is_none();
             let own = || match &app.page {
                 Some(page) if asks(Target::Page) => Some(Ok(page::response(page))),
@@ -92,11 +96,12 @@ async fn answer(
             }
         }
     };
-    sharing.sign(response.headers_mut());
+    sharing.set_headers(response.headers_mut());
     response
 }
 
-/// Whether requests should come here; which of the engines has what is not told to everybody.
+/// Returns the answer of the health check: success, or the error that requests would get. The problems of single
+/// engines are shown to operators only.
 fn health(app: &App) -> Result<Response<Bytes>, Failure> {
     match app.trouble() {
         None => {
@@ -106,12 +111,13 @@ fn health(app: &App) -> Result<Response<Bytes>, Failure> {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
             Ok(response)
         }
-        Some(Trouble::Draining) => Err(Fault::Draining.into()),
-        Some(Trouble::Upstreams(_)) => Err(Fault::NoUpstream.into()),
+        Some(NotReady::Draining) => Err(Fault::Draining.into()),
+        Some(NotReady::Upstreams(_)) => Err(Fault::NoUpstream.into()),
     }
 }
 
-/// An answer to a request of which there is no record.
+/// Returns the response to a request without a record: a CORS preflight, the health check or the page. A failure
+/// becomes an error response.
 fn unrecorded(
     answer: Result<Response<Bytes>, Failure>,
     head: &request::Parts,
@@ -134,17 +140,18 @@ fn unrecorded(
     if has_body || app.is_draining() {
         headers::close(&mut response);
     }
-    response.map(|body| Body::full(body).with(busy))
+    response.map(|body| Body::full(body).keeping_busy(busy))
 }
 
-/// Whether a request has a body, which may still be on its way.
+/// Returns true if a request has a body, some of which may still be arriving.
 fn has_body(head: &request::Parts, body: &Incoming) -> bool {
     let announced = head.headers.contains_key(TRANSFER_ENCODING)
         || head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
     if head.version == Version::HTTP_2 { !body.is_end_stream() } else { announced }
 }
 
-/// Answers a request that is one for somebody.
+/// Answers a request that has a record: builds its context, dispatches it, and adds the headers that its response
+/// needs.
 async fn handle(
     (app, worker, busy, chance): (Arc<App>, Arc<Worker>, ActiveRequest, IdSource),
     (head, body): (request::Parts, Incoming),
@@ -155,7 +162,7 @@ async fn handle(
         headers::request_id(&head.headers).map_or_else(|| chance.request_id(), ToOwned::to_owned);
     panics::arm(&head.headers, &request_id);
     leavings::arm(&head.headers);
-    // A target with a host in it is meant for a proxy of another kind.
+    // A request target with a host in it is meant for a forward proxy.
     let target = if head.uri.authority().is_some() { Target::Nothing } else { target };
     let is_other = target == Target::Nothing && head.uri.authority().is_none();
     let way = is_other.then(|| relayed::find(head.uri.path(), &app.config.relayed)).flatten();
@@ -174,8 +181,8 @@ async fn handle(
     let mut context = RequestContext {
         app: Arc::clone(&app),
         worker,
-        chance,
-        busy,
+        ids: chance,
+        active_request: busy,
         family,
         caller: None,
         record: Some(record),
@@ -204,20 +211,20 @@ async fn handle(
         headers::close(&mut response);
     }
     if let Some(standing) = context.standing {
-        standing.sign(response.headers_mut());
+        standing.set_headers(response.headers_mut());
     }
     let asked = azure::client_request_id(&head.headers);
-    family.sign(&mut response, asked, azure::known_version(&head), &app.config.azure);
-    response.map(|body| body.with(context.busy))
+    family.add_headers(&mut response, asked, azure::known_version(&head), &app.config.azure);
+    response.map(|body| body.keeping_busy(context.active_request))
 }
 
-/// What the HTTP library lets through although it should not.
+/// Returns the status for a head that the HTTP library accepts although it should not; `None` for a valid head.
 fn refused_by_its_head(head: &request::Parts, limits: &Limits) -> Option<StatusCode> {
     let length = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
     if length > limits.max_uri_bytes {
         return Some(StatusCode::URI_TOO_LONG);
     }
-    // The library bounds its buffer, which holds a little more.
+    // The library limits only its buffer, which holds a little more than the head.
     let fields: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     if length + fields > limits.max_head_bytes {
         return Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
@@ -233,9 +240,9 @@ impl RequestContext {
         target: Target,
         body: Option<Incoming>,
     ) -> Result<Response<Body>, Failure> {
-        // Before any key is asked for: probes of samewire itself have none.
+        // Check for loops before the key, because probes of samewire itself have none.
         Hops::read(&head.headers)?;
-        self.recognise(head)?;
+        self.authenticate(head)?;
         panics::point("handler", self.record.as_ref().map(|record| record.request_id.as_str()).or(Some("")));
         match target {
             Target::Nothing if matches!(head.method, Method::CONNECT | Method::TRACE) => {
@@ -249,7 +256,7 @@ impl RequestContext {
             _ => {}
         }
         browsers::check_form(head, &self.app.config.cors)?;
-        // A WebSocket counts only while it is asked something.
+        // A WebSocket counts as a request only while it has one in progress.
         if target != Target::Socket || self.app.refuses() {
             self.admit()?;
         }
@@ -271,17 +278,18 @@ impl RequestContext {
         match target {
             Target::Answer(api) => self.relay(api, head, body).await,
             Target::Respond => Box::pin(self.respond(head, body)).await,
-            Target::Stored(what) => Box::pin(self.stored(head, what)).await,
+            Target::Stored(what) => Box::pin(self.serve_stored(head, what)).await,
             Target::ToolOutputs => Box::pin(self.tool_outputs(head, body)).await,
             Target::InputTokens => Box::pin(self.input_tokens(head, body)).await,
             Target::Compact => Box::pin(self.compact(head, body)).await,
-            Target::Conversing(what) => Box::pin(self.converse(head, body, what)).await,
+            Target::Conversing(what) => Box::pin(self.serve_conversations(head, body, what)).await,
             Target::Embeddings => Box::pin(self.embed(head, body)).await,
             _ => self.list(head).await,
         }
     }
 
-    /// A relayed route whose requests are of an API that is rewritten, if their bodies are.
+    /// Answers a request on a relayed route by its body: rewritten if the body belongs to an API that is
+    /// rewritten, else relayed unchanged.
     async fn by_body(
         &mut self,
         head: &request::Parts,
@@ -297,7 +305,7 @@ impl RequestContext {
         }
     }
 
-    /// Chat Completions and Completions.
+    /// Answers a request of Chat Completions or Completions: reads and plans it, and relays an engine's answer.
     async fn relay(
         &mut self,
         api: Api,
@@ -317,7 +325,7 @@ impl RequestContext {
             ask.name_model(&model);
         }
         self.check_model(&ask.model)?;
-        let mut selection = self.selection(&ask.model, &head.headers, None, || ask.beginning(&body));
+        let mut selection = self.selection(&ask.model, &head.headers, None, || ask.leading_messages(&body));
         let (model, stream) = (ask.model.clone(), ask.stream);
         let sender = self.sender(&head.headers);
         let mut request = Box::new(Chat { ask, body, stamp: self.stamp(), sender });
@@ -373,34 +381,35 @@ impl RequestContext {
         if wanted.is_foreign {
             return self.pass_on(&sender, &mut selection, None, request).await;
         }
-        let answer = self.ask(&sender, &mut selection, answer_limit, request).await?;
+        let answer = self.request_object(&sender, &mut selection, answer_limit, request).await?;
         let mut out = BytesMut::new();
         let prompt = wire::embeddings::rewrite(&answer, &model, &mut out)?;
         if let Some(record) = &mut self.record {
             let usage = Some(Usage { prompt, total: prompt, ..Usage::default() });
             record.summarised(Summary { usage, ..Summary::default() });
         }
-        Ok(self.object(out.freeze()))
+        Ok(self.object_response(out.freeze()))
     }
 
     async fn list(&mut self, head: &request::Parts) -> Result<Response<Body>, Failure> {
-        self.busy.has_read();
-        let mut listed = self.union(&head.headers).await?;
+        self.active_request.has_read();
+        let mut listed = self.all_models(&head.headers).await?;
         listed.retain(|model| self.may_use(&model.id));
         let mut out = BytesMut::new();
         match head.uri.path().split_once("/models/").map(|(_, id)| id) {
-            // The Codex CLI says its version, and reads a list of its own.
+            // The Codex CLI sends its version, and reads a list in a format of its own.
             None if headers::query(head, "client_version").is_some() => {
                 models::write_catalogue(&listed, &self.app.config.codex.instructions, &mut out);
             }
             None => models::write(&listed, &mut out),
-            Some(id) => found(&listed, id)?.write(&mut out),
+            Some(id) => find_model(&listed, id)?.write(&mut out),
         }
-        Ok(self.object(out.freeze()))
+        Ok(self.object_response(out.freeze()))
     }
 }
 
-/// A request for Chat Completions or Completions.
+/// Request for Chat Completions or Completions, kept with its body so that it can be planned anew for each
+/// upstream.
 struct Chat {
     ask: ChatRequest,
     body: Bytes,
@@ -413,17 +422,17 @@ impl UpstreamRequest for Chat {
         let route = self.sender.route(to, &self.ask.model);
         if let Some(FanOutPart { choice, gather }) = to.part {
             let plan = plan(&self.ask.one_of_several(choice), &self.body, &route)?;
-            let asking = self.asking(to, plan.path, plan.body);
+            let asking = self.send_later(to, plan.path, plan.body);
             let rewriter = gather.rewriter(choice, plan.shape, &self.stamp);
-            return Ok(SentRequest::alone(asking, rewriter, plan.fallbacks));
+            return Ok(SentRequest::single(asking, rewriter, plan.fallbacks));
         }
         let plan = plan(&self.ask, &self.body, &route)?;
         if !plan.others.is_empty() {
             return self.fan_out(to, plan);
         }
-        let asking = self.asking(to, plan.path, plan.body);
-        let shape = Shape { may_lack: plan.may_lack, ..plan.shape };
-        Ok(SentRequest::alone(asking, Rewriter::new(shape, self.stamp.clone()), plan.fallbacks))
+        let asking = self.send_later(to, plan.path, plan.body);
+        let shape = Shape { may_lack: plan.may_return_fewer, ..plan.shape };
+        Ok(SentRequest::single(asking, Rewriter::new(shape, self.stamp.clone()), plan.fallbacks))
     }
 
     fn text(&self, _: &AttemptTarget<'_>) -> Option<Bytes> {
@@ -431,18 +440,19 @@ impl UpstreamRequest for Chat {
     }
 
     fn at_once(&self) {
-        self.sender.at_once();
+        self.sender.mark_concurrent();
     }
 }
 
 impl Chat {
-    /// Sends one request for each choice.
+    /// Returns one engine request for each choice, for a plan that needs several. Fails if their bodies exceed the
+    /// memory budget.
     fn fan_out(&self, to: &AttemptTarget<'_>, plan: Plan) -> Result<SentRequest, Failure> {
         let Plan { path, body, others, shape, fallbacks, .. } = plan;
-        self.sender.at_once();
+        self.sender.mark_concurrent();
         let gather = Gather::new(&shape, &self.stamp);
         let one = |choice: u32, body: Bytes| {
-            let asking = self.asking(
+            let asking = self.send_later(
                 &AttemptTarget { part: Some(FanOutPart { choice, gather: &gather }), ..*to },
                 path,
                 body,
@@ -451,25 +461,31 @@ impl Chat {
         };
         let counted = |other: Bytes| match other.as_ptr() == body.as_ptr() {
             true => Ok(other),
-            false => self.sender.counted(other),
+            false => self.sender.count_body(other),
         };
         let others: Vec<_> = others.into_iter().map(counted).collect::<Result<_, _>>()?;
         let others = (1..).zip(others).map(|(choice, body)| one(choice, body)).collect();
         let (asking, rewriter) = one(0, body);
-        Ok(SentRequest { asking, rewriter, fan_out: Some(Box::new(FanOut { gather, others })), fallbacks })
+        Ok(SentRequest {
+            pending: asking,
+            rewriter,
+            fan_out: Some(Box::new(FanOut { gather, others })),
+            fallbacks,
+        })
     }
 
-    fn asking(&self, to: &AttemptTarget<'_>, path: &'static str, body: Bytes) -> PendingAnswer {
+    fn send_later(&self, to: &AttemptTarget<'_>, path: &'static str, body: Bytes) -> PendingAnswer {
         let mut request = self.sender.outgoing(to, "POST", path, body);
         if self.ask.stream {
             request.accept = HeaderValue::from_static("text/event-stream");
         }
-        asking(self.sender.client(to.upstream), request)
+        send(self.sender.client(to.upstream), request)
     }
 }
 
-/// The model of that name. A name from a path may be percent-encoded; slashes in it are common either way.
-fn found<'m>(listed: &'m [Model], id: &str) -> Result<&'m Model, Failure> {
+/// Returns the listed model with the name in a path, which may be percent-encoded; slashes in it are common either
+/// way. Fails if there is none.
+fn find_model<'m>(listed: &'m [Model], id: &str) -> Result<&'m Model, Failure> {
     let decoded = decoded(id);
     listed.iter().find(|model| model.id == decoded).ok_or_else(|| auth::no_such_model(&decoded))
 }

@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// Interval at which the end of all requests is checked.
 const LOOK: Duration = Duration::from_millis(20);
 /// Time that operators who wait for the end have to receive their answer.
-const TELL: Duration = Duration::from_secs(1);
+const REPORT_TIME: Duration = Duration::from_secs(1);
 
 /// Phase of the shutdown, in order. Only a cancelled drain goes back to an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,7 +75,7 @@ pub(super) type DrainCancel = oneshot::Sender<Result<(), String>>;
 /// Capacity for cancellations at the same moment; further ones wait.
 const UNDOS: usize = 4;
 /// Answer to an operator who tries to cancel the end of the process.
-const GOING: &str = "the process is ending, as a signal has asked it to; that cannot be taken back";
+const ENDING: &str = "the process is ending, as a signal has asked it to; that cannot be taken back";
 
 impl Shutdown {
     /// Returns the state of a process in normal service, and the receiver for cancelled drains.
@@ -94,14 +94,14 @@ impl Shutdown {
     ///
     /// # Errors
     /// The process is ending, or cannot listen any more.
-    pub(super) async fn take_back(&self) -> Result<bool, String> {
+    pub(super) async fn cancel_drain(&self) -> Result<bool, String> {
         if self.phase() == Phase::Serving {
             return Ok(false);
         }
         let (cancel, told) = oneshot::channel();
         // After a signal the receiver is closed.
         let _ = self.undos.send(cancel).await;
-        told.await.unwrap_or_else(|_| Err(GOING.to_owned())).map(|()| true)
+        told.await.unwrap_or_else(|_| Err(ENDING.to_owned())).map(|()| true)
     }
 
     pub(super) fn phase(&self) -> Phase {
@@ -204,7 +204,7 @@ impl App {
 
     /// Returns the number of responses in progress, for waiting clients and in the background.
     pub(super) fn under_way(&self) -> usize {
-        usize::try_from(self.requests.value()).unwrap_or(0).max(self.runs.count())
+        usize::try_from(self.requests.value()).unwrap_or(0).max(self.background_jobs.count())
     }
 
     /// Starts a drain and returns the number of requests left once all have ended or were cut; `None` if the drain
@@ -223,7 +223,7 @@ impl App {
         self.shutdown.reached(Phase::Draining).await;
         let flush = async {
             self.cut().await;
-            sleep(TELL).await;
+            sleep(REPORT_TIME).await;
         };
         let idle = async {
             while self.under_way() > 0 {
@@ -290,13 +290,13 @@ async fn hung_up(signal: &mut Option<Signal>) -> Option<()> {
 }
 
 /// Driver of the shutdown: reacts to signals and operators and advances the phases.
-pub(super) struct ShutdownCause {
+pub(super) struct ShutdownDriver {
     present: Arc<ActiveConfig>,
     shutdown: Arc<Shutdown>,
     signals: Signals,
     undos: mpsc::Receiver<DrainCancel>,
     /// True if the process is to end; false if it only drains and stays.
-    goes: bool,
+    is_ending: bool,
     interrupts: u32,
     /// Time at which running requests are cut.
     deadline: Option<Instant>,
@@ -308,7 +308,7 @@ enum ShutdownEvent {
     Undo(DrainCancel),
 }
 
-impl ShutdownCause {
+impl ShutdownDriver {
     /// Creates the driver for this process. `undos` receives cancelled drains.
     pub(super) fn of(
         present: &Arc<ActiveConfig>,
@@ -320,7 +320,7 @@ impl ShutdownCause {
             shutdown: Arc::clone(&present.app().shutdown),
             signals,
             undos,
-            goes: false,
+            is_ending: false,
             interrupts: 0,
             deadline: None,
         }
@@ -332,7 +332,7 @@ impl ShutdownCause {
         let shutdown = Arc::clone(&self.shutdown);
         loop {
             let word = tokio::select! {
-                word = self.word() => Some(word),
+                word = self.next_event() => Some(word),
                 () = shutdown.reached(Phase::Settling) => None,
             };
             if let Some(ShutdownEvent::Undo(cancel)) = word {
@@ -355,7 +355,7 @@ impl ShutdownCause {
         while self.interrupts == 0 {
             tokio::select! {
                 () = &mut settled => break,
-                word = self.word() => if let ShutdownEvent::Undo(cancel) = word {
+                word = self.next_event() => if let ShutdownEvent::Undo(cancel) = word {
                     self.begin_again(cancel);
                     return false;
                 }
@@ -375,10 +375,10 @@ impl ShutdownCause {
             std::future::pending::<Infallible>().await
         };
         tokio::pin!(cut);
-        while !self.goes {
+        while !self.is_ending {
             let word = tokio::select! {
                 never = &mut cut => match never {},
-                word = self.word() => word,
+                word = self.next_event() => word,
             };
             let ShutdownEvent::Undo(cancel) = word else { continue };
             match reopen("proxy", address) {
@@ -417,13 +417,13 @@ impl ShutdownCause {
         loop {
             tokio::select! {
                 () = &mut ended => break,
-                _ = self.word() => {}
+                _ = self.next_event() => {}
             }
         }
         let told = async {
             let _ = app.shutdown.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
         };
-        let _ = tokio::time::timeout(TELL, told).await;
+        let _ = tokio::time::timeout(REPORT_TIME, told).await;
     }
 
     /// Advances to draining and returns the time at which running requests are cut.
@@ -446,12 +446,12 @@ impl ShutdownCause {
 
     /// Waits for the next signal, or for an operator who cancels a drain. A second interrupt cuts running
     /// requests; a second SIGTERM changes nothing.
-    async fn word(&mut self) -> ShutdownEvent {
+    async fn next_event(&mut self) -> ShutdownEvent {
         let is_interrupt = tokio::select! {
             is_interrupt = self.signals.next() => is_interrupt,
             Some(cancel) = self.undos.recv() => return ShutdownEvent::Undo(cancel),
         };
-        self.goes = true;
+        self.is_ending = true;
         // Closing the channel answers the operators that wait.
         self.undos.close();
         while self.undos.try_recv().is_ok() {}

@@ -1,6 +1,7 @@
-//! Spelling of bytes: as hex digits, and as percent-escapes in paths.
+//! Spelling of bytes: as hex digits, and as percent-escapes in paths. Pure functions without state.
 
-/// A part of a path with its percent-escapes resolved.
+/// Returns a part of a path with its percent-escapes resolved. Invalid escapes stay as they are; invalid UTF-8 is
+/// replaced.
 pub(super) fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -13,7 +14,7 @@ pub(super) fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Appends bytes as hex digits.
+/// Appends bytes to `out` as lower-case hex digits, two for each byte.
 pub(super) fn hex(bytes: &[u8], out: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     out.reserve(bytes.len() * 2);

@@ -3,7 +3,7 @@
 use super::persist::milliseconds;
 use crate::config::{Config, StoreConfig};
 use crate::seal::{KEY, Keys};
-use crate::store::{Place, Store, Watch};
+use crate::store::{DurationHook, Store, StoreLocation};
 use crate::telemetry::Metrics;
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -19,7 +19,7 @@ pub(super) struct StoreHandle {
     /// Interval at which this process reports to the store that it is alive.
     pub(super) heartbeat: Duration,
     store: RwLock<Option<Arc<Store>>>,
-    watch: Watch,
+    watch: DurationHook,
     /// Milliseconds by which the store's clock is ahead of the local one.
     ahead: AtomicI64,
     /// Name of this process among those that share the store.
@@ -66,13 +66,13 @@ impl StoreHandle {
     pub(super) async fn try_open(&self) -> Result<(), crate::store::Error> {
         let store = Store::open(&self.config.place, self.config.caps.clone()).await?;
         *self.store.write().unwrap_or_else(PoisonError::into_inner) =
-            store.map(|store| Arc::new(store.within(self.call).watched(Arc::clone(&self.watch))));
+            store.map(|store| Arc::new(store.with_deadline(self.call).watched(Arc::clone(&self.watch))));
         Ok(())
     }
 
     /// Returns true if the store is turned off in the configuration.
     pub(super) fn is_off(&self) -> bool {
-        self.config.place == Place::Off
+        self.config.place == StoreLocation::Off
     }
 
     /// Returns the limit for the size of one record in bytes.

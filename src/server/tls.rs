@@ -9,9 +9,9 @@ use super::connection::LINGER;
 use super::reload::{UNREAD, in_time};
 use super::{App, Phase, closing};
 use crate::config::TlsConfig;
-use crate::file_watch::Watch;
+use crate::file_watch::ChangeDetector;
 use crate::telemetry::Metrics;
-use crate::tls::{Identity, IdentityFiles, Socket, Wrong};
+use crate::tls::{Identity, IdentityFiles, Socket, TlsFileError};
 use crate::wire::fault::{Failure, Fault};
 use bytes::BufMut;
 use std::io::{self, ErrorKind};
@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// Interval at which the files are checked for changes.
-const GLANCE: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time before a certificate's end from which warnings are logged, in seconds, and the interval between them.
 const SOON: i64 = 14 * DAY;
 const AGAIN: Duration = Duration::from_secs(24 * 60 * 60);
@@ -49,7 +49,7 @@ pub(super) struct ServerIdentity {
 
 impl ServerIdentity {
     pub(super) fn new(config: &TlsConfig, metrics: &Metrics) -> Self {
-        metrics.tls.taken(config.identity.ends);
+        metrics.tls.certificate_loaded(config.identity.ends);
         Self {
             files: config.files.clone(),
             identity: RwLock::new(config.identity.clone()),
@@ -65,7 +65,7 @@ impl ServerIdentity {
 
     /// Performs the handshake with a client. Fails if it takes too long or the client does not speak TLS; a client
     /// that speaks HTTP receives an error response first.
-    async fn greet(&self, stream: TcpStream) -> io::Result<Socket> {
+    async fn handshake(&self, stream: TcpStream) -> io::Result<Socket> {
         let begun = tokio::time::timeout(self.patience, self.begin(stream)).await;
         match begun.unwrap_or(Err(ErrorKind::TimedOut.into()))? {
             NegotiatedConnection::Tls(socket) => Ok(socket),
@@ -96,15 +96,15 @@ impl ServerIdentity {
     /// Reads the files again; invalid ones leave the certificate unchanged.
     async fn reload(&self, metrics: &Metrics) {
         let files = self.files.clone();
-        let late = || Err(Wrong { key: "cert_file", why: UNREAD.to_owned() });
+        let late = || Err(TlsFileError { key: "cert_file", why: UNREAD.to_owned() });
         match in_time(move || Identity::read(&files)).await.unwrap_or_else(late).and_then(not_over) {
             Ok(identity) => {
-                metrics.tls.taken(identity.ends);
+                metrics.tls.certificate_loaded(identity.ends);
                 *self.identity.write().unwrap_or_else(PoisonError::into_inner) = identity;
                 tracing::info!("TLS: new connections see the new certificate");
             }
-            Err(Wrong { key, why }) => {
-                metrics.tls.not_taken();
+            Err(TlsFileError { key, why }) => {
+                metrics.tls.certificate_rejected();
                 tracing::error!(key, why, "TLS: the changed files are no good, those before stay in use");
             }
         }
@@ -142,10 +142,10 @@ fn method(bytes: &[u8]) -> Option<&str> {
 }
 
 /// Rejects an expired certificate: no client accepts it, so it is no better than the previous one.
-fn not_over(identity: Identity) -> Result<Identity, Wrong> {
+fn not_over(identity: Identity) -> Result<Identity, TlsFileError> {
     match identity.ends {
         Some(end) if end <= now() => {
-            Err(Wrong { key: "cert_file", why: "the certificate has expired".to_owned() })
+            Err(TlsFileError { key: "cert_file", why: "the certificate has expired".to_owned() })
         }
         _ => Ok(identity),
     }
@@ -153,9 +153,9 @@ fn not_over(identity: Identity) -> Result<Identity, Wrong> {
 
 /// Performs the handshake if TLS is configured. `None` if it fails or the process is draining.
 pub(super) async fn greet(app: &App, stream: TcpStream) -> Option<Socket> {
-    let Some(front) = &app.front else { return Some(stream.into()) };
+    let Some(front) = &app.server_identity else { return Some(stream.into()) };
     let mut phases = app.shutdown.subscribe();
-    let greeted = Box::pin(front.greet(stream));
+    let greeted = Box::pin(front.handshake(stream));
     let result = tokio::select! {
         result = greeted => result,
         // The channel cannot close: the app owns the sender.
@@ -164,7 +164,7 @@ pub(super) async fn greet(app: &App, stream: TcpStream) -> Option<Socket> {
     match result {
         Ok(socket) => Some(socket),
         Err(error) => {
-            app.metrics.tls.failed();
+            app.metrics.tls.handshake_failed();
             tracing::debug!(%error, "TLS: no handshake with a client");
             None
         }
@@ -173,14 +173,14 @@ pub(super) async fn greet(app: &App, stream: TcpStream) -> Option<Socket> {
 
 /// Watches the certificate files without end, and warns before the certificate expires.
 pub(super) async fn tend(front: &ServerIdentity, metrics: &Metrics) {
-    let mut watch = Watch::new(front.identity().marks);
+    let mut watch = ChangeDetector::new(front.identity().marks);
     let mut warned: Option<Instant> = None;
     loop {
         if warned.is_none_or(|warned| warned.elapsed() >= AGAIN) && warn(front.identity().ends) {
             warned = Some(Instant::now());
         }
-        tokio::time::sleep(GLANCE).await;
-        if watch.look(front.files.marks()) {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        if watch.poll(front.files.stamps()) {
             front.reload(metrics).await;
             warned = None;
         }

@@ -5,8 +5,8 @@
 
 use super::counters::{Count, Counters};
 use super::record::{
-    CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, New, Page,
-    PageRequest, Record, Replay, Running, Side, State, Totals, weight_of_events, weight_of_items,
+    CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, NewResponse,
+    Page, PageRequest, Record, Replay, Running, Side, State, Totals, weight_of_events, weight_of_items,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl Memory {
 
     /// Changes a row including its items, and updates the indexes.
     fn change_items(&mut self, key: &Key, change: impl FnOnce(&mut Row)) {
-        let Some(mut row) = self.take(key) else { return };
+        let Some(mut row) = self.remove_with_items(key) else { return };
         change(&mut row);
         self.put(row);
     }
@@ -113,7 +113,7 @@ impl Memory {
         self.rows.insert(key, row);
     }
 
-    fn take(&mut self, key: &Key) -> Option<Row> {
+    fn remove_with_items(&mut self, key: &Key) -> Option<Row> {
         let row = self.remove(key)?;
         for entry in entries(&row) {
             self.ids.remove(&entry);
@@ -152,7 +152,7 @@ impl Memory {
             victims.push(victim.clone());
         }
         for victim in &victims {
-            let row = self.take(victim);
+            let row = self.remove_with_items(victim);
             if let Some(undo) = &mut self.undo {
                 undo.extend(row);
             }
@@ -170,7 +170,7 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) fn create(&mut self, caps: &Caps, new: &New, now: &Millis) -> Result<(), Error> {
+    pub(super) fn create(&mut self, caps: &Caps, new: &NewResponse, now: &Millis) -> Result<(), Error> {
         if !new.state.is_terminal() && !new.output.is_empty() {
             return Err(Error::Conflict);
         }
@@ -269,7 +269,7 @@ impl Memory {
 
     pub(super) fn delete(&mut self, _: &Caps, key: &Key, now: &Millis) -> Result<(), Error> {
         self.row(key, Kind::Response, *now)?;
-        self.take(key);
+        self.remove_with_items(key);
         Ok(())
     }
 
@@ -450,7 +450,7 @@ impl Memory {
         let expired = keys.filter(|key| self.rows.get(*key).is_some_and(|row| !row.is_alive(*now)));
         let expired: Vec<Key> = expired.take(1_000).cloned().collect();
         for key in &expired {
-            self.take(key);
+            self.remove_with_items(key);
         }
         self.counters.sweep(*now);
         Ok(expired.len() as u64)
@@ -468,7 +468,7 @@ impl Memory {
         let running = self.running.iter().filter_map(|key| self.rows.get(key));
         let (records, weight) =
             running.fold((0, 0), |(records, weight), row| (records + 1, weight + row.record.bytes));
-        caps.take(Totals { records, bytes: weight }, *bytes)
+        caps.check_fits(Totals { records, bytes: weight }, *bytes)
     }
 }
 
@@ -526,7 +526,7 @@ impl Memory {
 
     pub(super) fn delete_conversation(&mut self, _: &Caps, key: &Key, now: &Millis) -> Result<(), Error> {
         self.row(key, Kind::Conversation, *now)?;
-        self.take(key);
+        self.remove_with_items(key);
         Ok(())
     }
 
@@ -548,7 +548,7 @@ impl Memory {
 
     /// Appends items to a conversation and runs the operation on the response: both succeed, or neither changes
     /// anything.
-    fn together(
+    fn with_conversation(
         &mut self,
         caps: &Caps,
         conversation: &Arc<str>,
@@ -573,7 +573,7 @@ impl Memory {
         if done.is_err() {
             gone.into_iter().for_each(|row| self.put(row));
             for key in [&conversation, key] {
-                self.take(key);
+                self.remove_with_items(key);
             }
             for row in before.into_iter().flatten() {
                 // Both keys are equal if a response has the id of its conversation.
@@ -589,11 +589,11 @@ impl Memory {
         &mut self,
         caps: &Caps,
         conversation: &Arc<str>,
-        new: &New,
+        new: &NewResponse,
         now: &Millis,
     ) -> Result<(), Error> {
         let items = [&*new.input, &*new.output].concat();
-        self.together(caps, conversation, &new.key, &items, now, |this| this.create(caps, new, now))
+        self.with_conversation(caps, conversation, &new.key, &items, now, |this| this.create(caps, new, now))
     }
 
     pub(super) fn finish_in(
@@ -611,7 +611,9 @@ impl Memory {
         }
         let input = row.side(Side::Input).map(|(_, item)| item);
         let items: Vec<Item> = input.chain(&finish.output).cloned().collect();
-        self.together(caps, conversation, key, &items, now, |this| this.finish(caps, key, term, finish, now))
+        self.with_conversation(caps, conversation, key, &items, now, |this| {
+            this.finish(caps, key, term, finish, now)
+        })
     }
 
     pub(super) fn transcript(

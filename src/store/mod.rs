@@ -24,8 +24,8 @@ mod sql;
 mod sqlite;
 
 pub use record::{
-    CLOSING, Caps, Conversation, Error, Events, FORMAT, Finish, Item, Json, Key, LEASE, LINKS, Millis, New,
-    Page, PageRequest, Record, Replay, Running, State, Totals,
+    CLOSING, Caps, Conversation, Error, Events, FORMAT, Finish, Item, Json, Key, LEASE, LINKS, Millis,
+    NewResponse, Page, PageRequest, Record, Replay, Running, State, Totals,
 };
 
 pub use counters::{Count, Counter};
@@ -46,7 +46,7 @@ pub const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Location of the store, as `--store` names it.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum StoreLocation {
     /// No store.
     Off,
     /// Memory of this process.
@@ -58,7 +58,7 @@ pub enum Place {
 }
 
 /// Omits the URL of a database, since it may contain a password.
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for StoreLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Off => f.write_str("off"),
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Place {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for StoreLocation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -93,14 +93,14 @@ impl FromStr for Place {
 }
 
 /// Callback that gets the name and the duration of every operation, for metrics.
-pub type Watch = Arc<dyn Fn(&'static str, Duration) + Send + Sync>;
+pub type DurationHook = Arc<dyn Fn(&'static str, Duration) + Send + Sync>;
 
 /// Store: the operations on responses, conversations and counters, independent of the backend.
 pub struct Store {
     backend: Backend,
     caps: Arc<Caps>,
     deadline: Duration,
-    watch: Option<Watch>,
+    watch: Option<DurationHook>,
 }
 
 enum Backend {
@@ -112,23 +112,23 @@ enum Backend {
 impl Store {
     /// Opens the store at `place`; `None` for `Place::Off`. Fails if the database cannot be reached or read;
     /// nothing in it has been changed then, and the caller may try again. Needs tokio's timer, except in memory.
-    pub async fn open(place: &Place, caps: Caps) -> Result<Option<Self>, Error> {
+    pub async fn open(place: &StoreLocation, caps: Caps) -> Result<Option<Self>, Error> {
         let backend = match place {
-            Place::Off => return Ok(None),
-            Place::Memory => Backend::Memory(Mutex::default()),
-            Place::Sqlite(path) => Backend::Sqlite(Sqlite::open(path).await?),
-            Place::Postgres(url) => Backend::Postgres(Postgres::open(url).await?),
+            StoreLocation::Off => return Ok(None),
+            StoreLocation::Memory => Backend::Memory(Mutex::default()),
+            StoreLocation::Sqlite(path) => Backend::Sqlite(Sqlite::open(path).await?),
+            StoreLocation::Postgres(url) => Backend::Postgres(Postgres::open(url).await?),
         };
         Ok(Some(Self { backend, caps: Arc::new(caps), deadline: DEADLINE, watch: None }))
     }
 
     /// Sets the callback that gets the duration of every operation.
-    pub fn watched(self, watch: Watch) -> Self {
+    pub fn watched(self, watch: DurationHook) -> Self {
         Self { watch: Some(watch), ..self }
     }
 
     /// Sets the time limit for each operation.
-    pub fn within(self, deadline: Duration) -> Self {
+    pub fn with_deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
     }
 
@@ -156,71 +156,71 @@ async fn in_time<T>(deadline: Duration, work: impl Future<Output = Result<T, Err
 }
 
 /// Check of an argument before an operation: fails if no database could look it up or store it.
-trait Sound {
-    fn sound(&self) -> Result<(), Error> {
+trait Validate {
+    fn validate(&self) -> Result<(), Error> {
         Ok(())
     }
 }
 
-impl Sound for Key {
-    fn sound(&self) -> Result<(), Error> {
+impl Validate for Key {
+    fn validate(&self) -> Result<(), Error> {
         if is_sound(&self.tenant) && is_sound(&self.id) { Ok(()) } else { Err(Error::NotFound) }
     }
 }
 
-impl Sound for Arc<str> {
-    fn sound(&self) -> Result<(), Error> {
+impl Validate for Arc<str> {
+    fn validate(&self) -> Result<(), Error> {
         if self.contains('\0') { Err(Error::NotFound) } else { Ok(()) }
     }
 }
 
-impl Sound for Vec<Arc<str>> {
-    fn sound(&self) -> Result<(), Error> {
+impl Validate for Vec<Arc<str>> {
+    fn validate(&self) -> Result<(), Error> {
         if self.iter().all(|id| is_sound(id)) { Ok(()) } else { Err(Error::NotFound) }
     }
 }
 
-impl Sound for PageRequest {
-    fn sound(&self) -> Result<(), Error> {
+impl Validate for PageRequest {
+    fn validate(&self) -> Result<(), Error> {
         if self.after.as_deref().is_none_or(is_sound) { Ok(()) } else { Err(Error::NoCursor) }
     }
 }
 
 /// Clients choose the ids of items, so these are not trusted.
-impl Sound for Vec<Item> {
-    fn sound(&self) -> Result<(), Error> {
+impl Validate for Vec<Item> {
+    fn validate(&self) -> Result<(), Error> {
         if self.iter().all(|item| is_sound(&item.id)) { Ok(()) } else { Err(Error::Conflict) }
     }
 }
 
-impl Sound for New {
-    fn sound(&self) -> Result<(), Error> {
+impl Validate for NewResponse {
+    fn validate(&self) -> Result<(), Error> {
         let ids =
             [Some(&self.key.id), Some(&self.key.tenant), self.previous.as_ref(), self.conversation.as_ref()];
         if !ids.into_iter().flatten().all(|id| is_sound(id)) {
             return Err(Error::Conflict);
         }
-        self.input.sound().and_then(|()| self.output.sound())
+        self.input.validate().and_then(|()| self.output.validate())
     }
 }
 
-impl Sound for Finish {
-    fn sound(&self) -> Result<(), Error> {
-        self.output.sound()
+impl Validate for Finish {
+    fn validate(&self) -> Result<(), Error> {
+        self.output.validate()
     }
 }
 
 /// Names of counters are made by samewire.
-impl Sound for Vec<Count> {
-    fn sound(&self) -> Result<(), Error> {
+impl Validate for Vec<Count> {
+    fn validate(&self) -> Result<(), Error> {
         if self.iter().all(|count| is_sound(&count.counter.name)) { Ok(()) } else { Err(Error::Conflict) }
     }
 }
 
-impl Sound for Events {}
-impl Sound for Option<u64> {}
-impl Sound for u64 {}
-impl Sound for usize {}
+impl Validate for Events {}
+impl Validate for Option<u64> {}
+impl Validate for u64 {}
+impl Validate for usize {}
 
 /// Generates the operations, each of which calls the backend's function of the same name in [`Memory`] or in
 /// [`sql`].
@@ -230,7 +230,7 @@ macro_rules! operations {
             $(
                 $(#[$doc])*
                 pub async fn $name(&self, $($argument: $type),*) -> Result<$answer, Error> {
-                    $($argument.sound()?;)*
+                    $($argument.validate()?;)*
                     self.timed(stringify!($name), async {
                     match &self.backend {
                         Backend::Memory(memory) => {
@@ -267,7 +267,7 @@ macro_rules! operations {
 operations! {
     /// Stores a new response. Its first owner has the term 1. Fails with `Conflict` if the id is taken, or if an
     /// item's id is longer than 512 bytes or contains a NUL.
-    write create(new: New, now: Millis) -> ();
+    write create(new: NewResponse, now: Millis) -> ();
     /// Sets a queued response to in progress; has no effect if it is in progress already.
     write start(key: Key, term: u64, response: Json, now: Millis) -> ();
     /// Appends events. Those that are stored already are skipped, so a batch may be repeated; a gap is a
@@ -332,7 +332,7 @@ operations! {
     /// Stores a response that has ended, as [`create`](Self::create) does, and appends its items, input then
     /// output, to a conversation in the same transaction. Fails with `NoConversation` if there is none, or it has
     /// no room.
-    write create_in(conversation: Arc<str>, new: New, now: Millis) -> ();
+    write create_in(conversation: Arc<str>, new: NewResponse, now: Millis) -> ();
     /// Ends a response as [`finish`](Self::finish) does, and appends its items to a conversation in the same
     /// transaction.
     write finish_in(conversation: Arc<str>, key: Key, term: u64, finish: Finish, now: Millis) -> ();

@@ -210,7 +210,7 @@ impl Sql for Session<'_> {
         sql::count(self).await
     }
 
-    fn moved(&mut self, _: i64, _: i64) {}
+    fn add_to_totals(&mut self, _: i64, _: i64) {}
 
     async fn recount(&mut self) -> Result<(), Error> {
         Ok(())

@@ -127,7 +127,7 @@ impl Item {
 
 /// Response to be stored for the first time, when it starts or after it has ended.
 #[derive(Clone, Debug)]
-pub struct New {
+pub struct NewResponse {
     /// Key of the response.
     pub key: Key,
     /// State: `Queued` or `InProgress`, or a terminal one if the response is stored only after its end.
@@ -231,7 +231,7 @@ pub struct Record {
 
 impl Record {
     /// Returns the record for a new response.
-    pub(super) fn first(new: &New, caps: &Caps, now: Millis) -> Self {
+    pub(super) fn first(new: &NewResponse, caps: &Caps, now: Millis) -> Self {
         Self {
             key: new.key.clone(),
             version: FORMAT,
@@ -392,7 +392,7 @@ impl Caps {
     }
 
     /// Checks that one more response of this weight fits beside the others. Fails with `Full` if not.
-    pub(super) fn take(&self, others: Totals, bytes: u64) -> Result<(), Error> {
+    pub(super) fn check_fits(&self, others: Totals, bytes: u64) -> Result<(), Error> {
         let fits = others.records < self.records
             && others.bytes.saturating_add(bytes) <= self.bytes
             && bytes <= self.record_bytes;

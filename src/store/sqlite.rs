@@ -48,7 +48,7 @@ trait Job: Send {
     fn run(&mut self, session: Result<&mut Session, Error>) -> bool;
 
     /// Sends the result to the caller: the job's own if the commit succeeded, else the error of the commit.
-    fn tell(self: Box<Self>, commit: Result<(), Error>);
+    fn reply(self: Box<Self>, commit: Result<(), Error>);
 }
 
 /// Job whose work is a function.
@@ -76,7 +76,7 @@ impl<T: Send, W: Fn(&mut Session) -> Result<T, Error> + Send> Job for Operation<
         self.answer.is_some()
     }
 
-    fn tell(self: Box<Self>, commit: Result<(), Error>) {
+    fn reply(self: Box<Self>, commit: Result<(), Error>) {
         if let Some(answer) = self.answer {
             let _ = self.reply.send(commit.and(answer));
         }
@@ -99,7 +99,7 @@ impl Sqlite {
                 let _ = reply.send(Ok(()));
                 while let Some(first) = queue.blocking_recv() {
                     let rest = std::iter::from_fn(|| queue.try_recv().ok());
-                    session.group(std::iter::once(first).chain(rest).take(GROUP).collect());
+                    session.run_jobs(std::iter::once(first).chain(rest).take(GROUP).collect());
                 }
             }
             Err(error) => {
@@ -107,7 +107,7 @@ impl Sqlite {
             }
         };
         thread.spawn(run).map_err(Error::unavailable)?;
-        opened.await.map_err(|_| gone())??;
+        opened.await.map_err(|_| thread_ended())??;
         Ok(Self { jobs })
     }
 
@@ -120,12 +120,12 @@ impl Sqlite {
         self.jobs
             .send(Box::new(Operation { writes, work, answer: None, reply }))
             .await
-            .map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+            .map_err(|_| thread_ended())?;
+        answer.await.map_err(|_| thread_ended())?
     }
 }
 
-fn gone() -> Error {
+fn thread_ended() -> Error {
     Error::unavailable("its thread has ended")
 }
 
@@ -199,7 +199,7 @@ impl Session {
     }
 
     /// Runs jobs in as few transactions as possible, and sends the results after each commit.
-    fn group(&mut self, jobs: Vec<Box<dyn Job>>) {
+    fn run_jobs(&mut self, jobs: Vec<Box<dyn Job>>) {
         let mut jobs = VecDeque::from(jobs);
         while !jobs.is_empty() {
             let (before, mut done) = (self.totals, Vec::new());
@@ -217,7 +217,7 @@ impl Session {
                 // Success shows in the free space next time.
                 let _ = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()));
             }
-            done.into_iter().for_each(|job| job.tell(commit.clone()));
+            done.into_iter().for_each(|job| job.reply(commit.clone()));
         }
     }
 
@@ -265,15 +265,15 @@ impl Session {
             return Some(work(self));
         }
         let is_first = self.log == 0;
-        match self.piece(work, None) {
+        match self.in_savepoint(work, None) {
             Err(_) if !is_first => None,
-            Err(short) => Some(self.piece(work, Some(short)).unwrap_or(Err(Error::Full))),
+            Err(short) => Some(self.in_savepoint(work, Some(short)).unwrap_or(Err(Error::Full))),
             Ok(answer) => Some(answer),
         }
     }
 
     /// Runs a job in a savepoint. `short`: the job lacked space before, so the oldest records are evicted first.
-    fn piece<T>(
+    fn in_savepoint<T>(
         &mut self,
         work: &impl Fn(&mut Self) -> Result<T, Error>,
         short: Option<NoSpace>,
@@ -316,18 +316,18 @@ impl Session {
         if free >= self.log.saturating_add(self.disk.reserve.saturating_mul(4)) {
             return Ok(true);
         }
-        let due = self.due()?;
+        let due = self.bytes_to_checkpoint()?;
         let left = if due > 0 && !evicts { self.disk.reserve } else { self.disk.least() };
         Ok(free >= self.log.saturating_add(due).saturating_add(left))
     }
 
     /// Returns the bytes by which the file must grow for the contents of the log and of this transaction.
-    fn due(&self) -> Result<u64, Error> {
+    fn bytes_to_checkpoint(&self) -> Result<u64, Error> {
         Ok(self.pages("PRAGMA page_count")?.saturating_sub(length(&self.path)))
     }
 
     /// Returns the bytes of unused pages within the file.
-    fn hollow(&self) -> Result<u64, Error> {
+    fn free_pages_bytes(&self) -> Result<u64, Error> {
         self.pages("PRAGMA freelist_count")
     }
 
@@ -340,7 +340,7 @@ impl Session {
     /// Evicts the oldest records until the file has room for a job that lacked space.
     fn evict(&mut self, short: &NoSpace) -> Result<(), Error> {
         let none = Arc::from("");
-        while self.hollow()? < short.wanted && ready(sql::evict(self, &none, &none))? {
+        while self.free_pages_bytes()? < short.wanted && ready(sql::evict(self, &none, &none))? {
             self.log += PAGE;
         }
         Ok(())
@@ -377,16 +377,16 @@ impl Sql for Session {
         Ok(self.totals)
     }
 
-    fn moved(&mut self, records: i64, bytes: i64) {
+    fn add_to_totals(&mut self, records: i64, bytes: i64) {
         self.totals.records = self.totals.records.saturating_add_signed(records);
         self.totals.bytes = self.totals.bytes.saturating_add_signed(bytes);
         self.log = self.log.saturating_add_signed(bytes.max(0));
     }
 
     async fn has_disk(&mut self, bytes: u64, ended: u64) -> Result<bool, Error> {
-        let free = Disk::free(&self.path)?.saturating_sub(self.due()?);
+        let free = Disk::free(&self.path)?.saturating_sub(self.bytes_to_checkpoint()?);
         let log = bytes.saturating_add(PIECE).saturating_add(self.disk.least());
-        let may_go = self.hollow()?.saturating_add(ended) >= bytes;
+        let may_go = self.free_pages_bytes()?.saturating_add(ended) >= bytes;
         let has_room = free >= log && (may_go || free - log >= bytes);
         self.short |= !has_room;
         Ok(has_room)

@@ -15,13 +15,13 @@ use tokio::sync::{mpsc, oneshot};
 /// Maximum number of finished requests in the queue; later ones are dropped.
 const WAITING: usize = 2048;
 /// Maximum number of finished requests in one post.
-const TOGETHER: usize = 512;
+const BATCH: usize = 512;
 /// Time to collect more requests before a post.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Time limit of the last posts at shutdown.
 const LAST: Duration = Duration::from_millis(800);
 /// Time that shutdown waits for the exporter thread.
-const LEAVE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Handle of the exporter thread. Handing over a finished request never blocks.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Exporter {
         let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((end, is_done)) = end {
             let _ = end.send(());
-            let _ = tokio::time::timeout(LEAVE, is_done).await;
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, is_done).await;
         }
     }
 }
@@ -72,9 +72,9 @@ async fn export(
     loop {
         let exporting = async {
             if batch.is_empty() {
-                waiting.recv_many(&mut batch, TOGETHER).await;
+                waiting.recv_many(&mut batch, BATCH).await;
             }
-            if batch.len() < TOGETHER {
+            if batch.len() < BATCH {
                 tokio::time::sleep(PAUSE).await;
                 fill(&mut batch, &mut waiting);
             }
@@ -102,7 +102,7 @@ async fn export(
 }
 
 fn fill(batch: &mut Vec<FinishedRequest>, waiting: &mut mpsc::Receiver<FinishedRequest>) {
-    while batch.len() < TOGETHER
+    while batch.len() < BATCH
         && let Ok(told) = waiting.try_recv()
     {
         batch.push(told);

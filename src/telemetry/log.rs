@@ -1,7 +1,7 @@
 //! Log lines on stderr, as JSON or as text for people. A dedicated thread writes them, so a blocked stderr never
 //! blocks a request.
 
-use super::text::{Text, is_rude};
+use super::text::{Text, is_c1_control};
 use crate::config::{Level, LogFormat, Terminal};
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// Maximum size of the queue in bytes; further lines are dropped.
 const WAITING: usize = 1 << 20;
 /// Bytes that one write covers.
-const TOGETHER: usize = 32 << 10;
+const WRITE_BYTES: usize = 32 << 10;
 /// Pause between two writes, so that lines accumulate: waking the writer for each line costs more than the line
 /// itself.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -55,7 +55,7 @@ pub fn fitting(text: &str, mut room: usize) -> String {
         let written = match letter {
             '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
             '\0'..='\u{1f}' => 6,
-            letter if is_rude(*letter) => 6,
+            letter if is_c1_control(*letter) => 6,
             letter => letter.len_utf8(),
         };
         let left = room.checked_sub(written);
@@ -129,7 +129,7 @@ fn filter(level: Level) -> LevelFilter {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Mutex<QueuedLines>,
-    stirs: Condvar,
+    wake: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -158,13 +158,13 @@ impl Queue {
         if waiting.wakes.is_some_and(|wakes| waiting.text.len() >= wakes) {
             waiting.wakes = None;
             drop(waiting);
-            self.stirs.notify_one();
+            self.wake.notify_one();
         }
     }
 
     fn close(&self) {
         self.waiting().over = true;
-        self.stirs.notify_one();
+        self.wake.notify_one();
     }
 
     /// Waits until the queue holds `bytes` bytes or `patience` has passed, then takes its content. Returns false
@@ -173,10 +173,8 @@ impl Queue {
         let mut waiting = self.waiting();
         waiting.wakes = Some(bytes);
         let is_early = |waiting: &mut QueuedLines| waiting.text.len() < bytes && !waiting.over;
-        let (mut waiting, _) = self
-            .stirs
-            .wait_timeout_while(waiting, patience, is_early)
-            .unwrap_or_else(PoisonError::into_inner);
+        let (mut waiting, _) =
+            self.wake.wait_timeout_while(waiting, patience, is_early).unwrap_or_else(PoisonError::into_inner);
         waiting.wakes = None;
         std::mem::swap(&mut waiting.text, text);
         !(waiting.over && text.is_empty())
@@ -188,13 +186,13 @@ impl Queue {
         loop {
             // Lines that arrive within the pause share one write. Afterwards the thread sleeps until the next
             // line.
-            let goes_on = self.take(TOGETHER, PAUSE, &mut text);
+            let goes_on = self.take(WRITE_BYTES, PAUSE, &mut text);
             if !goes_on || text.is_empty() && !self.take(1, Duration::MAX, &mut text) {
                 return;
             }
             write_lines(&text, &out);
             text.clear();
-            text.shrink_to(2 * TOGETHER);
+            text.shrink_to(2 * WRITE_BYTES);
         }
     }
 }
@@ -203,7 +201,7 @@ impl Queue {
 /// room again later.
 fn write_lines<W: Write>(mut text: &[u8], out: &impl Fn() -> W) {
     while !text.is_empty() {
-        let front = text.get(..TOGETHER).unwrap_or(text);
+        let front = text.get(..WRITE_BYTES).unwrap_or(text);
         let end = memchr::memrchr(b'\n', front).map_or(front.len(), |last| last + 1);
         let (lines, rest) = text.split_at(end);
         if out().write_all(lines).is_err() {
@@ -262,7 +260,7 @@ struct LogLine<'a> {
 impl Write for LogLine<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let room = LONGEST.saturating_sub(self.text.len());
-        let tame = tame(bytes);
+        let tame = escape_controls(bytes);
         self.cut |= tame.len() > room;
         self.text.extend_from_slice(tame.get(..room).unwrap_or(&tame));
         Ok(bytes.len())
@@ -283,16 +281,16 @@ impl Drop for LogLine<'_> {
 }
 
 /// Returns the JSON with such control characters escaped. Outside of strings they do not occur.
-fn tame(json: &[u8]) -> Cow<'_, [u8]> {
+fn escape_controls(json: &[u8]) -> Cow<'_, [u8]> {
     // In UTF-8, these characters are the byte 7F or start with C2.
     if memchr::memchr2(0x7f, 0xc2, json).is_none() {
         return Cow::Borrowed(json);
     }
     match std::str::from_utf8(json) {
-        Ok(text) if text.contains(is_rude) => {
+        Ok(text) if text.contains(is_c1_control) => {
             let mut out = String::with_capacity(text.len() + 64);
             for letter in text.chars() {
-                if is_rude(letter) {
+                if is_c1_control(letter) {
                     let _ = write!(out, "\\u{:04x}", u32::from(letter));
                 } else {
                     out.push(letter);
@@ -430,7 +428,7 @@ mod tests {
         struct Kept<'a>(MutexGuard<'a, Vec<u8>>);
         impl Write for Kept<'_> {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                assert!(bytes.len() <= TOGETHER && bytes.ends_with(b"\n"));
+                assert!(bytes.len() <= WRITE_BYTES && bytes.ends_with(b"\n"));
                 self.0.extend_from_slice(bytes);
                 Ok(bytes.len())
             }

@@ -75,7 +75,7 @@ impl Visit for Fields {
 
 /// Returns true for the control characters U+007F to U+009F, which JSON allows unescaped although terminals
 /// interpret some of them.
-pub(super) fn is_rude(letter: char) -> bool {
+pub(super) fn is_c1_control(letter: char) -> bool {
     matches!(letter, '\u{7f}'..='\u{9f}')
 }
 
@@ -83,7 +83,7 @@ pub(super) fn is_rude(letter: char) -> bool {
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
-        match letter.is_control() || is_rude(letter) {
+        match letter.is_control() || is_c1_control(letter) {
             true => letter.escape_default().for_each(|part| out.push(part)),
             false => out.push(letter),
         }

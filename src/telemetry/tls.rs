@@ -16,19 +16,19 @@ pub struct TlsMetrics {
 
 impl TlsMetrics {
     /// Records that a certificate was loaded, with its expiry in seconds since 1970 (0 if unknown).
-    pub fn taken(&self, ends: Option<i64>) {
+    pub fn certificate_loaded(&self, ends: Option<i64>) {
         self.on.store(true, Ordering::Relaxed);
         self.good.set(1);
         self.ends.set(ends.unwrap_or(0));
     }
 
     /// Records that new certificate files are invalid, so the previous certificate stays in use.
-    pub fn not_taken(&self) {
+    pub fn certificate_rejected(&self) {
         self.good.set(0);
     }
 
     /// Counts a connection that failed or ended during its handshake.
-    pub fn failed(&self) {
+    pub fn handshake_failed(&self) {
         self.failed.add(1);
     }
 

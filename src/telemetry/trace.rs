@@ -154,23 +154,23 @@ impl Propagation {
     }
 
     /// Marks further attempts as parallel, so that none ends where the next begins.
-    pub fn at_once(&self) {
+    pub fn mark_parallel(&self) {
         if let Self::Traced(trace) = self {
-            trace.at_once.store(true, Ordering::Relaxed);
+            trace.parallel.store(true, Ordering::Relaxed);
         }
     }
 
     /// Returns the same trace with new span ids, for another request of the client on the same connection.
-    pub fn again(&self) -> Option<Arc<Trace>> {
+    pub fn for_next_request(&self) -> Option<Arc<Trace>> {
         match self {
             Self::Passed(_) => None,
             Self::Traced(trace) => {
                 let mut spans = [0; 16];
                 getrandom::fill(&mut spans).ok()?;
-                let (span, first) = spans_of(&spans);
+                let (span, first) = span_ids(&spans);
                 let (state, attempts) = (trace.state.clone(), Mutex::default());
                 let at_once = AtomicBool::new(false);
-                Some(Arc::new(Trace { span, first, state, attempts, at_once, ..**trace }))
+                Some(Arc::new(Trace { span, first, state, attempts, parallel: at_once, ..**trace }))
             }
         }
     }
@@ -185,7 +185,7 @@ fn lines(parent: &Parent, state: Option<HeaderValue>) -> Vec<(&'static str, Head
 }
 
 /// Random bytes that a trace consumes: its id, the id of the server span, and that of the first attempt's span.
-pub(super) const CHANCE: usize = 32;
+pub(super) const RANDOM_BYTES: usize = 32;
 
 /// Trace of one request: ids, the client's trace state, and the attempts so far.
 #[derive(Debug)]
@@ -203,7 +203,7 @@ pub struct Trace {
     method: &'static str,
     attempts: Mutex<Vec<Attempt>>,
     /// True if several attempts ran in parallel.
-    at_once: AtomicBool,
+    parallel: AtomicBool,
 }
 
 /// Network address and name of the upstream of an attempt, as span attributes.
@@ -227,7 +227,7 @@ pub(super) struct Attempt {
 
 /// Returns the ids of the server span and of the first attempt's span. The latter leaves room to count up, and is
 /// never zero.
-fn spans_of(chance: &[u8; 16]) -> ([u8; 8], u64) {
+fn span_ids(chance: &[u8; 16]) -> ([u8; 8], u64) {
     let [mut span, mut first] = [[0; 8]; 2];
     for (to, from) in [&mut span, &mut first].into_iter().zip(chance.chunks_exact(8)) {
         to.copy_from_slice(from);
@@ -236,13 +236,18 @@ fn spans_of(chance: &[u8; 16]) -> ([u8; 8], u64) {
 }
 
 impl Trace {
-    pub(super) fn begin(headers: &HeaderMap, method: &Method, sample: f64, chance: &[u8; CHANCE]) -> Self {
+    pub(super) fn begin(
+        headers: &HeaderMap,
+        method: &Method,
+        sample: f64,
+        chance: &[u8; RANDOM_BYTES],
+    ) -> Self {
         let mut trace = [0; 16];
         let mut spans = [0; 16];
         for (to, from) in [&mut trace, &mut spans].into_iter().zip(chance.chunks_exact(16)) {
             to.copy_from_slice(from);
         }
-        let (span, first) = spans_of(&spans);
+        let (span, first) = span_ids(&spans);
         let parent = Parent::of(headers);
         let flags = match &parent {
             Some(parent) => parent.flags,
@@ -255,9 +260,9 @@ impl Trace {
             first,
             flags,
             state: parent.and_then(|_| state(headers)),
-            method: known(method),
+            method: method_label(method),
             attempts: Mutex::default(),
-            at_once: AtomicBool::new(false),
+            parallel: AtomicBool::new(false),
         }
     }
 
@@ -294,7 +299,7 @@ fn is_sampled(trace: &[u8; 16], sample: f64) -> bool {
 }
 
 /// Returns the method as a word of a closed set, so that no client text enters a span.
-fn known(method: &Method) -> &'static str {
+fn method_label(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
         Method::POST => "POST",
@@ -370,7 +375,7 @@ impl Trace {
     /// Returns true if the attempts ran in parallel, not one after the other.
     #[cfg(feature = "otlp")]
     pub(super) fn were_at_once(&self) -> bool {
-        self.at_once.load(Ordering::Relaxed)
+        self.parallel.load(Ordering::Relaxed)
     }
 
     /// Returns the forwarded `tracestate`; empty if there is none.
@@ -465,7 +470,7 @@ mod tests {
             if let Some(parent) = parent {
                 headers.insert("traceparent", HeaderValue::from_str(parent).unwrap());
             }
-            let mut chance = [7; CHANCE];
+            let mut chance = [7; RANDOM_BYTES];
             chance[8..16].copy_from_slice(&last.to_be_bytes());
             Trace::begin(&headers, &Method::POST, sample, &chance)
         };

@@ -2,7 +2,7 @@
 
 #[cfg(not(feature = "otlp"))]
 use super::trace::dropped;
-use super::trace::{CHANCE, FinishedRequest, Trace};
+use super::trace::{FinishedRequest, RANDOM_BYTES, Trace};
 use crate::config::TraceConfig;
 use http::{HeaderMap, Method};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Tracer {
     /// Returns the trace of a request that has just arrived; `None` if tracing is off.
     pub fn begin(&self, headers: &HeaderMap, method: &Method) -> Option<Arc<Trace>> {
         let tracing = self.0.as_ref()?;
-        let mut chance = [0; CHANCE];
+        let mut chance = [0; RANDOM_BYTES];
         getrandom::fill(&mut chance).ok()?;
         Some(Arc::new(Trace::begin(headers, method, tracing.sample, &chance)))
     }

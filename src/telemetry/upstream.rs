@@ -2,7 +2,7 @@
 
 use super::series::{self, Gauge, Histogram};
 use super::{Route, SECONDS, SHORT};
-use crate::engine::{Busy, Front, Version};
+use crate::engine::{EngineLoad, Front, Version};
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ pub struct UpstreamMetrics {
     /// Rendered labels of the detected engine; empty until it is known.
     kind: Mutex<String>,
     /// Load that the engine last reported, if it reports any.
-    busy: Mutex<Option<Busy>>,
+    busy: Mutex<Option<EngineLoad>>,
     /// 1 if the upstream answers its probes, else 0.
     pub up: Gauge,
     /// 1 if the circuit breaker has ejected the upstream, else 0.
@@ -62,12 +62,12 @@ impl UpstreamMetrics {
     }
 
     /// Sets the load that the engine reports; `None`: the engine reports none.
-    pub fn set_busy(&self, busy: Option<Busy>) {
+    pub fn set_busy(&self, busy: Option<EngineLoad>) {
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = busy;
     }
 
     /// Returns the load that the engine last reported: running and waiting requests, and cache usage.
-    pub fn busy(&self) -> Option<Busy> {
+    pub fn busy(&self) -> Option<EngineLoad> {
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,6 +1,6 @@
 //! TLS connections to an engine: trusted authorities, optional client certificate, and handshake.
 
-use super::{Check, HTTP, HTTP2, Socket, Verifier, Wrong, pem, provider, roots};
+use super::{HTTP, HTTP2, Socket, Strictness, TlsFileError, Verifier, pem, provider, roots};
 use sha2::{Digest, Sha256};
 use std::io;
 use std::path::Path;
@@ -71,35 +71,41 @@ impl Trust {
     ///
     /// # Errors
     /// Fails if a file cannot be read or is invalid, or if the host is not a valid name.
-    pub fn read(files: &TrustFiles<'_>) -> Result<Self, Wrong> {
+    pub fn read(files: &TrustFiles<'_>) -> Result<Self, TlsFileError> {
         let made_of = files.digest();
         let provider = provider();
         let verifier = match files.accept_any {
-            true => Verifier::of_nothing(&provider),
+            true => Verifier::unverified(&provider),
             false => {
                 let given = Some(files.ca_file).filter(|path| !path.as_os_str().is_empty());
-                let wrong = |why| Wrong::new("ca_file", why);
+                let wrong = |why| TlsFileError::new("ca_file", why);
                 let roots = roots(given).map_err(wrong)?;
-                Verifier::of(roots, Check::Host, &provider).map_err(|error| wrong(error.to_string()))?
+                Verifier::of(roots, Strictness::Host, &provider).map_err(|error| wrong(error.to_string()))?
             }
         };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| Wrong::new("url", error))?
+            .map_err(|error| TlsFileError::new("url", error))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
         let (certificate, key) = (files.client_cert_file, files.client_key_file);
         let mut config = match (certificate.as_os_str().is_empty(), key.as_os_str().is_empty()) {
             (true, true) => builder.with_no_client_auth(),
             (false, true) => {
-                return Err(Wrong::new("client_key_file", "missing, although there is a client_cert_file"));
+                return Err(TlsFileError::new(
+                    "client_key_file",
+                    "missing, although there is a client_cert_file",
+                ));
             }
             (true, false) => {
-                return Err(Wrong::new("client_cert_file", "missing, although there is a client_key_file"));
+                return Err(TlsFileError::new(
+                    "client_cert_file",
+                    "missing, although there is a client_key_file",
+                ));
             }
             (false, false) => {
                 let (chain, key) = pem::pair(("client_cert_file", certificate), ("client_key_file", key))?;
-                let wrong = |error| Wrong::new("client_key_file", error);
+                let wrong = |error| TlsFileError::new("client_key_file", error);
                 builder.with_client_auth_cert(chain, key).map_err(wrong)?
             }
         };
@@ -110,7 +116,7 @@ impl Trust {
             name => ("server_name", name),
         };
         let name = ServerName::try_from(name.to_owned());
-        let name = name.map_err(|_| Wrong::new(key, "must be a host name or an address"))?;
+        let name = name.map_err(|_| TlsFileError::new(key, "must be a host name or an address"))?;
         let (http2, accepts_any) = (files.http2, files.accept_any);
         Ok(Self { config: Arc::new(config), name, http2, accepts_any, made_of })
     }

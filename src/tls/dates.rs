@@ -9,7 +9,7 @@ const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 
 /// Returns `notAfter` in seconds since 1970; `None` if the certificate cannot be parsed.
-pub(super) fn end(certificate: &[u8]) -> Option<i64> {
+pub(super) fn expiry(certificate: &[u8]) -> Option<i64> {
     let (certificate, _) = element(certificate, SEQUENCE)?;
     let (signed, _) = element(certificate, SEQUENCE)?;
     // The version is optional.
@@ -98,16 +98,16 @@ mod tests {
     fn the_end_of_a_certificate() {
         let made = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
         // rcgen's default expiry: the first second of the year 4096.
-        assert_eq!(end(made.cert.der()), Some(67_090_118_400));
+        assert_eq!(expiry(made.cert.der()), Some(67_090_118_400));
         let whole: &[u8] = made.cert.der();
         for cut in 0..60 {
-            assert_eq!(end(&whole[..cut]), None, "{cut}");
+            assert_eq!(expiry(&whole[..cut]), None, "{cut}");
         }
         for at in 0..whole.len().min(300) {
             let mut bytes = whole.to_vec();
             bytes[at] ^= 0xff;
             // Any result is fine, but no panic.
-            let _ = end(&bytes);
+            let _ = expiry(&bytes);
         }
     }
 }

@@ -14,7 +14,7 @@ pub use client::{Trust, TrustFiles, is_refusal};
 pub use pem::roots;
 pub use server::{Identity, IdentityFiles};
 pub use socket::Socket;
-pub use verifier::{Check, Verifier};
+pub use verifier::{Strictness, Verifier};
 
 use std::sync::Arc;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
@@ -30,14 +30,14 @@ pub fn provider() -> Arc<CryptoProvider> {
 
 /// Mistake in a TLS file: the key that names the file, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct TlsFileError {
     /// Configuration key that names the file.
     pub key: &'static str,
     /// Reason, for people.
     pub why: String,
 }
 
-impl Wrong {
+impl TlsFileError {
     fn new(key: &'static str, why: impl std::fmt::Display) -> Self {
         Self { key, why: why.to_string() }
     }

@@ -1,6 +1,6 @@
 //! Certificates and private keys from PEM files, with error messages that reveal no content.
 
-use super::Wrong;
+use super::TlsFileError;
 use crate::secret;
 use std::path::Path;
 use tokio_rustls::rustls::RootCertStore;
@@ -37,16 +37,16 @@ pub fn roots(file: Option<&Path>) -> Result<RootCertStore, String> {
 pub(super) fn pair(
     (certificate_key, certificate): (&'static str, &Path),
     (key_key, key): (&'static str, &Path),
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Wrong> {
-    let wrong = |error| Wrong::new(certificate_key, unreadable(&error));
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsFileError> {
+    let wrong = |error| TlsFileError::new(certificate_key, unreadable(&error));
     let chain: Vec<_> =
         CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect).map_err(wrong)?;
     if chain.is_empty() {
-        return Err(Wrong::new(certificate_key, "it holds no certificate"));
+        return Err(TlsFileError::new(certificate_key, "it holds no certificate"));
     }
-    let text = secret::read(key).map_err(|why| Wrong::new(key_key, why))?;
+    let text = secret::read(key).map_err(|why| TlsFileError::new(key_key, why))?;
     let key = PrivateKeyDer::from_pem_slice(text.as_bytes());
-    Ok((chain, key.map_err(|error| Wrong::new(key_key, unreadable(&error)))?))
+    Ok((chain, key.map_err(|error| TlsFileError::new(key_key, unreadable(&error)))?))
 }
 
 /// Describes the error without the file's content, which may be the key itself.

@@ -1,6 +1,6 @@
 //! TLS towards clients: the certificate with its key, and optional client certificates.
 
-use super::{HTTP, HTTP2, Socket, Wrong, dates, pem, provider, roots};
+use super::{HTTP, HTTP2, Socket, TlsFileError, dates, pem, provider, roots};
 use crate::file_watch::FileStamps;
 use std::io;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub struct IdentityFiles {
 
 impl IdentityFiles {
     /// Returns the current metadata of the files, to detect changes.
-    pub fn marks(&self) -> FileStamps {
+    pub fn stamps(&self) -> FileStamps {
         let all = [&self.certificate, &self.key].into_iter().chain(&self.clients);
         FileStamps::of(all.map(PathBuf::as_path))
     }
@@ -50,26 +50,26 @@ impl Identity {
     ///
     /// # Errors
     /// Fails if a file cannot be read or is invalid, or if the key does not match the certificate.
-    pub fn read(files: &IdentityFiles) -> Result<Self, Wrong> {
-        let marks = files.marks();
+    pub fn read(files: &IdentityFiles) -> Result<Self, TlsFileError> {
+        let marks = files.stamps();
         let provider = provider();
         let versions: &[_] = if files.only_13 { &[&TLS13] } else { &[&TLS12, &TLS13] };
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)
-            .map_err(|error| Wrong::new("min_version", error))?;
+            .map_err(|error| TlsFileError::new("min_version", error))?;
         let builder = match &files.clients {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let wrong = |why| Wrong::new("client_ca_file", why);
+                let wrong = |why| TlsFileError::new("client_ca_file", why);
                 let roots = roots(Some(path)).map_err(wrong)?;
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
                 builder.with_client_cert_verifier(verifier.map_err(|error| wrong(error.to_string()))?)
             }
         };
         let (chain, key) = pem::pair(("cert_file", &files.certificate), ("key_file", &files.key))?;
-        let ends = chain.iter().filter_map(|certificate| dates::end(certificate)).min();
+        let ends = chain.iter().filter_map(|certificate| dates::expiry(certificate)).min();
         let config = builder.with_single_cert(chain, key);
-        let mut config = config.map_err(|error| Wrong::new("key_file", error))?;
+        let mut config = config.map_err(|error| TlsFileError::new("key_file", error))?;
         config.alpn_protocols = vec![HTTP2.to_vec(), HTTP.to_vec()];
         Ok(Self { config: Arc::new(config), ends, marks })
     }

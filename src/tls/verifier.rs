@@ -10,7 +10,7 @@ use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, Error, RootC
 
 /// Strictness of the verification of a server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
+pub enum Strictness {
     /// Disabled verification: open to a man in the middle.
     Nothing,
     /// Signature by a trusted authority, for any host name.
@@ -23,14 +23,14 @@ pub enum Check {
 #[derive(Debug)]
 pub struct Verifier {
     inner: Option<Arc<WebPkiServerVerifier>>,
-    check: Check,
+    check: Strictness,
     provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
     /// Creates a verifier that accepts any certificate. The server must still have the key of the certificate.
-    pub fn of_nothing(provider: &Arc<CryptoProvider>) -> Self {
-        Self { inner: None, check: Check::Nothing, provider: Arc::clone(provider) }
+    pub fn unverified(provider: &Arc<CryptoProvider>) -> Self {
+        Self { inner: None, check: Strictness::Nothing, provider: Arc::clone(provider) }
     }
 
     /// Creates a verifier that requires a signature by one of these authorities, and what `check` adds.
@@ -39,7 +39,7 @@ impl Verifier {
     /// Fails if `roots` is empty.
     pub fn of(
         roots: RootCertStore,
-        check: Check,
+        check: Strictness,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Self, VerifierBuilderError> {
         let inner =
@@ -62,7 +62,7 @@ impl ServerCertVerifier for Verifier {
             // rustls checks the name last, so the chain is valid if only the name is wrong.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) if self.check == Check::Signed => Ok(ServerCertVerified::assertion()),
+            )) if self.check == Strictness::Signed => Ok(ServerCertVerified::assertion()),
             answer => answer,
         }
     }

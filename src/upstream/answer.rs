@@ -40,7 +40,7 @@ pub enum Read {
 pub struct Answer {
     /// Status and headers.
     pub head: Head,
-    source: Source,
+    source: BodySource,
     /// Rest of the request's body, if the answer has come before it was sent.
     upload: Option<Box<Sending>>,
     /// Bytes of the body that arrived with the head.
@@ -57,26 +57,26 @@ pub struct Answer {
 
 /// Source of the rest of the answer.
 #[derive(Debug)]
-enum Source {
+enum BodySource {
     /// HTTP/1.1 connection, which belongs to this answer alone.
-    Line(Connection),
+    Connection(Connection),
     /// Stream of an HTTP/2 connection.
     Stream(Stream),
 }
 
 impl Answer {
     pub(super) fn new(head: Head, line: Connection, rest: BytesMut) -> Self {
-        Self::from(head, Source::Line(line), rest)
+        Self::from(head, BodySource::Connection(line), rest)
     }
 
     pub(super) fn of_stream(mut head: Head, stream: Stream) -> Self {
         if stream.is_over() {
             head.framing = Framing::Over;
         }
-        Self::from(head, Source::Stream(stream), BytesMut::new())
+        Self::from(head, BodySource::Stream(stream), BytesMut::new())
     }
 
-    fn from(head: Head, source: Source, rest: BytesMut) -> Self {
+    fn from(head: Head, source: BodySource, rest: BytesMut) -> Self {
         Self {
             head,
             source,
@@ -98,15 +98,15 @@ impl Answer {
     pub fn length(&self) -> Option<u64> {
         match (&self.source, self.head.framing) {
             (_, Framing::Over) => Some(0),
-            (Source::Line(_), Framing::Length(length)) => Some(length),
-            (Source::Stream(_), _) => self.head.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok(),
-            (Source::Line(_), _) => None,
+            (BodySource::Connection(_), Framing::Length(length)) => Some(length),
+            (BodySource::Stream(_), _) => self.head.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok(),
+            (BodySource::Connection(_), _) => None,
         }
     }
 
     /// Reads ahead until `enough` returns true for the front of the body, `limit` bytes are there, or the body
     /// ends. The bytes stay available to later reads.
-    pub async fn look(&mut self, limit: usize, enough: impl Fn(&[u8]) -> bool) -> &[u8] {
+    pub async fn peek(&mut self, limit: usize, enough: impl Fn(&[u8]) -> bool) -> &[u8] {
         let mut seen = std::mem::take(&mut self.seen);
         while seen.len() < limit && !enough(&seen) {
             let mut sink = |bytes: &[u8]| seen.extend_from_slice(bytes);
@@ -138,7 +138,7 @@ impl Answer {
             return Poll::Ready(Ok(Read::End));
         }
         let line = match &mut self.source {
-            Source::Line(line) => {
+            BodySource::Connection(line) => {
                 if let Some(upload) = &mut self.upload
                     && let Poll::Ready(sent) = upload.poll(&mut line.stream, cx)
                 {
@@ -149,7 +149,7 @@ impl Answer {
                 }
                 line
             }
-            Source::Stream(stream) => {
+            BodySource::Stream(stream) => {
                 let piece = ready!(stream.poll_read(cx, sink));
                 return Poll::Ready(self.piece(piece));
             }
@@ -245,7 +245,7 @@ impl Answer {
     }
 
     /// Returns true if the engine sends nothing more for this answer.
-    pub fn is_over(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.closed || self.head.framing == Framing::Over
     }
 
@@ -253,13 +253,13 @@ impl Answer {
     pub(super) fn into_connection(self) -> Option<Connection> {
         let clean = self.head.framing == Framing::Over && self.head.reusable && self.rest.is_empty();
         match self.source {
-            Source::Line(line) if clean => Some(line),
+            BodySource::Connection(line) if clean => Some(line),
             _ => None,
         }
     }
 
     /// Marks the connection as not reusable if bytes follow a body that is empty by its head.
-    pub(super) fn surplus(&mut self) {
+    pub(super) fn reject_surplus(&mut self) {
         if self.head.framing == Framing::Over && self.rest.has_remaining() {
             self.head.reusable = false;
         }

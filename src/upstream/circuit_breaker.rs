@@ -60,7 +60,7 @@ pub(super) struct CircuitBreaker {
     in_a_row: u32,
     /// Counts of the last steps of the window, each with its number.
     steps: [Step; STEPS],
-    ejected: Option<Ejected>,
+    ejected: Option<Ejection>,
     /// Number of ejections in a row, which sets how long the next one lasts.
     times: u32,
     pushed: Option<(u16, Instant)>,
@@ -76,7 +76,7 @@ struct Step {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Ejected {
+struct Ejection {
     until: Instant,
     /// True while the test request is under way.
     tried: bool,
@@ -87,14 +87,13 @@ impl CircuitBreaker {
         if let Some(ejected) = &self.ejected {
             let left = ejected.until.saturating_duration_since(now);
             return match left.is_zero() && !ejected.tried {
-                true => Availability::Trial,
+                // An upstream that asked for time in answer to its test gets that time before the next one.
+                true => self.pushed_back(now).unwrap_or(Availability::Trial),
                 false => Availability::Ejected { left },
             };
         }
-        if let Some((status, until)) = self.pushed
-            && now < until
-        {
-            return Availability::Pushed { status, left: until.saturating_duration_since(now) };
+        if let Some(pushed) = self.pushed_back(now) {
+            return pushed;
         }
         let share = self.back.map_or(1.0, |since| {
             let part = now.saturating_duration_since(since).as_secs_f64() / RAMP.as_secs_f64();
@@ -103,19 +102,25 @@ impl CircuitBreaker {
         Availability::Good(share)
     }
 
+    /// Returns the rest of the time that the upstream has asked for, if there is any.
+    fn pushed_back(&self, now: Instant) -> Option<Availability> {
+        let (status, until) = self.pushed.filter(|(_, until)| now < *until)?;
+        Some(Availability::Pushed { status, left: until.saturating_duration_since(now) })
+    }
+
     pub(super) fn is_ejected(&self) -> bool {
         self.ejected.is_some()
     }
 
     /// Records that the request that tests an ejected upstream has been sent.
-    pub(super) fn try_out(&mut self) {
+    pub(super) fn start_trial(&mut self) {
         if let Some(ejected) = &mut self.ejected {
             ejected.tried = true;
         }
     }
 
     /// Records that the test request showed nothing, so that another one may be sent.
-    pub(super) fn found_nothing(&mut self) {
+    pub(super) fn cancel_trial(&mut self) {
         if let Some(ejected) = &mut self.ejected {
             ejected.tried = false;
         }
@@ -129,7 +134,7 @@ impl CircuitBreaker {
 
     /// Takes the outcome of a request. `since`: zero point of the step numbers; `may_eject` is called before the
     /// first ejection, and can prevent it.
-    pub(super) fn after(
+    pub(super) fn record(
         &mut self,
         outcome: Outcome,
         now: Instant,
@@ -138,7 +143,7 @@ impl CircuitBreaker {
     ) {
         match (outcome, self.ejected) {
             (Outcome::Pushed { status, wait }, _) => {
-                self.found_nothing();
+                self.cancel_trial();
                 self.pushed = Some((status, now + wait.min(PUSHED_MOST)));
             }
             (Outcome::Good | Outcome::Refused, Some(ejected)) if ejected.tried => self.come_back(now),
@@ -162,7 +167,7 @@ impl CircuitBreaker {
     fn eject(&mut self, now: Instant) {
         let time = EJECTED.saturating_mul(1 << self.times.min(5)).min(EJECTED_MOST);
         let times = self.times.saturating_add(1);
-        let ejected = Some(Ejected { until: now + super::health::spread(time), tried: false });
+        let ejected = Some(Ejection { until: now + super::health::spread(time), tried: false });
         *self = Self { ejected, times, ..Self::default() };
     }
 
@@ -201,13 +206,13 @@ mod tests {
 
     const PUSHED: Outcome = Outcome::Pushed { status: 503, wait: Duration::from_secs(4) };
 
-    struct Course {
+    struct Scenario {
         breaker: CircuitBreaker,
         since: Instant,
         now: Instant,
     }
 
-    impl Course {
+    impl Scenario {
         fn new() -> Self {
             let now = Instant::now();
             Self { breaker: CircuitBreaker::default(), since: now, now }
@@ -215,7 +220,7 @@ mod tests {
 
         fn after(&mut self, outcomes: &[Outcome]) -> Availability {
             for outcome in outcomes {
-                self.breaker.after(*outcome, self.now, self.since, || true);
+                self.breaker.record(*outcome, self.now, self.since, || true);
             }
             self.breaker.availability(self.now)
         }
@@ -228,22 +233,22 @@ mod tests {
 
     #[test]
     fn five_failures_in_a_row_eject_and_one_request_decides() {
-        let mut course = Course::new();
+        let mut course = Scenario::new();
         assert_eq!(course.after(&[Outcome::Bad; 4]), Availability::Good(1.0));
         assert_eq!(course.after(&[Outcome::Good]), Availability::Good(1.0));
         assert_eq!(course.after(&[Outcome::Refused, Outcome::Refused]), Availability::Good(1.0));
         assert!(matches!(course.after(&[Outcome::Bad; 5]), Availability::Ejected { .. }));
         assert!(matches!(course.wait(7), Availability::Ejected { .. }), "10 s, a fifth more or less");
         assert_eq!(course.wait(6), Availability::Trial);
-        course.breaker.try_out();
+        course.breaker.start_trial();
         assert!(matches!(course.wait(0), Availability::Ejected { .. }), "one request at a time");
-        course.breaker.found_nothing();
+        course.breaker.cancel_trial();
         assert_eq!(course.wait(0), Availability::Trial);
-        course.breaker.try_out();
+        course.breaker.start_trial();
         assert!(matches!(course.after(&[Outcome::Bad]), Availability::Ejected { .. }));
         assert!(matches!(course.wait(14), Availability::Ejected { .. }), "twice as long");
         assert_eq!(course.wait(12), Availability::Trial);
-        course.breaker.try_out();
+        course.breaker.start_trial();
         assert_eq!(course.after(&[Outcome::Good]), Availability::Good(FIRST_SHARE));
         assert_eq!(course.wait(5), Availability::Good(0.5));
         assert_eq!(course.wait(10), Availability::Good(1.0));
@@ -252,13 +257,13 @@ mod tests {
     #[test]
     fn more_than_half_of_ten_within_half_a_minute_eject() {
         let (good, bad) = (Outcome::Good, Outcome::Bad);
-        let mut course = Course::new();
+        let mut course = Scenario::new();
         assert_eq!(
             course.after(&[good, bad, good, bad, good, bad, good, bad, good, bad]),
             Availability::Good(1.0)
         );
         assert!(matches!(course.after(&[bad]), Availability::Ejected { .. }));
-        let mut course = Course::new();
+        let mut course = Scenario::new();
         course.after(&[good, bad, good, bad, good, bad, good, bad, good, bad]);
         course.wait(40);
         assert_eq!(course.after(&[bad]), Availability::Good(1.0), "that was long ago");
@@ -266,7 +271,7 @@ mod tests {
 
     #[test]
     fn refusals_and_pressure_are_no_failures() {
-        let mut course = Course::new();
+        let mut course = Scenario::new();
         assert_eq!(course.after(&[Outcome::Refused; 1000]), Availability::Good(1.0));
         let left = Duration::from_secs(4);
         assert_eq!(course.after(&[PUSHED; 50]), Availability::Pushed { status: 503, left });
@@ -276,17 +281,30 @@ mod tests {
     }
 
     #[test]
+    fn pressure_in_answer_to_a_test_puts_the_next_test_off() {
+        let mut course = Scenario::new();
+        course.after(&[Outcome::Bad; 5]);
+        assert_eq!(course.wait(13), Availability::Trial);
+        course.breaker.start_trial();
+        let left = Duration::from_secs(4);
+        assert_eq!(course.after(&[PUSHED]), Availability::Pushed { status: 503, left });
+        assert_eq!(course.wait(4), Availability::Trial, "it is still ejected");
+        course.breaker.start_trial();
+        assert_eq!(course.after(&[Outcome::Good]), Availability::Good(FIRST_SHARE));
+    }
+
+    #[test]
     fn ejections_grow_to_five_minutes_and_are_forgotten() {
-        let mut course = Course::new();
+        let mut course = Scenario::new();
         course.after(&[Outcome::Bad; 5]);
         for _ in 0..40 {
             course.wait(400);
-            course.breaker.try_out();
+            course.breaker.start_trial();
             let Availability::Ejected { left } = course.after(&[Outcome::Bad]) else { panic!("it is back") };
             assert!(left <= EJECTED_MOST.mul_f64(1.21), "{left:?}");
         }
         course.wait(400);
-        course.breaker.try_out();
+        course.breaker.start_trial();
         course.after(&[Outcome::Good]);
         course.wait(400);
         course.after(&[Outcome::Good]);
@@ -296,9 +314,9 @@ mod tests {
 
     #[test]
     fn the_last_ones_stay() {
-        let mut course = Course::new();
+        let mut course = Scenario::new();
         for _ in 0..100 {
-            course.breaker.after(Outcome::Bad, course.now, course.since, || false);
+            course.breaker.record(Outcome::Bad, course.now, course.since, || false);
         }
         assert_eq!(course.wait(0), Availability::Good(1.0));
     }

@@ -12,10 +12,10 @@ use super::hops::{self};
 use super::http1::{HEAD_LIMIT, Head, INTERIM, Malformed};
 use super::http2::{self, ConnectionPool};
 use super::outgoing::{Connection, Outgoing};
-use super::resolver::Addresses;
+use super::resolver::Resolver;
 use super::upload_exchange;
 use crate::config::{HttpVersion, Timeouts, UpstreamConfig};
-use crate::error::{Class, Error};
+use crate::error::{Error, RetryClass};
 use crate::telemetry::Peer;
 use crate::tls::{self, Socket, Trust};
 use crate::wire::fault::{Failure, Fault};
@@ -43,7 +43,7 @@ const TAIL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Client {
     /// Resolved addresses of the host, shared with the clients of the other threads.
-    addresses: Arc<Addresses>,
+    addresses: Arc<Resolver>,
     tls: Option<Trust>,
     /// Value of the header `host`.
     authority: String,
@@ -55,7 +55,7 @@ pub struct Client {
     /// True once the upstream is retired: no connection is kept for another request.
     retired: AtomicBool,
     /// True for the client of probes: as long as a connection is kept, requests go to the address that it leads to.
-    stays: bool,
+    sticky: bool,
     /// HTTP/2 connections, if the engine is configured for HTTP/2. They carry several requests at once.
     connections: Option<ConnectionPool>,
     /// Name, host and port of the upstream for traces.
@@ -71,12 +71,12 @@ struct Idle {
 impl Client {
     /// Creates a client without connections, which resolves the host on its own.
     pub fn new(upstream: &UpstreamConfig, timeouts: &Timeouts) -> Self {
-        Self::sharing(&Addresses::of(upstream, timeouts), upstream, timeouts)
+        Self::with_addresses(&Resolver::from_system(upstream, timeouts), upstream, timeouts)
     }
 
     /// Creates a client that shares the resolved addresses with other clients of the upstream.
-    pub(super) fn sharing(
-        addresses: &Arc<Addresses>,
+    pub(super) fn with_addresses(
+        addresses: &Arc<Resolver>,
         upstream: &UpstreamConfig,
         timeouts: &Timeouts,
     ) -> Self {
@@ -91,7 +91,7 @@ impl Client {
         };
         Self {
             authority,
-            stays: false,
+            sticky: false,
             connections,
             addresses: Arc::clone(addresses),
             tls: upstream.tls.clone(),
@@ -108,18 +108,18 @@ impl Client {
     /// Makes this a client for probes: of several engines behind one name, a single one gets all requests of a
     /// probe.
     #[must_use]
-    pub(super) fn staying(self) -> Self {
-        Self { stays: true, ..self }
+    pub(super) fn sticky(self) -> Self {
+        Self { sticky: true, ..self }
     }
 
     /// Returns the address for the next request: round robin over the known ones, or that of the kept connection of
     /// a client for probes.
-    fn turn(&self) -> Option<SocketAddr> {
+    fn next_address(&self) -> Option<SocketAddr> {
         let last = || match &self.connections {
             Some(connections) => connections.last(),
             None => Some(self.idle.lock().unwrap_or_else(PoisonError::into_inner).last()?.connection.to),
         };
-        self.stays.then(last).flatten().or_else(|| self.addresses.next())
+        self.sticky.then(last).flatten().or_else(|| self.addresses.next())
     }
 
     /// Sends a request and reads the head of the answer. A kept connection that turns out to be dead is replaced
@@ -133,18 +133,18 @@ impl Client {
         }
         let head = self.head(request);
         // The address is chosen before a kept connection, so that new engines behind a name get their share.
-        let to = self.turn();
+        let to = self.next_address();
         if let Some(rest) = &request.upload {
             // A body that streams cannot be resent, so a kept connection that may be dead is not used.
             let connection = self.connection(to).await?;
             return Box::pin(upload_exchange::exchange(connection, &head, request.body.clone(), rest)).await;
         }
-        if !request.again
+        if !request.is_retry
             && let Some(connection) = self.checkout(to)
         {
             tracing::trace!(upstream = self.authority, address = %connection.to, "a connection is used again");
             match exchange(connection, &head, &request.body, true).await {
-                Err(error) if error.aged => {}
+                Err(error) if error.stale => {}
                 other => return other,
             }
         }
@@ -158,19 +158,21 @@ impl Client {
             connections.head(request, &self.prefix, &self.peer).ok_or_else(|| Error::from(Fault::Proxy))?;
         let (mut after, newest) = (0, connections.newest());
         loop {
-            let to = self.turn();
-            let place = match connections.place(to, after) {
+            let to = self.next_address();
+            let place = match connections.take_slot(to, after) {
                 Some(place) => place,
-                None => connections.place_or(to, after, self.handshake, self.connection(to)).await?,
+                None => {
+                    connections.take_slot_or_connect(to, after, self.handshake, self.connection(to)).await?
+                }
             };
             let first = after == 0;
             after = newest.max(place.number());
             match http2::exchange(place, head.clone(), request).await {
                 Err(error)
-                    if error.aged
+                    if error.stale
                         && request.is_repeatable()
                         && first
-                        && (!request.again || error.class == Class::Unsent) => {}
+                        && (!request.is_retry || error.class == RetryClass::Unsent) => {}
                 other => return other,
             }
         }
@@ -284,9 +286,9 @@ impl Client {
     }
 
     /// Closes all idle connections.
-    pub(super) fn forget(&self) {
+    pub(super) fn close_idle(&self) {
         if let Some(connections) = &self.connections {
-            connections.forget();
+            connections.close_idle();
         }
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -301,8 +303,8 @@ impl Client {
         let Some(trust) = &self.tls else { return Ok(Connection { stream: stream.into(), to }) };
         match tokio::time::timeout(self.handshake, Box::pin(trust.connect(stream))).await {
             Ok(Ok(stream)) => Ok(Connection { stream, to }),
-            Ok(Err(error)) => Err(Error::from(Fault::Unreachable).because(error)),
-            Err(_) => Err(Error::from(Fault::Timeout).classed(Class::Unsent)),
+            Ok(Err(error)) => Err(Error::from(Fault::Unreachable).with_source(error)),
+            Err(_) => Err(Error::from(Fault::Timeout).with_class(RetryClass::Unsent)),
         }
     }
 
@@ -310,7 +312,7 @@ impl Client {
     /// error.
     async fn connected(&self, order: Vec<SocketAddr>) -> Result<(TcpStream, SocketAddr), Error> {
         let until = Instant::now() + self.connect;
-        let mut failed = Error::from(Fault::Unreachable).because(ErrorKind::NotFound.into());
+        let mut failed = Error::from(Fault::Unreachable).with_source(ErrorKind::NotFound.into());
         let mut order = order.into_iter().peekable();
         while let Some(to) = order.next() {
             let left = until.saturating_duration_since(Instant::now());
@@ -319,16 +321,16 @@ impl Client {
             }
             let part = if order.peek().is_none() { left } else { left.min(self.connect / PARTS) };
             let connected = match tokio::time::timeout(part, TcpStream::connect(to)).await {
-                Ok(Err(error)) if is_our_want(&error) => return Err(in_want(error)),
+                Ok(Err(error)) if is_local_exhaustion(&error) => return Err(exhausted(error)),
                 connected => connected,
             };
             let is_connected = matches!(connected, Ok(Ok(_)));
             tracing::trace!(upstream = self.authority, address = %to, is_connected, "a connection was tried");
-            self.addresses.tried(to, is_connected);
+            self.addresses.record_connect(to, is_connected);
             failed = match connected {
                 Ok(Ok(stream)) => return Ok((stream, to)),
-                Ok(Err(error)) => Error::from(Fault::Unreachable).because(error),
-                Err(_) => Error::from(Fault::Timeout).classed(Class::Unsent),
+                Ok(Err(error)) => Error::from(Fault::Unreachable).with_source(error),
+                Err(_) => Error::from(Fault::Timeout).with_class(RetryClass::Unsent),
             };
         }
         Err(failed)
@@ -337,14 +339,14 @@ impl Client {
 
 /// Returns true for local resource exhaustion (EMFILE, ENFILE, ENOBUFS, ENOMEM). The engine is not at fault, and
 /// another upstream would fail the same way.
-fn is_our_want(error: &io::Error) -> bool {
+fn is_local_exhaustion(error: &io::Error) -> bool {
     let number = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(number, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }
 
-fn in_want(error: io::Error) -> Error {
+fn exhausted(error: io::Error) -> Error {
     let message = "The proxy has no room for another connection to an engine.";
-    Error::from(Failure::from(Fault::Overloaded).with_message(message)).because(error)
+    Error::from(Failure::from(Fault::Overloaded).with_message(message)).with_source(error)
 }
 
 /// Sends a request on a connection and reads the head of the answer. `reused`: the connection has served before, so
@@ -371,7 +373,7 @@ async fn exchange(
                 buffer.advance(length);
                 head.reusable &= delivered;
                 let mut answer = Answer::new(head, connection, buffer);
-                answer.surplus();
+                answer.reject_surplus();
                 return Ok(answer);
             }
             Ok(None) => {
@@ -382,12 +384,14 @@ async fn exchange(
                     Err(error) => error,
                 };
                 if !reused && buffer.is_empty() && tls::is_refusal(&cause) {
-                    return Err(Error::from(Fault::Unreachable).because(cause));
+                    return Err(Error::from(Fault::Unreachable).with_source(cause));
                 }
                 let aged = reused && buffer.is_empty() && interim == 0;
-                return Err(Error { aged, ..Error::from(Fault::Reset).because(cause) });
+                return Err(Error { stale: aged, ..Error::from(Fault::Reset).with_source(cause) });
             }
-            Err(Malformed) => return Err(Error::from(Fault::InvalidResponse).classed(Class::Perhaps)),
+            Err(Malformed) => {
+                return Err(Error::from(Fault::InvalidResponse).with_class(RetryClass::MaybeProcessed));
+            }
         }
     }
 }

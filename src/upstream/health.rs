@@ -3,7 +3,7 @@
 
 use super::Upstream;
 use super::identify::Identification;
-use super::probe::{Probe, Trouble};
+use super::probe::{Probe, ProbeFailure};
 use crate::config::Health;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const BEHIND: usize = 4;
 /// Probes an upstream until it is retired, and sets its readiness accordingly. `config` returns the settings in
 /// force, which a reload may change.
 pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
-    let mut verdict = Verdict::going_on(upstream.trouble(), upstream.is_down());
+    let mut verdict = Verdict::resumed(upstream.trouble(), upstream.is_down());
     let mut identification = Identification::default();
     while !upstream.is_retired() {
         let config = &config();
@@ -28,7 +28,7 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
         if upstream.is_retired() {
             return;
         }
-        let trouble = found.err().map(Trouble::why);
+        let trouble = found.err().map(ProbeFailure::why);
         tracing::debug!(
             upstream = upstream.config.name,
             trouble,
@@ -68,7 +68,7 @@ struct Verdict {
     /// Reason why the upstream is not ready.
     trouble: Option<&'static str>,
     /// Number of probes in a row that contradict the current verdict.
-    otherwise: u32,
+    contradicting: u32,
     /// Number of probes in a row that have failed.
     failed: u32,
     /// True if the engine answered the last probe with 503.
@@ -77,35 +77,41 @@ struct Verdict {
 
 impl Verdict {
     /// Continues the verdict on an upstream that a reload has replaced.
-    fn going_on(trouble: Option<&'static str>, down: bool) -> Self {
+    fn resumed(trouble: Option<&'static str>, down: bool) -> Self {
         Self { proven: trouble.is_none() || down, trouble: trouble.filter(|_| down), ..Self::default() }
     }
 
     /// Adds the result of a probe and returns the reason why the upstream is not ready, if it is not. `lively`: an
     /// answer has arrived recently.
-    fn after(&mut self, found: Result<(), Trouble>, lively: bool, config: &Health) -> Option<&'static str> {
+    fn after(
+        &mut self,
+        found: Result<(), ProbeFailure>,
+        lively: bool,
+        config: &Health,
+    ) -> Option<&'static str> {
         match (found, self.trouble) {
-            (Err(Trouble::Unasked), _) if self.proven => return self.trouble,
-            (Ok(()), None) => self.otherwise = 0,
-            (Err(Trouble::Silent), None) if lively && self.proven => {}
+            (Err(ProbeFailure::NotSent), _) if self.proven => return self.trouble,
+            (Ok(()), None) => self.contradicting = 0,
+            (Err(ProbeFailure::Silent), None) if lively && self.proven => {}
             (Err(trouble), None) => {
-                self.otherwise += 1;
-                let enough =
-                    !self.proven || trouble == Trouble::Refuses || self.otherwise >= config.down_after;
+                self.contradicting += 1;
+                let enough = !self.proven
+                    || trouble == ProbeFailure::Refuses
+                    || self.contradicting >= config.down_after;
                 self.turn(enough, Some(trouble.why()));
             }
             (Ok(()), Some(_)) => {
-                self.otherwise += 1;
-                self.turn(!self.proven || self.otherwise >= config.up_after, None);
+                self.contradicting += 1;
+                self.turn(!self.proven || self.contradicting >= config.up_after, None);
             }
             (Err(trouble), Some(_)) => {
-                self.otherwise = 0;
+                self.contradicting = 0;
                 self.trouble = Some(trouble.why());
             }
         }
         self.proven |= found.is_ok();
         self.failed = if found.is_ok() { 0 } else { self.failed.saturating_add(1) };
-        self.refuses = found == Err(Trouble::Refuses);
+        self.refuses = found == Err(ProbeFailure::Refuses);
         self.trouble
     }
 
@@ -117,35 +123,39 @@ impl Verdict {
 
     fn turn(&mut self, enough: bool, trouble: Option<&'static str>) {
         if enough {
-            (self.trouble, self.otherwise) = (trouble, 0);
+            (self.trouble, self.contradicting) = (trouble, 0);
         }
     }
 }
 
 impl Probe<'_> {
-    async fn result(&mut self, identification: &mut Identification, config: &Health) -> Result<(), Trouble> {
-        let mut result = Err(Trouble::Silent);
-        let patience = self.patience.max(self.upstream.identity().engine.detection.patience);
+    async fn result(
+        &mut self,
+        identification: &mut Identification,
+        config: &Health,
+    ) -> Result<(), ProbeFailure> {
+        let mut result = Err(ProbeFailure::Silent);
+        let patience = self.timeout.max(self.upstream.identity().engine.detection.min_health_timeout);
         let (mut count, mut asked) = (1, 0);
         // One silent engine says nothing about the others behind the same name.
         while asked < count {
-            self.upstream.probes.forget();
+            self.upstream.probes.close_idle();
             count =
                 u32::try_from(self.upstream.probes.addresses().clamp(1, BEHIND)).unwrap_or(1).max(asked + 1);
-            let found = tokio::time::timeout(patience, self.asked()).await;
-            result = found.unwrap_or(Err(Trouble::Silent));
+            let found = tokio::time::timeout(patience, self.check()).await;
+            result = found.unwrap_or(Err(ProbeFailure::Silent));
             if result.is_ok() {
                 break;
             }
             asked += 1;
         }
         match result {
-            Ok(()) => self.look(identification, config).await,
+            Ok(()) => self.identify_if_due(identification, config).await,
             // After a failure, the next engine to answer may be a different one.
             Err(_) => self.doubt(identification),
         }
         // The engine would close an idle connection before the next probe anyway.
-        self.upstream.probes.forget();
+        self.upstream.probes.close_idle();
         result
     }
 }
@@ -154,14 +164,14 @@ impl Probe<'_> {
 mod tests {
     use super::*;
 
-    const BAD: Result<(), Trouble> = Err(Trouble::Bad("bad"));
-    const SILENT: Result<(), Trouble> = Err(Trouble::Silent);
-    const UNASKED: Result<(), Trouble> = Err(Trouble::Unasked);
-    const REFUSES: Result<(), Trouble> = Err(Trouble::Refuses);
-    const GOOD: Result<(), Trouble> = Ok(());
+    const BAD: Result<(), ProbeFailure> = Err(ProbeFailure::Bad("bad"));
+    const SILENT: Result<(), ProbeFailure> = Err(ProbeFailure::Silent);
+    const UNASKED: Result<(), ProbeFailure> = Err(ProbeFailure::NotSent);
+    const REFUSES: Result<(), ProbeFailure> = Err(ProbeFailure::Refuses);
+    const GOOD: Result<(), ProbeFailure> = Ok(());
 
     /// Returns the verdict after each probe: `+` for ready, `-` for not ready.
-    fn course(probes: &[Result<(), Trouble>], lively: bool) -> String {
+    fn course(probes: &[Result<(), ProbeFailure>], lively: bool) -> String {
         let (mut verdict, config) = (Verdict::default(), Health::default());
         let ready = |probe| verdict.after(probe, lively, &config).is_none();
         probes.iter().copied().map(ready).map(|ready| if ready { '+' } else { '-' }).collect()

@@ -21,7 +21,7 @@ pub struct Hops(HeaderValue);
 impl Default for Hops {
     /// Returns the value for a request that starts at this process.
     fn default() -> Self {
-        Self(value(own().to_owned()))
+        Self(value(process_id().to_owned()))
     }
 }
 
@@ -34,10 +34,10 @@ impl Hops {
         let given = headers.get(HEADER).and_then(|value| value.to_str().ok()).filter(|given| is_way(given));
         let Some(given) = given else { return Ok(Self::default()) };
         let count = given.split(',').count();
-        if count >= MOST || given.split(',').any(|id| id == own()) {
+        if count >= MOST || given.split(',').any(|id| id == process_id()) {
             return Err(Fault::UpstreamLoop.into());
         }
-        Ok(Self(value(format!("{given},{}", own()))))
+        Ok(Self(value(format!("{given},{}", process_id()))))
     }
 
     /// Returns the value to send as the header.
@@ -56,7 +56,7 @@ fn value(text: String) -> HeaderValue {
 }
 
 /// Returns the random id of this process, drawn once.
-fn own() -> &'static str {
+fn process_id() -> &'static str {
     static OWN: OnceLock<String> = OnceLock::new();
     OWN.get_or_init(|| {
         let chance = getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()));
@@ -77,14 +77,14 @@ mod tests {
     #[test]
     fn fault_u55_who_was_here_does_not_pass_again() {
         let other = "0123456789abcdef";
-        assert_eq!(Hops::read(&HeaderMap::new()).unwrap().value(), own());
-        assert_eq!(read(other), Ok(format!("{other},{}", own())));
-        for way in [own().to_owned(), format!("{other},{}", own()), [other; MOST].join(",")] {
+        assert_eq!(Hops::read(&HeaderMap::new()).unwrap().value(), process_id());
+        assert_eq!(read(other), Ok(format!("{other},{}", process_id())));
+        for way in [process_id().to_owned(), format!("{other},{}", process_id()), [other; MOST].join(",")] {
             assert_eq!(read(&way), Err(508), "{way}");
         }
         // A value with wrong syntax is ignored.
         for given in ["", "x", "0123456789abcde", &[other; 100].join(","), &format!("{other};{other}")] {
-            assert_eq!(read(given), Ok(own().to_owned()), "{given}");
+            assert_eq!(read(given), Ok(process_id().to_owned()), "{given}");
         }
     }
 }

@@ -7,10 +7,10 @@
 use super::answer::Answer;
 use super::hops;
 use super::http1::{HEAD_LIMIT, Head};
-use super::http2_stream::{Connection, STREAMS, State, Stream, StreamSlot, lock};
+use super::http2_stream::{Connection, ConnectionShared, STREAMS, Stream, StreamSlot, lock};
 use super::outgoing::Outgoing;
 use super::upload::{Sent, Streaming};
-use crate::error::{Class, Error};
+use crate::error::{Error, RetryClass};
 use crate::telemetry::Peer;
 use crate::tls::Socket;
 use crate::wire::fault::{Failure, Fault};
@@ -89,7 +89,7 @@ impl ConnectionPool {
     }
 
     /// Closes all idle connections.
-    pub(super) fn forget(&self) {
+    pub(super) fn close_idle(&self) {
         lock(&self.all).clear();
     }
 
@@ -104,12 +104,12 @@ impl ConnectionPool {
     }
 
     /// Takes a slot on a connection with a number above `after`, to this address; without an address, to any.
-    pub(super) fn place(&self, to: Option<SocketAddr>, after: u64) -> Option<StreamSlot> {
+    pub(super) fn take_slot(&self, to: Option<SocketAddr>, after: u64) -> Option<StreamSlot> {
         let mut all = lock(&self.all);
         all.retain_mut(|connection| connection.is_open() && !connection.is_old(self.pool_idle));
         let fits =
             |connection: &&Connection| connection.number > after && to.is_none_or(|to| connection.to == to);
-        all.iter().filter(fits).find_map(Connection::place)
+        all.iter().filter(fits).find_map(Connection::take_slot)
     }
 
     /// Takes a slot as [`Self::place`] does, on a new connection if no other has room. One connection is made at a
@@ -117,7 +117,7 @@ impl ConnectionPool {
     ///
     /// # Errors
     /// Fails if no connection can be made, or if one has failed while this call waited.
-    pub(super) async fn place_or(
+    pub(super) async fn take_slot_or_connect(
         &self,
         to: Option<SocketAddr>,
         after: u64,
@@ -126,19 +126,21 @@ impl ConnectionPool {
     ) -> Result<StreamSlot, Error> {
         let since = Instant::now();
         let _making = self.making.lock().await;
-        if let Some(place) = self.place(to, after) {
+        if let Some(place) = self.take_slot(to, after) {
             return Ok(place);
         }
         // Requests that waited while it failed need not see it fail again.
         let failed = *lock(&self.failed);
         if let Some((_, fault)) = failed.filter(|(at, _)| *at >= since) {
-            return Err(Error::from(fault).classed(Class::Unsent));
+            return Err(Error::from(fault).with_class(RetryClass::Unsent));
         }
         let made = match connect.await {
-            Ok(connection) => match tokio::time::timeout(handshake, Box::pin(self.made(connection))).await {
-                Ok(made) => made.map_err(|why| Error::from(Fault::Unreachable).because(why)),
-                Err(_) => Err(Error::from(Fault::Timeout).classed(Class::Unsent)),
-            },
+            Ok(connection) => {
+                match tokio::time::timeout(handshake, Box::pin(self.handshake(connection))).await {
+                    Ok(made) => made.map_err(|why| Error::from(Fault::Unreachable).with_source(why)),
+                    Err(_) => Err(Error::from(Fault::Timeout).with_class(RetryClass::Unsent)),
+                }
+            }
             Err(error) => Err(error),
         };
         made.inspect_err(|error| *lock(&self.failed) = Some((Instant::now(), error.public.fault)))
@@ -146,7 +148,7 @@ impl ConnectionPool {
 
     /// Performs the HTTP/2 handshake on a connection. The answer to a ping shows that the engine speaks HTTP/2, and
     /// comes after its settings, which limit the number of concurrent requests.
-    async fn made(&self, raw: super::outgoing::Connection) -> io::Result<StreamSlot> {
+    async fn handshake(&self, raw: super::outgoing::Connection) -> io::Result<StreamSlot> {
         let mut builder = Builder::new();
         builder
             .enable_push(false)
@@ -170,18 +172,18 @@ impl ConnectionPool {
             ended = &mut driver => Err(ended.err().ok_or(ErrorKind::UnexpectedEof)?),
         };
         pong.map_err(no_http2)?;
-        let state = Arc::new(State {
+        let state = Arc::new(ConnectionShared {
             streams: AtomicUsize::new(0),
             served: AtomicBool::new(false),
-            heard: AtomicU64::new(0),
-            over: AtomicBool::new(false),
+            received: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
             since: Mutex::new(Instant::now()),
         });
         #[expect(clippy::disallowed_methods, reason = "it drives a connection, for all requests on it")]
         tokio::spawn(drive(driver, pings, Arc::clone(&state)));
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let connection = Connection { number, to: raw.to, requests, state };
-        let place = connection.place().ok_or_else(|| io::Error::other("it allows no requests"))?;
+        let place = connection.take_slot().ok_or_else(|| io::Error::other("it allows no requests"))?;
         let mut all = lock(&self.all);
         if !self.retired.load(Ordering::Relaxed) {
             all.push(connection);
@@ -228,15 +230,19 @@ impl ConnectionPool {
 }
 
 /// Drives a connection until it ends, or until the engine stops to answer pings.
-async fn drive(connection: h2::client::Connection<Socket, Bytes>, pings: PingPong, state: Arc<State>) {
+async fn drive(
+    connection: h2::client::Connection<Socket, Bytes>,
+    pings: PingPong,
+    state: Arc<ConnectionShared>,
+) {
     tokio::select! {
         _ = connection => {}
-        () = silence(pings, &state) => {}
+        () = until_silent(pings, &state) => {}
     }
-    state.over.store(true, Ordering::Relaxed);
+    state.ended.store(true, Ordering::Relaxed);
 }
 
-async fn silence(mut pings: PingPong, state: &State) {
+async fn until_silent(mut pings: PingPong, state: &ConnectionShared) {
     loop {
         tokio::time::sleep(PING).await;
         if state.streams.load(Ordering::Relaxed) > 0
@@ -268,7 +274,7 @@ pub(super) async fn exchange(
             upload = Some(Streaming::new(stream, body, rest.clone()));
             let answered = std::future::poll_fn(|cx| match poll_upload(&mut upload, cx) {
                 Ok(()) => Pin::new(&mut response).poll(cx).map(Ok),
-                Err(failure) => Poll::Ready(Err(Error::from(failure).classed(Class::Never))),
+                Err(failure) => Poll::Ready(Err(Error::from(failure).with_class(RetryClass::Never))),
             });
             answered.await?
         }
@@ -280,7 +286,7 @@ pub(super) async fn exchange(
     };
     let (head, body) = response.map_err(|error| failed(&error, &place))?.into_parts();
     place.connection.state.served.store(true, Ordering::Relaxed);
-    place.connection.state.heard.fetch_add(1, Ordering::Relaxed);
+    place.connection.state.received.fetch_add(1, Ordering::Relaxed);
     let head = Head::of_stream(head.status.as_u16(), head.headers);
     // An engine that refuses the request need not get the rest.
     let upload = upload.filter(|_| head.status < 400).map(Box::new);
@@ -321,7 +327,7 @@ fn io_error(error: &h2::Error) -> io::Error {
 }
 
 fn refused(error: &h2::Error) -> Error {
-    Error { aged: true, ..Error::from(Fault::Unreachable).because(io_error(error)) }
+    Error { stale: true, ..Error::from(Fault::Unreachable).with_source(io_error(error)) }
 }
 
 fn failed(error: &h2::Error, place: &StreamSlot) -> Error {
@@ -333,11 +339,13 @@ fn failed(error: &h2::Error, place: &StreamSlot) -> Error {
         return refused(error);
     }
     if error.is_library() {
-        return Error::from(Fault::InvalidResponse).classed(Class::Perhaps).because(io_error(error));
+        return Error::from(Fault::InvalidResponse)
+            .with_class(RetryClass::MaybeProcessed)
+            .with_source(io_error(error));
     }
     let served = place.connection.state.served.load(Ordering::Relaxed);
     // No data for any request since then: the connection was already dead.
-    let silent = place.connection.state.heard.load(Ordering::Relaxed) == place.heard;
+    let silent = place.connection.state.received.load(Ordering::Relaxed) == place.heard;
     let aged = error.is_io() && served && silent;
-    Error { aged, ..Error::from(Fault::Reset).because(io_error(error)) }
+    Error { stale: aged, ..Error::from(Fault::Reset).with_source(io_error(error)) }
 }

@@ -24,19 +24,19 @@ pub(super) struct Connection {
     pub(super) number: u64,
     pub(super) to: SocketAddr,
     pub(super) requests: SendRequest<Bytes>,
-    pub(super) state: Arc<State>,
+    pub(super) state: Arc<ConnectionShared>,
 }
 
 /// State of a connection that its users and the task that drives it share.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct ConnectionShared {
     pub(super) streams: AtomicUsize,
     /// True once an answer has arrived on it.
     pub(super) served: AtomicBool,
     /// Number of times that a head or a piece of an answer has arrived.
-    pub(super) heard: AtomicU64,
+    pub(super) received: AtomicU64,
     /// True once the connection has ended.
-    pub(super) over: AtomicBool,
+    pub(super) ended: AtomicBool,
     /// Time at which the last request ended.
     pub(super) since: Mutex<Instant>,
 }
@@ -65,20 +65,20 @@ impl StreamSlot {
 
 impl Connection {
     /// Takes a slot, if the connection has a free one.
-    pub(super) fn place(&self) -> Option<StreamSlot> {
+    pub(super) fn take_slot(&self) -> Option<StreamSlot> {
         let most = self.requests.current_max_send_streams().min(STREAMS);
         let before = self.state.streams.load(Ordering::Relaxed);
         if before >= most {
             return None;
         }
         self.state.streams.fetch_add(1, Ordering::Relaxed);
-        Some(StreamSlot { connection: self.clone(), heard: self.state.heard.load(Ordering::Relaxed) })
+        Some(StreamSlot { connection: self.clone(), heard: self.state.received.load(Ordering::Relaxed) })
     }
 
     /// Returns true if the connection is not known to have ended, so that requests may be sent on it.
     pub(super) fn is_open(&mut self) -> bool {
         let mut at_once = Context::from_waker(Waker::noop());
-        !self.state.over.load(Ordering::Relaxed)
+        !self.state.ended.load(Ordering::Relaxed)
             && !matches!(self.requests.poll_ready(&mut at_once), Poll::Ready(Err(_)))
     }
 
@@ -121,7 +121,7 @@ impl Stream {
         }
         let piece = match std::task::ready!(self.body.poll_data(cx)) {
             Some(Ok(bytes)) => {
-                self.place.connection.state.heard.fetch_add(1, Ordering::Relaxed);
+                self.place.connection.state.received.fetch_add(1, Ordering::Relaxed);
                 sink(&bytes);
                 // Fails only for a stream that has ended, which receives no more data.
                 let _ = self.body.flow_control().release_capacity(bytes.len());

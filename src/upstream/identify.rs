@@ -1,5 +1,5 @@
 //! Identification of an engine through its routes: engine, version, front end and parsers, and how loaded it is
-//! (engine-quirks G).
+//! (engines G).
 //!
 //! Takes: a probe with its connection, so that of several engines behind one name the same one is identified that
 //! has passed the probe. Gives: the identity and the load, to the upstream. Remembers: when it last ran, and which
@@ -7,9 +7,9 @@
 
 use super::Upstream;
 use super::identity::{DetectedEngine, Evidence};
-use super::probe::{Probe, Reply, Trouble};
+use super::probe::{Probe, ProbeFailure, Reply};
 use crate::config::Health;
-use crate::engine::{Busy, ENGINES, Engine, Front, Load, RouteAnswer};
+use crate::engine::{ENGINES, Engine, EngineLoad, Front, LoadRoute, RouteAnswer};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
@@ -37,17 +37,17 @@ enum LoadSource {
 impl Identification {
     /// Makes the next identification due at once, because the engine may have been replaced: it was not reachable,
     /// or has answered badly.
-    fn doubt(&mut self) {
+    fn invalidate(&mut self) {
         self.last = None;
     }
 
-    fn are_due(&self, every: Duration) -> bool {
+    fn is_due(&self, every: Duration) -> bool {
         self.last.is_none_or(|last| last.elapsed() >= every)
     }
 
     /// Returns the routes to ask for the load, with their indices: all of them at first, later only the one that
     /// replied.
-    fn loads(&self, engine: &'static Engine) -> impl Iterator<Item = (usize, &'static Load)> + use<> {
+    fn loads(&self, engine: &'static Engine) -> impl Iterator<Item = (usize, &'static LoadRoute)> + use<> {
         let all = engine.detection.loads;
         let few = match self.load {
             LoadSource::Unknown => all,
@@ -66,30 +66,30 @@ impl Probe<'_> {
     /// Discards what is known to hold only for the engine that was there so far, since another one may have
     /// replaced it.
     pub(super) fn doubt(&self, identification: &mut Identification) {
-        identification.doubt();
+        identification.invalidate();
         self.upstream.forget_fallbacks();
     }
 
     /// Identifies the engine if that is due, and reads its load. What times out leaves the former knowledge in
     /// place.
-    pub(super) async fn look(&mut self, identification: &mut Identification, config: &Health) {
+    pub(super) async fn identify_if_due(&mut self, identification: &mut Identification, config: &Health) {
         let upstream = self.upstream;
         let other = self.owner.is_some_and(|owner| owner != upstream.identity().engine);
         if upstream.take_doubt() || other && !upstream.config.engine.is_known() {
             self.doubt(identification);
         }
-        if identification.are_due(*config.identify) {
-            let mut found = upstream.found();
-            let told = timeout(self.patience, self.identify(&mut found)).await;
+        if identification.is_due(*config.identify) {
+            let mut found = upstream.detected();
+            let told = timeout(self.timeout, self.identify(&mut found)).await;
             let is_whole = matches!(told, Ok(Ok(())));
             tracing::debug!(upstream = upstream.config.name, what = %found, is_whole, "an engine was looked at");
-            upstream.settle(found);
+            upstream.set_detected(found);
             if let Ok(Ok(())) = told {
                 *identification = Identification { last: Some(Instant::now()), load: LoadSource::Unknown };
             }
         }
         let busy = match config.engine_load {
-            true => timeout(self.patience, self.load(identification)).await.ok().flatten(),
+            true => timeout(self.timeout, self.load(identification)).await.ok().flatten(),
             false => None,
         };
         upstream.set_busy(busy);
@@ -98,8 +98,10 @@ impl Probe<'_> {
     async fn identify(&mut self, found: &mut DetectedEngine) -> Result<(), &'static str> {
         let mut replies = Replies::new();
         match self.owner {
-            Some(engine) => found.turn_out(engine, Evidence::Place("/v1/models")),
-            None if found.by != Evidence::Configuration => self.prove(found, &mut replies).await?,
+            Some(engine) => found.set_engine(engine, Evidence::Route("/v1/models")),
+            None if found.evidence != Evidence::Configuration => {
+                self.find_engine(found, &mut replies).await?
+            }
             None => {}
         }
         self.ask_version(found, &mut replies).await?;
@@ -108,7 +110,11 @@ impl Probe<'_> {
 
     /// Finds the engine by its characteristic routes, for engines whose list of models does not name them or
     /// requires a key.
-    async fn prove(&mut self, found: &mut DetectedEngine, replies: &mut Replies) -> Result<(), &'static str> {
+    async fn find_engine(
+        &mut self,
+        found: &mut DetectedEngine,
+        replies: &mut Replies,
+    ) -> Result<(), &'static str> {
         for engine in ENGINES {
             for place in engine.detection.places {
                 if place.proof.is_none() {
@@ -116,12 +122,12 @@ impl Probe<'_> {
                 }
                 let reply = self.reply(place.path, replies).await?;
                 if reply.good().is_some_and(|body| place.proves(body)) {
-                    found.turn_out(engine, Evidence::Place(place.path));
+                    found.set_engine(engine, Evidence::Route(place.path));
                     return Ok(());
                 }
             }
         }
-        if let Evidence::Place(_) = found.by {
+        if let Evidence::Route(_) = found.evidence {
             *found = DetectedEngine::configured(self.upstream.config.engine);
         }
         Ok(())
@@ -137,14 +143,14 @@ impl Probe<'_> {
                 continue;
             }
             let Some(body) = self.reply(place.path, replies).await?.good() else { continue };
-            let told = place.told(body);
+            let told = place.read(body);
             if told.says_version {
-                found.set_version(told.version, Evidence::Place(place.path));
+                found.set_version(told.version, Evidence::Route(place.path));
                 found.parsers = told.parsers;
                 return Ok(());
             }
         }
-        if let Evidence::Place(_) = found.version_by {
+        if let Evidence::Route(_) = found.version_evidence {
             found.set_version(None, Evidence::Nothing);
             found.parsers = None;
         }
@@ -159,10 +165,10 @@ impl Probe<'_> {
         let server = self.server.clone();
         let (version, server) = (found.identity.version, server.as_deref());
         let other = found.identity.engine.detection.other_front.as_ref();
-        let front = match other.filter(|other| other.may_be(version, server)) {
+        let front = match other.filter(|other| other.is_possible(version, server)) {
             Some(other) => {
-                let reply = self.reply(other.lacks, replies).await?;
-                other.judged(server, RouteAnswer::of(reply.status, reply.body.as_deref().unwrap_or_default()))
+                let reply = self.reply(other.missing_route, replies).await?;
+                other.decide(server, RouteAnswer::of(reply.status, reply.body.as_deref().unwrap_or_default()))
             }
             None => Front::Own,
         };
@@ -176,19 +182,19 @@ impl Probe<'_> {
         replies: &'r mut Replies,
     ) -> Result<&'r Reply, &'static str> {
         if !replies.contains_key(path) {
-            let reply = self.get(path).await.map_err(Trouble::why)?;
+            let reply = self.get(path).await.map_err(ProbeFailure::why)?;
             replies.insert(path, reply);
         }
         replies.get(path).ok_or("it does not answer")
     }
 
     /// Returns the engine's load, and how many of its requests come from other clients.
-    async fn load(&mut self, identification: &mut Identification) -> Option<(Busy, u64)> {
+    async fn load(&mut self, identification: &mut Identification) -> Option<(EngineLoad, u64)> {
         let upstream = self.upstream;
         for (at, load) in identification.loads(upstream.identity().engine) {
             let before = upstream.under_way();
             let reply = self.get(load.path).await.ok()?;
-            if let Some(busy) = reply.good().and_then(|body| load.busy(body)) {
+            if let Some(busy) = reply.good().and_then(|body| load.read(body)) {
                 identification.load = LoadSource::At(at);
                 // Requests start and end while the engine counts them; ours must not pass for those of others.
                 let ours = before.max(upstream.under_way());

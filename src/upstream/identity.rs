@@ -1,4 +1,4 @@
-//! Identity of the engine behind an upstream, and the evidence for it (engine-quirks G).
+//! Identity of the engine behind an upstream, and the evidence for it (engines G).
 //!
 //! Takes: the configured engine, replies to probes, and hints in answers. Gives: a [`DetectedEngine`].
 //! Remembers: the same. Never: sends a request; that is the task of the module `identify`.
@@ -16,7 +16,7 @@ pub enum Evidence {
     /// Answers to ordinary requests contain its marks.
     Answer,
     /// Reply to a probe on this route.
-    Place(&'static str),
+    Route(&'static str),
     /// Name of the engine in the configuration.
     Configuration,
 }
@@ -27,7 +27,7 @@ impl Evidence {
         match self {
             Self::Nothing => "nothing",
             Self::Answer => "answers",
-            Self::Place(path) => path,
+            Self::Route(path) => path,
             Self::Configuration => "configuration",
         }
     }
@@ -40,9 +40,9 @@ pub struct DetectedEngine {
     /// Engine, version and front end.
     pub identity: Identity,
     /// Evidence for the engine.
-    pub by: Evidence,
+    pub evidence: Evidence,
     /// Evidence for the version.
-    pub version_by: Evidence,
+    pub version_evidence: Evidence,
     /// Names of the parsers that the engine runs, if it reports them.
     pub parsers: Option<Parsers>,
 }
@@ -51,17 +51,17 @@ impl DetectedEngine {
     /// Returns the identity that follows from the configuration alone.
     pub(super) fn configured(engine: &'static Engine) -> Self {
         let by = if engine.is_known() { Evidence::Configuration } else { Evidence::Nothing };
-        Self { identity: engine.into(), by, version_by: Evidence::Nothing, parsers: None }
+        Self { identity: engine.into(), evidence: by, version_evidence: Evidence::Nothing, parsers: None }
     }
 
     /// Returns this identity under a changed configuration: a configured engine wins, and a finding that rested on
     /// the former configuration is dropped.
-    pub(super) fn under(&self, engine: &'static Engine) -> Self {
+    pub(super) fn reconfigured(&self, engine: &'static Engine) -> Self {
         match engine.is_known() {
             true if engine != self.identity.engine => Self::configured(engine),
-            true => Self { by: Evidence::Configuration, ..self.clone() },
-            false if self.by == Evidence::Configuration => {
-                Self { by: Evidence::Nothing, ..Self::configured(engine) }
+            true => Self { evidence: Evidence::Configuration, ..self.clone() },
+            false if self.evidence == Evidence::Configuration => {
+                Self { evidence: Evidence::Nothing, ..Self::configured(engine) }
             }
             false => self.clone(),
         }
@@ -69,19 +69,24 @@ impl DetectedEngine {
 
     /// Sets the engine and the evidence for it, unless the configuration names the engine. A change of the engine
     /// discards the version, the front end and the parsers.
-    pub(super) fn turn_out(&mut self, engine: &'static Engine, by: Evidence) {
-        if self.by == Evidence::Configuration {
+    pub(super) fn set_engine(&mut self, engine: &'static Engine, by: Evidence) {
+        if self.evidence == Evidence::Configuration {
             return;
         }
         if self.identity.engine != engine {
-            *self = Self { identity: engine.into(), by, version_by: Evidence::Nothing, parsers: None };
+            *self = Self {
+                identity: engine.into(),
+                evidence: by,
+                version_evidence: Evidence::Nothing,
+                parsers: None,
+            };
         }
-        self.by = by;
+        self.evidence = by;
     }
 
     /// Sets the version and the evidence for it. `None`: the engine reports a version that is not a release.
     pub(super) fn set_version(&mut self, version: Option<Version>, by: Evidence) {
-        (self.identity.version, self.version_by) = (version, by);
+        (self.identity.version, self.version_evidence) = (version, by);
     }
 
     /// Sets the front end that serves the engine's API.
@@ -91,45 +96,45 @@ impl DetectedEngine {
 
     /// Takes a hint at the engine, and perhaps at its version, from an answer. The hint counts only if no better
     /// evidence exists.
-    pub(super) fn overhear(&mut self, engine: &'static Engine, version: Option<Version>) {
-        if self.by <= Evidence::Answer {
-            self.turn_out(engine, Evidence::Answer);
+    pub(super) fn take_hint(&mut self, engine: &'static Engine, version: Option<Version>) {
+        if self.evidence <= Evidence::Answer {
+            self.set_engine(engine, Evidence::Answer);
         }
-        if self.identity.engine == engine && version.is_some() && self.version_by <= Evidence::Answer {
+        if self.identity.engine == engine && version.is_some() && self.version_evidence <= Evidence::Answer {
             self.set_version(version, Evidence::Answer);
         }
     }
 
     /// Merges this result of probes with `now`, to keep what answers have shown while the probes ran and found
     /// nothing better.
-    pub(super) fn beside(mut self, now: &Self) -> Self {
+    pub(super) fn merged_with_hints(mut self, now: &Self) -> Self {
         let heard = now.identity;
-        if now.by == Evidence::Answer && self.by <= Evidence::Answer {
-            self.turn_out(heard.engine, Evidence::Answer);
+        if now.evidence == Evidence::Answer && self.evidence <= Evidence::Answer {
+            self.set_engine(heard.engine, Evidence::Answer);
         }
         let is_same = self.identity.engine == heard.engine;
-        if is_same && now.version_by == Evidence::Answer && self.version_by <= Evidence::Answer {
+        if is_same && now.version_evidence == Evidence::Answer && self.version_evidence <= Evidence::Answer {
             self.set_version(heard.version, Evidence::Answer);
         }
         self
     }
 
     /// Returns true if answers could still show something that is unknown: the engine, or its version.
-    pub(super) fn lacks(&self) -> bool {
-        self.by == Evidence::Nothing
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.evidence == Evidence::Nothing
             || self.identity.version.is_none()
-                && self.version_by == Evidence::Nothing
+                && self.version_evidence == Evidence::Nothing
                 && self.identity.engine.detection.tells_version_in_answers()
     }
 
     /// Returns true if the engine or its version rests on answers alone, so that other answers may correct it.
-    pub(super) fn is_overheard(&self) -> bool {
-        self.by == Evidence::Answer || self.version_by == Evidence::Answer
+    pub(super) fn rests_on_answers(&self) -> bool {
+        self.evidence == Evidence::Answer || self.version_evidence == Evidence::Answer
     }
 
     /// Returns true if the identity or the parsers differ from `before`: a change that operators should see in the
     /// log.
-    pub(super) fn says_other_than(&self, before: &Self) -> bool {
+    pub(super) fn differs_from(&self, before: &Self) -> bool {
         self.identity != before.identity || self.parsers != before.parsers
     }
 }
@@ -137,8 +142,8 @@ impl DetectedEngine {
 impl fmt::Display for DetectedEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Identity { engine, front, version } = self.identity;
-        write!(f, "engine={} found_by={}", engine.name, self.by.name())?;
-        match (version, self.version_by) {
+        write!(f, "engine={} found_by={}", engine.name, self.evidence.name())?;
+        match (version, self.version_evidence) {
             (None, Evidence::Nothing) => write!(f, " version=unknown")?,
             (None, by) => write!(f, " version=unreleased version_by={}", by.name())?,
             (Some(version), by) => write!(f, " version={version} version_by={}", by.name())?,
@@ -165,18 +170,21 @@ mod tests {
     fn what_is_overheard_while_probes_look_stays() {
         let nothing = || DetectedEngine::configured(engine("auto"));
         let mut heard = nothing();
-        heard.overhear(engine("sglang"), None);
-        let looked = nothing().beside(&heard);
-        assert_eq!((looked.identity.engine.name, looked.by), ("sglang", Evidence::Answer));
+        heard.take_hint(engine("sglang"), None);
+        let looked = nothing().merged_with_hints(&heard);
+        assert_eq!((looked.identity.engine.name, looked.evidence), ("sglang", Evidence::Answer));
         let version = Some(Version::new(0, 21, 0));
-        heard.overhear(engine("vllm"), version);
+        heard.take_hint(engine("vllm"), version);
         let mut looked = nothing();
-        looked.turn_out(engine("vllm"), Evidence::Place("/metrics"));
-        let looked = looked.beside(&heard);
-        assert_eq!((looked.by, looked.version_by), (Evidence::Place("/metrics"), Evidence::Answer));
+        looked.set_engine(engine("vllm"), Evidence::Route("/metrics"));
+        let looked = looked.merged_with_hints(&heard);
+        assert_eq!(
+            (looked.evidence, looked.version_evidence),
+            (Evidence::Route("/metrics"), Evidence::Answer)
+        );
         assert_eq!(looked.identity.version, version);
         let mut looked = nothing();
-        looked.turn_out(engine("sglang"), Evidence::Place("/server_info"));
-        assert_eq!(looked.clone().beside(&heard), looked, "what the engine itself says is better");
+        looked.set_engine(engine("sglang"), Evidence::Route("/server_info"));
+        assert_eq!(looked.clone().merged_with_hints(&heard), looked, "what the engine itself says is better");
     }
 }

@@ -33,7 +33,7 @@ pub use upload::{Source, Upload};
 
 use crate::config::{Config, Timeouts, UpstreamConfig};
 use crate::engine::fallback::Fallbacks;
-use crate::engine::{self, Busy, Identity};
+use crate::engine::{self, EngineLoad, Identity};
 use crate::plan::Route;
 use crate::telemetry::UpstreamMetrics;
 use crate::wire::Unparsed;
@@ -41,19 +41,19 @@ use crate::wire::options::Options;
 use circuit_breaker::{Availability, CircuitBreaker};
 use learned::Learnt;
 use models::Model;
-use pool::Ejected;
-use resolver::Addresses;
+use pool::EjectionCount;
+use resolver::Resolver;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Time for which an upstream that does not match its configuration is chosen only if no other one is available.
-const MISPLACED: Duration = Duration::from_secs(60);
+const MISMATCH_PAUSE: Duration = Duration::from_secs(60);
 /// Id of the next upstream that this process creates.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Number of pieces of answers that are scanned for hints at the engine, after each identification by probes.
-const HEARD: u32 = 4096;
+const SCANS: u32 = 4096;
 /// Upper limit for the model names that are kept per upstream, against an engine that lists without end.
 const MODELS: usize = 256;
 
@@ -77,14 +77,14 @@ pub struct Upstream {
     /// Metrics of this upstream.
     pub figures: Arc<UpstreamMetrics>,
     /// Engine, version and front end, as far as they are known.
-    found: RwLock<DetectedEngine>,
+    detected: RwLock<DetectedEngine>,
     /// Number of further pieces of answers that are scanned for hints at the engine.
-    listens: AtomicU32,
+    scans_left: AtomicU32,
     /// True after a bad outcome: the next probe then identifies the engine anew, since another one may have
     /// replaced it.
-    doubtful: AtomicBool,
+    identity_doubtful: AtomicBool,
     /// Number of requests that the engine has from clients other than this process.
-    elsewhere: AtomicU64,
+    foreign_requests: AtomicU64,
     /// Models that the engine lists; `None` until a list has been read.
     listed: RwLock<Option<ListedModels>>,
     /// Reason why the upstream is not ready; `None` once a probe has succeeded.
@@ -92,23 +92,23 @@ pub struct Upstream {
     /// True while probes say that the engine is down.
     down: AtomicBool,
     /// Time at which the last mismatch with the configuration was seen.
-    misplaced: Mutex<Option<Instant>>,
+    mismatched: Mutex<Option<Instant>>,
     /// State that the outcomes of requests lead to: ejections, ramps and pauses.
     breaker: Mutex<CircuitBreaker>,
     /// Kinds of text that the engine has left unparsed, by the family of the model. Each is logged once.
     unparsed: Mutex<Vec<Unparsed>>,
     /// Facts learnt from refusals and answers: the fallbacks by model, and whether reasoning is separated.
     learnt: Learnt,
-    ejected: Arc<Ejected>,
+    ejected: Arc<EjectionCount>,
     /// True once a reload has removed the upstream: it gets no new request.
     retired: AtomicBool,
     /// Milliseconds from `since` to the last piece of an answer; 0 if none has come.
-    heard: AtomicU64,
+    last_piece: AtomicU64,
     since: Instant,
     /// Timeouts that the clients were made with, to see whether a reload has changed them.
     timeouts: Timeouts,
     /// Resolved addresses of the host, shared by all clients.
-    addresses: Arc<Addresses>,
+    addresses: Arc<Resolver>,
     /// Client of the first thread.
     client: Arc<Client>,
     /// Clients of the other threads.
@@ -123,10 +123,10 @@ impl Upstream {
         config: UpstreamConfig,
         all: &Config,
         figures: Arc<UpstreamMetrics>,
-        ejected: Arc<Ejected>,
+        ejected: Arc<EjectionCount>,
     ) -> Self {
-        let addresses = Addresses::of(&config, &all.timeouts);
-        let client = || Client::sharing(&addresses, &config, &all.timeouts);
+        let addresses = Resolver::from_system(&config, &all.timeouts);
+        let client = || Client::with_addresses(&addresses, &config, &all.timeouts);
         if config.tls.as_ref().is_some_and(|tls| tls.accepts_any) {
             let danger = "danger_accept_invalid_certs: whoever answers is taken for the engine";
             tracing::warn!(upstream = config.name, danger);
@@ -135,26 +135,26 @@ impl Upstream {
         figures.set_kind(found.identity.engine.name, None, found.identity.front);
         Self {
             client: Arc::new(client()),
-            probes: client().staying(),
+            probes: client().sticky(),
             clients: (1..all.threads).map(|_| Arc::new(client())).collect(),
             addresses,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             timeouts: all.timeouts.clone(),
             figures,
-            found: RwLock::new(found),
-            listens: AtomicU32::new(0),
-            doubtful: AtomicBool::new(false),
-            elsewhere: AtomicU64::new(0),
+            detected: RwLock::new(found),
+            scans_left: AtomicU32::new(0),
+            identity_doubtful: AtomicBool::new(false),
+            foreign_requests: AtomicU64::new(0),
             listed: RwLock::default(),
             trouble: Mutex::new(Some("not probed yet")),
             down: AtomicBool::new(false),
-            misplaced: Mutex::default(),
+            mismatched: Mutex::default(),
             breaker: Mutex::default(),
             unparsed: Mutex::default(),
             learnt: Learnt::default(),
             ejected,
             retired: AtomicBool::new(false),
-            heard: AtomicU64::new(0),
+            last_piece: AtomicU64::new(0),
             since: Instant::now(),
             config,
         }
@@ -162,13 +162,13 @@ impl Upstream {
 
     /// Returns true if another configuration describes the same upstream with the same client timeouts, so that it
     /// can be kept.
-    fn is_as(&self, config: &UpstreamConfig, all: &Config) -> bool {
+    fn is_same_config(&self, config: &UpstreamConfig, all: &Config) -> bool {
         let of_clients = |times: &Timeouts| (times.dns, times.connect, times.handshake, times.pool_idle);
         self.config == *config && of_clients(&self.timeouts) == of_clients(&all.timeouts)
     }
 
     /// Returns true if another configuration has the same host, port and prefix, whatever its other keys say.
-    fn is_where(&self, config: &UpstreamConfig) -> bool {
+    fn is_same_address(&self, config: &UpstreamConfig) -> bool {
         let place = |config: &UpstreamConfig| (config.host.clone(), config.port, config.prefix.clone());
         place(&self.config) == place(config)
     }
@@ -177,11 +177,11 @@ impl Upstream {
     /// addresses, health and ejection.
     fn inherit(&mut self, before: &Self) {
         self.since = before.since;
-        self.heard = AtomicU64::new(before.heard.load(Ordering::Relaxed));
+        self.last_piece = AtomicU64::new(before.last_piece.load(Ordering::Relaxed));
         // The old upstream's place in the count of ejected upstreams moves along with its breaker.
         self.breaker =
             Mutex::new(std::mem::take(&mut *before.breaker.lock().unwrap_or_else(PoisonError::into_inner)));
-        self.settle(before.found().under(self.config.engine));
+        self.set_detected(before.detected().reconfigured(self.config.engine));
         *self.listed.write().unwrap_or_else(PoisonError::into_inner) =
             before.listed.read().unwrap_or_else(PoisonError::into_inner).clone();
         self.addresses.inherit(&before.addresses);
@@ -191,7 +191,7 @@ impl Upstream {
 
     /// Logs that the engine has left reasoning or calls in the text that it could have parsed: once for each family
     /// of models and kind, with the flags that would turn its parsers on.
-    pub fn left(&self, unparsed: Unparsed) {
+    pub fn report_unparsed(&self, unparsed: Unparsed) {
         let family = unparsed.family();
         let mut known = self.unparsed.lock().unwrap_or_else(PoisonError::into_inner);
         if known.iter().any(|known| unparsed.is_within(known)) {
@@ -214,6 +214,7 @@ impl Upstream {
         let breaker = std::mem::take(&mut *self.breaker.lock().unwrap_or_else(PoisonError::into_inner));
         if breaker.is_ejected() {
             self.ejected.one_less();
+            self.figures.circuit_open.set(0);
         }
         self.clients.iter().chain([&self.client]).for_each(|client| client.retire());
     }
@@ -225,55 +226,55 @@ impl Upstream {
 
     /// Starts the ramp of an upstream that joins running traffic: its share of the requests grows step by step.
     fn ramp(&self) {
-        self.with_condition(|breaker| breaker.come_back(Instant::now()));
+        self.with_breaker(|breaker| breaker.come_back(Instant::now()));
     }
 
     /// Returns the engine, its version and its front end, with the corrections of the configuration.
     pub fn identity(&self) -> Identity {
-        self.config.identity(self.found.read().unwrap_or_else(PoisonError::into_inner).identity)
+        self.config.identity(self.detected.read().unwrap_or_else(PoisonError::into_inner).identity)
     }
 
     /// Returns everything that is known about the engine, with the evidence for it.
-    pub fn found(&self) -> DetectedEngine {
-        self.found.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn detected(&self) -> DetectedEngine {
+        self.detected.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Stores the result of an identification by probes. What answers have shown in the meantime is kept where
     /// probes found nothing better.
-    fn settle(&self, found: DetectedEngine) {
-        let now = self.know(|known| *known = found.beside(known));
-        let listens = now.lacks() || now.is_overheard();
-        self.listens.store(if listens { HEARD } else { 0 }, Ordering::Relaxed);
+    fn set_detected(&self, found: DetectedEngine) {
+        let now = self.update_detected(|known| *known = found.merged_with_hints(known));
+        let listens = now.is_incomplete() || now.rests_on_answers();
+        self.scans_left.store(if listens { SCANS } else { 0 }, Ordering::Relaxed);
     }
 
     /// Scans a piece of a successful answer for hints at the engine and its version. Returns at once if nothing can
     /// be learnt any more.
-    pub fn overhear(&self, piece: &[u8]) {
-        let left = self.listens.load(Ordering::Relaxed);
+    pub fn scan_answer(&self, piece: &[u8]) {
+        let left = self.scans_left.load(Ordering::Relaxed);
         if left == 0 {
             return;
         }
         // Two threads may decrement at the same time and count as one; the limit need not be exact.
-        self.listens.store(left - 1, Ordering::Relaxed);
+        self.scans_left.store(left - 1, Ordering::Relaxed);
         if let Some((engine, version)) = engine::of_answer(piece) {
-            let now = self.know(|known| known.overhear(engine, version));
-            if !now.lacks() {
-                self.listens.store(0, Ordering::Relaxed);
+            let now = self.update_detected(|known| known.take_hint(engine, version));
+            if !now.is_incomplete() {
+                self.scans_left.store(0, Ordering::Relaxed);
             }
         }
     }
 
     /// Changes what is known about the engine and returns the result. A change is logged, and makes the learnt
     /// facts void.
-    fn know(&self, change: impl FnOnce(&mut DetectedEngine)) -> DetectedEngine {
-        let mut known = self.found.write().unwrap_or_else(PoisonError::into_inner);
+    fn update_detected(&self, change: impl FnOnce(&mut DetectedEngine)) -> DetectedEngine {
+        let mut known = self.detected.write().unwrap_or_else(PoisonError::into_inner);
         let before = known.clone();
         change(&mut known);
         let now = known.clone();
         drop(known);
         let Identity { engine, front, version } = now.identity;
         self.figures.set_kind(engine.name, version, front);
-        if now.says_other_than(&before) {
+        if now.differs_from(&before) {
             self.forget_fallbacks();
             tracing::info!(upstream = self.config.name, what = %now, "what the upstream is");
         }
@@ -282,13 +283,13 @@ impl Upstream {
 
     /// Returns true if there was a bad outcome since the last call, and resets that flag.
     fn take_doubt(&self) -> bool {
-        self.doubtful.swap(false, Ordering::Relaxed)
+        self.identity_doubtful.swap(false, Ordering::Relaxed)
     }
 
     /// Sets the load that the engine reports, and how many of its requests come from elsewhere; `None` if it is
     /// unknown.
-    fn set_busy(&self, told: Option<(Busy, u64)>) {
-        self.elsewhere.store(told.map_or(0, |(_, others)| others), Ordering::Relaxed);
+    fn set_busy(&self, told: Option<(EngineLoad, u64)>) {
+        self.foreign_requests.store(told.map_or(0, |(_, others)| others), Ordering::Relaxed);
         self.figures.set_busy(told.map(|(busy, _)| busy));
     }
 
@@ -297,7 +298,7 @@ impl Upstream {
         Route {
             responses: self.config.responses,
             fallbacks: self.learnt.fallbacks(model),
-            tells_reasoning: self.tells_reasoning(),
+            separates_reasoning: self.tells_reasoning(),
             ..Route::new(self.identity(), options, max_event_bytes)
         }
     }
@@ -321,7 +322,7 @@ impl Upstream {
 
     /// Returns true if the engine reports a reasoning parser, or if one of its answers has shown that it has one.
     fn tells_reasoning(&self) -> bool {
-        let found = self.found.read().unwrap_or_else(PoisonError::into_inner);
+        let found = self.detected.read().unwrap_or_else(PoisonError::into_inner);
         let says = found.parsers.as_ref().is_some_and(|parsers| parsers.reasoning.is_some());
         says || self.learnt.tells_reasoning()
     }
@@ -340,13 +341,13 @@ impl Upstream {
 
     /// Returns the number of requests under way, including those of other clients if the engine reports them.
     fn load(&self) -> f64 {
-        let elsewhere = i64::try_from(self.elsewhere.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
+        let elsewhere = i64::try_from(self.foreign_requests.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         let all = self.figures.active.value().saturating_add(elsewhere);
         f64::from(i32::try_from(all).unwrap_or(i32::MAX))
     }
 
     /// Returns the name of a model as a shared string if the configuration or the engine knows it.
-    fn known(&self, model: &str) -> Option<Arc<str>> {
+    fn known_name(&self, model: &str) -> Option<Arc<str>> {
         let configured = self.config.models.iter().find(|name| *name == model);
         let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
         let listed = listed.as_ref().and_then(|all| all.names.iter().find(|name| &***name == model).cloned());
@@ -364,7 +365,7 @@ impl Upstream {
     }
 
     /// Returns the model names that the engine lists, or none if no list has been read.
-    fn lists(&self) -> Vec<Arc<str>> {
+    fn listed_names(&self) -> Vec<Arc<str>> {
         let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
         listed.as_ref().map(|all| all.names.clone()).unwrap_or_default()
     }
@@ -413,7 +414,7 @@ impl Upstream {
         *known = Some(ListedModels { names, main });
         drop(known);
         if !same {
-            *self.misplaced.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.mismatched.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
 
@@ -431,14 +432,14 @@ impl Upstream {
     }
 
     /// Records that a piece of an answer has arrived at this time, which shows that the engine is alive.
-    pub fn heard(&self, now: Instant) {
+    pub fn record_piece(&self, now: Instant) {
         let since = now.saturating_duration_since(self.since).as_millis();
-        self.heard.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.last_piece.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Returns true if a piece of an answer has arrived within `time`.
     fn was_heard_within(&self, time: Duration) -> bool {
-        let heard = self.heard.load(Ordering::Relaxed);
+        let heard = self.last_piece.load(Ordering::Relaxed);
         heard > 0 && self.since.elapsed() < Duration::from_millis(heard) + time
     }
 
@@ -466,41 +467,41 @@ impl Upstream {
 
     /// Marks the upstream as not matching its configuration, for example after its key was rejected. For a minute
     /// it is chosen only if no other upstream is available.
-    pub fn misplace(&self, why: &str) {
+    pub fn mark_mismatch(&self, why: &str) {
         let now = Instant::now();
-        let before = self.misplaced.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
-        if before.is_none_or(|since| now.saturating_duration_since(since) > MISPLACED) {
+        let before = self.mismatched.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
+        if before.is_none_or(|since| now.saturating_duration_since(since) > MISMATCH_PAUSE) {
             tracing::warn!(upstream = self.config.name, why, "upstream is misconfigured");
         }
     }
 
-    fn is_misplaced(&self) -> bool {
-        let since = *self.misplaced.lock().unwrap_or_else(PoisonError::into_inner);
-        since.is_some_and(|since| since.elapsed() < MISPLACED)
+    fn is_mismatched(&self) -> bool {
+        let since = *self.mismatched.lock().unwrap_or_else(PoisonError::into_inner);
+        since.is_some_and(|since| since.elapsed() < MISMATCH_PAUSE)
     }
 
     fn availability(&self, now: Instant) -> Availability {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner).availability(now)
     }
 
-    fn try_out(&self) {
-        self.with_condition(CircuitBreaker::try_out);
+    fn start_trial(&self) {
+        self.with_breaker(CircuitBreaker::start_trial);
     }
 
-    fn found_nothing(&self) {
-        self.with_condition(CircuitBreaker::found_nothing);
+    fn cancel_trial(&self) {
+        self.with_breaker(CircuitBreaker::cancel_trial);
     }
 
     /// Feeds the outcome of a request to the circuit breaker. A bad one also makes the engine's identity doubtful.
-    fn after(&self, outcome: Outcome, now: Instant) {
+    fn record_outcome(&self, outcome: Outcome, now: Instant) {
         if outcome == Outcome::Bad {
-            self.doubtful.store(true, Ordering::Relaxed);
+            self.identity_doubtful.store(true, Ordering::Relaxed);
         }
         let may = || !self.retired.load(Ordering::Relaxed) && self.ejected.one_more();
-        self.with_condition(|breaker| breaker.after(outcome, now, self.since, may));
+        self.with_breaker(|breaker| breaker.record(outcome, now, self.since, may));
     }
 
-    fn with_condition(&self, change: impl FnOnce(&mut CircuitBreaker)) {
+    fn with_breaker(&self, change: impl FnOnce(&mut CircuitBreaker)) {
         let mut breaker = self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
         let before = breaker.is_ejected();
         change(&mut breaker);

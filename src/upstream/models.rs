@@ -137,7 +137,7 @@ fn context(all: &[Option<Raw<'_>>]) -> Option<u64> {
     all.iter().flatten().find_map(|raw| integer(*raw).filter(|tokens| *tokens > 0))
 }
 
-/// Returns the context length of llama.cpp: `n_ctx` as it runs, else `n_ctx_train` as it was trained (engine-quirks
+/// Returns the context length of llama.cpp: `n_ctx` as it runs, else `n_ctx_train` as it was trained (engines
 /// G.1).
 fn context_of_meta(meta: Raw<'_>) -> Option<u64> {
     let meta = Members::of(meta.get())?;

@@ -28,7 +28,7 @@ pub struct Outgoing {
     pub request_id: String,
     /// True for a retry on another upstream. A kept connection may die as a request goes out, and a request is
     /// resent once for that reason, not once at each upstream (faults 7, class A').
-    pub again: bool,
+    pub is_retry: bool,
     /// Trace that the request belongs to.
     pub trace: Propagation,
     /// Value of the loop-detection header.

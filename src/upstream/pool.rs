@@ -36,7 +36,7 @@ pub struct Pool {
     pub retry: Retry,
     /// Upper limit for the bytes of one engine event.
     max_event_bytes: usize,
-    ejected: Arc<Ejected>,
+    ejected: Arc<EjectionCount>,
     budget: Arc<RetryBudget>,
 }
 
@@ -46,12 +46,12 @@ pub struct SelectionCriteria<'w> {
     /// Model, by the client's name for it.
     pub model: &'w str,
     /// Hash of what the request shares with earlier requests of its conversation, if affinity is on.
-    pub together: Option<u64>,
+    pub affinity_hash: Option<u64>,
     /// Ids of the upstreams that were tried already, and are not chosen again.
     pub visited: &'w [u64],
     /// Upstream for which the request was read. Another one qualifies only if the request may be sent to it
     /// unchanged.
-    pub like: Option<&'w Upstream>,
+    pub compatible_with: Option<&'w Upstream>,
     /// Random number that decides between equals.
     pub chance: u64,
 }
@@ -62,7 +62,7 @@ pub enum NoUpstream {
     /// No upstream serves the model.
     Unknown,
     /// No upstream is left: those that qualify were tried already.
-    Left,
+    Exhausted,
     /// Each upstream that serves the model is down.
     Unwell,
     /// Each upstream that qualifies is overloaded or ejected, and at least one is overloaded.
@@ -78,7 +78,7 @@ impl Pool {
     /// Creates the upstreams of a configuration, each with a client for every thread. Returns `None` if the
     /// configuration names no upstream.
     pub fn new(config: &Config, metrics: &Metrics) -> Option<Self> {
-        let (ejected, budget) = (Arc::<Ejected>::default(), Arc::default());
+        let (ejected, budget) = (Arc::<EjectionCount>::default(), Arc::default());
         Self::with(config, ejected, budget, |upstream, ejected| {
             let figures = metrics.upstream(&upstream.name);
             Arc::new(Upstream::new(upstream.clone(), config, figures, Arc::clone(ejected)))
@@ -89,15 +89,16 @@ impl Pool {
     /// what is known about the same address, and new ones start with a small share of the requests.
     pub fn renewed(&self, config: &Config, metrics: &Metrics) -> Option<Self> {
         Self::with(config, Arc::clone(&self.ejected), Arc::clone(&self.budget), |upstream, ejected| {
-            if let Some(same) = self.upstreams.iter().find(|known| known.is_as(upstream, config)) {
+            if let Some(same) = self.upstreams.iter().find(|known| known.is_same_config(upstream, config)) {
                 return Arc::clone(same);
             }
             // An upstream that stays keeps its state to itself.
-            let stays = |known: &Upstream| config.upstreams.iter().any(|other| known.is_as(other, config));
+            let stays =
+                |known: &Upstream| config.upstreams.iter().any(|other| known.is_same_config(other, config));
             let mut before = self.upstreams.iter().filter(|known| !stays(known));
             let figures = metrics.upstream(&upstream.name);
             let mut new = Upstream::new(upstream.clone(), config, figures, Arc::clone(ejected));
-            match before.find(|known| known.is_where(upstream)) {
+            match before.find(|known| known.is_same_address(upstream)) {
                 Some(known) => new.inherit(known),
                 None => new.ramp(),
             }
@@ -106,7 +107,7 @@ impl Pool {
     }
 
     /// Returns the upstreams of this pool that `next` does not have, for example to retire them after a reload.
-    pub fn left_by<'p>(&'p self, next: &Self) -> impl Iterator<Item = &'p Arc<Upstream>> {
+    pub fn missing_from<'p>(&'p self, next: &Self) -> impl Iterator<Item = &'p Arc<Upstream>> {
         self.upstreams.iter().filter(|upstream| !next.has(upstream))
     }
 
@@ -117,9 +118,9 @@ impl Pool {
 
     fn with(
         config: &Config,
-        ejected: Arc<Ejected>,
+        ejected: Arc<EjectionCount>,
         budget: Arc<RetryBudget>,
-        upstream: impl Fn(&UpstreamConfig, &Arc<Ejected>) -> Arc<Upstream>,
+        upstream: impl Fn(&UpstreamConfig, &Arc<EjectionCount>) -> Arc<Upstream>,
     ) -> Option<Self> {
         ejected.most.store(config.upstreams.len() / 2, Ordering::Relaxed);
         let upstreams = config.upstreams.iter().map(|config| upstream(config, &ejected));
@@ -162,7 +163,7 @@ impl Pool {
 
     /// Returns true if the model's name matters for the choice of the upstream or for the request, so that it must
     /// be read.
-    pub fn goes_by_model(&self) -> bool {
+    pub fn needs_model(&self) -> bool {
         !self.is_single() || !self.models.is_empty()
     }
 
@@ -194,13 +195,13 @@ impl Pool {
     }
 
     /// Returns the index of an upstream in the configuration.
-    fn place(&self, upstream: &Upstream) -> usize {
+    fn index_of(&self, upstream: &Upstream) -> usize {
         self.upstreams.iter().position(|known| known.id == upstream.id).unwrap_or_default()
     }
 
     /// Returns the options for an answer of this upstream; `key` is the index of the caller's key.
     pub fn options(&self, upstream: &Upstream, model: &str, key: Option<usize>) -> Arc<Options> {
-        self.layers.options(self.place(upstream), self.model(model).map(|(place, _)| place), key)
+        self.layers.options(self.index_of(upstream), self.model(model).map(|(place, _)| place), key)
     }
 
     /// Returns the options for answers that involve no upstream, such as those from the store: those of the first
@@ -233,14 +234,18 @@ impl Pool {
     /// right that no other upstream alone lists.
     fn answers_as(&self, upstream: &Upstream, alias: Option<&str>) -> Option<Models> {
         if !upstream.config.models.is_empty() && upstream.identity().engine.names_models {
-            let known =
-                upstream.names().into_iter().flatten().chain(upstream.lists()).chain(alias.map(Into::into));
+            let known = upstream
+                .names()
+                .into_iter()
+                .flatten()
+                .chain(upstream.listed_names())
+                .chain(alias.map(Into::into));
             return Some(Models::OneOf(known.collect()));
         }
-        let own = upstream.lists();
+        let own = upstream.listed_names();
         let others = self.upstreams.iter().filter(|other| other.id != upstream.id);
         let foreign: Arc<[_]> =
-            others.flat_map(|other| other.lists()).filter(|name| !own.contains(name)).collect();
+            others.flat_map(|other| other.listed_names()).filter(|name| !own.contains(name)).collect();
         (!own.is_empty() && !foreign.is_empty()).then_some(Models::NoneOf(foreign))
     }
 
@@ -250,7 +255,10 @@ impl Pool {
         if let Some((_, known)) = self.model(model) {
             return known.name.as_str().into();
         }
-        self.upstreams.iter().find_map(|upstream| upstream.known(model)).unwrap_or_else(|| "other".into())
+        self.upstreams
+            .iter()
+            .find_map(|upstream| upstream.known_name(model))
+            .unwrap_or_else(|| "other".into())
     }
 
     /// Chooses the upstream for a request, and counts the request there until the result is dropped.
@@ -269,24 +277,24 @@ impl Pool {
         let is_left = |upstream: &&&Arc<Upstream>| {
             upstream.config.weight > 0
                 && !criteria.visited.contains(&upstream.id)
-                && criteria.like.is_none_or(|like| self.asks_alike(like, upstream, criteria.model))
+                && criteria.compatible_with.is_none_or(|like| self.asks_alike(like, upstream, criteria.model))
         };
         let left: Vec<_> = serving.iter().filter(is_left).copied().collect();
         if left.is_empty() {
-            return Err(if criteria.visited.is_empty() { NoUpstream::Unwell } else { NoUpstream::Left });
+            return Err(if criteria.visited.is_empty() { NoUpstream::Unwell } else { NoUpstream::Exhausted });
         }
         let up: Vec<_> = left.into_iter().filter(|upstream| !upstream.is_down()).collect();
         if up.is_empty() {
             return Err(NoUpstream::Unwell);
         }
         // An upstream that does not match its configuration is chosen only if no other one is available.
-        let right: Vec<_> = up.iter().filter(|upstream| !upstream.is_misplaced()).copied().collect();
-        self.among(if right.is_empty() { &up } else { &right }, criteria, now)
+        let right: Vec<_> = up.iter().filter(|upstream| !upstream.is_mismatched()).copied().collect();
+        self.choose_among(if right.is_empty() { &up } else { &right }, criteria, now)
     }
 
     /// Returns an upstream that serves the model, so that the request can be read for it before one is chosen. If
     /// there is none, returns the first upstream, and false.
-    pub fn look(&self, model: &str, chance: u64) -> (Arc<Upstream>, bool) {
+    pub fn upstream_to_read_for(&self, model: &str, chance: u64) -> (Arc<Upstream>, bool) {
         // A single upstream itself refuses models that it does not have.
         if self.is_single() {
             return (Arc::clone(&self.first), true);
@@ -299,7 +307,7 @@ impl Pool {
     }
 
     /// Counts another request on the same upstream, for a request that continues there.
-    pub fn again(upstream: &Arc<Upstream>) -> ChosenUpstream {
+    pub fn same_upstream(upstream: &Arc<Upstream>) -> ChosenUpstream {
         ChosenUpstream::new(upstream, false)
     }
 
@@ -308,7 +316,7 @@ impl Pool {
         criteria: &SelectionCriteria<'_>,
     ) -> Result<ChosenUpstream, NoUpstream> {
         match (criteria.visited.is_empty(), only.is_down()) {
-            (false, _) => Err(NoUpstream::Left),
+            (false, _) => Err(NoUpstream::Exhausted),
             (true, true) => Err(NoUpstream::Unwell),
             (true, false) => Ok(ChosenUpstream::new(only, false)),
         }
@@ -345,7 +353,7 @@ impl Pool {
             && a.request_unknown == b.request_unknown
     }
 
-    fn among(
+    fn choose_among(
         &self,
         all: &[&Arc<Upstream>],
         criteria: &SelectionCriteria<'_>,
@@ -405,7 +413,7 @@ fn weighted(seed: u64, upstream: &Upstream) -> f64 {
 /// Returns the upstream of the conversation, unless it has many more requests than its share (rendezvous hashing
 /// with bounded loads).
 fn preferred<'u>(good: &[&'u Arc<Upstream>], criteria: &SelectionCriteria<'_>) -> Option<&'u Arc<Upstream>> {
-    let together = criteria.together?;
+    let together = criteria.affinity_hash?;
     let drawn = good.iter().max_by(|a, b| weighted(together, a).total_cmp(&weighted(together, b)))?;
     let weight = |upstream: &Upstream| f64::from(upstream.config.weight);
     let requests = good.iter().map(|upstream| upstream.load()).sum::<f64>() + 1.0;
@@ -426,12 +434,12 @@ fn least_busy<'u>(good: &[&'u Arc<Upstream>], chance: u64) -> Option<&'u Arc<Ups
 
 /// Count of the ejected upstreams of a pool, which limits them to half of the pool.
 #[derive(Debug, Default)]
-pub(super) struct Ejected {
+pub(super) struct EjectionCount {
     now: AtomicUsize,
     most: AtomicUsize,
 }
 
-impl Ejected {
+impl EjectionCount {
     pub(super) fn one_more(&self) -> bool {
         let may = |now| (now < self.most.load(Ordering::Relaxed)).then_some(now + 1);
         self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may).is_ok()
@@ -454,7 +462,7 @@ impl ChosenUpstream {
     fn new(upstream: &Arc<Upstream>, trial: bool) -> Self {
         upstream.figures.active.add(1);
         if trial {
-            upstream.try_out();
+            upstream.start_trial();
         }
         Self { upstream: Arc::clone(upstream), trial }
     }
@@ -470,9 +478,9 @@ impl ChosenUpstream {
     }
 
     /// Reports the outcome of the request to the upstream's health tracking.
-    pub fn tell(&mut self, outcome: Outcome) {
+    pub fn report(&mut self, outcome: Outcome) {
         self.trial &= matches!(outcome, Outcome::Pushed { .. });
-        self.upstream.after(outcome, Instant::now());
+        self.upstream.record_outcome(outcome, Instant::now());
     }
 }
 
@@ -480,7 +488,7 @@ impl Drop for ChosenUpstream {
     fn drop(&mut self) {
         self.upstream.figures.active.add(-1);
         if self.trial {
-            self.upstream.found_nothing();
+            self.upstream.cancel_trial();
         }
     }
 }

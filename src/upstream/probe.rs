@@ -6,7 +6,7 @@
 use super::{Hops, Outgoing, Upstream, models};
 use crate::config::Credentials;
 use crate::engine::{self, Engine};
-use crate::error::{Class, Side};
+use crate::error::{RetryClass, Side};
 use crate::telemetry::Propagation;
 use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
@@ -17,26 +17,26 @@ const LIST: usize = 1 << 20;
 
 /// Reason why a probe has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum ProbeFailure {
     /// The engine answered 503: it says itself that it is not ready.
     Refuses,
     /// No answer within the time for a probe.
     Silent,
     /// No probe was sent: this process has no descriptor or memory for another connection.
-    Unasked,
+    NotSent,
     /// Any other reason, with its text.
     Bad(&'static str),
 }
 
 /// The probe has reached this process: the upstream's address leads back to samewire.
-const LOOP: Trouble = Trouble::Bad("it leads to samewire itself");
+const LOOP: ProbeFailure = ProbeFailure::Bad("it leads to samewire itself");
 
-impl Trouble {
+impl ProbeFailure {
     pub(super) fn why(self) -> &'static str {
         match self {
             Self::Refuses => "it says that it is not ready",
             Self::Silent => "it does not answer in time",
-            Self::Unasked => "the proxy has no room for another connection",
+            Self::NotSent => "the proxy has no room for another connection",
             Self::Bad(why) => why,
         }
     }
@@ -46,7 +46,7 @@ impl Trouble {
 /// from the same engine.
 pub(super) struct Probe<'u> {
     pub(super) upstream: &'u Upstream,
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
     /// Engine that the `owned_by` of the listed models names.
     pub(super) owner: Option<&'static Engine>,
     /// Value of the header `server` in the last reply.
@@ -72,10 +72,10 @@ impl Reply {
 
 impl<'u> Probe<'u> {
     pub(super) fn new(upstream: &'u Upstream, patience: Duration) -> Self {
-        Self { upstream, patience, owner: None, server: None, cause: None }
+        Self { upstream, timeout: patience, owner: None, server: None, cause: None }
     }
 
-    pub(super) async fn asked(&mut self) -> Result<(), Trouble> {
+    pub(super) async fn check(&mut self) -> Result<(), ProbeFailure> {
         let healthy = self.get("/health").await.map(|reply| reply.status);
         // Engines of other makers have no /health, or require a key for it; a list of models is as good a sign.
         let listed = self.list().await;
@@ -85,12 +85,12 @@ impl<'u> Probe<'u> {
         match healthy? {
             200..=299 => Ok(()),
             400..=499 | 501 => listed,
-            503 => Err(Trouble::Refuses),
-            _ => Err(Trouble::Bad("its health check fails")),
+            503 => Err(ProbeFailure::Refuses),
+            _ => Err(ProbeFailure::Bad("its health check fails")),
         }
     }
 
-    async fn list(&mut self) -> Result<(), Trouble> {
+    async fn list(&mut self) -> Result<(), ProbeFailure> {
         let Reply { status, body } = self.get("/v1/models").await?;
         // The engine is up, but requires a key that only clients have.
         if matches!(status, 401 | 403) && !matches!(self.upstream.config.auth, Credentials::Own(_)) {
@@ -100,21 +100,21 @@ impl<'u> Probe<'u> {
             return Err(LOOP);
         }
         if !(200..=299).contains(&status) {
-            return Err(Trouble::Bad("it does not list its models"));
+            return Err(ProbeFailure::Bad("it does not list its models"));
         }
-        let body = body.ok_or(Trouble::Bad("its list of models breaks off"))?;
-        let listed = models::read(&body).ok_or(Trouble::Bad("its list of models cannot be read"))?;
+        let body = body.ok_or(ProbeFailure::Bad("its list of models breaks off"))?;
+        let listed = models::read(&body).ok_or(ProbeFailure::Bad("its list of models cannot be read"))?;
         self.owner = listed.iter().find_map(|model| engine::recognised(model.owner.as_deref()?));
         self.upstream.listed(&listed);
         let configured = &self.upstream.config.models;
         if !configured.is_empty() && !listed.iter().any(|model| configured.contains(&model.id)) {
-            self.upstream.misplace("it lists none of the models that the configuration names");
+            self.upstream.mark_mismatch("it lists none of the models that the configuration names");
         }
         Ok(())
     }
 
     /// Sends a GET for a route and returns the reply, whatever its status. Fails if no answer comes back.
-    pub(super) async fn get(&mut self, path: &'static str) -> Result<Reply, Trouble> {
+    pub(super) async fn get(&mut self, path: &'static str) -> Result<Reply, ProbeFailure> {
         let authorization = match &self.upstream.config.auth {
             Credentials::Own(key) => Some(key.value()),
             _ => None,
@@ -126,7 +126,7 @@ impl<'u> Probe<'u> {
             content_type: None,
             authorization,
             request_id: "samewire-probe".to_owned(),
-            again: false,
+            is_retry: false,
             trace: Propagation::Passed(Vec::new()),
             hops: Hops::default(),
             body: Bytes::new(),
@@ -136,9 +136,9 @@ impl<'u> Probe<'u> {
         let mut answer = probes.send(&request).await.map_err(|error| {
             self.cause = error.source.map(|cause| cause.to_string());
             match (error.side, error.class) {
-                (Side::Proxy, _) => Trouble::Unasked,
-                (_, Class::Unsent) => Trouble::Bad("it cannot be reached"),
-                _ => Trouble::Bad("it does not answer in HTTP"),
+                (Side::Proxy, _) => ProbeFailure::NotSent,
+                (_, RetryClass::Unsent) => ProbeFailure::Bad("it cannot be reached"),
+                _ => ProbeFailure::Bad("it does not answer in HTTP"),
             }
         })?;
         let server = answer.head.headers.get(http::header::SERVER);

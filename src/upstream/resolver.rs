@@ -7,7 +7,7 @@
 //! Each upstream has one resolver, which all threads share.
 
 use crate::config::{Timeouts, UpstreamConfig};
-use crate::error::{Class, Error};
+use crate::error::{Error, RetryClass};
 use crate::wire::fault::Fault;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -33,24 +33,24 @@ pub(super) type Lookup = fn(PendingLookup);
 
 /// Resolver of one upstream: its known addresses, and the state of the lookup that refreshes them.
 #[derive(Debug)]
-pub(super) struct Addresses {
+pub(super) struct Resolver {
     /// Upstream's name in the log.
     upstream: String,
     host: String,
     port: u16,
     /// Time that a request waits for the first lookup.
-    patience: Duration,
+    timeout: Duration,
     lookup: Lookup,
     /// Address that the configuration gives in place of a name: no lookup is needed.
     fixed: Option<SocketAddr>,
-    state: Mutex<State>,
-    told: Notify,
+    state: Mutex<ResolverState>,
+    updated: Notify,
 }
 
-impl Addresses {
+impl Resolver {
     /// Creates a resolver that asks the system.
-    pub(super) fn of(upstream: &UpstreamConfig, timeouts: &Timeouts) -> Arc<Self> {
-        Self::asking(by_the_system, &upstream.name, (&upstream.host, upstream.port), *timeouts.dns)
+    pub(super) fn from_system(upstream: &UpstreamConfig, timeouts: &Timeouts) -> Arc<Self> {
+        Self::with_lookup(by_the_system, &upstream.name, (&upstream.host, upstream.port), *timeouts.dns)
     }
 
     /// Takes over the known addresses of another resolver for the same name, so that a reload does not forget them.
@@ -60,7 +60,12 @@ impl Addresses {
         }
     }
 
-    fn asking(lookup: Lookup, upstream: &str, (host, port): (&str, u16), patience: Duration) -> Arc<Self> {
+    fn with_lookup(
+        lookup: Lookup,
+        upstream: &str,
+        (host, port): (&str, u16),
+        patience: Duration,
+    ) -> Arc<Self> {
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let turn = getrandom::u32().unwrap_or(0) as usize;
         Arc::new(Self {
@@ -68,10 +73,10 @@ impl Addresses {
             fixed: host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, port)),
             host,
             port,
-            patience,
+            timeout: patience,
             lookup,
-            state: Mutex::new(State { turn, ..State::default() }),
-            told: Notify::new(),
+            state: Mutex::new(ResolverState { turn, ..ResolverState::default() }),
+            updated: Notify::new(),
         })
     }
 
@@ -95,25 +100,25 @@ impl Addresses {
             return Ok(vec![fixed]);
         }
         loop {
-            let told = self.told.notified();
+            let told = self.updated.notified();
             self.refresh();
             let asked = {
                 let state = self.state();
                 if let Some(order) = state.order(Instant::now(), first) {
                     return Ok(order);
                 }
-                match (state.asked, &state.failed) {
+                match (state.lookup_since, &state.failed) {
                     (Some(asked), _) => asked,
                     (None, failed) => {
                         let why =
                             failed.as_ref().map_or_else(|| ErrorKind::NotFound.into(), FailedLookup::error);
-                        return Err(Error::from(Fault::Unreachable).because(why));
+                        return Err(Error::from(Fault::Unreachable).with_source(why));
                     }
                 }
             };
-            if tokio::time::timeout_at(asked + self.patience, told).await.is_err() {
+            if tokio::time::timeout_at(asked + self.timeout, told).await.is_err() {
                 let why = io::Error::new(ErrorKind::TimedOut, "the name is not answered for");
-                return Err(Error::from(Fault::Timeout).classed(Class::Unsent).because(why));
+                return Err(Error::from(Fault::Timeout).with_class(RetryClass::Unsent).with_source(why));
             }
         }
     }
@@ -124,7 +129,7 @@ impl Addresses {
     }
 
     /// Records whether an address could be reached.
-    pub(super) fn tried(&self, address: SocketAddr, reached: bool) {
+    pub(super) fn record_connect(&self, address: SocketAddr, reached: bool) {
         if self.fixed.is_none() {
             self.state().tried(Instant::now(), address, reached);
         }
@@ -137,8 +142,8 @@ impl Addresses {
         }
     }
 
-    fn tell(&self, found: io::Result<Vec<SocketAddr>>) {
-        match self.state().found(Instant::now(), found) {
+    fn finish(&self, found: io::Result<Vec<SocketAddr>>) {
+        match self.state().record_lookup(Instant::now(), found) {
             LookupReport::None => {}
             LookupReport::Addresses(count) => {
                 tracing::info!(upstream = self.upstream, addresses = count, "upstream's addresses");
@@ -147,10 +152,10 @@ impl Addresses {
                 tracing::warn!(upstream = self.upstream, why, "upstream's name cannot be looked up");
             }
         }
-        self.told.notify_waiters();
+        self.updated.notify_waiters();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ResolverState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -158,21 +163,21 @@ impl Addresses {
 /// Lookup that is under way. Counts as failed if it is dropped without a result.
 #[derive(Debug)]
 pub(super) struct PendingLookup {
-    by: Arc<Addresses>,
+    by: Arc<Resolver>,
     told: bool,
 }
 
 impl PendingLookup {
     fn tell(mut self, found: io::Result<Vec<SocketAddr>>) {
         self.told = true;
-        self.by.tell(found);
+        self.by.finish(found);
     }
 }
 
 impl Drop for PendingLookup {
     fn drop(&mut self) {
         if !self.told {
-            self.by.tell(Err(ErrorKind::Interrupted.into()));
+            self.by.finish(Err(ErrorKind::Interrupted.into()));
         }
     }
 }
@@ -198,10 +203,10 @@ enum LookupReport {
 
 /// State of a resolver. Independent of the clock: callers pass the time.
 #[derive(Debug, Default)]
-struct State {
+struct ResolverState {
     known: Option<KnownAddresses>,
     /// Start of the lookup that is under way.
-    asked: Option<Instant>,
+    lookup_since: Option<Instant>,
     /// Failure of the last lookup.
     failed: Option<FailedLookup>,
     turn: usize,
@@ -209,7 +214,7 @@ struct State {
 
 #[derive(Clone, Debug)]
 struct KnownAddresses {
-    places: Vec<ResolvedAddress>,
+    addresses: Vec<ResolvedAddress>,
     since: Instant,
 }
 
@@ -249,22 +254,22 @@ impl ResolvedAddress {
     }
 }
 
-impl State {
+impl ResolverState {
     /// Returns true if a lookup has to start, and marks it as under way.
     fn is_due(&mut self, now: Instant) -> bool {
         let past = |since: Instant, time| now.saturating_duration_since(since) >= time;
-        let due = self.asked.is_none()
+        let due = self.lookup_since.is_none()
             && self.known.as_ref().is_none_or(|known| past(known.since, FRESH))
             && self.failed.as_ref().is_none_or(|failed| past(failed.at, PAUSE));
         if due {
-            self.asked = Some(now);
+            self.lookup_since = Some(now);
         }
         due
     }
 
     fn places(&self, now: Instant) -> &[ResolvedAddress] {
         let good = self.known.as_ref().filter(|known| now.saturating_duration_since(known.since) < STALE);
-        good.map_or(&[], |known| &known.places)
+        good.map_or(&[], |known| &known.addresses)
     }
 
     fn next(&mut self, now: Instant, chance: impl Fn() -> u32) -> Option<SocketAddr> {
@@ -291,14 +296,14 @@ impl State {
     }
 
     fn tried(&mut self, now: Instant, address: SocketAddr, reached: bool) {
-        let mut places = self.known.iter_mut().flat_map(|known| &mut known.places);
+        let mut places = self.known.iter_mut().flat_map(|known| &mut known.addresses);
         if let Some(place) = places.find(|place| place.address == address) {
             place.shunned = (!reached).then(|| now + SHUNNED);
         }
     }
 
-    fn found(&mut self, now: Instant, found: io::Result<Vec<SocketAddr>>) -> LookupReport {
-        self.asked = None;
+    fn record_lookup(&mut self, now: Instant, found: io::Result<Vec<SocketAddr>>) -> LookupReport {
+        self.lookup_since = None;
         let found = found.and_then(|all| match all.is_empty() {
             true => Err(io::Error::new(ErrorKind::NotFound, "the name has no addresses")),
             false => Ok(all),
@@ -316,7 +321,7 @@ impl State {
         found.dedup();
         let known = self.known.take();
         let first = known.is_none();
-        let mut before = known.map_or_else(Vec::new, |known| known.places);
+        let mut before = known.map_or_else(Vec::new, |known| known.addresses);
         let count = before.len();
         let mut kept = 0;
         let places =
@@ -330,7 +335,7 @@ impl State {
         let places: Vec<_> = places.collect();
         let same = kept == count && kept == places.len();
         let news = if same { LookupReport::None } else { LookupReport::Addresses(places.len()) };
-        self.known = Some(KnownAddresses { places, since: now });
+        self.known = Some(KnownAddresses { addresses: places, since: now });
         news
     }
 }
@@ -357,7 +362,7 @@ mod tests {
     }
 
     /// Returns how often each address is chosen in this number of turns.
-    fn shares(state: &mut State, now: Instant, times: usize) -> Vec<usize> {
+    fn shares(state: &mut ResolverState, now: Instant, times: usize) -> Vec<usize> {
         let seed = AtomicUsize::new(1);
         let chance = || {
             let number = seed.fetch_add(1, Ordering::Relaxed) as u64;
@@ -374,28 +379,28 @@ mod tests {
 
     #[test]
     fn fault_u02_one_lookup_at_a_time_and_none_while_it_is_fresh() {
-        let (mut state, start) = (State::default(), Instant::now());
+        let (mut state, start) = (ResolverState::default(), Instant::now());
         assert_eq!(state.next(start, || 0), None);
         assert!(state.is_due(start));
         assert!(!state.is_due(start + seconds(100)), "one is under way");
-        assert_eq!(state.found(start, all([1])), LookupReport::Addresses(1));
+        assert_eq!(state.record_lookup(start, all([1])), LookupReport::Addresses(1));
         assert!(!state.is_due(start + seconds(19)));
         assert!(state.is_due(start + seconds(20)));
         assert_eq!(state.next(start + seconds(25), || 0), Some(at(1)), "nobody waits for it");
-        assert_eq!(state.found(start + seconds(26), all([1])), LookupReport::None);
+        assert_eq!(state.record_lookup(start + seconds(26), all([1])), LookupReport::None);
         assert!(!state.is_due(start + seconds(45)));
     }
 
     #[test]
     fn fault_u02_what_was_good_stays_for_five_minutes() {
-        let (mut state, start) = (State::default(), Instant::now());
+        let (mut state, start) = (ResolverState::default(), Instant::now());
         state.is_due(start);
-        state.found(start, all([1, 2]));
+        state.record_lookup(start, all([1, 2]));
         let mut told = Vec::new();
         for second in 20..299 {
             let now = start + seconds(second);
             if state.is_due(now) {
-                told.push(state.found(now, if second % 2 == 0 { fails() } else { all([]) }));
+                told.push(state.record_lookup(now, if second % 2 == 0 { fails() } else { all([]) }));
             }
             assert!(state.next(now, || 0).is_some(), "{second}");
             assert_eq!(state.order(now, None).unwrap().len(), 2);
@@ -410,14 +415,14 @@ mod tests {
         let late = start + seconds(300);
         assert_eq!((state.next(late, || 0), state.order(late, None)), (None, None));
         assert!(state.is_due(late));
-        assert_eq!(state.found(late, all([2, 3])), LookupReport::Addresses(2));
+        assert_eq!(state.record_lookup(late, all([2, 3])), LookupReport::Addresses(2));
         assert_eq!(state.order(late, Some(at(3))).unwrap(), [at(3), at(2)]);
     }
 
     #[test]
     fn fault_u02_fifty_addresses_share_the_requests() {
-        let (mut state, start) = (State::default(), Instant::now());
-        state.found(start, all(1..=50));
+        let (mut state, start) = (ResolverState::default(), Instant::now());
+        state.record_lookup(start, all(1..=50));
         assert_eq!(shares(&mut state, start, 5_000), [100; 50]);
         let first = state.next(start, || 0).unwrap();
         let order = state.order(start, Some(first)).unwrap();
@@ -426,12 +431,12 @@ mod tests {
 
     #[test]
     fn fault_u02_who_cannot_be_reached_is_asked_last() {
-        let (mut state, start) = (State::default(), Instant::now());
-        state.found(start, all(1..=4));
+        let (mut state, start) = (ResolverState::default(), Instant::now());
+        state.record_lookup(start, all(1..=4));
         state.tried(start, at(2), false);
         assert_eq!(shares(&mut state, start, 300), [100, 0, 100, 100]);
         assert_eq!(state.order(start, Some(at(1))).unwrap(), [at(1), at(3), at(4), at(2)]);
-        state.found(start, all(1..=4));
+        state.record_lookup(start, all(1..=4));
         assert_eq!(shares(&mut state, start, 300), [100, 0, 100, 100], "it is the same address still");
         (1..=4).for_each(|last| state.tried(start, at(last), false));
         assert_eq!(shares(&mut state, start, 400), [100; 4], "there is no other");
@@ -442,19 +447,19 @@ mod tests {
 
     #[test]
     fn fault_o23_new_ones_come_slowly_and_those_that_left_are_not_asked() {
-        let (mut state, start) = (State::default(), Instant::now());
-        state.found(start, all([1]));
+        let (mut state, start) = (ResolverState::default(), Instant::now());
+        state.record_lookup(start, all([1]));
         let grown = start + seconds(20);
-        assert_eq!(state.found(grown, all(1..=4)), LookupReport::Addresses(4));
+        assert_eq!(state.record_lookup(grown, all(1..=4)), LookupReport::Addresses(4));
         assert_eq!(shares(&mut state, grown, 100), [100]);
         let half = shares(&mut state, grown + seconds(5), 4_000);
         assert!(half[0] > 1_500 && half[1..].iter().all(|share| (400..=1_000).contains(share)), "{half:?}");
         assert_eq!(shares(&mut state, grown + RAMP, 400), [100; 4]);
         let shrunk = grown + seconds(30);
-        assert_eq!(state.found(shrunk, all([4])), LookupReport::Addresses(1));
+        assert_eq!(state.record_lookup(shrunk, all([4])), LookupReport::Addresses(1));
         assert_eq!(shares(&mut state, shrunk, 100), [0, 0, 0, 100]);
-        assert_eq!(state.found(shrunk, all([4, 4])), LookupReport::None);
-        assert_eq!(state.found(shrunk, all([3])), LookupReport::Addresses(1));
+        assert_eq!(state.record_lookup(shrunk, all([4, 4])), LookupReport::None);
+        assert_eq!(state.record_lookup(shrunk, all([3])), LookupReport::Addresses(1));
     }
 
     #[tokio::test]
@@ -465,11 +470,11 @@ mod tests {
                 asked.tell(all([7]));
             });
         }
-        let addresses = Addresses::asking(silent, "e", ("engine", 8000), Duration::from_millis(100));
+        let addresses = Resolver::with_lookup(silent, "e", ("engine", 8000), Duration::from_millis(100));
         assert_eq!(addresses.next(), None);
         let begun = Instant::now();
         let error = addresses.order(None).await.unwrap_err();
-        assert_eq!((error.public.fault, error.class), (Fault::Timeout, Class::Unsent));
+        assert_eq!((error.public.fault, error.class), (Fault::Timeout, RetryClass::Unsent));
         assert!((50..350).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
         let begun = Instant::now();
         addresses.order(None).await.unwrap_err();
@@ -490,10 +495,10 @@ mod tests {
                 drop(asked);
             });
         }
-        let addresses = Addresses::asking(failing, "e", ("engine", 8000), Duration::from_secs(2));
+        let addresses = Resolver::with_lookup(failing, "e", ("engine", 8000), Duration::from_secs(2));
         let all = futures::future::join_all((0..100).map(|_| addresses.order(None))).await;
         for error in all.into_iter().map(Result::unwrap_err) {
-            assert_eq!((error.public.fault, error.class), (Fault::Unreachable, Class::Unsent));
+            assert_eq!((error.public.fault, error.class), (Fault::Unreachable, RetryClass::Unsent));
         }
         addresses.order(None).await.unwrap_err();
         assert_eq!(LOOKUPS.load(Ordering::SeqCst), 1);
@@ -504,9 +509,9 @@ mod tests {
         fn never(_: PendingLookup) {
             panic!("looked up");
         }
-        let named = |name| Addresses::asking(never, "e", (name, 8000), Duration::from_secs(2));
+        let named = |name| Resolver::with_lookup(never, "e", (name, 8000), Duration::from_secs(2));
         let before = named("engine");
-        before.state().found(Instant::now(), all([1]));
+        before.state().record_lookup(Instant::now(), all([1]));
         for (name, known) in [("engine", Some(at(1))), ("other", None)] {
             let after = named(name);
             after.inherit(&before);
@@ -520,12 +525,12 @@ mod tests {
             panic!("looked up");
         }
         for (host, address) in [("127.0.0.1", "127.0.0.1:8000"), ("[::1]", "[::1]:8000")] {
-            let addresses = Addresses::asking(never, "e", (host, 8000), Duration::from_secs(2));
+            let addresses = Resolver::with_lookup(never, "e", (host, 8000), Duration::from_secs(2));
             let address = address.parse().unwrap();
             assert_eq!(addresses.next(), Some(address));
             assert_eq!(addresses.order(None).await.unwrap(), [address]);
         }
-        let here = Addresses::asking(by_the_system, "e", ("localhost", 8000), Duration::from_secs(2));
+        let here = Resolver::with_lookup(by_the_system, "e", ("localhost", 8000), Duration::from_secs(2));
         let order = here.order(None).await.unwrap();
         assert!(order.iter().all(|address| address.ip().is_loopback()), "{order:?}");
     }

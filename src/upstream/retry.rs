@@ -1,7 +1,7 @@
 //! Retry rules: which failures are retried on another upstream, how often, and how many in all (faults 7).
 
 use crate::config::Retry;
-use crate::error::Class;
+use crate::error::RetryClass;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -19,14 +19,14 @@ pub struct RetryState {
     /// Number of attempts in which the engine has received the request.
     sent: u32,
     /// True if an engine may have worked on the request.
-    perhaps: bool,
+    may_have_worked: bool,
     /// Number of engines that broke off before they sent anything.
     resets: u32,
 }
 
 impl RetryState {
     /// Records an attempt at this upstream.
-    pub fn ask(&mut self, upstream: u64) {
+    pub fn visit(&mut self, upstream: u64) {
         self.visited.push(upstream);
     }
 
@@ -39,19 +39,21 @@ impl RetryState {
     /// Records that the last attempt failed, and returns the pause before the next one; `None` if there must be
     /// none. After a failure in which an engine may have worked on the request, there is at most one more attempt
     /// at an engine that receives it, whatever the configuration says.
-    pub fn after(&mut self, class: Class, retry: &Retry) -> Option<Duration> {
-        if class != Class::Unsent {
+    pub fn after(&mut self, class: RetryClass, retry: &Retry) -> Option<Duration> {
+        if class != RetryClass::Unsent {
             self.sent += 1;
         }
         let goes_on = match class {
-            Class::Never => false,
-            Class::Unsent => true,
-            Class::Pushed | Class::Perhaps | Class::Reset => !self.perhaps && self.sent < retry.max_attempts,
+            RetryClass::Never => false,
+            RetryClass::Unsent => true,
+            RetryClass::Overloaded | RetryClass::MaybeProcessed | RetryClass::Reset => {
+                !self.may_have_worked && self.sent < retry.max_attempts
+            }
         };
-        self.resets += u32::from(class == Class::Reset);
-        self.perhaps |= matches!(class, Class::Perhaps | Class::Reset);
+        self.resets += u32::from(class == RetryClass::Reset);
+        self.may_have_worked |= matches!(class, RetryClass::MaybeProcessed | RetryClass::Reset);
         let pause = match class {
-            Class::Perhaps | Class::Reset => jitter(),
+            RetryClass::MaybeProcessed | RetryClass::Reset => jitter(),
             _ => Duration::ZERO,
         };
         (goes_on && self.visited.len() < VISITS).then_some(pause)
@@ -125,11 +127,11 @@ mod tests {
     use super::*;
 
     /// Returns the number of attempts that this series of failures leads to.
-    fn course(classes: &[Class], max_attempts: u32) -> usize {
+    fn course(classes: &[RetryClass], max_attempts: u32) -> usize {
         let retry = Retry { max_attempts, ..Retry::default() };
         let mut retries = RetryState::default();
         for (at, class) in classes.iter().enumerate() {
-            retries.ask(0);
+            retries.visit(0);
             if retries.after(*class, &retry).is_none() {
                 return at + 1;
             }
@@ -139,17 +141,17 @@ mod tests {
 
     #[test]
     fn attempts_by_class() {
-        use Class::{Never, Perhaps, Pushed, Reset, Unsent};
+        use RetryClass::{MaybeProcessed, Never, Overloaded, Reset, Unsent};
         for (classes, most, attempts) in [
             (&[Never][..], 4, 1),
-            (&[Perhaps, Perhaps], 4, 2),
+            (&[MaybeProcessed, MaybeProcessed], 4, 2),
             (&[Reset, Reset], 4, 2),
-            (&[Perhaps], 1, 1),
-            (&[Pushed, Pushed, Pushed], 2, 2),
-            (&[Pushed, Pushed, Pushed, Pushed], 4, 4),
-            (&[Pushed, Perhaps, Perhaps], 4, 3),
+            (&[MaybeProcessed], 1, 1),
+            (&[Overloaded, Overloaded, Overloaded], 2, 2),
+            (&[Overloaded, Overloaded, Overloaded, Overloaded], 4, 4),
+            (&[Overloaded, MaybeProcessed, MaybeProcessed], 4, 3),
             (&[Unsent, Unsent, Unsent, Unsent], 2, 4),
-            (&[Unsent, Unsent, Pushed, Pushed], 2, 4),
+            (&[Unsent, Unsent, Overloaded, Overloaded], 2, 4),
             (&[Reset, Unsent, Reset], 2, 3),
             (&[Reset, Unsent, Reset, Never], 4, 3),
         ] {
@@ -160,14 +162,14 @@ mod tests {
     #[test]
     fn pauses() {
         let mut retries = RetryState::default();
-        retries.ask(0);
-        assert_eq!(retries.after(Class::Unsent, &Retry::default()), Some(Duration::ZERO));
-        retries.ask(1);
-        let pause = retries.after(Class::Reset, &Retry::default()).unwrap();
+        retries.visit(0);
+        assert_eq!(retries.after(RetryClass::Unsent, &Retry::default()), Some(Duration::ZERO));
+        retries.visit(1);
+        let pause = retries.after(RetryClass::Reset, &Retry::default()).unwrap();
         assert!((25..=250).contains(&pause.as_millis()), "{pause:?}");
         assert!(!retries.is_poison());
-        retries.ask(2);
-        assert_eq!(retries.after(Class::Reset, &Retry::default()), None);
+        retries.visit(2);
+        assert_eq!(retries.after(RetryClass::Reset, &Retry::default()), None);
         assert!(retries.is_poison());
     }
 

@@ -4,7 +4,7 @@ use super::answer::Answer;
 use super::http1::{HEAD_LIMIT, Head, INTERIM, Malformed};
 use super::outgoing::Connection;
 use super::upload::{READ, Sending, Sent, Upload};
-use crate::error::{Class, Error};
+use crate::error::{Error, RetryClass};
 use crate::tls::{self, Socket};
 use crate::wire::fault::Fault;
 use bytes::{Buf, Bytes, BytesMut};
@@ -53,11 +53,13 @@ pub(super) async fn exchange(
                 // An engine that refuses the request need not get the rest.
                 let rest = sending.filter(|_| head.status < 400);
                 let mut answer = Answer::new(head, line, buffer).with_upload(rest);
-                answer.surplus();
+                answer.reject_surplus();
                 return Ok(answer);
             }
             Ok(None) => {}
-            Err(Malformed) => return Err(Error::from(Fault::InvalidResponse).classed(Class::Perhaps)),
+            Err(Malformed) => {
+                return Err(Error::from(Fault::InvalidResponse).with_class(RetryClass::MaybeProcessed));
+            }
         }
         buffer.reserve(READ.min(HEAD_LIMIT));
         let said = std::future::poll_fn(|cx| {
@@ -74,14 +76,14 @@ pub(super) async fn exchange(
             poll_answer(&mut line.stream, cx, &mut buffer).map(Ok)
         });
         let cause = match said.await {
-            Err(failure) => return Err(Error::from(failure).classed(Class::Never)),
+            Err(failure) => return Err(Error::from(failure).with_class(RetryClass::Never)),
             Ok(Ok(1..)) => continue,
             Ok(Ok(_)) => ErrorKind::UnexpectedEof.into(),
             Ok(Err(error)) => error,
         };
         if buffer.is_empty() && tls::is_refusal(&cause) {
-            return Err(Error::from(Fault::Unreachable).because(cause));
+            return Err(Error::from(Fault::Unreachable).with_source(cause));
         }
-        return Err(Error::from(Fault::Reset).because(cause));
+        return Err(Error::from(Fault::Reset).with_source(cause));
     }
 }

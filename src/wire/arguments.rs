@@ -6,13 +6,13 @@ use crate::json::Text;
 /// followed by a second one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arguments {
-    stage: Stage,
+    stage: JsonState,
     /// Objects and arrays that are open, outermost first.
     open: Vec<Nest>,
     /// True if a second value began after the first was complete.
     has_second: bool,
     /// True if the first value was followed by something that cannot begin a value.
-    spoiled: bool,
+    has_trailing_text: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ enum Nest {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum JsonState {
     /// Before a value, at the start or after a colon or comma.
     #[default]
     Value,
@@ -96,13 +96,13 @@ impl Arguments {
         let (mut at, mut end) = (0, 0);
         let mut passes = false;
         piece.each_ascii(|byte| {
-            if self.stage != Stage::Complete {
+            if self.stage != JsonState::Complete {
                 self.step(byte);
                 end = at + 1;
             } else if !self.has_second && !passes && !is_space(byte) {
                 self.has_second = byte.is_ascii_digit() || b"{[\"-tfn".contains(&byte);
                 passes = !self.has_second;
-                self.spoiled |= passes;
+                self.has_trailing_text |= passes;
             }
             at += 1;
         });
@@ -112,20 +112,20 @@ impl Arguments {
     /// Returns true if the text so far is one complete JSON value, followed by nothing but white space.
     pub(super) fn is_complete(&self) -> bool {
         match self.stage {
-            Stage::Complete | Stage::Scalar => !self.spoiled && !self.has_second,
-            Stage::Number(number) => self.open.is_empty() && number.is_whole(),
+            JsonState::Complete | JsonState::Scalar => !self.has_trailing_text && !self.has_second,
+            JsonState::Number(number) => self.open.is_empty() && number.is_whole(),
             _ => false,
         }
     }
 
     /// Returns true if the first value is a complete object or array, which no further byte can extend.
     pub(super) fn is_closed(&self) -> bool {
-        self.stage == Stage::Complete
+        self.stage == JsonState::Complete
     }
 
     /// Returns true if the text cannot become valid JSON any more.
     pub(super) fn is_broken(&self) -> bool {
-        self.stage == Stage::Broken || self.spoiled
+        self.stage == JsonState::Broken || self.has_trailing_text
     }
 
     /// Forgets the second value, after the caller has dropped its text.
@@ -135,80 +135,84 @@ impl Arguments {
 
     fn step(&mut self, byte: u8) {
         self.stage = match (self.stage, byte) {
-            (Stage::String(key), b'"') if key => Stage::Colon,
-            (Stage::String(_), b'"') => self.after_value(Stage::Scalar),
-            (Stage::String(key), b'\\') => Stage::Escape(key),
-            (Stage::String(key), 0x20..) => Stage::String(key),
-            (Stage::Escape(key), b'u') => Stage::Unicode(key, 4),
-            (Stage::Escape(key), b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                Stage::String(key)
+            (JsonState::String(key), b'"') if key => JsonState::Colon,
+            (JsonState::String(_), b'"') => self.after_value(JsonState::Scalar),
+            (JsonState::String(key), b'\\') => JsonState::Escape(key),
+            (JsonState::String(key), 0x20..) => JsonState::String(key),
+            (JsonState::Escape(key), b'u') => JsonState::Unicode(key, 4),
+            (JsonState::Escape(key), b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                JsonState::String(key)
             }
-            (Stage::Unicode(key, left), byte) if byte.is_ascii_hexdigit() => match left {
-                1 => Stage::String(key),
-                left => Stage::Unicode(key, left - 1),
+            (JsonState::Unicode(key, left), byte) if byte.is_ascii_hexdigit() => match left {
+                1 => JsonState::String(key),
+                left => JsonState::Unicode(key, left - 1),
             },
-            (Stage::Word([next, rest @ ..]), byte) if *next == byte => match rest {
-                [] => self.after_value(Stage::Scalar),
-                rest => Stage::Word(rest),
+            (JsonState::Word([next, rest @ ..]), byte) if *next == byte => match rest {
+                [] => self.after_value(JsonState::Scalar),
+                rest => JsonState::Word(rest),
             },
-            (Stage::Number(number), byte) => match number.step(byte) {
-                Some(number) => Stage::Number(number),
-                None if number.is_whole() && self.open.is_empty() && is_space(byte) => Stage::Scalar,
+            (JsonState::Number(number), byte) => match number.step(byte) {
+                Some(number) => JsonState::Number(number),
+                None if number.is_whole() && self.open.is_empty() && is_space(byte) => JsonState::Scalar,
                 None if number.is_whole() && !self.open.is_empty() => {
-                    self.stage = Stage::Next;
+                    self.stage = JsonState::Next;
                     return self.step(byte);
                 }
-                None => Stage::Broken,
+                None => JsonState::Broken,
             },
             (
-                Stage::String(_) | Stage::Escape(_) | Stage::Unicode(..) | Stage::Word(_) | Stage::Broken,
+                JsonState::String(_)
+                | JsonState::Escape(_)
+                | JsonState::Unicode(..)
+                | JsonState::Word(_)
+                | JsonState::Broken,
                 _,
-            ) => Stage::Broken,
+            ) => JsonState::Broken,
             (stage, byte) if is_space(byte) => stage,
-            (Stage::Value | Stage::FirstElement, byte) if byte != b']' => self.begin(byte),
-            (Stage::FirstElement, _) => self.close(Nest::Array),
-            (Stage::FirstKey | Stage::Key, b'"') => Stage::String(true),
-            (Stage::Colon, b':') => Stage::Value,
-            (Stage::Next, b',') => match self.open.last() {
-                Some(Nest::Object) => Stage::Key,
-                _ => Stage::Value,
+            (JsonState::Value | JsonState::FirstElement, byte) if byte != b']' => self.begin(byte),
+            (JsonState::FirstElement, _) => self.close(Nest::Array),
+            (JsonState::FirstKey | JsonState::Key, b'"') => JsonState::String(true),
+            (JsonState::Colon, b':') => JsonState::Value,
+            (JsonState::Next, b',') => match self.open.last() {
+                Some(Nest::Object) => JsonState::Key,
+                _ => JsonState::Value,
             },
-            (Stage::FirstKey | Stage::Next, b'}') => self.close(Nest::Object),
-            (Stage::Next, b']') => self.close(Nest::Array),
-            _ => Stage::Broken,
+            (JsonState::FirstKey | JsonState::Next, b'}') => self.close(Nest::Object),
+            (JsonState::Next, b']') => self.close(Nest::Array),
+            _ => JsonState::Broken,
         };
     }
 
-    fn begin(&mut self, byte: u8) -> Stage {
+    fn begin(&mut self, byte: u8) -> JsonState {
         match byte {
             b'{' => {
                 self.open.push(Nest::Object);
-                Stage::FirstKey
+                JsonState::FirstKey
             }
             b'[' => {
                 self.open.push(Nest::Array);
-                Stage::FirstElement
+                JsonState::FirstElement
             }
-            b'"' => Stage::String(false),
-            b'-' => Stage::Number(Number::Minus),
-            b'0' => Stage::Number(Number::Zero),
-            b'1'..=b'9' => Stage::Number(Number::Digits),
-            b't' => Stage::Word(b"rue"),
-            b'f' => Stage::Word(b"alse"),
-            b'n' => Stage::Word(b"ull"),
-            _ => Stage::Broken,
+            b'"' => JsonState::String(false),
+            b'-' => JsonState::Number(Number::Minus),
+            b'0' => JsonState::Number(Number::Zero),
+            b'1'..=b'9' => JsonState::Number(Number::Digits),
+            b't' => JsonState::Word(b"rue"),
+            b'f' => JsonState::Word(b"alse"),
+            b'n' => JsonState::Word(b"ull"),
+            _ => JsonState::Broken,
         }
     }
 
-    fn close(&mut self, nest: Nest) -> Stage {
+    fn close(&mut self, nest: Nest) -> JsonState {
         match self.open.pop() {
-            Some(open) if open == nest => self.after_value(Stage::Complete),
-            _ => Stage::Broken,
+            Some(open) if open == nest => self.after_value(JsonState::Complete),
+            _ => JsonState::Broken,
         }
     }
 
-    fn after_value(&self, alone: Stage) -> Stage {
-        if self.open.is_empty() { alone } else { Stage::Next }
+    fn after_value(&self, alone: JsonState) -> JsonState {
+        if self.open.is_empty() { alone } else { JsonState::Next }
     }
 }
 
@@ -239,33 +243,103 @@ mod tests {
         }
     }
 
+    /// Reads a text in one piece.
+    fn read(text: &str) -> Arguments {
+        let mut arguments = Arguments::default();
+        arguments.read(&Text::plain(text));
+        arguments
+    }
+
+    fn is_json(text: &str) -> bool {
+        serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+    }
+
+    /// Every text of up to five of these tokens: the empty space between them is where grammars go wrong.
     #[test]
     fn agrees_with_a_parser() {
+        const TOKENS: [&str; 16] =
+            ["{", "}", "[", "]", ":", ",", "\"a\"", "\"", "\\u00e9", "0", "-1", ".5", "e+2", "tru", "e", " "];
+        let mut texts = vec![String::new()];
+        let mut from = 0;
+        for _ in 0..4 {
+            let to = texts.len();
+            for at in from..to {
+                let longer: Vec<_> = TOKENS.iter().map(|token| texts[at].clone() + token).collect();
+                texts.extend(longer);
+            }
+            from = to;
+        }
+        assert!(texts.len() > 60_000);
+        for text in &texts {
+            // One complete value may have the beginning of another one behind it.
+            let arguments = read(text);
+            assert_eq!(arguments.is_complete(), is_json(text), "{text}");
+            assert!(!(arguments.is_broken() && is_json(text)), "{text}");
+            assert!(
+                !arguments.is_closed() || !arguments.is_complete() || text.trim().ends_with(['}', ']']),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn single_texts_agree_with_a_parser() {
         for text in [
-            "1",
             "01",
-            "1.",
-            "1.0",
             "-",
-            "1e5",
+            "-0",
+            "-01",
+            "1.",
             "1e",
-            "\"a\\u00e9\"",
-            "\"\\u00g\"",
+            "1e+",
+            "1e-5",
+            "1E5",
+            "1.5.5",
+            "\"\\u00gg\"",
+            "\"\\u00G0\"",
+            "\"\\ n\"",
+            "\"\\n\"",
+            "\"a\nb\"",
+            "t rue",
+            "trux",
+            "nul",
+            "null",
+            "false",
             "[1,]",
             "[,]",
-            "{\"a\":}",
-            "[[]]",
-            "{\"a\":1,}",
-            "true",
-            "tru",
-            "{\"a\":1}",
             "[1 2]",
+            "{\"a\":}",
+            "{\"a\":1,}",
+            "{1:2}",
+            "{\"a\":1,\"b\":[2,{}]}",
+            "[1,\"a\":2]",
+            "{\"a\":1,2}",
+            "[\"a\",2]",
             "\"a\" \"b\"",
+            "1 ",
+            "[1.5 ]",
+            "[- ]",
+            "[1e ]",
         ] {
-            let mut arguments = Arguments::default();
-            arguments.read(&Text::plain(text));
-            let parsed = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
-            assert_eq!(arguments.is_complete(), parsed, "{text}");
+            assert_eq!(read(text).is_complete(), is_json(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn ends_are_told_from_errors() {
+        for (text, closed, broken) in [
+            ("", false, false),
+            ("{\"a\":1", false, false),
+            ("{\"a\":1}", true, false),
+            ("[]", true, false),
+            ("12", false, false),
+            ("\"a\"", false, false),
+            ("{a", false, true),
+            ("[1]]", true, true),
+            ("tx", false, true),
+        ] {
+            let arguments = read(text);
+            assert_eq!((arguments.is_closed(), arguments.is_broken()), (closed, broken), "{text}");
         }
     }
 }

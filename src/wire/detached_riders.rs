@@ -2,7 +2,7 @@
 //!
 //! Takes: riders of a chunk. Gives: the same once the chunk is gone. Remembers: them. Never: changes one.
 
-use super::event::{Riders, Running};
+use super::event::{ChunkUsage, Riders};
 use crate::json::{Extras, Kept, Raw};
 
 /// Owned copy of the riders of a held event: its frame is written after the chunk that they borrow from is gone.
@@ -15,7 +15,7 @@ pub(super) struct HeldRiders {
     delta: Vec<(String, Kept)>,
     chunk_upstream: Option<Kept>,
     choice_upstream: Option<Kept>,
-    usage: Option<Box<Running>>,
+    usage: Option<Box<ChunkUsage>>,
 }
 
 impl HeldRiders {

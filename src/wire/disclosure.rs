@@ -14,7 +14,7 @@ use core::net::IpAddr;
 const HIDDEN: &str = "…";
 
 /// Sentence behind the class of a failure if the engine's text is hidden; the request id follows it.
-const ELSEWHERE: &str = " The engine's own message is in the log, under request id ";
+const LOG_HINT: &str = " The engine's own message is in the log, under request id ";
 
 /// Texts at the beginning of stack traces, or between their lines.
 const TRACES: [&str; 5] =
@@ -24,7 +24,7 @@ const TRACES: [&str; 5] =
 const ROUTES: [&str; 6] = ["v1", "v2", "openai", "api", "generate", "inference"];
 
 /// Endings of names that only the network of the engine knows.
-const INSIDE: [&str; 5] = [".local", ".internal", ".svc", ".lan", ".localdomain"];
+const PRIVATE_SUFFIXES: [&str; 5] = [".local", ".internal", ".svc", ".lan", ".localdomain"];
 
 impl Failure {
     /// Returns the failure with as much of the engine's text as `policy` permits. `model`: the client's name for the
@@ -59,7 +59,7 @@ fn is_canonical(text: &str) -> bool {
     Fault::messages().any(|message| {
         let rest = text.strip_prefix(message.trim_end_matches('.'));
         rest.is_some_and(|rest| {
-            rest == "." || rest.starts_with(" (HTTP ") || rest.starts_with(&format!(".{ELSEWHERE}"))
+            rest == "." || rest.starts_with(" (HTTP ") || rest.starts_with(&format!(".{LOG_HINT}"))
         })
     })
 }
@@ -106,7 +106,7 @@ fn reveals_host(word: &str) -> bool {
 /// Returns true if the host of a link is a name in the public network, without a port.
 fn is_public(authority: &str) -> bool {
     let host = authority.to_ascii_lowercase();
-    let is_inside = INSIDE.iter().any(|end| host.ends_with(end)) || !host.contains('.');
+    let is_inside = PRIVATE_SUFFIXES.iter().any(|end| host.ends_with(end)) || !host.contains('.');
     !is_inside && !is_address(&host) && host.parse::<IpAddr>().is_err()
 }
 

@@ -48,7 +48,7 @@ pub enum Event<'a> {
         /// Number that identifies the item among the engine's others; `None` if no more events follow for it.
         slot: Option<u32>,
         /// Stage of the item: begun, in progress, or complete.
-        stage: Stage,
+        stage: ItemStage,
         /// JSON of the item; for [`Stage::Told`] of the event.
         data: Raw<'a>,
     },
@@ -62,7 +62,7 @@ pub enum Event<'a> {
 
 /// Stage of an item that samewire does not model, from its beginning to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum ItemStage {
     /// The item begins; more events about it follow.
     Added,
     /// An event about the item, between its beginning and its end.
@@ -228,7 +228,7 @@ pub enum Reason {
 
 impl Reason {
     /// Returns the reason as the value of `finish_reason` on the wire.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Stop => "stop",
             Self::Length => "length",
@@ -246,7 +246,7 @@ pub struct Riders<'a> {
     /// Logprobs of the chunk, if the client requested them.
     pub logprobs: Option<Logprobs<'a>>,
     /// Usage that stays on the frames (option `continuous_usage`).
-    pub usage: Option<Box<Running>>,
+    pub usage: Option<Box<ChunkUsage>>,
     /// Extensions of the chunk that the client requested ([`super::Extensions`]).
     pub chunk_extensions: Extras<'a>,
     /// Extensions of the choice that the client requested, such as `token_ids`.
@@ -316,7 +316,7 @@ pub struct TokenLogprob<'a> {
 
 /// Usage of a chunk, for the frames that are made from it.
 #[derive(Clone, Copy, Debug)]
-pub struct Running {
+pub struct ChunkUsage {
     /// Token counts of the answer up to this chunk.
     pub usage: Usage,
     /// True if the chunk also carries the finish of the choice.
@@ -355,7 +355,7 @@ pub struct Usage {
 impl Usage {
     /// Returns the usage of two choices for the same prompt, whose tokens are counted once.
     #[must_use]
-    pub fn beside(&self, other: &Self) -> Self {
+    pub fn with_shared_prompt(&self, other: &Self) -> Self {
         let completion = self.completion.saturating_add(other.completion);
         Self {
             completion,
@@ -375,21 +375,21 @@ impl Usage {
     pub fn plus(&self, other: &Self) -> Self {
         let both = |one: Option<u64>, two: Option<u64>| match (one, two) {
             (None, None) => None,
-            _ => Some(one.unwrap_or(0) + two.unwrap_or(0)),
+            _ => Some(one.unwrap_or(0).saturating_add(two.unwrap_or(0))),
         };
         Self {
-            prompt: self.prompt + other.prompt,
-            completion: self.completion + other.completion,
-            total: self.total + other.total,
-            cached: self.cached + other.cached,
-            prompt_audio: self.prompt_audio + other.prompt_audio,
+            prompt: self.prompt.saturating_add(other.prompt),
+            completion: self.completion.saturating_add(other.completion),
+            total: self.total.saturating_add(other.total),
+            cached: self.cached.saturating_add(other.cached),
+            prompt_audio: self.prompt_audio.saturating_add(other.prompt_audio),
             prompt_image: both(self.prompt_image, other.prompt_image),
             prompt_text: both(self.prompt_text, other.prompt_text),
             cache_write: both(self.cache_write, other.cache_write),
-            reasoning: self.reasoning + other.reasoning,
-            completion_audio: self.completion_audio + other.completion_audio,
-            accepted: self.accepted + other.accepted,
-            rejected: self.rejected + other.rejected,
+            reasoning: self.reasoning.saturating_add(other.reasoning),
+            completion_audio: self.completion_audio.saturating_add(other.completion_audio),
+            accepted: self.accepted.saturating_add(other.accepted),
+            rejected: self.rejected.saturating_add(other.rejected),
         }
     }
 }
@@ -475,7 +475,7 @@ impl fmt::Display for Delta<'_> {
                 if *cut { write!(f, " cut") } else { Ok(()) }
             }
             Self::Finish(finish) => {
-                write!(f, "finish {}", finish.reason.word())?;
+                write!(f, "finish {}", finish.reason.as_str())?;
                 finish.stop.map_or(Ok(()), |stop| write!(f, " stop={stop}"))
             }
             Self::Bare => write!(f, "bare"),
@@ -511,5 +511,17 @@ impl fmt::Display for Riders<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usages_beyond_all_numbers_are_added() {
+        let most = Usage { prompt: u64::MAX, cache_write: Some(u64::MAX), ..Usage::default() };
+        let sum = most.plus(&Usage { prompt: 2, total: 3, cache_write: Some(1), ..Usage::default() });
+        assert_eq!((sum.prompt, sum.total, sum.cache_write), (u64::MAX, 3, Some(u64::MAX)));
     }
 }

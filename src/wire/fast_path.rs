@@ -18,19 +18,19 @@ use bytes::BytesMut;
 use std::ops::Range;
 
 /// Most bytes around a text, in the engine's frame, for which a template is worthwhile.
-const SURROUNDINGS: usize = 2048;
+const TEMPLATE_LIMIT: usize = 2048;
 /// Number of useless templates in a row after which the fast path is disabled for the answer.
-const PATIENCE: u8 = 16;
+const MAX_UNCONFIRMED: u8 = 16;
 /// Placeholder for the text in an encoded frame, to find where the encoder writes it. U+10FFFF is a noncharacter,
 /// which ordinary text never contains.
-const MARK: &str = "\u{10ffff}";
+const PLACEHOLDER: &str = "\u{10ffff}";
 
 /// Fast path of one answer: the template learned from the last frame, if it could be learned.
 #[derive(Debug, Default)]
 pub(super) struct FastPath {
     template: Option<Template>,
     /// Number of templates in a row that were not confirmed.
-    vain: u8,
+    unconfirmed: u8,
 }
 
 /// Template: the bytes around a text, in the engine's frame and in the canonical one, and the conditions of its use.
@@ -45,10 +45,10 @@ struct Template {
     /// Bytes in the engine's frame between the text and its repetition; `None`: the text occurs once.
     repeats: Option<Box<[u8]>>,
     /// Bytes before the text in the client's frame, and behind it in `back`.
-    front: Box<[u8]>,
-    back: Box<[u8]>,
+    output_before: Box<[u8]>,
+    output_after: Box<[u8]>,
     /// Bytes in the client's frame between the text and its repetition (`reasoning_field = "both"`).
-    again: Option<Box<[u8]>>,
+    output_between: Option<Box<[u8]>>,
     /// Rules that each such frame counts in the tally, with how often.
     counts: Box<[(Rule, u32)]>,
     /// True once two frames in a row have given the same template.
@@ -60,7 +60,7 @@ struct Template {
 pub(super) struct FrameShape {
     text: Option<(u32, TextField, Range<usize>)>,
     /// True if the frame has content that a template cannot express.
-    more: bool,
+    has_other_content: bool,
 }
 
 /// Field of the delta that a text belongs to.
@@ -79,22 +79,22 @@ impl FrameShape {
             Delta::Reasoning(text) => (TextField::Reasoning, text),
             // A role frame, if one is written, shows in the output and rules the template out there.
             Delta::Role => return,
-            _ => return self.more(),
+            _ => return self.note_other_content(),
         };
         match text.place_in(data) {
             Some(place) if self.text.is_none() => self.text = Some((choice, voice, place)),
-            _ => self.more = true,
+            _ => self.has_other_content = true,
         }
     }
 
     /// Notes an event about the whole answer; any except a head rules a template out.
     pub(super) fn event(&mut self, event: &Event<'_>) {
-        self.more |= !matches!(event, Event::Head(_));
+        self.has_other_content |= !matches!(event, Event::Head(_));
     }
 
     /// Notes content that rules a template out.
-    pub(super) fn more(&mut self) {
-        self.more = true;
+    pub(super) fn note_other_content(&mut self) {
+        self.has_other_content = true;
     }
 }
 
@@ -116,15 +116,15 @@ impl FastPath {
         if route(template.choice, text) != Some(template.route) {
             return false;
         }
-        let again = template.again.as_ref().map_or(0, |again| again.len() + text.len());
-        out.reserve(template.front.len() + text.len() + again + template.back.len());
-        out.extend_from_slice(&template.front);
+        let again = template.output_between.as_ref().map_or(0, |again| again.len() + text.len());
+        out.reserve(template.output_before.len() + text.len() + again + template.output_after.len());
+        out.extend_from_slice(&template.output_before);
         Text::json(text).write(out);
-        if let Some(again) = &template.again {
+        if let Some(again) = &template.output_between {
             out.extend_from_slice(again);
             Text::json(text).write(out);
         }
-        out.extend_from_slice(&template.back);
+        out.extend_from_slice(&template.output_after);
         for (rule, times) in &template.counts {
             tally.add(*rule, *times);
         }
@@ -133,7 +133,7 @@ impl FastPath {
 
     /// Returns true while it is still worthwhile to learn from decoded frames.
     pub(super) fn is_learning(&self) -> bool {
-        self.vain < PATIENCE
+        self.unconfirmed < MAX_UNCONFIRMED
     }
 
     /// Learns a template from a decoded frame: `said` is its content, `written` the output, `counts` the rules it
@@ -151,7 +151,7 @@ impl FastPath {
         let Some(mut template) = Template::of(frame.data, said, written, route, encode) else { return };
         template.counts = counts.collect();
         template.proven = known.is_some_and(|known| Template { proven: false, ..known } == template);
-        self.vain = if template.proven { 0 } else { self.vain + 1 };
+        self.unconfirmed = if template.proven { 0 } else { self.unconfirmed + 1 };
         self.template = Some(template);
     }
 }
@@ -164,16 +164,16 @@ impl Template {
         route: impl FnOnce(u32, &str) -> Option<TextRoute>,
         encode: impl FnOnce(Event<'_>, &mut OutputBuffer),
     ) -> Option<Self> {
-        let (choice, voice, place) = said.text.clone().filter(|_| !said.more)?;
+        let (choice, voice, place) = said.text.clone().filter(|_| !said.has_other_content)?;
         let (before, text, behind) =
             (data.get(..place.start)?, data.get(place.clone())?, data.get(place.end..)?);
-        if before.len() + behind.len() > SURROUNDINGS
+        if before.len() + behind.len() > TEMPLATE_LIMIT
             || !before.ends_with(b"\"")
             || !behind.starts_with(b"\"")
         {
             return None;
         }
-        let mark = Text::plain(MARK);
+        let mark = Text::plain(PLACEHOLDER);
         let text = std::str::from_utf8(text).ok()?;
         let route = route(choice, text)?;
         let delta = match (voice, route) {
@@ -186,7 +186,7 @@ impl Template {
         let mut frame = OutputBuffer::default();
         encode(Event::Delta { choice, delta, riders: Riders::default() }, &mut frame);
         let frame = frame.join();
-        let Marked { front, again, back } = around_marks(&frame)?;
+        let SplitFrame { front, again, back } = around_marks(&frame)?;
         let mut spelled = BytesMut::new();
         Text::json(text).write(&mut spelled);
         let mut expected = vec![front, &spelled];
@@ -202,9 +202,9 @@ impl Template {
             before: before.into(),
             behind: behind.into(),
             repeats: repeats.map(Into::into),
-            front: front.into(),
-            back: back.into(),
-            again: again.map(Into::into),
+            output_before: front.into(),
+            output_after: back.into(),
+            output_between: again.map(Into::into),
             counts: Box::default(),
             proven: false,
         })
@@ -224,7 +224,7 @@ impl Template {
 }
 
 /// Parts of an encoded frame around the placeholders for its text.
-struct Marked<'f> {
+struct SplitFrame<'f> {
     front: &'f [u8],
     /// Bytes between the two placeholders, if the text is written twice.
     again: Option<&'f [u8]>,
@@ -232,15 +232,15 @@ struct Marked<'f> {
 }
 
 /// Splits an encoded frame at its one or two placeholders; `None` if it has none, or more than two.
-fn around_marks(frame: &[u8]) -> Option<Marked<'_>> {
-    let mut marks = memchr::memmem::find_iter(frame, MARK);
+fn around_marks(frame: &[u8]) -> Option<SplitFrame<'_>> {
+    let mut marks = memchr::memmem::find_iter(frame, PLACEHOLDER);
     let (first, second) = (marks.next()?, marks.next());
     if marks.next().is_some() {
         return None;
     }
-    let again = second.and_then(|second| frame.get(first + MARK.len()..second));
-    let back = frame.get(second.unwrap_or(first) + MARK.len()..)?;
-    Some(Marked { front: frame.get(..first)?, again, back })
+    let again = second.and_then(|second| frame.get(first + PLACEHOLDER.len()..second));
+    let back = frame.get(second.unwrap_or(first) + PLACEHOLDER.len()..)?;
+    Some(SplitFrame { front: frame.get(..first)?, again, back })
 }
 
 /// Splits the bytes behind a reasoning text if the same text follows directly under the other name: an engine, or
@@ -257,7 +257,9 @@ fn repeated<'d>(behind: &'d [u8], text: &str) -> (Option<&'d [u8]>, &'d [u8]) {
 #[cfg(test)]
 mod tests {
     use crate::wire::options::Options;
-    use crate::wire::{Api, EngineParsers, Offer, OutputBuffer, Rewriter, Script, Shape, Stamp};
+    use crate::wire::{
+        Api, EngineParsers, OutputBuffer, OutputConstraints, Rewriter, Shape, Stamp, TextFormat,
+    };
     use std::sync::Arc;
 
     /// Returns true if the next frame like the last would take the fast path.
@@ -319,7 +321,7 @@ mod tests {
                     rewriter.push(chunk.as_bytes(), &mut out);
                 }
                 assert!(is_ready(&rewriter), "{field:?} {delta}");
-                let text = String::from_utf8(out.copied()).unwrap();
+                let text = String::from_utf8(out.to_vec()).unwrap();
                 assert_eq!(text.matches(expected).count(), 6, "{text}");
             }
         }
@@ -330,8 +332,9 @@ mod tests {
     fn parsed_text_takes_the_short_way_between_its_marks() {
         let parser = "qwen3".to_owned().try_into().unwrap();
         let options = Options { parser, ..Options::default() };
-        let offer = Offer { tools: r#"[{"function":{"name":"f"}}]"#, ..Offer::default() };
-        let script = Script::of(&options, "m", offer, EngineParsers::default()).map(Arc::new);
+        let offer =
+            OutputConstraints { tools: r#"[{"function":{"name":"f"}}]"#, ..OutputConstraints::default() };
+        let script = TextFormat::of(&options, "m", offer, EngineParsers::default()).map(Arc::new);
         let shape = Shape { script, ..Shape::new(Api::Chat, true, Arc::new(options)) };
         let mut rewriter = Rewriter::new(shape, Stamp::default());
         let mut out = OutputBuffer::default();
@@ -357,7 +360,7 @@ mod tests {
             );
             rewriter.push(chunk.as_bytes(), &mut out);
             assert_eq!(is_ready(&rewriter), expected, "{text}");
-            let all = String::from_utf8(out.copied()).unwrap();
+            let all = String::from_utf8(out.to_vec()).unwrap();
             let new = all.strip_prefix(&said).unwrap();
             assert!(
                 new.contains(becomes) && (becomes.is_empty() || new.matches("data:").count() > 0),

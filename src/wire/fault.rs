@@ -178,7 +178,7 @@ impl Fault {
     }
 
     /// Returns true if the answer broke off without an engine event that gives the reason.
-    pub fn breaks_off(self) -> bool {
+    pub fn is_broken_off(self) -> bool {
         use Fault::{Aborted, Draining, Incomplete, InvalidResponse, Proxy, Reset, Timeout, Unreachable};
         matches!(
             self,
@@ -294,7 +294,7 @@ impl Failure {
             Some(report) => report.failure(Some(status)),
             None => Self {
                 status: if status >= 500 { status } else { 502 },
-                engine: EngineReport::of(Some(status), &front(body), false),
+                engine: EngineReport::of(Some(status), &body_start(body), false),
                 ..Self::from(Fault::InvalidResponse).with_message(format!(
                     "The upstream engine returned an invalid response (HTTP {status})."
                 ))
@@ -385,7 +385,7 @@ struct Report {
 }
 
 impl Report {
-    /// Reads the shapes in the order of engine-quirks H: `error` object, `error` text, flat object, `detail` text or
+    /// Reads the shapes in the order of engines H: `error` object, `error` text, flat object, `detail` text or
     /// list.
     fn read(text: &str, named: bool) -> Option<Self> {
         let body: Body<'_> = read(text).ok()?;
@@ -563,7 +563,7 @@ fn string_or_json(raw: Raw<'_>) -> String {
     )
 }
 
-/// Returns an engine's text without file paths, cut at the limit (engine-quirks H.4).
+/// Returns an engine's text without file paths, cut at the limit (engines H.4).
 fn cut(message: &str) -> String {
     limited(without_paths(message))
 }
@@ -578,7 +578,7 @@ fn limited(mut text: String) -> String {
 }
 
 /// Returns the beginning of a body that holds no error, as text for the log.
-fn front(body: &[u8]) -> String {
+fn body_start(body: &[u8]) -> String {
     let front = body.get(..MESSAGE_LIMIT + 1).unwrap_or(body);
     String::from_utf8_lossy(front).trim().to_owned()
 }

@@ -20,16 +20,16 @@ use crate::json::Extras;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Index of no choice, for a head whose answer has been replaced.
-const NOBODY: u32 = u32::MAX;
+const NO_CHOICE: u32 = u32::MAX;
 
 /// Shared state of the rewriters of one answer: they all write to one encoder, so that the client sees a single
 /// answer.
 #[derive(Clone)]
-pub struct Gather(Arc<Mutex<State>>);
+pub struct Gather(Arc<Mutex<GatherState>>);
 
-struct State {
+struct GatherState {
     encoder: Box<dyn Encode>,
-    choices: Vec<Choice>,
+    choices: Vec<PartState>,
     /// Choice whose answer gave the head; [`NOBODY`] if that answer has been replaced by another one.
     leader: Option<u32>,
     /// Unknown fields of a usage chunk, kept for the one usage frame at the end.
@@ -40,7 +40,7 @@ struct State {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Choice {
+struct PartState {
     /// True once the client has received a role frame for this choice.
     introduced: bool,
     usage: Option<Usage>,
@@ -50,8 +50,8 @@ struct Choice {
 impl Gather {
     /// Creates the gather for an answer of this shape.
     pub fn new(shape: &Shape, stamp: &Stamp) -> Self {
-        let choices = vec![Choice::default(); shape.choices as usize];
-        Self(Arc::new(Mutex::new(State {
+        let choices = vec![PartState::default(); shape.choices as usize];
+        Self(Arc::new(Mutex::new(GatherState {
             encoder: encoder(shape, stamp),
             choices,
             leader: None,
@@ -63,8 +63,8 @@ impl Gather {
 
     /// Continues an answer that has fewer choices than requested; the missing ones come from answers of their own.
     /// Takes over the encoder of `first`, which must have ended.
-    pub fn behind(first: &mut Rewriter, given: MissingChoices) -> Self {
-        let MissingChoices { choices, asked, usage } = given;
+    pub fn continue_from(first: &mut Rewriter, given: MissingChoices) -> Self {
+        let MissingChoices { choices, requested: asked, usage } = given;
         // The usage of the existing choices is known only as a sum, so the first choice carries it.
         let nothing = |usage| Usage {
             completion: 0,
@@ -74,17 +74,17 @@ impl Gather {
             rejected: 0,
             ..usage
         };
-        let choice = |at| Choice {
+        let choice = |at| PartState {
             introduced: at < choices,
             usage: usage.filter(|_| at < choices).map(|usage| if at == 0 { usage } else { nothing(usage) }),
             ended: at < choices,
         };
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(GatherState {
             encoder: std::mem::replace(&mut first.core.encoder, Box::new(FinishedPart)),
             choices: (0..asked).map(choice).collect(),
-            leader: Some(NOBODY),
+            leader: Some(NO_CHOICE),
             riders: HeldRiders::default(),
-            prompt_told: first.core.prompt_told,
+            prompt_told: first.core.prompt_sent,
             over: false,
         })))
     }
@@ -94,7 +94,7 @@ impl Gather {
     pub fn rewriter(&self, choice: u32, shape: Shape, stamp: &Stamp) -> Rewriter {
         let mut state = self.state();
         // The head has been written already, and an answer that is requested again has a different one.
-        state.leader = state.leader.map(|leader| if leader == choice { NOBODY } else { leader });
+        state.leader = state.leader.map(|leader| if leader == choice { NO_CHOICE } else { leader });
         drop(state);
         let voice = Box::new(PartOutput { choice, gather: self.clone() });
         let shape = Shape { choices: 1, choice, ..shape };
@@ -117,7 +117,7 @@ impl Gather {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, GatherState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -146,7 +146,7 @@ impl Encode for PartOutput {
     // `is_plain` stays false, because other parts may change the head on which all frames depend.
 }
 
-impl State {
+impl GatherState {
     fn event(&mut self, choice: u32, event: Event<'_>, out: &mut OutputBuffer) {
         match event {
             Event::Head(_) if *self.leader.get_or_insert(choice) != choice => {}
@@ -199,7 +199,9 @@ impl State {
         }
         // A sum with a missing part would be wrong, so no usage is sent.
         let all: Option<Vec<_>> = self.choices.iter().map(|choice| choice.usage).collect();
-        if let Some(usage) = all.and_then(|all| all.into_iter().reduce(|sum, one| sum.beside(&one))) {
+        if let Some(usage) =
+            all.and_then(|all| all.into_iter().reduce(|sum, one| sum.with_shared_prompt(&one)))
+        {
             self.encoder.event(Event::Usage { usage, alone: true, riders: self.riders.lend() }, out);
         }
         self.encoder.event(Event::End, out);
@@ -236,7 +238,7 @@ mod tests {
         for choice in [0, 1] {
             rewriter(&gather, choice).push(&call, &mut out);
         }
-        let text = String::from_utf8(out.copied()).unwrap();
+        let text = String::from_utf8(out.to_vec()).unwrap();
         let ids: Vec<_> = text.match_indices("call_").map(|(at, _)| &text[at..at + 33]).collect();
         assert!(ids.len() == 2 && ids[0] != ids[1], "{text}");
     }
@@ -252,7 +254,7 @@ mod tests {
             anew.push(&chunk(id, r#"{"role":"assistant"}"#), &mut out);
             anew.push(&chunk(id, r#"{"content":"x"}"#), &mut out);
         }
-        let text = String::from_utf8(out.copied()).unwrap();
+        let text = String::from_utf8(out.to_vec()).unwrap();
         assert_eq!(text.matches("\"id\":\"chatcmpl-a\"").count(), 4, "{text}");
         assert_eq!(text.matches("data:").count(), 4, "one role for each: {text}");
     }

@@ -39,7 +39,7 @@ pub mod sse;
 pub mod tools;
 
 use crate::json::Raw;
-use decode::{Decode, Quirks, Reading, Sink};
+use decode::{Decode, Quirks, ReadOptions, Sink};
 use encode::{Encode, Limits};
 use event::{Delta, Event, Reason, Riders, ToolEntry, Usage};
 use fast_path::{FastPath, FrameShape};
@@ -49,10 +49,10 @@ use normalise::{Normaliser, Output};
 use options::{ContinuousUsage, InvalidEvent, Options};
 pub use output::OutputBuffer;
 pub(crate) use output::{Rope, Spelled};
-pub use parse::{EngineParsers, Offer, Script, Unparsed, Vocabulary};
+pub use parse::{EngineParsers, OutputConstraints, TextFormat, Unparsed, Vocabulary};
 use parse::{Parsing, TextRoute};
 use rule::{Rule, Tally};
-use sse::{Found, Frame, Framer};
+use sse::{Frame, Framer, FramerOutput};
 use std::sync::Arc;
 
 /// API of an answer: the client's and the engine's may differ, and each has its own decoder and encoder.
@@ -152,7 +152,7 @@ pub struct Shape {
     /// Model names accepted in the answer, besides the client's own name for the model; `None`: any name.
     pub models: Option<Models>,
     /// Description of how to parse the text that the engine may leave unparsed; `None`: the text stays as it is.
-    pub script: Option<Arc<Script>>,
+    pub script: Option<Arc<TextFormat>>,
     /// Wire-format options in effect.
     pub options: Arc<Options>,
 }
@@ -217,14 +217,14 @@ pub struct Stamp {
 
 /// Form of an engine's answer, found by looking at the body, because `content-type` may be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum BodyForm {
     /// Server-sent events, the form of a streamed answer, whatever its label.
     Events,
     /// A JSON object, the form of a whole answer.
     Object,
 }
 
-impl Form {
+impl BodyForm {
     /// Returns the form of a body by its first byte after white space; `None`: neither form. `says_events`: the
     /// `content-type` is that of an event stream, which may begin with any field (wire-format 8.1).
     pub fn of(first: u8, says_events: bool) -> Option<Self> {
@@ -255,7 +255,7 @@ pub enum Ending {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// True once text, a tool call or a finish has been seen; a role alone does not count.
-    pub spoken: bool,
+    pub has_content: bool,
     /// True once the answer has ended or failed, so that nothing more will be written.
     pub ended: bool,
 }
@@ -276,14 +276,14 @@ pub struct Summary {
     /// Reasoning or calls that the engine left in the text unexpectedly.
     pub unparsed: Option<Unparsed>,
     /// True if the engine separated reasoning itself, in an answer whose text was searched for reasoning.
-    pub told_reasoning: bool,
+    pub reasoning_was_separate: bool,
 }
 
 impl Summary {
     /// Adds the summary of an answer that gave another choice of the same request.
     pub fn add(&mut self, other: Self) {
         self.usage = match (self.usage, other.usage) {
-            (Some(one), Some(other)) => Some(one.beside(&other)),
+            (Some(one), Some(other)) => Some(one.with_shared_prompt(&other)),
             (one, other) => one.or(other),
         };
         self.finishes.extend(other.finishes);
@@ -297,7 +297,7 @@ impl Summary {
         }
         self.events += other.events;
         self.unparsed = self.unparsed.or(other.unparsed);
-        self.told_reasoning |= other.told_reasoning;
+        self.reasoning_was_separate |= other.reasoning_was_separate;
     }
 }
 
@@ -307,7 +307,7 @@ pub struct MissingChoices {
     /// Number of choices that the answer has; their indices start at 0.
     pub choices: u32,
     /// Number of choices that the client requested (`n`), more than `choices`.
-    pub asked: u32,
+    pub requested: u32,
     /// Usage of the existing choices, if the client gets usage.
     pub usage: Option<Usage>,
 }
@@ -330,7 +330,7 @@ struct Core {
     /// True once the status or bytes have been sent: a failure then becomes an error frame.
     committed: bool,
     /// True once the prompt's token ids have been sent; they are sent only once.
-    prompt_told: bool,
+    prompt_sent: bool,
     /// Failure before anything was sent; it becomes the HTTP answer.
     failure: Option<Failure>,
     events: u64,
@@ -370,7 +370,7 @@ impl Rewriter {
 
     /// Creates the pipeline with a given encoder, as [`Gather`] needs it.
     pub fn with_encoder(mut shape: Shape, stamp: Stamp, encoder: Box<dyn Encode>) -> Self {
-        let reading = Reading {
+        let reading = ReadOptions {
             logprobs: shape.logprobs,
             extensions: shape.extensions,
             continuous_usage: shape.has_continuous_usage(),
@@ -383,7 +383,7 @@ impl Rewriter {
         Self {
             framer: Framer::new(shape.max_event_bytes),
             core: Core {
-                decoder: decode::standard(shape.upstream, reading),
+                decoder: decode::decoder(shape.upstream, reading),
                 parsing: Parsing::of(&shape, encoder.has_items()).map(Box::new),
                 skip_invalid: shape.options.invalid_event == InvalidEvent::Skip,
                 whole: false,
@@ -394,7 +394,7 @@ impl Rewriter {
                 encoder,
                 fast_path: FastPath::default(),
                 committed: false,
-                prompt_told: false,
+                prompt_sent: false,
                 failure: None,
                 events: 0,
             },
@@ -404,7 +404,7 @@ impl Rewriter {
     /// Reads the next bytes of the engine's event stream and writes all output that is certain by now.
     pub fn push(&mut self, bytes: &[u8], out: &mut OutputBuffer) -> Progress {
         let Self { framer, core } = self;
-        framer.push(bytes, |found| core.found(found, out));
+        framer.push(bytes, |found| core.handle(found, out));
         self.progress()
     }
 
@@ -416,7 +416,7 @@ impl Rewriter {
             data.trim_ascii() == b"[DONE]"
                 || std::str::from_utf8(data).is_ok_and(|text| Raw::of(text).is_some())
         };
-        framer.finish(complete, |found| core.found(found, out));
+        framer.finish(complete, |found| core.handle(found, out));
         core.end_of_input(ending, out);
         self.progress()
     }
@@ -426,9 +426,10 @@ impl Rewriter {
         let (before, committed) = (out.mark(), self.core.committed);
         self.core.whole = true;
         if let Some(parsing) = &mut self.core.parsing {
-            parsing.comes_whole();
+            parsing.expect_whole_body();
         }
-        self.core.found(Found::Frame(Frame { error: false, name: b"", data: body, whole: true }), out);
+        self.core
+            .handle(FramerOutput::Frame(Frame { error: false, name: b"", data: body, whole: true }), out);
         self.core.end_of_input(Ending::Whole, out);
         // The whole answer is here: if it is broken, and nothing was sent before, nothing of it is written.
         if let Some(failure) = self.core.normaliser.failure().filter(|_| !committed) {
@@ -467,13 +468,13 @@ impl Rewriter {
 
     /// Returns the part of an answer that ended with fewer choices than the client requested, until the end of the
     /// answer has been written.
-    pub fn lacks(&self) -> Option<MissingChoices> {
+    pub fn missing_choices(&self) -> Option<MissingChoices> {
         self.core.normaliser.lacks()
     }
 
     /// Fails an answer whose missing choices cannot be requested: it is incomplete.
-    pub fn lacks_for_good(&mut self, out: &mut OutputBuffer) {
-        self.core.normaliser.goes_on();
+    pub fn fail_missing_choices(&mut self, out: &mut OutputBuffer) {
+        self.core.normaliser.reopen();
         self.core.fail(Fault::Incomplete.into(), out);
     }
 
@@ -494,7 +495,7 @@ impl Rewriter {
 
     /// Returns the progress of the answer: whether content has come, and whether it has ended.
     pub fn progress(&self) -> Progress {
-        Progress { spoken: self.core.normaliser.spoken, ended: self.core.normaliser.is_ended() }
+        Progress { has_content: self.core.normaliser.spoken, ended: self.core.normaliser.is_ended() }
     }
 
     /// Returns the summary of the answer so far, for logs and metrics.
@@ -506,20 +507,20 @@ impl Rewriter {
             adapted: self.core.adapted.clone(),
             events: self.core.events,
             unparsed: self.core.parsing.as_deref().and_then(Parsing::unparsed),
-            told_reasoning: self.core.parsing.as_deref().is_some_and(Parsing::was_told_reasoning),
+            reasoning_was_separate: self.core.parsing.as_deref().is_some_and(Parsing::engine_sent_reasoning),
         }
     }
 }
 
 impl Core {
-    fn found(&mut self, found: Found<'_>, out: &mut OutputBuffer) {
+    fn handle(&mut self, found: FramerOutput<'_>, out: &mut OutputBuffer) {
         if self.normaliser.is_ended() {
             return self.normaliser.tally.count(Rule::AfterDone);
         }
         match found {
-            Found::Comment => self.normaliser.tally.count(Rule::Comment),
-            Found::TooLarge => self.fail(Fault::InvalidEvent.into(), out),
-            Found::Frame(frame) => {
+            FramerOutput::Comment => self.normaliser.tally.count(Rule::Comment),
+            FramerOutput::TooLarge => self.fail(Fault::InvalidEvent.into(), out),
+            FramerOutput::Frame(frame) => {
                 self.events += 1;
                 let route = route(self.parsing.as_deref());
                 if !self.fast_path.fill(&frame, out.open(), &mut self.normaliser.tally, route) {
@@ -537,7 +538,7 @@ impl Core {
         let start = out.open().len();
         let mut said = FrameShape::default();
         let mut expected = self.models.take().map(|models| (models, std::mem::take(&mut self.asked)));
-        let (decoder, parsing, on) = self.joined(out);
+        let (decoder, parsing, on) = self.stages(out);
         let data = frame.data;
         let stage =
             &mut Stages { on, parsing, data, said: &mut said, expected: &mut expected, skip_invalid, whole };
@@ -555,7 +556,7 @@ impl Core {
     }
 
     fn end_of_input(&mut self, ending: Ending, out: &mut OutputBuffer) {
-        let (_, parsing, mut on) = self.joined(out);
+        let (_, parsing, mut on) = self.stages(out);
         if let Some(parsing) = parsing {
             parsing.end(ending == Ending::Whole, &mut on);
         }
@@ -563,19 +564,21 @@ impl Core {
     }
 
     fn fail(&mut self, failure: Failure, out: &mut OutputBuffer) {
-        let (_, parsing, mut on) = self.joined(out);
+        let (_, parsing, mut on) = self.stages(out);
         if let Some(parsing) = parsing {
             parsing.end(false, &mut on);
         }
         on.normaliser.fail(failure, &mut on.to);
     }
 
-    fn joined<'a>(
+    fn stages<'a>(
         &'a mut self,
         out: &'a mut OutputBuffer,
     ) -> (&'a mut dyn Decode, Option<&'a mut Parsing>, Downstream<'a>) {
-        let Self { decoder, parsing, normaliser, encoder, committed, prompt_told, failure, .. } = self;
-        let to = Output { encoder: encoder.as_mut(), out, committed, prompt_told, failure };
+        let Self {
+            decoder, parsing, normaliser, encoder, committed, prompt_sent: prompt_told, failure, ..
+        } = self;
+        let to = Output { encoder: encoder.as_mut(), out, committed, prompt_sent: prompt_told, failure };
         (decoder.as_mut(), parsing.as_deref_mut(), Downstream { normaliser, to })
     }
 }
@@ -604,7 +607,7 @@ impl Sink for Downstream<'_> {
         self.normaliser.tool(choice, entry, riders, &mut self.to)
     }
 
-    fn mended(&mut self, rule: Rule) {
+    fn count_rule(&mut self, rule: Rule) {
         self.normaliser.tally.count(rule);
     }
 }
@@ -637,7 +640,7 @@ impl Sink for Stages<'_> {
                     let message = "The upstream engine returned an invalid response (HTTP 200).";
                     Event::Fail(Failure::from(Fault::InvalidResponse).with_message(message))
                 } else if self.skip_invalid {
-                    return self.mended(Rule::InvalidSkipped);
+                    return self.count_rule(Rule::InvalidSkipped);
                 } else {
                     Event::Fail(failure)
                 }
@@ -659,7 +662,7 @@ impl Sink for Stages<'_> {
     }
 
     fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
-        self.said.more();
+        self.said.note_other_content();
         match &mut self.parsing {
             Some(parsing) => parsing.tool(choice, entry, riders, &mut self.on),
             None => self.on.tool(choice, entry, riders),
@@ -672,8 +675,8 @@ impl Sink for Stages<'_> {
         }
     }
 
-    fn mended(&mut self, rule: Rule) {
-        self.on.mended(rule);
+    fn count_rule(&mut self, rule: Rule) {
+        self.on.count_rule(rule);
     }
 }
 

@@ -23,7 +23,7 @@ use calls::Calls;
 
 /// Limit on the tool calls of one choice. Models make a handful; the cost of telling them apart grows with the
 /// square of their number.
-const CALLS: usize = 1024;
+const MAX_CALLS: usize = 1024;
 
 /// Destination of grammatical events: the encoder and its output, and the state that outlives single events.
 pub(super) struct Output<'o> {
@@ -32,7 +32,7 @@ pub(super) struct Output<'o> {
     /// True once anything has been written for the client. A failure then goes into the stream.
     pub(super) committed: &'o mut bool,
     /// True once the prompt's token ids have been sent.
-    pub(super) prompt_told: &'o mut bool,
+    pub(super) prompt_sent: &'o mut bool,
     /// Failure before anything was written; it becomes an HTTP error (wire-format 3.1).
     pub(super) failure: &'o mut Option<Failure>,
 }
@@ -40,7 +40,7 @@ pub(super) struct Output<'o> {
 impl Output<'_> {
     fn event(&mut self, mut event: Event<'_>) {
         if let Event::Delta { riders, .. } | Event::Usage { riders, .. } = &mut event {
-            *self.prompt_told |= riders.chunk_extensions.iter().any(|(key, _)| key == PROMPT_TOKEN_IDS);
+            *self.prompt_sent |= riders.chunk_extensions.iter().any(|(key, _)| key == PROMPT_TOKEN_IDS);
         }
         match event {
             Event::Fail(failure) if !*self.committed => *self.failure = Some(failure),
@@ -53,8 +53,8 @@ impl Output<'_> {
     }
 
     /// Removes the prompt's token ids if they have been sent: engines may repeat them for each choice.
-    fn drop_told(&self, riders: &mut Riders<'_>) {
-        if *self.prompt_told {
+    fn drop_sent_prompt(&self, riders: &mut Riders<'_>) {
+        if *self.prompt_sent {
             riders.chunk_extensions.take(PROMPT_TOKEN_IDS);
         }
     }
@@ -65,7 +65,7 @@ impl Output<'_> {
 }
 
 /// Sends text held behind a call's arguments. `held`: the text in JSON spelling.
-fn hand_over(choice: u32, slot: u32, held: Vec<u8>, to: &mut Output<'_>) {
+fn send_held(choice: u32, slot: u32, held: Vec<u8>, to: &mut Output<'_>) {
     if let Ok(held) = std::str::from_utf8(&held) {
         to.delta(choice, Delta::ToolArgs { slot, args: Text::json(held) }, Riders::default());
     }
@@ -87,7 +87,7 @@ pub(super) struct Normaliser {
     failure: Option<Failure>,
     ended: bool,
     /// True if the answer ended with fewer choices than the client asked for, and the others may be requested.
-    lacks: bool,
+    lacks_choices: bool,
     /// True once an event other than a role was seen.
     pub(super) spoken: bool,
     pub(super) tally: Tally,
@@ -139,7 +139,7 @@ impl Normaliser {
             usage_riders: HeldRiders::default(),
             failure: None,
             ended: false,
-            lacks: false,
+            lacks_choices: false,
             spoken: false,
             tally: Tally::default(),
         }
@@ -156,7 +156,7 @@ impl Normaliser {
             }
             Event::Usage { usage, alone, riders } => self.count(usage, alone, riders, to),
             Event::Foreign { .. } => {
-                self.settle_head(to);
+                self.send_changed_head(to);
                 self.note_speech();
                 to.event(event);
             }
@@ -223,7 +223,7 @@ impl Normaliser {
     // === envelope ===
 
     fn head(&mut self, head: &Head<'_>, to: &mut Output<'_>) {
-        self.settle_head(to);
+        self.send_changed_head(to);
         if let Some(envelope) = &self.envelope {
             let id_changed = head.id.is_some_and(|id| id != envelope.engine.0.as_str());
             if id_changed || head.created != envelope.engine.1 {
@@ -231,16 +231,16 @@ impl Normaliser {
             }
         } else {
             self.envelope = Some(self.first_head(head));
-            self.learn(head);
-            return self.say_head(to);
+            self.update_envelope(head);
+            return self.send_head(to);
         }
-        self.head_due |= self.learn(head);
+        self.head_due |= self.update_envelope(head);
     }
 
     /// Sends a changed head: after the finish that the chunk releases, and before the chunk's own frames.
-    fn settle_head(&mut self, to: &mut Output<'_>) {
+    fn send_changed_head(&mut self, to: &mut Output<'_>) {
         if std::mem::take(&mut self.head_due) {
-            self.say_head(to);
+            self.send_head(to);
         }
     }
 
@@ -267,7 +267,7 @@ impl Normaliser {
     }
 
     /// Stores tier and fingerprint when they first become known. Returns true if the envelope has changed.
-    fn learn(&mut self, head: &Head<'_>) -> bool {
+    fn update_envelope(&mut self, head: &Head<'_>) -> bool {
         let Some(envelope) = &mut self.envelope else { return false };
         let mut changed = false;
         if envelope.tier.is_none() {
@@ -295,7 +295,7 @@ impl Normaliser {
         changed
     }
 
-    fn say_head(&self, to: &mut Output<'_>) {
+    fn send_head(&self, to: &mut Output<'_>) {
         if let Some(envelope) = &self.envelope {
             to.event(Event::Head(Head {
                 id: Some(Text::plain(&envelope.id)),
@@ -318,7 +318,7 @@ impl Normaliser {
         to: &mut Output<'_>,
     ) -> Riders<'a> {
         self.hide_tokens(&mut riders);
-        to.drop_told(&mut riders);
+        to.drop_sent_prompt(&mut riders);
         let says_nothing = riders.logprobs.is_none()
             && riders.chunk_extensions.is_empty()
             && riders.choice_extensions.is_empty();
@@ -335,7 +335,7 @@ impl Normaliser {
                 self.tally.count(Rule::FinishRepeated);
                 return riders;
             }
-            Delta::Finish(finish) => self.hold(index, finish, riders),
+            Delta::Finish(finish) => self.hold_finish(index, finish, riders),
             Delta::Done { slot: Some(said), cut } => {
                 self.pass_held(index, to);
                 if let Some(slot) =
@@ -377,7 +377,7 @@ impl Normaliser {
         to: &mut Output<'_>,
     ) -> Riders<'a> {
         self.hide_tokens(&mut riders);
-        to.drop_told(&mut riders);
+        to.drop_sent_prompt(&mut riders);
         if self.ended || !self.admit(index, false, &mut riders, to) {
             return riders;
         }
@@ -416,8 +416,8 @@ impl Normaliser {
         if self.ended {
             return false;
         }
-        self.settle_head(to);
-        self.introduce(index, riders, to);
+        self.send_changed_head(to);
+        self.send_roles(index, riders, to);
         self.start(index);
         let finished = self.choices.get(index as usize).is_some_and(|choice| choice.finished.is_some());
         match (finished, hollow) {
@@ -435,7 +435,7 @@ impl Normaliser {
     }
 
     /// Sends missing role frames up to `index`, in ascending order: client libraries index a list by them.
-    fn introduce(&mut self, index: u32, riders: &mut Riders<'_>, to: &mut Output<'_>) {
+    fn send_roles(&mut self, index: u32, riders: &mut Riders<'_>, to: &mut Output<'_>) {
         let count = index as usize + 1;
         if self.choices.get(index as usize).is_some_and(|choice| choice.role_sent) {
             return;
@@ -477,9 +477,9 @@ impl Normaliser {
         };
         // Held text goes out first, unless this call has nothing to send before its name is known.
         if name.is_some() || choice.calls.is_started(slot) {
-            choice.calls.pass_held(Some(slot), |place, held| hand_over(index, place, held, to));
+            choice.calls.pass_held(Some(slot), |place, held| send_held(index, place, held, to));
         }
-        if choice.calls.0.len() > CALLS {
+        if choice.calls.0.len() > MAX_CALLS {
             let message = "The upstream engine sent more tool calls than an answer can have.";
             self.fail(Failure::from(Fault::InvalidEvent).with_message(message), to);
             return riders;
@@ -507,7 +507,7 @@ impl Normaliser {
         let usage = riders.usage.clone();
         let mut riders = Some(riders);
         if call.started.is_none() && call.name.is_some() {
-            if !call.waiting.is_empty() {
+            if !call.unsent_arguments.is_empty() {
                 self.tally.count(Rule::ToolName);
             }
             if entry.index.is_some_and(|said| said != u64::from(next)) {
@@ -527,7 +527,7 @@ impl Normaliser {
                     let riders = riders.take().unwrap_or_else(|| Riders { usage, ..Riders::default() });
                     to.delta(index, Delta::ToolArgs { slot, args }, riders);
                 }
-                None => args.append_to(&mut call.waiting),
+                None => args.append_to(&mut call.unsent_arguments),
             }
         }
         riders.unwrap_or_default()
@@ -536,7 +536,7 @@ impl Normaliser {
     /// Sends the text held behind the arguments of a choice's calls: it has turned out not to be a repetition.
     fn pass_held(&mut self, index: u32, to: &mut Output<'_>) {
         if let Some(choice) = self.choices.get_mut(index as usize) {
-            choice.calls.pass_held(None, |place, held| hand_over(index, place, held, to));
+            choice.calls.pass_held(None, |place, held| send_held(index, place, held, to));
         }
     }
 
@@ -547,7 +547,7 @@ impl Normaliser {
         let Some(choice) = self.choices.get_mut(index) else { return true };
         let mut next = choice.calls.started();
         let mut named = true;
-        let wanted = if self.shape.one_call { 1 } else { CALLS };
+        let wanted = if self.shape.one_call { 1 } else { MAX_CALLS };
         for call in choice.calls.0.iter_mut().take(wanted).filter(|call| call.started.is_none()) {
             let Some(forced) = &self.shape.forced_function else {
                 named = false;
@@ -571,7 +571,7 @@ impl Normaliser {
 
     // === ends ===
 
-    fn hold(&mut self, index: u32, finish: Finish<'_>, riders: Riders<'_>) {
+    fn hold_finish(&mut self, index: u32, finish: Finish<'_>, riders: Riders<'_>) {
         let own = |raw: Option<Raw<'_>>| raw.map(Raw::keep);
         let stop = match self.shape.options.stop_details {
             true => own(Some(finish.stop.unwrap_or(Raw::NULL))),
@@ -653,7 +653,7 @@ impl Normaliser {
     /// Handles `[DONE]`: ends a complete answer, supplies missing finishes if the option `missing_finish` says so,
     /// and otherwise fails the answer.
     fn done(&mut self, to: &mut Output<'_>) {
-        self.settle_head(to);
+        self.send_changed_head(to);
         let all_started = self.choices.len() == self.shape.choices as usize
             && self.choices.iter().all(|choice| choice.started);
         if !self.is_complete() && all_started && self.shape.options.missing_finish == MissingFinish::Stop {
@@ -682,7 +682,7 @@ impl Normaliser {
             }
             self.tally.count(Rule::FinishSupplied);
             let finish = Finish { reason: Reason::Stop, stop: None };
-            self.hold(choice, finish, Riders::default());
+            self.hold_finish(choice, finish, Riders::default());
         }
     }
 
@@ -698,7 +698,7 @@ impl Normaliser {
     }
 
     fn end(&mut self, to: &mut Output<'_>) {
-        self.settle_head(to);
+        self.send_changed_head(to);
         self.release(to);
         if self.ended {
             return;
@@ -707,7 +707,7 @@ impl Normaliser {
         match self.usage {
             Some(usage) if self.shape.include_usage || !self.shape.stream => {
                 let mut riders = self.usage_riders.lend();
-                to.drop_told(&mut riders);
+                to.drop_sent_prompt(&mut riders);
                 to.event(Event::Usage { usage, alone: true, riders });
             }
             None if self.shape.include_usage => self.tally.count(Rule::UsageMissing),

@@ -306,7 +306,7 @@ impl TryFrom<String> for Parser {
         match name.as_str() {
             "off" => Ok(Self::Off),
             "auto" => Ok(Self::Auto),
-            _ if super::parse::names::knows(&name) => Ok(Self::Family(name)),
+            _ if super::parse::names::is_parser_name(&name) => Ok(Self::Family(name)),
             _ => {
                 let why = format!("must be off, auto or the name of a parser: {EXAMPLES}");
                 Err(suggest(why, &name, Self::names().chain(["off", "auto"])))

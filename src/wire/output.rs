@@ -19,7 +19,7 @@ const SMALL: usize = 1 << 10;
 pub struct OutputBuffer {
     pieces: VecDeque<Piece>,
     /// Number of bytes in `pieces`, without `open`.
-    sealed: usize,
+    sealed_bytes: usize,
     /// Bytes behind all pieces; new bytes are appended here.
     open: BytesMut,
     /// Start of the event that ends the stream, once one has been marked.
@@ -55,7 +55,7 @@ impl OutputBuffer {
     /// Returns the number of bytes that wait to be sent.
     #[inline]
     pub fn len(&self) -> usize {
-        self.sealed + self.open.len()
+        self.sealed_bytes + self.open.len()
     }
 
     /// Returns true if no bytes wait to be sent.
@@ -76,7 +76,7 @@ impl OutputBuffer {
                 (chunk, *next >= chunks.len())
             }
         };
-        self.sealed -= bytes.len();
+        self.sealed_bytes -= bytes.len();
         if gone {
             self.pieces.pop_front();
             self.end = self.end.map(|end| match end.piece.checked_sub(1) {
@@ -97,13 +97,13 @@ impl OutputBuffer {
         if self.pieces.is_empty() {
             return self.take_open();
         }
-        let all = self.copied();
+        let all = self.to_vec();
         self.clear();
         all.into()
     }
 
     /// Returns a copy of all bytes; nothing is removed.
-    pub fn copied(&self) -> Vec<u8> {
+    pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len());
         for piece in &self.pieces {
             match piece {
@@ -120,7 +120,7 @@ impl OutputBuffer {
     /// Drops all bytes and the mark of the end.
     pub fn clear(&mut self) {
         self.pieces.clear();
-        self.sealed = 0;
+        self.sealed_bytes = 0;
         self.open.clear();
         self.end = None;
     }
@@ -160,8 +160,8 @@ impl OutputBuffer {
             // This piece was still open when the position was marked.
             self.open = first.split_to(at.offset.min(first.len())).into();
         }
-        rest.sealed = rest.pieces.iter().map(Piece::len).sum();
-        self.sealed = self.pieces.iter().map(Piece::len).sum();
+        rest.sealed_bytes = rest.pieces.iter().map(Piece::len).sum();
+        self.sealed_bytes = self.pieces.iter().map(Piece::len).sum();
         rest
     }
 
@@ -209,7 +209,7 @@ impl OutputBuffer {
             if let Piece::Bytes(bytes) = piece
                 && let Some(anew) = write(bytes)
             {
-                self.sealed = self.sealed - bytes.len() + anew.len();
+                self.sealed_bytes = self.sealed_bytes - bytes.len() + anew.len();
                 *bytes = anew;
                 return;
             }
@@ -224,7 +224,7 @@ impl OutputBuffer {
     }
 
     fn push(&mut self, piece: Piece) {
-        self.sealed += piece.len();
+        self.sealed_bytes += piece.len();
         self.pieces.push_back(piece);
     }
 }
@@ -340,7 +340,7 @@ mod tests {
                 out.extend_from_slice(b">");
                 let expected = format!("<{}>", rope.join());
                 assert_eq!(out.len(), expected.len());
-                assert_eq!(out.copied(), expected.as_bytes());
+                assert_eq!(out.to_vec(), expected.as_bytes());
                 let mut taken = Vec::new();
                 while !out.is_empty() {
                     taken.extend_from_slice(&out.take());
@@ -378,7 +378,7 @@ mod tests {
             }
             let end = out.split_end().unwrap();
             assert_eq!(out.len(), all - taken, "{before} {texts} {takes}");
-            assert_eq!(end.copied(), format!("end{}!", long.join()).as_bytes());
+            assert_eq!(end.to_vec(), format!("end{}!", long.join()).as_bytes());
             assert!(out.split_end().is_none());
         }
     }
@@ -396,9 +396,9 @@ mod tests {
             out.begin_end();
             out.extend_from_slice(b"end");
             let mut rest = out.split_off(at);
-            assert_eq!(out.copied(), b"held");
+            assert_eq!(out.to_vec(), b"held");
             assert!(out.split_end().is_none());
-            assert_eq!(rest.split_end().unwrap().copied(), b"end", "{texts}");
+            assert_eq!(rest.split_end().unwrap().to_vec(), b"end", "{texts}");
             assert_eq!(rest.len(), 5 + texts * long.join().len());
         }
     }
@@ -416,7 +416,7 @@ mod tests {
             out.extend_from_slice(b"behind");
             let (first, second) = ([b"before", &text[..]].concat(), [&text[..], b"behind"].concat());
             assert_eq!(
-                (out.len(), out.copied()),
+                (out.len(), out.to_vec()),
                 (first.len() + second.len(), [&first[..], &second].concat())
             );
             if size >= SMALL {
@@ -428,7 +428,7 @@ mod tests {
                 assert_eq!(piece, Some(true), "no copy");
             }
             let rest = out.split_off(at);
-            assert_eq!((out.copied(), rest.copied()), (first, second), "{size}");
+            assert_eq!((out.to_vec(), rest.to_vec()), (first, second), "{size}");
         }
     }
 
@@ -442,6 +442,6 @@ mod tests {
         out.rewrite(|piece| (piece == b"one").then(|| Bytes::from_static(b"three")));
         out.rewrite(|piece| (piece == b"four").then(Bytes::new));
         let expected = format!("three{}two", long.join());
-        assert_eq!((out.len(), out.copied()), (expected.len(), expected.into_bytes()));
+        assert_eq!((out.len(), out.to_vec()), (expected.len(), expected.into_bytes()));
     }
 }

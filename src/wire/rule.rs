@@ -25,14 +25,14 @@ macro_rules! rules {
 
             /// Returns a description of the change: the comment on the variant, without its section.
             pub fn what(self) -> &'static str {
-                said(match self { $(Self::$name => concat!($($doc),+),)* })
+                without_section(match self { $(Self::$name => concat!($($doc),+),)* })
             }
         }
     };
 }
 
 /// Removes the full stop and the section of the wire format from a sentence.
-fn said(sentence: &'static str) -> &'static str {
+fn without_section(sentence: &'static str) -> &'static str {
     let said = sentence.trim().trim_end_matches('.');
     match said.rfind(" (").filter(|_| said.ends_with(')')) {
         Some(section) => said.get(..section).unwrap_or(said),

@@ -26,7 +26,7 @@ impl<'a> Frame<'a> {
 
 /// Result of the [`Framer`]: what it found in the bytes, in order.
 #[derive(Clone, Copy, Debug)]
-pub enum Found<'a> {
+pub enum FramerOutput<'a> {
     /// An event, with its name and data.
     Frame(Frame<'a>),
     /// A comment line, which carries no event.
@@ -60,22 +60,22 @@ enum Start {
 }
 
 /// Length of the field name before the value of a data line; it does not count towards the size of the event.
-const FIELD: usize = b"data: ".len();
+const DATA_PREFIX_LEN: usize = b"data: ".len();
 
 /// Number of bytes of an event's name that are kept: more than any known name has.
-const NAME: usize = 128;
+const NAME_LIMIT: usize = 128;
 
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Line length in bytes from which its buffer grows to the longest line's size, or by a factor of 16: each smaller
 /// step would leave a copy of the line behind.
-const LARGE: usize = 1 << 20;
+const LARGE_LINE: usize = 1 << 20;
 
 /// Appends to a line of at most `limit` bytes, and grows its buffer in few steps.
 fn extend(line: &mut Vec<u8>, more: &[u8], limit: usize) {
     let length = line.len() + more.len();
-    if length > LARGE && length > line.capacity() {
-        let size = limit.saturating_add(FIELD).min(length.saturating_mul(16));
+    if length > LARGE_LINE && length > line.capacity() {
+        let size = limit.saturating_add(DATA_PREFIX_LEN).min(length.saturating_mul(16));
         line.reserve_exact(size.saturating_sub(line.len()).max(more.len()));
     }
     line.extend_from_slice(more);
@@ -97,7 +97,7 @@ impl Framer {
     }
 
     /// Reads the next bytes and hands every complete event, comment or overflow to `found`.
-    pub fn push(&mut self, bytes: &[u8], mut found: impl FnMut(Found<'_>)) {
+    pub fn push(&mut self, bytes: &[u8], mut found: impl FnMut(FramerOutput<'_>)) {
         let mut rest = bytes;
         if self.start != Start::Passed {
             rest = self.pass_mark(rest);
@@ -112,7 +112,7 @@ impl Framer {
             let end = memchr2(b'\n', b'\r', rest);
             let (head, tail) = rest.split_at(end.unwrap_or(rest.len()));
             // The same limit applies to a complete line and to one that is still incomplete.
-            if self.line.len() + head.len() > self.limit.saturating_add(FIELD) {
+            if self.line.len() + head.len() > self.limit.saturating_add(DATA_PREFIX_LEN) {
                 self.overflow(&mut found);
                 break;
             }
@@ -139,7 +139,7 @@ impl Framer {
 
     /// Ends the input. An event without its final line end or blank line is handed over if `complete` returns true
     /// for its data, so that a truncated one is dropped.
-    pub fn finish(&mut self, complete: impl FnOnce(&[u8]) -> bool, mut found: impl FnMut(Found<'_>)) {
+    pub fn finish(&mut self, complete: impl FnOnce(&[u8]) -> bool, mut found: impl FnMut(FramerOutput<'_>)) {
         if self.overflown {
             return;
         }
@@ -148,7 +148,7 @@ impl Framer {
             self.take_owned_line(&line, &mut None, &mut found);
         }
         if self.has_data && complete(&self.data) {
-            found(Found::Frame(Frame::event(&self.name, &self.data)));
+            found(FramerOutput::Frame(Frame::event(&self.name, &self.data)));
         }
         self.reset();
     }
@@ -179,7 +179,7 @@ impl Framer {
         &mut self,
         line: &'a [u8],
         lone: &mut Option<&'a [u8]>,
-        found: &mut impl FnMut(Found<'_>),
+        found: &mut impl FnMut(FramerOutput<'_>),
     ) {
         if let Some(value) = field(line, b"data") {
             if !self.has_data && value.len() <= self.limit {
@@ -187,46 +187,56 @@ impl Framer {
                 *lone = Some(value);
                 return;
             }
-            self.settle(lone);
+            self.own_lone_line(lone);
             return self.add_data(value, found);
         }
         self.take_other(line, lone, found);
     }
 
     /// Handles a line that was assembled from several reads.
-    fn take_owned_line(&mut self, line: &[u8], lone: &mut Option<&[u8]>, found: &mut impl FnMut(Found<'_>)) {
+    fn take_owned_line(
+        &mut self,
+        line: &[u8],
+        lone: &mut Option<&[u8]>,
+        found: &mut impl FnMut(FramerOutput<'_>),
+    ) {
         match field(line, b"data") {
             Some(value) => {
-                self.settle(lone);
+                self.own_lone_line(lone);
                 self.add_data(value, found);
             }
             None => self.take_other(line, lone, found),
         }
     }
 
-    fn take_other(&mut self, line: &[u8], lone: &mut Option<&[u8]>, found: &mut impl FnMut(Found<'_>)) {
+    fn take_other(
+        &mut self,
+        line: &[u8],
+        lone: &mut Option<&[u8]>,
+        found: &mut impl FnMut(FramerOutput<'_>),
+    ) {
         if line.is_empty() {
             if self.has_data {
                 let data = lone.take().unwrap_or(&self.data);
-                found(Found::Frame(Frame::event(&self.name, data)));
+                found(FramerOutput::Frame(Frame::event(&self.name, data)));
             }
             self.reset();
         } else if line.first() == Some(&b':') {
-            found(Found::Comment);
+            found(FramerOutput::Comment);
         } else if let Some(name) = field(line, b"event") {
             self.name.clear();
-            self.name.extend_from_slice(name.get(..NAME).unwrap_or(name));
+            self.name.extend_from_slice(name.get(..NAME_LIMIT).unwrap_or(name));
         }
     }
 
     /// Copies a borrowed data line into the event's own buffer, because another one follows.
-    fn settle(&mut self, lone: &mut Option<&[u8]>) {
+    fn own_lone_line(&mut self, lone: &mut Option<&[u8]>) {
         if let Some(data) = lone.take() {
             self.data.extend_from_slice(data);
         }
     }
 
-    fn add_data(&mut self, value: &[u8], found: &mut impl FnMut(Found<'_>)) {
+    fn add_data(&mut self, value: &[u8], found: &mut impl FnMut(FramerOutput<'_>)) {
         if self.has_data {
             self.data.push(b'\n');
         }
@@ -237,11 +247,11 @@ impl Framer {
         self.data.extend_from_slice(value);
     }
 
-    fn overflow(&mut self, found: &mut impl FnMut(Found<'_>)) {
+    fn overflow(&mut self, found: &mut impl FnMut(FramerOutput<'_>)) {
         self.overflown = true;
         self.line = Vec::new();
         self.data = Vec::new();
-        found(Found::TooLarge);
+        found(FramerOutput::TooLarge);
     }
 
     fn reset(&mut self) {
@@ -268,13 +278,13 @@ mod tests {
     fn frames(reads: &[&[u8]]) -> Vec<String> {
         let mut framer = Framer::new(64);
         let mut seen = Vec::new();
-        let mut note = |found: Found<'_>| {
+        let mut note = |found: FramerOutput<'_>| {
             seen.push(match found {
-                Found::Frame(frame) => {
+                FramerOutput::Frame(frame) => {
                     format!("{}{}", if frame.error { "!" } else { "" }, String::from_utf8_lossy(frame.data))
                 }
-                Found::Comment => ":".to_owned(),
-                Found::TooLarge => "too large".to_owned(),
+                FramerOutput::Comment => ":".to_owned(),
+                FramerOutput::TooLarge => "too large".to_owned(),
             });
         };
         for read in reads {

@@ -216,7 +216,7 @@ impl Tools {
     }
 
     /// Returns true if there is a function of this name.
-    pub fn know(&self, name: &str) -> bool {
+    pub fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|tool| tool.name == name)
     }
 
@@ -311,7 +311,7 @@ mod tests {
                 "d":{"items":{}},"e":{},"g":{"enum":[1,"x"]},"h":{"type":"string"}}}}},
               {"type":"function","function":{"name":"g"}},{"type":"x"}]"#,
         );
-        assert!(tools.know("f") && tools.know("g") && !tools.know("h") && tools.only().is_none());
+        assert!(tools.contains("f") && tools.contains("g") && !tools.contains("h") && tools.only().is_none());
         let none = Types::default();
         for (key, types) in [
             ("a", Types { integer: true, ..none }),

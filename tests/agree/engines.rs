@@ -1,4 +1,4 @@
-//! Model answers, each written in the style of every engine (engine-quirks A.1, A.2; fixtures/vllm,
+//! Model answers, each written in the style of every engine (engines A.1, A.2; fixtures/vllm,
 //! fixtures/sglang).
 
 use crate::cases::Case;
@@ -8,7 +8,7 @@ use proptest::sample::select;
 use samewire::wire::{Api, Ending};
 use serde_json::{Map, Value, json};
 
-/// Content of one engine chunk.
+/// Content of one engine chunk, before a dialect gives it its shape.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Reasoning(String),
@@ -61,7 +61,7 @@ const ID: &str = "0123456789abcdef0123456789abcdef";
 impl Dialect {
     /// Returns the dialects that can write this answer.
     pub fn all_for(reply: &Reply) -> Vec<Self> {
-        // The Rust front end has one choice only.
+        // The Rust front end gives only one choice.
         let rust = Some(Self::Rust).filter(|_| reply.choices.len() == 1);
         [Self::Python, Self::OldPython, Self::Sglang, Self::OldSglang].into_iter().chain(rust).collect()
     }
@@ -151,7 +151,7 @@ impl Dialect {
 
     fn envelope(self, choice: usize, count: usize, object: &str) -> Value {
         let id = match self {
-            // Each choice of SGLang has an id of its own; the first that speaks gives the answer's.
+            // Each choice of SGLang has an id of its own; that of the first chunk becomes the answer's.
             Self::Sglang | Self::OldSglang if count > 0 && choice > 0 => format!("{choice}{}", &ID[1..]),
             Self::Sglang | Self::OldSglang => ID.to_owned(),
             _ => format!("chatcmpl-{ID}"),
@@ -188,7 +188,7 @@ impl Reply {
         let one = |(at, steps): (usize, &Vec<Step>)| {
             let (choices, tokens) = (vec![steps.clone()], steps.len() + usize::from(at == 0));
             let events = Self { choices, tokens, ..self.clone() }.events(dialect);
-            // Its ids count from choice 0.
+            // Ids count from choice 0.
             let text = String::from_utf8(events).unwrap();
             text.replace("chatcmpl-tool-0", &format!("chatcmpl-tool-{at}")).into_bytes()
         };
@@ -286,7 +286,7 @@ impl Reply {
                 chunks.push(dialect.chunk(choice, again, Value::Null, word, chunks.len()));
             }
         }
-        // By themselves: Rust right away, SGLang when all text is out.
+        // Separate finish chunks: at once from the Rust front end, after all text from SGLang.
         for (choice, steps) in
             self.choices.iter().enumerate().filter(|_| dialect == Dialect::Rust || dialect.is_sglang())
         {
@@ -302,7 +302,7 @@ impl Reply {
         let mut left: Vec<usize> = self.choices.iter().map(Vec::len).collect();
         let mut order = Vec::new();
         let mut picks = self.picks.iter().cycle();
-        // The first word is choice 0's, whose id is the answer's.
+        // Choice 0 sends the first chunk, whose id becomes the answer's.
         let mut choice = 0;
         while left.iter().any(|left| *left > 0) {
             if left[choice] > 0 {
@@ -456,7 +456,7 @@ pub fn reply() -> impl Strategy<Value = Reply> {
     (prop_oneof![3 => vec(steps(), 1), 2 => vec(steps(), 2..4)], vec(any::<u8>(), 1..9), flags).prop_map(
         |(mut choices, picks, [cut, named, length, logprobs])| {
             let mut truncated = false;
-            // A call that the limit cuts: only where one choice alone could have reached it.
+            // The limit cuts a call only in answers with one choice, because all choices share the limit.
             if let ([steps], true) = (choices.as_mut_slice(), cut)
                 && let Some(Step::Arguments { text, .. }) = steps.last_mut()
             {

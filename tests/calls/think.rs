@@ -435,7 +435,7 @@ fn what_is_no_call_goes_on_at_once() {
             let chunk = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
             let mut out = OutputBuffer::default();
             rewriter.push(format!("data: {chunk}\n\n").as_bytes(), &mut out);
-            String::from_utf8(out.copied()).unwrap().matches("reasoning_content").count()
+            String::from_utf8(out.to_vec()).unwrap().matches("reasoning_content").count()
         });
         assert_eq!(said, seen, "{parser}");
     }

@@ -11,7 +11,7 @@ use samewire::wire::{Api, Extensions};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Event of a canonical stream.
+/// Event of a canonical stream: a chunk, an error frame or the end mark.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Frame {
     Chunk(Value),
@@ -19,7 +19,7 @@ pub enum Frame {
     Done,
 }
 
-/// Ending of a grammatical answer.
+/// Ending of a grammatical answer: complete, or with an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Complete,
@@ -144,7 +144,7 @@ const CHOICE_EXTRAS: [&str; 5] =
 
 const REASONS: [&str; 5] = ["stop", "length", "tool_calls", "content_filter", "function_call"];
 
-/// Progress of one choice in a stream.
+/// Progress of one choice in a stream, for checking what may follow.
 #[derive(Default)]
 struct Progress {
     finished: bool,

@@ -7,7 +7,7 @@ use samewire::wire::Api;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Content of one choice.
+/// Content of one choice, joined over all frames, without regard to their order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Said {
     pub content: String,

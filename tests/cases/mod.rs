@@ -33,14 +33,14 @@ pub struct Case {
     pub now: u64,
 }
 
-/// Response that the client receives.
+/// Response that the client receives: status and body, streamed or whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
     pub body: String,
 }
 
-/// Division of the input into reads.
+/// Division of the input into reads. The answer must not depend on it.
 pub enum Cut<'a> {
     Whole,
     At(usize),
@@ -121,7 +121,7 @@ impl Case {
             }
             None => Answer {
                 status: 200,
-                body: String::from_utf8(out.copied()).expect("canonical output is UTF-8"),
+                body: String::from_utf8(out.to_vec()).expect("canonical output is UTF-8"),
             },
         }
     }
@@ -144,7 +144,7 @@ impl Case {
                 failure.message
             );
         }
-        String::from_utf8(out.copied()).unwrap()
+        String::from_utf8(out.to_vec()).unwrap()
     }
 
     /// Returns the case in which the engine sends this canonical answer.

@@ -1,4 +1,4 @@
-//! Checks of config/compose.yaml.
+//! Checks of config/compose.yaml: images, ports, health checks and flags agree with the binary.
 
 use crate::{UID, assert_pinned, assert_starts, assert_variable, ports, strings, yaml};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Checks of Dockerfile and .dockerignore.
+//! Checks of Dockerfile and .dockerignore: the shipped stage, its user, its files and its health check.
 
 use crate::sim::tls::{Authority, Folder, Tunnel};
 use crate::sim::{Engine, Request, Script};

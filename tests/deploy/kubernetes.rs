@@ -1,4 +1,4 @@
-//! Checks of config/kubernetes.yaml.
+//! Checks of config/kubernetes.yaml: the pod's configuration, its probes, its times and its network rules.
 
 use crate::sim::{Client, Engine, Gate, Request, Script, Setup, World, until, within};
 use crate::{UID, assert_pinned, assert_starts, assert_variable, ports, read, strings, yaml};

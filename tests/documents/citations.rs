@@ -1,15 +1,12 @@
-//! Sections cited by the code exist in the documents: `(wire-format 4.6)`, `(faults C24)`, `(engine-quirks G.2)`.
+//! Sections cited by the code exist in the documents: `(wire-format 4.6)`, `(faults C24)`, `(engines G.2)`.
 
 use crate::markdown::{Document, ROOT, documents, files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Names by which code cites documents. `engine-quirks` is the document on engines.
-const CITED: [(&str, &str); 3] = [
-    ("wire-format", "docs/wire-format.md"),
-    ("faults", "docs/faults.md"),
-    ("engine-quirks", "docs/engines.md"),
-];
+/// Names by which code cites documents.
+const CITED: [(&str, &str); 3] =
+    [("wire-format", "docs/wire-format.md"), ("faults", "docs/faults.md"), ("engines", "docs/engines.md")];
 
 /// Numbered sections of a document, each with the numbers of the rules in its lists; and its table rows.
 struct Sections {
@@ -192,8 +189,8 @@ fn links_and_fixtures_in_comments_are_there() {
 /// The citation parser is tested here, because the other tests rely on it.
 #[test]
 fn citations_are_read() {
-    let text = "// Numbers (wire-format 4.6 rule 1, 4.7–4.9; faults C24\n    /// and O05). See engine-quirks E.2: x\n\
-                faults are many, my-faults 3, (faults U01). A test, (engine-quirks A.1; 235 tokens), `engine-quirks G`, faults 7, class A";
+    let text = "// Numbers (wire-format 4.6 rule 1, 4.7–4.9; faults C24\n    /// and O05). See engines E.2: x\n\
+                faults are many, my-faults 3, (faults U01). A test, (engines A.1; 235 tokens), `engines G`, faults 7, class A";
     let found: Vec<_> =
         citations(text).into_iter().map(|found| (found.document, found.section, found.rule)).collect();
     let (wire, faults, engines) = (CITED[0].1, CITED[1].1, CITED[2].1);

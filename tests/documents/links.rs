@@ -1,4 +1,4 @@
-//! Links and paths in the documents resolve.
+//! Links and paths in the documents resolve: files, headings and code paths exist.
 
 use crate::markdown::{ROOT, documents};
 use std::path::{Component, Path, PathBuf};

@@ -90,7 +90,7 @@ fn run(case: &Case, size: usize) -> String {
         rewriter.push(read, &mut out);
     }
     rewriter.finish(case.ending, &mut out);
-    String::from_utf8(out.copied()).unwrap()
+    String::from_utf8(out.to_vec()).unwrap()
 }
 
 /// Returns a chunk of an engine that shows special tokens.

@@ -17,7 +17,7 @@ const WORST: Duration = Duration::from_secs(1);
 /// Progress of the engine when the client leaves.
 const MOMENTS: [&str; 4] = ["before-head", "prefill", "between-tokens", "writing"];
 
-/// Ways in which a client leaves.
+/// Ways in which a client leaves, over HTTP/1.1 and over HTTP/2.
 #[derive(Clone, Copy, Debug)]
 enum Leaves {
     /// Closes its HTTP/1.1 connection, in this manner.

@@ -41,7 +41,7 @@ fn due(case: &Case) -> Told {
     told
 }
 
-/// Records where complete arguments end if they are followed by a repetition of themselves (engine-quirks of both;
+/// Records where complete arguments end if they are followed by a repetition of themselves (engines of both;
 /// every name of an engine stands for versions that do it).
 fn once(call: &mut Call) {
     let mut values = serde_json::Deserializer::from_str(&call.arguments).into_iter::<Value>();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 pub const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Markdown file.
+/// Markdown file of the project, parsed as far as the tests of the documents need it.
 pub struct Document {
     /// Path relative to the root of the project.
     pub path: PathBuf,
@@ -16,7 +16,7 @@ pub struct Document {
     pub blocks: Vec<Block>,
 }
 
-/// Fenced code block.
+/// Fenced code block, with its language and its position for error messages.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
     pub language: String,

@@ -51,7 +51,7 @@ const ADDED: [(&str, &str); 25] = [
 const CODES: [&str; 4] =
     ["context_length_exceeded", "insufficient_quota", "usage_not_included", "server_is_overloaded"];
 
-/// Schemas by name.
+/// Schemas by name, from the published description, with the departures that were met so far.
 pub struct Schemas {
     all: Value,
     validators: RefCell<BTreeMap<String, Validator>>,

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// State of the relay.
+/// State of the relay, which a test changes while the store is connected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Forwarding everything.

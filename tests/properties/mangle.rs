@@ -16,7 +16,7 @@ static POOL: LazyLock<Vec<Case>> = LazyLock::new(|| {
     all.filter(|case| case.status == 200 && case.input.len() < 6_000).collect()
 });
 
-/// Damage done to an input.
+/// Damage done to an input, on the level of bytes, digits or frames.
 #[derive(Clone, Debug)]
 enum Harm {
     Flip(Index, u8),

@@ -17,7 +17,7 @@ fn library() -> Option<PathBuf> {
     found.find(|path| path.exists())
 }
 
-/// Clock that a test can set.
+/// Clock that a test can set: a file from which libfaketime reads the offset.
 struct Clock(PathBuf);
 
 impl Clock {

@@ -8,7 +8,7 @@ use crate::stored::Folder;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
-use samewire::store::{Caps, Key, New, Place, State, Store};
+use samewire::store::{Caps, Key, NewResponse, State, Store, StoreLocation};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 const KILLS: usize = 100;
 
-/// Facts that clients have read about one response.
+/// Facts that clients have read about one response, and that must stay true.
 #[derive(Default)]
 struct Told {
     number: usize,
@@ -27,7 +27,7 @@ struct Told {
     events: Vec<Value>,
 }
 
-/// Facts that clients have read about all responses.
+/// Facts that clients have read about all responses, over all restarts of the process.
 #[derive(Default)]
 struct Promises {
     told: RefCell<BTreeMap<String, Told>>,
@@ -246,11 +246,11 @@ async fn fault_o16_what_was_said_survives_a_hundred_kills() {
 async fn fault_o16_hundreds_are_closed_soon() {
     const MANY: usize = 300;
     let folder = Folder::new();
-    let place = Place::Sqlite(folder.file());
+    let place = StoreLocation::Sqlite(folder.file());
     let store = Store::open(&place, Caps::DISK).await.unwrap().unwrap();
     for number in 0..MANY {
         let id = format!("resp_{number:032x}");
-        let new = New {
+        let new = NewResponse {
             key: Key::new("", &id),
             state: State::Queued,
             owner: "dead".into(),

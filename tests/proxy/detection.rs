@@ -1,5 +1,5 @@
 //! Identification of engines: kind, version and front end, from their own answers, and again when something changes
-//! (engine-quirks G).
+//! (engines G).
 
 use crate::sim::{Engine, PATIENCE, Request, Script, Setup, World, until, within, write_secret};
 use serde_json::json;

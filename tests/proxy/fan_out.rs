@@ -92,7 +92,7 @@ async fn world(answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static, s
     World::start(Engine::answering(answering).await, setup).await
 }
 
-/// Content of a client's stream.
+/// Content of a client's stream, by choice, with its end and its usage.
 #[derive(Debug, Default, PartialEq)]
 struct Told {
     /// Frames of each choice, without the members that all frames share.

@@ -133,7 +133,7 @@ async fn all_permits_are_there(world: &World) {
     }
 }
 
-/// Behaviour of one client.
+/// Behaviour of one random client: its request, the fault it provokes, and whether it leaves.
 struct Walk {
     request: Request,
     name: String,

@@ -65,7 +65,7 @@ async fn what_the_engine_could_have_done_is_said_once() {
 }
 
 /// vLLM without a tool-call parser refuses calls of the model's own choice, so it is sent `tool_choice: none`
-/// (engine-quirks E.2).
+/// (engines E.2).
 #[tokio::test]
 async fn vllm_is_told_that_nothing_is_called() {
     let world = World::start_as(engine().await, "vllm", Setup::new().set("parser=qwen3")).await;

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 const MIB: usize = 1 << 20;
 
-/// Behaviour of the engine towards a body.
+/// Behaviour of the engine towards a request body: how much it reads, and when it answers.
 #[derive(Clone)]
 enum Does {
     /// Reads all of it and answers.
@@ -41,7 +41,7 @@ struct Seen {
     head: Mutex<String>,
 }
 
-/// Engine that discards the bodies it receives.
+/// Engine that discards the bodies it receives, and counts and sums their bytes.
 struct Sink {
     address: SocketAddr,
     seen: Arc<Seen>,

@@ -160,7 +160,7 @@ fn unescaped(text: &str) -> Vec<u8> {
     out
 }
 
-/// Way in which a connection ended.
+/// Way in which a connection ended: by samewire's own decision, or after the client's FIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// samewire closed it by itself.

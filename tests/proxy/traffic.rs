@@ -21,7 +21,7 @@ fn paced(name: &str) -> Script {
     Script::new().head_sse().role().tok(name, TOKENS, PACE).finish("stop").done().end()
 }
 
-/// Outcome of one request.
+/// Outcome of one request during a restart, judged after the traffic has stopped.
 struct Fate {
     sent: Instant,
     /// Time until the head of its answer.
@@ -71,7 +71,7 @@ impl Fate {
     }
 }
 
-/// Requests sent at a constant rate.
+/// Requests sent at a constant rate in the background, with their outcomes.
 struct Traffic {
     stop: Gate,
     task: JoinHandle<Vec<Fate>>,

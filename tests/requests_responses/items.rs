@@ -103,7 +103,7 @@ fn each_row_for_every_engine() {
         ] {
             let messages = messages.replace("REASONING", key).replace("CONTENT", content);
             let sent = sent(engine, "{}", &request(&format!("\"input\":[{items}]")), &material());
-            // SGLang would treat the assistant's last message as the user's (engine-quirks E.3).
+            // SGLang would treat the assistant's last message as the user's (engines E.3).
             let goes_on = engine == "sglang" && sent.as_ref().unwrap().ends_with(GOES_ON);
             let rest = if goes_on { GOES_ON.trim_end_matches('}') } else { "" };
             assert_eq!(sent.unwrap(), chat(&messages, rest), "{engine} {items}");
@@ -257,7 +257,7 @@ fn the_oldest_can_be_left_out() {
     let asked = read(&body).unwrap();
     let left = |forget| -> Result<String, samewire::wire::fault::Failure> {
         let chat = asked.chat(
-            &ChatInputs { forget, ..material() },
+            &ChatInputs { skip_oldest: forget, ..material() },
             &named("vllm").unwrap().takes,
             &options("{}"),
         )?;

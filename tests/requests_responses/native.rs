@@ -1,4 +1,4 @@
-//! Requests for engines that are asked in this API itself (wire-format 4.8, engine-quirks D).
+//! Requests for engines that are asked in this API itself (wire-format 4.8, engines D).
 
 use super::{options, refusal, request};
 use bytes::Bytes;
@@ -101,7 +101,7 @@ fn history_and_references_are_written_out() {
         native("vllm", &body, &material).unwrap(),
         r#"{"model":"other","input":[{"type":"message","role":"user","content":"a"},{"type":"message","role":"assistant","content":"b"},{"type":"message","role":"user","content":"c"}],"store":false}"#
     );
-    let forgetful = ChatInputs { forget: 1, ..material };
+    let forgetful = ChatInputs { skip_oldest: 1, ..material };
     assert!(!native("vllm", &body, &forgetful).unwrap().contains("\"a\""));
 }
 

@@ -228,11 +228,11 @@ fn recalled() {
 #[test]
 fn without_a_store() {
     let mut asked = read(&request(r#""input":"hi","store":true"#)).unwrap();
-    asked.without_store().unwrap();
+    asked.disable_store().unwrap();
     assert!(!asked.store);
     assert!(format!("{:?}", asked.echo()).contains(r#"("store", b"false")"#));
     let mut asked = read(&request(r#""input":"hi","background":true"#)).unwrap();
-    let (param, code, _) = refusal(asked.without_store());
+    let (param, code, _) = refusal(asked.disable_store());
     assert_eq!((param.as_deref(), code.as_deref()), (Some("background"), Some("invalid_value")));
     read(&request(r#""input":"hi""#)).unwrap().without_conversations().unwrap();
     let asked = read(&request(r#""conversation":{"id":"conv_1"}"#)).unwrap();

@@ -196,7 +196,7 @@ fn items_add_tools() {
     let mut asked = read(&body).unwrap();
     assert_eq!(asked.dropped, ["input[0].tools[1].web_search"]);
     assert!(asked.ignored.is_empty());
-    asked.recall_tools([earlier, HI].into_iter()).unwrap();
+    asked.add_earlier_tools([earlier, HI].into_iter()).unwrap();
     let takes = samewire::engine::named("vllm").unwrap().takes;
     let sent = asked.chat(&ChatInputs::default(), &takes, &super::options("{}")).unwrap();
     let choice = r#"{"type":"function","function":{"name":"c"}}"#;

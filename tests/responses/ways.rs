@@ -11,7 +11,7 @@ use samewire::wire::Api;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
-/// Model answer, in pieces.
+/// Model answer in pieces, independent of the API and of the engine.
 #[derive(Clone, Debug)]
 struct Said {
     thoughts: Vec<String>,
@@ -21,7 +21,7 @@ struct Said {
     cut: bool,
 }
 
-/// Engine whose shape of Responses is used (engine-quirks D).
+/// Engine whose shape of Responses is used (engines D).
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Teller {
     /// Shape of the published API.
@@ -143,7 +143,7 @@ impl Said {
     }
 }
 
-/// Events of an engine.
+/// Events of an engine that is asked for Responses, built up in its own shape.
 struct Told {
     teller: Teller,
     events: Vec<String>,

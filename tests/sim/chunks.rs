@@ -7,7 +7,7 @@ pub struct Chunks {
     ended: bool,
 }
 
-/// Result of [`Chunks::next`].
+/// Result of [`Chunks::next`]: a chunk, the end of the body, or a request for more bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece {
     /// Data of one chunk.

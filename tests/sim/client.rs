@@ -155,7 +155,7 @@ impl Request {
     }
 }
 
-/// Status line and headers of a response.
+/// Status line and headers of a response, including an interim (1xx) one.
 #[derive(Clone, Debug, Default)]
 pub struct Head {
     /// Protocol version, such as `HTTP/1.1`.
@@ -176,7 +176,7 @@ impl Head {
     }
 }
 
-/// Mark by which a response body ended.
+/// Mark by which a response body ended: it tells a complete body from a truncated one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The last chunk of chunked transfer coding.
@@ -243,7 +243,7 @@ impl Fault {
     }
 }
 
-/// Complete response.
+/// Complete response with the time to its head, for assertions after the exchange.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Status line and headers.
@@ -290,7 +290,7 @@ enum Framing {
     Close,
 }
 
-/// Client connection to samewire.
+/// Client connection to samewire, with the state of the response that is being read.
 pub struct Client {
     stream: TcpStream,
     inbox: Vec<u8>,

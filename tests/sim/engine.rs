@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Way in which a connection is closed.
+/// Way in which a connection is closed: tests tell an orderly close from a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// Orderly close, by FIN.
@@ -80,7 +80,7 @@ struct Shared {
     connections: AtomicUsize,
 }
 
-/// Scripted engine. Dropping it closes all its connections.
+/// Scripted engine on a loopback port, with a record of its requests. Dropping it closes all its connections.
 pub struct Engine {
     /// Address on which the engine listens.
     pub address: SocketAddr,

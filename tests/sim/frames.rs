@@ -28,7 +28,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// HTTP/2 frame received from samewire.
+/// HTTP/2 frame received from samewire, undecoded except for its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub kind: u8,

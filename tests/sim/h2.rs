@@ -77,7 +77,7 @@ pub fn json(status: u16, body: &str) -> Vec<Act> {
     vec![Act::Head(status, lines), Act::Data(body.as_bytes().to_vec()), Act::End]
 }
 
-/// Settings and deviations of an HTTP/2 engine.
+/// Settings of an HTTP/2 engine, and its deviations from a well-behaved one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ways {
     /// Number of concurrent streams allowed on one connection.

@@ -110,7 +110,7 @@ impl Setup {
     }
 }
 
-/// Running samewire process. Dropping it kills the process.
+/// Running samewire process with its addresses and its log. Dropping it kills the process.
 pub struct Samewire {
     child: Child,
     /// Address of the listener for clients.

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 /// Setting for the size of the header compression table (HPACK).
 const HEADER_TABLE_SIZE: u16 = 1;
 
-/// Way in which the connection ended.
+/// Way in which the connection ended: by an orderly close or by a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hangup {
     Fin,
@@ -234,7 +234,7 @@ pub struct Two {
     task: JoinHandle<Result<(), h2::Error>>,
 }
 
-/// Response read by [`Two`].
+/// Response read by [`Two`], with the reset that ended it, if any.
 #[derive(Debug)]
 pub struct TwoAnswer {
     pub status: u16,

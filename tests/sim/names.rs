@@ -67,7 +67,7 @@ impl Names {
     }
 }
 
-/// Reply of the DNS server.
+/// Reply of the DNS server, the same for every question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
     /// NXDOMAIN: the name does not exist.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Single step of a script.
+/// Single step of a script, played in order by an engine.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Writes these bytes in as few writes as the socket allows.

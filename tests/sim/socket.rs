@@ -1,4 +1,4 @@
-//! WebSocket client that sends arbitrary frames.
+//! WebSocket client that sends arbitrary frames, valid or not, and reads the server's frames strictly.
 
 use super::client::{self, Answer, Client, Head, Request};
 use super::engine::Manner;
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 /// Sample key of RFC 6455, and the accept value that a server must derive from it.
 const KEY: (&str, &str) = ("dGhlIHNhbXBsZSBub25jZQ==", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
 
-/// WebSocket frame from the server.
+/// WebSocket frame from the server, of the kinds that samewire sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// Text message.
@@ -26,7 +26,7 @@ pub enum Frame {
     Close(Option<u16>),
 }
 
-/// WebSocket connection to samewire.
+/// WebSocket connection to samewire, after the handshake has been checked.
 pub struct Socket {
     stream: TcpStream,
     inbox: Vec<u8>,

@@ -124,7 +124,7 @@ impl Pair {
     }
 }
 
-/// Certificate authority of a test.
+/// Certificate authority of a test, which signs certificates of servers and clients.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {

@@ -141,7 +141,7 @@ pub fn whole(case: &Case) -> Result<String, Failure> {
     Ok(object(case, &run, tier.as_ref(), fingerprint.as_ref(), &choices, &body.asked, body.extra))
 }
 
-/// Choice of a whole answer.
+/// Choice of a whole answer, collected from a body or from the frames of a stream.
 struct Choice {
     index: usize,
     content: Option<String>,

@@ -23,7 +23,7 @@ pub struct Chunk {
     pub extra: Option<String>,
 }
 
-/// Part of a chunk for one choice.
+/// Part of a chunk for one choice: of a delta, of a message or of a completion's choice.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
     pub index: usize,
@@ -42,7 +42,7 @@ pub struct Entry {
     pub extra: Option<String>,
 }
 
-/// Element of `tool_calls`.
+/// Element of `tool_calls`: a whole call, or a fragment of one in a stream.
 #[derive(Clone, Debug, Default)]
 pub struct CallPiece {
     pub index: Option<u64>,
@@ -72,7 +72,7 @@ pub enum Logprobs {
 
 const COMPLETION_LISTS: [&str; 4] = ["tokens", "token_logprobs", "top_logprobs", "text_offset"];
 
-/// Canonical usage counts (2.8).
+/// Canonical usage counts (2.8), whichever members the engine used for them.
 #[derive(Clone, Debug)]
 pub struct Usage {
     pub completion: u64,

@@ -2,7 +2,7 @@
 
 use super::json::{Json, Out};
 
-/// Error on its way to the client.
+/// Error on its way to the client, with everything that its body and headers need.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// HTTP status, if the response has not begun.
@@ -97,7 +97,7 @@ impl Failure {
     }
 }
 
-/// Engine's error before it is mapped.
+/// Engine's error before it is mapped to a row of the table (3.4).
 #[derive(Debug, Default)]
 struct Said {
     message: String,

@@ -1,4 +1,4 @@
-//! Converts frames to bytes (2.1, 2.11, 8.2).
+//! Converts the frames of the state machine to the bytes of an SSE body (2.1, 2.11, 8.2).
 
 use super::chunk::Asked;
 use super::json::Out;

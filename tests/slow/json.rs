@@ -6,7 +6,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Valid JSON text without surrounding white space.
+/// Valid JSON text without surrounding white space, which keeps the order of keys and the spelling of numbers.
 #[derive(Clone, Debug)]
 pub struct Json(String);
 

@@ -6,7 +6,7 @@ use super::json::Json;
 use super::{Case, Envelope, Word};
 use super::{call_id, fingerprint, finish_reason, forced_function, is_chat, option, service_tier, sse};
 
-/// Event of the engine.
+/// Event of the engine, decoded; the rules of a stream run over the complete list of these.
 #[derive(Clone, Debug)]
 pub enum Said {
     Chunk(Box<Chunk>),
@@ -16,7 +16,7 @@ pub enum Said {
     Done,
 }
 
-/// Frame for the client.
+/// Frame for the client, before it is written as text by `frame`.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub choice: usize,
@@ -45,7 +45,7 @@ impl Frame {
     }
 }
 
-/// Content of a frame.
+/// Content of a frame: exactly one of the parts that a canonical frame may carry (2.3).
 #[derive(Clone, Debug)]
 pub enum Part {
     Role,
@@ -71,7 +71,7 @@ pub enum Part {
     Usage,
 }
 
-/// Result of a whole stream.
+/// Result of a whole stream: its frames, and the failure that ended it, if there is one.
 #[derive(Debug, Default)]
 pub struct Run {
     /// Envelope; present as soon as there is a frame.

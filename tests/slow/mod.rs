@@ -33,7 +33,7 @@ use failure::Failure;
 use json::Json;
 use serde_json::Value;
 
-/// Exchange: the client's request and the engine's answer.
+/// Exchange: the client's request, the options, and the engine's complete answer.
 #[derive(Clone)]
 pub struct Case {
     /// `chat.completions` or `completions`.
@@ -71,7 +71,7 @@ impl fmt::Debug for Case {
     }
 }
 
-/// Response that the client receives.
+/// Response that the client receives, complete and byte for byte.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Answer {
     /// HTTP status.
@@ -252,7 +252,7 @@ fn token_limit(case: &Case) -> Option<u64> {
 
 // === the envelope (2.1, 2.7) ===
 
-/// Members `id`, `created` and `model` of every frame.
+/// Members `id`, `created` and `model`, the same in every frame of a stream.
 #[derive(Clone, Debug)]
 struct Envelope {
     id: String,
@@ -361,7 +361,7 @@ fn sha256(text: &str) -> String {
 
 // === finish words (2.6) ===
 
-/// Meaning of an engine's finish reason.
+/// Meaning of an engine's finish reason, whichever word it uses (2.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
     Stop,

@@ -288,7 +288,7 @@ fn quote(text: &str, ascii: bool) -> String {
 
 // === one choice of a stream ===
 
-/// Content of one chunk for one choice.
+/// Content of one chunk for one choice, as JSON members, before the chunk is put together.
 #[derive(Clone, Debug, Default)]
 struct Step {
     /// Members of the delta, or of the completion's choice; `None` if there is no delta.
@@ -436,7 +436,7 @@ fn choice_extra() -> impl Strategy<Value = Vec<&'static str>> {
 
 // === finishes ===
 
-/// Finish of a choice.
+/// Finish of a choice, in the forms and places in which engines send it.
 #[derive(Clone, Debug)]
 struct Finish {
     word: Option<&'static str>,
@@ -493,7 +493,7 @@ impl Finish {
 
 // === tool calls ===
 
-/// Numbering of the calls in one choice.
+/// Numbering of the calls in one choice: correct, or in a way that some engine uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Numbering {
     Right,
@@ -501,7 +501,7 @@ enum Numbering {
     Shifted,
     /// Index zero for all, told apart by id and name.
     Same,
-    /// No index.
+    /// Absent index.
     Absent,
 }
 
@@ -736,7 +736,7 @@ fn logprobs(chat: bool) -> BoxedStrategy<String> {
 
 // === the envelope ===
 
-/// Members around the choices.
+/// Members around the choices, the same in every chunk, each in a spelling of its own.
 #[derive(Clone, Debug)]
 struct Around {
     id: &'static str,
@@ -922,7 +922,7 @@ impl Step {
     }
 }
 
-/// End of a stream's bytes.
+/// End of a stream's bytes: usage, end mark, and whether a part of the body is lost.
 #[derive(Clone, Debug)]
 struct Ending {
     usage: Option<String>,
@@ -938,7 +938,7 @@ fn ending() -> impl Strategy<Value = Ending> {
         .prop_map(|(usage, done, cut, reset)| Ending { usage, done, cut, reset })
 }
 
-/// Spelling of events.
+/// Spelling of events: line ends, comments, byte order mark, and what follows the end.
 #[derive(Clone, Debug)]
 struct Framing {
     end: &'static str,
@@ -1136,7 +1136,7 @@ fn error_text() -> impl Strategy<Value = String> {
 
 // === whole bodies ===
 
-/// Choice of a whole body.
+/// Choice of a whole body, with members that a stream can or cannot carry.
 #[derive(Clone, Debug)]
 struct WholeChoice {
     /// Members of the message that a stream can carry as well.

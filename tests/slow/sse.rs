@@ -5,7 +5,7 @@ use futures::{FutureExt, StreamExt};
 
 use super::json::Json;
 
-/// Server-sent event.
+/// Server-sent event as the third-party framer finds it, with its name and data.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub name: String,

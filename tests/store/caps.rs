@@ -1,8 +1,8 @@
-//! Behaviour of a store that is full.
+//! Behaviour of a store that is full: what is evicted, and what is refused.
 
 use crate::in_each_place;
 use crate::responses::{NOW, completed, events, item, key, over, queued, running};
-use samewire::store::{CLOSING, Caps, Error, Finish, Item, LEASE, New, State, Store};
+use samewire::store::{CLOSING, Caps, Error, Finish, Item, LEASE, NewResponse, State, Store};
 
 const FEW: Caps = Caps { ttl: 1_000, bytes: 1 << 30, records: 4, record_bytes: 1 << 20, lease: LEASE };
 
@@ -118,7 +118,7 @@ fn text(length: usize) -> String {
 async fn bytes_are_bounded(store: &Store) {
     for at in 0..50 {
         let id = format!("resp_{at}");
-        let new = New { input: vec![item("m")], ..running(&id) };
+        let new = NewResponse { input: vec![item("m")], ..running(&id) };
         store.create(new, NOW + at).await.unwrap();
         store.append_events(key(&id), 1, events(0, &[&text(700)]), NOW + at).await.unwrap();
         store.finish(key(&id), 1, completed(&text(900)), NOW + at).await.unwrap();
@@ -131,9 +131,9 @@ async fn bytes_are_bounded(store: &Store) {
 }
 
 async fn a_record_is_bounded(store: &Store) {
-    let large = New { request: text(8_000).into(), ..over("large") };
+    let large = NewResponse { request: text(8_000).into(), ..over("large") };
     assert_eq!(store.create(large, NOW).await, Err(Error::Full));
-    let large = New { input: vec![Item::new("m", &text(8_000))], ..running("large") };
+    let large = NewResponse { input: vec![Item::new("m", &text(8_000))], ..running("large") };
     assert_eq!(store.create(large, NOW).await, Err(Error::Full));
     assert_eq!(store.totals().await.unwrap().bytes, 0);
     store.create(running("resp"), NOW).await.unwrap();
@@ -147,13 +147,13 @@ async fn a_record_is_bounded(store: &Store) {
 }
 
 async fn nothing_is_lost_when_full(store: &Store) {
-    store.create(New { input: vec![item("m")], ..over("old") }, NOW).await.unwrap();
+    store.create(NewResponse { input: vec![item("m")], ..over("old") }, NOW).await.unwrap();
     for id in ["a", "b"] {
-        store.create(New { request: text(4_000).into(), ..running(id) }, NOW).await.unwrap();
+        store.create(NewResponse { request: text(4_000).into(), ..running(id) }, NOW).await.unwrap();
     }
     let before = store.totals().await.unwrap();
     // Evicting the old one would not be enough, so it stays.
-    let large = New { request: text(5_000).into(), ..running("c") };
+    let large = NewResponse { request: text(5_000).into(), ..running("c") };
     assert_eq!(store.create(large, NOW).await, Err(Error::Full));
     assert_eq!(store.append_events(key("a"), 1, events(0, &[&text(2_000)]), NOW).await, Err(Error::Full));
     assert_eq!(store.totals().await.unwrap(), before);
@@ -167,7 +167,7 @@ async fn nothing_is_lost_when_full(store: &Store) {
 
 async fn what_runs_can_be_closed(store: &Store) {
     for id in ["a", "b"] {
-        store.create(New { request: text(4_300).into(), ..running(id) }, NOW).await.unwrap();
+        store.create(NewResponse { request: text(4_300).into(), ..running(id) }, NOW).await.unwrap();
     }
     let finish =
         |length: u64| Finish { state: State::Failed, ..completed(&text(usize::try_from(length).unwrap())) };
@@ -184,7 +184,7 @@ async fn a_full_conversation_takes_no_response(store: &Store) {
     store.create(over("old"), NOW).await.unwrap();
     store.create_conversation(key("c"), "{}".into(), vec![large("m", 5_000)], NOW + 1).await.unwrap();
     let before = store.totals().await.unwrap();
-    let new = |length| New { output: vec![large("o", length)], ..over("r") };
+    let new = |length| NewResponse { output: vec![large("o", length)], ..over("r") };
     // Too large for the conversation, then for both together.
     for length in [3_000, 1_900] {
         assert_eq!(store.create_in("c".into(), new(length), NOW + 2).await, Err(Error::NoConversation));

@@ -1,8 +1,8 @@
-//! Conversations and their items.
+//! Conversations and their items: creating, listing, adding, retrying and deleting them.
 
 use crate::responses::{NOW, completed, item, items, key, over, running};
 use crate::{ROOMY, in_each_place};
-use samewire::store::{Error, Finish, Item, Key, New, PageRequest, State, Store};
+use samewire::store::{Error, Finish, Item, Key, NewResponse, PageRequest, State, Store};
 
 in_each_place!(
     crate::ROOMY,
@@ -77,7 +77,7 @@ async fn its_items_are_kept_in_order(store: &Store) {
 
 async fn a_response_is_stored_in_it(store: &Store) {
     store.create_conversation(key("conv_1"), "{}".into(), items(&["m1"]), NOW).await.unwrap();
-    let new = New { input: items(&["i1", "m1"]), output: items(&["o1", "o2"]), ..over("resp_1") };
+    let new = NewResponse { input: items(&["i1", "m1"]), output: items(&["o1", "o2"]), ..over("resp_1") };
     store.create_in("conv_1".into(), new.clone(), NOW).await.unwrap();
     assert_eq!(all(store, "conv_1").await, ["m1", "i1", "o1", "o2"]);
     assert_eq!(store.create_in("conv_1".into(), new.clone(), NOW).await, Err(Error::Conflict));
@@ -86,7 +86,7 @@ async fn a_response_is_stored_in_it(store: &Store) {
     assert_eq!(store.conversation_item(key("conv_1"), "o2".into(), NOW).await, Ok(item("o2")));
     assert_eq!(store.resolve("tenant".into(), vec!["o2".into()], NOW).await, Ok(vec![Some(item("o2"))]));
     for (conversation, tenant) in [("conv_x", "tenant"), ("conv_1", "other")] {
-        let new = New { key: Key::new(tenant, "resp_2"), ..new.clone() };
+        let new = NewResponse { key: Key::new(tenant, "resp_2"), ..new.clone() };
         let refused = store.create_in(conversation.into(), new, NOW).await;
         assert_eq!(refused, Err(Error::NoConversation));
         assert_eq!(store.get(Key::new(tenant, "resp_2"), NOW).await.unwrap_err(), Error::NotFound);
@@ -96,7 +96,7 @@ async fn a_response_is_stored_in_it(store: &Store) {
 async fn a_response_ends_in_it(store: &Store) {
     store.create_conversation(key("conv_1"), "{}".into(), items(&["m1"]), NOW).await.unwrap();
     for id in ["resp_1", "resp_2"] {
-        store.create(New { input: items(&[&format!("{id} in")]), ..running(id) }, NOW).await.unwrap();
+        store.create(NewResponse { input: items(&[&format!("{id} in")]), ..running(id) }, NOW).await.unwrap();
     }
     let end = |id: &str| Finish { output: items(&[&format!("{id} out")]), ..completed(id) };
     for id in ["resp_2", "resp_1"] {
@@ -142,7 +142,7 @@ async fn conversations_and_responses_are_two_things(store: &Store) {
     assert_eq!(store.conversation(key("resp_1"), NOW).await.unwrap_err(), Error::NotFound);
     assert_eq!(store.delete_conversation(key("resp_1"), NOW).await, Err(Error::NotFound));
     assert_eq!(store.add_items(key("resp_1"), items(&["x"]), NOW).await, Err(Error::NotFound));
-    let under = New { previous: Some("conv_1".into()), ..over("resp_2") };
+    let under = NewResponse { previous: Some("conv_1".into()), ..over("resp_2") };
     store.create(under, NOW).await.unwrap();
     assert_eq!(store.chain(key("resp_2"), 1 << 20, NOW).await, Err(Error::NotFound));
 }

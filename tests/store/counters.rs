@@ -1,4 +1,4 @@
-//! Counters of usage within a time window.
+//! Counters of usage within a time window, which replicas share for their quotas.
 
 use crate::responses::NOW;
 use crate::{ROOMY, in_each_place, places};

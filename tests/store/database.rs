@@ -6,14 +6,14 @@ use crate::postgres::connect;
 use crate::postgres::partition::{Partition, Way};
 use crate::responses::{NOW, completed, key, over, running};
 use futures::future::join_all;
-use samewire::store::{Caps, Error, Place, Store};
+use samewire::store::{Caps, Error, Store, StoreLocation};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpListener;
 
 /// Opens the store through a relay.
 async fn opened(partition: &Partition) -> Result<Store, Error> {
-    let place = Place::Postgres(partition.url.clone());
+    let place = StoreLocation::Postgres(partition.url.clone());
     Store::open(&place, ROOMY).await.map(Option::unwrap)
 }
 
@@ -29,7 +29,7 @@ async fn recovered(store: &Store) {
 #[tokio::test]
 async fn replicas_that_start_at_once_agree() {
     let place = places::postgres().await;
-    let place = Place::Postgres(place.url().to_owned());
+    let place = StoreLocation::Postgres(place.url().to_owned());
     let open = |_| {
         let place = place.clone();
         tokio::spawn(async move { Store::open(&place, ROOMY).await.map(Option::unwrap) })
@@ -43,7 +43,7 @@ async fn replicas_that_start_at_once_agree() {
     for store in &stores {
         assert_eq!(store.get(key("resp_1"), NOW).await.unwrap().key, key("resp_1"));
     }
-    let Place::Postgres(url) = place else { unreachable!() };
+    let StoreLocation::Postgres(url) = place else { unreachable!() };
     let rows = connect(&url).await.query("SELECT version FROM samewire_schema", &[]).await.unwrap();
     assert_eq!(rows.len(), 1);
 }
@@ -83,7 +83,7 @@ async fn a_server_that_is_not_there_is_told_without_its_password() {
     for url in
         [format!("postgres://user:hunter2@{address}/db"), "postgres://user:hunter2@:x/db?a=b".to_owned()]
     {
-        let Err(error) = Store::open(&Place::Postgres(url), ROOMY).await else { panic!("it opens") };
+        let Err(error) = Store::open(&StoreLocation::Postgres(url), ROOMY).await else { panic!("it opens") };
         assert!(matches!(&error, Error::Unavailable(why) if !why.contains("hunter2")), "{error}");
     }
 }
@@ -167,7 +167,7 @@ async fn many_at_once_share_few_connections() {
     let place = places::postgres().await;
     let partition = Partition::before(place.url()).await;
     // With limits on the totals, writes are serialised.
-    let place = Place::Postgres(partition.url.clone());
+    let place = StoreLocation::Postgres(partition.url.clone());
     let store = Store::open(&place, Caps::SERVER).await.unwrap().unwrap();
     let ids: Vec<String> = (0..200).map(|n| format!("resp_{n}")).collect();
     let made = join_all(ids.iter().map(|id| store.create(over(id), NOW))).await;

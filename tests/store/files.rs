@@ -1,10 +1,10 @@
-//! Failures that only a file can have.
+//! Failures that only a file can have: damage, permissions, locks, and two processes on it.
 
 use crate::ROOMY;
 use crate::places::{self, Fresh};
 use crate::responses::{NOW, completed, events, item, key, over, running};
 use rusqlite::Connection;
-use samewire::store::{Error, Finish, New, Place, State, Store};
+use samewire::store::{Error, Finish, NewResponse, State, Store, StoreLocation};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
@@ -23,7 +23,10 @@ async fn filled() -> Fresh {
     let place = places::sqlite().await;
     let store = place.open(ROOMY).await;
     for at in 0..200 {
-        store.create(New { input: vec![item("m")], ..over(&format!("resp_{at}")) }, NOW).await.unwrap();
+        store
+            .create(NewResponse { input: vec![item("m")], ..over(&format!("resp_{at}")) }, NOW)
+            .await
+            .unwrap();
     }
     drop(store);
     let log = place.file().with_extension("db-wal");
@@ -60,7 +63,7 @@ async fn files_are_for_their_user_alone() {
             & 0o777
     };
     let store = place.open(ROOMY).await;
-    store.create(New { input: vec![item("m")], ..over("resp_1") }, NOW).await.unwrap();
+    store.create(NewResponse { input: vec![item("m")], ..over("resp_1") }, NOW).await.unwrap();
     assert_eq!(["", "-wal", "-shm"].map(mode), [0o600; 3]);
     drop(store);
 
@@ -105,7 +108,7 @@ async fn a_place_that_cannot_be_is_refused() {
     let place = places::sqlite().await;
     for path in [place.file().join("below"), place.file().with_file_name("missing/responses.db")] {
         std::fs::write(place.file(), "").unwrap();
-        let opened = Store::open(&Place::Sqlite(path), ROOMY).await.map(|_| ());
+        let opened = Store::open(&StoreLocation::Sqlite(path), ROOMY).await.map(|_| ());
         assert!(
             matches!(&opened, Err(Error::Unavailable(why)) if why.contains("responses.db")),
             "{opened:?}"
@@ -279,21 +282,21 @@ async fn what_another_process_wrote_is_counted() {
 
 #[test]
 fn places_have_names() {
-    let sqlite = |path: &str| Ok(Place::Sqlite(path.into()));
+    let sqlite = |path: &str| Ok(StoreLocation::Sqlite(path.into()));
     let url = "postgres://user:secret@host/db";
     let cases = [
-        ("off", Ok(Place::Off)),
-        ("memory", Ok(Place::Memory)),
+        ("off", Ok(StoreLocation::Off)),
+        ("memory", Ok(StoreLocation::Memory)),
         ("sqlite:/var/lib/samewire/responses.db", sqlite("/var/lib/samewire/responses.db")),
         ("sqlite:a:b", sqlite("a:b")),
-        (url, Ok(Place::Postgres(url.to_owned()))),
+        (url, Ok(StoreLocation::Postgres(url.to_owned()))),
     ];
     for (text, expected) in cases {
-        assert!(text.parse::<Place>() == expected, "{text}");
+        assert!(text.parse::<StoreLocation>() == expected, "{text}");
     }
     for text in
         ["", "Memory", "memory:", "sqlite", "sqlite:", "postgres", "postgres:", "redis://host", "off "]
     {
-        assert!(text.parse::<Place>().is_err(), "{text}");
+        assert!(text.parse::<StoreLocation>().is_err(), "{text}");
     }
 }

@@ -5,7 +5,7 @@ use crate::places::{self, Fresh};
 use crate::responses::{NOW, completed, events, item, key, running};
 use crate::{ROOMY, seeded};
 use rand::{RngExt, SeedableRng};
-use samewire::store::{Caps, Finish, New, PageRequest, Place, State, Store};
+use samewire::store::{Caps, Finish, NewResponse, PageRequest, State, Store, StoreLocation};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -78,14 +78,14 @@ fn response(id: &str) -> String {
 fn write(run: &str, path: &Path) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let place = Place::Sqlite(path.to_path_buf());
+        let place = StoreLocation::Sqlite(path.to_path_buf());
         let store = Arc::new(Store::open(&place, CAPS).await.unwrap().unwrap());
         let writer = |task: usize| {
             let (store, run) = (store.clone(), run.to_owned());
             tokio::spawn(async move {
                 for at in 0.. {
                     let id = format!("resp_{run}_{task}_{at}");
-                    store.create(New { input: vec![item(&id)], ..running(&id) }, NOW).await.unwrap();
+                    store.create(NewResponse { input: vec![item(&id)], ..running(&id) }, NOW).await.unwrap();
                     store.append_events(key(&id), 1, events(0, &["0", "1"]), NOW).await.unwrap();
                     let finish = Finish {
                         output: vec![item("out")],

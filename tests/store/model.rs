@@ -4,7 +4,7 @@ use crate::places::{self, Fresh};
 use crate::responses::{NOW, item, key, queued};
 use crate::seeded::seeded;
 use proptest::prelude::*;
-use samewire::store::{Caps, Events, Finish, Item, Key, LEASE, New, PageRequest, State, Store};
+use samewire::store::{Caps, Events, Finish, Item, Key, LEASE, NewResponse, PageRequest, State, Store};
 use std::sync::Arc;
 
 /// Limits so small that records are evicted, refused and expire.
@@ -177,7 +177,7 @@ async fn answer(store: &Store, step: &Step, now: &mut u64) -> String {
         }
         Step::Create { key, conversation, state, previous, input, output, length } => {
             let owner = owner(length % 2);
-            let new = New {
+            let new = NewResponse {
                 key,
                 state,
                 owner,

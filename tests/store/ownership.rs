@@ -2,7 +2,7 @@
 
 use crate::responses::{NOW, completed, events, key, queued, running};
 use crate::{ROOMY, in_each_place, places};
-use samewire::store::{Error, Finish, Key, LEASE, New, Running, State, Store};
+use samewire::store::{Error, Finish, Key, LEASE, NewResponse, Running, State, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ in_each_place!(
 async fn a_cancel_reaches_the_owner(store: &Store) {
     store.create(running("resp_1"), NOW).await.unwrap();
     store.create(queued("resp_2"), NOW).await.unwrap();
-    store.create(New { owner: "another".into(), ..running("resp_3") }, NOW).await.unwrap();
+    store.create(NewResponse { owner: "another".into(), ..running("resp_3") }, NOW).await.unwrap();
     assert_eq!(store.is_cancel_requested(key("resp_1"), NOW).await, Ok(false));
     for id in ["resp_1", "resp_2", "resp_3", "resp_1"] {
         let state = store.request_cancel(key(id), NOW).await.unwrap();
@@ -72,7 +72,7 @@ async fn the_old_owner_is_fenced(store: &Store) {
 async fn heartbeats_keep_what_runs(store: &Store) {
     store.create(running("resp_1"), NOW).await.unwrap();
     store.create(queued("resp_2"), NOW).await.unwrap();
-    store.create(New { owner: "silent".into(), ..running("resp_3") }, NOW).await.unwrap();
+    store.create(NewResponse { owner: "silent".into(), ..running("resp_3") }, NOW).await.unwrap();
     assert_eq!(store.heartbeat("owner".into(), NOW + 10_000).await, Ok(2));
     let claimed = store.orphans("new".into(), 10, NOW + LEASE).await.unwrap();
     assert_eq!(claimed.iter().map(|record| &*record.key.id).collect::<Vec<_>>(), ["resp_3"]);
@@ -84,7 +84,7 @@ async fn heartbeats_keep_what_runs(store: &Store) {
 async fn claims_are_bounded(store: &Store) {
     for at in 0..5 {
         store
-            .create(New { key: Key::new(&format!("tenant {at}"), "resp"), ..running("") }, NOW)
+            .create(NewResponse { key: Key::new(&format!("tenant {at}"), "resp"), ..running("") }, NOW)
             .await
             .unwrap();
     }

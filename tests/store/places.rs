@@ -1,12 +1,12 @@
 //! The three kinds of store, each empty for every test.
 
-use samewire::store::{Caps, Error, Place, Store};
+use samewire::store::{Caps, Error, Store, StoreLocation};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Store location that is empty at first and deleted at the end.
 pub(crate) struct Fresh {
-    pub(crate) place: Place,
+    pub(crate) place: StoreLocation,
     folder: Option<PathBuf>,
 }
 
@@ -20,12 +20,12 @@ impl Fresh {
     }
 
     pub(crate) fn file(&self) -> &Path {
-        let Place::Sqlite(path) = &self.place else { panic!("not a file") };
+        let StoreLocation::Sqlite(path) = &self.place else { panic!("not a file") };
         path
     }
 
     pub(crate) fn url(&self) -> &str {
-        let Place::Postgres(url) = &self.place else { panic!("not a server") };
+        let StoreLocation::Postgres(url) = &self.place else { panic!("not a server") };
         url
     }
 }
@@ -39,7 +39,7 @@ impl Drop for Fresh {
 }
 
 pub(crate) async fn memory() -> Fresh {
-    Fresh { place: Place::Memory, folder: None }
+    Fresh { place: StoreLocation::Memory, folder: None }
 }
 
 /// Returns a number that no other test has.
@@ -52,10 +52,10 @@ pub(crate) async fn sqlite() -> Fresh {
     let name = format!("store-{}-{}", std::process::id(), number());
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&folder).unwrap();
-    Fresh { place: Place::Sqlite(folder.join("responses.db")), folder: Some(folder) }
+    Fresh { place: StoreLocation::Sqlite(folder.join("responses.db")), folder: Some(folder) }
 }
 
 /// Creates a database.
 pub(crate) async fn postgres() -> Fresh {
-    Fresh { place: Place::Postgres(crate::postgres::database().await), folder: None }
+    Fresh { place: StoreLocation::Postgres(crate::postgres::database().await), folder: None }
 }

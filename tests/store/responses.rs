@@ -2,7 +2,7 @@
 
 use crate::{ROOMY, in_each_place};
 use samewire::store::{
-    Error, Events, FORMAT, Finish, Item, Key, LEASE, LINKS, New, PageRequest, State, Store,
+    Error, Events, FORMAT, Finish, Item, Key, LEASE, LINKS, NewResponse, PageRequest, State, Store,
 };
 
 /// Point in time, in milliseconds.
@@ -21,8 +21,8 @@ pub(crate) fn items(ids: &[&str]) -> Vec<Item> {
 }
 
 /// Returns a queued background response.
-pub(crate) fn queued(id: &str) -> New {
-    New {
+pub(crate) fn queued(id: &str) -> NewResponse {
+    NewResponse {
         key: key(id),
         state: State::Queued,
         owner: "owner".into(),
@@ -36,13 +36,13 @@ pub(crate) fn queued(id: &str) -> New {
     }
 }
 
-pub(crate) fn running(id: &str) -> New {
-    New { state: State::InProgress, ..queued(id) }
+pub(crate) fn running(id: &str) -> NewResponse {
+    NewResponse { state: State::InProgress, ..queued(id) }
 }
 
 /// Returns a response that is stored when it has ended.
-pub(crate) fn over(id: &str) -> New {
-    New { state: State::Completed, ..queued(id) }
+pub(crate) fn over(id: &str) -> NewResponse {
+    NewResponse { state: State::Completed, ..queued(id) }
 }
 
 pub(crate) fn completed(response: &str) -> Finish {
@@ -77,7 +77,7 @@ in_each_place!(
     many_items_and_events,
 );
 async fn a_response_lives(store: &Store) {
-    let new = New {
+    let new = NewResponse {
         previous: Some("resp_0".into()),
         conversation: Some("conv_1".into()),
         input: items(&["msg_1", "msg_2"]),
@@ -138,14 +138,14 @@ async fn states_never_go_back(store: &Store) {
         let record = store.get(key(&id), NOW).await.unwrap();
         assert_eq!((record.state, record.cancel, &*record.response), (end, false, "{}"));
     }
-    let running_with_output = New { output: items(&["msg_1"]), ..running("resp_x") };
+    let running_with_output = NewResponse { output: items(&["msg_1"]), ..running("resp_x") };
     assert_eq!(store.create(running_with_output, NOW).await, Err(Error::Conflict));
     store.create(over("resp_over"), NOW).await.unwrap();
     assert_eq!(store.get(key("resp_over"), NOW).await.unwrap().state, State::Completed);
 }
 
 async fn every_other_tenant_sees_nothing(store: &Store) {
-    store.create(New { input: items(&["msg_1"]), ..running("resp_1") }, NOW).await.unwrap();
+    store.create(NewResponse { input: items(&["msg_1"]), ..running("resp_1") }, NOW).await.unwrap();
     store.append_events(key("resp_1"), 1, events(0, &["0"]), NOW).await.unwrap();
     for other in [Key::new("other", "resp_1"), Key::new("", "resp_1"), key("resp_2")] {
         let k = || other.clone();
@@ -165,7 +165,7 @@ async fn every_other_tenant_sees_nothing(store: &Store) {
     assert_eq!(store.resolve("other".into(), vec!["msg_1".into()], NOW).await, Ok(vec![None]));
     assert!(store.get(key("resp_1"), NOW).await.unwrap().state == State::InProgress);
     // The same id is another response for another tenant.
-    store.create(New { key: Key::new("other", "resp_1"), ..queued("") }, NOW).await.unwrap();
+    store.create(NewResponse { key: Key::new("other", "resp_1"), ..queued("") }, NOW).await.unwrap();
     store.delete(Key::new("other", "resp_1"), NOW).await.unwrap();
     assert_eq!(store.input_items(key("resp_1"), PageRequest::default(), NOW).await.unwrap().items.len(), 1);
 }
@@ -183,23 +183,23 @@ async fn strange_ids_are_not_there(store: &Store) {
     for id in ["msg\0", long.as_str()] {
         let ask = PageRequest { after: Some(id.into()), ..PageRequest::default() };
         assert_eq!(store.input_items(key("resp_1"), ask, NOW).await.unwrap_err(), Error::NoCursor);
-        let new = New { input: vec![item(id)], ..over("resp_2") };
+        let new = NewResponse { input: vec![item(id)], ..over("resp_2") };
         assert_eq!(store.create(new, NOW).await, Err(Error::Conflict));
-        let new = New { previous: Some(id.into()), ..over("resp_2") };
+        let new = NewResponse { previous: Some(id.into()), ..over("resp_2") };
         assert_eq!(store.create(new, NOW).await, Err(Error::Conflict));
         let finish = Finish { output: vec![item(id)], ..completed("{}") };
         assert_eq!(store.finish(key("resp_1"), 1, finish, NOW).await, Err(Error::Conflict));
     }
     // Keys of the largest size, in all parts of an index at once.
     let long = "\u{1f980}".repeat(128);
-    let new = New { key: Key::new(&long, &long), input: vec![item(&long)], ..over("") };
+    let new = NewResponse { key: Key::new(&long, &long), input: vec![item(&long)], ..over("") };
     store.create(new, NOW).await.unwrap();
     let found = store.resolve(long.as_str().into(), vec![long.as_str().into()], NOW).await.unwrap();
     assert_eq!(found, [Some(item(&long))]);
 }
 
 async fn a_deleted_response_is_gone(store: &Store) {
-    let new = New { input: items(&["msg_1"]), ..running("resp_1") };
+    let new = NewResponse { input: items(&["msg_1"]), ..running("resp_1") };
     store.create(new.clone(), NOW).await.unwrap();
     store.append_events(key("resp_1"), 1, events(0, &["0"]), NOW).await.unwrap();
     store.delete(key("resp_1"), NOW).await.unwrap();
@@ -209,7 +209,7 @@ async fn a_deleted_response_is_gone(store: &Store) {
     assert_eq!(store.finish(key("resp_1"), 1, completed("{}"), NOW).await, Err(Error::NotFound));
     assert_eq!(store.resolve("tenant".into(), vec!["msg_1".into()], NOW).await, Ok(vec![None]));
     assert_eq!(store.totals().await.unwrap().bytes, 0);
-    store.create(New { input: Vec::new(), ..new }, NOW).await.unwrap();
+    store.create(NewResponse { input: Vec::new(), ..new }, NOW).await.unwrap();
     let replay = store.events_after(key("resp_1"), None, 9, NOW).await.unwrap();
     assert_eq!((replay.events.bodies.len(), replay.total), (0, 0), "nothing is left of the first");
 }
@@ -264,7 +264,7 @@ async fn events_are_replayed_from_anywhere(store: &Store) {
 async fn input_is_paged(store: &Store) {
     let ids: Vec<String> = (0..120).map(|at| format!("msg_{at}")).collect();
     let input: Vec<Item> = ids.iter().map(|id| item(id)).collect();
-    store.create(New { input: input.clone(), ..running("resp_1") }, NOW).await.unwrap();
+    store.create(NewResponse { input: input.clone(), ..running("resp_1") }, NOW).await.unwrap();
     let page = async |after: Option<&str>, limit, descending| {
         let ask = PageRequest { after: after.map(Into::into), limit, descending };
         store.input_items(key("resp_1"), ask, NOW).await
@@ -309,7 +309,10 @@ async fn input_is_paged(store: &Store) {
 }
 
 async fn pages_of_equal_ids_come_to_an_end(store: &Store) {
-    store.create(New { input: items(&["a", "b", "a", "c", "a"]), ..running("resp_1") }, NOW).await.unwrap();
+    store
+        .create(NewResponse { input: items(&["a", "b", "a", "c", "a"]), ..running("resp_1") }, NOW)
+        .await
+        .unwrap();
     for descending in [true, false] {
         let mut after = None;
         for _ in 0..5 {
@@ -325,7 +328,7 @@ async fn pages_of_equal_ids_come_to_an_end(store: &Store) {
 }
 
 async fn a_chain_is_whole_or_nothing(store: &Store) {
-    let link = |id: &str, previous: Option<&str>, input: &[&str]| New {
+    let link = |id: &str, previous: Option<&str>, input: &[&str]| NewResponse {
         previous: previous.map(Into::into),
         input: items(input),
         ..running(id)
@@ -349,8 +352,8 @@ async fn a_chain_is_whole_or_nothing(store: &Store) {
     store.delete(key("resp_1"), NOW).await.unwrap();
     assert_eq!(store.chain(key("resp_0"), bytes, NOW).await, Err(Error::NotFound));
     // Another tenant's response is not an ancestor.
-    let foreign = New { key: Key::new("other", "resp_9"), ..link("", Some("resp_0"), &[]) };
-    store.create(New { state: State::Completed, ..foreign }, NOW).await.unwrap();
+    let foreign = NewResponse { key: Key::new("other", "resp_9"), ..link("", Some("resp_0"), &[]) };
+    store.create(NewResponse { state: State::Completed, ..foreign }, NOW).await.unwrap();
     assert_eq!(store.chain(Key::new("other", "resp_9"), bytes, NOW).await, Err(Error::NotFound));
 }
 
@@ -358,7 +361,7 @@ async fn a_long_chain_is_refused(store: &Store) {
     let mut previous = None;
     for at in 0..=LINKS {
         let id = format!("resp_{at}");
-        store.create(New { previous, input: items(&[&id]), ..over(&id) }, NOW).await.unwrap();
+        store.create(NewResponse { previous, input: items(&[&id]), ..over(&id) }, NOW).await.unwrap();
         previous = Some(id.into());
     }
     let last = store.chain(key(&format!("resp_{}", LINKS - 1)), 1 << 20, NOW).await.unwrap();
@@ -366,7 +369,7 @@ async fn a_long_chain_is_refused(store: &Store) {
     assert_eq!(last.iter().map(|item| item.id.to_string()).collect::<Vec<_>>(), ids);
     assert_eq!(store.chain(key(&format!("resp_{LINKS}")), 1 << 20, NOW).await, Err(Error::Full));
     // A response that is its own ancestor, which should be impossible, does not loop for ever.
-    store.create(New { previous: Some("resp_loop".into()), ..over("resp_loop") }, NOW).await.unwrap();
+    store.create(NewResponse { previous: Some("resp_loop".into()), ..over("resp_loop") }, NOW).await.unwrap();
     assert_eq!(store.chain(key("resp_loop"), 1 << 20, NOW).await, Err(Error::Full));
 }
 
@@ -374,7 +377,7 @@ async fn a_long_chain_is_refused(store: &Store) {
 async fn a_chain_that_goes_on_lives_on(store: &Store) {
     let ttl = ROOMY.ttl;
     for (at, previous) in [("resp_0", None), ("resp_1", Some("resp_0")), ("resp_x", Some("resp_0"))] {
-        let link = New { previous: previous.map(Into::into), input: items(&[at]), ..over(at) };
+        let link = NewResponse { previous: previous.map(Into::into), input: items(&[at]), ..over(at) };
         store.create(link, NOW).await.unwrap();
     }
     let expires = async |id: &str, now| store.get(key(id), now).await.map(|record| record.expires);
@@ -398,11 +401,14 @@ async fn a_chain_that_goes_on_lives_on(store: &Store) {
 async fn items_are_found_by_id(store: &Store) {
     let ours = Item::new("msg_1", r#"{"by":"samewire"}"#);
     let theirs = Item::new("msg_1", r#"{"by":"client"}"#);
-    store.create(New { input: vec![theirs.clone(), item("msg_2")], ..over("resp_0") }, NOW).await.unwrap();
+    store
+        .create(NewResponse { input: vec![theirs.clone(), item("msg_2")], ..over("resp_0") }, NOW)
+        .await
+        .unwrap();
     let ids = || vec!["msg_2".into(), "msg_x".into(), "msg_1".into(), "msg_2".into()];
     let found = store.resolve("tenant".into(), ids(), NOW).await.unwrap();
     assert_eq!(found, [Some(item("msg_2")), None, Some(theirs), Some(item("msg_2"))]);
-    store.create(New { output: vec![ours.clone()], ..over("resp_1") }, NOW + 5).await.unwrap();
+    store.create(NewResponse { output: vec![ours.clone()], ..over("resp_1") }, NOW + 5).await.unwrap();
     assert_eq!(store.resolve("tenant".into(), ids(), NOW).await.unwrap()[2], Some(ours.clone()));
     // The first has expired, the second has not.
     let found = store.resolve("tenant".into(), ids(), NOW + ROOMY.ttl).await.unwrap();
@@ -427,7 +433,7 @@ async fn ended_responses_expire(store: &Store) {
 
 async fn many_items_and_events(store: &Store) {
     let input: Vec<Item> = (0..2_345).map(|at| item(&format!("msg_{at}"))).collect();
-    store.create(New { input: input.clone(), ..running("resp_1") }, NOW).await.unwrap();
+    store.create(NewResponse { input: input.clone(), ..running("resp_1") }, NOW).await.unwrap();
     let bodies: Vec<String> = (0..1_234).map(|at| format!("[{at}]")).collect();
     let bodies: Vec<&str> = bodies.iter().map(String::as_str).collect();
     store.append_events(key("resp_1"), 1, events(0, &bodies), NOW).await.unwrap();

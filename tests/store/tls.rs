@@ -3,10 +3,10 @@
 use crate::ROOMY;
 use crate::postgres::{connect, database, with_tls};
 use crate::responses::{NOW, key, over};
-use samewire::store::{Error, Place, Store};
+use samewire::store::{Error, Store, StoreLocation};
 
 async fn open(url: &str) -> Result<Store, Error> {
-    Store::open(&Place::Postgres(url.to_owned()), ROOMY).await.map(Option::unwrap)
+    Store::open(&StoreLocation::Postgres(url.to_owned()), ROOMY).await.map(Option::unwrap)
 }
 
 /// Opens a store, which must fail, and returns the reason.

@@ -124,7 +124,7 @@ impl Memory {
 
 // === impl Report ===
 
-/// Measured figure with its upper limit.
+/// Measured figure with its upper limit; a strict run fails if one is exceeded.
 struct Verdict {
     what: String,
     figure: f64,

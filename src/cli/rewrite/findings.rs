@@ -1,6 +1,6 @@
 //! Output of `--explain` on standard error: lines for people, or JSON lines.
 
-use crate::cli::complain;
+use crate::cli::print_error;
 use crate::config::Terminal;
 use crate::filter::{Change, Field, Finding, Kind, Place, Recognition, Verdict};
 use clap::ValueEnum;
@@ -35,14 +35,14 @@ impl Reporter {
     /// Writes a remark about the input, such as missing blank lines between events.
     pub(super) fn note(&self, text: &str) {
         match self.format {
-            Format::Text => complain(text),
+            Format::Text => print_error(text),
             Format::Json => write(&Line::Note { text }),
         }
     }
 
     pub(super) fn finding(&self, finding: &Finding) {
         match (self.format, finding) {
-            (Format::Text, finding) => complain(self.text(finding)),
+            (Format::Text, finding) => print_error(self.text(finding)),
             (Format::Json, Finding::Change(change)) => write(&json_change(change)),
             (Format::Json, Finding::Engine(engine)) => write(&json_engine(engine)),
             (Format::Json, Finding::Verdict(verdict)) => write(&json_summary(verdict)),
@@ -134,7 +134,7 @@ struct ClientError<'a> {
 
 fn write(line: &Line<'_>) {
     if let Ok(text) = serde_json::to_string(line) {
-        complain(text);
+        print_error(text);
     }
 }
 
@@ -195,8 +195,8 @@ fn json_summary(verdict: &Verdict) -> Line<'_> {
         frames_in: verdict.frames,
         frames_out: verdict.written,
         rules: verdict.rules,
-        characters_in: verdict.said,
-        characters_out: verdict.told,
+        characters_in: verdict.engine_characters,
+        characters_out: verdict.canonical_characters,
         family: verdict.unparsed.map(|unparsed| unparsed.family()),
         flags: verdict.flags.as_deref(),
         text: verdict.to_string(),

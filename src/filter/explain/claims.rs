@@ -20,14 +20,14 @@ pub(super) struct Used {
 /// Matches effects with the rules that caused them, also where the effect shows some frames after the rule was
 /// counted.
 #[derive(Debug, Default)]
-pub(super) struct Claims {
+pub(super) struct RuleMatcher {
     /// Rules used without a visible effect so far.
     open: Vec<Used>,
     /// Rules counted once whose effect lasts for the rest of an answer.
     lasting: Vec<Rule>,
 }
 
-impl Claims {
+impl RuleMatcher {
     /// Adds the rules just used, and returns the effects of a frame, each with its rule. Fields removed or added
     /// by one rule form one effect. `is_waiting`: the effect of a rule may show in the next frame.
     pub(super) fn changes(

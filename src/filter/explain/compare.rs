@@ -3,7 +3,7 @@
 //! Takes: the data of both. Gives: [`Effect`]s. Remembers: which fields are held back until a later frame decides
 //! how they are written. Never: relies on a rule's description; only the bytes count.
 
-use super::leaves::{Leaf, Reader, Value, is_envelope, is_text, name};
+use super::leaves::{Leaf, LeafReader, Value, is_envelope, is_text, name};
 use std::fmt;
 
 /// Kind of difference between the engine's frame and the canonical ones.
@@ -153,9 +153,9 @@ pub(super) struct Comparer {
     /// them.
     carried: Vec<Leaf>,
     /// Characters of model output in the engine's frames.
-    pub(super) said: usize,
+    pub(super) engine_characters: usize,
     /// Characters of model output in the canonical frames.
-    pub(super) told: usize,
+    pub(super) canonical_characters: usize,
 }
 
 impl Comparer {
@@ -167,7 +167,7 @@ impl Comparer {
     /// Returns the differences between an engine's frame and the canonical frames written when it arrived.
     /// `is_whole`: the whole frame is written at once, so nothing is held back.
     pub(super) fn compare(&mut self, frame: &str, written: &[&str], is_whole: bool) -> Vec<Effect> {
-        let own = Reader::default().read(frame);
+        let own = LeafReader::default().read(frame);
         let is_carried = !self.carried.is_empty();
         let mut before = std::mem::take(&mut self.carried);
         before.retain(|leaf| !own.iter().any(|other| other.path == leaf.path && !other.value.is_null()));
@@ -177,11 +177,11 @@ impl Comparer {
                 .cloned()
                 .collect::<Vec<_>>(),
         );
-        let mut reader = Reader::default();
+        let mut reader = LeafReader::default();
         let frames: Vec<_> =
             written.iter().map(|data| reader.read(data)).filter(|all| !all.is_empty()).collect();
-        self.said += characters(&own);
-        self.told += frames.iter().map(|leaves| characters(leaves)).sum::<usize>();
+        self.engine_characters += characters(&own);
+        self.canonical_characters += frames.iter().map(|leaves| characters(leaves)).sum::<usize>();
         let is_end = own.is_empty();
         let kind = |leaves: &[Leaf]| {
             let find = |path: &str| leaves.iter().find(|leaf| leaf.path == path);
@@ -199,7 +199,10 @@ impl Comparer {
             _ => (frames, Vec::new()),
         };
         if before.is_empty() {
-            return own.iter().map(|leaves| Effect::of(Kind::Inserted, says(leaves))).collect();
+            return own
+                .iter()
+                .map(|leaves| Effect::of(Kind::Inserted, distinguishing_fields(leaves)))
+                .collect();
         }
         let names: Vec<_> = others.iter().filter_map(|leaves| kind(leaves)).collect();
         if !own.is_empty() || others.is_empty() {
@@ -219,7 +222,10 @@ impl Comparer {
             return effects;
         }
         // The output consists of events of another API.
-        let said = says(&before).into_iter().map(|field| Field::named(&field.path)).collect::<Vec<_>>();
+        let said = distinguishing_fields(&before)
+            .into_iter()
+            .map(|field| Field::named(&field.path))
+            .collect::<Vec<_>>();
         let into: Vec<_> = names.iter().map(|name| Field::named(name)).collect();
         let fields = if said.is_empty() { vec![Field::named("frame")] } else { said };
         vec![Effect { kind: Kind::Renamed, fields, into, words: "" }]
@@ -284,8 +290,8 @@ impl Comparer {
         }
         self.added(&new, before, &mut effects);
         let lists = [(Kind::Dropped, dropped), (Kind::DroppedNull, nulls)];
-        effects.extend(lists.into_iter().flat_map(|(kind, fields)| each(kind, fields)));
-        let mut apart: Vec<Field> = frames.iter().flat_map(|leaves| says(leaves)).collect();
+        effects.extend(lists.into_iter().flat_map(|(kind, fields)| one_effect_each(kind, fields)));
+        let mut apart: Vec<Field> = frames.iter().flat_map(|leaves| distinguishing_fields(leaves)).collect();
         // The finish reason gets its own frame once no more content can precede it.
         let ends = self.carried.iter().filter(|leaf| name(&leaf.path) == "finish_reason").map(Field::valued);
         let count = apart.len();
@@ -328,7 +334,7 @@ impl Comparer {
                 }
                 Value::Text(_) => added.push(Field::valued(leaf)),
                 Value::Other(_) => {
-                    let field = Field::named(whole(&leaf.path, before));
+                    let field = Field::named(added_object(&leaf.path, before));
                     if !added.contains(&field) {
                         added.push(field);
                     }
@@ -336,12 +342,12 @@ impl Comparer {
             }
         }
         let lists = [(Kind::Added, added), (Kind::AddedNull, nulls)];
-        effects.extend(lists.into_iter().flat_map(|(kind, fields)| each(kind, fields)));
+        effects.extend(lists.into_iter().flat_map(|(kind, fields)| one_effect_each(kind, fields)));
     }
 }
 
 /// Returns the path of the enclosing token-count object if the object is new as a whole, else `path` itself.
-fn whole<'p>(path: &'p str, before: &[Leaf]) -> &'p str {
+fn added_object<'p>(path: &'p str, before: &[Leaf]) -> &'p str {
     let outer = path.rsplit_once('.').map(|(outer, _)| outer).filter(|outer| outer.starts_with("usage."));
     let is_new = |outer: &str| {
         let within = |leaf: &Leaf| leaf.path.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
@@ -357,7 +363,7 @@ fn comes_later(leaf: &Leaf) -> bool {
 }
 
 /// Creates one effect per field; effects of the same rule are merged later.
-fn each(kind: Kind, fields: Vec<Field>) -> impl Iterator<Item = Effect> {
+fn one_effect_each(kind: Kind, fields: Vec<Field>) -> impl Iterator<Item = Effect> {
     fields.into_iter().map(move |field| Effect::of(kind, vec![field]))
 }
 
@@ -380,7 +386,7 @@ fn joined(frames: &[Vec<Leaf>]) -> Vec<Leaf> {
 
 /// Returns the fields that distinguish a frame, without the envelope. Of two fields with equal text the first
 /// stays; objects appear by name only.
-fn says(leaves: &[Leaf]) -> Vec<Field> {
+fn distinguishing_fields(leaves: &[Leaf]) -> Vec<Field> {
     let mut fields: Vec<Field> = Vec::new();
     for leaf in leaves.iter().filter(|leaf| !leaf.is_envelope() && !leaf.value.is_null()) {
         let first = leaf.path.split('.').next().unwrap_or_default();
@@ -507,6 +513,6 @@ mod tests {
                 r#"moved to frames of their own: content "<th", finish_reason "stop""#
             ]
         );
-        assert_eq!((comparer.said, comparer.told), (3, 3));
+        assert_eq!((comparer.engine_characters, comparer.canonical_characters), (3, 3));
     }
 }

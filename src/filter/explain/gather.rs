@@ -10,9 +10,9 @@ const GAP: u64 = 16;
 
 /// Open runs of equal changes, which later frames may extend.
 #[derive(Debug, Default)]
-pub(super) struct Gathered(Vec<Change>);
+pub(super) struct RunMerger(Vec<Change>);
 
-impl Gathered {
+impl RunMerger {
     /// Adds a change: extends the run of equal changes, or starts a new one.
     pub(super) fn add(&mut self, change: Change) {
         let is_same = |open: &&mut Change| {

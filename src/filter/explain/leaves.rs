@@ -114,11 +114,11 @@ pub(super) fn name(path: &str) -> &str {
 /// Reads the frames of one answer. Tool calls are numbered in order of appearance, so that engine and canonical
 /// calls match even if their `index` differs.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct LeafReader {
     calls: Vec<String>,
 }
 
-impl Reader {
+impl LeafReader {
     /// Returns the fields of a frame; empty if `data` is no JSON object.
     pub(super) fn read(&mut self, data: &str) -> Vec<Leaf> {
         let mut leaves = Vec::new();
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     fn shown(data: &str) -> String {
-        let leaves = Reader::default().read(data);
+        let leaves = LeafReader::default().read(data);
         leaves
             .iter()
             .map(|leaf| format!("{}={}", leaf.path, leaf.value.shown()))

@@ -27,7 +27,7 @@ impl Recognition {
     }
 
     /// Searches a piece of the answer for evidence, until a version is known.
-    pub(super) fn look(&mut self, piece: &str, frame: u64) {
+    pub(super) fn search(&mut self, piece: &str, frame: u64) {
         if self.version.is_some() {
             return;
         }
@@ -124,9 +124,9 @@ pub struct Verdict {
     /// Number of rules that changed the request or the answer.
     pub rules: usize,
     /// Characters of model output in the engine's answer.
-    pub said: usize,
+    pub engine_characters: usize,
     /// Characters of model output in the canonical answer; `None` if they were not counted.
-    pub told: Option<usize>,
+    pub canonical_characters: Option<usize>,
     /// True if markers of reasoning or calls were parsed, and so removed from the text.
     pub is_parsed: bool,
     /// Markup that the engine has left unparsed in the text.
@@ -138,7 +138,7 @@ pub struct Verdict {
 impl Verdict {
     /// Returns a phrase on the text balance: nothing lost, markers removed, or text missing.
     fn text(&self) -> Option<String> {
-        let missing = self.said.saturating_sub(self.told?);
+        let missing = self.engine_characters.saturating_sub(self.canonical_characters?);
         Some(match missing {
             0 => "no text was lost".to_owned(),
             _ if self.is_parsed => format!("{missing} characters were marks of reasoning and calls"),

@@ -12,9 +12,9 @@ use crate::json::{self, Raw, object};
 use crate::wire::Api;
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
-use multipart::Multipart;
+use multipart::FormScan;
 use std::ops::Range;
-use value::Json;
+use value::JsonScan;
 
 /// Name of the JSON member, or of the form part, that names the model.
 const MODEL: &str = "model";
@@ -53,15 +53,15 @@ object! {
 /// Incremental search for the model name in a body that arrives in pieces, as JSON or as a multipart form.
 #[derive(Clone, Debug)]
 pub struct Scan {
-    form: Form,
+    form: BodyScan,
     /// Number of bytes scanned so far.
     offset: usize,
 }
 
 #[derive(Clone, Debug)]
-enum Form {
-    Json(Json),
-    Multipart(Multipart),
+enum BodyScan {
+    Json(JsonScan),
+    Multipart(FormScan),
     /// A content type in which samewire does not look for a model.
     Other,
 }
@@ -72,11 +72,13 @@ impl Scan {
         let (kind, parameters) = content_type.split_once(';').unwrap_or((content_type, ""));
         let kind = kind.trim().to_ascii_lowercase();
         let form = match kind.as_str() {
-            "multipart/form-data" => Multipart::of(parameters).map_or(Form::Other, Form::Multipart),
+            "multipart/form-data" => FormScan::of(parameters).map_or(BodyScan::Other, BodyScan::Multipart),
             // A body without a type, or with the default type of `curl -d`, counts as JSON if it starts like it.
-            "" | "application/json" | "application/x-www-form-urlencoded" => Form::Json(Json::default()),
-            kind if kind.ends_with("+json") => Form::Json(Json::default()),
-            _ => Form::Other,
+            "" | "application/json" | "application/x-www-form-urlencoded" => {
+                BodyScan::Json(JsonScan::default())
+            }
+            kind if kind.ends_with("+json") => BodyScan::Json(JsonScan::default()),
+            _ => BodyScan::Other,
         };
         Self { form, offset: 0 }
     }
@@ -88,9 +90,9 @@ impl Scan {
     /// (faults 11); or if engines could read the body differently.
     pub fn push(&mut self, bytes: &[u8], rules: &Rules) -> Result<(), Failure> {
         match &mut self.form {
-            Form::Json(json) => json.push(bytes, self.offset, rules)?,
-            Form::Multipart(form) => form.push(bytes, self.offset, rules)?,
-            Form::Other => {}
+            BodyScan::Json(json) => json.push(bytes, self.offset, rules)?,
+            BodyScan::Multipart(form) => form.push(bytes, self.offset, rules)?,
+            BodyScan::Other => {}
         }
         self.offset += bytes.len();
         Ok(())
@@ -99,9 +101,9 @@ impl Scan {
     /// Returns the model, once its value has been scanned completely.
     pub fn named(&self) -> Option<&NamedModel> {
         match &self.form {
-            Form::Json(json) => json.named.as_ref(),
-            Form::Multipart(form) => form.named.as_ref(),
-            Form::Other => None,
+            BodyScan::Json(json) => json.named.as_ref(),
+            BodyScan::Multipart(form) => form.named.as_ref(),
+            BodyScan::Other => None,
         }
     }
 
@@ -109,18 +111,18 @@ impl Scan {
     pub fn is_settled(&self) -> bool {
         self.named().is_some()
             || match &self.form {
-                Form::Json(json) => json.is_over(),
-                Form::Multipart(form) => form.is_over(),
-                Form::Other => true,
+                BodyScan::Json(json) => json.is_over(),
+                BodyScan::Multipart(form) => form.is_over(),
+                BodyScan::Other => true,
             }
     }
 
     /// Returns true if the body can name a model: it is a JSON object or a form.
     pub fn can_name(&self) -> bool {
         match &self.form {
-            Form::Json(json) => json.opened.is_some(),
-            Form::Multipart(form) => form.opened.is_some(),
-            Form::Other => false,
+            BodyScan::Json(json) => json.opened.is_some(),
+            BodyScan::Multipart(form) => form.opened.is_some(),
+            BodyScan::Other => false,
         }
     }
 
@@ -128,15 +130,15 @@ impl Scan {
     pub fn forbid(&mut self) {
         let named = Some(NamedModel { model: String::new(), at: 0..0 });
         match &mut self.form {
-            Form::Json(json) => json.named = named,
-            Form::Multipart(form) => form.named = named,
-            Form::Other => {}
+            BodyScan::Json(json) => json.named = named,
+            BodyScan::Multipart(form) => form.named = named,
+            BodyScan::Other => {}
         }
     }
 
     /// Returns true if the body, as far as scanned, is a JSON object.
     pub fn is_json(&self) -> bool {
-        matches!(&self.form, Form::Json(json) if json.opened.is_some())
+        matches!(&self.form, BodyScan::Json(json) if json.opened.is_some())
     }
 
     /// Replaces or inserts the model name in `front`, which must be all of the body scanned so far. Returns `None`
@@ -144,7 +146,7 @@ impl Scan {
     pub fn renamed(&self, front: &Bytes, model: &str) -> Option<Bytes> {
         let at = self.named().map(|named| named.at.clone());
         let (at, text) = match &self.form {
-            Form::Json(json) => {
+            BodyScan::Json(json) => {
                 let name = serde_json::to_string(model).ok()?;
                 match at {
                     Some(at) => (at, name),
@@ -155,14 +157,14 @@ impl Scan {
                     }
                 }
             }
-            Form::Multipart(form) => match at {
+            BodyScan::Multipart(form) => match at {
                 Some(at) => (at, model.to_owned()),
                 None => {
                     let at = form.opened?;
                     (at..at, form.part(model))
                 }
             },
-            Form::Other => return None,
+            BodyScan::Other => return None,
         };
         let mut out = BytesMut::with_capacity(front.len() + text.len());
         out.extend_from_slice(front.get(..at.start)?);

@@ -14,10 +14,10 @@ const BOUNDARY: usize = 70;
 
 /// Incremental parser of a multipart form, which buffers only part heads and the model's value.
 #[derive(Clone, Debug)]
-pub(super) struct Multipart {
+pub(super) struct FormScan {
     /// Delimiter between two parts: a line end, two dashes and the boundary.
     delimiter: Vec<u8>,
-    state: State,
+    state: FormState,
     /// Number of delimiter bytes matched so far.
     matched: usize,
     /// Head of the current part, up to the byte last read.
@@ -32,7 +32,7 @@ pub(super) struct Multipart {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum FormState {
     /// Inside a part, or before the first.
     Data,
     /// After a delimiter.
@@ -45,7 +45,7 @@ enum State {
     Over,
 }
 
-impl Multipart {
+impl FormScan {
     /// Creates a parser from the parameters of the form's `content-type`. Returns `None` without a valid boundary.
     pub(super) fn of(parameters: &str) -> Option<Self> {
         let boundary = parameters.split(';').find_map(|parameter| {
@@ -56,7 +56,7 @@ impl Multipart {
             && boundary.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
         good.then(|| Self {
             delimiter: format!("\r\n--{boundary}").into_bytes(),
-            state: State::Data,
+            state: FormState::Data,
             // The first delimiter may come without the line end.
             matched: 2,
             head: Vec::new(),
@@ -69,7 +69,7 @@ impl Multipart {
 
     /// Returns true after the final delimiter.
     pub(super) fn is_over(&self) -> bool {
-        self.state == State::Over
+        self.state == FormState::Over
     }
 
     /// Returns a complete form part that names the model, for insertion before the first part.
@@ -82,7 +82,7 @@ impl Multipart {
     pub(super) fn push(&mut self, bytes: &[u8], base: usize, rules: &Rules) -> Result<(), Failure> {
         let mut at = 0;
         while let Some(byte) = bytes.get(at).copied() {
-            if self.state == State::Data && self.matched == 0 {
+            if self.state == FormState::Data && self.matched == 0 {
                 let rest = bytes.get(at..).unwrap_or_default();
                 let length = memchr(b'\r', rest).unwrap_or(rest.len());
                 self.keep(rest.get(..length).unwrap_or_default())?;
@@ -103,17 +103,17 @@ impl Multipart {
     /// Parses one byte, whose end is at offset `end`.
     fn byte(&mut self, byte: u8, end: usize, rules: &Rules) -> Result<(), Failure> {
         match (self.state, byte) {
-            (State::Data, byte) => return self.data(byte, end),
-            (State::Behind, b'-') => self.state = State::Dash,
-            (State::Dash, b'-') => self.state = State::Over,
-            (State::Behind, b'\r') => self.state = State::Return,
-            (State::Behind, b' ' | b'\t') => {}
-            (State::Return, b'\n') => {
-                self.state = State::Head;
+            (FormState::Data, byte) => return self.data(byte, end),
+            (FormState::Behind, b'-') => self.state = FormState::Dash,
+            (FormState::Dash, b'-') => self.state = FormState::Over,
+            (FormState::Behind, b'\r') => self.state = FormState::Return,
+            (FormState::Behind, b' ' | b'\t') => {}
+            (FormState::Return, b'\n') => {
+                self.state = FormState::Head;
                 self.head.clear();
                 self.head.extend_from_slice(b"\r\n");
             }
-            (State::Head, byte) => {
+            (FormState::Head, byte) => {
                 self.head.push(byte);
                 if self.head.len() > HEAD {
                     return Err(unreadable("the head of a part is too long"));
@@ -122,8 +122,8 @@ impl Multipart {
                     return self.begin(end, rules);
                 }
             }
-            (State::Over, _) => {}
-            (State::Behind | State::Dash | State::Return, _) => {
+            (FormState::Over, _) => {}
+            (FormState::Behind | FormState::Dash | FormState::Return, _) => {
                 return Err(unreadable("a boundary is followed by something else than the end of its line"));
             }
         }
@@ -142,7 +142,7 @@ impl Multipart {
             let opened = end.saturating_sub(self.delimiter.len() - 2);
             self.opened.get_or_insert(opened);
             self.matched = 0;
-            self.state = State::Behind;
+            self.state = FormState::Behind;
             return self.part_ended(begin);
         }
         // A carriage return occurs only at the front of a delimiter, so a match cannot restart within one.
@@ -169,9 +169,9 @@ impl Multipart {
 
     /// Handles the end of a part's head at offset `end`. Fails on a forbidden field or a second model.
     fn begin(&mut self, end: usize, rules: &Rules) -> Result<(), Failure> {
-        self.state = State::Data;
+        self.state = FormState::Data;
         let name = name(&self.head)?;
-        check::may_steer(&name, rules)?;
+        check::check_reserved_field(&name, rules)?;
         if name == MODEL {
             if self.named.is_some() {
                 return Err(check::repeated(MODEL.to_owned()));

@@ -12,8 +12,8 @@ const KEY: usize = 256;
 
 /// Incremental scanner of a JSON object, which buffers only one key or the model's value.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Json {
-    state: State,
+pub(super) struct JsonScan {
+    state: JsonState,
     depth: usize,
     /// True if the next top-level string is a key.
     at_key: bool,
@@ -31,7 +31,7 @@ pub(super) struct Json {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum JsonState {
     /// Before the opening brace.
     #[default]
     Start,
@@ -43,10 +43,10 @@ enum State {
     Over,
 }
 
-impl Json {
+impl JsonScan {
     /// Returns true once the object has ended.
     pub(super) fn is_over(&self) -> bool {
-        self.state == State::Over
+        self.state == JsonState::Over
     }
 
     /// Scans the next piece; `base` is its offset in the body.
@@ -54,20 +54,20 @@ impl Json {
         let mut at = 0;
         while let Some(byte) = bytes.get(at).copied() {
             match self.state {
-                State::Start => {
+                JsonState::Start => {
                     self.start(byte, base + at);
                     at += 1;
                 }
-                State::Outside => {
+                JsonState::Outside => {
                     self.outside(byte, base + at, rules)?;
                     at += 1;
                 }
-                State::Escape => {
+                JsonState::Escape => {
                     self.keep(&[byte])?;
-                    self.state = State::Text;
+                    self.state = JsonState::Text;
                     at += 1;
                 }
-                State::Text => {
+                JsonState::Text => {
                     let rest = bytes.get(at..).unwrap_or_default();
                     let length = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
                     self.keep(rest.get(..length).unwrap_or_default())?;
@@ -76,13 +76,13 @@ impl Json {
                     self.keep(&[byte])?;
                     at += 1;
                     if byte == b'\\' {
-                        self.state = State::Escape;
+                        self.state = JsonState::Escape;
                     } else {
-                        self.state = State::Outside;
+                        self.state = JsonState::Outside;
                         self.text_ended(base + at, rules)?;
                     }
                 }
-                State::Over => break,
+                JsonState::Over => break,
             }
         }
         Ok(())
@@ -94,10 +94,10 @@ impl Json {
             // Byte-order mark.
             0xef | 0xbb | 0xbf if at < 3 => {}
             b'{' => {
-                (self.state, self.depth, self.at_key, self.is_empty) = (State::Outside, 1, true, true);
+                (self.state, self.depth, self.at_key, self.is_empty) = (JsonState::Outside, 1, true, true);
                 self.opened = Some(at + 1);
             }
-            _ => self.state = State::Over,
+            _ => self.state = JsonState::Over,
         }
     }
 
@@ -114,7 +114,7 @@ impl Json {
         }
         match byte {
             b'"' => {
-                self.state = State::Text;
+                self.state = JsonState::Text;
                 if top && (self.at_key || self.at_model) {
                     if self.token_at.is_some() {
                         return Err(not_text());
@@ -137,7 +137,7 @@ impl Json {
             b'}' | b']' => {
                 self.depth -= 1;
                 if self.depth == 0 {
-                    self.state = State::Over;
+                    self.state = JsonState::Over;
                 }
             }
             b':' if top => self.at_key = false,
@@ -183,7 +183,7 @@ impl Json {
             return Ok(());
         }
         let key = text.unwrap_or_default();
-        check::may_steer(&key, rules)?;
+        check::check_reserved_field(&key, rules)?;
         self.at_model = key == MODEL;
         if self.at_model && self.named.is_some() { Err(check::repeated(MODEL.to_owned())) } else { Ok(()) }
     }

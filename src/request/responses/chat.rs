@@ -5,7 +5,7 @@
 
 use super::input::{self, Item};
 use super::inputs::{Capabilities, ChatInputs};
-use super::turns::{Turn, Unseal, forget, turns};
+use super::turns::{Turn, Unseal, drop_oldest, turns};
 use super::{ResponsesMode, ResponsesRequest};
 use crate::json::{Raw, Text, write_string};
 use crate::request::refusals::invalid;
@@ -13,7 +13,7 @@ use crate::request::{RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
 use crate::wire::options::{Harmony, InstructionsRole, Options, Parser, PromptCacheKey, RequestUnknown};
-use crate::wire::{EngineParsers, Offer, Script};
+use crate::wire::{EngineParsers, OutputConstraints, TextFormat};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -68,7 +68,7 @@ impl ResponsesRequest {
 
     /// Returns the script that parses reasoning and calls out of the answer's text, or `None` if none is needed.
     /// `alias` is the engine's name for the model.
-    pub fn script(&self, alias: Option<&str>, takes: &Capabilities, options: &Options) -> Option<Script> {
+    pub fn script(&self, alias: Option<&str>, takes: &Capabilities, options: &Options) -> Option<TextFormat> {
         let parsers = takes.parsers;
         let reads_calls = options.parser != Parser::Off || parsers.leaves_calls;
         let tools = if reads_calls { self.tools.offered_tools() } else { String::new() };
@@ -77,14 +77,16 @@ impl ResponsesRequest {
         let is_none = |(key, json): &(&str, String)| *key == "reasoning_effort" && json == "\"none\"";
         let thinks = match self.settings.iter().any(is_none) {
             true => Some(false),
-            false => kwargs.and_then(Offer::thinking),
+            false => kwargs.and_then(OutputConstraints::thinking),
         };
-        let keeps = |(key, json): &(&str, String)| *key == "response_format" && Offer::is_format(json);
+        let keeps =
+            |(key, json): &(&str, String)| *key == "response_format" && OutputConstraints::is_format(json);
         let constrained = self.settings.iter().any(keeps);
-        let offer = Offer { tools: &tools, required: self.tools.must_call(), thinks, constrained };
+        let offer =
+            OutputConstraints { tools: &tools, required: self.tools.must_call(), thinks, constrained };
         let tells_reasoning = parsers.tells_reasoning || self.hides_reasoning();
         let parsers = EngineParsers { tells_reasoning, ..parsers };
-        Script::of(options, alias.unwrap_or(&self.model), offer, parsers)
+        TextFormat::of(options, alias.unwrap_or(&self.model), offer, parsers)
     }
 
     fn write_messages(
@@ -110,13 +112,13 @@ impl ResponsesRequest {
 
     /// Writes the instructions and the leading input messages of the same role as one message; returns the number
     /// of turns in it. Many templates take one such message at the beginning, and others leave out the second one
-    /// (engine-quirks E.2).
+    /// (engines E.2).
     fn write_leading(&self, turns: &[Turn<'_>], options: &Options, out: &mut BytesMut) -> usize {
         let given = self.instructions().map(|_| match options.instructions_role {
             InstructionsRole::System => "system",
             InstructionsRole::Developer => "developer",
         });
-        let lead = |turn: &Turn<'_>| turn.lead(options.developer_role);
+        let lead = |turn: &Turn<'_>| turn.leading_role(options.developer_role);
         let Some(role) = given.or_else(|| turns.first().and_then(lead)) else { return 0 };
         let count = turns.iter().take_while(|turn| lead(turn) == Some(role)).count();
         out.extend_from_slice(format!("{{\"role\":\"{role}\",\"content\":\"").as_bytes());
@@ -159,8 +161,8 @@ impl ResponsesRequest {
         let unseal: Unseal<'_> = inputs.unseal;
         let items = self.items(inputs)?;
         let turns = turns(items, &self.tools, unseal, hosted);
-        let mut turns = turns.map_err(|failure| self.of_history(failure))?;
-        forget(&mut turns, inputs.forget)?;
+        let mut turns = turns.map_err(|failure| self.with_history_param(failure))?;
+        drop_oldest(&mut turns, inputs.skip_oldest)?;
         Ok(turns)
     }
 
@@ -169,8 +171,11 @@ impl ResponsesRequest {
         let mut items = Vec::with_capacity(inputs.history.len() + self.input.len());
         for json in inputs.history {
             let raw = Raw::of(json).ok_or(Fault::Proxy)?;
-            let item = input::item(self.before().to_owned(), raw, &self.rules);
-            items.push((self.before().into(), item.map_err(|failure| self.of_history(failure))?));
+            let item = input::item(self.history_param().to_owned(), raw, &self.rules);
+            items.push((
+                self.history_param().into(),
+                item.map_err(|failure| self.with_history_param(failure))?,
+            ));
         }
         let resolved: HashMap<_, _> = inputs.resolved.iter().copied().collect();
         for (at, json) in self.input.iter().enumerate() {
@@ -189,7 +194,7 @@ impl ResponsesRequest {
 
     /// Writes the fields that the API does not name, as far as they may reach the engine.
     pub(super) fn write_unknown(&self, options: &Options, out: &mut BytesMut) {
-        for (key, json) in self.unknown.iter().filter(|(key, _)| self.hears(key, options)) {
+        for (key, json) in self.unknown.iter().filter(|(key, _)| self.reaches_engine(key, options)) {
             out.put_u8(b',');
             write_string(key, out);
             out.put_u8(b':');
@@ -199,23 +204,25 @@ impl ResponsesRequest {
 
     /// Returns true if the client sets this field itself and the engine receives it.
     fn passes(&self, key: &str, options: &Options) -> bool {
-        self.hears(key, options) && self.unknown.iter().any(|(own, _)| own == key)
+        self.reaches_engine(key, options) && self.unknown.iter().any(|(own, _)| own == key)
     }
 
     /// Returns true if a field that the API does not name may reach the engine.
-    fn hears(&self, key: &str, options: &Options) -> bool {
+    fn reaches_engine(&self, key: &str, options: &Options) -> bool {
         options.request_unknown == RequestUnknown::Pass || self.rules.allows(key)
     }
 
     /// Returns the parameter that refers to stored items, to be named in failures.
-    fn before(&self) -> &'static str {
+    fn history_param(&self) -> &'static str {
         if self.conversation.is_some() { "conversation" } else { "previous_response_id" }
     }
 
     /// Attributes a failure in a stored item to the parameter that refers to it.
-    fn of_history(&self, failure: Failure) -> Failure {
+    fn with_history_param(&self, failure: Failure) -> Failure {
         match &failure.param {
-            Some(param) if param.starts_with(self.before()) => failure.with_param(self.before()),
+            Some(param) if param.starts_with(self.history_param()) => {
+                failure.with_param(self.history_param())
+            }
             _ => failure,
         }
     }
@@ -228,7 +235,7 @@ impl ResponsesRequest {
             return;
         };
         out.extend_from_slice(b",\"cache_salt\":");
-        // Engines refuse long salts and those that look like paths (engine-quirks E.2).
+        // Engines refuse long salts and those that look like paths (engines E.2).
         if key.len() <= 128 && !key.contains(['@', '/', '\\', '\0']) {
             write_string(key, out);
         } else {

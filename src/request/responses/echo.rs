@@ -1,7 +1,7 @@
 //! Request fields that an answer echoes (wire-format 4.2, 4.4).
 
 use super::object::Object;
-use super::part;
+use super::shared_value;
 use crate::json::{self, Raw, Text, compacted, write_compact, write_string};
 use crate::request::fields;
 use crate::wire::encode::Echo;
@@ -38,7 +38,7 @@ pub fn echo(body: &Bytes) -> Result<Echo, Failure> {
     let request = fields::read(text, text)?;
     let get = |key: &str| request.iter().rfind(|field| field.key == key).map(|field| field.value);
     let mut echo = Echo::default();
-    for (key, json) in said(body, get, &[]) {
+    for (key, json) in echoed_fields(body, get, &[]) {
         echo.keep(key, json);
     }
     Ok(echo)
@@ -47,11 +47,11 @@ pub fn echo(body: &Bytes) -> Result<Echo, Failure> {
 /// Returns a value of the body in canonical spelling, shared with the body if it already has that.
 fn canonical(body: &Bytes, raw: Raw<'_>) -> Bytes {
     let text = compacted(raw);
-    if text == raw.get() { part(body, raw) } else { text.into() }
+    if text == raw.get() { shared_value(body, raw) } else { text.into() }
 }
 
 /// Returns the echoed fields as keys and JSON; `left_out` holds the indices of tools that are not echoed.
-pub(super) fn said<'a>(
+pub(super) fn echoed_fields<'a>(
     body: &Bytes,
     get: impl Fn(&str) -> Option<Raw<'a>>,
     left_out: &[usize],

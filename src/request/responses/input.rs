@@ -2,7 +2,7 @@
 //!
 //! Takes: one item's JSON. Gives: an [`Item`], borrowed from it. Remembers: nothing.
 
-use super::content::{self, Part, Place};
+use super::content::{self, ContentPlace, Part};
 use super::object::{Object, alternatives};
 use crate::json::{Raw, Text};
 use crate::request::Rules;
@@ -100,7 +100,7 @@ pub(super) fn item<'a>(path: String, raw: Raw<'a>, rules: &Rules) -> Result<Item
         Some("custom_tool_call") => call(&item, "input", ToolKind::Custom),
         Some("function_call_output" | "custom_tool_call_output") => Ok(Item::Output {
             call: item.required_name("call_id")?,
-            parts: content::parts(&item, "output", Place::Output, &rules.media)?,
+            parts: content::parts(&item, "output", ContentPlace::Output, &rules.media)?,
         }),
         Some("additional_tools") => {
             item.required("tools")?;
@@ -125,7 +125,7 @@ fn message<'a>(item: &Object<'a>, media: &Media) -> Result<Item<'a>, Failure> {
             return Err(invalid(item.path("role"), &must));
         }
     };
-    Ok(Item::Message { role, parts: content::parts(item, "content", Place::Message, media)? })
+    Ok(Item::Message { role, parts: content::parts(item, "content", ContentPlace::Message, media)? })
 }
 
 fn reasoning<'a>(item: &Object<'a>) -> Result<Item<'a>, Failure> {

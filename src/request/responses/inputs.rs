@@ -45,12 +45,12 @@ pub struct ChatInputs<'a> {
     /// Engine's name for the model, where it differs.
     pub model_alias: Option<&'a str>,
     /// Number of the oldest messages to leave out (`truncation: "auto"`).
-    pub forget: usize,
+    pub skip_oldest: usize,
 }
 
 impl Default for ChatInputs<'_> {
     fn default() -> Self {
-        Self { history: &[], resolved: &[], unseal: &|_| None, model_alias: None, forget: 0 }
+        Self { history: &[], resolved: &[], unseal: &|_| None, model_alias: None, skip_oldest: 0 }
     }
 }
 
@@ -58,7 +58,7 @@ impl std::fmt::Debug for ChatInputs<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Items contain user data, so only their number is shown.
         let (history, resolved) = (self.history.len(), self.resolved.len());
-        write!(f, "Material {{ history: {history}, resolved: {resolved}, forget: {} }}", self.forget)
+        write!(f, "Material {{ history: {history}, resolved: {resolved}, forget: {} }}", self.skip_oldest)
     }
 }
 

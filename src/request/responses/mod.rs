@@ -134,7 +134,7 @@ pub struct ResponsesRequest {
     /// Indices of `item_reference` items, with the ids that they refer to.
     references: Vec<(usize, String)>,
     /// Request fields that the answer echoes, as JSON.
-    said: Vec<(&'static str, Bytes)>,
+    echoed: Vec<(&'static str, Bytes)>,
     /// Members of the chat request that are equal for every engine, as JSON.
     settings: Vec<(&'static str, String)>,
     parallel: Option<bool>,
@@ -165,7 +165,7 @@ pub struct Include {
 
 impl Include {
     /// Adds one value of `include`. Returns `false` if the API does not define it.
-    pub fn ask(&mut self, word: &str) -> bool {
+    pub fn as_chat_request(&mut self, word: &str) -> bool {
         match word {
             "reasoning.encrypted_content" => self.encrypted_reasoning = true,
             "message.output_text.logprobs" => self.output_text_logprobs = true,
@@ -256,7 +256,7 @@ impl ResponsesRequest {
             ignored,
             input,
             references,
-            said: echo::said(body, |key| from.get(key).map(|field| field.value), &dropped_places),
+            echoed: echo::echoed_fields(body, |key| from.get(key).map(|field| field.value), &dropped_places),
             settings: settings.members,
             parallel: from
                 .get("parallel_tool_calls")
@@ -267,13 +267,13 @@ impl ResponsesRequest {
             cache_key: from.string("prompt_cache_key")?,
             carried: native::CARRIED
                 .iter()
-                .filter_map(|key| from.get(key).map(|field| (*key, part(body, field.value))))
+                .filter_map(|key| from.get(key).map(|field| (*key, shared_value(body, field.value))))
                 .collect(),
             include_of_engine: settings.include_of_engine,
             unknown: from
                 .extras()
-                .filter(|field| is_engines(field))
-                .map(|field| (field.key.to_string(), part(body, field.value)))
+                .filter(|field| may_pass_to_engine(field))
+                .map(|field| (field.key.to_string(), shared_value(body, field.value)))
                 .collect(),
             rules: Arc::clone(&rules),
         })
@@ -286,14 +286,14 @@ impl ResponsesRequest {
 
     /// Returns true if the client sets `store: true` itself, or asks for background mode, which requires storage.
     pub fn insists_on_store(&self) -> bool {
-        self.background || self.said.iter().any(|(key, json)| *key == "store" && json == "true")
+        self.background || self.echoed.iter().any(|(key, json)| *key == "store" && json == "true")
     }
 
     /// Adds the tools that earlier items of the conversation have introduced.
     ///
     /// # Errors
     /// Fails if a tool of another type has the name of one of them.
-    pub fn recall_tools<'a>(&mut self, history: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+    pub fn add_earlier_tools<'a>(&mut self, history: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
         for item in history.filter(|item| item.contains("additional_tools")) {
             let Some(raw) = Raw::of(item) else { continue };
             if let Ok(Item::Tools(tools)) = input::item("previous_response_id".to_owned(), raw, &self.rules) {
@@ -304,24 +304,24 @@ impl ResponsesRequest {
     }
 
     /// Clears the input after it has been answered: the caller keeps it in the history from now on.
-    pub fn answered(&mut self) {
+    pub fn clear_input(&mut self) {
         self.input.clear();
         self.references.clear();
     }
 
     /// Removes hosted items from the list of ignored input, for an engine that reads them.
-    pub fn with_hosted_items(&mut self) {
+    pub fn accept_hosted_items(&mut self) {
         self.ignored.retain(|what| !what.starts_with("input["));
     }
 
     /// Stores the response if possible, whatever the client asked.
-    pub fn with_store(&mut self) {
+    pub fn force_store(&mut self) {
         self.store = true;
-        self.said.retain(|(key, json)| *key != "store" || json == "true");
+        self.echoed.retain(|(key, json)| *key != "store" || json == "true");
     }
 
     /// Removes a field that the API does not name, so that it does not reach the engine.
-    pub fn withhold(&mut self, key: &str) {
+    pub fn remove_unknown(&mut self, key: &str) {
         self.unknown.retain(|(known, _)| known != key);
     }
 
@@ -329,13 +329,13 @@ impl ResponsesRequest {
     ///
     /// # Errors
     /// Fails on background mode, which requires a store.
-    pub fn without_store(&mut self) -> Result<(), Failure> {
+    pub fn disable_store(&mut self) -> Result<(), Failure> {
         if self.background {
             return Err(invalid("background", "responses are not stored, which it needs"));
         }
         self.store = false;
-        self.said.retain(|(key, _)| *key != "store");
-        self.said.push(("store", Bytes::from_static(b"false")));
+        self.echoed.retain(|(key, _)| *key != "store");
+        self.echoed.push(("store", Bytes::from_static(b"false")));
         Ok(())
     }
 
@@ -376,7 +376,7 @@ impl ResponsesRequest {
             custom_tools: Vec::new(),
             legacy_functions: false,
             offered_tools: None,
-            thinks: None,
+            reasons: None,
             hides_reasoning: self.hides_reasoning(),
             constrained: false,
             places: TextSpans::default(),
@@ -394,13 +394,13 @@ impl ResponsesRequest {
 
     /// Returns `instructions` as a JSON string, if set.
     fn instructions(&self) -> Option<&Bytes> {
-        self.said.iter().find(|(key, _)| *key == "instructions").map(|(_, json)| json)
+        self.echoed.iter().find(|(key, _)| *key == "instructions").map(|(_, json)| json)
     }
 
     /// Returns the request fields that the answer echoes.
     pub fn echo(&self) -> Echo {
         let mut echo = Echo::default();
-        for (key, json) in &self.said {
+        for (key, json) in &self.echoed {
             echo.keep(key, json.clone());
         }
         echo
@@ -425,7 +425,7 @@ impl ResponsesRequest {
 
 /// Returns a value of the body unchanged. A small one is copied, so that it does not keep the whole body in
 /// memory.
-fn part(body: &Bytes, value: Raw<'_>) -> Bytes {
+fn shared_value(body: &Bytes, value: Raw<'_>) -> Bytes {
     const SMALL: usize = 4096;
     let value = value.get().as_bytes();
     if value.len() < SMALL { Bytes::copy_from_slice(value) } else { body.slice_ref(value) }
@@ -461,7 +461,7 @@ fn refused(from: &Checked<'_>, unknown: RequestUnknown) -> Result<(), Failure> {
 
 /// Returns true if an unknown field may pass to the engine: not one that samewire writes itself and would
 /// duplicate, and not the type of a message that carries a request (wire-format 4.12).
-fn is_engines(field: &Field<'_>) -> bool {
+fn may_pass_to_engine(field: &Field<'_>) -> bool {
     let (key, value) = (field.key.as_ref(), field.value.get());
     let ours = key == "n" || MOVED.iter().any(|(moved, _)| *moved == key);
     value != "null" && !ours && (key, value) != ("type", "\"response.create\"")

@@ -4,7 +4,7 @@
 //! Takes: a body, the answer's calls, the request that it answered. Gives: the outputs, and the body of a request
 //! of the same kind. Never: accepts a parameter it does not know.
 
-use super::content::{self, Place};
+use super::content::{self, ContentPlace};
 use super::object::Object;
 use crate::json::{self, Members, Raw, Text, compacted, write_string};
 use crate::request::check::Checked;
@@ -91,7 +91,7 @@ fn output(from: &Object<'_>, rules: &Rules) -> Result<Output, Failure> {
         None => failure,
     };
     let call_id = from.required_name("tool_call_id").map_err(rooted)?.decoded().into_owned();
-    let parts = content::parts(from, "output", Place::Output, &rules.media).map_err(rooted)?;
+    let parts = content::parts(from, "output", ContentPlace::Output, &rules.media).map_err(rooted)?;
     let mut json = BytesMut::new();
     content::write_items(&parts, "\n", &mut json);
     let param = from.path("tool_call_id").trim_start_matches('.').to_owned();
@@ -100,7 +100,7 @@ fn output(from: &Object<'_>, rules: &Rules) -> Result<Output, Failure> {
 
 /// Call at the end of an answer that still needs an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingCall {
     /// Id of the call (`call_id`).
     pub call_id: String,
     /// True for a call of a custom tool.
@@ -108,7 +108,7 @@ pub struct Pending {
 }
 
 /// Returns the calls in a final response object, in order and without duplicate ids.
-pub fn calls(object: &str) -> Vec<Pending> {
+pub fn calls(object: &str) -> Vec<PendingCall> {
     let output =
         json::raw_member(object, "output").and_then(|raw| json::read::<Vec<Raw<'_>>>(raw.get()).ok());
     let call = |item: Raw<'_>| {
@@ -117,9 +117,9 @@ pub fn calls(object: &str) -> Vec<Pending> {
             "custom_tool_call" => true,
             _ => return None,
         };
-        Some(Pending { call_id: json::member(item.get(), "call_id")?, custom })
+        Some(PendingCall { call_id: json::member(item.get(), "call_id")?, custom })
     };
-    let mut calls: Vec<Pending> = Vec::new();
+    let mut calls: Vec<PendingCall> = Vec::new();
     for call in output.unwrap_or_default().into_iter().filter_map(call) {
         // Calls that share an id share one output.
         if !calls.iter().any(|known| known.call_id == call.call_id) {
@@ -135,8 +135,8 @@ pub fn conversation(object: &str) -> Option<String> {
 }
 
 /// Returns the input items for these outputs, as JSON.
-pub fn items<'a>(answered: impl Iterator<Item = (&'a Pending, &'a str)>) -> Vec<String> {
-    let item = |(call, output): (&Pending, &str)| {
+pub fn items<'a>(answered: impl Iterator<Item = (&'a PendingCall, &'a str)>) -> Vec<String> {
+    let item = |(call, output): (&PendingCall, &str)| {
         let kind = if call.custom { "custom_tool_call_output" } else { "function_call_output" };
         let mut item = BytesMut::from(format!("{{\"type\":\"{kind}\",\"call_id\":").as_bytes());
         write_string(&call.call_id, &mut item);
@@ -150,7 +150,7 @@ pub fn items<'a>(answered: impl Iterator<Item = (&'a Pending, &'a str)>) -> Vec<
 
 /// Predecessor of a continuing request.
 #[derive(Clone, Copy, Debug)]
-pub enum After<'a> {
+pub enum Predecessor<'a> {
     /// Id of the response to continue.
     Response(&'a str),
     /// Id of a conversation that includes the response.
@@ -159,7 +159,7 @@ pub enum After<'a> {
 
 /// Returns the request fields to keep for continuing requests: the model and the settings. The input is stored
 /// separately, as items.
-pub fn kept(request: &str) -> String {
+pub fn inherited_fields(request: &str) -> String {
     let members = Members::of(request.trim_start_matches('\u{feff}')).unwrap_or_default();
     let mut out = String::from("{");
     for key in ["model"].iter().chain(KEPT) {
@@ -174,7 +174,13 @@ pub fn kept(request: &str) -> String {
 
 /// Builds the body of a request that continues an answer with `input`. `request` holds the fields returned by
 /// [`kept`]; `model` is the model that answered, used if `request` names none.
-pub fn going_on(request: &str, model: &str, after: After<'_>, input: &[String], stream: bool) -> Bytes {
+pub fn continuing_body(
+    request: &str,
+    model: &str,
+    after: Predecessor<'_>,
+    input: &[String],
+    stream: bool,
+) -> Bytes {
     let mut out = BytesMut::from(&b"{\"model\":"[..]);
     match json::raw_member(request, "model").filter(|model| Text::of(*model).is_some()) {
         Some(model) => out.extend_from_slice(compacted(model).as_bytes()),
@@ -186,8 +192,8 @@ pub fn going_on(request: &str, model: &str, after: After<'_>, input: &[String], 
         }
     }
     let (key, id) = match after {
-        After::Response(id) => ("previous_response_id", id),
-        After::Conversation(id) => ("conversation", id),
+        Predecessor::Response(id) => ("previous_response_id", id),
+        Predecessor::Conversation(id) => ("conversation", id),
     };
     out.extend_from_slice(format!(",\"{key}\":").as_bytes());
     write_string(id, &mut out);
@@ -259,14 +265,14 @@ mod tests {
         let calls = calls(object);
         let given = items(calls.iter().zip(["\"1\"", "[]"]));
         let request = r#"{"input":"x","model":"m\u0041","tools":[{"a": 1}],"stream":true,"include":[],"temperature":0.50,"text":null}"#;
-        let kept = kept(request);
+        let kept = inherited_fields(request);
         assert_eq!(kept, r#"{"model":"m\u0041","tools":[{"a": 1}],"text":null,"temperature":0.50}"#);
-        let body = going_on(&kept, "other", After::Response("resp_1"), &given, true);
+        let body = continuing_body(&kept, "other", Predecessor::Response("resp_1"), &given, true);
         assert_eq!(
             std::str::from_utf8(&body).unwrap(),
             r#"{"model":"mA","tools":[{"a": 1}],"temperature":0.50,"previous_response_id":"resp_1","input":[{"type":"function_call_output","call_id":"a","output":"1"},{"type":"custom_tool_call_output","call_id":"b","output":[]}],"stream":true}"#
         );
-        let body = going_on("{}", "other", After::Conversation("conv_1"), &[], false);
+        let body = continuing_body("{}", "other", Predecessor::Conversation("conv_1"), &[], false);
         assert_eq!(
             std::str::from_utf8(&body).unwrap(),
             r#"{"model":"other","conversation":"conv_1","input":[],"stream":false}"#

@@ -100,7 +100,7 @@ fn include(from: &Checked<'_>) -> Result<(Include, Vec<&'static str>), Failure> 
         let must = || invalid(format!("include[{at}]"), &format!("it must be {}", alternatives(INCLUDE)));
         let word = Text::of(raw).ok_or_else(must)?.decoded();
         let known = INCLUDE.iter().find(|known| **known == word).ok_or_else(must)?;
-        include.ask(known);
+        include.as_chat_request(known);
         let own = matches!(*known, "reasoning.encrypted_content" | "message.input_image.image_url");
         if !own && !of_engine.contains(known) {
             of_engine.push(*known);

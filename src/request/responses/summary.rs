@@ -58,7 +58,7 @@ pub fn request(body: &Bytes, asked: &ResponsesRequest, instructions: &str) -> Re
 }
 
 /// Returns true if an item is a message of the user, which a compaction keeps.
-pub fn is_users(item: &str) -> bool {
+pub fn is_user_message(item: &str) -> bool {
     let is = |key: &str, word: &str| json::member(item, key).map(|own| own == word);
     is("type", "message").unwrap_or(true) && is("role", "user").unwrap_or(false)
 }

@@ -28,7 +28,7 @@ const DIGITS: usize = 8;
 pub struct Tools {
     /// Maximum number of tools.
     most: usize,
-    offers: Vec<Offer>,
+    offers: Vec<OfferedFunction>,
     /// Index of the first offer for each name on the wire.
     by_wire: HashMap<String, usize>,
     /// Index of the first offer for each namespace and name.
@@ -50,9 +50,9 @@ pub struct CalledTool {
 
 /// Function in the form offered to the engine.
 #[derive(Clone, Debug)]
-struct Offer {
-    wire: String,
-    called: CalledTool,
+struct OfferedFunction {
+    wire_name: String,
+    tool: CalledTool,
     /// JSON after the name: `,"description":…`, without the closing braces.
     rest: String,
     /// Path of the tool in the request, for error messages.
@@ -74,14 +74,14 @@ struct Hosted {
 #[derive(Clone, Debug, Default)]
 enum Choice {
     #[default]
-    Unsaid,
+    Unset,
     Word(String),
     /// Index of the offer that must be called.
     One(usize),
     /// Choice of a hosted tool, as the client wrote it.
     Hosted(String),
     /// Restriction to these tools, with the mode.
-    Some(Allowed, String),
+    Only(Allowed, String),
 }
 
 /// Indices of the tools that may be called: offers, and hosted tools.
@@ -106,14 +106,14 @@ impl Tools {
         let all = from.limited("tools", most, "max_tools")?.unwrap_or_default();
         for (at, raw) in all.into_iter().enumerate() {
             let tool = Object::of(format!("tools[{at}]"), raw)?;
-            tools.any(&tool, Some(at))?;
+            tools.add(&tool, Some(at))?;
             let last = tools.hosted.last_mut().filter(|last| last.place == Some(at));
             if let Some(last) = last.filter(|_| way == ResponsesMode::Native) {
                 let offered = parts::hosted(raw, &from.rules.media, tool.here())?;
                 last.offered = Raw::of(&offered).map(compacted);
             }
         }
-        more.iter().try_for_each(|tool| tools.any(tool, None))?;
+        more.iter().try_for_each(|tool| tools.add(tool, None))?;
         if tools.offers.len() > most {
             return Err(invalid(
                 "tools",
@@ -123,7 +123,7 @@ impl Tools {
         if let Some(left) = tools.left_out().next().filter(|_| policy == UnsupportedTools::Reject) {
             return Err(left.refused());
         }
-        tools.name()?;
+        tools.assign_wire_names()?;
         tools.choice = tools.choose(from)?;
         Ok(tools)
     }
@@ -131,11 +131,11 @@ impl Tools {
     /// Adds tools introduced earlier in the conversation that this request does not offer itself.
     pub(super) fn recall(&mut self, earlier: &[Object<'_>]) -> Result<(), Failure> {
         let (known, hosted) = (self.offers.len(), self.hosted.len());
-        earlier.iter().try_for_each(|tool| self.any(tool, None))?;
+        earlier.iter().try_for_each(|tool| self.add(tool, None))?;
         self.hosted.truncate(hosted);
-        let is_known = |offer: &Offer, before: &[Offer]| {
+        let is_known = |offer: &OfferedFunction, before: &[OfferedFunction]| {
             before.iter().any(|other| {
-                (&other.called.namespace, &other.called.name) == (&offer.called.namespace, &offer.called.name)
+                (&other.tool.namespace, &other.tool.name) == (&offer.tool.namespace, &offer.tool.name)
             })
         };
         for offer in self.offers.split_off(known) {
@@ -143,10 +143,10 @@ impl Tools {
                 self.offers.push(offer);
             }
         }
-        self.name()
+        self.assign_wire_names()
     }
 
-    fn any(&mut self, tool: &Object<'_>, place: Option<usize>) -> Result<(), Failure> {
+    fn add(&mut self, tool: &Object<'_>, place: Option<usize>) -> Result<(), Failure> {
         match tool.required_text("type")?.decoded().as_ref() {
             "namespace" => self.namespace(tool),
             kind => self.tool(tool, kind, None, place),
@@ -183,24 +183,30 @@ impl Tools {
         };
         let name = tool.required_name("name")?.decoded().into_owned();
         let called = CalledTool { namespace: namespace.map(ToOwned::to_owned), name, kind };
-        self.offers.push(Offer { wire: String::new(), called, rest, path: tool.here().to_owned() });
+        self.offers.push(OfferedFunction {
+            wire_name: String::new(),
+            tool: called,
+            rest,
+            path: tool.here().to_owned(),
+        });
         Ok(())
     }
 
     /// Assigns every offer its name on the wire: tools outside namespaces keep theirs.
-    fn name(&mut self) -> Result<(), Failure> {
-        let outside = |offer: &Offer| offer.called.namespace.is_none();
+    fn assign_wire_names(&mut self) -> Result<(), Failure> {
+        let outside = |offer: &OfferedFunction| offer.tool.namespace.is_none();
         for inside in [false, true] {
             for at in 0..self.offers.len() {
                 let Some(offer) = self.offers.get_mut(at).filter(|offer| outside(offer) != inside) else {
                     continue;
                 };
-                let key = (offer.called.namespace.clone(), offer.called.name.clone());
+                let key = (offer.tool.namespace.clone(), offer.tool.name.clone());
                 if let Some(first) = self.by_name.get(&key).copied() {
-                    let first = self.offers.get(first).map(|first| (first.wire.clone(), first.called.kind));
+                    let first =
+                        self.offers.get(first).map(|first| (first.wire_name.clone(), first.tool.kind));
                     let Some(offer) = self.offers.get_mut(at) else { continue };
                     match first {
-                        Some((wire, kind)) if kind == offer.called.kind => offer.wire = wire,
+                        Some((wire, kind)) if kind == offer.tool.kind => offer.wire_name = wire,
                         // Calls of the two tools would be indistinguishable.
                         _ => {
                             let param = format!("{}.name", offer.path);
@@ -209,13 +215,13 @@ impl Tools {
                     }
                     continue;
                 }
-                let wire = match &offer.called.namespace {
-                    None => offer.called.name.clone(),
+                let wire = match &offer.tool.namespace {
+                    None => offer.tool.name.clone(),
                     Some(namespace) => {
-                        flat(namespace, &offer.called.name, |name| self.by_wire.contains_key(name))
+                        flat_name(namespace, &offer.tool.name, |name| self.by_wire.contains_key(name))
                     }
                 };
-                offer.wire.clone_from(&wire);
+                offer.wire_name.clone_from(&wire);
                 self.by_wire.entry(wire).or_insert(at);
                 self.by_name.insert(key, at);
             }
@@ -224,7 +230,7 @@ impl Tools {
     }
 
     fn choose(&self, from: &Checked<'_>) -> Result<Choice, Failure> {
-        let Some(field) = from.get("tool_choice") else { return Ok(Choice::Unsaid) };
+        let Some(field) = from.get("tool_choice") else { return Ok(Choice::Unset) };
         if let Some(word) = Text::of(field.value) {
             return match word.decoded().as_ref() {
                 "required" => self.required().map(|()| Choice::Word("required".to_owned())),
@@ -236,7 +242,7 @@ impl Tools {
         if choice.required_text("type")? == "allowed_tools" {
             return self.allowed(&choice);
         }
-        match self.meant(&choice)? {
+        match self.chosen(&choice)? {
             ChosenTool::Offers(all) => {
                 all.first().copied().map(Choice::One).ok_or_else(|| unknown(&choice, ""))
             }
@@ -262,7 +268,7 @@ impl Tools {
         choice.required("tools")?;
         let (mut allowed, mut missed) = (Allowed::default(), None);
         for tool in choice.objects("tools", self.most)? {
-            match self.meant(&tool)? {
+            match self.chosen(&tool)? {
                 ChosenTool::Offers(all) => allowed.offers.extend(all),
                 ChosenTool::Hosted(_, hosted) if hosted.offered.is_none() => missed = missed.or(Some(hosted)),
                 ChosenTool::Hosted(at, _) => _ = allowed.hosted.insert(at),
@@ -272,19 +278,19 @@ impl Tools {
         match missed {
             Some(left) if none && mode == "required" => Err(left.refused()),
             None if none => Err(invalid("tool_choice.tools", "it must not be empty")),
-            _ => Ok(Choice::Some(allowed, mode)),
+            _ => Ok(Choice::Only(allowed, mode)),
         }
     }
 
     /// Returns the tools that an object of `tool_choice` names. Fails if there are none.
-    fn meant(&self, choice: &Object<'_>) -> Result<ChosenTool<'_>, Failure> {
+    fn chosen(&self, choice: &Object<'_>) -> Result<ChosenTool<'_>, Failure> {
         let kind = choice.required_text("type")?.decoded();
         let wanted = match kind.as_ref() {
             "function" => ToolKind::Function,
             "custom" => ToolKind::Custom,
             "namespace" => {
                 let name = choice.required_name("name")?.decoded();
-                let of = |offer: &Offer| offer.called.namespace.as_deref() == Some(&name);
+                let of = |offer: &OfferedFunction| offer.tool.namespace.as_deref() == Some(&name);
                 let all: Vec<_> = self.offers.iter().enumerate().filter(|(_, offer)| of(offer)).collect();
                 let all: Vec<_> = all.into_iter().map(|(at, _)| at).collect();
                 return if all.is_empty() {
@@ -303,7 +309,7 @@ impl Tools {
         let name = choice.required_name("name")?.decoded().into_owned();
         let namespace = choice.text("namespace")?.map(|namespace| namespace.decoded().into_owned());
         let found = self.by_name.get(&(namespace, name.clone())).or_else(|| self.by_wire.get(&name));
-        let fits = |at: &&usize| self.offers.get(**at).is_some_and(|offer| offer.called.kind == wanted);
+        let fits = |at: &&usize| self.offers.get(**at).is_some_and(|offer| offer.tool.kind == wanted);
         match found.filter(fits) {
             Some(at) => Ok(ChosenTool::Offers(vec![*at])),
             None => Err(unknown(choice, &name)),
@@ -339,18 +345,18 @@ impl Tools {
     pub fn called(&self, wire_name: &str) -> CalledTool {
         let offer = self.by_wire.get(wire_name).and_then(|at| self.offers.get(*at));
         let unknown = || CalledTool { namespace: None, name: wire_name.to_owned(), kind: ToolKind::Function };
-        offer.map_or_else(unknown, |offer| offer.called.clone())
+        offer.map_or_else(unknown, |offer| offer.tool.clone())
     }
 
     /// Iterates over the names on the wire, with the tool behind each.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &CalledTool)> {
-        self.offers.iter().map(|offer| (offer.wire.as_str(), &offer.called))
+        self.offers.iter().map(|offer| (offer.wire_name.as_str(), &offer.tool))
     }
 
     /// Returns the wire name of the one function that the engine must call.
     pub fn forced(&self) -> Option<&str> {
         match &self.choice {
-            Choice::One(at) => self.offers.get(*at).map(|offer| offer.wire.as_str()),
+            Choice::One(at) => self.offers.get(*at).map(|offer| offer.wire_name.as_str()),
             _ => None,
         }
     }
@@ -359,8 +365,8 @@ impl Tools {
     pub(super) fn wire_name(&self, namespace: Option<&str>, name: &str) -> String {
         let key = (namespace.map(ToOwned::to_owned), name.to_owned());
         match (self.by_name.get(&key).and_then(|at| self.offers.get(*at)), namespace) {
-            (Some(offer), _) => offer.wire.clone(),
-            (None, Some(namespace)) => flat(namespace, name, |_| false),
+            (Some(offer), _) => offer.wire_name.clone(),
+            (None, Some(namespace)) => flat_name(namespace, name, |_| false),
             (None, None) => key.1,
         }
     }
@@ -386,7 +392,7 @@ impl Tools {
         for offer in self.offered().filter(|_| !none) {
             out.extend_from_slice(if out.is_empty() { b"[" } else { b"," });
             out.extend_from_slice(b"{\"type\":\"function\",\"function\":{\"name\":");
-            write_string(&offer.wire, &mut out);
+            write_string(&offer.wire_name, &mut out);
             out.extend_from_slice(offer.rest.as_bytes());
             out.extend_from_slice(b"}}");
         }
@@ -398,21 +404,21 @@ impl Tools {
 
     /// Returns an upper bound for the length of the written tools, in bytes.
     fn length(&self) -> usize {
-        let offered = self.offered().map(|offer| offer.wire.len() + offer.rest.len() + 64);
+        let offered = self.offered().map(|offer| offer.wire_name.len() + offer.rest.len() + 64);
         offered.chain(self.offered_hosted().map(|tool| tool.len() + 1)).sum::<usize>() + 64
     }
 
     /// Returns true if the model must call a tool.
     pub(super) fn must_call(&self) -> bool {
         match &self.choice {
-            Choice::Word(word) | Choice::Some(_, word) => word == "required",
+            Choice::Word(word) | Choice::Only(_, word) => word == "required",
             Choice::One(_) => true,
-            Choice::Unsaid | Choice::Hosted(_) => false,
+            Choice::Unset | Choice::Hosted(_) => false,
         }
     }
 
     /// Appends the members `tools` and `tool_choice`; returns true if there are tools. Engines accept neither an
-    /// empty list nor a choice without tools (engine-quirks E.2).
+    /// empty list nor a choice without tools (engines E.2).
     pub(super) fn write(&self, way: ResponsesMode, out: &mut BytesMut) -> bool {
         let (before, after): (&[u8], &[u8]) = match way {
             ResponsesMode::Chat => (b"{\"type\":\"function\",\"function\":{\"name\":", b"}}"),
@@ -424,7 +430,7 @@ impl Tools {
         for offer in self.offered() {
             out.extend_from_slice(if out.len() > start { b"," } else { b",\"tools\":[" });
             out.extend_from_slice(before);
-            write_string(&offer.wire, out);
+            write_string(&offer.wire_name, out);
             out.extend_from_slice(offer.rest.as_bytes());
             out.extend_from_slice(after);
         }
@@ -437,13 +443,13 @@ impl Tools {
         }
         out.put_u8(b']');
         match &self.choice {
-            Choice::Unsaid => {}
-            Choice::Word(word) | Choice::Some(_, word) => {
+            Choice::Unset => {}
+            Choice::Word(word) | Choice::Only(_, word) => {
                 out.extend_from_slice(b",\"tool_choice\":");
                 write_string(word, out);
             }
             Choice::One(at) => {
-                let wire = self.offers.get(*at).map_or("", |offer| offer.wire.as_str());
+                let wire = self.offers.get(*at).map_or("", |offer| offer.wire_name.as_str());
                 out.extend_from_slice(b",\"tool_choice\":");
                 out.extend_from_slice(before);
                 write_string(wire, out);
@@ -457,7 +463,7 @@ impl Tools {
         true
     }
 
-    fn offered(&self) -> impl Iterator<Item = &Offer> {
+    fn offered(&self) -> impl Iterator<Item = &OfferedFunction> {
         let allowed = self.allowed_only();
         let is_allowed = move |at: &usize| allowed.is_none_or(|allowed| allowed.offers.contains(at));
         self.offers.iter().enumerate().filter(move |(at, _)| is_allowed(at)).map(|(_, offer)| offer)
@@ -472,7 +478,7 @@ impl Tools {
 
     fn allowed_only(&self) -> Option<&Allowed> {
         match &self.choice {
-            Choice::Some(allowed, _) => Some(allowed),
+            Choice::Only(allowed, _) => Some(allowed),
             _ => None,
         }
     }
@@ -529,7 +535,7 @@ fn is_word(word: &str) -> bool {
 }
 
 /// Returns a flat name for a tool in a namespace. A name that is too long or already taken ends in a hash.
-fn flat(namespace: &str, name: &str, taken: impl Fn(&str) -> bool) -> String {
+fn flat_name(namespace: &str, name: &str, taken: impl Fn(&str) -> bool) -> String {
     let full = format!("{namespace}__{name}");
     if full.chars().count() <= LONGEST && !taken(&full) {
         return full;
@@ -545,11 +551,15 @@ mod tests {
     #[test]
     fn names_fit() {
         let long = "x".repeat(61);
-        assert_eq!(flat("a", "b", |_| false), "a__b");
-        assert_eq!(flat("a", &long, |_| false), format!("a__{long}"));
-        let cut = flat("ab", &long, |_| false);
+        assert_eq!(flat_name("a", "b", |_| false), "a__b");
+        assert_eq!(flat_name("a", &long, |_| false), format!("a__{long}"));
+        let cut = flat_name("ab", &long, |_| false);
         assert_eq!((cut.len(), cut.starts_with("ab__xxx")), (64, true));
-        assert_ne!(cut, flat("ab", &format!("{long}x"), |_| false), "what was cut off counts");
-        assert_ne!(flat("a", "b__c", |_| true), flat("a__b", "c", |_| true), "and where the name was joined");
+        assert_ne!(cut, flat_name("ab", &format!("{long}x"), |_| false), "what was cut off counts");
+        assert_ne!(
+            flat_name("a", "b__c", |_| true),
+            flat_name("a__b", "c", |_| true),
+            "and where the name was joined"
+        );
     }
 }

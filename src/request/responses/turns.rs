@@ -64,7 +64,7 @@ pub(super) fn turns<'a>(
             }
             Item::Message { role, parts } => turns.push(Turn::new(role.into(), parts)),
             Item::Reasoning { content, sealed, summary } => {
-                think(&content, sealed, &summary, &path, unseal, &mut turns)?;
+                add_reasoning(&content, sealed, &summary, &path, unseal, &mut turns)?;
             }
             Item::Call { id, namespace, name, text, kind } => {
                 let namespace = namespace.map(|namespace| namespace.decoded());
@@ -79,8 +79,8 @@ pub(super) fn turns<'a>(
             }
             Item::Output { call, parts } => turns.push(Turn::new(TurnRole::Tool(call), parts)),
             Item::Compaction(sealed) => {
-                let text = open(SUMMARY, sealed, &path, unseal)?;
-                turns.push(Turn::new(TurnRole::System, vec![Part::Own(text)]));
+                let text = open_sealed(SUMMARY, sealed, &path, unseal)?;
+                turns.push(Turn::new(TurnRole::System, vec![Part::Generated(text)]));
             }
             Item::Hosted(_, raw) if hosted => turns.push(Turn::new(TurnRole::Hosted(raw), Vec::new())),
             // References are resolved and tools added by now; hosted items were reported when the request was
@@ -94,7 +94,7 @@ pub(super) fn turns<'a>(
 /// Drops the oldest messages except those of the system, and outputs together with their call (wire-format 4.2,
 /// `truncation`). The last message stays, since there would be nothing to answer. Fails if too few messages
 /// remain.
-pub(super) fn forget(turns: &mut Vec<Turn<'_>>, mut count: usize) -> Result<(), Failure> {
+pub(super) fn drop_oldest(turns: &mut Vec<Turn<'_>>, mut count: usize) -> Result<(), Failure> {
     let (mut left, mut forgotten) = (turns.len(), HashSet::new());
     turns.retain(|turn| {
         left -= 1;
@@ -123,7 +123,7 @@ fn assistant<'t, 'a>(turns: &'t mut Vec<Turn<'a>>) -> &'t mut Turn<'a> {
 }
 
 /// Adds reasoning to the assistant turn: its text, else the sealed text, else its summary.
-fn think(
+fn add_reasoning(
     content: &[Text<'_>],
     sealed: Option<Text<'_>>,
     summary: &[Text<'_>],
@@ -134,7 +134,7 @@ fn think(
     let mut said = BytesMut::new();
     content.iter().for_each(|text| text.write(&mut said));
     if let Some(sealed) = sealed.filter(|_| said.is_empty()) {
-        Text::plain(&open(REASONING, sealed, path, unseal)?).write(&mut said);
+        Text::plain(&open_sealed(REASONING, sealed, path, unseal)?).write(&mut said);
     } else if said.is_empty() {
         for text in summary.iter().filter(|text| !text.is_empty()) {
             if !said.is_empty() {
@@ -153,7 +153,7 @@ fn think(
 const REASONING: &str = "swr1.";
 const SUMMARY: &str = "swc1.";
 
-fn open(kind: &str, sealed: Text<'_>, path: &str, unseal: Unseal<'_>) -> Result<String, Failure> {
+fn open_sealed(kind: &str, sealed: Text<'_>, path: &str, unseal: Unseal<'_>) -> Result<String, Failure> {
     let sealed = sealed.decoded();
     sealed.starts_with(kind).then(|| unseal(&sealed)).flatten().ok_or_else(|| {
         Failure::from(Fault::InvalidEncryptedContent).with_param(format!("{path}.encrypted_content"))
@@ -161,7 +161,7 @@ fn open(kind: &str, sealed: Text<'_>, path: &str, unseal: Unseal<'_>) -> Result<
 }
 
 /// Returns a call's arguments as a JSON object, wrapping any other text: engines fail on anything else
-/// (engine-quirks E.3).
+/// (engines E.3).
 pub(crate) fn arguments(text: Text<'_>, kind: ToolKind) -> String {
     let mut json = BytesMut::new();
     let decoded = text.decoded();
@@ -216,7 +216,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Returns the role of a system or developer message that consists of text; `None` for other turns.
-    pub(super) fn lead(&self, developer: DeveloperRole) -> Option<&'static str> {
+    pub(super) fn leading_role(&self, developer: DeveloperRole) -> Option<&'static str> {
         let is_lead = matches!(self.role, TurnRole::System | TurnRole::Developer);
         (is_lead && content::is_text(&self.parts)).then(|| self.role(developer).0)
     }
@@ -257,7 +257,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Appends the turn as Responses items, in the form that all engines read: text as one string, reasoning with
-    /// an id (engine-quirks D.1). `number` counts the items written.
+    /// an id (engines D.1). `number` counts the items written.
     pub(super) fn write_items(&self, developer: DeveloperRole, number: &mut usize, out: &mut BytesMut) {
         let mut begin = |out: &mut BytesMut| {
             if *number > 0 {

@@ -4,7 +4,7 @@
 //! with an effect, or text of engines and of the configuration unescaped.
 
 use crate::html::{Page, escaped};
-use crate::server::readiness::Trouble;
+use crate::server::readiness::NotReady;
 use crate::server::{App, listener, page};
 use crate::telemetry::Build;
 use crate::upstream::Upstream;
@@ -62,8 +62,8 @@ impl Start {
     fn of(app: &App, headers: &HeaderMap) -> Self {
         let why = match app.trouble() {
             None => String::new(),
-            Some(Trouble::Draining) => "draining".to_owned(),
-            Some(Trouble::Upstreams(all)) => all,
+            Some(NotReady::Draining) => "draining".to_owned(),
+            Some(NotReady::Upstreams(all)) => all,
         };
         Self {
             base_url: base_url(app, headers),

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Factor for frames that cause only work (settings, pings and the like): a client may send this many per window
 /// for each reset it is allowed.
-const IDLE_TALK: usize = 10;
+const IDLE_FRAMES_PER_RESET: usize = 10;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -87,10 +87,10 @@ impl FrameScanner {
 pub(super) struct Frames {
     /// Bytes of the connection preface that are still to come.
     preface: usize,
-    come: FrameScanner,
+    received: FrameScanner,
     written: FrameScanner,
     /// True if a header block continues in the next frame.
-    goes_on: bool,
+    in_header_block: bool,
     /// True until the first complete frame has arrived.
     first: bool,
     /// Number of frames received; a header block of several frames counts once.
@@ -99,7 +99,7 @@ pub(super) struct Frames {
     resets: VecDeque<Instant>,
     most: usize,
     /// Start of the window and number of other frames in it that cause only work.
-    talk: (Option<Instant>, usize),
+    idle_frames: (Option<Instant>, usize),
 }
 
 /// Limit that a client has exceeded, for which its connection is closed with ENHANCE_YOUR_CALM.
@@ -108,7 +108,7 @@ pub(super) enum Excess {
     /// Too many streams were reset, by the client or because of its mistakes.
     Resets,
     /// Too many frames that cause only work.
-    Talk,
+    IdleFrames,
 }
 
 impl Frames {
@@ -116,20 +116,20 @@ impl Frames {
     pub(super) fn new(most: usize) -> Self {
         Self {
             preface: PREFACE.len(),
-            come: FrameScanner::default(),
+            received: FrameScanner::default(),
             written: FrameScanner::default(),
-            goes_on: false,
+            in_header_block: false,
             first: true,
             whole: 0,
             resets: VecDeque::new(),
             most,
-            talk: (None, 0),
+            idle_frames: (None, 0),
         }
     }
 
     /// Returns true if the preface, a frame or a header block is incomplete.
     pub(super) fn is_waiting(&self) -> bool {
-        self.first || self.goes_on || self.come.known > 0
+        self.first || self.in_header_block || self.received.known > 0
     }
 
     /// Returns the number of frames received; a header block of several frames counts once.
@@ -139,7 +139,7 @@ impl Frames {
 
     /// Returns true if the incomplete frame is a part of a body.
     pub(super) fn is_body(&self) -> bool {
-        !self.goes_on && self.come.known == HEAD && self.come.kind() == DATA
+        !self.in_header_block && self.received.known == HEAD && self.received.kind() == DATA
     }
 
     /// Counts received bytes. Fails with the number of bytes to accept if the client exceeds a limit.
@@ -148,10 +148,10 @@ impl Frames {
         let preface = self.preface.min(rest.len());
         self.preface -= preface;
         rest = rest.get(preface..).unwrap_or_default();
-        while !rest.is_empty() && self.come.finds_end(&mut rest) {
+        while !rest.is_empty() && self.received.finds_end(&mut rest) {
             self.first = false;
             let over = self.over(now);
-            self.whole += u64::from(!self.goes_on);
+            self.whole += u64::from(!self.in_header_block);
             over.map_err(|excess| (excess, bytes.len() - rest.len()))?;
         }
         Ok(())
@@ -170,18 +170,18 @@ impl Frames {
 
     /// Counts a complete frame of the client. Fails if a limit is exceeded.
     fn over(&mut self, now: Instant) -> Result<(), Excess> {
-        match self.come.kind() {
-            HEADERS | CONTINUATION => self.goes_on = self.come.flags() & END_HEADERS == 0,
+        match self.received.kind() {
+            HEADERS | CONTINUATION => self.in_header_block = self.received.flags() & END_HEADERS == 0,
             RST_STREAM => self.reset(now)?,
             DATA | WINDOW_UPDATE => {}
             _ => {
-                let (since, count) = &mut self.talk;
+                let (since, count) = &mut self.idle_frames;
                 if since.is_none_or(|since| now.duration_since(since) >= WINDOW) {
                     (*since, *count) = (Some(now), 0);
                 }
                 *count += 1;
-                if *count > self.most.saturating_mul(IDLE_TALK) {
-                    return Err(Excess::Talk);
+                if *count > self.most.saturating_mul(IDLE_FRAMES_PER_RESET) {
+                    return Err(Excess::IdleFrames);
                 }
             }
         }
@@ -300,7 +300,7 @@ mod tests {
         for _ in 0..19 {
             assert_eq!(frames.take(&frame(6, 0, 8), now), Ok(()));
         }
-        assert!(matches!(frames.take(&frame(6, 0, 8), now), Err((Excess::Talk, _))));
+        assert!(matches!(frames.take(&frame(6, 0, 8), now), Err((Excess::IdleFrames, _))));
         let later = now + WINDOW + Duration::from_secs(1);
         assert_eq!(frames.take(&frame(6, 0, 8), later), Ok(()));
     }

@@ -51,7 +51,7 @@ fn builder(limits: &Limits) -> Builder {
 }
 
 /// State of the library: handshake or open connection.
-enum State {
+enum ProtocolState {
     /// Handshake: the client's preface is still to come.
     Begins(Handshake<CountedSocket, Bytes>),
     Open(Connection<CountedSocket, Bytes>),
@@ -59,9 +59,9 @@ enum State {
 
 /// HTTP/2 connection of a client: the library's state, its streams and its timers.
 struct ServedConnection {
-    state: State,
-    signs: SocketSignals,
-    stage: ConnectionState,
+    state: ProtocolState,
+    signals: SocketSignals,
+    connection_state: ConnectionState,
     streams: JoinSet<()>,
     router: Router,
     worker: Arc<Worker>,
@@ -86,21 +86,21 @@ struct ServedConnection {
 /// Result of a check of the timers and limits of a connection.
 enum Verdict {
     /// The connection stays open; the time is when it must be checked again.
-    Goes(Option<Instant>),
+    Continue(Option<Instant>),
     /// The connection must end with this reason.
-    Ends(Reason),
+    End(Reason),
 }
 
 impl ServedConnection {
     fn new(io: ClientIo, stage: ConnectionState, router: Router, worker: Arc<Worker>) -> Self {
-        let app = worker.present.app();
+        let app = worker.active_config.app();
         let limits = &app.config.limits;
         let signs = SocketSignals::new(limits.h2_resets);
         let handshake = builder(limits).handshake(CountedSocket::new(io, signs.clone()));
         Self {
-            state: State::Begins(handshake),
-            signs,
-            stage,
+            state: ProtocolState::Begins(handshake),
+            signals: signs,
+            connection_state: stage,
             streams: JoinSet::new(),
             router,
             phases: Phases::of(&app.shutdown),
@@ -118,11 +118,11 @@ impl ServedConnection {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.signs.turn();
+        self.signals.turn();
         let phase = self.phases.poll(cx, &self.shutdown);
         if phase.is_some_and(|phase| phase >= Phase::Draining) && self.drains.is_none() {
             self.drains = Some(Instant::now());
-            if let State::Open(connection) = &mut self.state {
+            if let ProtocolState::Open(connection) = &mut self.state {
                 connection.graceful_shutdown();
             }
         }
@@ -133,16 +133,16 @@ impl ServedConnection {
                 Poll::Pending => {}
             }
             match self.verdict(cx) {
-                Verdict::Ends(reason) => {
+                Verdict::End(reason) => {
                     self.ends = true;
-                    self.signs.seen().is_unused = reason == Reason::NO_ERROR;
+                    self.signals.seen().is_unused = reason == Reason::NO_ERROR;
                     match &mut self.state {
-                        State::Begins(_) => return Poll::Ready(()),
-                        State::Open(connection) => connection.abrupt_shutdown(reason),
+                        ProtocolState::Begins(_) => return Poll::Ready(()),
+                        ProtocolState::Open(connection) => connection.abrupt_shutdown(reason),
                     }
                 }
-                Verdict::Goes(None) => return Poll::Pending,
-                Verdict::Goes(Some(end)) => {
+                Verdict::Continue(None) => return Poll::Pending,
+                Verdict::Continue(Some(end)) => {
                     // The timer is not moved at each token, which would be costly. If it fires early, the check is
                     // repeated.
                     if self.timer.deadline() > end || self.timer.is_elapsed() {
@@ -157,16 +157,16 @@ impl ServedConnection {
     /// Drives the library and starts new streams. Ready when the connection has ended.
     fn poll_streams(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let connection = match &mut self.state {
-            State::Open(connection) => connection,
-            State::Begins(handshake) => {
+            ProtocolState::Open(connection) => connection,
+            ProtocolState::Begins(handshake) => {
                 let Ok(mut connection) = ready!(Pin::new(handshake).poll(cx)) else { return Poll::Ready(()) };
                 self.pings = connection.ping_pong();
                 if self.drains.is_some() {
                     connection.graceful_shutdown();
                 }
-                self.state = State::Open(connection);
+                self.state = ProtocolState::Open(connection);
                 // The bytes received so far were no request.
-                self.stage.rests();
+                self.connection_state.mark_idle();
                 return self.poll_streams(cx);
             }
         };
@@ -176,7 +176,7 @@ impl ServedConnection {
                     let stream = stream::serve(
                         request,
                         reply,
-                        self.stage.clone(),
+                        self.connection_state.clone(),
                         self.router.clone(),
                         Arc::clone(&self.worker),
                     );
@@ -197,16 +197,16 @@ impl ServedConnection {
 
     /// Checks the limits and the timers.
     fn verdict(&mut self, cx: &mut Context<'_>) -> Verdict {
-        let (now, seen) = (Instant::now(), self.signs.seen());
+        let (now, seen) = (Instant::now(), self.signals.seen());
         let (is_blocked, heard) = (seen.is_blocked, seen.heard);
         if let Some(excess) = seen.excess {
             tracing::debug!(?excess, "an HTTP/2 client is sent away");
-            return Verdict::Ends(Reason::ENHANCE_YOUR_CALM);
+            return Verdict::End(Reason::ENHANCE_YOUR_CALM);
         }
         // An incomplete body is covered by the timers of its request.
         let head = seen.waiting.filter(|_| self.idle.is_some() || !seen.is_body());
         drop(seen);
-        let mut ends = Ends { now, next: None, grace: self.grace, missed: false };
+        let mut ends = Deadlines { now, next: None, grace: self.grace, missed: false };
         let verdict = self.judged(cx, &mut ends, head, (is_blocked, heard));
         self.grace = ends.grace.filter(|_| ends.missed);
         verdict
@@ -215,7 +215,7 @@ impl ServedConnection {
     fn judged(
         &mut self,
         cx: &mut Context<'_>,
-        ends: &mut Ends,
+        ends: &mut Deadlines,
         head: Option<Instant>,
         (is_blocked, heard): (bool, Instant),
     ) -> Verdict {
@@ -223,27 +223,27 @@ impl ServedConnection {
         if let Some(since) = head
             && ends.is_over(since + *timeouts.client_head)
         {
-            return Verdict::Ends(Reason::ENHANCE_YOUR_CALM);
+            return Verdict::End(Reason::ENHANCE_YOUR_CALM);
         }
         if let Some(since) = self.idle.filter(|_| !is_blocked) {
-            let is_evicted = self.stage.poll_evicted(cx);
+            let is_evicted = self.connection_state.poll_evicted(cx);
             let leaves = self.drains.is_some_and(|drains| ends.is_over(drains.max(since) + LINGER));
             if is_evicted || leaves || head.is_none() && ends.is_over(since + *timeouts.client_idle) {
-                return Verdict::Ends(Reason::NO_ERROR);
+                return Verdict::End(Reason::NO_ERROR);
             }
         }
         let ping = *timeouts.client_ping;
         if self.idle.is_none() && !ping.is_zero() && self.is_gone(cx, ends, heard, is_blocked, ping) {
-            return Verdict::Ends(Reason::NO_ERROR);
+            return Verdict::End(Reason::NO_ERROR);
         }
-        Verdict::Goes(ends.next)
+        Verdict::Continue(ends.next)
     }
 
     /// Pings a client that has been silent for long. Returns true if it has not answered within `patience`.
     fn is_gone(
         &mut self,
         cx: &mut Context<'_>,
-        ends: &mut Ends,
+        ends: &mut Deadlines,
         heard: Instant,
         is_blocked: bool,
         patience: Duration,
@@ -272,7 +272,7 @@ impl ServedConnection {
 }
 
 /// Deadlines checked in one round: collects the earliest one still to come.
-struct Ends {
+struct Deadlines {
     now: Instant,
     next: Option<Instant>,
     /// Time until which long overdue deadlines are deferred.
@@ -281,7 +281,7 @@ struct Ends {
     missed: bool,
 }
 
-impl Ends {
+impl Deadlines {
     /// Returns true if the deadline has passed. Input that arrived while the thread was blocked has not been read
     /// yet, so a long overdue deadline is deferred first (faults O12).
     fn is_over(&mut self, end: Instant) -> bool {

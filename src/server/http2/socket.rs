@@ -16,10 +16,10 @@ const TURN: usize = 64 << 10;
 
 /// State of the socket, shared between the connection's task and the library, which owns the socket.
 #[derive(Clone)]
-pub(super) struct SocketSignals(Arc<Mutex<Seen>>);
+pub(super) struct SocketSignals(Arc<Mutex<SocketState>>);
 
 /// State of the socket as seen by the library's reads and writes, from which the connection derives its timers.
-pub(super) struct Seen {
+pub(super) struct SocketState {
     frames: Frames,
     /// Time since which a frame or header block has been incomplete.
     pub(super) waiting: Option<Instant>,
@@ -35,7 +35,7 @@ pub(super) struct Seen {
     room: usize,
 }
 
-impl Seen {
+impl SocketState {
     /// Returns true if the incomplete frame is a part of a body.
     pub(super) fn is_body(&self) -> bool {
         self.frames.is_body()
@@ -45,7 +45,7 @@ impl Seen {
 impl SocketSignals {
     pub(super) fn new(resets: usize) -> Self {
         let now = Instant::now();
-        Self(Arc::new(Mutex::new(Seen {
+        Self(Arc::new(Mutex::new(SocketState {
             frames: Frames::new(resets),
             waiting: Some(now),
             heard: now,
@@ -56,7 +56,7 @@ impl SocketSignals {
         })))
     }
 
-    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub(super) fn seen(&self) -> MutexGuard<'_, SocketState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,16 +69,16 @@ impl SocketSignals {
 /// Client's socket as the HTTP/2 library sees it, with frames counted in both directions.
 pub(super) struct CountedSocket {
     io: ClientIo,
-    signs: SocketSignals,
+    signals: SocketSignals,
 }
 
 impl CountedSocket {
     pub(super) fn new(io: ClientIo, signs: SocketSignals) -> Self {
-        Self { io, signs }
+        Self { io, signals: signs }
     }
 
     fn noted<T>(&self, written: Poll<T>) -> Poll<T> {
-        self.signs.seen().is_blocked = written.is_pending();
+        self.signals.seen().is_blocked = written.is_pending();
         written
     }
 }
@@ -90,7 +90,7 @@ impl AsyncRead for CountedSocket {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let mut seen = this.signs.seen();
+        let mut seen = this.signals.seen();
         if seen.excess.is_some() {
             // The connection checks for this as soon as the library has no more to do.
             return Poll::Pending;
@@ -122,7 +122,7 @@ impl AsyncWrite for CountedSocket {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
         if let Poll::Ready(Ok(count)) = &written {
             let bytes = bytes.get(..*count).unwrap_or_default();
-            let mut seen = self.signs.seen();
+            let mut seen = self.signals.seen();
             if let Err(excess) = seen.frames.write(bytes, Instant::now) {
                 seen.excess = Some(excess);
             }
@@ -131,12 +131,12 @@ impl AsyncWrite for CountedSocket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let passed = self.io.poll_passed_on(cx);
+        let passed = self.io.poll_flush_tls(cx);
         self.noted(passed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let is_unused = self.signs.seen().is_unused;
-        self.io.poll_last(cx, is_unused)
+        let is_unused = self.signals.seen().is_unused;
+        self.io.poll_close(cx, is_unused)
     }
 }

@@ -29,7 +29,7 @@ use tower::Service;
 const PIECE: usize = 16 << 10;
 
 /// Marker that the stream is closed or reset: nothing more can be sent on it.
-struct Gone;
+struct StreamClosed;
 
 /// Serves one request: routes it and sends the response, until the end or until the client resets the stream.
 pub(super) async fn serve(
@@ -39,7 +39,7 @@ pub(super) async fn serve(
     mut router: Router,
     worker: Arc<Worker>,
 ) {
-    let app = worker.present.app();
+    let app = worker.active_config.app();
     let (shutdown, patience) = (Arc::clone(&app.shutdown), *app.config.timeouts.client_write_stall);
     let mut phases = Phases::of(&shutdown);
     let mut reply = Reply(reply);
@@ -61,7 +61,7 @@ pub(super) async fn serve(
                 }
                 let answered = answering.as_mut().poll(cx);
                 if wanted.swap(false, Ordering::Relaxed) {
-                    reply.go_on();
+                    reply.send_continue();
                 }
                 answered.map(Result::ok)
             });
@@ -81,7 +81,7 @@ pub(super) async fn serve(
         let frame = poll_fn(|cx| {
             phases.poll(cx, &shutdown);
             if answer.stream.poll_reset(cx).is_ready() {
-                return Poll::Ready(Err(Gone));
+                return Poll::Ready(Err(StreamClosed));
             }
             body.as_mut().poll_frame(cx).map(Ok)
         });
@@ -97,7 +97,7 @@ pub(super) async fn serve(
         };
         match sent {
             Ok(true) => {}
-            Ok(false) | Err(Gone) => return,
+            Ok(false) | Err(StreamClosed) => return,
         }
     }
 }
@@ -107,7 +107,7 @@ struct Reply(SendResponse<Bytes>);
 
 impl Reply {
     /// Sends `100 Continue` to a client that waits for it before it sends its body.
-    fn go_on(&mut self) {
+    fn send_continue(&mut self) {
         let mut response = Response::new(());
         *response.status_mut() = StatusCode::CONTINUE;
         let _ = self.0.send_informational(response);
@@ -134,26 +134,26 @@ struct Answer {
 impl Answer {
     /// Sends data as the client's windows allow. Returns false after the last frame. Fails if the stream is closed
     /// or the client has stalled for too long.
-    async fn send(&mut self, mut data: Bytes, is_last: bool) -> Result<bool, Gone> {
+    async fn send(&mut self, mut data: Bytes, is_last: bool) -> Result<bool, StreamClosed> {
         while !data.is_empty() {
             self.stream.reserve_capacity(data.len().min(PIECE));
             let room = poll_fn(|cx| self.poll_room(cx)).await?;
             let piece = data.split_to(room.min(data.len()));
             let is_end = is_last && data.is_empty();
-            self.stream.send_data(piece, is_end).map_err(|_| Gone)?;
+            self.stream.send_data(piece, is_end).map_err(|_| StreamClosed)?;
             if is_end {
                 return Ok(false);
             }
         }
         if is_last {
-            self.stream.send_data(Bytes::new(), true).map_err(|_| Gone)?;
+            self.stream.send_data(Bytes::new(), true).map_err(|_| StreamClosed)?;
         }
         Ok(!is_last)
     }
 
     /// Waits for flow-control capacity. Fails if the stream is closed, or resets it when the client has stalled
     /// for too long.
-    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Gone>> {
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, StreamClosed>> {
         loop {
             match self.stream.capacity() {
                 0 => {}
@@ -166,7 +166,7 @@ impl Answer {
             }
             match self.stream.poll_capacity(cx) {
                 Poll::Ready(Some(Ok(_))) => {}
-                Poll::Ready(_) => return Poll::Ready(Err(Gone)),
+                Poll::Ready(_) => return Poll::Ready(Err(StreamClosed)),
                 Poll::Pending => break,
             }
         }
@@ -184,13 +184,13 @@ impl Answer {
             sleep.as_mut().reset(stall.end());
             ready!(sleep.as_mut().poll(cx));
         }
-        Poll::Ready(self.reset(Reason::CANCEL).and(Err(Gone)))
+        Poll::Ready(self.reset(Reason::CANCEL).and(Err(StreamClosed)))
     }
 
     /// Resets the stream.
-    fn reset(&mut self, reason: Reason) -> Result<bool, Gone> {
+    fn reset(&mut self, reason: Reason) -> Result<bool, StreamClosed> {
         self.stream.send_reset(reason);
-        Err(Gone)
+        Err(StreamClosed)
     }
 }
 

@@ -81,7 +81,7 @@ impl Unit {
 pub(super) struct Usage {
     /// Name of its counters in the store.
     name: Arc<str>,
-    state: Mutex<State>,
+    state: Mutex<UsageState>,
     /// Held while a request reads the counts of other processes, so that concurrent requests wait for the same
     /// answer.
     reading: tokio::sync::Mutex<()>,
@@ -89,7 +89,7 @@ pub(super) struct Usage {
 
 /// Counts of one key, in the current windows and in ended ones that are not stored yet.
 #[derive(Default)]
-struct State {
+struct UsageState {
     day: Tally,
     month: Tally,
     /// Counts of ended windows that are not in the store yet.
@@ -100,7 +100,7 @@ struct State {
     asked: bool,
 }
 
-impl State {
+impl UsageState {
     fn tally(&mut self, period: Period) -> &mut Tally {
         match period {
             Period::Day => &mut self.day,
@@ -149,7 +149,7 @@ impl Usage {
     }
 
     /// Locks the state, with its windows advanced to `now`.
-    fn at(&self, now: Millis) -> MutexGuard<'_, State> {
+    fn at(&self, now: Millis) -> MutexGuard<'_, UsageState> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.advance(&self.name, now);
         state
@@ -204,7 +204,7 @@ impl Usage {
     }
 
     /// Takes over the counts of other processes, read at `at`. Missing counters are 0.
-    fn learn(&self, counts: &[Count], at: Instant) {
+    fn merge_others(&self, counts: &[Count], at: Instant) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let own = counts.iter().filter(|count| count.counter.name == self.name);
         for count in own {
@@ -255,8 +255,8 @@ impl Usages {
             Arc::clone(&store_handle.owner),
             store_handle.now(),
         );
-        let read = read.await.map(|counts| usage.learn(&counts, at));
-        self.judge(read, metrics);
+        let read = read.await.map(|counts| usage.merge_others(&counts, at));
+        self.note_outcome(read, metrics);
     }
 
     /// Exchanges counts with the store for all keys that were charged or queried since the last time. A failed
@@ -271,12 +271,12 @@ impl Usages {
             return;
         }
         let Some(store) = store_handle.store() else {
-            return self.judge(Err(Error::Unavailable("it is not open".to_owned())), metrics);
+            return self.note_outcome(Err(Error::Unavailable("it is not open".to_owned())), metrics);
         };
         for usages in due.chunks(TOGETHER) {
             let exchanged = exchange(&store, store_handle, usages).await;
             let failed = exchanged.is_err();
-            self.judge(exchanged, metrics);
+            self.note_outcome(exchanged, metrics);
             if failed {
                 break;
             }
@@ -289,7 +289,7 @@ impl Usages {
     }
 
     /// Notes and logs whether the store has answered.
-    fn judge(&self, outcome: Result<(), Error>, metrics: &Metrics) {
+    fn note_outcome(&self, outcome: Result<(), Error>, metrics: &Metrics) {
         let now = outcome.is_err().then(Instant::now);
         let before = std::mem::replace(&mut *self.failed.lock().unwrap_or_else(PoisonError::into_inner), now);
         if let Err(error) = outcome {
@@ -312,7 +312,7 @@ async fn exchange(store: &Store, store_handle: &StoreHandle, usages: &[Arc<Usage
     }
     let names = usages.iter().map(|usage| Arc::clone(&usage.name)).collect();
     let others = store.counts_of_others(names, Arc::clone(&store_handle.owner), now).await?;
-    usages.iter().for_each(|usage| usage.learn(&others, at));
+    usages.iter().for_each(|usage| usage.merge_others(&others, at));
     Ok(())
 }
 
@@ -404,19 +404,19 @@ mod tests {
         };
         assert!(!usage.is_fresh());
         let at = Instant::now();
-        usage.learn(
+        usage.merge_others(
             &[count(0, Period::Day, 5), count(3, Period::Month, 1_000), count(9, Period::Day, 7), other],
             at,
         );
         assert!(usage.is_fresh());
         assert_eq!(amounts(&usage, NOON), [(6, 10), (1, 1_010)]);
         // A late answer with lower counts changes nothing.
-        usage.learn(&[count(0, Period::Day, 4)], at);
+        usage.merge_others(&[count(0, Period::Day, 4)], at);
         assert_eq!(amounts(&usage, NOON), [(6, 10), (1, 1_010)]);
         // Counts of the previous day do not count for the current one.
-        usage.learn(&[count(0, Period::Day, 50)], at);
+        usage.merge_others(&[count(0, Period::Day, 50)], at);
         assert_eq!(amounts(&usage, NOON + DAY), [(0, 0), (1, 1_010)]);
-        usage.learn(&[count(0, Period::Day, 60)], at);
+        usage.merge_others(&[count(0, Period::Day, 60)], at);
         assert_eq!(amounts(&usage, NOON + DAY), [(0, 0), (1, 1_010)]);
     }
 }

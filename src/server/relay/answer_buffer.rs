@@ -13,14 +13,14 @@ pub(super) struct AnswerBuffer {
     /// Canonical bytes that have not been handed over.
     pub(super) out: OutputBuffer,
     /// True if the answer failed before the engine sent any content.
-    pub(super) unspoken: bool,
+    pub(super) failed_before_content: bool,
     /// True if events are numbered: once the status has been sent, none of them may be removed.
     pub(super) numbered: bool,
     /// True once the status has been sent.
     pub(super) committed: bool,
     /// State shared by the choices, if each has an engine request of its own. The rewriter then belongs to the
     /// current one.
-    several: Option<Box<FanOutShared>>,
+    fan_out: Option<Box<FanOutShared>>,
 }
 
 /// State shared by engine answers that give one choice each.
@@ -34,7 +34,14 @@ struct FanOutShared {
 
 impl AnswerBuffer {
     pub(super) fn new(rewriter: Rewriter, numbered: bool, committed: bool) -> Self {
-        Self { rewriter, out: OutputBuffer::default(), unspoken: false, numbered, committed, several: None }
+        Self {
+            rewriter,
+            out: OutputBuffer::default(),
+            failed_before_content: false,
+            numbered,
+            committed,
+            fan_out: None,
+        }
     }
 
     /// Replaces the rewriter for another attempt. The output is discarded, unless other choices have written to
@@ -52,7 +59,7 @@ impl AnswerBuffer {
 
     /// Passes bytes to the rewriter, line by line until the first content, so that a role can be held back alone.
     pub(super) fn push(&mut self, mut bytes: &[u8]) {
-        while !self.spoken() && !bytes.is_empty() {
+        while !self.has_content() && !bytes.is_empty() {
             let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
             let (line, rest) = bytes.split_at(end.map_or(bytes.len(), |end| end + 1));
             self.write(|rewriter, out| _ = rewriter.push(line, out));
@@ -84,25 +91,25 @@ impl AnswerBuffer {
         let (held, ended) = (self.out.mark(), self.ended());
         write(&mut self.rewriter, &mut self.out);
         let failed = !self.is_of_several()
-            && self.rewriter.any_failure().is_some_and(|failure| failure.fault.breaks_off());
-        let stays = self.spoken() || self.numbered && self.committed;
+            && self.rewriter.any_failure().is_some_and(|failure| failure.fault.is_broken_off());
+        let stays = self.has_content() || self.numbered && self.committed;
         if failed && !ended && !stays {
             self.out = self.out.split_off(held);
-            self.unspoken = true;
+            self.failed_before_content = true;
         }
     }
 
     /// Returns the failure that makes up the whole answer: an error response instead of a stream.
     pub(super) fn refusal(&self) -> Option<&Failure> {
-        self.rewriter.failure().or_else(|| self.rewriter.any_failure().filter(|_| self.unspoken))
+        self.rewriter.failure().or_else(|| self.rewriter.any_failure().filter(|_| self.failed_before_content))
     }
 
-    pub(super) fn spoken(&self) -> bool {
-        self.rewriter.progress().spoken || self.several.as_ref().is_some_and(|several| several.spoken)
+    pub(super) fn has_content(&self) -> bool {
+        self.rewriter.progress().has_content || self.fan_out.as_ref().is_some_and(|several| several.spoken)
     }
 
     pub(super) fn ended(&self) -> bool {
-        match &self.several {
+        match &self.fan_out {
             None => self.rewriter.progress().ended,
             Some(several) => several.gather.is_over(),
         }
@@ -110,13 +117,13 @@ impl AnswerBuffer {
 
     /// Returns true if there is output that may be sent, or the answer has ended.
     pub(super) fn is_due(&self) -> bool {
-        self.ended() || self.spoken() && !self.out.is_empty()
+        self.ended() || self.has_content() && !self.out.is_empty()
     }
 
     /// Returns the summary of the answer, over all choices.
     pub(super) fn summary(&self) -> Summary {
         let mut summary = self.rewriter.summary();
-        if let Some(several) = &self.several {
+        if let Some(several) = &self.fan_out {
             summary.add(several.past.clone());
         }
         summary
@@ -126,43 +133,43 @@ impl AnswerBuffer {
 
     /// Makes the rewriter that of the first of several choices, each with an answer of its own.
     pub(super) fn gather_in(&mut self, gather: Gather) {
-        self.several = Some(Box::new(FanOutShared { gather, spoken: false, past: Summary::default() }));
+        self.fan_out = Some(Box::new(FanOutShared { gather, spoken: false, past: Summary::default() }));
     }
 
     /// Switches to one answer for each choice after an ended answer that gave fewer choices than were requested.
     /// Returns the `Gather` for the answers that supply the rest.
     pub(super) fn gather_rest(&mut self, given: MissingChoices, rule: &'static str) -> Gather {
-        let gather = Gather::behind(&mut self.rewriter, given);
+        let gather = Gather::continue_from(&mut self.rewriter, given);
         let mut past = self.rewriter.summary();
         past.adapted.push(rule);
-        self.several = Some(Box::new(FanOutShared { gather: gather.clone(), spoken: true, past }));
+        self.fan_out = Some(Box::new(FanOutShared { gather: gather.clone(), spoken: true, past }));
         gather
     }
 
     /// Ends an answer whose missing choices cannot be requested.
-    pub(super) fn lacks_for_good(&mut self) {
-        self.rewriter.lacks_for_good(&mut self.out);
+    pub(super) fn end_without_missing(&mut self) {
+        self.rewriter.fail_missing_choices(&mut self.out);
     }
 
     pub(super) fn is_of_several(&self) -> bool {
-        self.several.is_some()
+        self.fan_out.is_some()
     }
 
     pub(super) fn gather(&self) -> Option<&Gather> {
-        self.several.as_ref().map(|several| &several.gather)
+        self.fan_out.as_ref().map(|several| &several.gather)
     }
 
     /// Makes another choice's rewriter the current one and stores the present one in its place.
-    pub(super) fn turn_to(&mut self, other: &mut Rewriter) {
-        if let Some(several) = &mut self.several {
-            several.spoken |= self.rewriter.progress().spoken;
+    pub(super) fn swap_rewriter(&mut self, other: &mut Rewriter) {
+        if let Some(several) = &mut self.fan_out {
+            several.spoken |= self.rewriter.progress().has_content;
             std::mem::swap(&mut self.rewriter, other);
         }
     }
 
     /// Adds the summary of an ended answer that is not the current one.
-    pub(super) fn leave(&mut self, other: &Rewriter) {
-        if let Some(several) = &mut self.several {
+    pub(super) fn add_summary_of(&mut self, other: &Rewriter) {
+        if let Some(several) = &mut self.fan_out {
             several.past.add(other.summary());
         }
     }
@@ -170,11 +177,11 @@ impl AnswerBuffer {
     /// Fails the whole answer because the current choice has failed. Before the status is sent, the failure
     /// replaces all output; a role alone does not count as output (faults 1).
     pub(super) fn give_up(&mut self) {
-        let (Some(several), Some(failure)) = (&self.several, self.rewriter.any_failure()) else { return };
-        if !self.spoken() {
+        let (Some(several), Some(failure)) = (&self.fan_out, self.rewriter.any_failure()) else { return };
+        if !self.has_content() {
             self.out.clear();
         }
-        self.unspoken = !self.committed;
+        self.failed_before_content = !self.committed;
         several.gather.fail(failure.clone(), &mut self.out);
     }
 }

@@ -3,12 +3,12 @@
 use super::answer_buffer::AnswerBuffer;
 use crate::config::Limits;
 use crate::engine::fallback::{Fallback, Fallbacks};
-use crate::error::Class;
+use crate::error::RetryClass;
 use crate::server::attempt::Refused;
 use crate::server::budget::make_room;
 use crate::server::pending_answer::PendingAnswer;
 use crate::upstream::{Answer, ChosenUpstream, Head, Upstream};
-use crate::wire::Form;
+use crate::wire::BodyForm;
 use bytes::BytesMut;
 use http::HeaderMap;
 use std::time::Duration;
@@ -20,9 +20,9 @@ const BLANK: usize = 64;
 /// State of an exchange: what the relay does next with the engine.
 pub(super) enum EngineStep {
     /// Waiting for the head of the answer.
-    Asked(PendingAnswer),
+    Pending(PendingAnswer),
     /// Reading the body.
-    Answers(Box<Answer>, BodyKind),
+    Reading(Box<Answer>, BodyKind),
     /// Finished or cancelled.
     Done,
 }
@@ -35,7 +35,7 @@ pub(super) struct Exchange {
     /// Index of its choice, where each has an exchange of its own.
     pub(super) choice: u32,
     /// Class of a failure, where the failure itself does not tell.
-    pub(super) class: Option<Class>,
+    pub(super) class: Option<RetryClass>,
     /// Headers of the engine's answer that are passed to the client.
     pub(super) passed: HeaderMap,
     /// Fallbacks that shaped the request.
@@ -43,7 +43,7 @@ pub(super) struct Exchange {
     /// First refusal by the engine, if this request repeats a refused one in another form.
     pub(super) refused: Option<Box<Refused>>,
     /// Fallback that the refusal calls for but the request cannot take.
-    pub(super) lacks: Option<Fallback>,
+    pub(super) missing_fallback: Option<Fallback>,
 }
 
 impl Exchange {
@@ -54,8 +54,8 @@ impl Exchange {
         choice: u32,
         fallbacks: Fallbacks,
     ) -> Self {
-        let (engine, passed) = (EngineStep::Asked(asking), HeaderMap::new());
-        Self { engine, chosen, choice, class: None, passed, fallbacks, refused: None, lacks: None }
+        let (engine, passed) = (EngineStep::Pending(asking), HeaderMap::new());
+        Self { engine, chosen, choice, class: None, passed, fallbacks, refused: None, missing_fallback: None }
     }
 
     /// Returns true if the exchange is finished or cancelled.
@@ -64,10 +64,10 @@ impl Exchange {
     }
 
     /// Ends the exchange, and counts a cancellation if the engine was still at work.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn cancel(&mut self) {
         let goes_on = match std::mem::replace(&mut self.engine, EngineStep::Done) {
-            EngineStep::Asked(_) => true,
-            EngineStep::Answers(answer, _) => !answer.is_over(),
+            EngineStep::Pending(_) => true,
+            EngineStep::Reading(answer, _) => !answer.has_ended(),
             EngineStep::Done => false,
         };
         self.chosen.upstream().figures.cancels.add(goes_on.into());
@@ -76,7 +76,7 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.let_go();
+        self.cancel();
     }
 }
 
@@ -118,7 +118,7 @@ pub(super) fn says_events(head: &Head) -> bool {
 
 /// Receiver for the bytes of one read: passes them to the buffer according to the form of the body, and notes the
 /// outcome.
-pub(super) struct ReadOutcome<'r> {
+pub(super) struct BodyReader<'r> {
     pub(super) buffer: &'r mut AnswerBuffer,
     pub(super) received: &'r mut usize,
     pub(super) body_kind: &'r mut BodyKind,
@@ -130,7 +130,7 @@ pub(super) struct ReadOutcome<'r> {
     pub(super) began: Option<Instant>,
 }
 
-impl ReadOutcome<'_> {
+impl BodyReader<'_> {
     pub(super) fn bytes(&mut self, mut bytes: &[u8]) {
         *self.received += bytes.len();
         if let BodyKind::Unknown(UnreadBody { blanks, says_events }) = self.body_kind {
@@ -140,9 +140,9 @@ impl ReadOutcome<'_> {
                 self.wrong |= *blanks > BLANK;
                 return;
             };
-            *self.body_kind = match Form::of(*first, *says_events) {
-                Some(Form::Object) => BodyKind::Whole(BytesMut::new()),
-                Some(Form::Events) => BodyKind::Events,
+            *self.body_kind = match BodyForm::of(*first, *says_events) {
+                Some(BodyForm::Object) => BodyKind::Whole(BytesMut::new()),
+                Some(BodyForm::Events) => BodyKind::Events,
                 None => {
                     self.wrong = true;
                     return;
@@ -166,13 +166,13 @@ impl ReadOutcome<'_> {
             }
             BodyKind::Unknown(_) => {}
         }
-        self.upstream.overhear(bytes);
+        self.upstream.scan_answer(bytes);
         self.wrong |= *self.received > self.limits.max_answer_bytes && !self.buffer.ended();
     }
 }
 
 /// Returns a future that sends the request after a pause.
-pub(super) fn after(pause: Duration, asking: PendingAnswer) -> PendingAnswer {
+pub(super) fn send_after(pause: Duration, asking: PendingAnswer) -> PendingAnswer {
     if pause.is_zero() {
         return asking;
     }

@@ -4,8 +4,8 @@
 //! relay is repeated with each exchange as the current one. All of them are polled by the client's connection,
 //! like a single one.
 
-use super::exchange::{Exchange, after};
-use super::{Class, Ending, Fault, Relay};
+use super::exchange::{Exchange, send_after};
+use super::{Ending, Fault, Relay, RetryClass};
 use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::server::attempt::{AttemptTarget, FanOut, FanOutPart, SentRequest, UpstreamSelection};
 use crate::upstream::Pool;
@@ -31,7 +31,12 @@ impl Relay {
         let (upstream, again) = (Arc::clone(self.upstream()), self.again.as_ref());
         let fallbacks = self.exchange.fallbacks;
         let other = |(choice, (asking, rewriter))| SiblingExchange {
-            exchange: Exchange::begin(Pool::again(&upstream), after(pause, asking), choice, fallbacks),
+            exchange: Exchange::begin(
+                Pool::same_upstream(&upstream),
+                send_after(pause, asking),
+                choice,
+                fallbacks,
+            ),
             rewriter,
             selection: again.map(|again| again.selection.clone()),
         };
@@ -41,27 +46,27 @@ impl Relay {
     /// Requests the missing choices one by one if the engine has given fewer than were requested, as engines do
     /// that support only one. From now on requests to this upstream are split at once. Returns false if nothing
     /// more is to come.
-    pub(super) fn asks_for_the_rest(&mut self) -> bool {
-        let Some(given) = self.buffer.rewriter.lacks() else { return false };
+    pub(super) fn request_missing_choices(&mut self) -> bool {
+        let Some(given) = self.buffer.rewriter.missing_choices() else { return false };
         let Some(mut again) = self.again.take() else {
-            self.buffer.lacks_for_good();
+            self.buffer.end_without_missing();
             return false;
         };
         let upstream = Arc::clone(self.upstream());
         let (model, fallback) = (self.record.app.pool.engine_name(again.selection.model()), Fallback::FanOut);
         upstream.answers_to(model, Fallbacks::default().with(fallback));
-        self.told();
+        self.report_attempt();
         self.give_back();
         let gather = self.buffer.gather_rest(given, fallback.rule().name);
-        if given.asked - given.choices > 1 {
+        if given.requested - given.choices > 1 {
             again.request.at_once();
         }
         let (attempt, fallbacks) = (again.selection.attempts(), self.exchange.fallbacks);
-        for choice in given.choices..given.asked {
+        for choice in given.choices..given.requested {
             let part = Some(FanOutPart { choice, gather: &gather });
             let sent = again.request.send(&AttemptTarget { upstream: &upstream, attempt, part, fallbacks });
-            let Ok(SentRequest { asking, rewriter, fallbacks, .. }) = sent else { continue };
-            let exchange = Exchange::begin(Pool::again(&upstream), asking, choice, fallbacks);
+            let Ok(SentRequest { pending: asking, rewriter, fallbacks, .. }) = sent else { continue };
+            let exchange = Exchange::begin(Pool::same_upstream(&upstream), asking, choice, fallbacks);
             self.others.push(SiblingExchange {
                 exchange,
                 rewriter,
@@ -70,13 +75,13 @@ impl Relay {
         }
         self.again = Some(again);
         self.clock.asks_again();
-        if self.others.len() < (given.asked - given.choices) as usize {
+        if self.others.len() < (given.requested - given.choices) as usize {
             self.others.clear();
             gather.fail(Fault::Incomplete.into(), &mut self.buffer.out);
             return false;
         }
         // The first of the new exchanges replaces the ended one.
-        self.turn(0);
+        self.make_current(0);
         self.others.swap_remove(0);
         true
     }
@@ -98,9 +103,9 @@ impl Relay {
 
     /// Ends each unfinished exchange with a timeout.
     pub(super) fn time_out(&mut self) {
-        let class = if self.clock.has_half() { Class::Perhaps } else { Class::Never };
+        let class = if self.clock.has_half() { RetryClass::MaybeProcessed } else { RetryClass::Never };
         self.each(|this| {
-            this.exchange.let_go();
+            this.exchange.cancel();
             this.exchange.class = Some(class);
             this.buffer.finish(Ending::Timeout);
             false
@@ -114,7 +119,7 @@ impl Relay {
         for at in 0..=all {
             // Each turn swaps the exchange with the previous one, so after the last all of them have been current.
             if at > 0 {
-                self.turn(at - 1);
+                self.make_current(at - 1);
             }
             let enough = act(self);
             self.settle();
@@ -127,13 +132,13 @@ impl Relay {
                 break;
             }
         }
-        self.sweep();
+        self.remove_finished();
     }
 
-    fn turn(&mut self, at: usize) {
+    fn make_current(&mut self, at: usize) {
         let Some(other) = self.others.get_mut(at) else { return };
         std::mem::swap(&mut self.exchange, &mut other.exchange);
-        self.buffer.turn_to(&mut other.rewriter);
+        self.buffer.swap_rewriter(&mut other.rewriter);
         if let (Some(again), Some(selection)) = (&mut self.again, &mut other.selection) {
             std::mem::swap(&mut again.selection, selection);
         }
@@ -149,31 +154,31 @@ impl Relay {
             return;
         }
         if self.buffer.rewriter.any_failure().is_none() {
-            self.told();
+            self.report_attempt();
             return self.give_back();
         }
-        if !self.is_sent_again() {
+        if !self.try_resend() {
             self.buffer.give_up();
             // The remaining exchanges are not needed.
             for other in std::mem::take(&mut self.others) {
-                self.buffer.leave(&other.rewriter);
+                self.buffer.add_summary_of(&other.rewriter);
             }
         }
     }
 
     /// Removes finished exchanges; the current one stays unfinished while there is any such.
-    fn sweep(&mut self) {
+    fn remove_finished(&mut self) {
         let Self { others, buffer, .. } = self;
         others.retain(|other| {
             if other.exchange.is_done() {
-                buffer.leave(&other.rewriter);
+                buffer.add_summary_of(&other.rewriter);
             }
             !other.exchange.is_done()
         });
         if self.exchange.is_done() && !self.others.is_empty() {
-            self.turn(0);
+            self.make_current(0);
             let over = self.others.swap_remove(0);
-            self.buffer.leave(&over.rewriter);
+            self.buffer.add_summary_of(&over.rewriter);
         }
     }
 

@@ -2,9 +2,9 @@
 //! a refusal, or to another engine (faults 7).
 
 use super::Relay;
-use super::exchange::{BodyKind, EngineStep, Exchange, after};
+use super::exchange::{BodyKind, EngineStep, Exchange, send_after};
 use crate::engine::fallback::{Fallback, Fallbacks};
-use crate::error::Class;
+use crate::error::RetryClass;
 use crate::server::attempt::{
     AttemptTarget, FanOutPart, Refused, SentRequest, UpstreamRequest, UpstreamSelection,
 };
@@ -20,14 +20,14 @@ pub(super) struct Resend {
     pub(super) selection: UpstreamSelection,
     /// Upstreams to which parts of the answer were sent again, in order. All parts take the same order, so that
     /// together they break no more engines than a single request may.
-    way: Vec<Arc<Upstream>>,
+    path_taken: Vec<Arc<Upstream>>,
     /// Shortest `retry-after` of the upstreams that pushed back, in seconds.
     pub(super) wait: Option<u64>,
 }
 
 impl Resend {
     pub(super) fn new(request: Box<dyn UpstreamRequest>, selection: UpstreamSelection) -> Self {
-        Self { request, selection, way: Vec::new(), wait: None }
+        Self { request, selection, path_taken: Vec::new(), wait: None }
     }
 }
 
@@ -44,26 +44,26 @@ impl Exchange {
 impl Relay {
     /// Sends the request again if the attempt failed before any content. Returns true if another attempt was
     /// started.
-    pub(super) fn is_sent_again(&mut self) -> bool {
-        let spoken = self.buffer.rewriter.progress().spoken;
+    pub(super) fn try_resend(&mut self) -> bool {
+        let spoken = self.buffer.rewriter.progress().has_content;
         let Some(failure) = self.buffer.rewriter.any_failure().filter(|_| !spoken) else { return false };
         let failure = failure.clone();
-        self.asks_otherwise(&failure) || self.goes_elsewhere(&failure)
+        self.retry_in_other_form(&failure) || self.retry_elsewhere(&failure)
     }
 
     /// Repeats a refused request at the same engine in another form. This happens once for each form and counts
     /// neither as a failure of the engine nor as a retry.
-    fn asks_otherwise(&mut self, refusal: &Failure) -> bool {
+    fn retry_in_other_form(&mut self, refusal: &Failure) -> bool {
         let tried = self.exchange.fallbacks;
         let Some(fallback) = Fallback::of(refusal).filter(|fallback| !tried.has(*fallback)) else {
             return false;
         };
         let fallbacks = tried.with(fallback);
-        let chosen = Pool::again(self.upstream());
+        let chosen = Pool::same_upstream(self.upstream());
         let Some(mut sent) = self.sent(&chosen, fallbacks) else { return false };
         // An unchanged request would be refused again.
         if !sent.fallbacks.has(fallback) {
-            self.exchange.lacks = Some(fallback);
+            self.exchange.missing_fallback = Some(fallback);
             return false;
         }
         sent.fallbacks = sent.fallbacks.and(fallbacks);
@@ -72,9 +72,9 @@ impl Relay {
             let model = self.record.app.pool.engine_name(again.selection.model()).to_owned();
             Box::new(Refused { failure: refusal.clone(), model })
         });
-        self.counted();
-        self.exchange.chosen.tell(Outcome::Refused);
-        if let EngineStep::Answers(_, BodyKind::Refusal(_)) = &self.exchange.engine {
+        self.record_attempt();
+        self.exchange.chosen.report(Outcome::Refused);
+        if let EngineStep::Reading(_, BodyKind::Refusal(_)) = &self.exchange.engine {
             self.give_back();
         }
         self.begin_again(chosen, sent, Duration::ZERO);
@@ -83,18 +83,20 @@ impl Relay {
     }
 
     /// Sends the request to another upstream, if the failure's class and the retry limits allow that.
-    fn goes_elsewhere(&mut self, failure: &Failure) -> bool {
-        let class = self.exchange.class.take().unwrap_or_else(|| Class::of(failure));
+    fn retry_elsewhere(&mut self, failure: &Failure) -> bool {
+        let class = self.exchange.class.take().unwrap_or_else(|| RetryClass::of(failure));
         let Some(again) = &mut self.again else { return false };
-        let Some((chosen, pause)) = again.selection.along(&mut again.way, class, &self.record.app) else {
+        let Some((chosen, pause)) =
+            again.selection.next_along(&mut again.path_taken, class, &self.record.app)
+        else {
             return false;
         };
         let Some(sent) = self.sent(&chosen, Fallbacks::default()) else { return false };
-        if let (Class::Pushed, Some(again)) = (class, &mut self.again) {
+        if let (RetryClass::Overloaded, Some(again)) = (class, &mut self.again) {
             let wait = headers::retry_after(self.exchange.passed.get(headers::RETRY_AFTER));
             again.wait = Some(again.wait.map_or(wait, |least| least.min(wait)));
         }
-        self.told();
+        self.report_attempt();
         self.begin_again(chosen, sent, pause);
         true
     }
@@ -110,12 +112,12 @@ impl Relay {
 
     /// Replaces the failed exchange by a new one.
     fn begin_again(&mut self, chosen: ChosenUpstream, sent: SentRequest, pause: Duration) {
-        let SentRequest { asking, rewriter, fan_out, fallbacks } = sent;
+        let SentRequest { pending: asking, rewriter, fan_out, fallbacks } = sent;
         // End the previous exchange first.
-        self.exchange.let_go();
-        self.exchange = Exchange::begin(chosen, after(pause, asking), self.exchange.choice, fallbacks);
+        self.exchange.cancel();
+        self.exchange = Exchange::begin(chosen, send_after(pause, asking), self.exchange.choice, fallbacks);
         self.buffer.begin_again(rewriter);
-        self.tell_limits();
+        self.pass_limits();
         if !self.buffer.is_of_several() {
             self.received = 0;
         }

@@ -6,7 +6,7 @@
 use crate::request::Rules;
 use crate::request::relayed::Scan;
 use crate::server::App;
-use crate::server::body::least;
+use crate::server::body::min_window_bytes;
 use crate::server::connection::overslept;
 use crate::server::connection_state::{ActiveRequest, ConnectionState};
 use crate::upstream::Source;
@@ -72,7 +72,7 @@ impl ClientBody {
         let pace = BodyTimers {
             idle: *timeouts.client_body_idle,
             width: *timeouts.client_body_window,
-            least: least(timeouts),
+            least: min_window_bytes(timeouts),
             left: *timeouts.client_body_window,
             in_window: 0,
             waiting: None,

@@ -5,7 +5,7 @@ use super::{ParsedRequest, seal};
 use crate::json::{self, Members, Raw, write_number, write_string};
 use crate::plan;
 use crate::request::responses::summary;
-use crate::seal::Kind;
+use crate::seal::SealKind;
 use crate::server::attempt::AttemptTarget;
 use crate::server::body::Body;
 use crate::server::context::RequestContext;
@@ -27,16 +27,16 @@ impl RequestContext {
     ) -> Result<Response<Body>, Failure> {
         let app = Arc::clone(&self.app);
         let body = self.body(body, app.config.limits.max_body_bytes).await?;
-        let asked = self.parsed(head, body.clone(), None).await?.asked;
+        let asked = self.parse_request(head, body.clone(), None).await?.asked;
         let body = summary::request(&body, &asked, &app.config.compaction.instructions)?;
-        let parsed = self.parsed(head, body, None).await?;
+        let parsed = self.parse_request(head, body, None).await?;
         let history = self.history(&parsed).await?;
         let ParsedRequest { asked, upstream, tenant, sender, .. } = parsed;
         if let Some(record) = &mut self.record {
             record.model = app.pool.label(&asked.model);
         }
         let mut selection =
-            self.selection(&asked.model, &head.headers, Some(upstream), || history.beginning(&asked));
+            self.selection(&asked.model, &head.headers, Some(upstream), || history.first_user_texts(&asked));
         let mut reader = None;
         let request = |to: &AttemptTarget<'_>| {
             let route = sender.route(to, &asked.model);
@@ -46,7 +46,8 @@ impl RequestContext {
             reader = Some((shape, reply));
             Ok(sender.outgoing(to, "POST", path, adapted.body))
         };
-        let answer = self.ask(&sender, &mut selection, app.config.limits.max_answer_bytes, request).await?;
+        let answer =
+            self.request_object(&sender, &mut selection, app.config.limits.max_answer_bytes, request).await?;
         let (shape, reply) = reader.ok_or(Fault::Proxy)?;
         let stamp = self.stamp();
         let encoder = Box::new(Encoder::new(reply, &stamp));
@@ -62,13 +63,13 @@ impl RequestContext {
         let summary = Summary::of(&object.join()).ok_or_else(|| {
             Failure::from(Fault::Incomplete).with_message("The upstream engine did not complete the summary.")
         })?;
-        let seal = seal(&app.store_handle.keys, Kind::Compaction, tenant, stamp.now);
+        let seal = seal(&app.store_handle.keys, SealKind::Compaction, tenant, stamp.now);
         let sealed = seal(&summary.text).ok_or(Fault::Proxy)?;
         // The last item is the instruction to summarise.
         let mut said: Vec<_> = history.all(&asked).collect();
         said.pop();
-        let said = said.into_iter().filter(|item| summary::is_users(item));
-        Ok(self.object(write(&stamp.id, stamp.now, said, &sealed, &summary.usage)))
+        let said = said.into_iter().filter(|item| summary::is_user_message(item));
+        Ok(self.object_response(write(&stamp.id, stamp.now, said, &sealed, &summary.usage)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Conversations API: clients create, change, read and delete conversations and their items (wire-format 4.1).
 
-use super::shown;
+use super::printable_id;
 use super::stored::{Query, write_page};
 use crate::json::write_string;
 use crate::request::responses::conversations::{self, NewItem};
@@ -30,18 +30,19 @@ pub(in crate::server) enum ConversationPath {
 
 /// Returns the 404 failure for a conversation that does not exist or belongs to another tenant.
 pub(super) fn missing(id: &str) -> Failure {
-    Failure::from(Fault::NotFound).with_message(format!("Conversation with id '{}' not found.", shown(id)))
+    Failure::from(Fault::NotFound)
+        .with_message(format!("Conversation with id '{}' not found.", printable_id(id)))
 }
 
 /// Returns the 404 failure for an item that does not exist or belongs to another tenant.
 pub(super) fn missing_item(id: &str) -> Failure {
-    Failure::from(Fault::NotFound).with_message(format!("Item with id '{}' not found.", shown(id)))
+    Failure::from(Fault::NotFound).with_message(format!("Item with id '{}' not found.", printable_id(id)))
 }
 
 impl RequestContext {
     /// Serves the Conversations API. Fails if the body or query is invalid, the object does not exist or the store
     /// fails.
-    pub(in crate::server) async fn converse(
+    pub(in crate::server) async fn serve_conversations(
         &mut self,
         head: &request::Parts,
         body: Option<Incoming>,
@@ -51,7 +52,7 @@ impl RequestContext {
             Method::POST => self.body(body, self.app.config.limits.max_body_bytes).await?,
             _ => Bytes::new(),
         };
-        self.busy.has_read();
+        self.active_request.has_read();
         let subject = ConversationTarget::of(self, head, what)?;
         let mut out = BytesMut::new();
         match (what, &head.method) {
@@ -69,7 +70,7 @@ impl RequestContext {
                 subject.item(method == Method::DELETE, &mut out).await?;
             }
         }
-        Ok(self.object(out.freeze()))
+        Ok(self.object_response(out.freeze()))
     }
 }
 
@@ -92,7 +93,7 @@ impl<'h> ConversationTarget<'h> {
     ) -> Result<Self, Failure> {
         let mut path = head.uri.path().split_once("/conversations/").map_or("", |(_, path)| path).split('/');
         let id = match what {
-            ConversationPath::New => format!("conv_{}", context.chance.stamp().id),
+            ConversationPath::New => format!("conv_{}", context.ids.stamp().id),
             _ => path.next().map(decoded).unwrap_or_default(),
         };
         let store_handle = &context.app.store_handle;
@@ -117,7 +118,7 @@ impl<'h> ConversationTarget<'h> {
         self.context.app.store_handle.now()
     }
 
-    fn told(&self, error: Error) -> Failure {
+    fn failure(&self, error: Error) -> Failure {
         match error {
             Error::NotFound => missing(&self.key.id),
             Error::NoCursor => Failure::from(Fault::InvalidValue)
@@ -130,16 +131,16 @@ impl<'h> ConversationTarget<'h> {
     async fn create(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
         let (metadata, sent) = conversations::creation(body, self.context.rules())?;
         let (metadata, now) = (Json::from(metadata), self.now());
-        let items = self.made(&sent).await?;
+        let items = self.resolved_items(&sent).await?;
         let created = self.store.create_conversation(self.key(), Arc::clone(&metadata), items, now).await;
-        created.map_err(|error| self.told(error))?;
+        created.map_err(|error| self.failure(error))?;
         write(&Conversation { key: self.key(), created: now, metadata }, out);
         Ok(())
     }
 
     async fn delete(&self, out: &mut BytesMut) -> Result<(), Failure> {
         let deleted = self.store.delete_conversation(self.key(), self.now()).await;
-        deleted.map_err(|error| self.told(error))?;
+        deleted.map_err(|error| self.failure(error))?;
         out.extend_from_slice(b"{\"id\":");
         write_string(&self.key.id, out);
         out.extend_from_slice(b",\"object\":\"conversation.deleted\",\"deleted\":true}");
@@ -149,28 +150,28 @@ impl<'h> ConversationTarget<'h> {
     async fn update(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
         let metadata = conversations::update(body, self.context.rules())?;
         let changed = self.store.update_conversation(self.key(), metadata.into(), self.now()).await;
-        changed.map_err(|error| self.told(error))?;
+        changed.map_err(|error| self.failure(error))?;
         self.show(out).await
     }
 
     /// Appends the conversation object to `out`.
     async fn show(&self, out: &mut BytesMut) -> Result<(), Failure> {
         let found = self.store.conversation(self.key(), self.now()).await;
-        write(&found.map_err(|error| self.told(error))?, out);
+        write(&found.map_err(|error| self.failure(error))?, out);
         Ok(())
     }
 
     async fn list(&self, query: &Query<'_>, out: &mut BytesMut) -> Result<(), Failure> {
         query.include()?;
         let page = self.store.conversation_items(self.key(), query.page()?, self.now()).await;
-        write_page(&page.map_err(|error| self.told(error))?, out);
+        write_page(&page.map_err(|error| self.failure(error))?, out);
         Ok(())
     }
 
     async fn add(&self, body: &[u8], out: &mut BytesMut) -> Result<(), Failure> {
         let sent = conversations::addition(body, self.context.rules())?;
         let now = self.now();
-        self.store.conversation(self.key(), now).await.map_err(|error| self.told(error))?;
+        self.store.conversation(self.key(), now).await.map_err(|error| self.failure(error))?;
         for (at, id) in sent.iter().enumerate().filter_map(|(at, sent)| Some((at, sent.id.as_ref()?))) {
             match self.store.conversation_item(self.key(), id.as_str().into(), now).await {
                 Err(Error::NotFound) => {}
@@ -179,12 +180,12 @@ impl<'h> ConversationTarget<'h> {
                     let message = format!("Invalid value for '{param}': the conversation has such an item.");
                     return Err(Failure::from(Fault::InvalidValue).with_message(message).with_param(param));
                 }
-                Err(error) => return Err(self.told(error)),
+                Err(error) => return Err(self.failure(error)),
             }
         }
-        let items = self.made(&sent).await?;
+        let items = self.resolved_items(&sent).await?;
         let added = self.store.add_items(self.key(), items.clone(), now).await;
-        added.map_err(|error| self.told(error))?;
+        added.map_err(|error| self.failure(error))?;
         write_page(&Page { items, more: false }, out);
         Ok(())
     }
@@ -193,10 +194,10 @@ impl<'h> ConversationTarget<'h> {
     async fn item(&self, delete: bool, out: &mut BytesMut) -> Result<(), Failure> {
         let (id, now) = (Arc::<str>::from(self.item.as_str()), self.now());
         // The conversation first: the error message names which of the two does not exist.
-        self.store.conversation(self.key(), now).await.map_err(|error| self.told(error))?;
+        self.store.conversation(self.key(), now).await.map_err(|error| self.failure(error))?;
         let told = |error| match error {
             Error::NotFound => missing_item(&self.item),
-            other => self.told(other),
+            other => self.failure(other),
         };
         if delete {
             self.store.delete_item(self.key(), id, now).await.map_err(told)?;
@@ -209,23 +210,23 @@ impl<'h> ConversationTarget<'h> {
 
     /// Converts items to their stored form: with ids, references replaced by the items they name. Fails if a
     /// referenced item does not exist.
-    async fn made(&self, sent: &[NewItem]) -> Result<Vec<Item>, Failure> {
+    async fn resolved_items(&self, sent: &[NewItem]) -> Result<Vec<Item>, Failure> {
         let refers = sent.iter().filter(|sent| sent.refers);
         let ids: Vec<_> = refers.filter_map(|sent| sent.id.as_deref()).map(Arc::<str>::from).collect();
         let mut found = Vec::new();
         if !ids.is_empty() {
             let resolved = self.store.resolve(Arc::clone(&self.key.tenant), ids, self.now()).await;
-            found = resolved.map_err(|error| self.told(error))?;
+            found = resolved.map_err(|error| self.failure(error))?;
         }
         let mut found = found.into_iter();
-        let stamp = self.context.chance.stamp();
+        let stamp = self.context.ids.stamp();
         let mut items = Vec::with_capacity(sent.len());
         for (at, sent) in sent.iter().enumerate() {
             if sent.refers {
                 let id = sent.id.as_deref().unwrap_or_default();
                 let missing = || missing_item(id).with_param(format!("items[{at}].id"));
                 items.push(found.next().flatten().ok_or_else(missing)?);
-            } else if let Some((id, body)) = stored_items::item(&sent.json, &stamp.id, at) {
+            } else if let Some((id, body)) = stored_items::normalised(&sent.json, &stamp.id, at) {
                 items.push(Item::new(&id, &body));
             }
         }

@@ -1,11 +1,11 @@
 //! History of a request: the responses or the conversation that it continues, and the items that its input
 //! references.
 
-use super::{ParsedRequest, conversations, shown};
+use super::{ParsedRequest, conversations, printable_id};
 use crate::json::{self, Members, Raw, Text};
 use crate::plan::{self, AdaptedBody, Route};
 use crate::request::responses::{ChatInputs, ResponsesRequest};
-use crate::seal::{Keys, Kind};
+use crate::seal::{Keys, SealKind};
 use crate::server::context::RequestContext;
 use crate::store::{Error, Item, Key, Store};
 use crate::wire::fault::{Failure, Fault};
@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Limit for the size of a continued conversation, in bytes.
-pub(super) const PAST: u64 = 32 << 20;
+pub(super) const HISTORY_BYTES: u64 = 32 << 20;
 
 /// Items that precede a request, loaded from the store or the connection, from which the engine's request is
 /// built.
@@ -36,7 +36,7 @@ impl History {
     }
 
     /// Returns the texts of the first user message, by which related requests are routed to the same upstream.
-    pub(super) fn beginning(&self, asked: &ResponsesRequest) -> Vec<String> {
+    pub(super) fn first_user_texts(&self, asked: &ResponsesRequest) -> Vec<String> {
         let is_users = |item: &&str| json::member(item, "role").as_deref() == Some("user");
         self.all(asked).find(is_users).map(texts).unwrap_or_default()
     }
@@ -75,7 +75,7 @@ impl History {
         forget: usize,
     ) -> Result<AdaptedBody, Failure> {
         let open = |sealed: &str| {
-            let kind = if sealed.starts_with("swc1.") { Kind::Compaction } else { Kind::Reasoning };
+            let kind = if sealed.starts_with("swc1.") { SealKind::Compaction } else { SealKind::Reasoning };
             keys.open(kind, tenant, sealed)
         };
         let history: Vec<_> = self.history().collect();
@@ -85,7 +85,7 @@ impl History {
             resolved: &resolved,
             unseal: &open,
             model_alias: route.model_alias.as_deref(),
-            forget,
+            skip_oldest: forget,
         };
         plan::response_body(asked, &inputs, route)
     }
@@ -105,7 +105,7 @@ impl RequestContext {
     /// Loads the conversation that the request continues and the items it references. Fails if one of them is
     /// missing or too long, or the store is unavailable.
     pub(super) async fn history(&self, parsed: &ParsedRequest) -> Result<History, Failure> {
-        let ParsedRequest { asked, known, .. } = parsed;
+        let ParsedRequest { asked, remembered: known, .. } = parsed;
         let history = known.as_ref().map(|known| known.items.clone()).unwrap_or_default();
         let mut history = History { history, ..History::default() };
         let references: Vec<_> = asked.references().map(|(at, id)| (at, Arc::<str>::from(id))).collect();
@@ -123,7 +123,7 @@ impl RequestContext {
         }
         if let Some(id) = &asked.conversation {
             history.history = self.transcript(store.as_ref(), parsed, id).await?;
-            new_to(&history.history, asked)?;
+            check_new_ids(&history.history, asked)?;
         }
         if !references.is_empty() {
             history.resolved = self.resolved(store.as_ref(), parsed, references).await?;
@@ -142,12 +142,12 @@ impl RequestContext {
         let about = |fault: Fault, message: String| {
             Failure::from(fault).with_message(message).with_param("previous_response_id")
         };
-        let shown = shown(id);
+        let shown = printable_id(id);
         let missing =
             || about(Fault::PreviousNotFound, format!("Previous response with id '{shown}' not found."));
         let store = store.ok_or_else(missing)?;
         let key = Key { tenant: Arc::clone(&parsed.tenant), id: id.into() };
-        let chain = store.chain(key.clone(), PAST, self.app.store_handle.now()).await;
+        let chain = store.chain(key.clone(), HISTORY_BYTES, self.app.store_handle.now()).await;
         let items = chain.map_err(|error| match error {
             Error::NotFound => missing(),
             Error::InConversation => about(
@@ -179,7 +179,7 @@ impl RequestContext {
             return Err(Fault::StoreUnavailable.into());
         };
         let key = Key { tenant: Arc::clone(&parsed.tenant), id: id.into() };
-        let items = store.transcript(key, PAST, self.app.store_handle.now()).await;
+        let items = store.transcript(key, HISTORY_BYTES, self.app.store_handle.now()).await;
         items.map_err(|error| match error {
             Error::NotFound => conversations::missing(id).with_param("conversation"),
             Error::Full => Failure::from(Fault::ContextLength)
@@ -203,7 +203,7 @@ impl RequestContext {
             let items = store.resolve(Arc::clone(&parsed.tenant), ids, self.app.store_handle.now()).await;
             found = items.map_err(|error| self.unavailable(&error))?;
         }
-        let known = &parsed.known;
+        let known = &parsed.remembered;
         let mut found = found.into_iter();
         let item = |(at, id): (usize, Arc<str>)| {
             let remembered =
@@ -229,13 +229,13 @@ impl RequestContext {
 
 /// Fails if an input item has the id of another, different item of the conversation: it would not be added. An
 /// identical item is accepted again, however its JSON is spelled.
-fn new_to(history: &[Item], asked: &ResponsesRequest) -> Result<(), Failure> {
+fn check_new_ids(history: &[Item], asked: &ResponsesRequest) -> Result<(), Failure> {
     let references: HashSet<_> = asked.references().map(|(at, _)| at).collect();
     let mut known: HashMap<String, String> =
-        history.iter().map(|item| (item.id.to_string(), gist(&item.body))).collect();
+        history.iter().map(|item| (item.id.to_string(), content_of(&item.body))).collect();
     for (at, item) in asked.input().enumerate().filter(|(at, _)| !references.contains(at)) {
         let Some(id) = json::member(item, "id").filter(|id| !id.is_empty()) else { continue };
-        let gist = gist(item);
+        let gist = content_of(item);
         if known.get(&id).is_some_and(|known| *known != gist) {
             let param = format!("input[{at}].id");
             let message =
@@ -248,7 +248,7 @@ fn new_to(history: &[Item], asked: &ResponsesRequest) -> Result<(), Failure> {
 }
 
 /// Returns the content of an item in a form independent of key order and spelling, to compare two items.
-fn gist(item: &str) -> String {
+fn content_of(item: &str) -> String {
     let members = Members::of(item).unwrap_or_default();
     let kind = members.get("type").and_then(Text::of).map(|kind| kind.decoded().into_owned());
     let mut gist = kind.unwrap_or_else(|| "message".to_owned());

@@ -19,7 +19,7 @@ mod upstream_request;
 mod websocket;
 
 pub(super) use conversations::ConversationPath;
-pub(super) use stored::Stored;
+pub(super) use stored::StoredAction;
 pub(super) use tool_wait::ToolWaits;
 
 use super::Worker;
@@ -36,9 +36,9 @@ use super::quota::Ticket;
 use super::record::Record;
 use super::relay::{Relay, RelayParams};
 use crate::plan::Route;
-use crate::request::responses::outputs::kept;
+use crate::request::responses::outputs::inherited_fields;
 use crate::request::responses::{ResponsesMode, ResponsesRequest};
-use crate::seal::{Keys, Kind, NONCE};
+use crate::seal::{Keys, NONCE, SealKind};
 use crate::store::{Error, Item};
 use crate::upstream::Upstream;
 use crate::wire::encode::Seal;
@@ -77,7 +77,7 @@ struct ParsedRequest {
     /// Time at which the body was complete.
     since: Instant,
     /// Earlier conversation held in memory by the client's WebSocket connection, if the request continues one.
-    known: Option<RememberedConversation>,
+    remembered: Option<RememberedConversation>,
 }
 
 /// Conversation that a WebSocket connection holds in memory, so that a request can continue a response that is not
@@ -101,16 +101,16 @@ struct GenerationRequest {
 
 /// Guard that counts one background response of this worker thread. Dropping it lowers the count, however the job
 /// ends.
-struct BackgroundResponse(Arc<Worker>);
+struct BackgroundCount(Arc<Worker>);
 
-impl BackgroundResponse {
+impl BackgroundCount {
     fn begin(worker: Arc<Worker>) -> Self {
         worker.background.fetch_add(1, Ordering::Relaxed);
         Self(worker)
     }
 }
 
-impl Drop for BackgroundResponse {
+impl Drop for BackgroundCount {
     fn drop(&mut self) {
         self.0.background.fetch_sub(1, Ordering::Relaxed);
     }
@@ -131,23 +131,23 @@ impl RequestContext {
 
     /// Generates a response from a complete request body.
     async fn create(&mut self, head: &request::Parts, body: Bytes) -> Result<Response<Body>, Failure> {
-        let parsed = self.parsed(head, body, None).await?;
+        let parsed = self.parse_request(head, body, None).await?;
         let history = self.history(&parsed).await?;
         // Boxed because the future is large, and each caller's future would contain it.
-        Box::pin(self.make(head, parsed, history)).await
+        Box::pin(self.generate(head, parsed, history)).await
     }
 
     /// Returns the dialect of a stream that involves no upstream: the client's choice, else the usual one for its
     /// key. Fails if the dialect header has an unknown value.
     pub(super) fn dialect(&self, head: &request::Parts) -> Result<ResponsesDialect, Failure> {
-        let key = self.caller.as_ref().map(|caller| caller.place);
+        let key = self.caller.as_ref().map(|caller| caller.index);
         let usual = || self.app.pool.usual_options(key).responses_dialect;
         Ok(dialect(&head.headers)?.unwrap_or_else(usual))
     }
 
     /// Parses the body for an upstream that serves the model. `way` replaces the configured mode of the route.
     /// Fails if the request is invalid, the model unknown or not allowed for the caller's key.
-    async fn parsed(
+    async fn parse_request(
         &mut self,
         head: &request::Parts,
         body: Bytes,
@@ -157,12 +157,12 @@ impl RequestContext {
         let app = Arc::clone(&self.app);
         let mut given = self.family.deployment(head);
         let body = self.with_defaults(body, &mut given, &head.headers).await?;
-        let named = if app.pool.goes_by_model() && given.is_none() { named_model(&body) } else { None };
-        if app.pool.goes_by_model() && given.is_none() && named.is_none() {
+        let named = if app.pool.needs_model() && given.is_none() { named_model(&body) } else { None };
+        if app.pool.needs_model() && given.is_none() && named.is_none() {
             given = self.default_model(&head.headers).await?.as_deref().map(ToOwned::to_owned);
         }
         let model = given.clone().or(named).unwrap_or_default();
-        let (upstream, is_known) = app.pool.look(&model, self.chance.number());
+        let (upstream, is_known) = app.pool.upstream_to_read_for(&model, self.ids.tie_breaker());
         let mut sender = self.sender(&head.headers);
         sender.dialect = dialect(&head.headers)?;
         let mut route = sender.route(&AttemptTarget::first(&upstream), &model);
@@ -179,26 +179,26 @@ impl RequestContext {
             return Err(no_such_model(&asked.model));
         }
         if route.responses == ResponsesMode::Native && route.identity.engine.takes.native.hosted_items {
-            asked.with_hosted_items();
+            asked.accept_hosted_items();
         }
-        if self.family.is_dated() && app.config.azure.force_store {
-            asked.with_store();
+        if self.family.requires_version() && app.config.azure.force_store {
+            asked.force_store();
         }
         let tenant = self.tenant(&head.headers);
-        Ok(ParsedRequest { asked, body, upstream, route, sender, tenant, since, known: None })
+        Ok(ParsedRequest { asked, body, upstream, route, sender, tenant, since, remembered: None })
     }
 
     /// Generates the response, in the background or for a waiting client, and prepares its storage. Fails before
     /// the engine is contacted if the response must be stored and cannot be.
-    async fn make(
+    async fn generate(
         &mut self,
         head: &request::Parts,
         mut parsed: ParsedRequest,
         history: History,
     ) -> Result<Response<Body>, Failure> {
-        parsed.asked.recall_tools(history.history())?;
+        parsed.asked.add_earlier_tools(history.history())?;
         let writer = self.writer(&mut parsed, &history)?;
-        let ParsedRequest { asked, body, upstream, route, sender, tenant, since, known: _ } = parsed;
+        let ParsedRequest { asked, body, upstream, route, sender, tenant, since, remembered: _ } = parsed;
         // Frees the body early: all that is needed of it has been copied.
         drop(body);
         if let Some(writer) = writer.as_ref().filter(|_| asked.insists_on_store() && !asked.background) {
@@ -206,18 +206,18 @@ impl RequestContext {
             writer.store.has_room(writer.weight()).await.map_err(|error| self.unavailable(&error))?;
         }
         let app = Arc::clone(&self.app);
-        let dropped = HeaderValue::from_str(&named(&asked.dropped)).ok().filter(|all| !all.is_empty());
+        let dropped = HeaderValue::from_str(&joined_names(&asked.dropped)).ok().filter(|all| !all.is_empty());
         let (streams, background) = (asked.stream, asked.background);
         // On a WebSocket the client sends the outputs over the connection itself.
         let is_held = !self.by_socket && !background && tool_wait::is_wanted(&head.headers, streams, &route);
         let hold = is_held.then(Arc::default);
-        let begins = || history.beginning(&asked);
+        let begins = || history.first_user_texts(&asked);
         let mut selection = self.selection(&asked.model, &head.headers, Some(upstream), begins);
         let options = Arc::clone(&route.options);
         let stamp = self.stamp();
         let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
         record.model = app.pool.label(&asked.model);
-        tell_left_out(&record, &asked);
+        log_left_out(&record, &asked);
         let keys = Arc::clone(&app.store_handle.keys);
         let request_id = record.request_id.as_str().into();
         let truncatable = Arc::new(TruncatableRequest { asked, history, tenant, keys, request_id });
@@ -239,30 +239,30 @@ impl RequestContext {
             truncatable: (*request.truncatable).clone(),
             sender: request.sender.clone(),
             upstream: Arc::clone(attempt.chosen.upstream()),
-            hold,
+            paused: hold,
             caller: self.caller.clone(),
             admission: record.ticket.as_ref().map(Ticket::admission),
         });
         let stamp = request.stamp.clone();
         let generation = GenerationRequest { request, selection, attempt, options, record, writer };
         let response = match continuation {
-            None => self.at_once(generation, since, Body::arriving).await,
-            Some(continuation) => self.held(generation, continuation, stamp, since).await,
+            None => self.relay_to_client(generation, since, Body::arriving).await,
+            Some(continuation) => self.relay_and_hold(generation, continuation, stamp, since).await,
         };
         Ok(with_dropped(response, dropped))
     }
 
     /// Relays the response to a waiting client, as events if the request came over a WebSocket.
-    async fn at_once(
+    async fn relay_to_client(
         &self,
         generation: GenerationRequest,
         since: Instant,
         stream: impl FnOnce(Box<Relay>) -> Body,
     ) -> Response<Body> {
-        let mut relay = Relay::new(order(self.worker.thread, generation));
+        let mut relay = Relay::new(relay_params(self.worker.thread, generation));
         relay.planned(since.elapsed());
         if self.by_socket {
-            relay.take_time();
+            relay.silence_timers();
             relay.by_events();
         }
         relay.answer_as(stream).await
@@ -287,9 +287,9 @@ impl RequestContext {
         let (id, object) = encoder.queue(&mut first);
         request.queued = true;
         let rewriter = Rewriter::with_encoder(shape, request.stamp.clone(), encoder);
-        let attempt = Attempt { chosen, sent: SentRequest::alone(asking, rewriter, fallbacks) };
+        let attempt = Attempt { chosen, sent: SentRequest::single(asking, rewriter, fallbacks) };
         let Some(writer) = writer else { return Err(Fault::StoreUnavailable.into()) };
-        let place = app.runs.place()?;
+        let place = app.background_jobs.place()?;
         let (store, new) = writer.queued(&id, &object);
         let (key, conversation) = (new.key.clone(), new.conversation.clone());
         let Some(record) = self.record.take() else { return Err(Fault::Proxy.into()) };
@@ -303,16 +303,16 @@ impl RequestContext {
                     let unknown = matches!(error, Error::Slow | Error::Unavailable(_));
                     let _ = told.send(Err((error, generation.record)));
                     if unknown {
-                        background::unmake(&app, &store, key).await;
+                        background::delete_unstarted(&app, &store, key).await;
                     }
                     return;
                 }
                 let _ = told.send(Ok(()));
                 let thread = worker.thread;
                 let first = first.join();
-                let _counted = BackgroundResponse::begin(worker);
+                let _counted = BackgroundCount::begin(worker);
                 panics::point("background", Some(&generation.record.request_id));
-                let relay = Box::new(move || Relay::new(order(thread, generation)));
+                let relay = Box::new(move || Relay::new(relay_params(thread, generation)));
                 PendingJob { app, store, key, place, relay, conversation, first }.run().await;
             }
         };
@@ -344,7 +344,7 @@ impl RequestContext {
         parsed: &mut ParsedRequest,
         history: &History,
     ) -> Result<Option<Box<ResponseWriter>>, Failure> {
-        let ParsedRequest { asked, body, tenant, known, .. } = parsed;
+        let ParsedRequest { asked, body, tenant, remembered: known, .. } = parsed;
         if !asked.store && asked.conversation.is_none() {
             return Ok(None);
         }
@@ -355,7 +355,7 @@ impl RequestContext {
             if asked.insists_on_store() && !store_handle.is_off() {
                 return Err(Fault::StoreUnavailable.into());
             }
-            asked.without_store()?;
+            asked.disable_store()?;
             return Ok(None);
         };
         // A continuation of a response that is not in the store is stored together with the whole earlier
@@ -369,7 +369,7 @@ impl RequestContext {
             whole: asked.store,
             conversation: asked.conversation.as_deref().map(Into::into),
             previous: asked.previous_response_id.as_deref().filter(|_| !alone).map(Into::into),
-            request: kept(std::str::from_utf8(body).unwrap_or_default()).into(),
+            request: inherited_fields(std::str::from_utf8(body).unwrap_or_default()).into(),
             input: history.shared(asked, alone).collect(),
         });
         // Only a request that insists on storage fails for its size; any other may remain unstored.
@@ -390,7 +390,7 @@ impl RequestContext {
     }
 }
 
-fn order(thread: usize, generation: GenerationRequest) -> RelayParams {
+fn relay_params(thread: usize, generation: GenerationRequest) -> RelayParams {
     let GenerationRequest { request, selection, attempt, options, record, writer } = generation;
     let stream = request.background || request.truncatable.asked.stream;
     RelayParams {
@@ -406,7 +406,7 @@ fn order(thread: usize, generation: GenerationRequest) -> RelayParams {
 }
 
 /// Returns a function that seals a text under the tenant's key, with a random nonce for each call.
-fn seal(keys: &Arc<Keys>, kind: Kind, tenant: Arc<str>, now: u64) -> Seal {
+fn seal(keys: &Arc<Keys>, kind: SealKind, tenant: Arc<str>, now: u64) -> Seal {
     let keys = Arc::clone(keys);
     Box::new(move |text| {
         let mut nonce = [0; NONCE];
@@ -424,9 +424,9 @@ fn with_dropped(mut response: Response<Body>, dropped: Option<HeaderValue>) -> R
 }
 
 /// Logs the parameters of the request that were dropped or ignored.
-fn tell_left_out(record: &Record, asked: &ResponsesRequest) {
+fn log_left_out(record: &Record, asked: &ResponsesRequest) {
     if !asked.dropped.is_empty() || !asked.ignored.is_empty() {
-        let (dropped, ignored) = (named(&asked.dropped), named(&asked.ignored));
+        let (dropped, ignored) = (joined_names(&asked.dropped), joined_names(&asked.ignored));
         let request_id = &record.request_id;
         tracing::info!(request_id, dropped, ignored, "left out of the engine's request");
     }
@@ -447,7 +447,7 @@ fn dialect(headers: &HeaderMap) -> Result<Option<ResponsesDialect>, Failure> {
 }
 
 /// Joins the names with commas, for a header and the log. Names beyond [`DROPPED_BYTES`] are replaced by `...`.
-fn named(dropped: &[String]) -> String {
+fn joined_names(dropped: &[String]) -> String {
     let mut all = String::new();
     for name in dropped {
         if all.len() + name.len() >= DROPPED_BYTES {
@@ -463,6 +463,6 @@ fn named(dropped: &[String]) -> String {
 }
 
 /// Returns a client's id made safe for an error message: at most 64 characters, no control characters.
-fn shown(id: &str) -> String {
+fn printable_id(id: &str) -> String {
     id.chars().filter(|request| !request.is_control()).take(64).collect()
 }

@@ -1,6 +1,6 @@
 //! Operations on stored responses: read, list, replay, cancel and delete (wire-format 4.1, 4.11).
 
-use super::{shown, tool_outputs};
+use super::{printable_id, tool_outputs};
 use crate::json::write_string;
 use crate::request::responses::Include;
 use crate::server::background;
@@ -18,19 +18,19 @@ use std::time::{Duration, Instant};
 
 /// Time that the process which generates a response has to end it after a cancel request (faults C43). A live
 /// process checks each second.
-const REACTS: Duration = Duration::from_secs(2);
+const CANCEL_REACTION: Duration = Duration::from_secs(2);
 /// Duration from which a failed write may have been waiting for a database lock, and is worth a retry.
-const LOCKED: Duration = Duration::from_secs(1);
+const LOCK_WAIT: Duration = Duration::from_secs(1);
 /// Time for which a blocked cancel request is retried.
-const HELD: Duration = Duration::from_secs(5);
+const CANCEL_RETRY: Duration = Duration::from_secs(5);
 /// Time that a cancelling client waits for the response to end.
-const CANCELLED: Duration = Duration::from_secs(10);
+const CANCEL_WAIT: Duration = Duration::from_secs(10);
 /// Longest pause between two checks whether another process has ended the response.
-const SEEN: Duration = Duration::from_millis(100);
+const POLL_MAX: Duration = Duration::from_millis(100);
 
 /// Kind of request for a stored response, according to its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum Stored {
+pub(in crate::server) enum StoredAction {
     /// Read or delete the response itself.
     Itself,
     /// List the items of its input.
@@ -42,13 +42,13 @@ pub(in crate::server) enum Stored {
 impl RequestContext {
     /// Serves a request for a stored response. Fails if the response does not exist, the query is invalid, the
     /// operation applies only to background responses, or the store fails.
-    pub(in crate::server) async fn stored(
+    pub(in crate::server) async fn serve_stored(
         &mut self,
         head: &request::Parts,
-        what: Stored,
+        what: StoredAction,
     ) -> Result<Response<Body>, Failure> {
-        self.busy.has_read();
-        let (store, key) = self.named(head)?;
+        self.active_request.has_read();
+        let (store, key) = self.stored_key(head)?;
         let id = Arc::clone(&key.id);
         let told = |error: Error| match error {
             Error::NotFound => missing(&id),
@@ -60,14 +60,14 @@ impl RequestContext {
         let mut out = BytesMut::new();
         let now = self.app.store_handle.now();
         match what {
-            Stored::Itself if head.method == Method::DELETE => {
+            StoredAction::Itself if head.method == Method::DELETE => {
                 store.delete(key.clone(), now).await.map_err(told)?;
                 tool_outputs::forget(&store, &key, now).await;
                 out.extend_from_slice(b"{\"id\":");
                 write_string(&id, &mut out);
                 out.extend_from_slice(b",\"object\":\"response\",\"deleted\":true}");
             }
-            Stored::Itself => {
+            StoredAction::Itself => {
                 let record = store.get(key.clone(), now).await.map_err(told)?;
                 let query = Query::of(head);
                 query.include()?;
@@ -81,18 +81,18 @@ impl RequestContext {
                     }
                     let dialect = self.dialect(head)?;
                     let app = Arc::clone(&self.app);
-                    let caller = self.caller.as_ref().map(|caller| caller.place);
+                    let caller = self.caller.as_ref().map(|caller| caller.index);
                     let keepalive = app.pool.usual_options(caller).keepalive_seconds;
                     return Ok(self.replay(background::follow(app, store, key, after, dialect, keepalive)));
                 }
                 out.extend_from_slice(record.response.as_bytes());
             }
-            Stored::InputItems => {
+            StoredAction::InputItems => {
                 let ask = Query::of(head).page()?;
                 let page = store.input_items(key, ask, now).await.map_err(told)?;
                 write_page(&page, &mut out);
             }
-            Stored::Cancel => {
+            StoredAction::Cancel => {
                 let record = store.get(key.clone(), now).await.map_err(told)?;
                 if !record.background {
                     let what = "Cannot cancel a synchronous response.";
@@ -102,11 +102,11 @@ impl RequestContext {
                 out.extend_from_slice(ended.response.as_bytes());
             }
         }
-        Ok(self.object(out.freeze()))
+        Ok(self.object_response(out.freeze()))
     }
 
     /// Returns the store and the key of the response in the path. Fails if there is no store.
-    pub(super) fn named(&self, head: &request::Parts) -> Result<(Arc<Store>, Key), Failure> {
+    pub(super) fn stored_key(&self, head: &request::Parts) -> Result<(Arc<Store>, Key), Failure> {
         let path = head.uri.path();
         let id =
             path.split_once("/responses/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or(rest));
@@ -131,24 +131,24 @@ impl RequestContext {
                 // A stalled process may hold the write lock for a while. An error that comes at once has another
                 // cause.
                 Err(Error::Slow | Error::Unavailable(_))
-                    if tried.elapsed() >= LOCKED && start.elapsed() < HELD => {}
+                    if tried.elapsed() >= LOCK_WAIT && start.elapsed() < CANCEL_RETRY => {}
                 found => break found?,
             }
         };
         if !found.is_terminal() {
-            app.runs.cancel(key);
+            app.background_jobs.cancel(key);
         }
         let mut pause = Duration::from_millis(5);
         // Term of the owner at the last check, and since when, at least, it has been the same.
         let (mut term, mut since) = (None, start);
         loop {
             let record = store.get(key.clone(), app.store_handle.now()).await?;
-            if record.state.is_terminal() || start.elapsed() >= CANCELLED {
+            if record.state.is_terminal() || start.elapsed() >= CANCEL_WAIT {
                 return Ok(record);
             }
             if term.replace(record.term).is_some_and(|before| before != record.term) {
                 since = Instant::now();
-            } else if since.elapsed() >= REACTS {
+            } else if since.elapsed() >= CANCEL_REACTION {
                 // The owning process is dead or stalled.
                 match background::take_over(app, store, &record).await {
                     Err(error @ (Error::Slow | Error::Unavailable(_))) => {
@@ -158,7 +158,7 @@ impl RequestContext {
                 }
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(SEEN);
+            pause = (pause * 2).min(POLL_MAX);
         }
     }
 
@@ -178,7 +178,7 @@ impl RequestContext {
 }
 
 pub(super) fn missing(id: &str) -> Failure {
-    Failure::from(Fault::NotFound).with_message(format!("Response with id '{}' not found.", shown(id)))
+    Failure::from(Fault::NotFound).with_message(format!("Response with id '{}' not found.", printable_id(id)))
 }
 
 /// Appends a list object with one page of items.
@@ -233,7 +233,7 @@ impl<'a> Query<'a> {
     pub(super) fn include(&self) -> Result<(), Failure> {
         let pairs = form_urlencoded::parse(self.0.as_bytes());
         let words = pairs.filter(|(key, _)| matches!(key.as_ref(), "include" | "include[]"));
-        match words.enumerate().find(|(_, (_, word))| !Include::default().ask(word)) {
+        match words.enumerate().find(|(_, (_, word))| !Include::default().as_chat_request(word)) {
             Some((at, _)) => {
                 let param = format!("include[{at}]");
                 let message = format!("Invalid value for '{param}': the API has no such thing.");

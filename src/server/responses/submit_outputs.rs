@@ -6,7 +6,7 @@
 use super::stored::missing;
 use super::tool_outputs::{SubmittedOutputs, ToolOutputStore};
 use crate::json::{self, write_string};
-use crate::request::responses::outputs::{self, After, Output, Outputs, Pending};
+use crate::request::responses::outputs::{self, Output, Outputs, PendingCall, Predecessor};
 use crate::server::body::Body;
 use crate::server::context::RequestContext;
 use crate::store::Error;
@@ -28,9 +28,9 @@ impl RequestContext {
         let limit = self.app.config.limits.max_body_bytes;
         let body = self.body(body, limit).await?;
         let outputs = Outputs::read(&body, self.rules())?;
-        let (store, key) = self.named(head)?;
+        let (store, key) = self.stored_key(head)?;
         if let Some(pending) = self.app.tool_waits.put(&key, &outputs.all).await {
-            return Ok(self.waiting(&key.id, pending?.iter()));
+            return Ok(self.pending_response(&key.id, pending?.iter()));
         }
         let now = self.app.store_handle.now();
         let record = store.get(key.clone(), now).await.map_err(|error| match error {
@@ -42,48 +42,52 @@ impl RequestContext {
             let message = format!("The response '{}' has not ended yet.", key.id);
             return Err(Failure::from(Fault::InvalidRequest).with_message(message));
         }
-        let given = places(&key.id, &calls, &outputs.all)?;
-        let output_store = ToolOutputStore::of(store, &key, self.chance.request_id());
+        let given = with_call_indexes(&key.id, &calls, &outputs.all)?;
+        let output_store = ToolOutputStore::of(store, &key, self.ids.request_id());
         let full = output_store.put(&given, now).await.map_err(|error| match error {
-            Error::Conflict => answered(given.first().map(|(_, output)| *output)),
+            Error::Conflict => already_answered(given.first().map(|(_, output)| *output)),
             other => self.unavailable(&other),
         })?;
         let pending: Vec<_> = (0..calls.len()).filter(|at| !full.contains_key(at)).collect();
         if !pending.is_empty() {
             let pending = pending.iter().filter_map(|at| calls.get(*at));
-            return Ok(self.waiting(&key.id, pending));
+            return Ok(self.pending_response(&key.id, pending));
         }
         // Unless an answer begins, the outputs are removed again, and the client may post them once more.
         let handed = SubmittedOutputs::new(output_store, &given, now);
         if !handed.output_store.claim(now).await.map_err(|error| self.unavailable(&error))? {
-            handed.stay();
-            return Ok(self.waiting(&key.id, std::iter::empty()));
+            handed.keep();
+            return Ok(self.pending_response(&key.id, std::iter::empty()));
         }
         let answered =
             calls.iter().enumerate().filter_map(|(at, call)| Some((call, full.get(&at)?.as_str())));
         let input = outputs::items(answered);
         let conversation = outputs::conversation(&record.response);
         let after = match &conversation {
-            Some(conversation) => After::Conversation(conversation),
-            None => After::Response(&key.id),
+            Some(conversation) => Predecessor::Conversation(conversation),
+            None => Predecessor::Response(&key.id),
         };
         let model = json::member(&record.response, "model").unwrap_or_default();
         let stream = outputs.stream || wants_events(&head.headers);
-        let body = outputs::going_on(&record.request, &model, after, &input, stream);
+        let body = outputs::continuing_body(&record.request, &model, after, &input, stream);
         if let Err(failure) = self.count(head).await {
             handed.take_back().await;
             return Err(failure);
         }
         let response = self.create(head, body).await?;
         if response.status().is_success() {
-            handed.stay();
+            handed.keep();
         } else {
             handed.take_back().await;
         }
         Ok(response)
     }
 
-    fn waiting<'a>(&mut self, id: &str, pending: impl Iterator<Item = &'a Pending>) -> Response<Body> {
+    fn pending_response<'a>(
+        &mut self,
+        id: &str,
+        pending: impl Iterator<Item = &'a PendingCall>,
+    ) -> Response<Body> {
         let mut out = BytesMut::from(&b"{\"object\":\"response.tool_outputs\",\"response_id\":"[..]);
         write_string(id, &mut out);
         out.extend_from_slice(b",\"status\":\"waiting\",\"pending\":[");
@@ -94,7 +98,7 @@ impl RequestContext {
             write_string(&call.call_id, &mut out);
         }
         out.extend_from_slice(b"]}");
-        let mut response = self.object(out.freeze());
+        let mut response = self.object_response(out.freeze());
         *response.status_mut() = StatusCode::ACCEPTED;
         if let Some(record) = &mut self.record {
             record.answered(StatusCode::ACCEPTED.as_u16());
@@ -111,9 +115,9 @@ fn wants_events(headers: &HeaderMap) -> bool {
 
 /// Returns each output with the index of its call. Fails if the response has no calls, an output matches none, or
 /// two outputs answer the same call.
-pub(super) fn places<'o>(
+pub(super) fn with_call_indexes<'o>(
     id: &str,
-    calls: &[Pending],
+    calls: &[PendingCall],
     given: &'o [Output],
 ) -> Result<Vec<(usize, &'o Output)>, Failure> {
     if calls.is_empty() {
@@ -128,14 +132,14 @@ pub(super) fn places<'o>(
             Failure::from(Fault::InvalidValue).with_message(message).with_param(output.param.as_str())
         })?;
         if told.iter().any(|(other, _)| *other == at) {
-            return Err(answered(Some(output)));
+            return Err(already_answered(Some(output)));
         }
         told.push((at, output));
     }
     Ok(told)
 }
 
-pub(super) fn answered(output: Option<&Output>) -> Failure {
+pub(super) fn already_answered(output: Option<&Output>) -> Failure {
     let failure = Failure::from(Fault::Conflict).with_message("The tool call has an output already.");
     match output {
         Some(output) => failure.with_param(output.param.as_str()),

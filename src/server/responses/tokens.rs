@@ -35,22 +35,23 @@ impl RequestContext {
         let (limit, answer_limit) = (limits.max_body_bytes, limits.max_answer_bytes);
         let body = self.body(body, limit).await?;
         // Engines count only the tokens of a chat, so the request is read for the chat mode.
-        let mut parsed = self.parsed(head, body, Some(ResponsesMode::Chat)).await?;
+        let mut parsed = self.parse_request(head, body, Some(ResponsesMode::Chat)).await?;
         let history = self.history(&parsed).await?;
-        parsed.asked.recall_tools(history.history())?;
+        parsed.asked.add_earlier_tools(history.history())?;
         let ParsedRequest { asked, upstream, tenant, sender, .. } = parsed;
         let app = Arc::clone(&self.app);
         if let Some(record) = &mut self.record {
             record.model = app.pool.label(&asked.model);
         }
         let mut selection =
-            self.selection(&asked.model, &head.headers, Some(upstream), || history.beginning(&asked));
+            self.selection(&asked.model, &head.headers, Some(upstream), || history.first_user_texts(&asked));
         let request = |to: &AttemptTarget<'_>| {
             let route = Route { responses: ResponsesMode::Chat, ..sender.route(to, &asked.model) };
             let chat = history.body(&asked, &tenant, &app.store_handle.keys, &route, 0)?;
             Ok(sender.outgoing(to, "POST", PATH, chat.body))
         };
-        let answer = self.ask(&sender, &mut selection, answer_limit, request).await.map_err(of_engine)?;
+        let answer =
+            self.request_object(&sender, &mut selection, answer_limit, request).await.map_err(map_failure)?;
         let counted: Option<TokenCount<'_>> =
             std::str::from_utf8(&answer).ok().and_then(|text| read(text).ok());
         let count =
@@ -58,13 +59,13 @@ impl RequestContext {
         let mut out = BytesMut::from(&b"{\"object\":\"response.input_tokens\",\"input_tokens\":"[..]);
         write_number(count, &mut out);
         out.put_u8(b'}');
-        Ok(self.object(out.freeze()))
+        Ok(self.object_response(out.freeze()))
     }
 }
 
 /// Maps the failure of an engine that has no such route, or whose route accepts only texts (SGLang 0.5.12), to
 /// [`Fault::NotImplemented`].
-fn of_engine(failure: Failure) -> Failure {
+fn map_failure(failure: Failure) -> Failure {
     let texts_only = matches!(failure.status, 400 | 422)
         && failure.original().contains("prompt")
         && (failure.original().contains("required") || failure.original().contains("missing"));

@@ -17,14 +17,14 @@ pub(super) struct ToolOutputStore {
     store: Arc<Store>,
     key: Key,
     /// Id of the writing request, which tells its items from those of concurrent requests.
-    by: String,
+    writer_id: String,
 }
 
 impl ToolOutputStore {
     pub(super) fn of(store: Arc<Store>, response: &Key, by: String) -> Self {
         // Tenant names of clients contain no blank.
         let tenant = format!("outputs of {}", response.tenant).into();
-        Self { store, key: Key { tenant, id: Arc::clone(&response.id) }, by }
+        Self { store, key: Key { tenant, id: Arc::clone(&response.id) }, writer_id: by }
     }
 
     /// Stores outputs and returns all that are stored, by the index of their call. Fails with `Conflict` if a call
@@ -96,11 +96,11 @@ impl ToolOutputStore {
     }
 
     fn item(&self, id: &str, output: &str) -> Item {
-        Item::new(id, &format!("{{\"by\":\"{}\",\"output\":{output}}}", self.by))
+        Item::new(id, &format!("{{\"by\":\"{}\",\"output\":{output}}}", self.writer_id))
     }
 
     fn is_ours(&self, item: &Item) -> bool {
-        json::member(&item.body, "by").is_some_and(|by| by == self.by)
+        json::member(&item.body, "by").is_some_and(|by| by == self.writer_id)
     }
 }
 
@@ -132,7 +132,7 @@ impl SubmittedOutputs {
     }
 
     /// Keeps the outputs in the store, because the response has been continued.
-    pub(super) fn stay(mut self) {
+    pub(super) fn keep(mut self) {
         self.ids.clear();
     }
 

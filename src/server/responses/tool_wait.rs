@@ -13,7 +13,7 @@ use super::{GenerationRequest, submit_outputs};
 use crate::auth::Caller;
 use crate::json;
 use crate::plan::{self, AdaptedBody, Route};
-use crate::request::responses::outputs::{self as given, Output, Pending};
+use crate::request::responses::outputs::{self as given, Output, PendingCall};
 use crate::server::App;
 use crate::server::attempt::{Attempt, AttemptTarget, Sender, SentRequest};
 use crate::server::body::Body;
@@ -27,7 +27,7 @@ use crate::server::relay::{Relay, RelayParams};
 use crate::store::{Item, Key};
 use crate::telemetry;
 use crate::upstream::{Pool, Upstream};
-use crate::wire::encode::{Encode, PausedAnswer};
+use crate::wire::encode::{Encode, PauseSlot};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::ResponsesDialect;
 use crate::wire::{OutputBuffer, Rewriter, Stamp};
@@ -41,7 +41,7 @@ use tokio::sync::{Notify, watch};
 
 const HOLD: &str = "x-samewire-tool-hold";
 /// Time that outputs which arrive early wait for the engine's answer to end.
-const EARLY: Duration = Duration::from_secs(60);
+const EARLY_WAIT: Duration = Duration::from_secs(60);
 
 /// Returns true if the client asks for its stream to be held while tools run (`x-samewire-tool-hold: 1`), which
 /// only streams of the legacy Codex dialect support.
@@ -57,7 +57,7 @@ pub(in crate::server) struct ToolWaits(Mutex<HashMap<Key, watch::Sender<Option<A
 
 /// Calls of one response whose outputs the client has yet to post, with the outputs received so far.
 struct PendingCalls {
-    calls: Vec<Pending>,
+    calls: Vec<PendingCall>,
     outputs: Mutex<Vec<Option<String>>>,
     full: Notify,
 }
@@ -80,24 +80,25 @@ impl ToolWaits {
 
     /// Gives outputs to the held stream of this response and returns the calls that are still pending; `None` if
     /// this process holds no such stream. Fails if an output matches no call or its call has an output already.
-    pub(super) async fn put(&self, key: &Key, all: &[Output]) -> Option<Result<Vec<Pending>, Failure>> {
+    pub(super) async fn put(&self, key: &Key, all: &[Output]) -> Option<Result<Vec<PendingCall>, Failure>> {
         let mut stage = {
             let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             held.get(key)?.subscribe()
         };
         // A client that sees a call may post its output before the engine's answer has ended.
-        let waits = tokio::time::timeout(EARLY, stage.wait_for(Option::is_some)).await.ok()?.ok()?.clone()?;
+        let waits =
+            tokio::time::timeout(EARLY_WAIT, stage.wait_for(Option::is_some)).await.ok()?.ok()?.clone()?;
         Some(waits.take(key, all))
     }
 }
 
 impl PendingCalls {
-    fn take(&self, key: &Key, all: &[Output]) -> Result<Vec<Pending>, Failure> {
-        let places = submit_outputs::places(&key.id, &self.calls, all)?;
+    fn take(&self, key: &Key, all: &[Output]) -> Result<Vec<PendingCall>, Failure> {
+        let places = submit_outputs::with_call_indexes(&key.id, &self.calls, all)?;
         let mut slots = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = |at: &usize| slots.get(*at).is_some_and(Option::is_some);
         if let Some((_, output)) = places.iter().find(|(at, _)| taken(at)) {
-            return Err(submit_outputs::answered(Some(output)));
+            return Err(submit_outputs::already_answered(Some(output)));
         }
         for (at, output) in places {
             if let Some(slot) = slots.get_mut(at) {
@@ -146,7 +147,7 @@ pub(super) struct ContinuationContext {
     pub(super) sender: Sender,
     /// Upstream of the last engine request, to which the next one goes as well.
     pub(super) upstream: Arc<Upstream>,
-    pub(super) hold: Arc<PausedAnswer>,
+    pub(super) paused: Arc<PauseSlot>,
     /// Caller, where keys are checked.
     pub(super) caller: Option<Arc<Caller>>,
     /// Quota admission of the first engine request, where the key has a quota.
@@ -168,7 +169,7 @@ impl ContinuationContext {
 impl RequestContext {
     /// Relays the response to a waiting client and holds the stream open through all tool calls. The whole answer
     /// is stored at its end.
-    pub(super) async fn held(
+    pub(super) async fn relay_and_hold(
         &self,
         mut generation: GenerationRequest,
         continuation: ContinuationContext,
@@ -192,14 +193,14 @@ impl RequestContext {
                 request_id,
                 model,
                 key: None,
-                said: Vec::new(),
+                items: Vec::new(),
                 answered: Vec::new(),
                 end: None,
                 stage,
             };
             Body::stream(held.stream())
         };
-        self.at_once(generation, since, stream).await
+        self.relay_to_client(generation, since, stream).await
     }
 }
 
@@ -215,7 +216,7 @@ struct WaitingStream {
     /// Key in [`ToolWaits`], once the response has an id.
     key: Option<Key>,
     /// Items of the answer before the current relay, with the tool outputs among them.
-    said: Vec<Item>,
+    items: Vec<Item>,
     /// Ids of the calls whose outputs the client has posted.
     answered: Vec<String>,
     /// Last event of the stream, held back until the bytes before it have been sent.
@@ -259,7 +260,7 @@ impl WaitingStream {
 
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(end) = self.end.take() {
-            return Some(self.told(end).await);
+            return Some(self.sendable(end).await);
         }
         loop {
             match std::mem::replace(&mut self.stage, WaitStage::Over) {
@@ -268,15 +269,15 @@ impl WaitingStream {
                     let frame = std::future::poll_fn(|cx| relay.poll_frame(cx)).await;
                     if let Some(bytes) = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()) {
                         self.stage = WaitStage::Relays(relay);
-                        return Some(self.told(bytes).await);
+                        return Some(self.sendable(bytes).await);
                     }
-                    self.lay_down(relay);
+                    self.end_relay(relay);
                 }
                 WaitStage::Waits(wait) => {
                     let (calls, app) = (Arc::clone(&wait.calls), Arc::clone(&self.app));
                     let since = wait.since;
                     match calls.wait(&app, since, self.continuation.keepalive()).await {
-                        WakeReason::Full => self.go_on(wait),
+                        WakeReason::Full => self.start_next_relay(wait),
                         WakeReason::Silence => {
                             self.stage = WaitStage::Waits(wait);
                             return Some(Bytes::from_static(b": keepalive\n\n"));
@@ -290,7 +291,7 @@ impl WaitingStream {
 
     /// Returns the bytes that may be sent to the client now. The last event of the stream is held back until the
     /// answer is stored.
-    async fn told(&mut self, bytes: Bytes) -> Bytes {
+    async fn sendable(&mut self, bytes: Bytes) -> Bytes {
         if self.key.is_none() {
             let id = event::response_in(&bytes).and_then(|response| json::member(response, "id"));
             self.key =
@@ -299,7 +300,9 @@ impl WaitingStream {
                 self.app.tool_waits.begin(key);
             }
         }
-        let Some((at, writer)) = event::last(&bytes).and_then(|at| Some((at, self.writer.take()?))) else {
+        let Some((at, writer)) =
+            event::last_event_offset(&bytes).and_then(|at| Some((at, self.writer.take()?)))
+        else {
             return bytes;
         };
         if at > 0 {
@@ -320,34 +323,34 @@ impl WaitingStream {
                 tracing::warn!(request_id = self.request_id, %error, "outputs may be handed in once more");
             }
         }
-        let kept = writer.keep_behind(object, std::mem::take(&mut self.said)).await;
-        kept.honest(end.into(), &self.request_id).join()
+        let kept = writer.store_final_after(object, std::mem::take(&mut self.items)).await;
+        kept.corrected(end.into(), &self.request_id).join()
     }
 
     /// Handles the end of the engine's answer: the stream waits for outputs if there are open calls, else it is
     /// over.
-    fn lay_down(&mut self, relay: Box<Relay>) {
+    fn end_relay(&mut self, relay: Box<Relay>) {
         self.continuation.upstream = Arc::clone(relay.upstream());
         let encoder = relay.into_encoder();
-        let (Some(held), Some(key)) = (self.continuation.hold.take(), &self.key) else { return };
+        let (Some(held), Some(key)) = (self.continuation.paused.take(), &self.key) else { return };
         let items: Vec<_> = held.items.iter().map(|item| stored(item)).collect();
         let calls = given::calls(&format!("{{\"output\":[{}]}}", held.items.join(",")));
         let outputs = Mutex::new(vec![None; calls.len()]);
         let waiting = Arc::new(PendingCalls { calls, outputs, full: Notify::new() });
-        self.said.extend(items.iter().cloned());
-        self.continuation.truncatable.go_on(items.into_iter());
+        self.items.extend(items.iter().cloned());
+        self.continuation.truncatable.continue_with(items.into_iter());
         self.app.tool_waits.wait(key, Some(Arc::clone(&waiting)));
         self.stage = WaitStage::Waits(OutputsWait { encoder, calls: waiting, since: Instant::now() });
     }
 
     /// Starts the next relay once all outputs have arrived.
-    fn go_on(&mut self, wait: OutputsWait) {
+    fn start_next_relay(&mut self, wait: OutputsWait) {
         if let Some(key) = &self.key {
             self.app.tool_waits.wait(key, None);
         }
         let items: Vec<_> = wait.calls.items();
         self.answered.extend(wait.calls.calls.iter().map(|call| call.call_id.clone()));
-        let at = self.said.len();
+        let at = self.items.len();
         let response = self.key.as_ref().map_or("", |key| &key.id);
         let response = format!("{response}_held");
         let items: Vec<_> = items
@@ -355,13 +358,13 @@ impl WaitingStream {
             .enumerate()
             .filter_map(|(nth, item)| persist::item(item, &response, at + nth))
             .collect();
-        self.said.extend(items.iter().cloned());
+        self.items.extend(items.iter().cloned());
         let continuation = &mut self.continuation;
-        continuation.truncatable.go_on(items.into_iter());
+        continuation.truncatable.continue_with(items.into_iter());
         let mut record = Record::new(&self.app, telemetry::Route::Responses, self.request_id.clone());
         record.caller.clone_from(&continuation.caller);
-        record.ticket = continuation.admission.as_ref().map(Admission::go_on);
-        record.trace = continuation.sender.again();
+        record.ticket = continuation.admission.as_ref().map(Admission::continuation_ticket);
+        record.trace = continuation.sender.continue_trace();
         record.model = Arc::clone(&self.model);
         let route = continuation.route();
         let (path, mut shape, _) = plan::response(&continuation.truncatable.asked, &route);
@@ -385,8 +388,8 @@ impl WaitingStream {
         );
         let rewriter = Rewriter::with_encoder(shape, stamp, wait.encoder);
         let attempt = Attempt {
-            chosen: Pool::again(&continuation.upstream),
-            sent: SentRequest::alone(asking, rewriter, fallbacks),
+            chosen: Pool::same_upstream(&continuation.upstream),
+            sent: SentRequest::single(asking, rewriter, fallbacks),
         };
         let mut relay = Relay::new(RelayParams {
             attempt,
@@ -398,7 +401,7 @@ impl WaitingStream {
             writer: None,
             numbered: true,
         });
-        relay.go_on();
+        relay.mark_committed();
         relay.by_events();
         if let Some(failure) = failed {
             relay.give_up(failure);
@@ -413,7 +416,7 @@ impl WaitingStream {
         let mut out = OutputBuffer::default();
         rewriter.commit();
         rewriter.fail(failure, &mut out);
-        self.told(out.join()).await
+        self.sendable(out.join()).await
     }
 }
 

@@ -9,7 +9,7 @@ use crate::plan::{AdaptedBody, Route};
 use crate::request::responses::ResponsesRequest;
 use crate::seal::Keys;
 use crate::server::attempt::Sender;
-use crate::server::pending_answer::{PendingAnswer, asking};
+use crate::server::pending_answer::{PendingAnswer, send};
 use crate::store::Item;
 use crate::upstream::{Answer, Client, Outgoing, Upstream};
 use crate::wire::fault::{Failure, Fault};
@@ -34,12 +34,12 @@ impl TruncatableRequest {
     }
 
     /// Moves the input to the history and appends `items`, so that the next body continues from there.
-    pub(super) fn go_on(&mut self, items: impl Iterator<Item = Item>) {
+    pub(super) fn continue_with(&mut self, items: impl Iterator<Item = Item>) {
         let asked: Vec<_> = self.history.items(&self.asked).map(|item| Item::new("", item)).collect();
         self.history.history.extend(asked);
         self.history.history.extend(items);
         self.history.resolved.clear();
-        self.asked.answered();
+        self.asked.clear_input();
     }
 
     /// Returns a future that sends the request. If the client allows truncation, it sends shorter ones until the
@@ -53,14 +53,14 @@ impl TruncatableRequest {
     ) -> PendingAnswer {
         let client = sender.client(upstream);
         if !self.asked.truncation_auto {
-            return asking(client, request);
+            return send(client, request);
         }
         let own_key = upstream.config.auth.are_ours();
-        self.fitting(client, request, route, sender.error_bytes(), own_key)
+        self.send_until_it_fits(client, request, route, sender.error_bytes(), own_key)
     }
 
     /// Returns a future that sends the request, then shorter ones while the engine reports that it is too long.
-    fn fitting(
+    fn send_until_it_fits(
         self: Arc<Self>,
         client: Arc<Client>,
         mut request: Outgoing,
@@ -94,14 +94,14 @@ impl TruncatableRequest {
 }
 
 /// Returns true if the engine reports that the conversation is too long: in its status, or in the first event
-/// (engine-quirks H).
+/// (engines H).
 async fn is_too_long(answer: &mut Answer, most: usize, own_key: bool) -> bool {
     let status = answer.head.status;
     let failure = if status >= 400 {
-        let body = answer.look(most, |_| false).await;
+        let body = answer.peek(most, |_| false).await;
         Some(Failure::of_answer(status, body, own_key))
     } else {
-        let front = answer.look(most, has_event).await;
+        let front = answer.peek(most, has_event).await;
         first_event(front).and_then(|data| Failure::of_event(data, false))
     };
     failure.is_some_and(|failure| failure.fault == Fault::ContextLength)

@@ -4,10 +4,10 @@ use super::seal;
 use super::truncation::TruncatableRequest;
 use crate::engine::fallback::Fallbacks;
 use crate::plan;
-use crate::seal::Kind;
+use crate::seal::SealKind;
 use crate::server::attempt::{AttemptTarget, Sender, SentRequest, UpstreamRequest};
 use crate::server::pending_answer::PendingAnswer;
-use crate::wire::encode::{PausedAnswer, Response as Encoder, Sealing};
+use crate::wire::encode::{PauseSlot, Response as Encoder, Sealing};
 use crate::wire::fault::Failure;
 use crate::wire::{OutputBuffer, Rewriter, Shape, Stamp};
 use bytes::Bytes;
@@ -21,7 +21,7 @@ pub(super) struct PreparedRequest {
     pub(super) sender: Sender,
     pub(super) stamp: Stamp,
     pub(super) background: bool,
-    pub(super) hold: Option<Arc<PausedAnswer>>,
+    pub(super) hold: Option<Arc<PauseSlot>>,
     /// True if the client has received the queued response. The encoder's event for that is then discarded, so
     /// that the numbers of later events stay right.
     pub(super) queued: bool,
@@ -43,11 +43,11 @@ impl PreparedRequest {
         let route = self.sender.route(to, &asked.model);
         let (path, shape, mut reply) = plan::response(asked, &route);
         reply.sealing = match asked.include.encrypted_reasoning {
-            true => Sealing::Own(seal(keys, Kind::Reasoning, Arc::clone(tenant), self.stamp.now)),
+            true => Sealing::Own(seal(keys, SealKind::Reasoning, Arc::clone(tenant), self.stamp.now)),
             false => Sealing::None,
         };
         reply.stream |= self.background;
-        reply.hold.clone_from(&self.hold);
+        reply.pause.clone_from(&self.hold);
         let adapted = self.truncatable.body(&route, 0)?;
         let (names, fallbacks) = (adapted.names(), adapted.fallbacks());
         let mut request = self.sender.outgoing(to, "POST", path, adapted.body);
@@ -69,7 +69,7 @@ impl UpstreamRequest for PreparedRequest {
         if self.queued {
             encoder.queue(&mut OutputBuffer::default());
         }
-        Ok(SentRequest::alone(asking, Rewriter::with_encoder(shape, self.stamp.clone(), encoder), fallbacks))
+        Ok(SentRequest::single(asking, Rewriter::with_encoder(shape, self.stamp.clone(), encoder), fallbacks))
     }
 
     fn text(&self, to: &AttemptTarget<'_>) -> Option<Bytes> {

@@ -64,15 +64,15 @@ enum ConnectionState {
 pub(super) struct Pool {
     link: watch::Receiver<ConnectionState>,
     idle: Mutex<mpsc::Receiver<PooledConnection>>,
-    ends: Ends,
+    ends: Channels,
     driver: JoinHandle<()>,
 }
 
 /// Channels through which connections return to the pool, and the signal that more are needed.
 #[derive(Clone)]
-struct Ends {
+struct Channels {
     idle: mpsc::Sender<PooledConnection>,
-    left: mpsc::Sender<PooledConnection>,
+    to_roll_back: mpsc::Sender<PooledConnection>,
     wanted: Arc<Notify>,
 }
 
@@ -88,7 +88,7 @@ impl Pool {
         let (publish, mut link) = watch::channel(ConnectionState::Connecting);
         let (idle, resting) = mpsc::channel(MOST);
         let (left, abandoned) = mpsc::channel(MOST);
-        let ends = Ends { idle, left, wanted: Arc::default() };
+        let ends = Channels { idle, to_roll_back: left, wanted: Arc::default() };
         let driver = Driver { server, publish, ends: ends.clone(), up: 0, rested: Instant::now() };
         #[expect(
             clippy::disallowed_methods,
@@ -139,7 +139,7 @@ fn gone() -> Error {
 /// Connection in use by one operation; returns to the pool when dropped.
 pub(super) struct Held {
     connection: Option<PooledConnection>,
-    ends: Ends,
+    ends: Channels,
     /// True while a transaction is open.
     pub(super) open: bool,
 }
@@ -154,8 +154,11 @@ impl Drop for Held {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
         // The channels have room for all connections.
-        let _ =
-            if self.open { self.ends.left.try_send(connection) } else { self.ends.idle.try_send(connection) };
+        let _ = if self.open {
+            self.ends.to_roll_back.try_send(connection)
+        } else {
+            self.ends.idle.try_send(connection)
+        };
     }
 }
 
@@ -170,19 +173,19 @@ struct Ended {
 struct Driver {
     server: Server,
     publish: watch::Sender<ConnectionState>,
-    ends: Ends,
+    ends: Channels,
     /// Number of usable connections.
     up: usize,
     /// Time from which the next connection may be made.
     rested: Instant,
 }
 
-type Carried = Pin<Box<dyn Future<Output = Ended> + Send>>;
+type ConnectionFuture = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
 impl Driver {
     async fn run(mut self, mut abandoned: mpsc::Receiver<PooledConnection>) {
         let (began, mut begun) = mpsc::channel(MOST);
-        let mut carried: FuturesUnordered<Carried> = FuturesUnordered::new();
+        let mut carried: FuturesUnordered<ConnectionFuture> = FuturesUnordered::new();
         let mut cleaned = FuturesUnordered::new();
         carried.push(self.connection(&began));
         loop {
@@ -226,7 +229,7 @@ impl Driver {
     }
 
     /// Drives one connection from start to end.
-    fn connection(&self, began: &mpsc::Sender<PooledConnection>) -> Carried {
+    fn connection(&self, began: &mpsc::Sender<PooledConnection>) -> ConnectionFuture {
         let (server, began) = (self.server.clone(), began.clone());
         Box::pin(async move {
             let (client, connection) = match server.connect().await {

@@ -1,7 +1,7 @@
 //! TLS to PostgreSQL, as `sslmode` and `sslrootcert` of the URL demand; their values mean the same as in libpq.
 
 use super::super::record::Error;
-use crate::tls::{self, Check, Verifier};
+use crate::tls::{self, Strictness, Verifier};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio_rustls::{TlsConnector, client};
 #[derive(Debug)]
 pub(super) struct TlsSettings {
     pub(super) mode: SslMode,
-    check: Check,
+    check: Strictness,
     authorities: Option<PathBuf>,
 }
 
@@ -28,7 +28,7 @@ impl TlsSettings {
     /// Reads the TLS settings of a URL, and returns them with the rest of the URL.
     pub(super) fn of(url: &str) -> Result<(Self, String), Error> {
         let (start, query) = url.split_once('?').unwrap_or((url, ""));
-        let mut asked = Self { mode: SslMode::Prefer, check: Check::Nothing, authorities: None };
+        let mut asked = Self { mode: SslMode::Prefer, check: Strictness::Nothing, authorities: None };
         let mut rest = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             // A path may contain a plus sign, which means a space only in forms.
@@ -40,8 +40,9 @@ impl TlsSettings {
             }
         }
         // Same as in libpq: naming an authority implies that it is checked.
-        if asked.mode == SslMode::Require && asked.check == Check::Nothing && asked.authorities.is_some() {
-            asked.check = Check::Signed;
+        if asked.mode == SslMode::Require && asked.check == Strictness::Nothing && asked.authorities.is_some()
+        {
+            asked.check = Strictness::Signed;
         }
         let rest = rest.join("&");
         Ok((asked, if rest.is_empty() { start.to_owned() } else { format!("{start}?{rest}") }))
@@ -62,8 +63,8 @@ impl TlsSettings {
     }
 
     fn verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Verifier, Error> {
-        if self.check == Check::Nothing {
-            return Ok(Verifier::of_nothing(provider));
+        if self.check == Strictness::Nothing {
+            return Ok(Verifier::unverified(provider));
         }
         let path = self.authorities.as_deref().filter(|path| *path != Path::new("system"));
         let name = path.unwrap_or_else(|| Path::new("system")).display();
@@ -72,13 +73,13 @@ impl TlsSettings {
     }
 }
 
-fn mode(word: &str) -> Result<(SslMode, Check), Error> {
+fn mode(word: &str) -> Result<(SslMode, Strictness), Error> {
     match word {
-        "disable" => Ok((SslMode::Disable, Check::Nothing)),
-        "prefer" => Ok((SslMode::Prefer, Check::Nothing)),
-        "require" => Ok((SslMode::Require, Check::Nothing)),
-        "verify-ca" => Ok((SslMode::Require, Check::Signed)),
-        "verify-full" => Ok((SslMode::Require, Check::Host)),
+        "disable" => Ok((SslMode::Disable, Strictness::Nothing)),
+        "prefer" => Ok((SslMode::Prefer, Strictness::Nothing)),
+        "require" => Ok((SslMode::Require, Strictness::Nothing)),
+        "verify-ca" => Ok((SslMode::Require, Strictness::Signed)),
+        "verify-full" => Ok((SslMode::Require, Strictness::Host)),
         _ => Err(Error::unavailable("sslmode is disable, prefer, require, verify-ca or verify-full")),
     }
 }
@@ -87,7 +88,7 @@ fn mode(word: &str) -> Result<(SslMode, Check), Error> {
 #[derive(Clone)]
 pub(super) struct Tls {
     connector: TlsConnector,
-    check: Check,
+    check: Strictness,
 }
 
 impl MakeTlsConnect<Socket> for Tls {
@@ -100,7 +101,7 @@ impl MakeTlsConnect<Socket> for Tls {
         let name = match ServerName::try_from(host.to_owned()) {
             Ok(name) => name,
             // The host may be the path of a local socket: it has no name, and the name is not checked.
-            Err(_) if self.check != Check::Host => nameless,
+            Err(_) if self.check != Strictness::Host => nameless,
             Err(error) => return Err(io::Error::other(error)),
         };
         Ok(Handshake { connector: self.connector.clone(), name })
@@ -168,25 +169,25 @@ mod tests {
     #[test]
     fn what_a_url_says_of_tls_is_taken_out_of_it() {
         for (url, rest, mode, check) in [
-            ("postgres://h/d", "postgres://h/d", SslMode::Prefer, Check::Nothing),
-            ("postgres://h/d?sslmode=require", "postgres://h/d", SslMode::Require, Check::Nothing),
+            ("postgres://h/d", "postgres://h/d", SslMode::Prefer, Strictness::Nothing),
+            ("postgres://h/d?sslmode=require", "postgres://h/d", SslMode::Require, Strictness::Nothing),
             (
                 "postgres://h/d?a=b&sslmode=verify-full&c=%20",
                 "postgres://h/d?a=b&c=%20",
                 SslMode::Require,
-                Check::Host,
+                Strictness::Host,
             ),
             (
                 "postgres://h/d?sslmode=require&sslrootcert=x",
                 "postgres://h/d",
                 SslMode::Require,
-                Check::Signed,
+                Strictness::Signed,
             ),
             (
                 "postgres://h/d?sslmode=disable&sslrootcert=x",
                 "postgres://h/d",
                 SslMode::Disable,
-                Check::Nothing,
+                Strictness::Nothing,
             ),
         ] {
             let (asked, left) = TlsSettings::of(url).unwrap();

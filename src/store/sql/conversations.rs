@@ -2,13 +2,13 @@
 //! own side.
 
 use super::{
-    Grown, Sql, create, finish, head, insert_items, insert_record, make_room, owned, page, record, remove,
-    state,
+    Sql, WeightChange, create, finish, head, insert_items, insert_record, make_room, owned, page, record,
+    remove, state,
 };
 use crate::store::memory::without_known;
 use crate::store::record::{
-    Caps, Conversation, Error, Finish, Item, Json, Key, Kind, Millis, New, Page, PageRequest, Record, Side,
-    weight_of_items,
+    Caps, Conversation, Error, Finish, Item, Json, Key, Kind, Millis, NewResponse, Page, PageRequest, Record,
+    Side, weight_of_items,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(in crate::store) async fn create_conversation<S: Sql>(
     let record = Record::conversation(key, metadata, &items, caps, *now);
     insert_record(s, &record, Kind::Conversation).await?;
     insert_items(s, key, Side::Conversation, 0, &items).await?;
-    make_room(s, caps, key, Grown::new(0, record.bytes)).await
+    make_room(s, caps, key, WeightChange::new(0, record.bytes)).await
 }
 
 pub(in crate::store) async fn conversation<S: Sql>(
@@ -39,7 +39,13 @@ pub(in crate::store) async fn conversation<S: Sql>(
 }
 
 /// Updates the weight and the age of a conversation after a change.
-async fn renew<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: Grown, now: Millis) -> Result<(), Error> {
+async fn renew<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    key: &Key,
+    grown: WeightChange,
+    now: Millis,
+) -> Result<(), Error> {
     let sql =
         "UPDATE samewire_records SET bytes = $1, touched = $2, expires = $3 WHERE tenant = $4 AND id = $5";
     let values = [
@@ -64,7 +70,7 @@ pub(in crate::store) async fn update_conversation<S: Sql>(
     let sql = "UPDATE samewire_records SET response = $1 WHERE tenant = $2 AND id = $3";
     s.later(sql, &[metadata.into(), (&key.tenant).into(), (&key.id).into()]).await?;
     let bytes = head.bytes.saturating_sub(head.response) + metadata.len() as u64;
-    renew(s, caps, key, Grown::new(head.bytes, bytes), *now).await
+    renew(s, caps, key, WeightChange::new(head.bytes, bytes), *now).await
 }
 
 pub(in crate::store) async fn delete_conversation<S: Sql>(
@@ -92,14 +98,14 @@ pub(in crate::store) async fn add_items<S: Sql>(
     let fresh = without_known(items, |id| known.contains(id));
     insert_items(s, key, Side::Conversation, next, &fresh).await?;
     let bytes = head.bytes + weight_of_items(&fresh);
-    renew(s, caps, key, Grown::new(head.bytes, bytes), *now).await
+    renew(s, caps, key, WeightChange::new(head.bytes, bytes), *now).await
 }
 
 pub(in crate::store) async fn create_in<S: Sql>(
     s: &mut S,
     caps: &Caps,
     conversation: &Arc<str>,
-    new: &New,
+    new: &NewResponse,
     now: &Millis,
 ) -> Result<(), Error> {
     let key = Key { tenant: new.key.tenant.clone(), id: conversation.clone() };
@@ -190,5 +196,5 @@ pub(in crate::store) async fn delete_item<S: Sql>(
     let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), id.into()]).await?;
     let item = rows.first().ok_or(Error::NotFound)?.item(0)?;
     let bytes = head.bytes.saturating_sub(weight_of_items(&[item]));
-    renew(s, caps, key, Grown::new(head.bytes, bytes), *now).await
+    renew(s, caps, key, WeightChange::new(head.bytes, bytes), *now).await
 }

@@ -1,6 +1,6 @@
 //! Operations on counters.
 
-use super::{ROWS, Row, Sql, SqlValue, places};
+use super::{ROWS, Row, Sql, SqlValue, placeholders};
 use crate::store::counters::{Count, Counter};
 use crate::store::record::{Caps, Error, Millis};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(in crate::store) async fn counts_of_others<S: Sql>(
         // Some names are repeated, so that few different statements have to be prepared.
         let again = names.iter().cycle().take(names.len().next_power_of_two());
         let mut values: Vec<SqlValue> = std::iter::once(besides).chain(again).map(SqlValue::from).collect();
-        let named = places(values.len());
+        let named = placeholders(values.len());
         values.push(now.into());
         let sql = format!(
             "SELECT name, kind, begins, MAX(ends), CAST(SUM(amount) AS BIGINT) FROM samewire_counters \

@@ -12,8 +12,8 @@ pub(super) use counters::*;
 pub(super) use owners::*;
 
 use super::record::{
-    CLOSING, Caps, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, New, Page, PageRequest,
-    Record, Replay, Side, State, Totals, weight_of_events, weight_of_items,
+    CLOSING, Caps, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, NewResponse, Page,
+    PageRequest, Record, Replay, Side, State, Totals, weight_of_events, weight_of_items,
 };
 use std::pin::pin;
 use std::sync::Arc;
@@ -120,7 +120,7 @@ impl Row {
     fn int(&self, at: usize) -> Result<i64, Error> {
         match self.0.get(at) {
             Some(SqlValue::Int(number)) => Ok(*number),
-            other => Err(Error::unavailable(format_args!("column {at} holds {}", told(other)))),
+            other => Err(Error::unavailable(format_args!("column {at} holds {}", kind_of(other)))),
         }
     }
 
@@ -131,7 +131,7 @@ impl Row {
     fn text(&self, at: usize) -> Result<Arc<str>, Error> {
         match self.0.get(at) {
             Some(SqlValue::Text(text)) => Ok(Arc::clone(text)),
-            other => Err(Error::unavailable(format_args!("column {at} holds {}", told(other)))),
+            other => Err(Error::unavailable(format_args!("column {at} holds {}", kind_of(other)))),
         }
     }
 
@@ -171,7 +171,7 @@ impl Row {
     }
 }
 
-fn told(value: Option<&SqlValue>) -> &'static str {
+fn kind_of(value: Option<&SqlValue>) -> &'static str {
     match value {
         Some(SqlValue::Int(_)) => "a number",
         Some(SqlValue::Text(_)) => "a text",
@@ -199,7 +199,7 @@ pub(super) trait Sql {
     async fn totals(&mut self) -> Result<Totals, Error>;
 
     /// Adds to the totals what this transaction has added or removed.
-    fn moved(&mut self, records: i64, bytes: i64);
+    fn add_to_totals(&mut self, records: i64, bytes: i64);
 
     /// Returns true if the disk has room for a record of this size, given that ended ones of `ended` bytes may be
     /// evicted.
@@ -254,14 +254,14 @@ async fn owned<S: Sql>(s: &mut S, key: &Key, term: u64, now: Millis) -> Result<H
 }
 
 /// Evicts the oldest ended records, except this one, until all limits hold. Called after a record was written.
-async fn make_room<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: Grown) -> Result<(), Error> {
+async fn make_room<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: WeightChange) -> Result<(), Error> {
     let closing = grown.closing && grown.after <= grown.before + CLOSING;
     if grown.after > caps.record_bytes && !closing {
         return Err(Error::Full);
     }
     let difference =
         i64::try_from(grown.after).unwrap_or(i64::MAX) - i64::try_from(grown.before).unwrap_or(0);
-    s.moved(i64::from(grown.before == 0), difference);
+    s.add_to_totals(i64::from(grown.before == 0), difference);
     if !caps.counts() {
         return Ok(());
     }
@@ -282,18 +282,18 @@ pub(super) async fn evict<S: Sql>(s: &mut S, tenant: &Arc<str>, id: &Arc<str>) -
          WHERE state >= 2 AND NOT (tenant = $1 AND id = $2) ORDER BY touched, tenant, id LIMIT 1) RETURNING bytes";
     let rows = s.query(sql, &[tenant.into(), id.into()]).await?;
     let Some(row) = rows.first() else { return Ok(false) };
-    s.moved(-1, -row.int(0)?);
+    s.add_to_totals(-1, -row.int(0)?);
     Ok(true)
 }
 
 /// Change of a record's weight by a write.
-struct Grown {
+struct WeightChange {
     before: u64,
     after: u64,
     closing: bool,
 }
 
-impl Grown {
+impl WeightChange {
     fn new(before: u64, after: u64) -> Self {
         Self { before, after, closing: false }
     }
@@ -380,7 +380,12 @@ async fn insert_record<S: Sql>(s: &mut S, record: &Record, kind: Kind) -> Result
     if s.execute(&sql, &values).await? == 0 { Err(Error::Conflict) } else { Ok(()) }
 }
 
-pub(super) async fn create<S: Sql>(s: &mut S, caps: &Caps, new: &New, now: &Millis) -> Result<(), Error> {
+pub(super) async fn create<S: Sql>(
+    s: &mut S,
+    caps: &Caps,
+    new: &NewResponse,
+    now: &Millis,
+) -> Result<(), Error> {
     if !new.state.is_terminal() && !new.output.is_empty() {
         return Err(Error::Conflict);
     }
@@ -388,7 +393,7 @@ pub(super) async fn create<S: Sql>(s: &mut S, caps: &Caps, new: &New, now: &Mill
     insert_record(s, &record, Kind::Response).await?;
     insert_items(s, &new.key, Side::Input, 0, &new.input).await?;
     insert_items(s, &new.key, Side::Output, 0, &new.output).await?;
-    make_room(s, caps, &new.key, Grown::new(0, record.bytes)).await
+    make_room(s, caps, &new.key, WeightChange::new(0, record.bytes)).await
 }
 
 pub(super) async fn start<S: Sql>(
@@ -410,7 +415,7 @@ pub(super) async fn start<S: Sql>(
                WHERE tenant = $4 AND id = $5";
     let values = [response.into(), bytes.into(), now.into(), (&key.tenant).into(), (&key.id).into()];
     s.later(sql, &values).await?;
-    make_room(s, caps, key, Grown::new(head.bytes, bytes)).await
+    make_room(s, caps, key, WeightChange::new(head.bytes, bytes)).await
 }
 
 pub(super) async fn append_events<S: Sql>(
@@ -431,7 +436,7 @@ pub(super) async fn append_events<S: Sql>(
     let sql = "UPDATE samewire_records SET events = $1, bytes = $2 WHERE tenant = $3 AND id = $4";
     let total = head.events + fresh.len() as u64;
     s.later(sql, &[total.into(), bytes.into(), (&key.tenant).into(), (&key.id).into()]).await?;
-    make_room(s, caps, key, Grown::new(head.bytes, bytes)).await
+    make_room(s, caps, key, WeightChange::new(head.bytes, bytes)).await
 }
 
 pub(super) async fn finish<S: Sql>(
@@ -470,7 +475,7 @@ pub(super) async fn finish<S: Sql>(
         (&key.id).into(),
     ];
     s.later(sql, &values).await?;
-    make_room(s, caps, key, Grown { closing: true, ..Grown::new(head.bytes, bytes) }).await
+    make_room(s, caps, key, WeightChange { closing: true, ..WeightChange::new(head.bytes, bytes) }).await
 }
 
 async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<Record, Error> {
@@ -491,7 +496,7 @@ async fn remove<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result
                WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4) RETURNING bytes";
     let values = [(&key.tenant).into(), (&key.id).into(), kind.number().into(), now.into()];
     let rows = s.query(sql, &values).await?;
-    s.moved(-1, -rows.first().ok_or(Error::NotFound)?.int(0)?);
+    s.add_to_totals(-1, -rows.first().ok_or(Error::NotFound)?.int(0)?);
     Ok(())
 }
 
@@ -606,7 +611,7 @@ async fn links<S: Sql>(s: &mut S, key: &Key, now: Millis) -> Result<Vec<Arc<str>
 }
 
 /// Returns the placeholders `$2, $3, …` up to the last of this many values.
-fn places(values: usize) -> String {
+fn placeholders(values: usize) -> String {
     (2..=values).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ")
 }
 
@@ -625,7 +630,8 @@ pub(super) async fn chain<S: Sql>(
         // Some ids are repeated, so that few different statements have to be prepared.
         let again = ids.iter().cycle().take(ids.len().next_power_of_two());
         let named: Vec<SqlValue> = std::iter::once(&key.tenant).chain(again).map(SqlValue::from).collect();
-        let of = format!("FROM samewire_items WHERE tenant = $1 AND holder IN ({})", places(named.len()));
+        let of =
+            format!("FROM samewire_items WHERE tenant = $1 AND holder IN ({})", placeholders(named.len()));
         // The size is checked before anything is fetched.
         let sql = format!("SELECT CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) {of}");
         weight += s.query(&sql, &named).await?.first().map_or(Ok(0), |row| row.count(0))?;
@@ -708,7 +714,7 @@ pub(super) async fn has_room<S: Sql>(s: &mut S, caps: &Caps, bytes: &u64) -> Res
     s.later("INSERT INTO samewire_schema (version, reader) VALUES (0, 0)", &[]).await?;
     s.later("DELETE FROM samewire_schema WHERE version = 0", &[]).await?;
     let running = if caps.counts() { counted(s, " WHERE state < 2").await? } else { Totals::default() };
-    caps.take(running, *bytes)?;
+    caps.check_fits(running, *bytes)?;
     let ended = if caps.counts() { s.totals().await?.bytes.saturating_sub(running.bytes) } else { 0 };
     if s.has_disk(*bytes, ended).await? { Ok(()) } else { Err(Error::Full) }
 }

@@ -1,9 +1,9 @@
 //! Content of a choice of Chat Completions: the keys of a `delta`, or of a whole `message`.
 //!
 //! Evidence: fixtures `vllm/*` (reasoning, null and empty keys beside each other) and `sglang/*` (two chunk shapes
-//! in one stream); older names from engine-quirks A.
+//! in one stream); older names from engines A.
 
-use super::{Choice, ChoiceEmitter, Unreadable, stops};
+use super::{Choice, ChoiceEmitter, Unreadable, is_natural_stop};
 use crate::json::{Few, Raw, Text, object, read, write_compact};
 use crate::wire::event::{self, PartName, ToolEntry, ToolKind};
 use crate::wire::rule::Rule;
@@ -46,7 +46,7 @@ object! {
 
 object! {
     /// Reasoning as an object, as OpenRouter sends it.
-    struct Reasoned<'a> {
+    struct ReasoningBody<'a> {
         text: Text<'a> = "text",
         content: Text<'a> = "content",
     }
@@ -59,7 +59,7 @@ pub(super) fn pieces<'a>(
     emitter: &mut ChoiceEmitter<'a, '_>,
 ) -> Result<(), Unreadable> {
     let whole = choice.delta.is_none();
-    let may_promote = whole && emitter.reading.promote_reasoning && stops(choice.finish_reason);
+    let may_promote = whole && emitter.reading.promote_reasoning && is_natural_stop(choice.finish_reason);
     let Some(delta) = choice.delta.as_mut().or(choice.message.as_mut()) else { return Ok(()) };
     if !whole {
         // Streams have no frame for these parts of whole messages: they become unknown fields.
@@ -67,47 +67,47 @@ pub(super) fn pieces<'a>(
             part.into_iter().for_each(|part| delta.rest.keep(key.into(), part));
         }
     }
-    emitter.board_delta(delta);
+    emitter.attach_delta_riders(delta);
     let reasoning = delta.reasoning_text_of(emitter)?;
-    let may_promote = may_promote && delta.says_nothing_else();
+    let may_promote = may_promote && delta.has_only_text();
     let promoted = reasoning.filter(|_| may_promote && delta.content.is_none_or(|text| text.is_empty()));
     if may_promote && reasoning.is_none() {
         emitter.to.only_text(emitter.choice);
     }
     match promoted {
-        Some(_) => emitter.to.mended(Rule::ReasoningPromoted),
+        Some(_) => emitter.to.count_rule(Rule::ReasoningPromoted),
         None => {
-            emitter.say_text(reasoning.filter(|_| !emitter.reading.hide_reasoning), event::Delta::Reasoning)
+            emitter.emit_text(reasoning.filter(|_| !emitter.reading.hide_reasoning), event::Delta::Reasoning)
         }
     }
     match promoted.or(delta.content) {
-        Some(content) if content.is_empty() && whole => emitter.say_part(PartName::EmptyContent, None),
-        content => emitter.say_text(content, event::Delta::Content),
+        Some(content) if content.is_empty() && whole => emitter.emit_part(PartName::EmptyContent, None),
+        content => emitter.emit_text(content, event::Delta::Content),
     }
-    emitter.say_text(delta.refusal, event::Delta::Refusal);
+    emitter.emit_text(delta.refusal, event::Delta::Refusal);
     for (name, data) in [(PartName::Annotations, delta.annotations), (PartName::Audio, delta.audio)] {
         if data.is_some() {
-            emitter.say_part(name, data);
+            emitter.emit_part(name, data);
         }
     }
     for call in delta.tool_calls.iter_mut().flat_map(Few::iter_mut) {
-        say_call(call, whole, emitter);
+        emit_call(call, whole, emitter);
     }
     if let Some(function) = &delta.function_call {
         let (name, arguments) = (function.name, function.arguments.and_then(Text::of));
         if [name, arguments].iter().flatten().any(|text| !text.is_empty()) {
-            emitter.say(event::Delta::FunctionCall { name, arguments });
+            emitter.emit(event::Delta::FunctionCall { name, arguments });
         }
     }
     if delta.role.is_some() && delta.content.is_some_and(|content| content.is_empty()) {
-        emitter.to.mended(Rule::RoleContent);
+        emitter.to.count_rule(Rule::RoleContent);
     }
     Ok(())
 }
 
 impl<'a> Delta<'a> {
     /// Returns true if the message has nothing other than reasoning and content.
-    fn says_nothing_else(&self) -> bool {
+    fn has_only_text(&self) -> bool {
         self.refusal.is_none_or(|text| text.is_empty())
             && self.tool_calls.as_ref().is_none_or(Few::is_empty)
             && self.function_call.is_none()
@@ -129,7 +129,7 @@ impl<'a> Delta<'a> {
     /// Returns the reasoning text: that of the first non-empty name in the order of wire-format 2.4. Copies under
     /// other names are ignored. Fails if `reasoning` is neither text nor an object.
     fn reasoning_text_of(&self, emitter: &mut ChoiceEmitter<'a, '_>) -> Result<Option<Text<'a>>, Unreadable> {
-        let object: Reasoned<'_>;
+        let object: ReasoningBody<'_>;
         let (text, content) = match self.reasoning {
             Some(raw) => match Text::of(raw) {
                 Some(text) => (Some(text), None),
@@ -143,13 +143,13 @@ impl<'a> Delta<'a> {
         let names = [self.reasoning_content, text, content, self.thinking, self.reasoning_text];
         let found = names.iter().flatten().find(|text| !text.is_empty()).copied();
         if found.is_some() && self.reasoning_content.is_none_or(|text| text.is_empty()) {
-            emitter.to.mended(Rule::ReasoningName);
+            emitter.to.count_rule(Rule::ReasoningName);
         }
         Ok(found)
     }
 }
 
-fn say_call<'a>(call: &Call<'a>, whole: bool, emitter: &mut ChoiceEmitter<'a, '_>) {
+fn emit_call<'a>(call: &Call<'a>, whole: bool, emitter: &mut ChoiceEmitter<'a, '_>) {
     let kind = match (&call.function, &call.custom) {
         (None, Some(_)) => ToolKind::Custom,
         _ => ToolKind::Function,
@@ -160,7 +160,7 @@ fn say_call<'a>(call: &Call<'a>, whole: bool, emitter: &mut ChoiceEmitter<'a, '_
     let args = called.and_then(|called| called.arguments).and_then(|raw| {
         Text::of(raw).or_else(|| {
             // Arguments as a JSON value: serialised compactly, in their own order (wire-format 2.5 rule 6).
-            emitter.to.mended(Rule::ToolArguments);
+            emitter.to.count_rule(Rule::ToolArguments);
             write_compact(raw.get(), &mut serialised);
             None
         })
@@ -170,6 +170,6 @@ fn say_call<'a>(call: &Call<'a>, whole: bool, emitter: &mut ChoiceEmitter<'a, '_
     let identified = [call.id, name].iter().flatten().any(|text| !text.is_empty());
     if identified || args.is_some() {
         let namespace = None;
-        emitter.say_tool(ToolEntry { index: call.index, id: call.id, name, namespace, args, kind, whole });
+        emitter.emit_tool(ToolEntry { index: call.index, id: call.id, name, namespace, args, kind, whole });
     }
 }

@@ -8,6 +8,6 @@ pub(super) fn pieces<'a>(
     choice: &mut Choice<'a>,
     emitter: &mut ChoiceEmitter<'a, '_>,
 ) -> Result<(), Unreadable> {
-    emitter.say_text(choice.text, Delta::Content);
+    emitter.emit_text(choice.text, Delta::Content);
     Ok(())
 }

@@ -8,7 +8,8 @@ mod completions;
 mod responses;
 
 use super::event::{
-    Delta, Event, Finish, Head, Logprobs, PartName, Reason, Riders, Running, TokenLogprob, ToolEntry, Usage,
+    ChunkUsage, Delta, Event, Finish, Head, Logprobs, PartName, Reason, Riders, TokenLogprob, ToolEntry,
+    Usage,
 };
 use super::fault::{Failure, Fault, is_error_object};
 use super::rule::Rule;
@@ -32,7 +33,7 @@ pub trait Sink {
     /// only where reasoning may become text ([`Reading::promote_reasoning`]).
     fn only_text(&mut self, _choice: u32) {}
     /// Counts a departure from the format that the decoder has corrected.
-    fn mended(&mut self, rule: Rule);
+    fn count_rule(&mut self, rule: Rule);
 }
 
 /// Decoder for one upstream API. Frames of a stream go to it one by one; it reports what they contain to a
@@ -47,7 +48,7 @@ pub trait Decode: Send {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quirks {
     /// True if arguments may be sent a second time when the call is complete: vLLM up to 0.22 re-serialises them in
-    /// the finish chunk, SGLang up to 0.4.9 rewrites its last delta (engine-quirks A.1.5, A.2.4).
+    /// the finish chunk, SGLang up to 0.4.9 rewrites its last delta (engines A.1.5, A.2.4).
     pub resends_arguments: bool,
     /// True if the engine reuses ids of answers, so that they identify none: Ollama draws one of 999, TensorRT-LLM
     /// counts from its start, LMDeploy calls every completion `-1`, `transformers serve` repeats the request's
@@ -58,7 +59,7 @@ pub struct Quirks {
 /// Parameters of the request that a decoder needs: what the client asked for, and how to treat reasoning and
 /// unknown fields.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reading {
+pub struct ReadOptions {
     /// True if the client asked for logprobs.
     pub logprobs: bool,
     /// Engine extensions that the client asked for.
@@ -78,31 +79,33 @@ pub struct Reading {
 }
 
 /// Returns the decoder for an upstream API. It is the same for all engines; they differ in data only ([`Quirks`]).
-pub fn standard(api: Api, reading: Reading) -> Box<dyn Decode> {
+pub fn decoder(api: Api, reading: ReadOptions) -> Box<dyn Decode> {
     match api {
-        Api::Chat => Box::new(Chunks { reading, pieces: chat::pieces, logprobs: LogprobsOf::Chat }),
-        Api::Completions => {
-            Box::new(Chunks { reading, pieces: completions::pieces, logprobs: LogprobsOf::Completions })
-        }
-        Api::Responses => Box::new(responses::Events::new(reading)),
+        Api::Chat => Box::new(ChunkDecoder { reading, pieces: chat::pieces, logprobs: LogprobShape::Chat }),
+        Api::Completions => Box::new(ChunkDecoder {
+            reading,
+            pieces: completions::pieces,
+            logprobs: LogprobShape::Completions,
+        }),
+        Api::Responses => Box::new(responses::ResponsesDecoder::new(reading)),
     }
 }
 
 /// Decoder of Chat Completions and Completions, whose chunks differ only in the content of a choice.
-struct Chunks {
-    reading: Reading,
+struct ChunkDecoder {
+    reading: ReadOptions,
     pieces: for<'a> fn(&mut Choice<'a>, &mut ChoiceEmitter<'a, '_>) -> Result<(), Unreadable>,
-    logprobs: LogprobsOf,
+    logprobs: LogprobShape,
 }
 
 /// API of the answer. Each API has its own shape of logprobs that its clients can read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum LogprobsOf {
+enum LogprobShape {
     Chat,
     Completions,
 }
 
-impl LogprobsOf {
+impl LogprobShape {
     fn select(self, body: LogprobBody<'_>) -> Result<Option<Logprobs<'_>>, Unreadable> {
         match self {
             Self::Chat => body.tokens(),
@@ -122,17 +125,17 @@ impl LogprobsOf {
 /// Error: a field that samewire emits has the wrong type.
 struct Unreadable;
 
-impl Decode for Chunks {
+impl Decode for ChunkDecoder {
     fn frame(&mut self, frame: Frame<'_>, to: &mut dyn Sink) {
-        let text = match said(frame) {
+        let text = match classify(frame) {
             FrameText::Done => return to.event(Event::End),
             FrameText::Fail(failure) => {
-                to.mended(Rule::ErrorShape);
+                to.count_rule(Rule::ErrorShape);
                 return to.event(Event::Fail(failure));
             }
             // llama.cpp begins a stream for several prompts with `null`
             // (fixtures/llamacpp/completions-prompt-list).
-            FrameText::Chunk("null") if !frame.whole => return to.mended(Rule::EmptyChunk),
+            FrameText::Chunk("null") if !frame.whole => return to.count_rule(Rule::EmptyChunk),
             FrameText::Chunk(text) => text,
         };
         if self.chunk(text, frame.whole, to).is_err() {
@@ -141,20 +144,20 @@ impl Decode for Chunks {
     }
 }
 
-impl Chunks {
+impl ChunkDecoder {
     fn chunk(&self, text: &str, whole: bool, to: &mut dyn Sink) -> Result<(), Unreadable> {
         let mut chunk = Chunk::default();
         let read = if self.reading.keep_null { read_with_null } else { read_into };
         read(text, &mut chunk).map_err(|_| Unreadable)?;
         if let Some(failure) = chunk.failure(text) {
-            to.mended(Rule::ErrorShape);
+            to.count_rule(Rule::ErrorShape);
             to.event(Event::Fail(failure));
             return Ok(());
         }
         let usage = chunk.usage.as_ref().and_then(|usage| usage.counts(to));
         let empty = chunk.choices.as_ref().is_none_or(Few::is_empty);
         if empty && usage.is_none() {
-            to.mended(Rule::EmptyChunk);
+            to.count_rule(Rule::EmptyChunk);
             return Ok(());
         }
         let mut riders = Riders::default();
@@ -170,9 +173,9 @@ impl Chunks {
         }
         let kept = usage.filter(|_| self.reading.continuous_usage && !whole);
         for choice in chunk.choices.iter_mut().flat_map(Few::iter_mut) {
-            let running = kept.map(|usage| Box::new(Running { usage, last: choice.is_last() }));
+            let running = kept.map(|usage| Box::new(ChunkUsage { usage, last: choice.is_last() }));
             let mut emitter = ChoiceEmitter::new(self.reading, std::mem::take(&mut riders), running, to);
-            emitter.board(choice, self.logprobs)?;
+            emitter.attach_riders(choice, self.logprobs)?;
             (self.pieces)(choice, &mut emitter)?;
             riders = emitter.finish(choice)?;
         }
@@ -219,7 +222,7 @@ impl Choice<'_> {
     /// tokens that the engine reports.
     fn is_lost(&self, tokens: u64) -> bool {
         match self.message.as_ref().or(self.delta.as_ref()) {
-            Some(message) => tokens > 0 && message.is_blank() && stops(self.finish_reason),
+            Some(message) => tokens > 0 && message.is_blank() && is_natural_stop(self.finish_reason),
             None => self.text.is_none(),
         }
     }
@@ -234,21 +237,26 @@ impl Choice<'_> {
 struct ChoiceEmitter<'a, 'to> {
     to: &'to mut dyn Sink,
     choice: u32,
-    reading: Reading,
+    reading: ReadOptions,
     riders: Riders<'a>,
-    usage: Option<Box<Running>>,
-    spoken: u32,
+    usage: Option<Box<ChunkUsage>>,
+    emitted: u32,
 }
 
 impl<'a, 'to> ChoiceEmitter<'a, 'to> {
-    fn new(reading: Reading, riders: Riders<'a>, usage: Option<Box<Running>>, to: &'to mut dyn Sink) -> Self {
-        Self { to, choice: 0, reading, riders, usage, spoken: 0 }
+    fn new(
+        reading: ReadOptions,
+        riders: Riders<'a>,
+        usage: Option<Box<ChunkUsage>>,
+        to: &'to mut dyn Sink,
+    ) -> Self {
+        Self { to, choice: 0, reading, riders, usage, emitted: 0 }
     }
 
-    fn board(&mut self, choice: &mut Choice<'a>, shape: LogprobsOf) -> Result<(), Unreadable> {
+    fn attach_riders(&mut self, choice: &mut Choice<'a>, shape: LogprobShape) -> Result<(), Unreadable> {
         self.choice = choice.index.unwrap_or(0);
         self.riders.logprobs = logprobs(choice.logprobs, shape, self.reading, self.to)?;
-        self.riders.choice_extensions = asked_for(self.reading.extensions, &mut choice.rest);
+        self.riders.choice_extensions = take_requested(self.reading.extensions, &mut choice.rest);
         note_unknown(&choice.rest, self.to);
         self.riders.choice = std::mem::take(&mut choice.rest);
         self.riders.choice_upstream = choice.x_upstream;
@@ -256,7 +264,7 @@ impl<'a, 'to> ChoiceEmitter<'a, 'to> {
     }
 
     /// Moves the unknown fields of the delta or message to the riders.
-    fn board_delta(&mut self, delta: &mut chat::Delta<'a>) {
+    fn attach_delta_riders(&mut self, delta: &mut chat::Delta<'a>) {
         // Client libraries add up the values in deltas, so nulls there are dropped.
         delta.rest.drop_null();
         note_unknown(&delta.rest, self.to);
@@ -264,7 +272,7 @@ impl<'a, 'to> ChoiceEmitter<'a, 'to> {
     }
 
     /// Emits a part of a whole message. Streams have no frame for it, so no riders go with it.
-    fn say_part(&mut self, name: PartName, data: Option<Raw<'a>>) {
+    fn emit_part(&mut self, name: PartName, data: Option<Raw<'a>>) {
         // The role frame comes first, and the extensions about the prompt belong on it.
         if !self.riders.chunk_extensions.is_empty() {
             let riders = std::mem::take(&mut self.riders);
@@ -273,55 +281,55 @@ impl<'a, 'to> ChoiceEmitter<'a, 'to> {
         self.to.delta(self.choice, Delta::Part { name, data }, Riders::default());
     }
 
-    fn say(&mut self, delta: Delta<'_>) {
+    fn emit(&mut self, delta: Delta<'_>) {
         let mut riders = std::mem::take(&mut self.riders);
         riders.usage = self.usage.clone();
-        self.spoken += 1;
+        self.emitted += 1;
         self.riders = self.to.delta(self.choice, delta, riders);
     }
 
-    fn say_tool(&mut self, entry: ToolEntry<'_>) {
+    fn emit_tool(&mut self, entry: ToolEntry<'_>) {
         let mut riders = std::mem::take(&mut self.riders);
         riders.usage = self.usage.clone();
-        self.spoken += 1;
+        self.emitted += 1;
         self.riders = self.to.tool(self.choice, entry, riders);
     }
 
     /// Emits text, unless it is empty.
-    fn say_text(&mut self, text: Option<Text<'a>>, delta: impl FnOnce(Text<'a>) -> Delta<'a>) {
+    fn emit_text(&mut self, text: Option<Text<'a>>, delta: impl FnOnce(Text<'a>) -> Delta<'a>) {
         if let Some(text) = text.filter(|text| !text.is_empty()) {
-            self.say(delta(text));
+            self.emit(delta(text));
         }
     }
 
     /// Emits the choice's end, if it has one. Returns the riders of the chunk that no frame took, for the next
     /// choice. Fails if the finish reason is unreadable.
     fn finish(mut self, choice: &Choice<'a>) -> Result<Riders<'a>, Unreadable> {
-        let pieces = self.spoken;
+        let pieces = self.emitted;
         if self.riders.logprobs.is_some() {
-            self.say(Delta::Bare);
+            self.emit(Delta::Bare);
         }
-        match ended(choice.finish_reason, self.to)? {
-            Ended::No => {
-                if self.spoken == 0 && self.riders.choice_extensions.is_empty() {
-                    self.say(Delta::Role);
+        match read_finish(choice.finish_reason, self.to)? {
+            FinishWord::No => {
+                if self.emitted == 0 && self.riders.choice_extensions.is_empty() {
+                    self.emit(Delta::Role);
                 }
                 // The chunk has token ids, but no text was made of them.
                 let extensions = [&self.riders.chunk_extensions, &self.riders.choice_extensions];
                 if extensions.iter().any(|extras| !extras.is_empty()) {
-                    self.say(Delta::Bare);
+                    self.emit(Delta::Bare);
                 }
             }
-            Ended::Aborted => self.to.event(Event::Fail(Fault::Aborted.into())),
-            Ended::Finish(reason) => {
+            FinishWord::Aborted => self.to.event(Event::Fail(Fault::Aborted.into())),
+            FinishWord::Finish(reason) => {
                 if pieces > 0 {
-                    self.to.mended(Rule::FinishMerged);
+                    self.to.count_rule(Rule::FinishMerged);
                 }
-                self.say(Delta::Finish(Finish { reason, stop: choice.stop_reason.or(choice.matched_stop) }));
+                self.emit(Delta::Finish(Finish { reason, stop: choice.stop_reason.or(choice.matched_stop) }));
             }
         }
         if pieces > 1 {
-            self.to.mended(Rule::Split);
+            self.to.count_rule(Rule::Split);
         }
         Ok(Riders {
             chunk: std::mem::take(&mut self.riders.chunk),
@@ -367,7 +375,7 @@ enum FrameText<'a> {
 }
 
 /// Classifies a frame: `[DONE]`, an error (by the event's name, or because it is not UTF-8), or a chunk to read.
-fn said(frame: Frame<'_>) -> FrameText<'_> {
+fn classify(frame: Frame<'_>) -> FrameText<'_> {
     let Ok(text) = std::str::from_utf8(frame.data) else {
         return FrameText::Fail(Fault::InvalidEvent.into());
     };
@@ -399,7 +407,7 @@ impl<'a> Chunk<'a> {
 
     /// Moves the chunk's extensions and unknown fields to the riders.
     fn board(&mut self, extensions: Extensions, riders: &mut Riders<'a>, to: &mut dyn Sink) {
-        riders.chunk_extensions = asked_for(extensions, &mut self.rest);
+        riders.chunk_extensions = take_requested(extensions, &mut self.rest);
         note_unknown(&self.rest, to);
         riders.chunk = std::mem::take(&mut self.rest);
         riders.chunk_upstream = self.x_upstream;
@@ -407,7 +415,7 @@ impl<'a> Chunk<'a> {
 }
 
 /// Moves the extensions that the client asked for out of the unknown fields, in canonical order.
-fn asked_for<'a>(extensions: Extensions, rest: &mut Extras<'a>) -> Extras<'a> {
+fn take_requested<'a>(extensions: Extensions, rest: &mut Extras<'a>) -> Extras<'a> {
     let mut found = Extras::default();
     for key in extensions.keys() {
         let is_list = |(own, raw): (&str, Raw<'_>)| own == key && raw.get().starts_with('[');
@@ -422,7 +430,7 @@ fn asked_for<'a>(extensions: Extensions, rest: &mut Extras<'a>) -> Extras<'a> {
 
 fn note_unknown(rest: &Extras<'_>, to: &mut dyn Sink) {
     for _ in rest.iter().filter(|(_, raw)| raw.get() != "null") {
-        to.mended(Rule::UnknownField);
+        to.count_rule(Rule::UnknownField);
     }
 }
 
@@ -462,7 +470,7 @@ impl UsageBody<'_> {
     fn counts(&self, to: &mut dyn Sink) -> Option<Usage> {
         let usage = self.read()?;
         if !self.is_canonical() {
-            to.mended(Rule::Usage);
+            to.count_rule(Rule::Usage);
         }
         Some(usage)
     }
@@ -513,7 +521,7 @@ impl UsageBody<'_> {
 }
 
 /// Meaning of an engine's finish word (wire-format 2.6).
-enum Ended {
+enum FinishWord {
     No,
     Finish(Reason),
     Aborted,
@@ -525,9 +533,10 @@ object! {
 }
 
 /// Returns true if the model stopped by itself, by a known finish word.
-fn stops(finish_reason: Option<Raw<'_>>) -> bool {
+fn is_natural_stop(finish_reason: Option<Raw<'_>>) -> bool {
     let mut unheard = IgnoredEvents::default();
-    matches!(ended(finish_reason, &mut unheard), Ok(Ended::Finish(Reason::Stop))) && !unheard.unknown
+    matches!(read_finish(finish_reason, &mut unheard), Ok(FinishWord::Finish(Reason::Stop)))
+        && !unheard.unknown
 }
 
 /// Sink that drops events. It lets a finish word be read ahead, and records whether the word was unknown.
@@ -547,14 +556,14 @@ impl Sink for IgnoredEvents {
         riders
     }
 
-    fn mended(&mut self, rule: Rule) {
+    fn count_rule(&mut self, rule: Rule) {
         self.unknown |= rule == Rule::FinishUnknown;
     }
 }
 
 /// Reads `finish_reason`. Fails if it is neither a string nor an object with a type.
-fn ended(raw: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<Ended, Unreadable> {
-    let Some(raw) = raw else { return Ok(Ended::No) };
+fn read_finish(raw: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<FinishWord, Unreadable> {
+    let Some(raw) = raw else { return Ok(FinishWord::No) };
     let body: FinishBody<'_>;
     let word = match Text::of(raw) {
         Some(word) => word,
@@ -565,17 +574,17 @@ fn ended(raw: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<Ended, Unreadable> {
     };
     let decoded = word.decoded();
     let reason = match decoded.as_ref() {
-        "" => return Ok(Ended::No),
+        "" => return Ok(FinishWord::No),
         "stop" => Reason::Stop,
         "length" => Reason::Length,
         "tool_calls" => Reason::ToolCalls,
         "function_call" => Reason::FunctionCall,
         "content_filter" => Reason::ContentFilter,
         other => {
-            to.mended(Rule::FinishWord);
+            to.count_rule(Rule::FinishWord);
             match other {
                 "abort" | "aborted" | "error" | "cancelled" | "canceled" | "unknown" => {
-                    return Ok(Ended::Aborted);
+                    return Ok(FinishWord::Aborted);
                 }
                 "max_tokens" | "max_new_tokens" | "model_length" | "MAX_TOKENS" => Reason::Length,
                 "tool_call" | "tool_use" => Reason::ToolCalls,
@@ -583,13 +592,13 @@ fn ended(raw: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<Ended, Unreadable> {
                 "eos" | "eos_token" | "end_turn" | "stop_sequence" | "stop_token" | "stop_str"
                 | "complete" | "COMPLETE" | "repetition" => Reason::Stop,
                 _ => {
-                    to.mended(Rule::FinishUnknown);
+                    to.count_rule(Rule::FinishUnknown);
                     Reason::Stop
                 }
             }
         }
     };
-    Ok(Ended::Finish(reason))
+    Ok(FinishWord::Finish(reason))
 }
 
 object! {
@@ -663,19 +672,19 @@ impl<'a> LogprobBody<'a> {
 /// Reads `logprobs`, if the client asked for them. Fails if they have neither known shape.
 fn logprobs<'a>(
     raw: Option<Raw<'a>>,
-    shape: LogprobsOf,
-    reading: Reading,
+    shape: LogprobShape,
+    reading: ReadOptions,
     to: &mut dyn Sink,
 ) -> Result<Option<Logprobs<'a>>, Unreadable> {
     let Some(raw) = raw else { return Ok(None) };
     let body: LogprobBody<'_> = read(raw.get()).map_err(|_| Unreadable)?;
     let found = shape.select(body)?;
     if found.is_some() && !reading.logprobs {
-        to.mended(Rule::LogprobsUnasked);
+        to.count_rule(Rule::LogprobsUnasked);
         return Ok(None);
     }
     if found.as_ref().is_some_and(|found| shape.mends(found)) {
-        to.mended(Rule::Logprobs);
+        to.count_rule(Rule::Logprobs);
     }
     Ok(found)
 }

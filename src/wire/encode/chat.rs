@@ -87,7 +87,7 @@ impl Stream {
             return;
         }
         self.last.release(out);
-        match self.last.takes(delta, riders) {
+        match self.last.must_wait(delta, riders) {
             true => {
                 let mut frame = BytesMut::new();
                 let reason = self.frame(choice, delta, riders, &mut frame);
@@ -288,7 +288,7 @@ impl Encode for Whole {
             Event::Delta { choice, delta, riders } => self.delta(choice, &delta, &riders),
             Event::Usage { usage, riders, .. } => {
                 self.usage = Some(usage);
-                self.board(&riders);
+                self.keep_chunk_riders(&riders);
             }
             Event::Foreign { .. } | Event::Limits(_) => {}
             // Before the end nothing has been written, so the server answers a failure with an HTTP error instead.
@@ -299,7 +299,7 @@ impl Encode for Whole {
 }
 
 impl Whole {
-    fn board(&mut self, riders: &Riders<'_>) {
+    fn keep_chunk_riders(&mut self, riders: &Riders<'_>) {
         self.extensions.add(&riders.chunk_extensions);
         if self.leftovers.is_empty() {
             self.envelope.chunk_leftovers(riders, &mut self.leftovers);
@@ -307,7 +307,7 @@ impl Whole {
     }
 
     fn delta(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>) {
-        self.board(riders);
+        self.keep_chunk_riders(riders);
         let index = choice as usize;
         self.choices.resize_with(self.choices.len().max(index + 1), Message::default);
         let Some(message) = self.choices.get_mut(index) else { return };
@@ -318,7 +318,7 @@ impl Whole {
         if let Some(logprobs) = &riders.logprobs {
             message.logprobs.add(logprobs);
         }
-        message.take(delta);
+        message.add(delta);
     }
 
     fn write(&self, out: &mut BytesMut) {
@@ -351,7 +351,7 @@ impl Whole {
 }
 
 impl Message {
-    fn take(&mut self, delta: &Delta<'_>) {
+    fn add(&mut self, delta: &Delta<'_>) {
         match delta {
             Delta::Reasoning(text) | Delta::Summary(text) => text.write(&mut self.reasoning),
             Delta::Content(text) => text.write(self.content.get_or_insert_default()),
@@ -382,7 +382,7 @@ impl Message {
             Delta::Part { name: PartName::Annotations, data } => self.annotations = data.map(compacted),
             Delta::Part { name: PartName::Audio, data } => self.audio = data.map(compacted),
             Delta::Finish(finish) => {
-                self.finish = Some(finish.reason.word());
+                self.finish = Some(finish.reason.as_str());
                 self.stop = finish.stop.map(compacted);
             }
             Delta::Role

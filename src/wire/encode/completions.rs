@@ -40,7 +40,7 @@ impl Stream {
             return;
         }
         self.last.release(out);
-        match self.last.takes(delta, riders) {
+        match self.last.must_wait(delta, riders) {
             true => {
                 let mut frame = BytesMut::new();
                 let reason = self.frame(choice, text, finish, riders, &mut frame);
@@ -116,7 +116,7 @@ impl Encode for Stream {
 #[derive(Debug)]
 pub(super) struct Whole {
     envelope: Envelope,
-    choices: Vec<Text>,
+    choices: Vec<ChoiceText>,
     usage: Option<Usage>,
     extensions: ExtensionLists,
     leftovers: BytesMut,
@@ -124,7 +124,7 @@ pub(super) struct Whole {
 
 /// Collected state of one choice of a whole object, in canonical JSON spelling.
 #[derive(Debug, Default)]
-struct Text {
+struct ChoiceText {
     text: BytesMut,
     logprobs: LogprobLists,
     finish: Option<&'static str>,
@@ -144,7 +144,7 @@ impl Whole {
         }
     }
 
-    fn board(&mut self, riders: &Riders<'_>) {
+    fn keep_chunk_riders(&mut self, riders: &Riders<'_>) {
         self.extensions.add(&riders.chunk_extensions);
         if self.leftovers.is_empty() {
             self.envelope.chunk_leftovers(riders, &mut self.leftovers);
@@ -152,9 +152,9 @@ impl Whole {
     }
 
     fn delta(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>) {
-        self.board(riders);
+        self.keep_chunk_riders(riders);
         let index = choice as usize;
-        self.choices.resize_with(self.choices.len().max(index + 1), Text::default);
+        self.choices.resize_with(self.choices.len().max(index + 1), ChoiceText::default);
         let Some(choice) = self.choices.get_mut(index) else { return };
         choice.extensions.add(&riders.choice_extensions);
         if choice.leftovers.is_empty() {
@@ -166,7 +166,7 @@ impl Whole {
         match delta {
             Delta::Content(text) => text.write(&mut choice.text),
             Delta::Finish(Finish { reason, stop }) => {
-                choice.finish = Some(reason.word());
+                choice.finish = Some(reason.as_str());
                 if let Some(stop) = stop {
                     write_compact(stop.get(), &mut choice.stop);
                 }
@@ -213,7 +213,7 @@ impl Encode for Whole {
             Event::Delta { choice, delta, riders } => self.delta(choice, &delta, &riders),
             Event::Usage { usage, riders, .. } => {
                 self.usage = Some(usage);
-                self.board(&riders);
+                self.keep_chunk_riders(&riders);
             }
             Event::Foreign { .. } | Event::Limits(_) => {}
             // Before the end nothing has been written, so the server answers a failure with an HTTP error instead.

@@ -188,11 +188,11 @@ impl Leftovers<'_> {
 pub(super) struct LastFrame {
     /// True if usage stays on the frames.
     counts: bool,
-    waiting: Option<Waiting>,
+    waiting: Option<WaitingFrame>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingFrame {
     choice: u32,
     frame: BytesMut,
     /// Position of its finish reason, which is null.
@@ -216,14 +216,14 @@ impl LastFrame {
     }
 
     /// Returns true if the frame of this delta has to wait: its chunk also ends the choice.
-    pub(super) fn takes(&self, delta: &Delta<'_>, riders: &Riders<'_>) -> bool {
+    pub(super) fn must_wait(&self, delta: &Delta<'_>, riders: &Riders<'_>) -> bool {
         let is_last = riders.usage.as_ref().is_some_and(|running| running.last);
         self.counts && is_last && !matches!(delta, Delta::Role | Delta::Finish(_))
     }
 
     /// Stores a frame. `reason`: position of its finish reason.
     pub(super) fn keep(&mut self, choice: u32, frame: BytesMut, reason: usize) {
-        self.waiting = Some(Waiting { choice, frame, reason });
+        self.waiting = Some(WaitingFrame { choice, frame, reason });
     }
 
     /// Appends the waiting frame unchanged, because another event than the finish comes next.
@@ -242,7 +242,7 @@ impl LastFrame {
         riders: &Riders<'_>,
         out: &mut BytesMut,
     ) -> bool {
-        let is_it = |waiting: &mut Waiting| waiting.choice == choice && riders.is_empty();
+        let is_it = |waiting: &mut WaitingFrame| waiting.choice == choice && riders.is_empty();
         let Some(waiting) = self.waiting.take_if(is_it) else { return false };
         let (before, behind) = waiting.frame.split_at(waiting.reason);
         out.extend_from_slice(before);
@@ -255,7 +255,7 @@ impl LastFrame {
 /// Appends the value of `finish_reason`, followed by `stop_reason` if there is one; null without a finish.
 pub(super) fn write_reason(finish: Option<&Finish<'_>>, out: &mut BytesMut) {
     let Some(Finish { reason, stop }) = finish else { return out.extend_from_slice(b"null") };
-    write_string(reason.word(), out);
+    write_string(reason.as_str(), out);
     write_stop(*stop, out);
 }
 
@@ -384,7 +384,7 @@ fn write_usage(usage: &Usage, out: &mut BytesMut) {
 }
 
 /// Keys of the legacy logprobs, in canonical order.
-const LEGACY: [&str; 4] = ["tokens", "token_logprobs", "top_logprobs", "text_offset"];
+const LEGACY_KEYS: [&str; 4] = ["tokens", "token_logprobs", "top_logprobs", "text_offset"];
 
 /// Logprobs of one frame, or of a whole choice, merged from several chunks.
 #[derive(Debug, Default)]
@@ -454,7 +454,7 @@ impl LogprobLists {
         if self.legacy.iter().any(Option::is_some) {
             let mut comma = false;
             out.put_u8(b'{');
-            for (key, list) in LEGACY.iter().zip(&self.legacy) {
+            for (key, list) in LEGACY_KEYS.iter().zip(&self.legacy) {
                 let Some(list) = list else { continue };
                 if std::mem::replace(&mut comma, true) {
                     out.put_u8(b',');

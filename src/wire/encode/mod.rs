@@ -12,7 +12,7 @@ mod tool_names;
 mod transcript;
 
 pub(crate) use responses::write_error;
-pub use responses::{Calls, Echo, NameMeaning, PausedAnswer, PausedEncoder, Reply, Response, Seal, Sealing};
+pub use responses::{Calls, Echo, NameMeaning, Pause, PauseSlot, Reply, Response, Seal, Sealing};
 pub use transcript::Transcript;
 
 use super::event::Event;
@@ -61,8 +61,8 @@ pub struct Limits {
 /// them in another form than the engine.
 pub fn encoder(shape: &Shape, stamp: &Stamp) -> Box<dyn Encode> {
     match (shape.client, shape.stream) {
-        (Api::Chat, true) => tool_names::ToolNames::over(Box::new(chat::Stream::new(shape, stamp)), shape),
-        (Api::Chat, false) => tool_names::ToolNames::over(Box::new(chat::Whole::new(shape)), shape),
+        (Api::Chat, true) => tool_names::ToolNames::wrap(Box::new(chat::Stream::new(shape, stamp)), shape),
+        (Api::Chat, false) => tool_names::ToolNames::wrap(Box::new(chat::Whole::new(shape)), shape),
         (Api::Completions, true) => Box::new(completions::Stream::new(shape)),
         (Api::Completions, false) => Box::new(completions::Whole::new(shape)),
         (Api::Responses, stream) => {

@@ -17,12 +17,12 @@ pub(super) struct ToolNames {
     inner: Box<dyn Encode>,
     custom: Vec<String>,
     legacy: bool,
-    open: Vec<Wrapped>,
+    open: Vec<OpenCustomCall>,
 }
 
 /// Open call of a custom tool. Its arguments are buffered, since the input can be unwrapped only once they are
 /// complete.
-struct Wrapped {
+struct OpenCustomCall {
     choice: u32,
     slot: u32,
     /// Arguments so far, in JSON spelling.
@@ -31,7 +31,7 @@ struct Wrapped {
 
 impl ToolNames {
     /// Wraps `inner` if the shape has custom tools or legacy functions; otherwise returns `inner` unchanged.
-    pub(super) fn over(inner: Box<dyn Encode>, shape: &Shape) -> Box<dyn Encode> {
+    pub(super) fn wrap(inner: Box<dyn Encode>, shape: &Shape) -> Box<dyn Encode> {
         if shape.custom_tools.is_empty() && !shape.legacy_functions {
             return inner;
         }
@@ -45,12 +45,12 @@ impl ToolNames {
                 if self.custom.iter().any(|custom| custom == name) =>
             {
                 self.close(Some(choice), out);
-                self.open.push(Wrapped { choice, slot, arguments: BytesMut::new() });
+                self.open.push(OpenCustomCall { choice, slot, arguments: BytesMut::new() });
                 let delta = Delta::ToolStart { slot, id, name, namespace, kind: ToolKind::Custom };
                 self.pass(choice, delta, riders, out);
             }
             Delta::ToolArgs { slot, args } => {
-                let is_it = |open: &&mut Wrapped| open.choice == choice && open.slot == slot;
+                let is_it = |open: &&mut OpenCustomCall| open.choice == choice && open.slot == slot;
                 match self.open.iter_mut().find(is_it) {
                     Some(open) => {
                         args.write(&mut open.arguments);
@@ -91,10 +91,10 @@ impl ToolNames {
     /// Passes on the unwrapped input of the open calls of one choice, or of all choices with `None`. Arguments that
     /// are not an object with a string `input` are passed on as they are.
     fn close(&mut self, choice: Option<u32>, out: &mut OutputBuffer) {
-        let is_due = |open: &Wrapped| choice.is_none_or(|choice| choice == open.choice);
+        let is_due = |open: &OpenCustomCall| choice.is_none_or(|choice| choice == open.choice);
         let (due, open) = std::mem::take(&mut self.open).into_iter().partition(is_due);
         self.open = open;
-        for Wrapped { choice, slot, arguments } in due {
+        for OpenCustomCall { choice, slot, arguments } in due {
             let spelled = String::from_utf8_lossy(&arguments);
             let wrapped = Text::json(&spelled).decoded();
             let args = input_of(&wrapped).unwrap_or_else(|| Text::json(&spelled));

@@ -2,7 +2,7 @@
 //! once.
 
 use super::Output;
-use super::resent::{Resent, SecondText};
+use super::resent::{Repetition, Resent};
 use crate::json::Text;
 use crate::wire::arguments::Arguments;
 use crate::wire::event::{Delta, Riders, ToolKind};
@@ -28,7 +28,7 @@ pub(super) struct Call {
     /// their results apart.
     pub(super) shares_id: bool,
     /// Arguments that came before the name, in JSON spelling.
-    pub(super) waiting: Vec<u8>,
+    pub(super) unsent_arguments: Vec<u8>,
     pub(super) arguments: Arguments,
     /// Hash of the arguments, used for engines that may send them twice.
     pub(super) resent: Resent,
@@ -70,7 +70,7 @@ impl Calls {
                 let call = self.0.get(*at);
                 let recorded = call.and_then(|call| call.engine_id.as_deref());
                 let other = id.zip(recorded).is_some_and(|(id, recorded)| id != recorded);
-                !(named && (other || call.is_some_and(|call| call.has_others(args))))
+                !(named && (other || call.is_some_and(|call| call.begins_another(args))))
             }),
             None => {
                 match id.and_then(|id| self.0.iter().rposition(|call| call.engine_id.as_deref() == Some(id)))
@@ -116,7 +116,7 @@ impl Calls {
 impl Call {
     /// Returns true if an entry with a name and these arguments begins another call, although it has this call's
     /// index: this call is complete, and the arguments do not repeat its own.
-    fn has_others(&self, args: Option<&Text<'_>>) -> bool {
+    fn begins_another(&self, args: Option<&Text<'_>>) -> bool {
         let begins = |args: &Text<'_>| args.decoded().trim_start().starts_with('{');
         self.arguments.is_closed() && args.is_some_and(|args| begins(args) && !self.resent.is_again(args))
     }
@@ -141,13 +141,13 @@ impl Call {
         self.resent.read(&own);
         let behind = piece.skip_characters(end);
         match self.resent.take(&behind) {
-            SecondText::Begun => {}
-            SecondText::Same => {
+            Repetition::Begun => {}
+            Repetition::Same => {
                 self.arguments.drop_second();
                 tally.count(Rule::ToolArgumentsResent);
             }
-            SecondText::Other(Some(held)) => return PassedArguments { own: Some(own), held },
-            SecondText::Other(None) => {
+            Repetition::Other(Some(held)) => return PassedArguments { own: Some(own), held },
+            Repetition::Other(None) => {
                 return PassedArguments { own: Some(piece), ..PassedArguments::default() };
             }
         }
@@ -175,12 +175,12 @@ impl Call {
         let usage = riders.as_ref().and_then(|riders| riders.usage.clone());
         to.delta(choice, start, riders.take().unwrap_or_default());
         self.started = Some(slot);
-        if let Ok(waiting) = std::str::from_utf8(&self.waiting)
+        if let Ok(waiting) = std::str::from_utf8(&self.unsent_arguments)
             && !waiting.is_empty()
         {
             let riders = Riders { usage, ..Riders::default() };
             to.delta(choice, Delta::ToolArgs { slot, args: Text::json(waiting) }, riders);
         }
-        self.waiting = Vec::new();
+        self.unsent_arguments = Vec::new();
     }
 }

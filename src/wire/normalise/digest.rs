@@ -82,18 +82,18 @@ impl Digest {
                     self.place = Place::Outside;
                 }
                 '\\' => self.place = Place::Escape,
-                character => self.say(character),
+                character => self.add_character(character),
             },
             Place::Escape => {
                 self.place = Place::String;
                 match character {
                     'u' => self.place = Place::Unicode(0, 0),
-                    'n' => self.say('\n'),
-                    't' => self.say('\t'),
-                    'r' => self.say('\r'),
-                    'b' => self.say('\u{8}'),
-                    'f' => self.say('\u{c}'),
-                    other => self.say(other),
+                    'n' => self.add_character('\n'),
+                    't' => self.add_character('\t'),
+                    'r' => self.add_character('\r'),
+                    'b' => self.add_character('\u{8}'),
+                    'f' => self.add_character('\u{c}'),
+                    other => self.add_character(other),
                 }
             }
             Place::Unicode(count, code) => {
@@ -123,7 +123,7 @@ impl Digest {
     }
 
     /// Hashes a character of a string.
-    fn say(&mut self, character: char) {
+    fn add_character(&mut self, character: char) {
         self.end_pair();
         self.add(u32::from(character));
     }
@@ -175,7 +175,7 @@ impl Digest {
         let value = text.parse::<f64>().ok().filter(|_| text.contains(['.', 'e', 'E']));
         match value {
             // A float without a fraction is printed like a whole number.
-            Some(value) => _ = write!(Spelled(self), "{value}"),
+            Some(value) => _ = write!(HashWriter(self), "{value}"),
             None => text.chars().for_each(|character| self.add(u32::from(character))),
         }
     }
@@ -194,9 +194,9 @@ impl Digest {
 }
 
 /// Writer that hashes the text formatted into it.
-struct Spelled<'d>(&'d mut Digest);
+struct HashWriter<'d>(&'d mut Digest);
 
-impl std::fmt::Write for Spelled<'_> {
+impl std::fmt::Write for HashWriter<'_> {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         text.chars().for_each(|character| self.0.add(u32::from(character)));
         Ok(())

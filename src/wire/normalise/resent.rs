@@ -1,4 +1,4 @@
-//! Detector of arguments that an engine sends again after they were complete (wire-format 2.5, engine-quirks
+//! Detector of arguments that an engine sends again after they were complete (wire-format 2.5, engines
 //! A.1.5).
 //!
 //! Takes: the arguments of one call in a stream, if its engine may repeat them. Gives: whether the text after the
@@ -19,7 +19,7 @@ pub(super) struct Resent {
     first: Digest,
     second: Option<Box<SecondValue>>,
     /// True once other text has followed the first value: from then on nothing is held.
-    passes: bool,
+    gave_up: bool,
 }
 
 /// Beginning of a second value, held until it proves equal or different.
@@ -33,7 +33,7 @@ struct SecondValue {
 
 /// Result of reading text after the first value.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum SecondText {
+pub(super) enum Repetition {
     /// Beginning of a value, which is held.
     Begun,
     /// Complete repetition of the first value, to be dropped.
@@ -50,35 +50,35 @@ impl Resent {
     }
 
     /// Reads a piece of the text after the first value, and holds it if it may be a repetition.
-    pub(super) fn take(&mut self, piece: &Text<'_>) -> SecondText {
-        if self.passes {
-            return SecondText::Other(None);
+    pub(super) fn take(&mut self, piece: &Text<'_>) -> Repetition {
+        if self.gave_up {
+            return Repetition::Other(None);
         }
         let mut begun = self.second.take().unwrap_or_default();
         let has_third = begun.progress.read(piece).is_some();
         begun.digest.read(piece);
         let is_whole = begun.progress.is_complete() && !has_third;
         if is_whole && begun.digest.is_same(&self.first) {
-            return SecondText::Same;
+            return Repetition::Same;
         }
         let is_other = is_whole || has_third || begun.progress.is_broken();
         if is_other || begun.text.len() + piece.length() > LONGEST {
-            self.passes = true;
+            self.gave_up = true;
             let held = Some(begun.text).filter(|held| !held.is_empty());
-            return SecondText::Other(held.map(|mut held| {
+            return Repetition::Other(held.map(|mut held| {
                 piece.append_to(&mut held);
                 held
             }));
         }
         piece.append_to(&mut begun.text);
         self.second = Some(begun);
-        SecondText::Begun
+        Repetition::Begun
     }
 
     /// Returns the held part of a second value that does not continue. Nothing is held afterwards.
     pub(super) fn rest(&mut self) -> Option<Vec<u8>> {
         let begun = self.second.take()?;
-        self.passes = true;
+        self.gave_up = true;
         Some(begun.text)
     }
 

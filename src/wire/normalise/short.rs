@@ -17,9 +17,9 @@ impl Normaliser {
 
     /// Sends the finishes, but not the end, which follows the missing choices.
     pub(super) fn end_short(&mut self, to: &mut Output<'_>) {
-        self.settle_head(to);
+        self.send_changed_head(to);
         self.release(to);
-        self.lacks = !self.ended;
+        self.lacks_choices = !self.ended;
         self.ended = true;
     }
 
@@ -32,11 +32,11 @@ impl Normaliser {
     pub(in crate::wire) fn lacks(&self) -> Option<MissingChoices> {
         let choices = u32::try_from(self.choices.len()).unwrap_or(u32::MAX);
         let usage = self.usage.filter(|_| self.shape.include_usage || !self.shape.stream);
-        self.lacks.then_some(MissingChoices { choices, asked: self.shape.choices, usage })
+        self.lacks_choices.then_some(MissingChoices { choices, requested: self.shape.choices, usage })
     }
 
     /// Reopens the answer, so that it can fail when the missing choices do not come.
-    pub(in crate::wire) fn goes_on(&mut self) {
-        (self.lacks, self.ended) = (false, false);
+    pub(in crate::wire) fn reopen(&mut self) {
+        (self.lacks_choices, self.ended) = (false, false);
     }
 }

@@ -1,5 +1,5 @@
 //! Model families, as data: their names, how they write reasoning and calls, and the engine flags that parse these
-//! (engine-quirks F).
+//! (engines F).
 
 use super::format::{
     COHERE, DEEPSEEK_V3, DEEPSEEK_V31, DSML, FUNCTIONGEMMA, Format, GEMMA4, GLM, GRANITE, HERMES, HY,
@@ -36,17 +36,17 @@ pub(super) struct Family {
 /// Tags around reasoning, and how the chat template treats the first one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tags {
-    pub(super) opened: Opened,
+    pub(super) opened: BlockOpening,
     pub(super) start: &'static str,
     pub(super) end: &'static str,
 }
 
 /// Behaviour of the chat template: if it opens the reasoning block, the start tag is missing from the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opened {
+pub(super) enum BlockOpening {
     Never,
     /// Opened only if the request switches reasoning on.
-    Perhaps,
+    OnRequest,
     /// Opened unless the request switches reasoning off.
     Always,
 }
@@ -72,11 +72,11 @@ const fn parsers(reasoning: &'static str, calls: &'static str) -> Parsers {
     Parsers { reasoning, calls }
 }
 
-const fn tags(opened: Opened, start: &'static str, end: &'static str) -> Option<Tags> {
+const fn tags(opened: BlockOpening, start: &'static str, end: &'static str) -> Option<Tags> {
     Some(Tags { opened, start, end })
 }
 
-const fn think(opened: Opened) -> Option<Tags> {
+const fn think(opened: BlockOpening) -> Option<Tags> {
     tags(opened, "<think>", "</think>")
 }
 
@@ -109,7 +109,7 @@ pub(super) const GPT_OSS: Family = Family {
 
 /// Fields common to Cohere's Command models.
 const COMMAND: Family = Family {
-    think: tags(Opened::Perhaps, "<|START_THINKING|>", "<|END_THINKING|>"),
+    think: tags(BlockOpening::OnRequest, "<|START_THINKING|>", "<|END_THINKING|>"),
     calls: &[&COHERE],
     special: Special::All,
     turns: &["<|END_OF_TURN_TOKEN|>"],
@@ -127,7 +127,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["nemotron_v3", "nemotron_3"],
         models: &["nemotron-3", "nemotron_3"],
-        think: think(Opened::Always),
+        think: think(BlockOpening::Always),
         calls: &[&QWEN3_CODER],
         vllm: parsers("nemotron_v3", "qwen3_coder"),
         sglang: parsers("nemotron_3", "qwen3_coder"),
@@ -136,7 +136,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["step3p5"],
         models: &["step-3.5", "step3.5", "step3p5"],
-        think: think(Opened::Always),
+        think: think(BlockOpening::Always),
         calls: &[&QWEN3_CODER],
         vllm: parsers("step3p5", "step3p5"),
         sglang: parsers("step3p5", "step3p5"),
@@ -145,7 +145,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["qwen3_5"],
         models: &["qwen3.5", "qwen3.6"],
-        think: think(Opened::Always),
+        think: think(BlockOpening::Always),
         calls: &[&QWEN3_CODER],
         vllm: parsers("qwen3", "qwen3_coder"),
         sglang: parsers("qwen3", "qwen3_coder"),
@@ -162,7 +162,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["qwen3_thinking", "qwen3-thinking"],
         models: &["thinking-2507"],
-        think: think(Opened::Always),
+        think: think(BlockOpening::Always),
         calls: &[&HERMES],
         vllm: parsers("qwen3", "hermes"),
         sglang: parsers("qwen3-thinking", "qwen25"),
@@ -179,7 +179,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["qwen3", "qwen3_json"],
         models: &["qwen3"],
-        think: think(Opened::Never),
+        think: think(BlockOpening::Never),
         calls: &[&TOOL_CALL],
         vllm: parsers("qwen3", "hermes"),
         sglang: parsers("qwen3", "qwen25"),
@@ -188,7 +188,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["deepseek_v32", "deepseek_v4", "deepseekv32", "deepseekv4", "deepseek-v4"],
         models: &["deepseek-v3.2", "deepseek-v4"],
-        think: think(Opened::Perhaps),
+        think: think(BlockOpening::OnRequest),
         calls: &[&DSML],
         special: Special::Calls,
         turns: DEEPSEEK_TURNS,
@@ -199,7 +199,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["deepseek_v31", "deepseekv31", "deepseek-v3"],
         models: &["deepseek-v3.1"],
-        think: think(Opened::Perhaps),
+        think: think(BlockOpening::OnRequest),
         calls: &[&DEEPSEEK_V31],
         special: Special::Calls,
         turns: DEEPSEEK_TURNS,
@@ -210,7 +210,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["deepseek_r1", "deepseek-r1"],
         models: &["deepseek-r1", "qwq"],
-        think: think(Opened::Always),
+        think: think(BlockOpening::Always),
         calls: &[&DEEPSEEK_V3, &HERMES],
         special: Special::Calls,
         turns: DEEPSEEK_TURNS,
@@ -239,7 +239,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["glm47"],
         models: &["glm-4.7", "glm-5"],
-        think: think(Opened::Always),
+        think: think(BlockOpening::Always),
         calls: &[&GLM],
         vllm: parsers("glm45", "glm47"),
         sglang: parsers("glm45", "glm47"),
@@ -248,7 +248,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["glm45", "glm"],
         models: &["glm-4.5", "glm-4.6"],
-        think: think(Opened::Never),
+        think: think(BlockOpening::Never),
         calls: &[&GLM],
         vllm: parsers("glm45", "glm45"),
         sglang: parsers("glm45", "glm45"),
@@ -257,7 +257,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["kimi_k2"],
         models: &["kimi-k2"],
-        think: think(Opened::Perhaps),
+        think: think(BlockOpening::OnRequest),
         calls: &[&KIMI_K2],
         special: Special::Calls,
         turns: &["<|im_end|>", "[EOS]"],
@@ -268,14 +268,14 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["kimi"],
         models: &["kimi-vl", "kimi-1.5"],
-        think: tags(Opened::Never, "◁think▷", "◁/think▷"),
+        think: tags(BlockOpening::Never, "◁think▷", "◁/think▷"),
         sglang: parsers("kimi", ""),
         ..PLAIN
     },
     Family {
         names: &["minimax_m3", "minimax-m3"],
         models: &["minimax-m3"],
-        think: tags(Opened::Perhaps, "<mm:think>", "</mm:think>"),
+        think: tags(BlockOpening::OnRequest, "<mm:think>", "</mm:think>"),
         calls: &[&MINIMAX_M3],
         special: Special::Calls,
         turns: &["[e~["],
@@ -286,7 +286,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["minimax_m2", "minimax-m2", "minimax"],
         models: &["minimax-m2"],
-        think: think(Opened::Always),
+        think: think(BlockOpening::Always),
         calls: &[&MINIMAX],
         vllm: parsers("minimax_m2", "minimax_m2"),
         sglang: parsers("minimax", "minimax-m2"),
@@ -295,7 +295,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["mistral"],
         models: &["mistral", "magistral", "devstral", "ministral"],
-        think: tags(Opened::Never, "[THINK]", "[/THINK]"),
+        think: tags(BlockOpening::Never, "[THINK]", "[/THINK]"),
         calls: &[&MISTRAL],
         special: Special::All,
         turns: &["</s>"],
@@ -326,7 +326,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["olmo3"],
         models: &["olmo-3", "olmo3"],
-        think: think(Opened::Always),
+        think: think(BlockOpening::Always),
         calls: &[&OLMO3],
         vllm: parsers("olmo3", "olmo3"),
         ..PLAIN
@@ -334,7 +334,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["lfm2"],
         models: &["lfm2"],
-        think: think(Opened::Never),
+        think: think(BlockOpening::Never),
         calls: &[&LFM2],
         special: Special::Calls,
         turns: &["<|im_end|>"],
@@ -345,7 +345,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["gemma4"],
         models: &["gemma-4", "gemma4"],
-        think: tags(Opened::Never, "<|channel>thought\n", "<channel|>"),
+        think: tags(BlockOpening::Never, "<|channel>thought\n", "<channel|>"),
         calls: &[&GEMMA4],
         special: Special::All,
         turns: &["<turn|>", "<eos>"],
@@ -365,7 +365,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["internlm", "interns1"],
         models: &["internlm", "intern-s1"],
-        think: think(Opened::Never),
+        think: think(BlockOpening::Never),
         calls: &[&INTERNLM],
         special: Special::Calls,
         turns: IM_TURNS,
@@ -376,7 +376,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["granite", "granite4", "granite-20b-fc"],
         models: &["granite"],
-        think: tags(Opened::Never, "Here is my thought process:", "Here is my response:"),
+        think: tags(BlockOpening::Never, "Here is my thought process:", "Here is my response:"),
         calls: &[&GRANITE],
         special: Special::Calls,
         turns: GRANITE_TURNS,
@@ -385,7 +385,7 @@ pub(super) static FAMILIES: &[Family] = &[
     },
     Family {
         names: &["granite_thinking_parser"],
-        think: think(Opened::Perhaps),
+        think: think(BlockOpening::OnRequest),
         calls: &[&GRANITE],
         special: Special::Calls,
         turns: GRANITE_TURNS,
@@ -396,7 +396,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["apertus2509"],
         models: &["apertus"],
-        think: tags(Opened::Never, "<|inner_prefix|>", "<|inner_suffix|>"),
+        think: tags(BlockOpening::Never, "<|inner_prefix|>", "<|inner_suffix|>"),
         special: Special::All,
         turns: &["<|assistant_end|>"],
         sglang: parsers("apertus2509", ""),
@@ -412,7 +412,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["hunyuan_a13b", "hunyuan"],
         models: &["hunyuan"],
-        think: think(Opened::Never),
+        think: think(BlockOpening::Never),
         answer: ("<answer>", "</answer>"),
         calls: &[&TOOL_CALLS],
         vllm: parsers("hunyuan_a13b", "hunyuan_a13b"),
@@ -422,7 +422,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["hy_v3"],
         models: &["/hy3", "hy3-preview", "hy-v3"],
-        think: think(Opened::Perhaps),
+        think: think(BlockOpening::OnRequest),
         calls: &[&HY],
         special: Special::Calls,
         vllm: parsers("hy_v3", "hy_v3"),
@@ -452,7 +452,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["xlam"],
         models: &["xlam"],
-        think: think(Opened::Never),
+        think: think(BlockOpening::Never),
         calls: &[&XLAM, &HERMES],
         vllm: parsers("", "xlam"),
         ..PLAIN
@@ -460,7 +460,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["ernie45"],
         models: &["ernie-4.5"],
-        think: think(Opened::Always),
+        think: think(BlockOpening::Always),
         answer: ("<response>", "</response>"),
         calls: &[&HERMES],
         vllm: parsers("ernie45", "ernie45"),
@@ -469,7 +469,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["seed_oss"],
         models: &["seed-oss"],
-        think: tags(Opened::Never, "<seed:think>", "</seed:think>"),
+        think: tags(BlockOpening::Never, "<seed:think>", "</seed:think>"),
         calls: &[&SEED],
         vllm: parsers("seed_oss", "seed_oss"),
         ..PLAIN
@@ -477,7 +477,7 @@ pub(super) static FAMILIES: &[Family] = &[
     Family {
         names: &["step3"],
         models: &["step3"],
-        think: think(Opened::Always),
+        think: think(BlockOpening::Always),
         calls: &[&STEP3],
         special: Special::Calls,
         turns: &["<|im_end|>"],
@@ -490,7 +490,7 @@ pub(super) static FAMILIES: &[Family] = &[
 /// Family of unknown models: contains the formats that cannot be confused with each other or with prose.
 static UNKNOWN: Family = Family {
     names: &["auto"],
-    think: think(Opened::Never),
+    think: think(BlockOpening::Never),
     calls: &[&TOOL_CALL, &DSML, &DEEPSEEK_V3, &DEEPSEEK_V31, &KIMI_K2, &MISTRAL, &MINIMAX, &INTERNLM, &SEED],
     special: Special::Calls,
     turns: &["<|im_end|>", "<｜end▁of▁sentence｜>"],

@@ -1,4 +1,4 @@
-//! Formats in which models write calls, as data for the grammars (engine-quirks F.2).
+//! Formats in which models write calls, as data for the grammars (engines F.2).
 
 use super::calls::{JsonForm, Keys, LiteralForm, NamedForm, Quotes, TaggedForm};
 
@@ -30,7 +30,7 @@ const fn marked(starts: &'static [&'static str], forms: &'static [Form]) -> Form
 
 /// Returns the form for objects with a name and arguments, closed by the marker `end`.
 const fn objects(end: &'static str) -> JsonForm {
-    JsonForm { name: "name", end, list: true, separators: "", known: false }
+    JsonForm { name: "name", end, list: true, separators: "", only_known_tools: false }
 }
 
 const TAGGED_JSON: JsonForm = objects("</tool_call>");
@@ -45,7 +45,7 @@ const QWEN3_CODER_FORM: TaggedForm = TaggedForm {
     keys: Keys::Plain,
     lines: true,
     unclosed: true,
-    known: false,
+    only_known_tools: false,
 };
 
 const GLM_FORM: TaggedForm = TaggedForm {
@@ -58,7 +58,7 @@ const GLM_FORM: TaggedForm = TaggedForm {
     keys: Keys::Plain,
     lines: false,
     unclosed: false,
-    known: false,
+    only_known_tools: false,
 };
 
 /// Format `<tool_call>{"name", "arguments"}</tool_call>`.
@@ -89,7 +89,7 @@ pub(super) static TOOL_CALL: Format = marked(
     &[
         Form::Json(TAGGED_JSON),
         Form::Tagged(QWEN3_CODER_FORM),
-        Form::Tagged(TaggedForm { known: true, ..GLM_FORM }),
+        Form::Tagged(TaggedForm { only_known_tools: true, ..GLM_FORM }),
     ],
 );
 
@@ -105,7 +105,7 @@ pub(super) static MINIMAX: Format = marked(
         keys: Keys::Plain,
         lines: true,
         unclosed: false,
-        known: false,
+        only_known_tools: false,
     })],
 );
 
@@ -122,7 +122,7 @@ pub(super) static MINIMAX_M3: Format = marked(
         keys: Keys::Elements,
         lines: false,
         unclosed: false,
-        known: false,
+        only_known_tools: false,
     })],
 );
 
@@ -137,7 +137,7 @@ const fn dsml(opens: &'static [&'static str], closes: &'static [&'static str]) -
         keys: Keys::Typed,
         lines: false,
         unclosed: false,
-        known: false,
+        only_known_tools: false,
     }
 }
 
@@ -248,7 +248,7 @@ pub(super) static XLAM: Format = Format {
     starts: &["[TOOL_CALLS]"],
     fences: &["```json", "```"],
     bare: "[{",
-    forms: &[Form::Json(JsonForm { known: true, ..objects("```") })],
+    forms: &[Form::Json(JsonForm { only_known_tools: true, ..objects("```") })],
 };
 
 pub(super) static SEED: Format = marked(
@@ -272,7 +272,7 @@ pub(super) static STEP3: Format = marked(
         keys: Keys::Plain,
         lines: false,
         unclosed: false,
-        known: false,
+        only_known_tools: false,
     })],
 );
 

@@ -10,7 +10,7 @@
 //! each is bounded. Never: loses text that is not markup, repairs anything, panics.
 
 use super::browser;
-use super::header::{Beginning, Browser, CHANNEL, CONSTRAIN, Header, Route};
+use super::header::{Browser, CHANNEL, CONSTRAIN, Destination, Header, HeaderStart};
 use super::tokens::{Marker, TokenMeaning};
 use super::{Emit, Piece, TextRoute};
 use crate::wire::rule::Rule;
@@ -42,14 +42,14 @@ const LONGEST: usize = CONSTRAIN.len();
 pub(super) struct Harmony {
     /// True if browser calls become items of their own; else they are reasoning.
     items: bool,
-    state: State,
+    state: HarmonyState,
     /// Undecided text; `cuts` are the byte offsets at which its input chunks end.
     held: String,
     cuts: Vec<usize>,
 }
 
 #[derive(Debug)]
-enum State {
+enum HarmonyState {
     /// Outside of any message. `blank`: a message has ended, so that white space belongs to nothing.
     Between { blank: bool },
     /// Inside a header. `text` includes its markers; `started`: it began with `<|start|>`.
@@ -65,7 +65,7 @@ enum MessageKind {
     Content,
     Arguments,
     Browser(Browser, String),
-    Nothing,
+    Dropped,
 }
 
 /// Buffered text with the offsets at which its input chunks end.
@@ -91,13 +91,13 @@ impl<'t> TakenText<'t> {
 impl Harmony {
     /// Creates the parser. `items`: browser calls become items of their own.
     pub(super) fn new(items: bool) -> Self {
-        Self { items, state: State::Between { blank: false }, held: String::new(), cuts: Vec::new() }
+        Self { items, state: HarmonyState::Between { blank: false }, held: String::new(), cuts: Vec::new() }
     }
 
     /// Parses the next text and emits what is certain; a possible marker or header at its end stays buffered.
     pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
         let plain = self.held.is_empty() && memchr::memchr(b'<', text.as_bytes()).is_none();
-        if plain && matches!(self.state, State::Message(_)) {
+        if plain && matches!(self.state, HarmonyState::Message(_)) {
             return self.say(text, emit);
         }
         let mut held = std::mem::take(&mut self.held);
@@ -118,14 +118,14 @@ impl Harmony {
     pub(super) fn route(&self, text: &str) -> Option<TextRoute> {
         let plain = self.held.is_empty() && memchr::memchr(b'<', text.as_bytes()).is_none();
         match self.state {
-            State::Message(MessageKind::Reasoning) if plain => Some(TextRoute::Reasoning),
-            State::Message(MessageKind::Content) if plain => Some(TextRoute::Content),
+            HarmonyState::Message(MessageKind::Reasoning) if plain => Some(TextRoute::Reasoning),
+            HarmonyState::Message(MessageKind::Content) if plain => Some(TextRoute::Content),
             _ => None,
         }
     }
 
     /// Parses the next text or marker where token ids decide which of the two it is.
-    pub(super) fn read_meant(&mut self, meant: TokenMeaning, emit: Emit<'_>) {
+    pub(super) fn read_token(&mut self, meant: TokenMeaning, emit: Emit<'_>) {
         let text = match meant {
             TokenMeaning::Marker(marker) => {
                 let (held, cuts) = (std::mem::take(&mut self.held), std::mem::take(&mut self.cuts));
@@ -135,9 +135,9 @@ impl Harmony {
         };
         self.held.push_str(&text);
         self.cuts.push(self.held.len());
-        let may_begin = matches!(self.state, State::Between { .. })
+        let may_begin = matches!(self.state, HarmonyState::Between { .. })
             && self.held.len() <= HEADER
-            && Beginning::of(&self.held) != Beginning::No;
+            && HeaderStart::of(&self.held) != HeaderStart::No;
         if !may_begin {
             let (held, cuts) = (std::mem::take(&mut self.held), std::mem::take(&mut self.cuts));
             self.text(TakenText { text: &held, cuts: &cuts }, 0..held.len(), emit);
@@ -148,13 +148,13 @@ impl Harmony {
     /// or browser call ends as at a marker.
     pub(super) fn end(&mut self, complete: bool, emit: Emit<'_>) {
         let (held, cuts) = (std::mem::take(&mut self.held), std::mem::take(&mut self.cuts));
-        let blank = matches!(self.state, State::Between { blank: true }) && held.trim().is_empty();
+        let blank = matches!(self.state, HarmonyState::Between { blank: true }) && held.trim().is_empty();
         if !held.is_empty() && !blank {
             self.text(TakenText { text: &held, cuts: &cuts }, 0..held.len(), emit);
         }
         match &self.state {
-            State::Header { .. } if complete => self.open_broken(emit),
-            State::Message(MessageKind::Browser(..)) if complete => self.close(emit),
+            HarmonyState::Header { .. } if complete => self.open_broken(emit),
+            HarmonyState::Message(MessageKind::Browser(..)) if complete => self.close(emit),
             _ => {}
         }
     }
@@ -170,9 +170,9 @@ impl Harmony {
                 self.marker(from, text, marker, emit);
                 continue;
             }
-            if matches!(self.state, State::Between { .. })
+            if matches!(self.state, HarmonyState::Between { .. })
                 && text.len() <= HEADER
-                && Beginning::of(from.get(text.clone())) != Beginning::No
+                && HeaderStart::of(from.get(text.clone())) != HeaderStart::No
             {
                 return at;
             }
@@ -189,8 +189,8 @@ impl Harmony {
             return;
         }
         match &mut self.state {
-            State::Between { .. } => self.state = State::Message(MessageKind::Content),
-            State::Header { text, .. } => {
+            HarmonyState::Between { .. } => self.state = HarmonyState::Message(MessageKind::Content),
+            HarmonyState::Header { text, .. } => {
                 let own = from.get(range.clone());
                 let room = own.floor_char_boundary(HEADER.saturating_sub(text.len()));
                 text.push_str(own.get(..room).unwrap_or(""));
@@ -200,19 +200,19 @@ impl Harmony {
                 range.start += room;
                 self.open_broken(emit);
             }
-            State::Message(_) => {}
+            HarmonyState::Message(_) => {}
         }
         from.parts(range).for_each(|part| self.say(part, emit));
     }
 
     fn marker(&mut self, from: TakenText<'_>, text: Range<usize>, marker: Marker, emit: Emit<'_>) {
-        if matches!(self.state, State::Between { .. }) {
+        if matches!(self.state, HarmonyState::Between { .. }) {
             let own = from.get(text.clone());
-            let begins = text.len() <= HEADER && Beginning::of(own) == Beginning::Yes;
+            let begins = text.len() <= HEADER && HeaderStart::of(own) == HeaderStart::Yes;
             let heads = matches!(marker, Marker::Channel | Marker::Constrain | Marker::Message);
             let blank = own.trim().is_empty();
             if begins && heads && !(blank && marker == Marker::Constrain) {
-                self.state = State::Header { text: own.to_owned(), started: false };
+                self.state = HarmonyState::Header { text: own.to_owned(), started: false };
                 return self.marker_in_header(marker, emit);
             }
             if blank {
@@ -221,8 +221,8 @@ impl Harmony {
         }
         self.text(from, text, emit);
         match self.state {
-            State::Header { .. } => self.marker_in_header(marker, emit),
-            State::Message(_) | State::Between { .. } => {
+            HarmonyState::Header { .. } => self.marker_in_header(marker, emit),
+            HarmonyState::Message(_) | HarmonyState::Between { .. } => {
                 self.close(emit);
                 self.marker_between(marker, emit);
             }
@@ -231,18 +231,18 @@ impl Harmony {
 
     fn marker_between(&mut self, marker: Marker, emit: Emit<'_>) {
         self.state = match marker {
-            Marker::Start => State::Header { text: String::new(), started: true },
-            Marker::Channel => State::Header { text: CHANNEL.to_owned(), started: false },
+            Marker::Start => HarmonyState::Header { text: String::new(), started: true },
+            Marker::Channel => HarmonyState::Header { text: CHANNEL.to_owned(), started: false },
             Marker::Message => {
-                self.state = State::Header { text: String::new(), started: false };
+                self.state = HarmonyState::Header { text: String::new(), started: false };
                 return self.marker_in_header(marker, emit);
             }
-            Marker::Constrain | Marker::Stop => State::Between { blank: true },
+            Marker::Constrain | Marker::Stop => HarmonyState::Between { blank: true },
         };
     }
 
     fn marker_in_header(&mut self, marker: Marker, emit: Emit<'_>) {
-        let State::Header { text, started } = &mut self.state else { return };
+        let HarmonyState::Header { text, started } = &mut self.state else { return };
         let more = match marker {
             Marker::Channel => CHANNEL,
             Marker::Constrain => CONSTRAIN,
@@ -265,19 +265,19 @@ impl Harmony {
 
     /// Opens the message of a completed header. Returns the header's remaining text.
     fn open(&mut self, emit: Emit<'_>) -> String {
-        let State::Header { text, started } = &self.state else { return String::new() };
+        let HarmonyState::Header { text, started } = &self.state else { return String::new() };
         let header = Header::read(text, *started);
-        emit(Piece::Opened(Rule::Harmony));
-        self.state = State::Message(match header.route() {
-            Route::Reasoning => MessageKind::Reasoning,
-            Route::Content => MessageKind::Content,
-            Route::Call(name) => {
+        emit(Piece::Recognised(Rule::Harmony));
+        self.state = HarmonyState::Message(match header.route() {
+            Destination::Reasoning => MessageKind::Reasoning,
+            Destination::Content => MessageKind::Content,
+            Destination::Call(name) => {
                 emit(Piece::Call { name, id: None });
                 MessageKind::Arguments
             }
-            Route::Browser(tool) if self.items => MessageKind::Browser(tool, String::new()),
-            Route::Browser(_) => MessageKind::Reasoning,
-            Route::Nothing => MessageKind::Nothing,
+            Destination::Browser(tool) if self.items => MessageKind::Browser(tool, String::new()),
+            Destination::Browser(_) => MessageKind::Reasoning,
+            Destination::Dropped => MessageKind::Dropped,
         });
         header.rest
     }
@@ -292,24 +292,29 @@ impl Harmony {
 
     /// Closes the current message. A browser call is emitted here, because only now are its arguments complete.
     fn close(&mut self, emit: Emit<'_>) {
-        let state = std::mem::replace(&mut self.state, State::Between { blank: true });
+        let state = std::mem::replace(&mut self.state, HarmonyState::Between { blank: true });
         match state {
-            State::Message(MessageKind::Nothing) | State::Between { .. } | State::Header { .. } => return,
-            State::Message(MessageKind::Browser(tool, arguments)) => match browser::item(tool, &arguments) {
-                Some(item) => emit(Piece::Item(&item)),
-                None if arguments.is_empty() => {}
-                None => emit(Piece::Reasoning(&arguments)),
-            },
-            State::Message(MessageKind::Reasoning | MessageKind::Content | MessageKind::Arguments) => {}
+            HarmonyState::Message(MessageKind::Dropped)
+            | HarmonyState::Between { .. }
+            | HarmonyState::Header { .. } => return,
+            HarmonyState::Message(MessageKind::Browser(tool, arguments)) => {
+                match browser::item(tool, &arguments) {
+                    Some(item) => emit(Piece::Item(&item)),
+                    None if arguments.is_empty() => {}
+                    None => emit(Piece::Reasoning(&arguments)),
+                }
+            }
+            HarmonyState::Message(MessageKind::Reasoning | MessageKind::Content | MessageKind::Arguments) => {
+            }
         }
-        emit(Piece::Closed);
+        emit(Piece::MessageEnd);
     }
 
     /// Emits text of the current message as its kind requires.
     fn say(&mut self, text: &str, emit: Emit<'_>) {
-        let State::Message(voice) = &mut self.state else { return };
+        let HarmonyState::Message(voice) = &mut self.state else { return };
         let piece: fn(&str) -> Piece<'_> = match voice {
-            MessageKind::Nothing => return,
+            MessageKind::Dropped => return,
             MessageKind::Browser(_, arguments) => {
                 arguments.push_str(text);
                 if arguments.len() > BROWSER {

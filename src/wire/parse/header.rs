@@ -10,7 +10,7 @@ const ROLES: [&str; 5] = ["assistant", "developer", "system", "tool", "user"];
 
 /// Destination of a message's text, as its header determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Route<'h> {
+pub(super) enum Destination<'h> {
     /// Reasoning text.
     Reasoning,
     /// Answer text for the user.
@@ -20,7 +20,7 @@ pub(super) enum Route<'h> {
     /// Arguments of this browser tool.
     Browser(Browser),
     /// Text of another author than the assistant, which is dropped.
-    Nothing,
+    Dropped,
 }
 
 /// Tools of the built-in browser.
@@ -104,21 +104,21 @@ impl Header {
     }
 
     /// Returns the destination of the message's text. The channel `final` outranks any recipient.
-    pub(super) fn route(&self) -> Route<'_> {
+    pub(super) fn route(&self) -> Destination<'_> {
         match (self.channel.as_deref(), self.recipient.as_deref()) {
-            _ if self.foreign => Route::Nothing,
-            (Some("final"), _) => Route::Content,
-            (_, Some("browser.search")) => Route::Browser(Browser::Search),
-            (_, Some("browser.open")) => Route::Browser(Browser::Open),
-            (_, Some("browser.find")) => Route::Browser(Browser::Find),
+            _ if self.foreign => Destination::Dropped,
+            (Some("final"), _) => Destination::Content,
+            (_, Some("browser.search")) => Destination::Browser(Browser::Search),
+            (_, Some("browser.open")) => Destination::Browser(Browser::Open),
+            (_, Some("browser.find")) => Destination::Browser(Browser::Find),
             (_, Some(recipient)) => {
                 let name = recipient.strip_prefix("functions.").filter(|name| !name.is_empty());
                 // A recipient that is a function means a call, on any channel but `final` and also without a
                 // channel.
-                name.map_or(Route::Reasoning, Route::Call)
+                name.map_or(Destination::Reasoning, Destination::Call)
             }
-            (Some("analysis"), None) => Route::Reasoning,
-            _ => Route::Content,
+            (Some("analysis"), None) => Destination::Reasoning,
+            _ => Destination::Content,
         }
     }
 }
@@ -130,7 +130,7 @@ fn names_recipient(word: &str) -> bool {
 /// Result of checking how a text without markers can begin a header: `[assistant] [to=recipient] [type]`, separated
 /// by white space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Beginning {
+pub(super) enum HeaderStart {
     /// Text that cannot begin a header.
     No,
     /// Text that may become the beginning of a header.
@@ -139,7 +139,7 @@ pub(super) enum Beginning {
     Yes,
 }
 
-impl Beginning {
+impl HeaderStart {
     pub(super) fn of(text: &str) -> Self {
         let mut rest = text.trim_start();
         if rest.is_empty() {
@@ -177,36 +177,36 @@ mod tests {
     fn headers_say_where_their_text_goes() {
         use Browser::{Find, Open, Search};
         for (text, started, expected) in [
-            ("<|channel|>analysis", false, Route::Reasoning),
-            ("<|channel|>final", false, Route::Content),
-            ("assistant<|channel|>final <|constrain|>json", true, Route::Content),
-            ("<|channel|>final to=functions.f", false, Route::Content),
-            ("<|channel|>commentary", false, Route::Content),
-            ("<|channel|>commentary to=functions.f <|constrain|>json", false, Route::Call("f")),
-            ("<|channel|>commentary to=functions.f<|constrain|>json", false, Route::Call("f")),
-            ("<|channel|>analysis to=functions.f code", false, Route::Call("f")),
-            (" to=functions.f<|channel|>commentary json", false, Route::Call("f")),
-            ("assistant to=functions.a.b<|channel|>commentary", true, Route::Call("a.b")),
-            ("<|channel|>commentary functions.f json", false, Route::Call("f")),
-            ("<|channel|>commentary json functions.f", false, Route::Content),
-            ("<|channel|>commentary to=functions.functions.f", false, Route::Call("functions.f")),
-            ("<|channel|>commentary to=functions.", false, Route::Reasoning),
-            ("<|channel|>commentary to=", false, Route::Content),
-            ("<|channel|>analysis to=browser.search code", false, Route::Browser(Search)),
-            ("<|channel|>commentary browser.open", false, Route::Browser(Open)),
-            ("<|channel|>x to=browser.find", false, Route::Browser(Find)),
-            ("<|channel|>commentary to=browser.close", false, Route::Reasoning),
-            ("<|channel|>commentary python", false, Route::Reasoning),
-            ("<|channel|>commentary to=container.exec", false, Route::Reasoning),
-            ("assistant", true, Route::Content),
-            ("<|channel|>new", true, Route::Content),
-            ("", false, Route::Content),
-            ("user", true, Route::Nothing),
-            ("user<|channel|>final", true, Route::Nothing),
-            ("functions.f to=assistant<|channel|>commentary", true, Route::Nothing),
-            ("<|channel|>analysis to=assistant", false, Route::Reasoning),
-            (" to=assistant<|channel|>analysis", true, Route::Reasoning),
-            ("<|channel|>analysis<|channel|>final", false, Route::Content),
+            ("<|channel|>analysis", false, Destination::Reasoning),
+            ("<|channel|>final", false, Destination::Content),
+            ("assistant<|channel|>final <|constrain|>json", true, Destination::Content),
+            ("<|channel|>final to=functions.f", false, Destination::Content),
+            ("<|channel|>commentary", false, Destination::Content),
+            ("<|channel|>commentary to=functions.f <|constrain|>json", false, Destination::Call("f")),
+            ("<|channel|>commentary to=functions.f<|constrain|>json", false, Destination::Call("f")),
+            ("<|channel|>analysis to=functions.f code", false, Destination::Call("f")),
+            (" to=functions.f<|channel|>commentary json", false, Destination::Call("f")),
+            ("assistant to=functions.a.b<|channel|>commentary", true, Destination::Call("a.b")),
+            ("<|channel|>commentary functions.f json", false, Destination::Call("f")),
+            ("<|channel|>commentary json functions.f", false, Destination::Content),
+            ("<|channel|>commentary to=functions.functions.f", false, Destination::Call("functions.f")),
+            ("<|channel|>commentary to=functions.", false, Destination::Reasoning),
+            ("<|channel|>commentary to=", false, Destination::Content),
+            ("<|channel|>analysis to=browser.search code", false, Destination::Browser(Search)),
+            ("<|channel|>commentary browser.open", false, Destination::Browser(Open)),
+            ("<|channel|>x to=browser.find", false, Destination::Browser(Find)),
+            ("<|channel|>commentary to=browser.close", false, Destination::Reasoning),
+            ("<|channel|>commentary python", false, Destination::Reasoning),
+            ("<|channel|>commentary to=container.exec", false, Destination::Reasoning),
+            ("assistant", true, Destination::Content),
+            ("<|channel|>new", true, Destination::Content),
+            ("", false, Destination::Content),
+            ("user", true, Destination::Dropped),
+            ("user<|channel|>final", true, Destination::Dropped),
+            ("functions.f to=assistant<|channel|>commentary", true, Destination::Dropped),
+            ("<|channel|>analysis to=assistant", false, Destination::Reasoning),
+            (" to=assistant<|channel|>analysis", true, Destination::Reasoning),
+            ("<|channel|>analysis<|channel|>final", false, Destination::Content),
         ] {
             assert_eq!(Header::read(text, started).route(), expected, "{text}");
         }
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn beginnings_have_beginnings() {
-        use Beginning::{No, Part, Yes};
+        use HeaderStart::{No, Part, Yes};
         for (text, expected) in [
             ("", Yes),
             (" \n", Yes),
@@ -247,10 +247,10 @@ mod tests {
             ("to= 5", No),
             ("Hello", No),
         ] {
-            assert_eq!(Beginning::of(text), expected, "{text}");
+            assert_eq!(HeaderStart::of(text), expected, "{text}");
             if expected != No {
                 let parts = text.char_indices().map(|(at, _)| &text[..at]);
-                parts.for_each(|part| assert_ne!(Beginning::of(part), No, "{part} of {text}"));
+                parts.for_each(|part| assert_ne!(HeaderStart::of(part), No, "{part} of {text}"));
             }
         }
     }

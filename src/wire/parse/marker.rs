@@ -10,20 +10,20 @@ pub(super) struct Markers {
 
 /// Result of a search for markers in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum MarkerMatch {
     /// Earliest match: its byte offset and the index of the marker.
     At { at: usize, marker: usize },
     /// Partial match at this byte offset: the text ends there and may continue as a marker.
-    Perhaps(usize),
+    Partial(usize),
     /// Neither a match nor a partial match.
     Nowhere,
 }
 
-impl Found {
+impl MarkerMatch {
     /// Returns how many bytes of the text precede the match or partial match; without one, the whole length.
     pub(super) fn before(self, text: &str) -> usize {
         match self {
-            Self::At { at, .. } | Self::Perhaps(at) => at,
+            Self::At { at, .. } | Self::Partial(at) => at,
             Self::Nowhere => text.len(),
         }
     }
@@ -56,27 +56,27 @@ impl Markers {
 
     /// Finds the earliest marker in a text; of several at one place, the longest. A match that more text could
     /// extend to a longer marker is reported as partial.
-    pub(super) fn find(&self, text: &str) -> Found {
+    pub(super) fn find(&self, text: &str) -> MarkerMatch {
         let mut from = 0;
         while let Some(at) = self.next(text, from) {
-            match self.at(text.get(at..).unwrap_or("")) {
-                Found::At { marker, .. } => return Found::At { at, marker },
-                Found::Perhaps(_) => return Found::Perhaps(at),
-                Found::Nowhere => from = at + 1,
+            match self.match_at_start(text.get(at..).unwrap_or("")) {
+                MarkerMatch::At { marker, .. } => return MarkerMatch::At { at, marker },
+                MarkerMatch::Partial(_) => return MarkerMatch::Partial(at),
+                MarkerMatch::Nowhere => from = at + 1,
             }
         }
-        Found::Nowhere
+        MarkerMatch::Nowhere
     }
 
     /// Returns the marker that the text begins with.
-    pub(super) fn at(&self, text: &str) -> Found {
-        begins(text, &self.all)
+    pub(super) fn match_at_start(&self, text: &str) -> MarkerMatch {
+        match_start(text, &self.all)
     }
 
     /// Returns the result for a marker that begins at byte `place`; `None` if no marker has that first byte.
-    pub(super) fn at_boundary(&self, text: &str, place: usize) -> Option<Found> {
+    pub(super) fn at_boundary(&self, text: &str, place: usize) -> Option<MarkerMatch> {
         let first = *text.as_bytes().get(place)?;
-        self.firsts.contains(&first).then(|| self.at(text.get(place..).unwrap_or("")))
+        self.firsts.contains(&first).then(|| self.match_at_start(text.get(place..).unwrap_or("")))
     }
 
     fn next(&self, text: &str, from: usize) -> Option<usize> {
@@ -93,13 +93,13 @@ impl Markers {
 
 /// Returns which of the marks the text begins with; of several, the longest. A match that more text could extend to
 /// a longer mark is reported as partial; empty marks never match.
-pub(super) fn begins<M: AsRef<str>>(text: &str, marks: &[M]) -> Found {
+pub(super) fn match_start<M: AsRef<str>>(text: &str, marks: &[M]) -> MarkerMatch {
     let all = || marks.iter().map(AsRef::as_ref).enumerate().filter(|(_, mark)| !mark.is_empty());
     let longest = all().filter(|(_, mark)| text.starts_with(mark)).max_by_key(|(_, mark)| mark.len());
     if all().any(|(_, mark)| mark.len() > text.len() && mark.starts_with(text)) {
-        return Found::Perhaps(0);
+        return MarkerMatch::Partial(0);
     }
-    longest.map_or(Found::Nowhere, |(marker, _)| Found::At { at: 0, marker })
+    longest.map_or(MarkerMatch::Nowhere, |(marker, _)| MarkerMatch::At { at: 0, marker })
 }
 
 #[cfg(test)]
@@ -110,15 +110,15 @@ mod tests {
     fn markers_are_found_where_they_begin() {
         let markers = Markers::new(["<a>", "<a>b", "[X]"]);
         for (text, found) in [
-            ("", Found::Nowhere),
-            ("plain", Found::Nowhere),
-            ("1<a", Found::Perhaps(1)),
-            ("1<a>", Found::Perhaps(1)),
-            ("1<a>c", Found::At { at: 1, marker: 0 }),
-            ("1<a>b", Found::At { at: 1, marker: 1 }),
-            ("<<<[X]", Found::At { at: 3, marker: 2 }),
-            ("ä[X", Found::Perhaps(2)),
-            ("[Y]<", Found::Perhaps(3)),
+            ("", MarkerMatch::Nowhere),
+            ("plain", MarkerMatch::Nowhere),
+            ("1<a", MarkerMatch::Partial(1)),
+            ("1<a>", MarkerMatch::Partial(1)),
+            ("1<a>c", MarkerMatch::At { at: 1, marker: 0 }),
+            ("1<a>b", MarkerMatch::At { at: 1, marker: 1 }),
+            ("<<<[X]", MarkerMatch::At { at: 3, marker: 2 }),
+            ("ä[X", MarkerMatch::Partial(2)),
+            ("[Y]<", MarkerMatch::Partial(3)),
         ] {
             assert_eq!(markers.find(text), found, "{text}");
         }

@@ -28,14 +28,14 @@ mod wrapper;
 use super::Shape;
 use super::decode::Sink;
 use super::event::{
-    Delta, Event, Finish, Logprobs, Reason, Riders, Running, Stage, TokenLogprob, ToolEntry, ToolKind,
+    ChunkUsage, Delta, Event, Finish, ItemStage, Logprobs, Reason, Riders, TokenLogprob, ToolEntry, ToolKind,
 };
 use super::options::MissingFinish;
 use super::rule::Rule;
 use crate::json::{Raw, Text};
 use family::{Family, GPT_OSS};
 use harmony::Harmony;
-pub use script::{EngineParsers, Offer, Script};
+pub use script::{EngineParsers, OutputConstraints, TextFormat};
 use std::sync::Arc;
 use text::Plain;
 use tokens::Tokens;
@@ -46,7 +46,7 @@ pub use vocabulary::Vocabulary;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece<'p> {
     /// The parser recognised unparsed output of this kind; the rule is counted in the statistics.
-    Opened(Rule),
+    Recognised(Rule),
     /// Text that is reasoning.
     Reasoning(&'p str),
     /// Answer text for the user.
@@ -63,7 +63,7 @@ enum Piece<'p> {
     /// Complete item of a hosted tool, as JSON.
     Item(&'p str),
     /// End of a Harmony message.
-    Closed,
+    MessageEnd,
 }
 
 /// Callback that receives the pieces in order.
@@ -73,10 +73,10 @@ type Emit<'e> = &'e mut dyn FnMut(Piece<'_>);
 /// unparsed.
 #[derive(Debug)]
 pub(super) struct Parsing {
-    script: Arc<Script>,
+    script: Arc<TextFormat>,
     choices: Vec<Choice>,
     /// Number of choices requested; deltas of a higher index are not parsed.
-    most: usize,
+    max_choices: usize,
     /// True if the client's API has output items (Responses), so that each Harmony message becomes an item of its
     /// own.
     items: bool,
@@ -87,17 +87,17 @@ pub(super) struct Parsing {
     /// True if the answer is one JSON body instead of a stream.
     whole: bool,
     /// Kinds of unparsed output seen so far.
-    found: Found,
+    found: UnparsedKinds,
 }
 
 /// Kinds of unparsed output seen in an answer, kept to warn operators about missing engine flags.
 #[derive(Clone, Copy, Debug, Default)]
-struct Found {
+struct UnparsedKinds {
     reasoning: bool,
     calls: bool,
     harmony: bool,
     /// True if the engine itself sent reasoning separately from the text.
-    told: bool,
+    engine_sent_reasoning: bool,
 }
 
 /// Treatment of a text in which nothing has to be parsed, so that the fast path can write it without this stage.
@@ -168,7 +168,7 @@ impl Undecided {
 #[derive(Clone, Copy, Debug)]
 pub struct Unparsed {
     family: &'static Family,
-    found: Found,
+    found: UnparsedKinds,
 }
 
 impl Unparsed {
@@ -205,20 +205,20 @@ impl Parsing {
     /// Clients of the legacy Completions API get the text unchanged, because that API has no field for reasoning or
     /// calls.
     pub(super) fn of(shape: &Shape, items: bool) -> Option<Self> {
-        shape.read_by().map(|script| Self {
+        shape.text_format().map(|script| Self {
             script: Arc::clone(script),
             choices: Vec::new(),
-            most: shape.choices as usize,
+            max_choices: shape.choices as usize,
             items,
             hide_reasoning: shape.hide_reasoning,
             supplies_finish: shape.options.missing_finish == MissingFinish::Stop,
             whole: false,
-            found: Found::default(),
+            found: UnparsedKinds::default(),
         })
     }
 
     /// Announces that the answer is one JSON body, so that each text is complete when it arrives.
-    pub(super) fn comes_whole(&mut self) {
+    pub(super) fn expect_whole_body(&mut self) {
         self.whole = true;
     }
 
@@ -241,16 +241,16 @@ impl Parsing {
     /// Returns the unparsed output found so far that no configuration had announced; `None` if there is none.
     pub(super) fn unparsed(&self) -> Option<Unparsed> {
         let found = self.found;
-        if let Some(family) = self.script.left() {
-            return Some(Unparsed { family, found: Found { calls: true, ..found } });
+        if let Some(family) = self.script.refused_family() {
+            return Some(Unparsed { family, found: UnparsedKinds { calls: true, ..found } });
         }
-        let family = self.script.family().filter(|_| found.reasoning || found.calls)?;
+        let family = self.script.guessed_family().filter(|_| found.reasoning || found.calls)?;
         Some(Unparsed { family: if found.harmony { &GPT_OSS } else { family }, found })
     }
 
     /// Returns true if the engine itself has sent reasoning separately from the text.
-    pub(super) fn was_told_reasoning(&self) -> bool {
-        self.found.told
+    pub(super) fn engine_sent_reasoning(&self) -> bool {
+        self.found.engine_sent_reasoning
     }
 
     /// Passes on an event that concerns the whole answer. An end or a failure first releases the text held for each
@@ -289,18 +289,18 @@ impl Parsing {
                 Some(_) => return self.read(at, text, riders, to),
             },
             Delta::Reasoning(_) => {
-                self.found.told = true;
+                self.found.engine_sent_reasoning = true;
                 self.leave_reasoning(at, riders, to)
             }
-            Delta::FunctionCall { .. } => self.leave(at, riders, to),
+            Delta::FunctionCall { .. } => self.turn_off(at, riders, to),
             Delta::Refusal(_) => self.flush(at, false, riders, to),
             Delta::Finish(Finish { reason, .. }) => {
                 let complete = !matches!(reason, Reason::Length | Reason::ContentFilter);
-                self.wait(at, &mut riders);
+                self.queue_tokens(at, &mut riders);
                 self.flush(at, complete, riders, to)
             }
             Delta::Role | Delta::Bare => {
-                self.wait(at, &mut riders);
+                self.queue_tokens(at, &mut riders);
                 riders
             }
             _ => riders,
@@ -317,7 +317,7 @@ impl Parsing {
         riders: Riders<'a>,
         to: &mut dyn Sink,
     ) -> Riders<'a> {
-        let riders = self.leave(choice as usize, riders, to);
+        let riders = self.turn_off(choice as usize, riders, to);
         to.tool(choice, entry, riders)
     }
 
@@ -334,21 +334,21 @@ impl Parsing {
     /// Returns the reader of a choice and creates it if needed; `None` if the index exceeds the number of choices
     /// requested.
     fn reader(&mut self, choice: usize) -> Option<&mut Reader> {
-        if choice < self.most && choice >= self.choices.len() {
+        if choice < self.max_choices && choice >= self.choices.len() {
             let Self { script, items, .. } = self;
             let new = || Choice { reader: script.reader(*items), calls: 0 };
             self.choices.resize_with(choice + 1, new);
         }
-        self.known(choice)
+        self.existing_reader(choice)
     }
 
     /// Returns the reader of a choice that has been created before, else `None`.
-    fn known(&mut self, choice: usize) -> Option<&mut Reader> {
+    fn existing_reader(&mut self, choice: usize) -> Option<&mut Reader> {
         self.choices.get_mut(choice).map(|choice| &mut choice.reader)
     }
 
     /// Queues the token ids of a chunk without text until content or the end of the choice arrives.
-    fn wait(&mut self, choice: usize, riders: &mut Riders<'_>) {
+    fn queue_tokens(&mut self, choice: usize, riders: &mut Riders<'_>) {
         if !riders.tokens_read
             && self.script.has_tokens()
             && let Some(Reader::Harmony(_, Some(tokens))) = self.reader(choice)
@@ -359,8 +359,8 @@ impl Parsing {
     }
 
     /// Turns parsing off for a choice that the engine parses itself, after releasing the text held so far.
-    fn leave<'a>(&mut self, choice: usize, riders: Riders<'a>, to: &mut dyn Sink) -> Riders<'a> {
-        if let Some(Reader::Harmony(_, tokens)) = self.known(choice) {
+    fn turn_off<'a>(&mut self, choice: usize, riders: Riders<'a>, to: &mut dyn Sink) -> Riders<'a> {
+        if let Some(Reader::Harmony(_, tokens)) = self.existing_reader(choice) {
             *tokens = None;
         }
         let riders = self.flush(choice, true, riders, to);
@@ -374,7 +374,7 @@ impl Parsing {
     /// configuration names their parser, because they may remain in the text; else parsing is turned off.
     fn leave_reasoning<'a>(&mut self, choice: usize, riders: Riders<'a>, to: &mut dyn Sink) -> Riders<'a> {
         if !self.script.reads_calls() || !matches!(self.reader(choice), Some(Reader::Text(_))) {
-            return self.leave(choice, riders, to);
+            return self.turn_off(choice, riders, to);
         }
         self.release(choice, riders, to, |reader, emit| {
             if let Reader::Text(reader) = reader {
@@ -393,31 +393,33 @@ impl Parsing {
         to: &mut dyn Sink,
     ) -> Riders<'a> {
         let text = text.decoded();
-        if let Some(reader) = self.known(choice)
+        if let Some(reader) = self.existing_reader(choice)
             && let Reader::Undecided(undecided) = &mut *reader
             && undecided.held.is_empty()
             && let Some(decided) = undecided.decided(&text)
         {
             *reader = decided;
         }
-        if let Some(Reader::Harmony(_, Some(tokens))) = self.known(choice)
+        if let Some(Reader::Harmony(_, Some(tokens))) = self.existing_reader(choice)
             && let Some(all) = tokens.read(&riders)
         {
             riders.tokens_read = true;
-            return self.speak(choice, riders, to, |reader, emit| {
+            return self.emit_with_riders(choice, riders, to, |reader, emit| {
                 if let Reader::Harmony(reader, _) = reader {
-                    all.into_iter().for_each(|meant| reader.read_meant(meant, emit));
+                    all.into_iter().for_each(|meant| reader.read_token(meant, emit));
                 }
             });
         }
         if self.whole
-            && let Some(Reader::Text(reader)) = self.known(choice)
-            && reader.foresee(&text)
+            && let Some(Reader::Text(reader)) = self.existing_reader(choice)
+            && reader.prepare_whole(&text)
         {
-            to.mended(Rule::ReasoningPromoted);
+            to.count_rule(Rule::ReasoningPromoted);
         }
         let tokens = match riders.logprobs.take() {
-            Some(Logprobs::Tokens { content: Some(tokens), refusal: None }) if make_up(&tokens, &text) => {
+            Some(Logprobs::Tokens { content: Some(tokens), refusal: None })
+                if concatenate_to(&tokens, &text) =>
+            {
                 tokens
             }
             logprobs => return self.read_piece(choice, &text, Riders { logprobs, ..riders }, to),
@@ -444,11 +446,11 @@ impl Parsing {
         riders: Riders<'a>,
         to: &mut dyn Sink,
     ) -> Riders<'a> {
-        self.speak(choice, riders, to, |reader, emit| reader.read(text, emit))
+        self.emit_with_riders(choice, riders, to, |reader, emit| reader.read(text, emit))
     }
 
     /// Runs `read` on the reader of a choice and passes on the pieces it emits; the riders go with the first piece.
-    fn speak<'a>(
+    fn emit_with_riders<'a>(
         &mut self,
         choice: usize,
         riders: Riders<'a>,
@@ -460,7 +462,7 @@ impl Parsing {
             read(&mut choice.reader, &mut |piece| emitter.say(piece));
             choice.calls = emitter.calls;
         }
-        if !emitter.spoken {
+        if !emitter.has_emitted {
             // The choice has to exist for the client, even if its text produces no piece.
             let riders = std::mem::take(&mut emitter.riders);
             emitter.riders = emitter.to.delta(emitter.choice, Delta::Role, riders);
@@ -514,7 +516,7 @@ impl Parsing {
             items: self.items,
             found: self.found,
             calls: self.choices.get(choice).map_or(0, |choice| choice.calls),
-            spoken: false,
+            has_emitted: false,
         }
     }
 }
@@ -546,7 +548,7 @@ impl Reader {
         match self {
             Self::Harmony(reader, tokens) => {
                 let waiting = tokens.as_mut().map(Tokens::end);
-                waiting.into_iter().flatten().for_each(|meant| reader.read_meant(meant, emit));
+                waiting.into_iter().flatten().for_each(|meant| reader.read_token(meant, emit));
                 reader.end(complete, emit);
             }
             Self::Text(reader) => reader.end(emit),
@@ -564,7 +566,7 @@ impl Reader {
 }
 
 /// Returns true if there are at least two tokens and their concatenation is exactly `text`.
-fn make_up(tokens: &[TokenLogprob<'_>], text: &str) -> bool {
+fn concatenate_to(tokens: &[TokenLogprob<'_>], text: &str) -> bool {
     let mut rest = Some(text);
     for token in tokens {
         rest = rest.and_then(|rest| rest.strip_prefix(&*token.token.decoded()));
@@ -577,24 +579,24 @@ struct PieceEmitter<'a, 'to> {
     to: &'to mut dyn Sink,
     choice: u32,
     riders: Riders<'a>,
-    usage: Option<Box<Running>>,
+    usage: Option<Box<ChunkUsage>>,
     hide_reasoning: bool,
     items: bool,
-    found: Found,
+    found: UnparsedKinds,
     calls: u64,
     /// True once a delta or tool entry has been sent.
-    spoken: bool,
+    has_emitted: bool,
 }
 
 impl<'a> PieceEmitter<'a, '_> {
     fn say(&mut self, piece: Piece<'_>) {
         match piece {
-            Piece::Opened(rule) => {
+            Piece::Recognised(rule) => {
                 self.found.reasoning |= rule == Rule::Think;
                 self.found.calls |= rule == Rule::ToolText;
                 self.found.harmony |= rule == Rule::Harmony;
                 self.found.reasoning |= rule == Rule::Harmony;
-                self.to.mended(rule);
+                self.to.count_rule(rule);
             }
             Piece::Reasoning(_) if self.hide_reasoning => {}
             Piece::Reasoning(text) => self.delta(Delta::Reasoning(Text::plain(text))),
@@ -610,14 +612,14 @@ impl<'a> PieceEmitter<'a, '_> {
                 self.to.event(Event::Foreign {
                     name: "web_search_call",
                     slot: None,
-                    stage: Stage::Whole,
+                    stage: ItemStage::Whole,
                     data,
                 });
             }
-            Piece::Closed if self.items => {
+            Piece::MessageEnd if self.items => {
                 self.to.delta(self.choice, Delta::Break, Riders::default());
             }
-            Piece::Closed => {}
+            Piece::MessageEnd => {}
         }
     }
 
@@ -637,7 +639,7 @@ impl<'a> PieceEmitter<'a, '_> {
     }
 
     fn board(&mut self) -> Riders<'a> {
-        self.spoken = true;
+        self.has_emitted = true;
         Riders { usage: self.usage.clone(), ..std::mem::take(&mut self.riders) }
     }
 }

@@ -3,7 +3,7 @@
 use super::family::{FAMILIES, Family};
 
 /// Returns true if `name` is the name of a parser, so that the option `parser` can be checked.
-pub(in crate::wire) fn knows(name: &str) -> bool {
+pub(in crate::wire) fn is_parser_name(name: &str) -> bool {
     Family::named(name).is_some()
 }
 

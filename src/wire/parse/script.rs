@@ -2,14 +2,14 @@
 //! name and the request.
 
 use super::calls::{Calls, Starts};
-use super::family::{Family, GPT_OSS, Opened, Special};
+use super::family::{BlockOpening, Family, GPT_OSS, Special};
 use super::format::{Format, REQUIRED};
 use super::harmony::Harmony;
 use super::text::Plain;
 use super::think::Think;
 use super::tokens::Tokens;
 use super::vocabulary::Vocabulary;
-use super::wrapper::Wrapper;
+use super::wrapper::AnswerMarkers;
 use super::{Reader, Shape, Undecided};
 use crate::json::Members;
 use crate::wire::Api;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Tools and output constraints of a request, which decide what the model may write besides plain text.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Offer<'a> {
+pub struct OutputConstraints<'a> {
     /// `tools` of a chat request, as JSON; empty if there are none.
     pub tools: &'a str,
     /// True if the request forces the model to call a tool.
@@ -40,7 +40,7 @@ pub struct EngineParsers {
     pub leaves_calls: bool,
 }
 
-impl Offer<'_> {
+impl OutputConstraints<'_> {
     /// Returns true if this `response_format` constrains the output, which any type but `text` does.
     pub fn is_format(json: &str) -> bool {
         crate::json::member(json, "type").is_some_and(|kind| kind != "text")
@@ -60,7 +60,7 @@ impl Offer<'_> {
 /// Description of how the text of an answer is parsed: which markers to expect, and which tools calls may name.
 /// Derived once per request and shared by its choices.
 #[derive(Clone, Debug, Default)]
-pub struct Script {
+pub struct TextFormat {
     harmony: bool,
     /// Vocabulary of the token ids, present if these decide what is a marker.
     vocabulary: Option<Arc<Vocabulary>>,
@@ -76,14 +76,19 @@ pub struct Script {
     tools: Arc<Tools>,
     special: bool,
     /// Family guessed from the model's name; `None` if the configuration or a refusal of the engine selects it.
-    found: Option<&'static Family>,
+    guessed_family: Option<&'static Family>,
     /// Family whose calls the engine has refused to parse, if it has.
-    left: Option<&'static Family>,
+    refused_family: Option<&'static Family>,
 }
 
-impl Script {
+impl TextFormat {
     /// Derives the description from options, model name, request and engine; `None` if the text is to stay unparsed.
-    pub fn of(options: &Options, model: &str, offer: Offer<'_>, engine: EngineParsers) -> Option<Self> {
+    pub fn of(
+        options: &Options,
+        model: &str,
+        offer: OutputConstraints<'_>,
+        engine: EngineParsers,
+    ) -> Option<Self> {
         let left = |family| Some(family).filter(|_| engine.leaves_calls);
         if options.harmony != options::Harmony::Off {
             return Some(Self::harmony(None, left(&GPT_OSS)));
@@ -110,7 +115,7 @@ impl Script {
             Special::Calls => !tools.is_empty(),
             Special::All => true,
         };
-        let opened = family.think.map_or(Opened::Never, |tags| tags.opened);
+        let opened = family.think.map_or(BlockOpening::Never, |tags| tags.opened);
         // The engine may parse reasoning itself where the family is only a guess.
         let sure = !auto || !engine.tells_reasoning && !offer.constrained;
         Some(Self {
@@ -119,20 +124,20 @@ impl Script {
             think: think(&options.think, family, sure && is_opened(opened, offer.thinks)),
             assumed: auto && options.think.mode == ThinkMode::Off,
             unopened: offer.thinks != Some(false)
-                && (opened == Opened::Perhaps || auto && opened == Opened::Always),
+                && (opened == BlockOpening::OnRequest || auto && opened == BlockOpening::Always),
             answer: family.answer,
-            left: left(family).filter(|_| !calls.is_empty()),
+            refused_family: left(family).filter(|_| !calls.is_empty()),
             calls,
             turns: if special { family.turns } else { &[] },
             tools: Arc::new(tools),
             special,
-            found: auto.then_some(family),
+            guessed_family: auto.then_some(family),
         })
     }
 
     /// Returns the description of a Harmony answer (gpt-oss).
     fn harmony(found: Option<&'static Family>, left: Option<&'static Family>) -> Self {
-        Self { harmony: true, special: true, found, left, ..Self::default() }
+        Self { harmony: true, special: true, guessed_family: found, refused_family: left, ..Self::default() }
     }
 
     /// Returns true if the markers are special tokens. Engines omit these from the text unless the request asks for
@@ -156,7 +161,7 @@ impl Script {
     /// Returns true if calls are parsed by a parser that the configuration or the engine's refusal has selected, not
     /// by a guess.
     pub fn reads_calls(&self) -> bool {
-        !self.calls.is_empty() && self.found.is_none()
+        !self.calls.is_empty() && self.guessed_family.is_none()
     }
 
     /// Returns true if calls that the engine refuses to parse can be parsed here, so that the request
@@ -166,13 +171,13 @@ impl Script {
     }
 
     /// Returns the family whose calls the engine has refused to parse.
-    pub(super) fn left(&self) -> Option<&'static Family> {
-        self.left
+    pub(super) fn refused_family(&self) -> Option<&'static Family> {
+        self.refused_family
     }
 
     /// Returns the family that was guessed from the model's name; `None` if it is not a guess.
-    pub(super) fn family(&self) -> Option<&'static Family> {
-        self.found
+    pub(super) fn guessed_family(&self) -> Option<&'static Family> {
+        self.guessed_family
     }
 
     /// Creates the reader of a choice. `items`: the client's API has output items.
@@ -184,11 +189,11 @@ impl Script {
         let starts = Arc::new(Starts::of(&self.calls, &self.tools));
         let text = Box::new(Plain::new(
             Think::of(&self.think, self.unopened, &starts).map(|think| think.assumed(self.assumed)),
-            Wrapper::of(self.answer, &starts),
+            AnswerMarkers::of(self.answer, &starts),
             Calls::of(&starts, self.turns),
         ));
         // An alias may hide a gpt-oss model, so a guess is checked against the beginning of the text.
-        match self.found {
+        match self.guessed_family {
             Some(_) => Reader::Undecided(Undecided { text, items, held: String::new() }),
             None => Reader::Text(text),
         }
@@ -196,11 +201,11 @@ impl Script {
 }
 
 /// Returns true if the chat template has opened a reasoning block. `thinks`: the reasoning switch of the request.
-fn is_opened(opened: Opened, thinks: Option<bool>) -> bool {
+fn is_opened(opened: BlockOpening, thinks: Option<bool>) -> bool {
     match opened {
-        Opened::Never => false,
-        Opened::Perhaps => thinks == Some(true),
-        Opened::Always => thinks != Some(false),
+        BlockOpening::Never => false,
+        BlockOpening::OnRequest => thinks == Some(true),
+        BlockOpening::Always => thinks != Some(false),
     }
 }
 
@@ -220,7 +225,7 @@ fn think(option: &options::Think, family: &Family, opened: bool) -> options::Thi
 impl Shape {
     /// Returns the description by which the text is parsed; `None` if it is not. Responses upstreams are never
     /// parsed, and Completions clients get the text unchanged.
-    pub(super) fn read_by(&self) -> Option<&Arc<Script>> {
+    pub(super) fn text_format(&self) -> Option<&Arc<TextFormat>> {
         self.script.as_ref().filter(|_| self.upstream != Api::Responses && self.client != Api::Completions)
     }
 }

@@ -3,19 +3,19 @@
 
 use super::calls::Calls;
 use super::think::Think;
-use super::wrapper::Wrapper;
+use super::wrapper::AnswerMarkers;
 use super::{Emit, Piece, TextRoute};
 
 /// Parser chain of one choice; each stage is present only if the model's format needs it.
 #[derive(Debug, Default)]
 pub(super) struct Plain {
     think: Option<Think>,
-    wrapper: Option<Wrapper>,
+    wrapper: Option<AnswerMarkers>,
     calls: Option<Calls>,
 }
 
 impl Plain {
-    pub(super) fn new(think: Option<Think>, wrapper: Option<Wrapper>, calls: Option<Calls>) -> Self {
+    pub(super) fn new(think: Option<Think>, wrapper: Option<AnswerMarkers>, calls: Option<Calls>) -> Self {
         Self { think, wrapper, calls }
     }
 
@@ -28,8 +28,8 @@ impl Plain {
 
     /// Prepares for `text`, which is all the text there will be. Returns true if it is an answer that would have
     /// been parsed as reasoning.
-    pub(super) fn foresee(&mut self, text: &str) -> bool {
-        self.think.as_mut().is_some_and(|think| think.foresee(text))
+    pub(super) fn prepare_whole(&mut self, text: &str) -> bool {
+        self.think.as_mut().is_some_and(|think| think.prepare_whole(text))
     }
 
     /// Returns how a text passes the whole chain unchanged; `None` if any stage has to parse it.
@@ -47,8 +47,8 @@ impl Plain {
     pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
         let Self { think, wrapper, calls } = self;
         match think {
-            Some(think) => think.read(text, &mut |piece| behind(wrapper, calls, piece, emit)),
-            None => behind(wrapper, calls, Piece::Content(text), emit),
+            Some(think) => think.read(text, &mut |piece| after_reasoning(wrapper, calls, piece, emit)),
+            None => after_reasoning(wrapper, calls, Piece::Content(text), emit),
         }
     }
 
@@ -57,7 +57,7 @@ impl Plain {
     pub(super) fn leave_reasoning(&mut self, emit: Emit<'_>) {
         let Self { think, wrapper, calls } = self;
         if let Some(think) = think.take() {
-            think.leave(&mut |piece| behind(wrapper, calls, piece, emit));
+            think.leave(&mut |piece| after_reasoning(wrapper, calls, piece, emit));
         }
         if let Some(calls) = calls {
             calls.end(emit);
@@ -68,7 +68,7 @@ impl Plain {
     pub(super) fn end(&mut self, emit: Emit<'_>) {
         let Self { think, wrapper, calls } = self;
         if let Some(think) = think {
-            think.end(&mut |piece| behind(wrapper, calls, piece, emit));
+            think.end(&mut |piece| after_reasoning(wrapper, calls, piece, emit));
         }
         if let Some(wrapper) = wrapper {
             wrapper.finish(&mut |text| into_calls(calls, Piece::Content(text), emit));
@@ -80,7 +80,12 @@ impl Plain {
 }
 
 /// Passes content through the parser of answer markers, if any, and everything on to the call parser.
-fn behind(wrapper: &mut Option<Wrapper>, calls: &mut Option<Calls>, piece: Piece<'_>, emit: Emit<'_>) {
+fn after_reasoning(
+    wrapper: &mut Option<AnswerMarkers>,
+    calls: &mut Option<Calls>,
+    piece: Piece<'_>,
+    emit: Emit<'_>,
+) {
     match (wrapper, piece) {
         (Some(wrapper), Piece::Content(text)) => {
             wrapper.read(text, &mut |text| into_calls(calls, Piece::Content(text), emit));

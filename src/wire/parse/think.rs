@@ -8,12 +8,12 @@
 //! Takes: text, cut anywhere. Gives: [`Piece::Reasoning`] and [`Piece::Content`]. Remembers: white space before the
 //! first word, and text that may begin a tag or a call. Never: loses or repairs text.
 //!
-//! A call ends reasoning even without an end tag (engine-quirks F.1). A call marker that the model merely mentions
+//! A call ends reasoning even without an end tag (engines F.1). A call marker that the model merely mentions
 //! does not: the text after it must parse as a call first. The marker of the option `tool_start` always ends
 //! reasoning.
 
 use super::calls::Starts;
-use super::marker::{Found, Markers};
+use super::marker::{MarkerMatch, Markers};
 use super::{Emit, Piece, TextRoute};
 use crate::wire::options::{Think as Options, ThinkMode};
 use crate::wire::rule::Rule;
@@ -32,18 +32,18 @@ pub(super) struct Think {
     trim: bool,
     /// True if, in a complete text, an end tag without a start tag ends reasoning: the chat template may have opened
     /// the block.
-    unopened: bool,
+    may_lack_start: bool,
     /// True if only the model's name suggests that the template opens the block. In a complete text the tags present
     /// decide.
-    assumed: bool,
+    is_guess: bool,
     /// True if the text is the model's entire output and generation ended by itself.
     only_text: bool,
-    state: State,
+    state: ThinkState,
     held: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ThinkState {
     /// White space only so far.
     Before,
     /// After the start tag, with only white space since then: the tag may be repeated.
@@ -64,8 +64,11 @@ impl Think {
         // The marker of the option comes last: `marker::begins` returns the last of several equal ones.
         let option = std::iter::once(options.tool_start.as_str());
         let ends = std::iter::once(options.end.as_str()).chain(calls.marks_of_calls()).chain(option);
-        let state =
-            if options.mode == ThinkMode::Anywhere { State::After { blank: false } } else { State::Before };
+        let state = if options.mode == ThinkMode::Anywhere {
+            ThinkState::After { blank: false }
+        } else {
+            ThinkState::Before
+        };
         Some(Self {
             mode: options.mode,
             start: options.start.as_str().into(),
@@ -73,8 +76,8 @@ impl Think {
             ends: Markers::new(ends),
             calls: Arc::clone(calls),
             trim: options.trim,
-            unopened,
-            assumed: false,
+            may_lack_start: unopened,
+            is_guess: false,
             only_text: false,
             state,
             held: String::new(),
@@ -84,7 +87,7 @@ impl Think {
     /// Sets whether only the model's name suggests that the template opens the block.
     #[must_use]
     pub(super) fn assumed(self, assumed: bool) -> Self {
-        Self { assumed, ..self }
+        Self { is_guess: assumed, ..self }
     }
 
     /// Announces that the next text is the model's entire output and that generation ended by itself.
@@ -94,23 +97,23 @@ impl Think {
 
     /// Prepares for `text`, which is all the text there will be. Returns true if it is an answer although the
     /// template has opened a block: the model did not reason, and the text has no tag.
-    pub(super) fn foresee(&mut self, text: &str) -> bool {
-        if self.state != State::Before {
+    pub(super) fn prepare_whole(&mut self, text: &str) -> bool {
+        if self.state != ThinkState::Before {
             return false;
         }
-        if self.assumed {
+        if self.is_guess {
             self.mode = ThinkMode::Auto;
         }
-        let end = self.ends.first_of(text, 0).filter(|_| self.unopened);
+        let end = self.ends.first_of(text, 0).filter(|_| self.may_lack_start);
         if end.is_some_and(|end| !text.get(..end).is_some_and(|before| before.contains(&*self.start))) {
-            self.state = State::Inside { blank: true };
+            self.state = ThinkState::Inside { blank: true };
         }
-        let ends = || matches!(self.end_in(text, true), Found::At { .. });
+        let ends = || matches!(self.end_in(text, true), MarkerMatch::At { .. });
         let is_marked = || text.contains(&*self.start) || ends();
         let unthought = self.only_text && self.mode == ThinkMode::Forced && !text.trim().is_empty();
         let unthought = unthought && !is_marked();
         if unthought {
-            self.state = State::After { blank: false };
+            self.state = ThinkState::After { blank: false };
         }
         unthought
     }
@@ -118,20 +121,20 @@ impl Think {
     /// Returns how a text without any possible marker passes this parser; `None` if it has to be parsed.
     pub(super) fn route(&self, text: &str) -> Option<TextRoute> {
         let (route, marks) = match self.state {
-            State::Inside { .. } if !self.trim => (TextRoute::Reasoning, Some(&self.ends)),
-            State::After { blank: false } if self.mode == ThinkMode::Anywhere => {
+            ThinkState::Inside { .. } if !self.trim => (TextRoute::Reasoning, Some(&self.ends)),
+            ThinkState::After { blank: false } if self.mode == ThinkMode::Anywhere => {
                 (TextRoute::Content, Some(&self.starts))
             }
-            State::After { blank: false } => (TextRoute::Content, None),
+            ThinkState::After { blank: false } => (TextRoute::Content, None),
             _ => return None,
         };
-        let passes = marks.is_none_or(|marks| marks.find(text) == Found::Nowhere);
+        let passes = marks.is_none_or(|marks| marks.find(text) == MarkerMatch::Nowhere);
         (self.held.is_empty() && passes).then_some(route)
     }
 
     /// Returns true if all further text is content.
     fn has_passed(&self) -> bool {
-        self.mode != ThinkMode::Anywhere && matches!(self.state, State::After { .. })
+        self.mode != ThinkMode::Anywhere && matches!(self.state, ThinkState::After { .. })
     }
 
     /// Parses the next text and emits what is certain; a possible tag at its end stays buffered.
@@ -152,9 +155,9 @@ impl Think {
         let read = self.steps(&held, true, emit);
         let rest = held.get(read..).unwrap_or("");
         match self.state {
-            State::Before if self.mode == ThinkMode::Forced => self.reason(rest, true, emit),
-            State::Opened | State::Inside { .. } => self.reason(rest, true, emit),
-            State::Before | State::After { .. } => {
+            ThinkState::Before if self.mode == ThinkMode::Forced => self.reason(rest, true, emit),
+            ThinkState::Opened | ThinkState::Inside { .. } => self.reason(rest, true, emit),
+            ThinkState::Before | ThinkState::After { .. } => {
                 self.answer(rest, emit);
                 0
             }
@@ -163,8 +166,8 @@ impl Think {
 
     /// Ends the parser early, because the engine reports reasoning itself. Buffered text was no tag and is emitted.
     pub(super) fn leave(mut self, emit: Emit<'_>) {
-        if self.state == State::Before {
-            self.state = State::After { blank: false };
+        if self.state == ThinkState::Before {
+            self.state = ThinkState::After { blank: false };
         }
         self.end(emit);
     }
@@ -182,10 +185,10 @@ impl Think {
     /// Parses a prefix of the text and returns its length in bytes; `None` if more text is needed.
     fn step(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
         match self.state {
-            State::Before => self.before(text, emit),
-            State::Opened => self.opened(text, emit),
-            State::Inside { .. } => self.inside(text, last, emit),
-            State::After { .. } => self.after(text, emit),
+            ThinkState::Before => self.before(text, emit),
+            ThinkState::Opened => self.opened(text, emit),
+            ThinkState::Inside { .. } => self.inside(text, last, emit),
+            ThinkState::After { .. } => self.after(text, emit),
         }
     }
 
@@ -194,8 +197,8 @@ impl Think {
     fn before(&mut self, text: &str, emit: Emit<'_>) -> Option<usize> {
         let begun = text.trim_start();
         if begun.starts_with(&*self.start) {
-            self.state = State::Opened;
-            emit(Piece::Opened(Rule::Think));
+            self.state = ThinkState::Opened;
+            emit(Piece::Recognised(Rule::Think));
             return Some(text.len() - begun.len() + self.start.len());
         }
         if self.start.starts_with(begun) {
@@ -203,9 +206,10 @@ impl Think {
         }
         let forced = self.mode == ThinkMode::Forced;
         if forced {
-            emit(Piece::Opened(Rule::Think));
+            emit(Piece::Recognised(Rule::Think));
         }
-        self.state = if forced { State::Inside { blank: true } } else { State::After { blank: false } };
+        self.state =
+            if forced { ThinkState::Inside { blank: true } } else { ThinkState::After { blank: false } };
         Some(0)
     }
 
@@ -214,7 +218,7 @@ impl Think {
         let begun = text.trim_start();
         let repeated = !self.start.is_empty() && begun.starts_with(&*self.start);
         if !repeated && !self.start.starts_with(begun) {
-            self.state = State::Inside { blank: true };
+            self.state = ThinkState::Inside { blank: true };
             return Some(0);
         }
         let blank = text.len() - begun.len();
@@ -227,33 +231,33 @@ impl Think {
 
     fn inside(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
         let found = self.end_in(text, last);
-        let Found::At { at, marker } = found else {
+        let MarkerMatch::At { at, marker } = found else {
             let read = self.reason(text.get(..found.before(text))?, false, emit);
             return Some(read).filter(|read| *read > 0);
         };
         self.reason(text.get(..at)?, true, emit);
-        self.state = State::After { blank: true };
+        self.state = ThinkState::After { blank: true };
         // The call marker stays in the text: the call parser needs it.
         Some(at + if marker == 0 { self.ends.len(0) } else { 0 })
     }
 
     /// Finds the first marker in the text that ends a block. A marker whose call is still undecided counts as a
     /// partial match.
-    fn end_in(&self, text: &str, last: bool) -> Found {
+    fn end_in(&self, text: &str, last: bool) -> MarkerMatch {
         let mut from = 0;
         loop {
             let rest = text.get(from..).unwrap_or("");
             match self.ends.find(rest) {
-                Found::At { at, marker } => {
+                MarkerMatch::At { at, marker } => {
                     let is_end = self.is_end(rest.get(at..).unwrap_or(""), marker, last);
                     match is_end {
-                        Some(true) => return Found::At { at: from + at, marker },
+                        Some(true) => return MarkerMatch::At { at: from + at, marker },
                         Some(false) => from += at + self.ends.len(marker),
-                        None => return Found::Perhaps(from + at),
+                        None => return MarkerMatch::Partial(from + at),
                     }
                 }
-                Found::Perhaps(at) => return Found::Perhaps(from + at),
-                Found::Nowhere => return Found::Nowhere,
+                MarkerMatch::Partial(at) => return MarkerMatch::Partial(from + at),
+                MarkerMatch::Nowhere => return MarkerMatch::Nowhere,
             }
         }
     }
@@ -268,7 +272,7 @@ impl Think {
         if is_call == Some(false) || self.ends.len(0) == 0 {
             return is_call;
         }
-        let looked = Starts::looked_at(text);
+        let looked = Starts::lookahead(text);
         let Some(before) = self.ends.first_of(looked, 0).and_then(|end| looked.get(..end)) else {
             return is_call;
         };
@@ -283,9 +287,9 @@ impl Think {
         let found = self.starts.find(text);
         let before = found.before(text);
         self.answer(text.get(..before)?, emit);
-        if let Found::At { .. } = found {
-            self.state = State::Inside { blank: true };
-            emit(Piece::Opened(Rule::Think));
+        if let MarkerMatch::At { .. } = found {
+            self.state = ThinkState::Inside { blank: true };
+            emit(Piece::Recognised(Rule::Think));
             return Some(before + self.start.len());
         }
         Some(before).filter(|read| *read > 0)
@@ -293,11 +297,14 @@ impl Think {
 
     /// Emits text of a block and returns the bytes read. `closes`: the block ends after this text.
     fn reason(&mut self, text: &str, closes: bool, emit: Emit<'_>) -> usize {
-        let blank = matches!(self.state, State::Inside { blank: true } | State::Opened | State::Before);
+        let blank = matches!(
+            self.state,
+            ThinkState::Inside { blank: true } | ThinkState::Opened | ThinkState::Before
+        );
         let begun = if self.trim && blank { text.trim_start() } else { text };
         let said = if self.trim { begun.trim_end() } else { begun };
         if !said.is_empty() {
-            self.state = State::Inside { blank: false };
+            self.state = ThinkState::Inside { blank: false };
             emit(Piece::Reasoning(said));
         }
         // Trailing white space stays buffered while it may turn out to stand before the end tag.
@@ -306,10 +313,10 @@ impl Think {
 
     /// Emits text outside of blocks; with the option `trim`, without the white space after a block.
     fn answer(&mut self, text: &str, emit: Emit<'_>) {
-        let begins = matches!(self.state, State::After { blank: true }) && self.trim;
+        let begins = matches!(self.state, ThinkState::After { blank: true }) && self.trim;
         let text = if begins { text.trim_start() } else { text };
         if !text.is_empty() {
-            self.state = State::After { blank: false };
+            self.state = ThinkState::After { blank: false };
             emit(Piece::Content(text));
         }
     }

@@ -46,9 +46,9 @@ pub(super) struct Tokens {
     /// Bytes of a character that is not yet complete.
     bytes: Vec<u8>,
     /// True if the first chunk with text had no token ids: the text alone counts from then on.
-    none: bool,
+    has_none: bool,
     /// True once a chunk with text has had token ids.
-    some: bool,
+    has_some: bool,
 }
 
 /// Meaning of one or more tokens.
@@ -60,40 +60,40 @@ pub(super) enum TokenMeaning {
 
 impl Tokens {
     pub(super) fn new(vocabulary: Arc<Vocabulary>) -> Self {
-        Self { vocabulary, waiting: Vec::new(), bytes: Vec::new(), none: false, some: false }
+        Self { vocabulary, waiting: Vec::new(), bytes: Vec::new(), has_none: false, has_some: false }
     }
 
     /// Queues the token ids of a chunk that has no text, or text that the model did not write.
     pub(super) fn wait(&mut self, riders: &Riders<'_>) {
         let room = WAITING.saturating_sub(self.waiting.len());
-        self.waiting.extend(of(riders).into_iter().flatten().take(room));
+        self.waiting.extend(token_ids(riders).into_iter().flatten().take(room));
     }
 
     /// Translates the token ids of a chunk with text, preceded by the queued ones. Returns `None` if the engine
     /// sends no token ids, so that the text itself has to be parsed.
     pub(super) fn read(&mut self, riders: &Riders<'_>) -> Option<Vec<TokenMeaning>> {
-        let own = of(riders).filter(|own| !own.is_empty());
-        self.none |= own.is_none() && !self.some;
-        let own = own.filter(|_| !self.none)?;
-        self.some = true;
+        let own = token_ids(riders).filter(|own| !own.is_empty());
+        self.has_none |= own.is_none() && !self.has_some;
+        let own = own.filter(|_| !self.has_none)?;
+        self.has_some = true;
         let mut all = std::mem::take(&mut self.waiting);
         all.extend(own);
-        Some(self.meant(&all))
+        Some(self.translate(&all))
     }
 
     /// Translates the queued token ids at the end of the answer. Returns nothing if no chunk with text had token
     /// ids.
     pub(super) fn end(&mut self) -> Vec<TokenMeaning> {
         let waiting = std::mem::take(&mut self.waiting);
-        if !self.some {
+        if !self.has_some {
             return Vec::new();
         }
-        let mut all = self.meant(&waiting);
+        let mut all = self.translate(&waiting);
         all.extend(self.incomplete());
         all
     }
 
-    fn meant(&mut self, tokens: &[u32]) -> Vec<TokenMeaning> {
+    fn translate(&mut self, tokens: &[u32]) -> Vec<TokenMeaning> {
         let mut all = Vec::new();
         for token in tokens {
             let marker = MARKERS.iter().find(|(id, _)| id == token).map(|(_, marker)| *marker);
@@ -144,7 +144,7 @@ fn is_cut(bytes: &[u8]) -> bool {
 
 /// Reads the `token_ids` of a chunk's choice, whether or not the client has asked for them; `None` if missing or
 /// invalid.
-fn of(riders: &Riders<'_>) -> Option<Vec<u32>> {
+fn token_ids(riders: &Riders<'_>) -> Option<Vec<u32>> {
     let mut all = riders.choice_extensions.iter().chain(riders.choice.iter());
     let (_, list) = all.find(|(key, _)| *key == TOKEN_IDS)?;
     let all: Vec<Raw<'_>> = json::read(list.get()).ok()?;
@@ -164,7 +164,7 @@ mod tests {
         // Token 0 is `a`, token 1 is `<|end|>` as plain characters, tokens 2 and 3 are the two halves of é.
         let vocabulary = Vocabulary::read("YQ== 0\nPHxlbmR8Pg== 1\nww== 2\nqQ== 3\n").unwrap();
         let mut tokens = Tokens::new(Arc::new(vocabulary));
-        let mut meant = |ids: &[u32]| tokens.meant(ids);
+        let mut meant = |ids: &[u32]| tokens.translate(ids);
         assert_eq!(
             meant(&[200_008, 0, 1, 200_007]),
             [TokenMeaning::Marker(Marker::Message), text("a<|end|>"), TokenMeaning::Marker(Marker::Stop)]

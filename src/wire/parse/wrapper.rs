@@ -1,5 +1,5 @@
 //! Markers around an answer, which some models write after their reasoning
-//! (engine-quirks F.1: ERNIE, Hunyuan, Cohere).
+//! (engines F.1: ERNIE, Hunyuan, Cohere).
 //!
 //! ```text
 //! before ──start──→ inside ──end, and nothing or a call after it──→ over
@@ -13,7 +13,7 @@
 //! stand there.
 
 use super::calls::Starts;
-use super::marker::{Found, Markers};
+use super::marker::{MarkerMatch, Markers};
 use std::sync::Arc;
 
 /// White space allowed between the end marker and a call, in bytes. With more of it the marker counts as text.
@@ -21,7 +21,7 @@ const BLANK: usize = 1 << 10;
 
 /// Parser that removes the answer markers of one choice.
 #[derive(Debug)]
-pub(super) struct Wrapper {
+pub(super) struct AnswerMarkers {
     start: &'static str,
     end: Markers,
     /// True if the markers are special tokens, which a model cannot write as text.
@@ -29,12 +29,12 @@ pub(super) struct Wrapper {
     calls: Arc<Starts>,
     /// Markers that a call may begin with.
     starts: Markers,
-    state: State,
+    state: WrapperState,
     held: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum WrapperState {
     /// White space only so far.
     Before,
     Inside,
@@ -44,7 +44,7 @@ enum State {
     Over,
 }
 
-impl Wrapper {
+impl AnswerMarkers {
     /// Creates the parser for a pair of markers; `None` if the family has none. `calls`: possible beginnings of a
     /// call.
     pub(super) fn of((start, end): (&'static str, &'static str), calls: &Arc<Starts>) -> Option<Self> {
@@ -55,7 +55,7 @@ impl Wrapper {
             special,
             calls: Arc::clone(calls),
             starts: Markers::new(calls.marks_of_calls()),
-            state: State::Before,
+            state: WrapperState::Before,
             held: String::new(),
         };
         (!start.is_empty()).then(new)
@@ -64,10 +64,12 @@ impl Wrapper {
     /// Returns true if this text passes unchanged and nothing is buffered before it, so that parsing can be skipped.
     pub(super) fn passes(&self, text: &str) -> bool {
         let plain = match self.state {
-            State::Before => false,
-            State::Inside => (self.special || !text.ends_with('\n')) && self.end.find(text) == Found::Nowhere,
-            State::Plain => self.end.find(text) == Found::Nowhere,
-            State::Over => true,
+            WrapperState::Before => false,
+            WrapperState::Inside => {
+                (self.special || !text.ends_with('\n')) && self.end.find(text) == MarkerMatch::Nowhere
+            }
+            WrapperState::Plain => self.end.find(text) == MarkerMatch::Nowhere,
+            WrapperState::Over => true,
         };
         plain && self.held.is_empty()
     }
@@ -95,9 +97,12 @@ impl Wrapper {
             at += read;
         }
         held.drain(..at);
-        let is_end = self.state == State::Inside
+        let is_end = self.state == WrapperState::Inside
             && !self.special
-            && matches!(self.end.at(held.strip_prefix('\n').unwrap_or(&held)), Found::At { .. });
+            && matches!(
+                self.end.match_at_start(held.strip_prefix('\n').unwrap_or(&held)),
+                MarkerMatch::At { .. }
+            );
         if !held.is_empty() && !is_end {
             say(&held);
         }
@@ -109,9 +114,9 @@ impl Wrapper {
             return None;
         }
         match self.state {
-            State::Before => self.before(text),
-            State::Inside | State::Plain => self.inside(text, last, say),
-            State::Over => {
+            WrapperState::Before => self.before(text),
+            WrapperState::Inside | WrapperState::Plain => self.inside(text, last, say),
+            WrapperState::Over => {
                 say(text);
                 Some(text.len())
             }
@@ -124,17 +129,17 @@ impl Wrapper {
             if self.start.starts_with(begun) {
                 return None;
             }
-            self.state = if self.special { State::Over } else { State::Plain };
+            self.state = if self.special { WrapperState::Over } else { WrapperState::Plain };
             return Some(0);
         };
         let read = text.len() - rest.len();
         if self.special {
-            self.state = State::Inside;
+            self.state = WrapperState::Inside;
             return Some(read);
         }
         // A line break directly after the marker is removed with it, so wait for the next character.
         let next = rest.chars().next()?;
-        self.state = State::Inside;
+        self.state = WrapperState::Inside;
         Some(read + usize::from(next == '\n'))
     }
 
@@ -143,23 +148,23 @@ impl Wrapper {
         let found = self.end.find(text);
         let before = text.get(..found.before(text))?;
         // A line break directly before the end marker is removed with it.
-        let loses_line = self.state == State::Inside && !self.special;
+        let loses_line = self.state == WrapperState::Inside && !self.special;
         let said = before.strip_suffix('\n').filter(|_| loses_line).unwrap_or(before);
-        if let Found::At { marker, .. } = found {
+        if let MarkerMatch::At { marker, .. } = found {
             let behind = before.len() + self.end.len(marker);
             let call = if self.special { Some(Some(behind)) } else { self.call(text, behind, last) };
             let (said, read) = match call {
                 Some(Some(call)) => {
-                    self.state = State::Over;
+                    self.state = WrapperState::Over;
                     (said, call)
                 }
                 Some(None) => (text.get(..behind)?, behind),
                 None => (said, said.len()),
             };
-            tell(said, say);
+            say_non_empty(said, say);
             return Some(read).filter(|read| *read > 0);
         }
-        tell(said, say);
+        say_non_empty(said, say);
         Some(said.len()).filter(|read| *read > 0)
     }
 
@@ -174,16 +179,16 @@ impl Wrapper {
         if begun.is_empty() {
             return None;
         }
-        let is_call = match self.starts.at(begun) {
-            Found::At { marker, .. } => self.calls.begins(begun, marker, last)?,
-            Found::Perhaps(_) if !last => return None,
+        let is_call = match self.starts.match_at_start(begun) {
+            MarkerMatch::At { marker, .. } => self.calls.begins(begun, marker, last)?,
+            MarkerMatch::Partial(_) if !last => return None,
             _ => false,
         };
         Some(is_call.then(|| behind + rest.len() - begun.len()))
     }
 }
 
-fn tell(text: &str, say: &mut dyn FnMut(&str)) {
+fn say_non_empty(text: &str, say: &mut dyn FnMut(&str)) {
     if !text.is_empty() {
         say(text);
     }
@@ -201,7 +206,7 @@ mod tests {
     fn read(marks: (&'static str, &'static str), pieces: &[&str]) -> String {
         let tools = Arc::new(Tools::read(r#"[{"function":{"name":"f"}}]"#));
         let calls = Arc::new(Starts::of(&[&HERMES], &tools));
-        let mut wrapper = Wrapper::of(marks, &calls).unwrap();
+        let mut wrapper = AnswerMarkers::of(marks, &calls).unwrap();
         let mut said = String::new();
         pieces.iter().for_each(|piece| wrapper.read(piece, &mut |text| said.push_str(text)));
         wrapper.finish(&mut |text| said.push_str(text));

@@ -4,7 +4,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use sha2::{Digest, Sha256};
 
-/// Rest of an input.
+/// Rest of an input, from which a target takes its decisions byte by byte.
 pub(crate) struct Feed<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Feed<'a> {

@@ -11,7 +11,7 @@ const HEAD: usize = 6;
 
 const ENGINES: [&str; 4] = ["vllm", "sglang", "auto", "generic"];
 
-/// Exchange, and the sizes of the reads.
+/// Exchange made from the fuzzer's bytes, and the sizes of the reads that its input is cut into.
 pub(crate) struct Made {
     pub(crate) case: Case,
     pub(crate) sizes: [usize; 2],

@@ -9,7 +9,7 @@ mod proxy;
 
 use std::time::{Duration, Instant};
 
-/// Fuzz target.
+/// Fuzz target: an assertion about arbitrary bytes, and inputs to start from.
 pub struct Target {
     /// Name of the target.
     pub name: &'static str,

@@ -15,7 +15,7 @@ pub(crate) const BODY: &str = r#"{"model":"m","messages":[{"role":"user","conten
 /// Engine's answer to [`BODY`].
 pub(crate) const ANSWER: &str = r#"{"id":"a","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"b"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#;
 
-/// Running samewire and its engine.
+/// Running samewire and its engine, shared by all inputs of the process.
 struct Running {
     proxy: SocketAddr,
     desk: Mutex<Desk>,
@@ -165,7 +165,7 @@ fn exchange_until(bytes: &[u8], answer: &[u8], pause: Duration, is_answered: fn(
     Seen { client, engine: std::mem::take(&mut desk().asked) }
 }
 
-/// Response of samewire.
+/// Response of samewire, parsed from the bytes that the client received.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,

@@ -4,7 +4,7 @@
 use super::feed::Feed;
 use crate::cases::{Case, Cut};
 use futures::executor::block_on;
-use samewire::store::{Caps, Error, Key, Place, Store};
+use samewire::store::{Caps, Error, Key, StoreLocation, Store};
 use samewire::wire::{Api, Ending};
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ fn case(api: Api, stream: bool, id: &str) -> Case {
 }
 
 async fn absent(id: &str) {
-    let store = Store::open(&Place::Memory, Caps::MEMORY).await.expect("it opens").expect("a place");
+    let store = Store::open(&StoreLocation::Memory, Caps::MEMORY).await.expect("it opens").expect("a place");
     for (tenant, id) in [("tenant", id), (id, "resp_1")] {
         let key = Key::new(tenant, id);
         assert_eq!(store.get(key.clone(), 1).await.err(), Some(Error::NotFound));

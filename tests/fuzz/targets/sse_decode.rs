@@ -2,7 +2,7 @@
 
 use super::feed::Feed;
 use super::made;
-use samewire::wire::sse::{Found, Framer};
+use samewire::wire::sse::{FramerOutput, Framer};
 
 pub fn run(data: &[u8]) {
     let mut feed = Feed(data);
@@ -42,14 +42,14 @@ enum Seen {
 fn framed<'a>(limit: usize, reads: impl Iterator<Item = &'a [u8]>) -> Vec<Seen> {
     let mut framer = Framer::new(limit);
     let mut all = Vec::new();
-    let mut note = |found: Found<'_>| {
+    let mut note = |found: FramerOutput<'_>| {
         all.push(match found {
-            Found::Frame(frame) => {
+            FramerOutput::Frame(frame) => {
                 assert_eq!(frame.error, frame.name == b"error");
                 Seen::Event(frame.name.to_vec(), frame.data.to_vec())
             }
-            Found::Comment => Seen::Comment,
-            Found::TooLarge => Seen::TooLarge,
+            FramerOutput::Comment => Seen::Comment,
+            FramerOutput::TooLarge => Seen::TooLarge,
         });
     };
     reads.for_each(|read| framer.push(read, &mut note));

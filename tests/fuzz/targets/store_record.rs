@@ -1,7 +1,7 @@
 //! Stored records are read back unchanged, from memory and from SQLite alike.
 
 use super::feed::Feed;
-use samewire::store::{PageRequest, Caps, Events, Finish, Item, Key, New, Place, State, Store};
+use samewire::store::{PageRequest, Caps, Events, Finish, Item, Key, NewResponse, StoreLocation, State, Store};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,8 @@ fn places() -> &'static Places {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
         let path = folder().join(format!("{PREFIX}{}.db", std::process::id()));
-        let open = async |place: Place| Store::open(&place, Caps::DISK).await.expect("it opens").expect("a place");
-        let all = runtime.block_on(async { [open(Place::Memory).await, open(Place::Sqlite(path)).await] });
+        let open = async |place: StoreLocation| Store::open(&place, Caps::DISK).await.expect("it opens").expect("a place");
+        let all = runtime.block_on(async { [open(StoreLocation::Memory).await, open(StoreLocation::Sqlite(path)).await] });
         Places { runtime, all }
     })
 }
@@ -54,7 +54,7 @@ pub fn run(data: &[u8]) {
 async fn play(store: &Store, tenant: &str, data: &[u8]) -> Vec<String> {
     let mut feed = Feed(data);
     let way = feed.byte();
-    let new = New {
+    let new = NewResponse {
         key: Key::new(tenant, &feed.text()),
         state: feed.pick(&State::ALL),
         owner: feed.text().into(),

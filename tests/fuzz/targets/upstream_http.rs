@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 /// Largest body in bytes that is read.
 const LIMIT: usize = 1 << 20;
 
-/// Result of the client's reading.
+/// Result of reading an engine's answer with samewire's HTTP client.
 #[derive(Debug, PartialEq)]
 enum Read {
     /// Status, body, and how the body ended.
@@ -79,7 +79,7 @@ async fn ask(writes: &[&[u8]]) -> (Read, bool) {
         content_type: None,
         authorization: None,
         request_id: "r".to_owned(),
-        again: false,
+        is_retry: false,
         hops: Hops::default(),
         trace: Propagation::Passed(Vec::new()),
         body: bytes::Bytes::new(),
@@ -119,7 +119,7 @@ async fn ask(writes: &[&[u8]]) -> (Read, bool) {
     tokio::join!(engine, reader).1
 }
 
-/// Response as the HTTP/1.1 standard defines it.
+/// Response as the HTTP/1.1 standard defines it, read independently of the client under test.
 #[derive(Debug)]
 struct Strict {
     status: u16,

@@ -53,7 +53,7 @@ const WRITE: usize = 16 << 10;
 const ROUNDS: usize = 64;
 /// Header and value by which clients of the service's own WebSocket mode are recognised. They always send
 /// `"stream": true`, which is redundant here.
-const HABIT: (&str, &str) = ("openai-beta", "responses_websockets=");
+const STREAM_FLAG_CLIENT: (&str, &str) = ("openai-beta", "responses_websockets=");
 
 /// Data that all messages of a connection share, taken from its upgrade request.
 struct ConnectionContext {
@@ -66,7 +66,7 @@ struct ConnectionContext {
     /// Request id of the connection; each message's request has this id with a number appended.
     request_id: String,
     /// True if the client is one that always sends `"stream": true`.
-    has_habit: bool,
+    sends_stream_flag: bool,
 }
 
 impl ConnectionContext {
@@ -92,7 +92,7 @@ impl RequestContext {
         let limit = self.app.config.limits.max_body_bytes;
         let line = ConnectionContext {
             worker: Arc::clone(&self.worker),
-            has_habit: has_habit(&head.headers),
+            sends_stream_flag: sends_stream_flag(&head.headers),
             head,
             family: self.family,
             caller: self.caller.clone(),
@@ -101,8 +101,8 @@ impl RequestContext {
         record.answered(101);
         record.completed();
         let id = HeaderValue::from_str(&record.request_id);
-        self.busy.has_read();
-        let upgraded = self.busy.upgraded();
+        self.active_request.has_read();
+        let upgraded = self.active_request.upgraded();
         let response = upgrade
             .read_buffer_size(READ)
             .write_buffer_size(WRITE)
@@ -115,15 +115,15 @@ impl RequestContext {
     }
 }
 
-fn has_habit(headers: &HeaderMap) -> bool {
-    let (name, word) = HABIT;
+fn sends_stream_flag(headers: &HeaderMap) -> bool {
+    let (name, word) = STREAM_FLAG_CLIENT;
     headers.get_all(name).iter().any(|value| value.to_str().is_ok_and(|value| value.contains(word)))
 }
 
 /// State of one WebSocket connection: its socket, the current response and the messages that wait in both
 /// directions.
 struct Session {
-    line: Arc<ConnectionContext>,
+    connection: Arc<ConnectionContext>,
     /// Number of messages that became requests so far.
     count: u64,
     waiting: VecDeque<ClientMessages>,
@@ -141,11 +141,11 @@ struct Session {
 
 /// Event that the session reacts to next, found by one poll of socket and response.
 enum NextAction {
-    Said(Message),
+    Message(Message),
     /// The current response has ended.
-    Over,
+    TurnEnded,
     /// The client has disconnected.
-    Gone,
+    Disconnected,
     Wrong(Wrong),
     /// A timer is due or the shutdown phase has changed.
     Due,
@@ -155,7 +155,7 @@ impl Session {
     fn new(line: ConnectionContext, socket: WebSocket, upgraded: Upgraded) -> Self {
         upgraded.begin();
         Self {
-            line: Arc::new(line),
+            connection: Arc::new(line),
             count: 0,
             waiting: VecDeque::new(),
             turn: None,
@@ -169,13 +169,13 @@ impl Session {
     }
 
     fn app(&self) -> Arc<App> {
-        self.line.worker.present.app()
+        self.connection.worker.active_config.app()
     }
 
     /// Serves the connection until it closes.
     async fn run(mut self) {
         let app = self.app();
-        let options = app.pool.usual_options(self.line.caller.as_ref().map(|caller| caller.place));
+        let options = app.pool.usual_options(self.connection.caller.as_ref().map(|caller| caller.index));
         let pause = Duration::from_secs(options.keepalive_seconds);
         let born = Instant::now();
         let end = born + *app.config.timeouts.socket_life;
@@ -201,9 +201,9 @@ impl Session {
                 _ = phases.changed() => NextAction::Due,
             };
             match next {
-                NextAction::Said(message) => self.hear(message),
-                NextAction::Over => self.end_turn(),
-                NextAction::Gone => return,
+                NextAction::Message(message) => self.take_message(message),
+                NextAction::TurnEnded => self.end_turn(),
+                NextAction::Disconnected => return,
                 NextAction::Wrong(wrong) => match self.code_for(&wrong) {
                     Some(code) => return self.leave(code).await,
                     None => return,
@@ -235,7 +235,7 @@ impl Session {
             return (self.app().phase() >= Phase::Draining).then_some(close_code::AWAY);
         };
         let id = self.next_id();
-        match Turn::begin(&self.line, id, said, &self.memory) {
+        match Turn::begin(&self.connection, id, said, &self.memory) {
             Ok(turn) => self.turn = Some(turn),
             // The key has been revoked.
             Err(failure) if matches!(failure.fault, Fault::InvalidApiKey | Fault::MissingApiKey) => {
@@ -249,7 +249,7 @@ impl Session {
 
     fn next_id(&mut self) -> String {
         self.count += 1;
-        format!("{}.{}", self.line.request_id, self.count)
+        format!("{}.{}", self.connection.request_id, self.count)
     }
 
     fn end_turn(&mut self) {
@@ -259,7 +259,7 @@ impl Session {
     }
 
     /// Queues a message of the client, or refuses it if too many are waiting.
-    fn hear(&mut self, message: Message) {
+    fn take_message(&mut self, message: Message) {
         let said = match message {
             Message::Text(text) => ClientMessages::Text(text.into()),
             Message::Binary(_) => ClientMessages::Binary,
@@ -280,7 +280,7 @@ impl Session {
         let message = format!("At most {WAITING} messages of {room} bytes in all may wait on a connection.");
         let failure = Failure::from(Fault::RateLimit).with_message(message);
         let id = self.next_id();
-        if let Ok(mut context) = self.line.context(id) {
+        if let Ok(mut context) = self.connection.context(id) {
             context.refuse(&failure);
         }
         self.out.push_back(message::refusal(&failure));
@@ -317,7 +317,7 @@ impl Session {
         for _ in 0..ROUNDS {
             let written = self.poll_write(cx);
             if let Poll::Ready(Err(_)) = written {
-                return Poll::Ready(NextAction::Gone);
+                return Poll::Ready(NextAction::Disconnected);
             }
             if written.is_ready() {
                 self.pongs = 0;
@@ -325,15 +325,15 @@ impl Session {
             // Each message read may need an answer, if only a pong (faults C44).
             if self.out.len() < UNSENT && self.pongs < UNSENT {
                 match Pin::new(&mut self.socket).poll_next(cx) {
-                    Poll::Ready(Some(Ok(message))) => return Poll::Ready(NextAction::Said(message)),
-                    Poll::Ready(Some(Err(error))) => return Poll::Ready(what(error)),
-                    Poll::Ready(None) => return Poll::Ready(NextAction::Gone),
+                    Poll::Ready(Some(Ok(message))) => return Poll::Ready(NextAction::Message(message)),
+                    Poll::Ready(Some(Err(error))) => return Poll::Ready(next_action(error)),
+                    Poll::Ready(None) => return Poll::Ready(NextAction::Disconnected),
                     Poll::Pending => {}
                 }
             }
             let Some(turn) = self.turn.as_mut().filter(|_| written.is_ready()) else { return Poll::Pending };
             if !ready!(turn.poll(cx, &mut self.out)) {
-                return Poll::Ready(NextAction::Over);
+                return Poll::Ready(NextAction::TurnEnded);
             }
         }
         cx.waker().wake_by_ref();
@@ -359,6 +359,6 @@ impl Session {
     }
 }
 
-fn what(error: axum::Error) -> NextAction {
-    error.into_inner().downcast().map_or(NextAction::Gone, |wrong| NextAction::Wrong(*wrong))
+fn next_action(error: axum::Error) -> NextAction {
+    error.into_inner().downcast().map_or(NextAction::Disconnected, |wrong| NextAction::Wrong(*wrong))
 }

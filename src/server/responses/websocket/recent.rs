@@ -14,7 +14,7 @@ const ITEM: usize = 128;
 
 /// Items that one response added to a conversation: its input and its output.
 #[derive(Debug)]
-struct Turn {
+struct ThreadPart {
     items: Vec<Item>,
     bytes: usize,
 }
@@ -22,7 +22,7 @@ struct Turn {
 /// A conversation up to one response. Conversations with a common beginning share its turns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConversationThread {
-    turns: Vec<Arc<Turn>>,
+    turns: Vec<Arc<ThreadPart>>,
     /// True if the last response is in the store.
     pub(super) stored: bool,
 }
@@ -44,9 +44,9 @@ impl ConversationThread {
             // The store follows no longer chains either. Joining all turns into one costs a single copy.
             let items = self.items();
             let bytes = self.turns.iter().map(|turn| turn.bytes).sum();
-            self.turns = vec![Arc::new(Turn { items, bytes })];
+            self.turns = vec![Arc::new(ThreadPart { items, bytes })];
         }
-        self.turns.push(Arc::new(Turn { items, bytes }));
+        self.turns.push(Arc::new(ThreadPart { items, bytes }));
         self
     }
 }

@@ -1,6 +1,6 @@
 //! Turn on a WebSocket connection: a response generated as over HTTP and sent as messages.
 
-use super::super::history::{History, PAST};
+use super::super::history::{HISTORY_BYTES, History};
 use super::super::{ParsedRequest, RememberedConversation};
 use super::ConnectionContext;
 use super::message::{self, Create, Refused, StreamOutcome};
@@ -9,7 +9,7 @@ use crate::plan;
 use crate::server::body::Body;
 use crate::server::context::RequestContext;
 use crate::server::persist::{FinalState, items};
-use crate::server::quota::Standing;
+use crate::server::quota::QuotaState;
 use crate::store::{Error, Key};
 use crate::wire::OutputBuffer;
 use crate::wire::encode::{Encode, Response as Encoder};
@@ -47,16 +47,16 @@ pub(super) struct Turn {
     /// Id of the response that it continues.
     previous: Option<String>,
     /// Input and earlier conversation, to be remembered with the output at the end.
-    trace: Option<TurnRecord>,
-    heard: StreamOutcome,
+    record: Option<TurnRecord>,
+    outcome: StreamOutcome,
 }
 
 /// Step of a turn: the response is awaited, or its body is sent.
 enum Step {
     /// The response has not begun yet.
-    Making(Pin<Box<dyn Future<Output = TurnAnswer> + Send>>),
+    Preparing(Pin<Box<dyn Future<Output = TurnAnswer> + Send>>),
     /// The body of the response is being sent.
-    Saying { status: u16, body: Body },
+    Sending { status: u16, body: Body },
 }
 
 /// Response that has begun, or an error, with what is to be remembered of it.
@@ -83,7 +83,7 @@ impl Turn {
         let context = line.context(request_id)?;
         let (body, read) = match said {
             ClientMessages::Text(text) => {
-                let read = Create::read(&text, line.has_habit);
+                let read = Create::read(&text, line.sends_stream_flag);
                 (text, read)
             }
             ClientMessages::Binary => {
@@ -98,10 +98,10 @@ impl Turn {
         let thread = previous.as_deref().and_then(|id| memory.thread(id));
         let making = make(context, Arc::clone(line), body, criteria, thread);
         Ok(Self {
-            step: Step::Making(Box::pin(making)),
+            step: Step::Preparing(Box::pin(making)),
             previous,
-            trace: None,
-            heard: StreamOutcome::default(),
+            record: None,
+            outcome: StreamOutcome::default(),
         })
     }
 
@@ -109,24 +109,24 @@ impl Turn {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, out: &mut VecDeque<Message>) -> Poll<bool> {
         loop {
             let (status, body) = match &mut self.step {
-                Step::Making(making) => {
+                Step::Preparing(making) => {
                     let TurnAnswer { response, trace } = ready!(making.as_mut().poll(cx));
-                    self.trace = trace;
+                    self.record = trace;
                     let (head, body) = response.into_parts();
-                    self.step = Step::Saying { status: head.status.as_u16(), body };
+                    self.step = Step::Sending { status: head.status.as_u16(), body };
                     continue;
                 }
-                Step::Saying { status, body } => (*status, body),
+                Step::Sending { status, body } => (*status, body),
             };
             let frame = ready!(Pin::new(body).poll_frame(cx));
             let Some(bytes) = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()) else {
                 return Poll::Ready(false);
             };
             if status >= 400 {
-                self.heard.failed = true;
+                self.outcome.failed = true;
                 out.push_back(message::error(status, &bytes));
             } else {
-                self.heard.messages(&bytes, |message| out.push_back(message));
+                self.outcome.messages(&bytes, |message| out.push_back(message));
             }
             if !out.is_empty() {
                 return Poll::Ready(true);
@@ -137,7 +137,7 @@ impl Turn {
     /// Ends the response and updates the connection's memory. After a failure the response that it continued is
     /// forgotten as well: the client must start anew, or the store must have it.
     pub(super) fn end(self, memory: &mut RecentResponses) {
-        let Self { previous, trace, heard, .. } = self;
+        let Self { previous, record: trace, outcome: heard, .. } = self;
         match (heard.ended, trace) {
             (Some((FinalState { id, output, .. }, stored)), Some(TurnRecord { thread, input }))
                 if !heard.failed =>
@@ -163,14 +163,14 @@ async fn make(
     thread: Option<ConversationThread>,
 ) -> TurnAnswer {
     let result = match criteria {
-        Ok(generate) => Box::pin(context.say(&line, body, generate, thread)).await,
+        Ok(generate) => Box::pin(context.begin_response(&line, body, generate, thread)).await,
         Err(failure) => Err(failure),
     };
     result.unwrap_or_else(|failure| TurnAnswer { response: context.refuse(&failure), trace: None })
 }
 
 impl RequestContext {
-    async fn say(
+    async fn begin_response(
         &mut self,
         line: &ConnectionContext,
         body: Bytes,
@@ -183,12 +183,12 @@ impl RequestContext {
         if let Some(record) = &mut self.record {
             record.has_read(&body);
         }
-        let mut parsed = self.parsed(&line.head, body, None).await?;
+        let mut parsed = self.parse_request(&line.head, body, None).await?;
         parsed.asked.stream = true;
-        parsed.asked.withhold("generate");
+        parsed.asked.remove_unknown("generate");
         if let Some(thread) = &thread {
             let stored = thread.stored && self.still_stored(&parsed).await;
-            parsed.known = Some(RememberedConversation { items: thread.items(), stored });
+            parsed.remembered = Some(RememberedConversation { items: thread.items(), stored });
         }
         let history = self.history(&parsed).await?;
         let thread =
@@ -196,8 +196,8 @@ impl RequestContext {
         let trace = TurnRecord { thread, input: history.shared(&parsed.asked, false).collect() };
         let response = match generate {
             // Boxed because the future is large.
-            true => Box::pin(self.make(&line.head, parsed, history)).await?,
-            false => self.take_note(parsed, &history)?,
+            true => Box::pin(self.generate(&line.head, parsed, history)).await?,
+            false => self.answer_without_engine(parsed, &history)?,
         };
         Ok(TurnAnswer { response, trace: Some(trace) })
     }
@@ -210,7 +210,10 @@ impl RequestContext {
             return false;
         };
         let key = Key { tenant: Arc::clone(&parsed.tenant), id: id.into() };
-        let there = !matches!(store.chain(key.clone(), PAST, store_handle.now()).await, Err(Error::NotFound));
+        let there = !matches!(
+            store.chain(key.clone(), HISTORY_BYTES, store_handle.now()).await,
+            Err(Error::NotFound)
+        );
         if there {
             self.refresh(&store, key);
         }
@@ -219,24 +222,28 @@ impl RequestContext {
 
     /// Answers without an engine: the input is remembered for a later message, and an empty response is returned.
     /// It is never stored. Fails if the request names a conversation or its input is invalid.
-    fn take_note(&mut self, parsed: ParsedRequest, history: &History) -> Result<Response<Body>, Failure> {
+    fn answer_without_engine(
+        &mut self,
+        parsed: ParsedRequest,
+        history: &History,
+    ) -> Result<Response<Body>, Failure> {
         let ParsedRequest { mut asked, route, tenant, .. } = parsed;
         if asked.conversation.is_some() {
             return Err(Failure::from(Fault::InvalidValue)
                 .with_message("Invalid value for 'conversation': nothing is added to it without a response.")
                 .with_param("conversation"));
         }
-        asked.without_store()?;
+        asked.disable_store()?;
         let app = &self.app;
         // Check the input now, so that its errors are reported with this message.
         history.body(&asked, &tenant, &app.store_handle.keys, &route, 0)?;
         let (_, _, reply) = plan::response(&asked, &route);
         let mut out = OutputBuffer::default();
-        let mut encoder = Encoder::new(reply, &self.chance.stamp());
-        if let Some(limits) = self.standing.as_ref().and_then(Standing::limits) {
+        let mut encoder = Encoder::new(reply, &self.ids.stamp());
+        if let Some(limits) = self.standing.as_ref().and_then(QuotaState::limits) {
             encoder.limits(limits);
         }
-        encoder.leave_empty(&mut out);
+        encoder.write_empty(&mut out);
         if let Some(record) = &mut self.record {
             record.model = app.pool.label(&asked.model);
             record.answered(200);

@@ -97,7 +97,7 @@ pub(super) fn text(raw: Option<Raw<'_>>) -> Option<Text<'_>> {
 }
 
 /// Returns the decoded characters of a string that is not empty; `None` for anything else.
-pub(super) fn word(raw: Option<Raw<'_>>) -> Option<String> {
+pub(super) fn string(raw: Option<Raw<'_>>) -> Option<String> {
     text(raw).map(|text| text.decoded().into_owned())
 }
 

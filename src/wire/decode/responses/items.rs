@@ -1,14 +1,14 @@
 //! Items of the engine's answer: assigns events to items, and records how much of each has been emitted.
 //!
 //! Neither `item_id` nor `output_index` can be trusted: SGLang gives all items of an answer one id and counts
-//! `done` one further than `added`; vLLM leaves out ids and numbers anew at the end (engine-quirks D). An event
+//! `done` one further than `added`; vLLM leaves out ids and numbers anew at the end (engines D). An event
 //! therefore belongs to the open item of its type that has its id, or else to the open item of its type.
 
-use super::body::{ItemBody, word};
+use super::body::{ItemBody, string};
 
 /// Kind of an item, which decides on the events that can belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ItemKind {
     Message,
     Reasoning,
     Function,
@@ -17,15 +17,15 @@ pub(super) enum Kind {
     Foreign(Box<str>),
 }
 
-impl Kind {
+impl ItemKind {
     /// Returns the kind by the item's type. vLLM reports a call of a client function as one of an MCP server if
     /// gpt-oss makes the call in its analysis (fixtures/vllm/responses-gptoss-tool-on-analysis).
     pub(super) fn of(body: &ItemBody<'_>) -> Option<Self> {
-        Some(match word(body.kind).as_deref() {
+        Some(match string(body.kind).as_deref() {
             Some("message") => Self::Message,
             Some("reasoning") => Self::Reasoning,
             Some("function_call") => Self::Function,
-            Some("mcp_call") if word(body.server_label).as_deref() == Some("functions") => Self::Function,
+            Some("mcp_call") if string(body.server_label).as_deref() == Some("functions") => Self::Function,
             Some("custom_tool_call") => Self::Custom,
             Some(other) => Self::Foreign(other.into()),
             None => return body.role.map(|_| Self::Message),
@@ -40,12 +40,12 @@ impl Kind {
 /// Length and hash of the text emitted so far. They suffice to find the new part of a longer text, so the text
 /// itself is not kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct EmittedText {
     length: usize,
     hash: u64,
 }
 
-impl Seen {
+impl EmittedText {
     /// Adds text, hashed with FNV-1a. Collisions are no risk: the text is the engine's own.
     pub(super) fn add(&mut self, spelled: &[u8]) {
         self.length += spelled.len();
@@ -69,11 +69,11 @@ impl Seen {
 
 /// Progress of one kind of text in an item.
 #[derive(Debug, Default)]
-pub(super) struct Channel {
+pub(super) struct TextProgress {
     /// Text of all parts.
-    pub(super) total: Seen,
+    pub(super) total: EmittedText,
     /// Text of the current part.
-    pub(super) part: Seen,
+    pub(super) part: EmittedText,
     /// Name of the events that carry this text. Events of another name repeat it and are ignored (codex-legacy).
     pub(super) name: Option<&'static str>,
 }
@@ -81,7 +81,7 @@ pub(super) struct Channel {
 /// Item of the engine's answer, with the progress of its texts.
 #[derive(Debug)]
 pub(super) struct Item {
-    pub(super) kind: Kind,
+    pub(super) kind: ItemKind,
     id: Option<Box<str>>,
     pub(super) call_id: Option<Box<str>>,
     pub(super) name: Option<Box<str>>,
@@ -90,19 +90,19 @@ pub(super) struct Item {
     /// True until the engine marks the item as complete.
     pub(super) open: bool,
     /// True if any of the item has been emitted.
-    pub(super) told: bool,
+    pub(super) emitted: bool,
     /// Content, arguments or input.
-    pub(super) text: Channel,
-    pub(super) summary: Channel,
-    pub(super) refusal: Channel,
+    pub(super) text: TextProgress,
+    pub(super) summary: TextProgress,
+    pub(super) refusal: TextProgress,
     pub(super) annotations: usize,
     pub(super) sealed: bool,
     /// True once an item of the terminal object has been matched with it.
-    found: bool,
+    matched: bool,
 }
 
 impl Item {
-    pub(super) fn new(kind: Kind, id: Option<&str>, slot: u32) -> Self {
+    pub(super) fn new(kind: ItemKind, id: Option<&str>, slot: u32) -> Self {
         Self {
             kind,
             id: id.map(Into::into),
@@ -110,13 +110,13 @@ impl Item {
             name: None,
             slot,
             open: true,
-            told: false,
-            text: Channel::default(),
-            summary: Channel::default(),
-            refusal: Channel::default(),
+            emitted: false,
+            text: TextProgress::default(),
+            summary: TextProgress::default(),
+            refusal: TextProgress::default(),
             annotations: 0,
             sealed: false,
-            found: false,
+            matched: false,
         }
     }
 }
@@ -128,7 +128,7 @@ pub(super) struct Items(pub(super) Vec<Item>);
 impl Items {
     /// Finds the item of this kind that an event belongs to: the open one with this id, or else the latest open
     /// one.
-    pub(super) fn open(&self, kind: &Kind, id: Option<&str>) -> Option<usize> {
+    pub(super) fn open(&self, kind: &ItemKind, id: Option<&str>) -> Option<usize> {
         let mut fallback = None;
         for (at, item) in self.0.iter().enumerate().rev() {
             if !item.open || item.kind != *kind {
@@ -145,7 +145,7 @@ impl Items {
     /// Finds the open foreign item that an event belongs to. `family`: the event's name up to the first dot.
     pub(super) fn foreign(&self, family: &str, id: Option<&str>) -> Option<usize> {
         let matches = |item: &Item| match &item.kind {
-            Kind::Foreign(kind) => {
+            ItemKind::Foreign(kind) => {
                 item.open && family.starts_with(&**kind) && id.is_none_or(|id| item.id.as_deref() == Some(id))
             }
             _ => false,
@@ -154,7 +154,7 @@ impl Items {
     }
 
     /// Returns the kind of the latest item with this id.
-    pub(super) fn kind_of(&self, id: Option<&str>) -> Option<&Kind> {
+    pub(super) fn kind_of(&self, id: Option<&str>) -> Option<&ItemKind> {
         let id = id?;
         self.0.iter().rev().find(|item| item.id.as_deref() == Some(id)).map(|item| &item.kind)
     }
@@ -168,20 +168,30 @@ impl Items {
     }
 
     /// Finds the item that `output_item.added` announces, if it is already known.
-    pub(super) fn begun(&self, kind: &Kind, id: Option<&str>, call_id: Option<&str>) -> Option<usize> {
+    pub(super) fn find_announced(
+        &self,
+        kind: &ItemKind,
+        id: Option<&str>,
+        call_id: Option<&str>,
+    ) -> Option<usize> {
         // A call with an item id of its own is a new call.
         let is_other =
             |at: &usize| self.0.get(*at).is_some_and(|item| item.id.is_some() && item.id.as_deref() != id);
         self.call(id, call_id).filter(|at| id.is_none() || !is_other(at)).or_else(|| {
             let at = self.open(kind, id)?;
             let item = self.0.get(at)?;
-            (item.id.as_deref() == id && !item.told && item.text.total.is_empty()).then_some(at)
+            (item.id.as_deref() == id && !item.emitted && item.text.total.is_empty()).then_some(at)
         })
     }
 
     /// Finds the item that `output_item.done` completes. Calls without a distinguishing id complete in the order of
     /// their beginning.
-    pub(super) fn ended(&self, kind: &Kind, id: Option<&str>, call_id: Option<&str>) -> Option<usize> {
+    pub(super) fn find_completed(
+        &self,
+        kind: &ItemKind,
+        id: Option<&str>,
+        call_id: Option<&str>,
+    ) -> Option<usize> {
         self.call(id, call_id).or_else(|| match self.open(kind, id) {
             Some(at) if kind.is_call() && self.0.get(at).is_none_or(|item| item.id.as_deref() != id) => {
                 self.0.iter().position(|item| item.open && item.kind == *kind)
@@ -192,14 +202,14 @@ impl Items {
 
     /// Matches each item of a terminal object with a known item: first by kind and text, then by kind and order.
     /// Each known item matches once.
-    pub(super) fn found(&mut self, listed: &[Listed]) -> Vec<Option<usize>> {
+    pub(super) fn match_terminal(&mut self, listed: &[TerminalItem]) -> Vec<Option<usize>> {
         let mut found = vec![None; listed.len()];
         for exactly in [true, false] {
             for (listed, found) in listed.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
-                let is = |item: &Item| !item.found && listed.is(item, exactly);
+                let is = |item: &Item| !item.matched && listed.matches(item, exactly);
                 *found = self.0.iter().position(is);
                 if let Some(item) = found.and_then(|at| self.0.get_mut(at)) {
-                    item.found = true;
+                    item.matched = true;
                 }
             }
         }
@@ -209,8 +219,8 @@ impl Items {
 
 /// Item of a terminal object: the properties by which it is matched with a known item.
 #[derive(Debug)]
-pub(super) struct Listed {
-    pub(super) kind: Kind,
+pub(super) struct TerminalItem {
+    pub(super) kind: ItemKind,
     pub(super) id: Option<String>,
     pub(super) call_id: Option<String>,
     pub(super) name: Option<String>,
@@ -218,8 +228,8 @@ pub(super) struct Listed {
     pub(super) text: String,
 }
 
-impl Listed {
-    fn is(&self, item: &Item, exactly: bool) -> bool {
+impl TerminalItem {
+    fn matches(&self, item: &Item, exactly: bool) -> bool {
         if item.kind != self.kind {
             return false;
         }
@@ -231,7 +241,7 @@ impl Listed {
             return same(&item.call_id, &self.call_id)
                 || named && (!exactly || item.text.total.rest(&self.text) == Some(""));
         }
-        if matches!(self.kind, Kind::Foreign(_)) {
+        if matches!(self.kind, ItemKind::Foreign(_)) {
             return !exactly || same(&item.id, &self.id);
         }
         !exactly || (!item.text.total.is_empty() && item.text.total.rest(&self.text).is_some())
@@ -244,7 +254,7 @@ mod tests {
 
     #[test]
     fn what_was_not_said() {
-        let mut seen = Seen::default();
+        let mut seen = EmittedText::default();
         assert_eq!(seen.rest("ab"), Some("ab"));
         seen.add(b"a");
         seen.add("\u{e9}".as_bytes());

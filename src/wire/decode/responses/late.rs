@@ -1,8 +1,8 @@
 //! Content that the engine sends only at the end: the rest of a text, items without events, or a whole answer.
 
-use super::body::{self, Body, Incomplete, ItemBody, Part, list, object, text, word};
-use super::items::{Kind, Listed, Seen};
-use super::{Events, ITEMS, TextKind, spelled};
+use super::body::{self, Body, Incomplete, ItemBody, Part, list, object, string, text};
+use super::items::{EmittedText, ItemKind, TerminalItem};
+use super::{MAX_ITEMS, ResponsesDecoder, TextKind, json_spelling};
 use crate::json::{Raw, Text, read};
 use crate::wire::decode::{Sink, Unreadable, UsageBody};
 use crate::wire::event::Delta;
@@ -12,7 +12,7 @@ use crate::wire::rule::Rule;
 
 /// Outcome of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum Outcome {
     Completed,
     Incomplete(Reason),
     Failed,
@@ -21,11 +21,11 @@ enum Ended {
     No,
 }
 
-impl Ended {
+impl Outcome {
     /// Determines the outcome from the object's status and the name of its event. `cut`: true if an item is marked
     /// as incomplete.
-    fn of(body: &Body<'_>, event: &str, cut: bool) -> Self {
-        let status = word(body.status);
+    fn terminal_item(body: &Body<'_>, event: &str, cut: bool) -> Self {
+        let status = string(body.status);
         match (event, status.as_deref()) {
             ("failed", _) | (_, Some("failed")) => Self::Failed,
             ("cancelled", _) | (_, Some("cancelled")) => Self::Cancelled,
@@ -33,7 +33,7 @@ impl Ended {
             // (fixtures/vllm/responses-length).
             ("incomplete", _) | (_, Some("incomplete")) => {
                 let incomplete: Incomplete<'_> = object(body.incomplete);
-                Self::Incomplete(match word(incomplete.reason).as_deref() {
+                Self::Incomplete(match string(incomplete.reason).as_deref() {
                     Some("content_filter") => Reason::ContentFilter,
                     _ => Reason::Length,
                 })
@@ -46,7 +46,7 @@ impl Ended {
     }
 }
 
-impl Events {
+impl ResponsesDecoder {
     /// Reads an answer that is one object. Fails if it is not JSON or has no final status.
     pub(super) fn whole(&mut self, data: &str, to: &mut dyn Sink) -> Result<(), Unreadable> {
         let body: Body<'_> = read(data).map_err(|_| Unreadable)?;
@@ -70,87 +70,89 @@ impl Events {
         let output: Vec<Raw<'_>> = list(body.output);
         let is_cut = |raw: &Raw<'_>| {
             let item: ItemBody<'_> = object(Some(*raw));
-            word(item.status).as_deref() == Some("incomplete")
+            string(item.status).as_deref() == Some("incomplete")
         };
-        let ended = Ended::of(body, event, self.cut || output.iter().any(is_cut));
-        if ended == Ended::No || output.len() > ITEMS {
+        let ended = Outcome::terminal_item(body, event, self.cut || output.iter().any(is_cut));
+        if ended == Outcome::No || output.len() > MAX_ITEMS {
             return Err(Unreadable);
         }
-        if !self.headed || body.id.is_some() {
+        if !self.has_head || body.id.is_some() {
             self.head(body, to);
         }
         // A terminal event ends a stream, which has already sent its reasoning.
-        let promotes = event.is_empty() && self.reading.promote_reasoning && ended == Ended::Completed;
-        self.items_of(output, ended, promotes, to)?;
+        let promotes = event.is_empty() && self.reading.promote_reasoning && ended == Outcome::Completed;
+        self.complete_items(output, ended, promotes, to)?;
         let reason = match ended {
-            Ended::Failed => {
+            Outcome::Failed => {
                 self.fail(data, to);
                 return Ok(());
             }
-            Ended::Cancelled | Ended::No => {
+            Outcome::Cancelled | Outcome::No => {
                 to.event(Event::Fail(Failure::from(Fault::Aborted)));
                 return Ok(());
             }
-            Ended::Incomplete(reason) => reason,
-            Ended::Completed => Reason::Stop,
+            Outcome::Incomplete(reason) => reason,
+            Outcome::Completed => Reason::Stop,
         };
         to.delta(0, Delta::Finish(Finish { reason, stop: None }), Riders::default());
         if let Some(usage) = body.usage.and_then(usage) {
             to.event(Event::Usage { usage, alone: true, riders: Riders::default() });
         }
         // An event for rate limits can follow a terminal event, but not a whole object.
-        self.over = self.reading.limits && !event.is_empty();
-        if !self.over {
+        self.awaits_limits = self.reading.limits && !event.is_empty();
+        if !self.awaits_limits {
             to.event(Event::End);
         }
         Ok(())
     }
 
-    fn items_of(
+    fn complete_items(
         &mut self,
         output: Vec<Raw<'_>>,
-        ended: Ended,
+        ended: Outcome,
         promotes: bool,
         to: &mut dyn Sink,
     ) -> Result<(), Unreadable> {
-        let mut bodies: Vec<(Raw<'_>, ItemBody<'_>, Kind)> = output
+        let mut bodies: Vec<(Raw<'_>, ItemBody<'_>, ItemKind)> = output
             .into_iter()
             .filter_map(|raw| {
                 let body: ItemBody<'_> = object(Some(raw));
-                let kind = Kind::of(&body)?;
+                let kind = ItemKind::of(&body)?;
                 Some((raw, body, kind))
             })
             .collect();
-        if promotes && !bodies.is_empty() && bodies.iter().all(|(_, body, kind)| is_plain_thought(body, kind))
+        if promotes
+            && !bodies.is_empty()
+            && bodies.iter().all(|(_, body, kind)| is_plain_reasoning(body, kind))
         {
-            to.mended(Rule::ReasoningPromoted);
-            bodies.iter_mut().for_each(|(_, _, kind)| *kind = Kind::Message);
+            to.count_rule(Rule::ReasoningPromoted);
+            bodies.iter_mut().for_each(|(_, _, kind)| *kind = ItemKind::Message);
         }
         let listed: Vec<_> = bodies.iter().map(|(_, body, kind)| of(body, kind)).collect();
-        let found = self.items.found(&listed);
+        let found = self.items.match_terminal(&listed);
         let last = bodies.len().saturating_sub(1);
         for (nth, ((raw, body, kind), found)) in bodies.iter().zip(found).enumerate() {
             let is_new = found.is_none();
             let at = match found {
                 Some(at) => at,
-                None => self.begin(kind.clone(), word(body.id).as_deref())?,
+                None => self.begin(kind.clone(), string(body.id).as_deref())?,
             };
             if !self.items.0.get(at).is_some_and(|item| item.open) {
-                if let Some(sealed) = text(body.encrypted).filter(|_| *kind == Kind::Reasoning) {
+                if let Some(sealed) = text(body.encrypted).filter(|_| *kind == ItemKind::Reasoning) {
                     self.seal(at, sealed, to);
                 }
                 continue;
             }
-            if let Kind::Foreign(_) = kind {
+            if let ItemKind::Foreign(_) = kind {
                 self.end_foreign(at, *raw, to);
                 continue;
             }
             self.complete(at, body, to);
-            let status = word(body.status);
+            let status = string(body.status);
             let cut = status.as_deref() == Some("incomplete");
             // The finish ends the last item of an answer that was cut short.
-            let is_last = nth == last && status.is_none() && matches!(ended, Ended::Incomplete(_));
-            if ended != Ended::Failed && (cut || is_new && !is_last) {
+            let is_last = nth == last && status.is_none() && matches!(ended, Outcome::Incomplete(_));
+            if ended != Outcome::Failed && (cut || is_new && !is_last) {
                 self.close(at, cut, to);
             }
         }
@@ -161,41 +163,41 @@ impl Events {
     pub(super) fn complete(&mut self, at: usize, body: &ItemBody<'_>, to: &mut dyn Sink) {
         let Some(item) = self.items.0.get(at) else { return };
         match item.kind {
-            Kind::Message => self.complete_message(at, &body::parts(body.content), to),
-            Kind::Reasoning => {
-                let content = joined(&thoughts(body));
+            ItemKind::Message => self.complete_message(at, &body::parts(body.content), to),
+            ItemKind::Reasoning => {
+                let content = joined(&reasoning_parts(body));
                 let summary = joined(&body::parts(body.summary));
                 for (voice, whole) in [(TextKind::Reasoning, content), (TextKind::Summary, summary)] {
-                    self.supply(at, voice, &whole, to);
+                    self.emit_missing(at, voice, &whole, to);
                 }
                 if let Some(sealed) = text(body.encrypted) {
                     self.seal(at, sealed, to);
                 }
             }
-            Kind::Function | Kind::Custom => {
-                self.name(at, body, to);
-                self.argue_rest(at, body.arguments, to);
+            ItemKind::Function | ItemKind::Custom => {
+                self.emit_name(at, body, to);
+                self.emit_rest_of_arguments(at, body.arguments, to);
             }
-            Kind::Foreign(_) => {}
+            ItemKind::Foreign(_) => {}
         }
     }
 
     fn complete_message(&mut self, at: usize, parts: &[Part<'_>], to: &mut dyn Sink) {
         let (is_refusal, is_text) = (|part: &&Part<'_>| refuses(part), |part: &&Part<'_>| !refuses(part));
-        if self.items.0.get(at).is_some_and(|item| item.told) {
+        if self.items.0.get(at).is_some_and(|item| item.emitted) {
             for (voice, parts) in [
                 (TextKind::Content, parts.iter().filter(is_text).collect::<Vec<_>>()),
                 (TextKind::Refusal, parts.iter().filter(is_refusal).collect()),
             ] {
-                let whole: String = parts.iter().filter_map(|part| part.text).map(spelled).collect();
-                self.supply(at, voice, &whole, to);
+                let whole: String = parts.iter().filter_map(|part| part.text).map(json_spelling).collect();
+                self.emit_missing(at, voice, &whole, to);
             }
         } else {
             for part in parts {
                 let voice = if refuses(part) { TextKind::Refusal } else { TextKind::Content };
                 let riders = self.logprobs(part.logprobs, to);
                 if let Some(text) = text(part.text) {
-                    self.say(at, voice, text, riders, to);
+                    self.emit_text(at, voice, text, riders, to);
                 }
                 self.annotations_of(at, list(part.annotations), to);
             }
@@ -203,7 +205,7 @@ impl Events {
         }
         let annotations: Vec<_> = parts.iter().flat_map(|part| list(part.annotations)).collect();
         self.annotations(at, &annotations, to);
-        self.tokens(at, parts, to);
+        self.emit_tokens(at, parts, to);
     }
 
     /// Emits the annotations of an item that have not been emitted yet. `all`: all of its annotations.
@@ -219,51 +221,64 @@ impl Events {
     }
 
     /// Emits the part of an item's whole text that has not been emitted.
-    fn supply(&mut self, at: usize, voice: TextKind, whole: &str, to: &mut dyn Sink) {
+    fn emit_missing(&mut self, at: usize, voice: TextKind, whole: &str, to: &mut dyn Sink) {
         let seen = self.items.0.get_mut(at).map(|item| voice.channel(item).total).unwrap_or_default();
-        self.rest(at, voice, whole, seen, to);
+        self.emit_rest(at, voice, whole, seen, to);
     }
 
     /// Emits the part of `whole` after the text in `seen`; nothing if `whole` begins differently.
-    pub(super) fn rest(&mut self, at: usize, voice: TextKind, whole: &str, seen: Seen, to: &mut dyn Sink) {
+    pub(super) fn emit_rest(
+        &mut self,
+        at: usize,
+        voice: TextKind,
+        whole: &str,
+        seen: EmittedText,
+        to: &mut dyn Sink,
+    ) {
         if let Some(rest) = seen.rest(whole).filter(|rest| !rest.is_empty()) {
-            to.mended(Rule::ItemLate);
-            self.say(at, voice, Text::json(rest), Riders::default(), to);
+            to.count_rule(Rule::ItemLate);
+            self.emit_text(at, voice, Text::json(rest), Riders::default(), to);
         }
     }
 
     /// Emits the part of a call's arguments or input that has not been emitted.
-    pub(super) fn argue_rest(&mut self, at: usize, whole: Option<Raw<'_>>, to: &mut dyn Sink) {
+    pub(super) fn emit_rest_of_arguments(&mut self, at: usize, whole: Option<Raw<'_>>, to: &mut dyn Sink) {
         let seen = self.items.0.get(at).map(|item| item.text.total).unwrap_or_default();
-        let whole = whole.map(spelled).unwrap_or_default();
+        let whole = whole.map(json_spelling).unwrap_or_default();
         if let Some(rest) = seen.rest(&whole).filter(|rest| !rest.is_empty()) {
-            to.mended(Rule::ItemLate);
-            self.argue(at, rest, to);
+            to.count_rule(Rule::ItemLate);
+            self.emit_arguments(at, rest, to);
         }
     }
 }
 
 /// Returns true if an item is reasoning with text, and has neither summary nor encrypted content.
-fn is_plain_thought(body: &ItemBody<'_>, kind: &Kind) -> bool {
-    *kind == Kind::Reasoning
+fn is_plain_reasoning(body: &ItemBody<'_>, kind: &ItemKind) -> bool {
+    *kind == ItemKind::Reasoning
         && !joined(&body::parts(body.content)).is_empty()
         && body::parts(body.summary).is_empty()
         && text(body.encrypted).is_none()
 }
 
 /// Returns the properties by which an item of a terminal object is matched.
-fn of(body: &ItemBody<'_>, kind: &Kind) -> Listed {
+fn of(body: &ItemBody<'_>, kind: &ItemKind) -> TerminalItem {
     let text = match kind {
-        Kind::Message => joined(&body::parts(body.content)),
-        Kind::Reasoning => joined(&thoughts(body)),
-        Kind::Function | Kind::Custom => body.arguments.map(spelled).unwrap_or_default(),
-        Kind::Foreign(_) => String::new(),
+        ItemKind::Message => joined(&body::parts(body.content)),
+        ItemKind::Reasoning => joined(&reasoning_parts(body)),
+        ItemKind::Function | ItemKind::Custom => body.arguments.map(json_spelling).unwrap_or_default(),
+        ItemKind::Foreign(_) => String::new(),
     };
-    Listed { kind: kind.clone(), id: word(body.id), call_id: word(body.call_id), name: word(body.name), text }
+    TerminalItem {
+        kind: kind.clone(),
+        id: string(body.id),
+        call_id: string(body.call_id),
+        name: string(body.name),
+        text,
+    }
 }
 
 /// Returns the parts of reasoning text. vLLM 0.10.0 has the text in the item itself.
-fn thoughts<'a>(body: &ItemBody<'a>) -> Vec<Part<'a>> {
+fn reasoning_parts<'a>(body: &ItemBody<'a>) -> Vec<Part<'a>> {
     match body::parts(body.content) {
         none if none.is_empty() => body::parts(body.text),
         parts => parts,
@@ -271,11 +286,11 @@ fn thoughts<'a>(body: &ItemBody<'a>) -> Vec<Part<'a>> {
 }
 
 fn joined(parts: &[Part<'_>]) -> String {
-    parts.iter().filter(|part| !refuses(part)).filter_map(|part| part.text).map(spelled).collect()
+    parts.iter().filter(|part| !refuses(part)).filter_map(|part| part.text).map(json_spelling).collect()
 }
 
 fn refuses(part: &Part<'_>) -> bool {
-    word(part.kind).as_deref() == Some("refusal")
+    string(part.kind).as_deref() == Some("refusal")
 }
 
 /// Reads token counts under the names of either API: SGLang's objects use those of chat.

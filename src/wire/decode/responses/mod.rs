@@ -4,30 +4,32 @@
 //! foreign items, each once, however often and under however many ids the engine sends them. Remembers: the items,
 //! and how much of each has been emitted. Never: uses an engine's number or id for more than to tell items apart.
 //!
-//! Evidence: fixtures `vllm/responses-*` and `sglang/responses-*`; other versions from engine-quirks D.
+//! Evidence: fixtures `vllm/responses-*` and `sglang/responses-*`; other versions from engines D.
 
 mod body;
 mod items;
 mod late;
 
-use super::{Decode, FrameText, Reading, Sink, Unreadable, said, seconds};
+use super::{Decode, FrameText, ReadOptions, Sink, Unreadable, classify, seconds};
 use crate::json::{Raw, Text, compacted, integer, read};
-use crate::wire::event::{Delta, Event, Head, Logprobs, Riders, Stage, TokenLogprob, ToolEntry, ToolKind};
+use crate::wire::event::{
+    Delta, Event, Head, ItemStage, Logprobs, Riders, TokenLogprob, ToolEntry, ToolKind,
+};
 use crate::wire::fault::{Failure, Fault, is_error_object};
 use crate::wire::rule::Rule;
 use crate::wire::sse::Frame;
-use body::{Body, Calls, Context, EventBody, ItemBody, OldCall, Part, list, object, text, word};
-use items::{Channel, Item, Items, Kind, Seen};
+use body::{Body, Calls, Context, EventBody, ItemBody, OldCall, Part, list, object, string, text};
+use items::{EmittedText, Item, ItemKind, Items, TextProgress};
 
 /// Limit on the items of one answer. Models make a handful; the cost of telling items apart grows with their
 /// number.
-const ITEMS: usize = 4096;
+const MAX_ITEMS: usize = 4096;
 
 /// Decoder state of one Responses answer: its items, and how far it is.
-pub(super) struct Events {
-    reading: Reading,
+pub(super) struct ResponsesDecoder {
+    reading: ReadOptions,
     /// True once a head event has been emitted.
-    headed: bool,
+    has_head: bool,
     items: Items,
     /// Index of the item that the latest text belongs to.
     current: Option<usize>,
@@ -36,7 +38,7 @@ pub(super) struct Events {
     /// Number of calls and foreign items, which is the slot of the next.
     slots: u32,
     /// True after the terminal event, if an event for rate limits may still follow.
-    over: bool,
+    awaits_limits: bool,
 }
 
 /// Kind of text that an event carries.
@@ -49,7 +51,7 @@ enum TextKind {
 }
 
 /// Kinds of text by the stem of the event names, including those of older descriptions of the API.
-const VOICES: [(&str, TextKind); 6] = [
+const TEXT_STEMS: [(&str, TextKind); 6] = [
     ("output_text", TextKind::Content),
     ("refusal", TextKind::Refusal),
     ("reasoning_text", TextKind::Reasoning),
@@ -60,17 +62,17 @@ const VOICES: [(&str, TextKind); 6] = [
 
 impl TextKind {
     fn of(name: &str) -> Option<(&'static str, Self)> {
-        VOICES.iter().find(|(known, _)| *known == name).copied()
+        TEXT_STEMS.iter().find(|(known, _)| *known == name).copied()
     }
 
-    fn kind(self) -> Kind {
+    fn kind(self) -> ItemKind {
         match self {
-            Self::Content | Self::Refusal => Kind::Message,
-            Self::Reasoning | Self::Summary => Kind::Reasoning,
+            Self::Content | Self::Refusal => ItemKind::Message,
+            Self::Reasoning | Self::Summary => ItemKind::Reasoning,
         }
     }
 
-    fn channel(self, item: &mut Item) -> &mut Channel {
+    fn channel(self, item: &mut Item) -> &mut TextProgress {
         match self {
             Self::Content | Self::Reasoning => &mut item.text,
             Self::Refusal => &mut item.refusal,
@@ -92,19 +94,19 @@ impl TextKind {
 fn limits(told: &EventBody<'_>, to: &mut dyn Sink) {
     match told.limits.filter(|limits| limits.get().starts_with('{')) {
         Some(limits) => to.event(Event::Limits(limits)),
-        None => to.mended(Rule::EventDropped),
+        None => to.count_rule(Rule::EventDropped),
     }
 }
 
-impl Decode for Events {
+impl Decode for ResponsesDecoder {
     fn frame(&mut self, frame: Frame<'_>, to: &mut dyn Sink) {
         let (name, whole) = (frame.name, frame.whole);
-        let read = match said(frame) {
+        let read = match classify(frame) {
             FrameText::Done => return to.event(Event::End),
-            FrameText::Chunk(text) if self.over => return self.last_limits(text, to),
-            FrameText::Fail(_) if self.over => return to.mended(Rule::AfterDone),
+            FrameText::Chunk(text) if self.awaits_limits => return self.last_limits(text, to),
+            FrameText::Fail(_) if self.awaits_limits => return to.count_rule(Rule::AfterDone),
             FrameText::Fail(failure) => {
-                to.mended(Rule::ErrorShape);
+                to.count_rule(Rule::ErrorShape);
                 return to.event(Event::Fail(failure));
             }
             FrameText::Chunk(text) if whole => self.whole(text, to),
@@ -116,27 +118,27 @@ impl Decode for Events {
     }
 }
 
-impl Events {
-    pub(super) fn new(reading: Reading) -> Self {
+impl ResponsesDecoder {
+    pub(super) fn new(reading: ReadOptions) -> Self {
         Self {
             reading,
-            headed: false,
+            has_head: false,
             items: Items::default(),
             current: None,
             cut: false,
             slots: 0,
-            over: false,
+            awaits_limits: false,
         }
     }
 
     fn event(&mut self, data: &str, name: &[u8], to: &mut dyn Sink) -> Result<(), Unreadable> {
         let told: EventBody<'_> = read(data).map_err(|_| Unreadable)?;
-        let name = word(told.kind).unwrap_or_else(|| String::from_utf8_lossy(name).into_owned());
+        let name = string(told.kind).unwrap_or_else(|| String::from_utf8_lossy(name).into_owned());
         let Some(name) = name.strip_prefix("response.").filter(|name| *name != "error") else {
             if told.error.is_some() || name == "response.error" || is_error_object(told.object, told.kind) {
                 self.fail(data, to);
             } else {
-                to.mended(Rule::EventDropped);
+                to.count_rule(Rule::EventDropped);
             }
             return Ok(());
         };
@@ -150,7 +152,7 @@ impl Events {
             }
             _ => {}
         }
-        if !self.headed {
+        if !self.has_head {
             self.head(&Body::default(), to);
         }
         match name.rsplit_once('.') {
@@ -184,21 +186,21 @@ impl Events {
     /// Reads an event after the terminal one. Ends the answer if it is that of the rate limits, and ignores others.
     fn last_limits(&mut self, data: &str, to: &mut dyn Sink) {
         let told: EventBody<'_> = read(data).unwrap_or_default();
-        if word(told.kind).as_deref() != Some("response.rate_limits.updated") {
-            return to.mended(Rule::AfterDone);
+        if string(told.kind).as_deref() != Some("response.rate_limits.updated") {
+            return to.count_rule(Rule::AfterDone);
         }
         limits(&told, to);
         to.event(Event::End);
     }
 
     fn fail(&mut self, data: &str, to: &mut dyn Sink) {
-        to.mended(Rule::ErrorShape);
+        to.count_rule(Rule::ErrorShape);
         let mut failure = Failure::of_event(data, true).unwrap_or_else(|| Fault::Internal.into());
         // Errors of this API have a code and no type.
         let told: EventBody<'_> = read(data).unwrap_or_default();
         let of_response: EventBody<'_> = object(told.response);
         let inner: EventBody<'_> = object(told.error.or(of_response.error));
-        let named = word(told.code.or(inner.code)).and_then(|code| Fault::of_code(&code));
+        let named = string(told.code.or(inner.code)).and_then(|code| Fault::of_code(&code));
         if let Some(fault) = named.filter(|_| failure.code.as_deref() == Some("internal_error")) {
             let Failure { message, param, engine, .. } = failure;
             failure = Failure::from(fault).with_message(message);
@@ -208,7 +210,7 @@ impl Events {
     }
 
     fn head(&mut self, body: &Body<'_>, to: &mut dyn Sink) {
-        self.headed = true;
+        self.has_head = true;
         to.event(Event::Head(Head {
             id: body.id.and_then(Text::of),
             created: body.created.and_then(integer).map(seconds),
@@ -229,7 +231,7 @@ impl Events {
         if stem == "tool_call" {
             return self.old_calls(told.delta, to);
         }
-        let id = word(told.item_id);
+        let id = string(told.item_id);
         if let Some((stem, voice)) = TextKind::of(stem) {
             let text = told.delta.and_then(Text::of).ok_or(Unreadable)?;
             if text.is_empty() {
@@ -237,20 +239,20 @@ impl Events {
             }
             let at = self.open(&voice.kind(), id.as_deref())?;
             let logprobs = self.logprobs(told.logprobs.filter(|_| voice == TextKind::Content), to);
-            if self.is_heard(at, voice, stem) {
-                self.say(at, voice, text, logprobs, to);
+            if self.is_source(at, voice, stem) {
+                self.emit_text(at, voice, text, logprobs, to);
             } else {
-                to.mended(Rule::EventDropped);
+                to.count_rule(Rule::EventDropped);
             }
             return Ok(());
         }
-        let Some(kind) = called(stem) else {
+        let Some(kind) = call_kind(stem) else {
             self.foreign(&format!("{stem}.delta"), told, data, to);
             return Ok(());
         };
         let at = self.open(&kind, id.as_deref())?;
-        let piece = told.delta.map(spelled).unwrap_or_default();
-        self.argue(at, &piece, to);
+        let piece = told.delta.map(json_spelling).unwrap_or_default();
+        self.emit_arguments(at, &piece, to);
         Ok(())
     }
 
@@ -261,27 +263,29 @@ impl Events {
         data: &str,
         to: &mut dyn Sink,
     ) -> Result<(), Unreadable> {
-        let id = word(told.item_id);
+        let id = string(told.item_id);
         if stem == "output_item" {
             return self.item_done(told.item, to);
         }
         if let Some((stem, voice)) = TextKind::of(stem) {
             return self.text_done(voice, Some(stem), id.as_deref(), told.text, to);
         }
-        if let Some(kind) = called(stem) {
-            let Some(at) = self.unfinished(&kind, id.as_deref(), told.arguments)? else { return Ok(()) };
+        if let Some(kind) = call_kind(stem) {
+            let Some(at) = self.item_of_whole_text(&kind, id.as_deref(), told.arguments)? else {
+                return Ok(());
+            };
             let named = ItemBody { name: told.name, ..ItemBody::default() };
-            self.name(at, &named, to);
-            self.argue_rest(at, told.arguments, to);
+            self.emit_name(at, &named, to);
+            self.emit_rest_of_arguments(at, told.arguments, to);
             return Ok(());
         }
         let part: Part<'_> = object(told.part);
-        let voice = match (stem, word(part.kind).as_deref()) {
+        let voice = match (stem, string(part.kind).as_deref()) {
             ("reasoning_part", _) | ("content_part", Some("reasoning_text")) => TextKind::Reasoning,
             ("reasoning_summary_part", _) => TextKind::Summary,
             ("content_part", Some("refusal")) => TextKind::Refusal,
             // SGLang opens reasoning with a part of this type (fixtures/sglang/responses-gptoss-reasoning).
-            ("content_part", _) if self.items.kind_of(id.as_deref()) == Some(&Kind::Reasoning) => {
+            ("content_part", _) if self.items.kind_of(id.as_deref()) == Some(&ItemKind::Reasoning) => {
                 TextKind::Reasoning
             }
             ("content_part", _) => TextKind::Content,
@@ -293,19 +297,19 @@ impl Events {
         self.text_done(voice, None, id.as_deref(), part.text, to)?;
         if let Some(at) = self.items.open(&voice.kind(), id.as_deref()) {
             self.annotations(at, &list(part.annotations), to);
-            self.tokens(at, &[part], to);
+            self.emit_tokens(at, &[part], to);
         }
         Ok(())
     }
 
     /// Notes that a part begins, so that earlier text does not count as its own.
     fn part_added(&mut self, told: &EventBody<'_>) {
-        let id = word(told.item_id);
+        let id = string(told.item_id);
         let Some(kind) = self.items.kind_of(id.as_deref()) else { return };
         let at = self.items.open(kind, id.as_deref());
         if let Some(item) = at.and_then(|at| self.items.0.get_mut(at)) {
             for channel in [&mut item.text, &mut item.refusal, &mut item.summary] {
-                channel.part = Seen::default();
+                channel.part = EmittedText::default();
             }
         }
     }
@@ -318,21 +322,23 @@ impl Events {
         whole: Option<Raw<'_>>,
         to: &mut dyn Sink,
     ) -> Result<(), Unreadable> {
-        let Some(at) = self.unfinished(&voice.kind(), id, text(whole).and(whole))? else { return Ok(()) };
-        if stem.is_none_or(|stem| self.is_heard(at, voice, stem)) {
+        let Some(at) = self.item_of_whole_text(&voice.kind(), id, text(whole).and(whole))? else {
+            return Ok(());
+        };
+        if stem.is_none_or(|stem| self.is_source(at, voice, stem)) {
             let Some(item) = self.items.0.get_mut(at) else { return Ok(()) };
             let channel = voice.channel(item);
             let (part, total) = (channel.part, channel.total);
-            let whole = whole.map(spelled).unwrap_or_default();
+            let whole = whole.map(json_spelling).unwrap_or_default();
             if total.rest(&whole).is_none_or(|rest| !rest.is_empty()) {
-                self.rest(at, voice, &whole, part, to);
+                self.emit_rest(at, voice, &whole, part, to);
             }
         }
         Ok(())
     }
 
     fn annotation(&mut self, told: &EventBody<'_>, to: &mut dyn Sink) {
-        let at = self.items.open(&Kind::Message, word(told.item_id).as_deref());
+        let at = self.items.open(&ItemKind::Message, string(told.item_id).as_deref());
         if let Some((at, annotation)) = at.zip(told.annotation) {
             self.annotate(at, annotation, to);
         }
@@ -343,10 +349,10 @@ impl Events {
     fn old_calls(&mut self, delta: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<(), Unreadable> {
         let calls: Calls<'_> = object(delta);
         for call in list::<OldCall<'_>>(calls.content) {
-            let id = word(call.id);
+            let id = string(call.id);
             let known = self.items.call(None, id.as_deref()).is_some();
-            if known || word(call.kind).is_some_and(|kind| kind != "tool_call") {
-                to.mended(Rule::EventDropped);
+            if known || string(call.kind).is_some_and(|kind| kind != "tool_call") {
+                to.count_rule(Rule::EventDropped);
                 continue;
             }
             let body = ItemBody {
@@ -355,7 +361,7 @@ impl Events {
                 arguments: call.arguments,
                 ..ItemBody::default()
             };
-            let at = self.begin(Kind::Function, None)?;
+            let at = self.begin(ItemKind::Function, None)?;
             self.complete(at, &body, to);
             self.close(at, false, to);
         }
@@ -363,7 +369,7 @@ impl Events {
     }
 
     fn context(&mut self, context: &Context<'_>, to: &mut dyn Sink) {
-        let last = self.items.0.iter().rposition(|item| item.kind == Kind::Reasoning && item.told);
+        let last = self.items.0.iter().rposition(|item| item.kind == ItemKind::Reasoning && item.emitted);
         if let Some((at, sealed)) = last.zip(text(context.encrypted)) {
             self.seal(at, sealed, to);
         }
@@ -372,55 +378,55 @@ impl Events {
     /// Emits an event of a foreign item; counts it as dropped if no such item is open.
     fn foreign(&mut self, name: &str, told: &EventBody<'_>, data: &str, to: &mut dyn Sink) {
         let family = name.split('.').next().unwrap_or_default();
-        let at = self.items.foreign(family, word(told.item_id).as_deref());
+        let at = self.items.foreign(family, string(told.item_id).as_deref());
         let Some(item) = at.and_then(|at| self.items.0.get(at)) else {
-            return to.mended(Rule::EventDropped);
+            return to.count_rule(Rule::EventDropped);
         };
         let Some(data) = Raw::of(data) else { return };
         let name = format!("response.{name}");
-        to.event(Event::Foreign { name: &name, slot: Some(item.slot), stage: Stage::Told, data });
+        to.event(Event::Foreign { name: &name, slot: Some(item.slot), stage: ItemStage::Told, data });
     }
 
     // === items ===
 
     fn item_added(&mut self, raw: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<(), Unreadable> {
         let body: ItemBody<'_> = object(raw);
-        let Some((kind, raw)) = Kind::of(&body).zip(raw) else { return Ok(()) };
-        let (id, call_id) = (word(body.id.or(body.item_id)), word(body.call_id));
-        let at = match self.items.begun(&kind, id.as_deref(), call_id.as_deref()) {
+        let Some((kind, raw)) = ItemKind::of(&body).zip(raw) else { return Ok(()) };
+        let (id, call_id) = (string(body.id.or(body.item_id)), string(body.call_id));
+        let at = match self.items.find_announced(&kind, id.as_deref(), call_id.as_deref()) {
             Some(at) => at,
             None => self.begin(kind.clone(), id.as_deref())?,
         };
-        if let Kind::Foreign(_) = &kind {
-            self.say_foreign(at, Stage::Added, raw, to);
+        if let ItemKind::Foreign(_) = &kind {
+            self.emit_foreign(at, ItemStage::Added, raw, to);
         }
-        self.name(at, &body, to);
+        self.emit_name(at, &body, to);
         Ok(())
     }
 
     fn item_done(&mut self, raw: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<(), Unreadable> {
         let body: ItemBody<'_> = object(raw);
-        let Some((kind, raw)) = Kind::of(&body).zip(raw) else { return Ok(()) };
-        let (id, call_id) = (word(body.id.or(body.item_id)), word(body.call_id));
-        let at = match self.items.ended(&kind, id.as_deref(), call_id.as_deref()) {
+        let Some((kind, raw)) = ItemKind::of(&body).zip(raw) else { return Ok(()) };
+        let (id, call_id) = (string(body.id.or(body.item_id)), string(body.call_id));
+        let at = match self.items.find_completed(&kind, id.as_deref(), call_id.as_deref()) {
             Some(at) => at,
             None if self.items.kind_of(id.as_deref()) == Some(&kind) => {
-                to.mended(Rule::EventDropped);
+                to.count_rule(Rule::EventDropped);
                 return Ok(());
             }
             None => self.begin(kind.clone(), id.as_deref())?,
         };
-        if let Kind::Foreign(_) = kind {
+        if let ItemKind::Foreign(_) = kind {
             self.end_foreign(at, raw, to);
             return Ok(());
         }
         self.complete(at, &body, to);
-        self.close(at, word(body.status).as_deref() == Some("incomplete"), to);
+        self.close(at, string(body.status).as_deref() == Some("incomplete"), to);
         Ok(())
     }
 
     /// Returns the open item of a kind, or creates one. Fails if there are too many items.
-    fn open(&mut self, kind: &Kind, id: Option<&str>) -> Result<usize, Unreadable> {
+    fn open(&mut self, kind: &ItemKind, id: Option<&str>) -> Result<usize, Unreadable> {
         match self.items.open(kind, id) {
             Some(at) => Ok(at),
             None => self.begin(kind.clone(), id),
@@ -429,16 +435,16 @@ impl Events {
 
     /// Returns the item whose complete text an event carries: the open one, or a new one. `None` if the text
     /// repeats that of an ended item. Fails if there are too many items.
-    fn unfinished(
+    fn item_of_whole_text(
         &mut self,
-        kind: &Kind,
+        kind: &ItemKind,
         id: Option<&str>,
         whole: Option<Raw<'_>>,
     ) -> Result<Option<usize>, Unreadable> {
         if let Some(at) = self.items.open(kind, id) {
             return Ok(Some(at));
         }
-        let Some(whole) = whole.map(spelled) else { return Ok(None) };
+        let Some(whole) = whole.map(json_spelling) else { return Ok(None) };
         let has = |item: &Item| {
             item.kind == *kind
                 && [&item.text, &item.refusal, &item.summary]
@@ -451,12 +457,12 @@ impl Events {
         self.begin(kind.clone(), id).map(Some)
     }
 
-    fn begin(&mut self, kind: Kind, id: Option<&str>) -> Result<usize, Unreadable> {
-        if self.items.0.len() >= ITEMS {
+    fn begin(&mut self, kind: ItemKind, id: Option<&str>) -> Result<usize, Unreadable> {
+        if self.items.0.len() >= MAX_ITEMS {
             return Err(Unreadable);
         }
         let slot = self.slots;
-        if !matches!(kind, Kind::Message | Kind::Reasoning) {
+        if !matches!(kind, ItemKind::Message | ItemKind::Reasoning) {
             self.slots += 1;
         }
         self.items.0.push(Item::new(kind, id, slot));
@@ -479,14 +485,14 @@ impl Events {
 
     /// Returns true if events with this stem carry the text. The first stem seen is the one; others repeat the
     /// text.
-    fn is_heard(&mut self, at: usize, voice: TextKind, stem: &'static str) -> bool {
+    fn is_source(&mut self, at: usize, voice: TextKind, stem: &'static str) -> bool {
         let Some(item) = self.items.0.get_mut(at) else { return false };
         *voice.channel(item).name.get_or_insert(stem) == stem
     }
 
     /// Makes the item the current one. Emits a break if the previous one is of the same kind, so that their texts
     /// are not joined.
-    fn turn_to(&mut self, at: usize, to: &mut dyn Sink) {
+    fn make_current(&mut self, at: usize, to: &mut dyn Sink) {
         let kind = |at: usize| self.items.0.get(at).map(|item| &item.kind);
         if let Some(before) = self.current.filter(|before| *before != at)
             && kind(before) == kind(at)
@@ -496,13 +502,20 @@ impl Events {
         self.current = Some(at);
     }
 
-    fn say(&mut self, at: usize, voice: TextKind, text: Text<'_>, riders: Riders<'_>, to: &mut dyn Sink) {
+    fn emit_text(
+        &mut self,
+        at: usize,
+        voice: TextKind,
+        text: Text<'_>,
+        riders: Riders<'_>,
+        to: &mut dyn Sink,
+    ) {
         if text.is_empty() {
             return;
         }
-        self.turn_to(at, to);
+        self.make_current(at, to);
         if let Some(item) = self.items.0.get_mut(at) {
-            item.told = true;
+            item.emitted = true;
             let mut spelled = Vec::new();
             text.append_to(&mut spelled);
             let channel = voice.channel(item);
@@ -513,7 +526,7 @@ impl Events {
     }
 
     fn annotate(&mut self, at: usize, annotation: Raw<'_>, to: &mut dyn Sink) {
-        let Some(item) = self.items.0.get_mut(at).filter(|item| item.told) else { return };
+        let Some(item) = self.items.0.get_mut(at).filter(|item| item.emitted) else { return };
         if self.current == Some(at) {
             item.annotations += 1;
             to.delta(0, Delta::Annotation(annotation), Riders::default());
@@ -521,7 +534,7 @@ impl Events {
     }
 
     /// Emits all tokens of an item's text, if `parts` have their bytes and the client asked for logprobs.
-    fn tokens(&self, at: usize, parts: &[Part<'_>], to: &mut dyn Sink) {
+    fn emit_tokens(&self, at: usize, parts: &[Part<'_>], to: &mut dyn Sink) {
         if !self.reading.logprobs || self.current != Some(at) {
             return;
         }
@@ -536,15 +549,15 @@ impl Events {
         if std::mem::replace(&mut item.sealed, true) {
             return;
         }
-        let late = item.told && self.current != Some(at);
+        let late = item.emitted && self.current != Some(at);
         if !late {
-            item.told = true;
-            self.turn_to(at, to);
+            item.emitted = true;
+            self.make_current(at, to);
         }
         to.delta(0, Delta::Sealed { text: sealed, late }, Riders::default());
     }
 
-    fn argue(&mut self, at: usize, piece: &str, to: &mut dyn Sink) {
+    fn emit_arguments(&mut self, at: usize, piece: &str, to: &mut dyn Sink) {
         let Some(item) = self.items.0.get_mut(at).filter(|_| !piece.is_empty()) else { return };
         item.text.total.add(piece.as_bytes());
         self.current = None;
@@ -552,26 +565,26 @@ impl Events {
     }
 
     /// Emits a call's name and id, unless they have been emitted.
-    fn name(&mut self, at: usize, body: &ItemBody<'_>, to: &mut dyn Sink) {
-        let Some(item) = self.items.0.get_mut(at).filter(|item| item.kind.is_call() && !item.told) else {
+    fn emit_name(&mut self, at: usize, body: &ItemBody<'_>, to: &mut dyn Sink) {
+        let Some(item) = self.items.0.get_mut(at).filter(|item| item.kind.is_call() && !item.emitted) else {
             return;
         };
-        let own = |raw: Option<Raw<'_>>| word(raw).map(Into::into);
+        let own = |raw: Option<Raw<'_>>| string(raw).map(Into::into);
         item.call_id = item.call_id.take().or_else(|| own(body.call_id));
         item.name = own(body.name);
         let Some(name) = text(body.name) else { return };
-        item.told = true;
+        item.emitted = true;
         self.current = None;
         let id = item.call_id.as_deref().map(Text::plain);
         let news = ToolEntry { id, name: Some(name), namespace: text(body.namespace), ..entry(item, None) };
         to.tool(0, news, Riders::default());
     }
 
-    fn say_foreign(&mut self, at: usize, stage: Stage, data: Raw<'_>, to: &mut dyn Sink) {
+    fn emit_foreign(&mut self, at: usize, stage: ItemStage, data: Raw<'_>, to: &mut dyn Sink) {
         let Some(item) = self.items.0.get_mut(at) else { return };
-        let Kind::Foreign(name) = &item.kind else { return };
-        item.told = true;
-        if stage != Stage::Done {
+        let ItemKind::Foreign(name) = &item.kind else { return };
+        item.emitted = true;
+        if stage != ItemStage::Done {
             self.current = None;
         }
         to.event(Event::Foreign { name, slot: Some(item.slot), stage, data });
@@ -581,8 +594,8 @@ impl Events {
     fn end_foreign(&mut self, at: usize, data: Raw<'_>, to: &mut dyn Sink) {
         let Some(item) = self.items.0.get_mut(at).filter(|item| item.open) else { return };
         item.open = false;
-        let stage = if item.told { Stage::Done } else { Stage::Whole };
-        self.say_foreign(at, stage, data, to);
+        let stage = if item.emitted { ItemStage::Done } else { ItemStage::Whole };
+        self.emit_foreign(at, stage, data, to);
     }
 
     /// Reads log probabilities; empty riders if the client has not asked for them.
@@ -592,7 +605,7 @@ impl Events {
             return Riders::default();
         }
         if !self.reading.logprobs {
-            to.mended(Rule::LogprobsUnasked);
+            to.count_rule(Rule::LogprobsUnasked);
             return Riders::default();
         }
         let logprobs = Logprobs::Tokens { content: Some(entries), refusal: None };
@@ -601,17 +614,17 @@ impl Events {
 }
 
 /// Returns the kind of call whose arguments or input events with this stem carry; `None` for other events.
-fn called(stem: &str) -> Option<Kind> {
+fn call_kind(stem: &str) -> Option<ItemKind> {
     match stem {
-        "function_call_arguments" => Some(Kind::Function),
-        "custom_tool_call_input" => Some(Kind::Custom),
+        "function_call_arguments" => Some(ItemKind::Function),
+        "custom_tool_call_input" => Some(ItemKind::Custom),
         _ => None,
     }
 }
 
 /// Builds an entry for the call, with only the fields that every piece of it has.
 fn entry<'a>(item: &Item, args: Option<Text<'a>>) -> ToolEntry<'a> {
-    let kind = if item.kind == Kind::Custom { ToolKind::Custom } else { ToolKind::Function };
+    let kind = if item.kind == ItemKind::Custom { ToolKind::Custom } else { ToolKind::Function };
     ToolEntry {
         index: Some(u64::from(item.slot)),
         id: None,
@@ -624,7 +637,7 @@ fn entry<'a>(item: &Item, args: Option<Text<'a>>) -> ToolEntry<'a> {
 }
 
 /// Returns a text in JSON spelling. A value of another type is serialised, like arguments in chat.
-fn spelled(raw: Raw<'_>) -> String {
+fn json_spelling(raw: Raw<'_>) -> String {
     let mut bytes = Vec::new();
     match Text::of(raw) {
         Some(text) => text.append_to(&mut bytes),

@@ -31,7 +31,7 @@ impl Calls {
     }
 
     /// Returns the tool that `name` stands for; a plain function of that name if the table has no entry.
-    pub fn named(&self, name: &str) -> NameMeaning {
+    pub fn meaning_of(&self, name: &str) -> NameMeaning {
         let plain = || NameMeaning { namespace: None, name: name.to_owned(), custom: false };
         self.0.get(name).cloned().unwrap_or_else(plain)
     }
@@ -116,11 +116,11 @@ impl Call {
         if self.is_custom() { "ctc" } else { "fc" }
     }
 
-    pub(super) fn word(&self) -> &'static str {
+    pub(super) fn item_type(&self) -> &'static str {
         if self.is_custom() { "custom_tool_call" } else { "function_call" }
     }
 
-    pub(super) fn voice(&self) -> &'static TextEvents {
+    pub(super) fn text_events(&self) -> &'static TextEvents {
         if self.is_custom() { &text_events::INPUT } else { &text_events::ARGUMENTS }
     }
 

@@ -3,8 +3,10 @@
 use super::super::Limits;
 use super::super::frame::DONE;
 use super::call::Call;
-use super::item::{Item, Kind, ReasoningItem, State};
-use super::text_events::{ARGUMENTS, EventText, Place, REASONING, SUMMARY, TEXT, TextEvents, member, string};
+use super::item::{Item, Kind, ReasoningItem, WrittenState};
+use super::text_events::{
+    ARGUMENTS, EventText, ItemPlace, REASONING, SUMMARY, TEXT, TextEvents, member, string,
+};
 use crate::json::{Raw, write_compact, write_number, write_string};
 use crate::wire::OutputBuffer;
 use crate::wire::fault::{Failure, write_or_null};
@@ -15,7 +17,7 @@ use bytes::BytesMut;
 /// client asked for one object instead of a stream.
 #[derive(Debug)]
 pub(super) struct Events {
-    on: bool,
+    streams: bool,
     dialect: ResponsesDialect,
     next: u64,
     /// Id of the response, which events of the older API repeat.
@@ -28,7 +30,7 @@ pub(super) struct Events {
 
 impl Events {
     pub(super) fn new(on: bool, dialect: ResponsesDialect) -> Self {
-        Self { on, dialect, next: 0, response: String::new(), limits: None, engine_limits: None }
+        Self { streams: on, dialect, next: 0, response: String::new(), limits: None, engine_limits: None }
     }
 
     /// Sets the id of the response that the events belong to.
@@ -37,8 +39,13 @@ impl Events {
     }
 
     /// Appends one event and counts its number up. `write` appends the members after `sequence_number`.
-    pub(super) fn say(&mut self, kind: &str, out: &mut OutputBuffer, write: impl FnOnce(&mut OutputBuffer)) {
-        if !self.on {
+    pub(super) fn write_event(
+        &mut self,
+        kind: &str,
+        out: &mut OutputBuffer,
+        write: impl FnOnce(&mut OutputBuffer),
+    ) {
+        if !self.streams {
             return;
         }
         for piece in ["event: ", kind, "\ndata: {\"type\":\"", kind, "\",\"sequence_number\":"] {
@@ -52,12 +59,17 @@ impl Events {
 
     /// Appends an event of the older API in the dialect `codex-legacy`; nothing in other dialects. It opens the
     /// member `response`, which `write` has to close.
-    fn say_legacy(&mut self, kind: &str, out: &mut OutputBuffer, write: impl FnOnce(&mut OutputBuffer)) {
+    fn write_legacy_event(
+        &mut self,
+        kind: &str,
+        out: &mut OutputBuffer,
+        write: impl FnOnce(&mut OutputBuffer),
+    ) {
         if self.dialect != ResponsesDialect::CodexLegacy {
             return;
         }
         let response = std::mem::take(&mut self.response);
-        self.say(kind, out, |out| {
+        self.write_event(kind, out, |out| {
             out.extend_from_slice(b",\"response\":{\"id\":\"");
             out.extend_from_slice(response.as_bytes());
             out.put_u8(b'"');
@@ -68,11 +80,11 @@ impl Events {
 
     /// Appends `output_item.added` with the still empty item.
     pub(super) fn begin_item(&mut self, item: &Item, out: &mut OutputBuffer) {
-        self.item("response.output_item.added", item, State::Added, out);
+        self.item("response.output_item.added", item, WrittenState::Added, out);
     }
 
-    fn item(&mut self, kind: &str, item: &Item, state: State, out: &mut OutputBuffer) {
-        self.say(kind, out, |out| {
+    fn item(&mut self, kind: &str, item: &Item, state: WrittenState, out: &mut OutputBuffer) {
+        self.write_event(kind, out, |out| {
             member("output_index", out);
             write_number(item.place.index, out.open());
             member("item", out);
@@ -84,14 +96,14 @@ impl Events {
     pub(super) fn begin_part(
         &mut self,
         voice: &TextEvents,
-        place: &Place,
+        place: &ItemPlace,
         at: usize,
         out: &mut OutputBuffer,
     ) {
         let Some((added, _)) = voice.part else { return };
         self.part(added, voice, place, at, EventText::default(), out);
         if voice.kind == SUMMARY.kind {
-            self.say_legacy("response.reasoning.summary.added", out, |out| {
+            self.write_legacy_event("response.reasoning.summary.added", out, |out| {
                 out.put_u8(b'}');
                 place.write_id(out.open());
                 member(voice.index, out);
@@ -106,12 +118,12 @@ impl Events {
         &mut self,
         kind: &str,
         voice: &TextEvents,
-        place: &Place,
+        place: &ItemPlace,
         at: usize,
         told: EventText<'_>,
         out: &mut OutputBuffer,
     ) {
-        self.say(kind, out, |out| {
+        self.write_event(kind, out, |out| {
             voice.write_place(place, at, out);
             member("part", out);
             voice.write_part(told, out);
@@ -122,12 +134,12 @@ impl Events {
     pub(super) fn delta(
         &mut self,
         voice: &TextEvents,
-        place: &Place,
+        place: &ItemPlace,
         at: usize,
         told: EventText<'_>,
         out: &mut OutputBuffer,
     ) {
-        self.say(voice.spoken(self.dialect).0, out, |out| {
+        self.write_event(voice.names_in(self.dialect).0, out, |out| {
             voice.write_place(place, at, out);
             string("delta", told.text, out);
             voice.write_logprobs(told.plain_logprobs, out);
@@ -144,8 +156,8 @@ impl Events {
             string("delta", told.text, out);
         };
         match voice.kind {
-            "reasoning_text" => self.say_legacy("response.reasoning.delta", out, write),
-            "summary_text" => self.say_legacy("response.reasoning.summary.delta", out, write),
+            "reasoning_text" => self.write_legacy_event("response.reasoning.delta", out, write),
+            "summary_text" => self.write_legacy_event("response.reasoning.summary.delta", out, write),
             _ => {}
         }
     }
@@ -153,13 +165,13 @@ impl Events {
     /// Appends the event for an annotation of a part's text. `nth`: index of the annotation in its part.
     pub(super) fn annotation(
         &mut self,
-        place: &Place,
+        place: &ItemPlace,
         at: usize,
         nth: usize,
         json: &str,
         out: &mut OutputBuffer,
     ) {
-        self.say("response.output_text.annotation.added", out, |out| {
+        self.write_event("response.output_text.annotation.added", out, |out| {
             TEXT.write_place(place, at, out);
             member("annotation_index", out);
             write_number(nth, out.open());
@@ -172,11 +184,11 @@ impl Events {
     pub(super) fn foreign(
         &mut self,
         kind: &str,
-        place: &Place,
+        place: &ItemPlace,
         carried: Option<(&str, Raw<'_>)>,
         out: &mut OutputBuffer,
     ) {
-        self.say(kind, out, |out| {
+        self.write_event(kind, out, |out| {
             place.write(out.open());
             if let Some((key, value)) = carried {
                 member(key, out);
@@ -189,18 +201,18 @@ impl Events {
     pub(super) fn end_part(
         &mut self,
         voice: &TextEvents,
-        place: &Place,
+        place: &ItemPlace,
         at: usize,
         told: EventText<'_>,
         out: &mut OutputBuffer,
     ) {
-        self.say(voice.spoken(self.dialect).1, out, |out| {
+        self.write_event(voice.names_in(self.dialect).1, out, |out| {
             voice.write_place(place, at, out);
             string(voice.text, told.text, out);
             voice.write_logprobs(told.plain_logprobs, out);
         });
         if voice.kind == REASONING.kind {
-            self.say_legacy("response.reasoning.done", out, |out| {
+            self.write_legacy_event("response.reasoning.done", out, |out| {
                 out.put_u8(b'}');
                 voice.write_place(place, at, out);
                 string(voice.text, told.text, out);
@@ -225,15 +237,15 @@ impl Events {
             }
             Kind::Message(parts) => {
                 if let Some((at, part)) = parts.iter().enumerate().next_back() {
-                    self.end_part(part.voice(), place, at, part.told(), out);
+                    self.end_part(part.text_events(), place, at, part.event_text(), out);
                 }
             }
             Kind::Call(call) => self.end_call(call, place, out),
             Kind::Foreign(_) => {}
         }
-        self.item("response.output_item.done", item, State::Present, out);
+        self.item("response.output_item.done", item, WrittenState::Present, out);
         if let Kind::Reasoning(ReasoningItem { sealed: Some(sealed), .. }) = &item.kind {
-            self.say_legacy("response.additional_context", out, |out| {
+            self.write_legacy_event("response.additional_context", out, |out| {
                 out.put_u8(b'}');
                 member("context", out);
                 out.extend_from_slice(b"{\"reasoning.encrypted_content\":\"");
@@ -243,12 +255,12 @@ impl Events {
         }
     }
 
-    fn end_call(&mut self, call: &mut Call, place: &Place, out: &mut OutputBuffer) {
-        let voice = call.voice();
+    fn end_call(&mut self, call: &mut Call, place: &ItemPlace, out: &mut OutputBuffer) {
+        let voice = call.text_events();
         if let Some(input) = call.unwrap() {
             self.delta(voice, place, 0, EventText::whole(input), out);
         }
-        self.say(voice.done, out, |out| {
+        self.write_event(voice.done, out, |out| {
             place.write(out.open());
             if voice.text == ARGUMENTS.text {
                 member("name", out);
@@ -257,7 +269,7 @@ impl Events {
             string(voice.text, call.text(), out);
         });
         if voice.text == ARGUMENTS.text {
-            self.say_legacy("response.tool_call.delta", out, |out| {
+            self.write_legacy_event("response.tool_call.delta", out, |out| {
                 out.extend_from_slice(b"},\"delta\":{\"content\":[{\"type\":\"tool_call\",\"id\":");
                 call.write_id(out.open());
                 member("name", out);
@@ -270,8 +282,8 @@ impl Events {
 
     /// Appends the `error` event, and in `codex-legacy` the older `response.error`.
     pub(super) fn error(&mut self, failure: &Failure, out: &mut OutputBuffer) {
-        self.say("error", out, |out| write_error(failure, out.open()));
-        self.say_legacy("response.error", out, |out| {
+        self.write_event("error", out, |out| write_error(failure, out.open()));
+        self.write_legacy_event("response.error", out, |out| {
             out.extend_from_slice(b",\"status\":\"failed\"}");
             member("error", out);
             out.extend_from_slice(b"{\"type\":");
@@ -284,18 +296,18 @@ impl Events {
 
     /// Appends what follows the last event: `response.rate_limits.updated` in `codex-legacy`, `[DONE]` in
     /// `openresponses`.
-    pub(super) fn last(&mut self, out: &mut OutputBuffer) {
+    pub(super) fn after_last(&mut self, out: &mut OutputBuffer) {
         let known = self.limits.map(|Limits { used_percent, window_minutes }| {
             format!("{{\"primary\":{{\"used_percent\":{used_percent},\"window_minutes\":{window_minutes}}}}}")
         });
         if let Some(limits) = known.or_else(|| self.engine_limits.take()) {
-            self.say_legacy("response.rate_limits.updated", out, |out| {
+            self.write_legacy_event("response.rate_limits.updated", out, |out| {
                 for piece in ["},\"limits\":", &limits] {
                     out.extend_from_slice(piece.as_bytes());
                 }
             });
         }
-        if self.on && self.dialect == ResponsesDialect::Openresponses {
+        if self.streams && self.dialect == ResponsesDialect::Openresponses {
             out.extend_from_slice(DONE);
         }
     }

@@ -79,7 +79,7 @@ impl Foreign {
 
     /// Returns the names of the events to send before the end of an item that came complete; none except for web
     /// searches.
-    pub(super) fn steps(&self) -> &'static [&'static str] {
+    pub(super) fn preceding_events(&self) -> &'static [&'static str] {
         if self.kind == "web_search_call" { &SEARCH } else { &[] }
     }
 
@@ -93,7 +93,7 @@ impl Foreign {
         }
     }
 
-    pub(super) fn word(&self) -> &str {
+    pub(super) fn item_type(&self) -> &str {
         &self.kind
     }
 

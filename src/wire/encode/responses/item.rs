@@ -2,7 +2,7 @@
 
 use super::call::Call;
 use super::foreign::Foreign;
-use super::text_events::{self, EventText, Place, TextEvents};
+use super::text_events::{self, EventText, ItemPlace, TextEvents};
 use crate::json::{Text, write_compact, write_string};
 use crate::wire::event::{Logprobs, TokenLogprob};
 use crate::wire::{OutputBuffer, Rope, Spelled};
@@ -12,7 +12,7 @@ use bytes::{BufMut, BytesMut};
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) kind: Kind,
-    pub(super) place: Place,
+    pub(super) place: ItemPlace,
     /// True until the item's done event has been sent.
     pub(super) open: bool,
     /// True if the item ended too early; its status is then `incomplete`.
@@ -70,7 +70,7 @@ pub(super) struct Part {
 
 /// Content of an item to write: empty for `output_item.added`, otherwise what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum WrittenState {
     /// Empty, for the event that begins the item.
     Added,
     /// Complete, with all that the item holds.
@@ -102,18 +102,18 @@ impl Item {
             Kind::Foreign(foreign) => foreign.prefix(),
         };
         let suffix = response.strip_prefix("resp_").unwrap_or(response);
-        let place = Place { id: format!("{prefix}_{suffix}_{index}"), index };
+        let place = ItemPlace { id: format!("{prefix}_{suffix}_{index}"), index };
         Self { kind, place, open: true, cut: false }
     }
 
     /// Appends the item as a JSON object.
-    pub(super) fn write(&self, state: State, out: &mut OutputBuffer) {
-        let added = state == State::Added;
+    pub(super) fn write(&self, state: WrittenState, out: &mut OutputBuffer) {
+        let added = state == WrittenState::Added;
         let word = match &self.kind {
             Kind::Reasoning(_) => "reasoning",
             Kind::Message(_) => "message",
-            Kind::Call(call) => call.word(),
-            Kind::Foreign(foreign) => foreign.word(),
+            Kind::Call(call) => call.item_type(),
+            Kind::Foreign(foreign) => foreign.item_type(),
         };
         let own = match &self.kind {
             Kind::Foreign(foreign) => foreign.status(),
@@ -137,7 +137,7 @@ impl Item {
                     if at > 0 {
                         out.put_u8(b',');
                     }
-                    part.voice().write_part(part.told(), out);
+                    part.text_events().write_part(part.event_text(), out);
                 }
                 out.put_u8(b']');
             }
@@ -182,7 +182,7 @@ impl Part {
         }
     }
 
-    pub(super) fn voice(&self) -> &'static TextEvents {
+    pub(super) fn text_events(&self) -> &'static TextEvents {
         if self.refusal { &text_events::REFUSAL } else { &text_events::TEXT }
     }
 
@@ -201,7 +201,7 @@ impl Part {
     }
 
     /// Adds the bytes of the tokens from `entries`. Ignores them if they are not exactly the tokens of this part.
-    pub(super) fn spell(&mut self, entries: &[TokenLogprob<'_>]) {
+    pub(super) fn add_token_bytes(&mut self, entries: &[TokenLogprob<'_>]) {
         let mut plain = BytesMut::new();
         write_entries(entries, false, &mut plain);
         if self.plain_logprobs.is(&plain) {
@@ -218,7 +218,7 @@ impl Part {
     }
 
     /// Returns all of the part's text, for the events that repeat it.
-    pub(super) fn told(&self) -> EventText<'_> {
+    pub(super) fn event_text(&self) -> EventText<'_> {
         EventText {
             text: Spelled::Whole(&self.text),
             logprobs: Spelled::Whole(&self.logprobs),

@@ -19,12 +19,12 @@ pub(super) use call::input as input_of;
 pub use call::{Calls, NameMeaning};
 pub(crate) use event::write_error;
 pub use object::Echo;
-pub use paused::{PausedAnswer, PausedEncoder};
+pub use paused::{Pause, PauseSlot};
 
 use super::{Encode, Limits};
 use crate::json::{Members, Raw, Text, compacted};
 use crate::wire::event::{
-    Delta, Event, Head, Logprobs, Reason, Riders, Stage, TokenLogprob, ToolKind, Usage,
+    Delta, Event, Head, ItemStage, Logprobs, Reason, Riders, TokenLogprob, ToolKind, Usage,
 };
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{ResponsesDialect, ResponsesReasoning};
@@ -33,7 +33,7 @@ use bytes::BytesMut;
 use call::Call;
 use event::Events;
 use foreign::Foreign;
-use item::{Item, Kind, Part, ReasoningItem, State};
+use item::{Item, Kind, Part, ReasoningItem, WrittenState};
 use object::{Ending, Object};
 use std::sync::Arc;
 use text_events::EventText;
@@ -76,7 +76,7 @@ pub struct Reply {
     /// True for a stream of events, false for one object.
     pub stream: bool,
     /// Slot in which a stream pauses to wait for the outputs of its calls; `None` if it ends after them.
-    pub hold: Option<Arc<PausedAnswer>>,
+    pub pause: Option<Arc<PauseSlot>>,
 }
 
 /// Encoder state of one Responses answer. Only the first choice counts, since the API has one.
@@ -94,11 +94,11 @@ pub struct Response {
     /// Index of the message or reasoning item that the next text continues.
     current: Option<usize>,
     finish: Option<Reason>,
-    hold: Option<Arc<PausedAnswer>>,
+    hold: Option<Arc<PauseSlot>>,
     /// Number of items and token counts when the answer was last paused. Those of its continuation are added.
-    before: (usize, Option<Usage>),
+    at_last_pause: (usize, Option<Usage>),
     /// Opening events sent so far.
-    begun: BeginStage,
+    opening: BeginStage,
     /// Stamp of 32 hex digits, for an answer that fails or is queued before it has an id.
     id: String,
     /// Model that the client asked for.
@@ -129,9 +129,9 @@ impl Response {
             open: Vec::new(),
             current: None,
             finish: None,
-            hold: reply.hold,
-            before: (0, None),
-            begun: BeginStage::Nothing,
+            hold: reply.pause,
+            at_last_pause: (0, None),
+            opening: BeginStage::Nothing,
             id: stamp.id.clone(),
             model: reply.model,
         }
@@ -140,20 +140,20 @@ impl Response {
     /// Writes the events of a background response that waits for its turn, before an engine has answered
     /// (wire-format 4.6 rule 1). Returns the response's id and its object as JSON, for the store.
     pub fn queue(&mut self, out: &mut OutputBuffer) -> (String, String) {
-        self.object.make(&self.id, &self.model);
+        self.object.begin_without_head(&self.id, &self.model);
         self.events.begin(self.object.id());
         for kind in ["response.created", "response.queued"] {
             self.lifecycle(kind, Ending::Queued, out);
         }
-        self.begun = BeginStage::Queued;
+        self.opening = BeginStage::Queued;
         let mut object = OutputBuffer::default();
         self.object.write(&Ending::Queued, &[], &mut object);
         (self.object.id().to_owned(), String::from_utf8_lossy(&object.join()).into_owned())
     }
 
     /// Writes all events of a response without items and usage, for a request that asks for no generation.
-    pub fn leave_empty(&mut self, out: &mut OutputBuffer) {
-        self.object.make(&self.id, &self.model);
+    pub fn write_empty(&mut self, out: &mut OutputBuffer) {
+        self.object.begin_without_head(&self.id, &self.model);
         self.begin(out);
         self.end(out);
     }
@@ -176,7 +176,7 @@ impl Encode for Response {
         match event {
             Event::Head(head) => self.head(&head, out),
             Event::Delta { choice: 0, delta, riders } => self.delta(&delta, &riders, out),
-            Event::Usage { usage, .. } => self.count(usage),
+            Event::Usage { usage, .. } => self.add_usage(usage),
             Event::Foreign { name, slot, stage, data } => self.foreign(name, slot, stage, data, out),
             Event::Limits(limits) => self.events.engine_limits = Some(compacted(limits)),
             Event::Delta { .. } => {}
@@ -193,12 +193,12 @@ impl Response {
     }
 
     fn begin(&mut self, out: &mut OutputBuffer) {
-        let kinds: &[_] = match self.begun {
+        let kinds: &[_] = match self.opening {
             BeginStage::Nothing => &["response.created", "response.in_progress"],
             BeginStage::Queued => &["response.in_progress"],
             BeginStage::All => return,
         };
-        self.begun = BeginStage::All;
+        self.opening = BeginStage::All;
         self.events.begin(self.object.id());
         for kind in kinds {
             self.lifecycle(kind, Ending::None, out);
@@ -207,22 +207,22 @@ impl Response {
 
     fn delta(&mut self, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut OutputBuffer) {
         match delta {
-            Delta::Reasoning(text) => self.reason(text, out),
-            Delta::Summary(text) => self.summarise(text, out),
-            Delta::Sealed { text, late } => self.keep_sealed(text, *late, out),
+            Delta::Reasoning(text) => self.push_reasoning(text, out),
+            Delta::Summary(text) => self.push_summary(text, out),
+            Delta::Sealed { text, late } => self.store_encrypted(text, *late, out),
             Delta::Annotation(annotation) => self.annotate(*annotation, out),
-            Delta::Tokens(entries) => self.spell(entries),
+            Delta::Tokens(entries) => self.add_token_bytes(entries),
             Delta::Content(text) => {
                 let logprobs = riders.logprobs.as_ref().filter(|_| self.logprobs);
-                self.say(false, text, logprobs, out);
+                self.push_message_text(false, text, logprobs, out);
             }
-            Delta::Refusal(text) => self.say(true, text, None, out),
+            Delta::Refusal(text) => self.push_message_text(true, text, None, out),
             Delta::ToolStart { slot, id, name, namespace, kind } => {
-                let mut called = self.calls.named(name);
+                let mut called = self.calls.meaning_of(name);
                 called.namespace = called.namespace.or_else(|| namespace.map(str::to_owned));
                 self.call(Call::new(*slot, id, called, *kind), out);
             }
-            Delta::ToolArgs { slot, args } => self.argue(*slot, args, out),
+            Delta::ToolArgs { slot, args } => self.push_arguments(*slot, args, out),
             Delta::FunctionCall { name, arguments } => {
                 self.legacy_call(name.as_ref(), arguments.as_ref(), out)
             }
@@ -247,29 +247,31 @@ impl Response {
         index
     }
 
-    fn reason(&mut self, text: &Text<'_>, out: &mut OutputBuffer) {
+    fn push_reasoning(&mut self, text: &Text<'_>, out: &mut OutputBuffer) {
         let (content, summary) = match self.reasoning {
             ResponsesReasoning::Content => (true, false),
             ResponsesReasoning::Summary => (false, true),
             // A summary that the engine sends itself must not be mixed with a copy of the text.
-            ResponsesReasoning::Both => (true, self.thought().is_none_or(|thought| thought.takes_mirror())),
+            ResponsesReasoning::Both => {
+                (true, self.current_reasoning().is_none_or(|thought| thought.takes_mirror()))
+            }
             ResponsesReasoning::None => (false, false),
         };
-        self.think(content, summary, text, out);
-        if let Some(thought) = self.thought() {
+        self.push_thought(content, summary, text, out);
+        if let Some(thought) = self.current_reasoning() {
             thought.mirrored |= summary;
         }
     }
 
     /// Appends text of the engine's own summary. Dropped if the summary is already a copy of the text, which it
     /// would repeat.
-    fn summarise(&mut self, text: &Text<'_>, out: &mut OutputBuffer) {
-        let mirrored = self.thought().is_some_and(|thought| thought.mirrored);
-        self.think(false, self.reasoning != ResponsesReasoning::None && !mirrored, text, out);
+    fn push_summary(&mut self, text: &Text<'_>, out: &mut OutputBuffer) {
+        let mirrored = self.current_reasoning().is_some_and(|thought| thought.mirrored);
+        self.push_thought(false, self.reasoning != ResponsesReasoning::None && !mirrored, text, out);
     }
 
     /// Returns the reasoning item that the next text continues, if any.
-    fn thought(&mut self) -> Option<&mut ReasoningItem> {
+    fn current_reasoning(&mut self) -> Option<&mut ReasoningItem> {
         match self.items.get_mut(self.current?)? {
             Item { kind: Kind::Reasoning(thought), .. } => Some(thought),
             _ => None,
@@ -278,7 +280,7 @@ impl Response {
 
     /// Stores the engine's `encrypted_content` in a reasoning item. `late`: in the last one, even if it has ended.
     /// Ignored unless the engine is its source.
-    fn keep_sealed(&mut self, text: &Text<'_>, late: bool, out: &mut OutputBuffer) {
+    fn store_encrypted(&mut self, text: &Text<'_>, late: bool, out: &mut OutputBuffer) {
         if !matches!(self.sealing, Sealing::Engine) {
             return;
         }
@@ -325,16 +327,16 @@ impl Response {
     }
 
     /// Adds the bytes of its tokens to the current answer text.
-    fn spell(&mut self, entries: &[TokenLogprob<'_>]) {
+    fn add_token_bytes(&mut self, entries: &[TokenLogprob<'_>]) {
         let item = self.current.and_then(|at| self.items.get_mut(at));
         if let Some(Item { kind: Kind::Message(parts), .. }) = item
             && let Some(part) = parts.last_mut()
         {
-            part.spell(entries);
+            part.add_token_bytes(entries);
         }
     }
 
-    fn think(&mut self, content: bool, summary: bool, text: &Text<'_>, out: &mut OutputBuffer) {
+    fn push_thought(&mut self, content: bool, summary: bool, text: &Text<'_>, out: &mut OutputBuffer) {
         if !content && !summary {
             return;
         }
@@ -362,7 +364,7 @@ impl Response {
         }
     }
 
-    fn say(
+    fn push_message_text(
         &mut self,
         refusal: bool,
         text: &Text<'_>,
@@ -380,15 +382,15 @@ impl Response {
         if parts.last().is_none_or(|part| part.refusal != refusal) {
             if let Some((index, last)) = parts.iter_mut().enumerate().next_back() {
                 last.close();
-                events.end_part(last.voice(), place, index, last.told(), out);
+                events.end_part(last.text_events(), place, index, last.event_text(), out);
             }
             let part = Part::new(refusal);
-            events.begin_part(part.voice(), place, parts.len(), out);
+            events.begin_part(part.text_events(), place, parts.len(), out);
             parts.push(part);
         }
         let index = parts.len() - 1;
         let Some(part) = parts.last_mut() else { return };
-        let voice = part.voice();
+        let voice = part.text_events();
         let (text, plain_logprobs) = part.take(text, logprobs);
         events.delta(voice, place, index, EventText { plain_logprobs, ..EventText::piece(text) }, out);
     }
@@ -398,7 +400,7 @@ impl Response {
         self.current = None;
     }
 
-    fn argue(&mut self, slot: u32, args: &Text<'_>, out: &mut OutputBuffer) {
+    fn push_arguments(&mut self, slot: u32, args: &Text<'_>, out: &mut OutputBuffer) {
         let Self { items, events, .. } = self;
         for item in items.iter_mut().rev() {
             let Item { kind: Kind::Call(call), place, open, .. } = item else { continue };
@@ -407,7 +409,7 @@ impl Response {
                 if !*open {
                     return;
                 }
-                let voice = call.voice();
+                let voice = call.text_events();
                 if let Some(piece) = call.take(args) {
                     events.delta(voice, place, 0, EventText::piece(piece), out);
                 }
@@ -419,17 +421,17 @@ impl Response {
     /// Writes a call in the deprecated form `function_call`, which has no id: one is derived.
     fn legacy_call(&mut self, name: Option<&Text<'_>>, arguments: Option<&Text<'_>>, out: &mut OutputBuffer) {
         const SLOT: u32 = u32::MAX;
-        let (start, _) = self.before;
+        let (start, _) = self.at_last_pause;
         let new = self.items.get(start..).unwrap_or_default();
         let is_known = new.iter().any(|item| matches!(&item.kind, Kind::Call(call) if call.slot == SLOT));
         if let Some(name) = name.filter(|_| !is_known) {
             let nth = u32::try_from(start).unwrap_or(0);
             let id = ident::derived_call(self.object.id(), 0, nth);
-            let called = self.calls.named(&name.decoded());
+            let called = self.calls.meaning_of(&name.decoded());
             self.call(Call::new(SLOT, &id, called, ToolKind::Function), out);
         }
         if let Some(arguments) = arguments.filter(|arguments| !arguments.is_empty()) {
-            self.argue(SLOT, arguments, out);
+            self.push_arguments(SLOT, arguments, out);
         }
     }
 
@@ -439,7 +441,7 @@ impl Response {
         &mut self,
         name: &str,
         slot: Option<u32>,
-        stage: Stage,
+        stage: ItemStage,
         data: Raw<'_>,
         out: &mut OutputBuffer,
     ) {
@@ -448,12 +450,12 @@ impl Response {
             _ => false,
         };
         let at = match stage {
-            Stage::Added | Stage::Whole => {
+            ItemStage::Added | ItemStage::Whole => {
                 let at = self.open(Kind::Foreign(Foreign::new(slot, name, data)), out);
                 self.current = None;
                 Some(at)
             }
-            Stage::Told | Stage::Done => {
+            ItemStage::Told | ItemStage::Done => {
                 self.open.iter().rev().copied().find(|at| self.items.get(*at).is_some_and(known))
             }
         };
@@ -462,16 +464,16 @@ impl Response {
         let Some(item) = items.get_mut(at) else { return };
         let Item { kind: Kind::Foreign(foreign), place, .. } = item else { return };
         match stage {
-            Stage::Added => return,
-            Stage::Told => {
+            ItemStage::Added => return,
+            ItemStage::Told => {
                 let Some((name, key)) = foreign::event(name) else { return };
                 let members = Members::of(data.get()).unwrap_or_default().0;
                 let value = key.and_then(|key| Some((key, members.iter().rfind(|(own, _)| own == key)?.1)));
                 return events.foreign(name, place, value, out);
             }
-            Stage::Done => foreign.read(data),
-            Stage::Whole => {
-                for step in foreign.steps() {
+            ItemStage::Done => foreign.read(data),
+            ItemStage::Whole => {
+                for step in foreign.preceding_events() {
                     events.foreign(step, place, None, out);
                 }
             }
@@ -533,8 +535,8 @@ impl Response {
         self.close_items(true, out);
     }
 
-    fn count(&mut self, usage: Usage) {
-        self.object.usage = Some(match &self.before.1 {
+    fn add_usage(&mut self, usage: Usage) {
+        self.object.usage = Some(match &self.at_last_pause.1 {
             Some(before) => before.plus(&usage),
             None => usage,
         });
@@ -542,24 +544,24 @@ impl Response {
 
     /// Pauses the answer if it is a stream with new calls that was not cut short, and the client sends their
     /// outputs separately (wire-format 4.10). Returns true if it did; the end is then not written.
-    fn is_held(&mut self) -> bool {
+    fn pause_for_outputs(&mut self) -> bool {
         let cut = matches!(self.finish, Some(Reason::Length | Reason::ContentFilter));
-        let new = self.items.get(self.before.0..).unwrap_or_default();
+        let new = self.items.get(self.at_last_pause.0..).unwrap_or_default();
         let calls = new.iter().any(|item| matches!(item.kind, Kind::Call(_)));
         let Some(hold) = self.hold.as_ref().filter(|_| self.stream && calls && !cut) else { return false };
         let written = new.iter().map(|item| {
             let mut out = OutputBuffer::default();
-            item.write(State::Present, &mut out);
+            item.write(WrittenState::Present, &mut out);
             String::from_utf8_lossy(&out.join()).into_owned()
         });
-        hold.put(PausedEncoder { items: written.collect() });
-        self.before = (self.items.len(), self.object.usage);
+        hold.put(Pause { items: written.collect() });
+        self.at_last_pause = (self.items.len(), self.object.usage);
         self.finish = None;
         true
     }
 
     fn end(&mut self, out: &mut OutputBuffer) {
-        if self.is_held() {
+        if self.pause_for_outputs() {
             return;
         }
         let (kind, ending) = match self.finish {
@@ -569,7 +571,7 @@ impl Response {
         };
         if self.stream {
             self.lifecycle(kind, ending, out);
-            self.events.last(out);
+            self.events.after_last(out);
         } else {
             self.object.write(&ending, &self.items, out);
         }
@@ -583,7 +585,7 @@ impl Response {
             return;
         }
         if self.object.id().is_empty() {
-            self.object.make(&self.id, &self.model);
+            self.object.begin_without_head(&self.id, &self.model);
         }
         self.begin(out);
         for item in &mut self.items {
@@ -599,7 +601,7 @@ impl Response {
             self.events.error(failure, out);
             self.lifecycle("response.failed", Ending::Failed(failure), out);
         }
-        self.events.last(out);
+        self.events.after_last(out);
     }
 
     fn lifecycle(&mut self, kind: &'static str, ending: Ending<'_>, out: &mut OutputBuffer) {
@@ -607,7 +609,7 @@ impl Response {
         if !matches!(ending, Ending::None | Ending::Queued) {
             out.begin_end();
         }
-        events.say(kind, out, |out| {
+        events.write_event(kind, out, |out| {
             out.extend_from_slice(b",\"response\":");
             object.write(&ending, items, out);
         });

@@ -6,7 +6,7 @@
 //! tool_choice, tools, top_logprobs, top_p, truncation, usage, user, metadata`, then `conversation` where there is
 //! one.
 
-use super::item::{Item, State};
+use super::item::{Item, WrittenState};
 use crate::json::{Text, write_number, write_string};
 use crate::wire::event::{Head, Usage};
 use crate::wire::fault::Failure;
@@ -101,7 +101,7 @@ impl Object {
     }
 
     /// Sets id, creation time and model before an engine has answered. `id`: hex digits without prefix.
-    pub(super) fn make(&mut self, id: &str, model: &str) {
+    pub(super) fn begin_without_head(&mut self, id: &str, model: &str) {
         self.id = format!("resp_{id}");
         self.created = self.now;
         Text::plain(model).write(&mut self.model);
@@ -156,7 +156,7 @@ impl Object {
             if at > 0 {
                 out.put_u8(b',');
             }
-            item.write(State::Present, out);
+            item.write(WrittenState::Present, out);
         }
         out.put_u8(b']');
         self.echo.write(BEHIND_OUTPUT, out);

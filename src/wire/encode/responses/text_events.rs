@@ -10,12 +10,12 @@ const CONTENT_PART: Option<(&str, &str)> =
 
 /// Identity of an item: its id and its `output_index`. Fixed when the item begins.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ItemPlace {
     pub(super) id: String,
     pub(super) index: usize,
 }
 
-impl Place {
+impl ItemPlace {
     /// Appends `,"item_id":…,"output_index":…`.
     pub(super) fn write(&self, out: &mut BytesMut) {
         self.write_id(out);
@@ -104,7 +104,7 @@ pub(super) const INPUT: TextEvents = TextEvents {
 
 impl TextEvents {
     /// Returns the names of the delta event and of the done event in a dialect.
-    pub(super) fn spoken(&self, dialect: ResponsesDialect) -> (&'static str, &'static str) {
+    pub(super) fn names_in(&self, dialect: ResponsesDialect) -> (&'static str, &'static str) {
         match (dialect, self.kind) {
             (ResponsesDialect::Openresponses, "reasoning_text") => {
                 ("response.reasoning.delta", "response.reasoning.done")
@@ -136,7 +136,7 @@ impl TextEvents {
         }
     }
 
-    pub(super) fn write_place(&self, place: &Place, at: usize, out: &mut OutputBuffer) {
+    pub(super) fn write_place(&self, place: &ItemPlace, at: usize, out: &mut OutputBuffer) {
         place.write(out.open());
         if self.part.is_some() {
             member(self.index, out);

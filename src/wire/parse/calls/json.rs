@@ -5,10 +5,10 @@
 //! start ─→ [ ─→ { name, arguments } ─→ , or ; ─→ … ─→ ] ─→ end tag
 //! ```
 
-use super::super::marker::{Found, Markers};
+use super::super::marker::{MarkerMatch, Markers};
 use super::super::{Emit, Piece};
-use super::value::{Arguments, Part, Value, whole};
-use super::{Grammar, Step, Tools, near, steps};
+use super::value::{Arguments, Part, Value, value_length};
+use super::{Grammar, Step, Tools, prefix, steps};
 use crate::json::{self, Text};
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ const WHOLE: usize = 256 << 10;
 
 /// Parameters of a JSON format.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) struct Form {
+pub(in super::super) struct JsonForm {
     /// Key of the function name.
     pub(in super::super) name: &'static str,
     /// Marker after the last object; empty if there is none.
@@ -29,17 +29,17 @@ pub(in super::super) struct Form {
     pub(in super::super) separators: &'static str,
     /// True if the start marker alone does not prove a call: only names of the request's tools count, as without a
     /// marker.
-    pub(in super::super) known: bool,
+    pub(in super::super) only_known_tools: bool,
 }
 
 /// Parser for one section of JSON calls.
 #[derive(Debug)]
 pub(super) struct JsonGrammar {
-    form: &'static Form,
+    form: &'static JsonForm,
     start: usize,
     /// True if the section has no start marker, so that only its shape suggests a call.
     bare: bool,
-    state: State,
+    state: JsonState,
     listed: bool,
     /// True once the section has had a call.
     called: bool,
@@ -47,7 +47,7 @@ pub(super) struct JsonGrammar {
 }
 
 #[derive(Debug)]
-enum State {
+enum JsonState {
     Opening,
     Object,
     Arguments(Arguments),
@@ -59,9 +59,9 @@ enum State {
 
 impl JsonGrammar {
     /// Creates the parser for a section whose start marker has `start` bytes; these are skipped first.
-    pub(super) fn new(form: &'static Form, start: usize) -> Self {
+    pub(super) fn new(form: &'static JsonForm, start: usize) -> Self {
         let stops = Markers::new([form.end]);
-        Self { form, start, bare: start == 0, state: State::Opening, listed: false, called: false, stops }
+        Self { form, start, bare: start == 0, state: JsonState::Opening, listed: false, called: false, stops }
     }
 
     /// Returns the step for text that does not continue the section: the calls end, or there were none.
@@ -70,22 +70,22 @@ impl JsonGrammar {
     }
 
     /// Parses an object up to its arguments, emits the call, and returns the bytes read. Fails if it is no call.
-    fn object(&mut self, text: &str, tools: &Tools, emit: Emit<'_>) -> Result<usize, NoHead> {
+    fn object(&mut self, text: &str, tools: &Tools, emit: Emit<'_>) -> Result<usize, HeadError> {
         let Head { name, arguments, read } = head(text, self.form.name)?;
-        if (self.form.known || self.bare) && !tools.know(&name) {
-            return Err(NoHead::Wrong);
+        if (self.form.only_known_tools || self.bare) && !tools.contains(&name) {
+            return Err(HeadError::Wrong);
         }
         self.called = true;
         emit(Piece::Call { name: &name, id: None });
         self.state = match arguments {
-            Spelled::Follow => State::Arguments(Arguments::default()),
-            Spelled::Before(text) => {
+            ArgumentsPlace::Follow => JsonState::Arguments(Arguments::default()),
+            ArgumentsPlace::Before(text) => {
                 Arguments::default().read(text, &self.stops, emit);
-                State::Rest(Value::opened())
+                JsonState::Rest(Value::opened())
             }
-            Spelled::Missing => {
+            ArgumentsPlace::Missing => {
                 emit(Piece::Arguments("{}"));
-                State::Between
+                JsonState::Between
             }
         };
         Ok(read)
@@ -95,11 +95,11 @@ impl JsonGrammar {
 /// Beginning of an object: up to its arguments, or to the end of an object without any.
 struct Head<'t> {
     name: Cow<'t, str>,
-    arguments: Spelled<'t>,
+    arguments: ArgumentsPlace<'t>,
     read: usize,
 }
 
-enum Spelled<'t> {
+enum ArgumentsPlace<'t> {
     /// Arguments begin where the head ends.
     Follow,
     /// Arguments preceded the name; the object continues.
@@ -109,7 +109,7 @@ enum Spelled<'t> {
 }
 
 /// Reason why no head could be read.
-enum NoHead {
+enum HeadError {
     /// Incomplete head; worth waiting for until the text has this many bytes.
     More(usize),
     Wrong,
@@ -125,15 +125,15 @@ struct Cursor<'t> {
 
 impl<'t> Cursor<'t> {
     fn rest(&self) -> &'t str {
-        near(self.text, self.upto).get(self.at..).unwrap_or("")
+        prefix(self.text, self.upto).get(self.at..).unwrap_or("")
     }
 
-    fn more(&self) -> NoHead {
-        NoHead::More(self.upto)
+    fn more(&self) -> HeadError {
+        HeadError::More(self.upto)
     }
 
     /// Returns true if the next character, white space aside, is `sign`, and then skips it. Fails if the text ends.
-    fn sign(&mut self, sign: char) -> Result<bool, NoHead> {
+    fn sign(&mut self, sign: char) -> Result<bool, HeadError> {
         let rest = self.rest();
         let begun = rest.trim_start();
         self.at += rest.len() - begun.len();
@@ -143,19 +143,19 @@ impl<'t> Cursor<'t> {
     }
 
     /// Reads a complete value of any type and returns its text. Fails if it is incomplete, or a word that runs on.
-    fn value(&mut self) -> Result<&'t str, NoHead> {
+    fn value(&mut self) -> Result<&'t str, HeadError> {
         let rest = self.rest();
         let begun = rest.trim_start();
         if !begun.starts_with(['{', '[', '"']) {
             // Only a delimiter may follow a number or word.
             let behind = begun.trim_start_matches(is_of_word);
             if !behind.is_empty() && !behind.starts_with([',', ']', '}', ' ', '\t', '\r', '\n']) {
-                return Err(NoHead::Wrong);
+                return Err(HeadError::Wrong);
             }
         }
-        let length = whole(rest).ok_or_else(|| self.more())?;
+        let length = value_length(rest).ok_or_else(|| self.more())?;
         self.at += length;
-        rest.get(..length).map(str::trim).ok_or(NoHead::Wrong)
+        rest.get(..length).map(str::trim).ok_or(HeadError::Wrong)
     }
 }
 
@@ -165,38 +165,38 @@ fn is_of_word(sign: char) -> bool {
 }
 
 /// Returns the decoded contents of a JSON string. Fails if it is none.
-fn text(json: &str) -> Result<Cow<'_, str>, NoHead> {
-    json::read::<Text<'_>>(json).map(|text| text.decoded()).map_err(|_| NoHead::Wrong)
+fn text(json: &str) -> Result<Cow<'_, str>, HeadError> {
+    json::read::<Text<'_>>(json).map(|text| text.decoded()).map_err(|_| HeadError::Wrong)
 }
 
 /// Parses the beginning of an object from its opening brace on. `named`: key of the function name. Fails if more
 /// text is needed, or if the object is no call.
-fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, NoHead> {
+fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, HeadError> {
     let mut from = Cursor { text, at: 0, upto: HEAD };
     if !from.sign('{')? {
-        return Err(NoHead::Wrong);
+        return Err(HeadError::Wrong);
     }
     let (mut name, mut before) = (None, None);
     loop {
         if from.sign('}')? {
-            let name = name.ok_or(NoHead::Wrong)?;
-            let arguments = before.map_or(Spelled::Missing, Spelled::Before);
+            let name = name.ok_or(HeadError::Wrong)?;
+            let arguments = before.map_or(ArgumentsPlace::Missing, ArgumentsPlace::Before);
             // The closing brace is left to the state `Rest`, which reads the end of the object.
             let read = if before.is_some() { from.at - 1 } else { from.at };
             return Ok(Head { name, arguments, read });
         }
         if !from.rest().starts_with('"') {
-            return Err(NoHead::Wrong);
+            return Err(HeadError::Wrong);
         }
         let key = self::text(from.value()?)?;
         if !from.sign(':')? {
-            return Err(NoHead::Wrong);
+            return Err(HeadError::Wrong);
         }
         match &*key {
             "arguments" | "parameters" => match name.take() {
                 Some(name) => {
                     from.sign('\0')?;
-                    return Ok(Head { name, arguments: Spelled::Follow, read: from.at });
+                    return Ok(Head { name, arguments: ArgumentsPlace::Follow, read: from.at });
                 }
                 None => {
                     from.upto = from.at + WHOLE;
@@ -208,10 +208,10 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, NoHead> {
                 from.sign('\0')?;
                 let own = self::text(from.value()?)?;
                 if own.is_empty() {
-                    return Err(NoHead::Wrong);
+                    return Err(HeadError::Wrong);
                 }
                 if let Some(before) = before {
-                    return Ok(Head { name: own, arguments: Spelled::Before(before), read: from.at });
+                    return Ok(Head { name: own, arguments: ArgumentsPlace::Before(before), read: from.at });
                 }
                 name = Some(own);
             }
@@ -221,7 +221,7 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, NoHead> {
             }
         }
         if !from.sign(',')? && !from.rest().starts_with('}') {
-            return Err(NoHead::Wrong);
+            return Err(HeadError::Wrong);
         }
     }
 }
@@ -233,27 +233,29 @@ impl JsonGrammar {
         let blank = text.len() - begun.len();
         let next = begun.chars().next();
         match &mut self.state {
-            State::Opening | State::Object | State::Between | State::Closing if next.is_none() && !last => {
+            JsonState::Opening | JsonState::Object | JsonState::Between | JsonState::Closing
+                if next.is_none() && !last =>
+            {
                 Err(Step::More(0))
             }
-            State::Opening => {
+            JsonState::Opening => {
                 self.listed = self.form.list && next == Some('[');
-                self.state = State::Object;
+                self.state = JsonState::Object;
                 Ok(blank + usize::from(self.listed))
             }
             // A comma may follow the last object.
-            State::Object if self.listed && self.called && next == Some(']') => {
-                self.state = State::Closing;
+            JsonState::Object if self.listed && self.called && next == Some(']') => {
+                self.state = JsonState::Closing;
                 Ok(blank + 1)
             }
-            State::Object => match self.object(begun, tools, emit) {
+            JsonState::Object => match self.object(begun, tools, emit) {
                 Ok(read) => Ok(blank + read),
-                Err(NoHead::More(most)) if !last && begun.len() <= most => Err(Step::More(0)),
+                Err(HeadError::More(most)) if !last && begun.len() <= most => Err(Step::More(0)),
                 Err(_) => Err(self.stop(0)),
             },
-            State::Arguments(arguments) => match arguments.read(text, &self.stops, emit) {
+            JsonState::Arguments(arguments) => match arguments.read(text, &self.stops, emit) {
                 Part::All(read) => {
-                    self.state = State::Rest(Value::opened());
+                    self.state = JsonState::Rest(Value::opened());
                     Ok(read)
                 }
                 Part::Some(read) if last => {
@@ -262,20 +264,20 @@ impl JsonGrammar {
                 }
                 Part::Some(read) => Err(Step::More(read)),
             },
-            State::Rest(value) => match value.read(text, &self.stops) {
+            JsonState::Rest(value) => match value.read(text, &self.stops) {
                 Part::All(read) => {
-                    self.state = State::Between;
+                    self.state = JsonState::Between;
                     Ok(read)
                 }
                 Part::Some(_) if last => Err(Step::Done(text.len())),
                 Part::Some(read) => Err(Step::More(read)),
             },
-            State::Between => self.between(text, last),
-            State::Closing => Err(match self.stops.at(begun) {
-                Found::At { marker, .. } => Step::Done(blank + self.stops.len(marker)),
-                Found::Perhaps(_) if !last => Step::More(0),
-                Found::Perhaps(_) => Step::Done(text.len()),
-                Found::Nowhere => Step::Done(0),
+            JsonState::Between => self.between(text, last),
+            JsonState::Closing => Err(match self.stops.match_at_start(begun) {
+                MarkerMatch::At { marker, .. } => Step::Done(blank + self.stops.len(marker)),
+                MarkerMatch::Partial(_) if !last => Step::More(0),
+                MarkerMatch::Partial(_) => Step::Done(text.len()),
+                MarkerMatch::Nowhere => Step::Done(0),
             }),
         }
     }
@@ -284,10 +286,10 @@ impl JsonGrammar {
     fn between(&mut self, text: &str, last: bool) -> Result<usize, Step> {
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
-        self.state = State::Closing;
+        self.state = JsonState::Closing;
         match begun.chars().next() {
             Some(',') if self.listed => {
-                self.state = State::Object;
+                self.state = JsonState::Object;
                 Ok(blank + 1)
             }
             Some(']') if self.listed => Ok(blank + 1),
@@ -295,11 +297,11 @@ impl JsonGrammar {
                 let behind = begun.get(sign.len_utf8()..).unwrap_or("").trim_start();
                 match behind.chars().next() {
                     None if !last => {
-                        self.state = State::Between;
+                        self.state = JsonState::Between;
                         Err(Step::More(0))
                     }
                     Some('{') => {
-                        self.state = State::Object;
+                        self.state = JsonState::Object;
                         Ok(text.len() - behind.len())
                     }
                     _ => Ok(0),

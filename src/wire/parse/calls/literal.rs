@@ -4,7 +4,7 @@
 //! start ─→ [ ─→ name ─→ ( key = value, … ) ─→ , ─→ … ─→ ] ─→ end
 //! ```
 
-use super::super::marker::{Found, begins};
+use super::super::marker::{MarkerMatch, match_start};
 use super::super::{Emit, Piece};
 use super::notation::{Notation, ReadArguments};
 use super::{Grammar, Step, Tools, steps};
@@ -16,7 +16,7 @@ const NAME: usize = 256;
 
 /// Parameters of a literal format.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) struct Form {
+pub(in super::super) struct LiteralForm {
     /// Text before a name.
     pub(in super::super) prefix: &'static str,
     /// Brackets around the arguments.
@@ -32,18 +32,18 @@ pub(in super::super) struct Form {
 /// Parser for one section of literal calls.
 #[derive(Debug)]
 pub(super) struct LiteralGrammar {
-    form: &'static Form,
+    form: &'static LiteralForm,
     start: usize,
     /// True if the section has no start marker, so that only its shape suggests a call.
     bare: bool,
-    state: State,
+    state: LiteralState,
     /// True if the calls stand in square brackets.
     listed: bool,
     called: bool,
 }
 
 #[derive(Debug)]
-enum State {
+enum LiteralState {
     Opening,
     Name,
     /// Inside the arguments; holds the name until the arguments have proved that it is a call.
@@ -54,8 +54,8 @@ enum State {
 
 impl LiteralGrammar {
     /// Creates the parser for a section whose start marker has `start` bytes; these are skipped first.
-    pub(super) fn new(form: &'static Form, start: usize) -> Self {
-        Self { form, start, bare: start == 0, state: State::Opening, listed: false, called: false }
+    pub(super) fn new(form: &'static LiteralForm, start: usize) -> Self {
+        Self { form, start, bare: start == 0, state: LiteralState::Opening, listed: false, called: false }
     }
 
     fn stop(&self, at: usize) -> Step {
@@ -65,7 +65,7 @@ impl LiteralGrammar {
     /// Parses a name up to its arguments and returns the bytes read; `Ok(None)` if more text is needed. Fails if it
     /// is no name.
     fn name(&mut self, text: &str, tools: &Tools) -> Result<Option<usize>, ()> {
-        let Form { prefix, body, .. } = *self.form;
+        let LiteralForm { prefix, body, .. } = *self.form;
         let Some(rest) = text.strip_prefix(prefix) else {
             return if prefix.starts_with(text) { Ok(None) } else { Err(()) };
         };
@@ -80,17 +80,17 @@ impl LiteralGrammar {
         {
             return Err(());
         }
-        if self.bare && !tools.know(name) {
+        if self.bare && !tools.contains(name) {
             return Err(());
         }
         let notation = Notation::new(self.form.quotes, self.form.equals, body.1);
-        self.state = State::Body(notation, Some(name.to_owned()));
+        self.state = LiteralState::Body(notation, Some(name.to_owned()));
         Ok(Some(prefix.len() + length + body.0.len_utf8()))
     }
 
     /// Converts more of the arguments and emits their JSON, preceded by the call as soon as there is any.
     fn body(&mut self, text: &str, last: bool, emit: Emit<'_>) -> ReadArguments {
-        let State::Body(notation, name) = &mut self.state else { return ReadArguments::Wrong(0) };
+        let LiteralState::Body(notation, name) = &mut self.state else { return ReadArguments::Wrong(0) };
         let mut json = String::new();
         let noted = notation.read(text, last, &mut json);
         if !json.is_empty() {
@@ -107,20 +107,20 @@ impl LiteralGrammar {
     fn between(&mut self, begun: &str) -> usize {
         match begun.chars().next() {
             Some(',') => {
-                self.state = State::Name;
+                self.state = LiteralState::Name;
                 1
             }
             Some(']') if self.listed => {
-                self.state = State::Closing;
+                self.state = LiteralState::Closing;
                 1
             }
             // Calls outside of a list stand one to a line.
             Some(sign) if !self.listed && sign.is_alphabetic() && self.form.prefix.is_empty() => {
-                self.state = State::Name;
+                self.state = LiteralState::Name;
                 0
             }
             _ => {
-                self.state = State::Closing;
+                self.state = LiteralState::Closing;
                 0
             }
         }
@@ -136,35 +136,35 @@ impl LiteralGrammar {
             return Err(Step::More(0));
         }
         match &self.state {
-            State::Opening => {
+            LiteralState::Opening => {
                 self.listed = begun.starts_with('[');
-                self.state = State::Name;
+                self.state = LiteralState::Name;
                 Ok(blank + usize::from(self.listed))
             }
             // A comma may follow the last call.
-            State::Name if self.listed && self.called && begun.starts_with(']') => {
-                self.state = State::Closing;
+            LiteralState::Name if self.listed && self.called && begun.starts_with(']') => {
+                self.state = LiteralState::Closing;
                 Ok(blank + 1)
             }
-            State::Name => match self.name(begun, tools) {
+            LiteralState::Name => match self.name(begun, tools) {
                 Ok(Some(read)) => Ok(blank + read),
                 Ok(None) if !last => Err(Step::More(0)),
                 _ => Err(self.stop(0)),
             },
-            State::Body(..) => match self.body(text, last, emit) {
+            LiteralState::Body(..) => match self.body(text, last, emit) {
                 ReadArguments::All(read) => {
-                    self.state = State::Between;
+                    self.state = LiteralState::Between;
                     Ok(read)
                 }
                 ReadArguments::Some(read) if !last => Err(Step::More(read)),
                 ReadArguments::Some(read) | ReadArguments::Wrong(read) => Err(self.stop(read)),
             },
-            State::Between => Ok(blank + self.between(begun)),
-            State::Closing => Err(match begins(begun, &[self.form.end]) {
-                Found::At { .. } => Step::Done(blank + self.form.end.len()),
-                Found::Perhaps(_) if !last => Step::More(0),
-                Found::Perhaps(_) => Step::Done(text.len()),
-                Found::Nowhere => Step::Done(0),
+            LiteralState::Between => Ok(blank + self.between(begun)),
+            LiteralState::Closing => Err(match match_start(begun, &[self.form.end]) {
+                MarkerMatch::At { .. } => Step::Done(blank + self.form.end.len()),
+                MarkerMatch::Partial(_) if !last => Step::More(0),
+                MarkerMatch::Partial(_) => Step::Done(text.len()),
+                MarkerMatch::Nowhere => Step::Done(0),
             }),
         }
     }

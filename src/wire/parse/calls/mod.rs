@@ -1,4 +1,4 @@
-//! Tool calls in text, in the formats that models are trained on (engine-quirks F.2).
+//! Tool calls in text, in the formats that models are trained on (engines F.2).
 //!
 //! ```text
 //! outside ──start of a call──→ grammar ──not one──→ outside, and the text stays as it is
@@ -19,23 +19,23 @@ mod start;
 mod tagged;
 mod value;
 
-use super::marker::{Found, Markers};
+use super::marker::{MarkerMatch, Markers};
 use super::{Emit, Piece};
 use crate::wire::rule::Rule;
 use crate::wire::tools::Tools;
-use start::Try;
+use start::Candidate;
 use std::sync::Arc;
 
-pub(super) use json::Form as JsonForm;
-pub(super) use literal::{Form as LiteralForm, Quotes};
-pub(super) use named::Form as NamedForm;
+pub(super) use json::JsonForm;
+pub(super) use literal::{LiteralForm, Quotes};
+pub(super) use named::NamedForm;
 pub(super) use start::Starts;
-pub(super) use tagged::{Form as TaggedForm, Keys};
+pub(super) use tagged::{Keys, TaggedForm};
 
 /// Limit on undecided text in bytes. A longer candidate is no call; a call with more unread text ends there.
-const HELD: usize = 512 << 10;
+const MAX_BUFFERED: usize = 512 << 10;
 /// Fraction (1/64) by which a candidate must grow before it is parsed again, which bounds the total work.
-const GROWTH: usize = 64;
+const GROWTH_FRACTION: usize = 64;
 
 /// Result of giving text to a grammar; the numbers are bytes of that text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,16 +74,16 @@ pub(super) struct Calls {
     starts: Arc<Starts>,
     /// Start markers of calls, by their index in `starts`, followed by the markers that end a turn.
     marks: Markers,
-    state: State,
+    state: CallsState,
     held: String,
     /// White space between a call and a candidate; becomes content only if the candidate is no call.
     blank: String,
     /// Length in bytes of the candidate when it was last parsed without a decision.
-    tried: usize,
+    parsed_length: usize,
 }
 
 #[derive(Debug)]
-enum State {
+enum CallsState {
     /// White space only so far.
     Beginning,
     Text,
@@ -91,7 +91,7 @@ enum State {
     Behind,
     /// Candidate for a call. Its whole text stays buffered and is parsed again from its start until a grammar
     /// decides.
-    Perhaps(Try),
+    Candidate(Candidate),
     Call(Box<dyn Grammar>),
 }
 
@@ -104,17 +104,17 @@ impl Calls {
         wanted.then(|| Self {
             starts: Arc::clone(starts),
             marks,
-            state: State::Beginning,
+            state: CallsState::Beginning,
             held: String::new(),
             blank: String::new(),
-            tried: 0,
+            parsed_length: 0,
         })
     }
 
     /// Returns true if this text passes unchanged: nothing is buffered, and no marker begins in it.
     pub(super) fn passes(&self, text: &str) -> bool {
-        let plain = self.held.is_empty() && matches!(self.state, State::Text);
-        plain && self.marks.find(text) == Found::Nowhere
+        let plain = self.held.is_empty() && matches!(self.state, CallsState::Text);
+        plain && self.marks.find(text) == MarkerMatch::Nowhere
     }
 
     /// Parses the next text and emits what is certain; candidates for a call stay buffered.
@@ -137,7 +137,7 @@ impl Calls {
         if !rest.is_empty() {
             emit(Piece::Content(rest));
         }
-        self.state = State::Beginning;
+        self.state = CallsState::Beginning;
     }
 
     fn take(&mut self, text: &str, last: bool, emit: Emit<'_>) -> usize {
@@ -154,13 +154,13 @@ impl Calls {
     /// Parses a prefix of the text and returns its length in bytes; `None` if more text is needed.
     fn step(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Option<usize> {
         match &mut self.state {
-            State::Beginning => self.begin(text, last),
-            State::Text | State::Behind => self.outside(text, last, emit),
-            State::Perhaps(tried) => {
+            CallsState::Beginning => self.begin(text, last),
+            CallsState::Text | CallsState::Behind => self.outside(text, last, emit),
+            CallsState::Candidate(tried) => {
                 let tried = *tried;
-                self.perhaps(text, tried, last, emit)
+                self.try_candidate(text, tried, last, emit)
             }
-            State::Call(grammar) => {
+            CallsState::Call(grammar) => {
                 if text.is_empty() && !last {
                     return None;
                 }
@@ -170,65 +170,67 @@ impl Calls {
         }
     }
 
-    fn perhaps(&mut self, text: &str, tried: Try, last: bool, emit: Emit<'_>) -> Option<usize> {
+    fn try_candidate(&mut self, text: &str, tried: Candidate, last: bool, emit: Emit<'_>) -> Option<usize> {
         // The candidate is parsed from its start each time, so a long one only after it has grown by a fraction.
-        if !last && text.len() < self.tried + self.tried / GROWTH {
+        if !last && text.len() < self.parsed_length + self.parsed_length / GROWTH_FRACTION {
             return None;
         }
-        self.tried = 0;
-        let Some(mut grammar) = self.starts.grammar(tried) else { return self.no_call(text, tried, emit) };
+        self.parsed_length = 0;
+        let Some(mut grammar) = self.starts.grammar(tried) else {
+            return self.reject_candidate(text, tried, emit);
+        };
         let mut called = false;
         let step = grammar.read(text, last, &self.starts.tools, &mut |piece| {
             if !std::mem::replace(&mut called, true) {
-                emit(Piece::Opened(Rule::ToolText));
+                emit(Piece::Recognised(Rule::ToolText));
             }
             emit(piece);
         });
         match step {
             _ if called => {
                 self.blank.clear();
-                self.state = State::Call(grammar);
+                self.state = CallsState::Call(grammar);
                 self.after(step, text, last)
             }
-            Step::More(_) if !last && text.len() <= HELD => {
-                self.tried = text.len();
+            Step::More(_) if !last && text.len() <= MAX_BUFFERED => {
+                self.parsed_length = text.len();
                 None
             }
-            _ => self.no_call(text, Try { form: tried.form + 1, ..tried }, emit),
+            _ => self.reject_candidate(text, Candidate { form: tried.form + 1, ..tried }, emit),
         }
     }
 
     fn after(&mut self, step: Step, text: &str, last: bool) -> Option<usize> {
         match step {
-            Step::More(read) if !last && text.len() - read <= HELD => (read > 0).then_some(read),
+            Step::More(read) if !last && text.len() - read <= MAX_BUFFERED => (read > 0).then_some(read),
             Step::More(read) | Step::Done(read) => {
-                self.state = State::Behind;
+                self.state = CallsState::Behind;
                 Some(read)
             }
             Step::No => {
-                self.state = State::Behind;
+                self.state = CallsState::Behind;
                 Some(0)
             }
         }
     }
 
     /// Rejects a candidate: the next form that fits its start gets the text, else the marker is emitted as content.
-    fn no_call(&mut self, text: &str, next: Try, emit: Emit<'_>) -> Option<usize> {
+    fn reject_candidate(&mut self, text: &str, next: Candidate, emit: Emit<'_>) -> Option<usize> {
         if self.starts.grammar(next).is_some() {
-            self.state = State::Perhaps(next);
+            self.state = CallsState::Candidate(next);
             return Some(0);
         }
         // Text without a marker may also belong to the next format that needs none.
         let mark = self.starts.mark(next.start)?;
         if let Some(start) = self.starts.bare(text, next.start + 1).filter(|_| mark.is_empty()) {
-            self.state = State::Perhaps(Try { start, form: 0 });
+            self.state = CallsState::Candidate(Candidate { start, form: 0 });
             return Some(0);
         }
-        self.state = State::Text;
+        self.state = CallsState::Text;
         // Another call may begin directly after the marker, so only the marker is emitted.
         let length = if mark.is_empty() { text.chars().next()?.len_utf8() } else { mark.len() };
-        say(&std::mem::take(&mut self.blank), emit);
-        say(text.get(..length)?, emit);
+        emit_content(&std::mem::take(&mut self.blank), emit);
+        emit_content(text.get(..length)?, emit);
         Some(length)
     }
 
@@ -237,8 +239,10 @@ impl Calls {
         if text.trim_start().is_empty() && !last {
             return None;
         }
-        self.state =
-            self.starts.bare(text, 0).map_or(State::Text, |start| State::Perhaps(Try { start, form: 0 }));
+        self.state = self
+            .starts
+            .bare(text, 0)
+            .map_or(CallsState::Text, |start| CallsState::Candidate(Candidate { start, form: 0 }));
         Some(0)
     }
 
@@ -247,16 +251,17 @@ impl Calls {
             return None;
         }
         let found = self.marks.find(text);
-        let before = if last && !matches!(found, Found::At { .. }) { text.len() } else { found.before(text) };
+        let before =
+            if last && !matches!(found, MarkerMatch::At { .. }) { text.len() } else { found.before(text) };
         let said = text.get(..before)?;
-        let blank = matches!(self.state, State::Behind) && said.trim().is_empty();
-        if let Found::At { marker, .. } = found {
+        let blank = matches!(self.state, CallsState::Behind) && said.trim().is_empty();
+        if let MarkerMatch::At { marker, .. } = found {
             if marker < self.starts.len() {
                 match blank {
                     true => said.clone_into(&mut self.blank),
-                    false => say(said, emit),
+                    false => emit_content(said, emit),
                 }
-                self.state = State::Perhaps(Try { start: marker, form: 0 });
+                self.state = CallsState::Candidate(Candidate { start: marker, form: 0 });
                 return Some(before);
             }
             return self.end_of_turn(text, (before, marker), last, emit);
@@ -265,8 +270,8 @@ impl Calls {
             // White space is emitted together with the text that follows, if any does.
             return last.then_some(before).filter(|before| *before > 0);
         }
-        self.state = State::Text;
-        say(said, emit);
+        self.state = CallsState::Text;
+        emit_content(said, emit);
         (before > 0).then_some(before)
     }
 
@@ -281,27 +286,27 @@ impl Calls {
         let behind = before + self.marks.len(marker);
         let over = text.get(behind..)?.trim().is_empty();
         if over && last {
-            say(text.get(..before)?, emit);
+            emit_content(text.get(..before)?, emit);
             return Some(text.len());
         }
         if over {
-            say(text.get(..before)?, emit);
+            emit_content(text.get(..before)?, emit);
             return (before > 0).then_some(before);
         }
-        self.state = State::Text;
-        say(text.get(..behind)?, emit);
+        self.state = CallsState::Text;
+        emit_content(text.get(..behind)?, emit);
         Some(behind)
     }
 }
 
 /// Returns the first `most` bytes of a text, rounded down to a whole character, or a shorter text unchanged.
-fn near(text: &str, most: usize) -> &str {
+fn prefix(text: &str, most: usize) -> &str {
     text.get(..text.floor_char_boundary(most)).unwrap_or(text)
 }
 
 /// Returns true if `name` is acceptable for a function: plain, or the name of a tool of the request.
 fn is_name(name: &str, tools: &Tools) -> bool {
-    !name.is_empty() && (!name.contains(ends_name) || tools.know(name))
+    !name.is_empty() && (!name.contains(ends_name) || tools.contains(name))
 }
 
 /// Returns the length in bytes of the function name that a text begins with; `None` if the name may continue. Names
@@ -321,7 +326,7 @@ fn ends_name(sign: char) -> bool {
     sign.is_whitespace() || "<>{}[]()\"',（），。、；：！？「」".contains(sign)
 }
 
-fn say(text: &str, emit: Emit<'_>) {
+fn emit_content(text: &str, emit: Emit<'_>) {
     if !text.is_empty() {
         emit(Piece::Content(text));
     }

@@ -6,17 +6,17 @@
 //!
 //! A marker that opens another call starts a new section, whose grammar also accepts the end of the section.
 
-use super::super::marker::{Found, Markers, begins};
+use super::super::marker::{MarkerMatch, Markers, match_start};
 use super::super::{Emit, Piece};
 use super::value::{Arguments, Part};
-use super::{Grammar, Step, Tools, is_name, name_length, near, steps};
+use super::{Grammar, Step, Tools, is_name, name_length, steps};
 
 /// Limit on a name with its id, in bytes.
 const NAME: usize = 512;
 
 /// Parameters of a named format. An empty marker does not occur in the format.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) struct Form {
+pub(in super::super) struct NamedForm {
     /// Marker that opens the section.
     pub(in super::super) section: &'static str,
     /// Marker that opens a call.
@@ -42,8 +42,8 @@ pub(in super::super) struct Form {
 /// Parser for one section of named calls.
 #[derive(Debug)]
 pub(super) struct NamedGrammar {
-    form: &'static Form,
-    state: State,
+    form: &'static NamedForm,
+    state: NamedState,
     called: bool,
     /// Markers that end a name.
     separators: Markers,
@@ -51,7 +51,7 @@ pub(super) struct NamedGrammar {
 }
 
 #[derive(Debug)]
-enum State {
+enum NamedState {
     /// Before the first call, where the `section` marker may stand.
     Opening,
     /// Before a call or the end of the section.
@@ -69,10 +69,10 @@ const FENCE: &str = "```";
 const FENCES: [&str; 2] = ["```json", FENCE];
 
 impl NamedGrammar {
-    pub(super) fn new(form: &'static Form) -> Self {
+    pub(super) fn new(form: &'static NamedForm) -> Self {
         let stops = Markers::new([form.end, form.close, if form.end.is_empty() { form.call } else { "" }]);
         let separators = Markers::new([form.separator, if form.brace { "{" } else { "" }]);
-        Self { form, state: State::Opening, called: false, separators, stops }
+        Self { form, state: NamedState::Opening, called: false, separators, stops }
     }
 
     fn stop(&self, at: usize) -> Step {
@@ -82,20 +82,20 @@ impl NamedGrammar {
     /// Parses a name with its separator and id, and returns the bytes read; `Ok(None)` if more text is needed. Fails
     /// if it is no name.
     fn name(&mut self, text: &str, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
-        let Form { separator, prefix, .. } = *self.form;
+        let NamedForm { separator, prefix, .. } = *self.form;
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
         if !begun.starts_with(prefix) {
             return if prefix.starts_with(begun) { Ok(None) } else { Err(()) };
         }
         // The separator of a name within the limit begins and ends in this much text.
-        let begun = near(begun, prefix.len() + NAME + self.separators.longest());
+        let begun = super::prefix(begun, prefix.len() + NAME + self.separators.longest());
         let found = self.separators.find(begun);
         let head = begun.get(prefix.len()..found.before(begun)).unwrap_or("");
         if head.len() > NAME || !self.may_be_name(head, tools) {
             return Err(());
         }
-        let Found::At { at, marker } = found else { return Ok(None) };
+        let MarkerMatch::At { at, marker } = found else { return Ok(None) };
         let head = head.trim();
         let (head, id) = match head.split_once(self.form.id).filter(|_| !self.form.id.is_empty()) {
             Some((head, id)) => (head.trim(), Some(id.trim())),
@@ -107,7 +107,7 @@ impl NamedGrammar {
         }
         self.called = true;
         emit(Piece::Call { name, id: id.filter(|id| !id.is_empty()) });
-        self.state = State::Arguments(Arguments::default());
+        self.state = NamedState::Arguments(Arguments::default());
         let behind = if marker == 0 { separator.len() } else { 0 };
         Ok(Some(blank + at + behind))
     }
@@ -118,7 +118,7 @@ impl NamedGrammar {
         let own = if self.form.numbered { text.strip_prefix(NUMBERED).unwrap_or(text) } else { text };
         let Some(length) = name_length(own, tools) else { return true };
         let rest = own.get(length..).unwrap_or("").trim_start();
-        rest.is_empty() || begins(rest, &[self.form.id]) != Found::Nowhere
+        rest.is_empty() || match_start(rest, &[self.form.id]) != MarkerMatch::Nowhere
     }
 }
 
@@ -138,40 +138,40 @@ impl NamedGrammar {
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
-        let Form { section, call, close, end, fenced, .. } = *self.form;
+        let NamedForm { section, call, close, end, fenced, .. } = *self.form;
         match &mut self.state {
-            State::Opening => {
-                let found = begins(begun, &[section]);
-                if matches!(found, Found::Perhaps(_)) && !last {
+            NamedState::Opening => {
+                let found = match_start(begun, &[section]);
+                if matches!(found, MarkerMatch::Partial(_)) && !last {
                     return Err(Step::More(0));
                 }
-                self.state = State::Call;
-                Ok(if matches!(found, Found::At { .. }) { blank + section.len() } else { 0 })
+                self.state = NamedState::Call;
+                Ok(if matches!(found, MarkerMatch::At { .. }) { blank + section.len() } else { 0 })
             }
-            State::Call => match begins(begun, &[call, close]) {
+            NamedState::Call => match match_start(begun, &[call, close]) {
                 // Another call is a candidate of its own: if it turns out to be none, its marker is content.
-                Found::At { marker: 0, .. } if self.called => Err(Step::Done(0)),
-                Found::At { marker: 0, .. } => {
-                    self.state = State::Name;
+                MarkerMatch::At { marker: 0, .. } if self.called => Err(Step::Done(0)),
+                MarkerMatch::At { marker: 0, .. } => {
+                    self.state = NamedState::Name;
                     Ok(blank + call.len())
                 }
-                Found::At { .. } if self.called => Err(Step::Done(blank + close.len())),
-                Found::Perhaps(_) if !last => Err(Step::More(0)),
-                Found::Perhaps(_) if self.called => Err(Step::Done(text.len())),
+                MarkerMatch::At { .. } if self.called => Err(Step::Done(blank + close.len())),
+                MarkerMatch::Partial(_) if !last => Err(Step::More(0)),
+                MarkerMatch::Partial(_) if self.called => Err(Step::Done(text.len())),
                 _ => Err(self.stop(0)),
             },
-            State::Name => match self.name(text, tools, emit) {
+            NamedState::Name => match self.name(text, tools, emit) {
                 Ok(Some(read)) => Ok(read),
                 Ok(None) if !last => Err(Step::More(0)),
                 _ => Err(self.stop(0)),
             },
-            State::Arguments(_) => self.arguments(text, last, emit),
-            State::Ending => match begins(begun, &[if fenced { FENCE } else { "" }, end]) {
-                Found::At { marker: 0, .. } => Ok(blank + FENCE.len()),
-                Found::Perhaps(_) if !last => Err(Step::More(0)),
+            NamedState::Arguments(_) => self.arguments(text, last, emit),
+            NamedState::Ending => match match_start(begun, &[if fenced { FENCE } else { "" }, end]) {
+                MarkerMatch::At { marker: 0, .. } => Ok(blank + FENCE.len()),
+                MarkerMatch::Partial(_) if !last => Err(Step::More(0)),
                 found => {
-                    self.state = State::Call;
-                    Ok(if matches!(found, Found::At { .. }) { blank + end.len() } else { 0 })
+                    self.state = NamedState::Call;
+                    Ok(if matches!(found, MarkerMatch::At { .. }) { blank + end.len() } else { 0 })
                 }
             },
         }
@@ -180,23 +180,23 @@ impl NamedGrammar {
     /// Parses the arguments, and the opening fence before them. Returns the bytes read, or the step with which the
     /// section ends.
     fn arguments(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Result<usize, Step> {
-        let State::Arguments(arguments) = &mut self.state else { return Ok(0) };
-        if self.form.fenced && !arguments.are_said() {
+        let NamedState::Arguments(arguments) = &mut self.state else { return Ok(0) };
+        if self.form.fenced && !arguments.has_emitted() {
             let begun = text.trim_start();
-            match begins(begun, &FENCES) {
-                Found::At { marker, .. } => {
+            match match_start(begun, &FENCES) {
+                MarkerMatch::At { marker, .. } => {
                     return Ok(text.len() - begun.len() + FENCES.get(marker).map_or(0, |fence| fence.len()));
                 }
-                Found::Perhaps(_) if !last => return Err(Step::More(0)),
+                MarkerMatch::Partial(_) if !last => return Err(Step::More(0)),
                 _ => {}
             }
         }
         match arguments.read(text, &self.stops, emit) {
             Part::All(read) => {
-                if !arguments.are_said() {
+                if !arguments.has_emitted() {
                     emit(Piece::Arguments("{}"));
                 }
-                self.state = State::Ending;
+                self.state = NamedState::Ending;
                 Ok(read)
             }
             Part::Some(read) if last => {

@@ -32,13 +32,13 @@ pub(super) struct Notation {
 /// Open bracket.
 #[derive(Debug)]
 struct Level {
-    kind: Kind,
+    kind: BracketKind,
     /// True if the bracket contains at least one item, so that the next one needs a comma.
     some: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum BracketKind {
     /// Mapping with unquoted keys.
     Named {
         close: char,
@@ -50,7 +50,7 @@ enum Kind {
     },
 }
 
-impl Kind {
+impl BracketKind {
     fn close(self) -> char {
         match self {
             Self::Named { close } | Self::List { close } => close,
@@ -87,7 +87,7 @@ pub(super) enum ReadArguments {
 }
 
 /// Reason why a step has read nothing: too little text, or text that is not of the notation.
-enum NoStep {
+enum StepError {
     More,
     Wrong,
 }
@@ -96,7 +96,7 @@ impl Notation {
     /// Creates the converter for text after the opening bracket. `equals`: sign between key and value; `close`:
     /// closing bracket.
     pub(super) fn new(quotes: Quotes, equals: char, close: char) -> Self {
-        let first = Level { kind: Kind::Named { close }, some: false };
+        let first = Level { kind: BracketKind::Named { close }, some: false };
         Self { quotes, equals, levels: vec![first], expects: Expected::Item }
     }
 
@@ -116,14 +116,14 @@ impl Notation {
             }
             match self.step(begun, last, out) {
                 Ok(read) => at += rest.len() - begun.len() + read,
-                Err(NoStep::More) => return ReadArguments::Some(at),
-                Err(NoStep::Wrong) => return ReadArguments::Wrong(at),
+                Err(StepError::More) => return ReadArguments::Some(at),
+                Err(StepError::Wrong) => return ReadArguments::Wrong(at),
             }
         }
     }
 
-    fn step(&mut self, text: &str, last: bool, out: &mut String) -> Result<usize, NoStep> {
-        let kind = self.levels.last().map(|level| level.kind).ok_or(NoStep::Wrong)?;
+    fn step(&mut self, text: &str, last: bool, out: &mut String) -> Result<usize, StepError> {
+        let kind = self.levels.last().map(|level| level.kind).ok_or(StepError::Wrong)?;
         match self.expects {
             Expected::Text { mark, plain, key } => self.text(text, (mark, plain, key), last, out),
             Expected::Item | Expected::Comma if text.starts_with(kind.close()) => Ok(self.close(kind, out)),
@@ -131,21 +131,21 @@ impl Notation {
                 self.expects = Expected::Item;
                 Ok(1)
             }
-            Expected::Comma => Err(NoStep::Wrong),
+            Expected::Comma => Err(StepError::Wrong),
             Expected::Equals => {
-                let sign = if matches!(kind, Kind::Named { .. }) { self.equals } else { ':' };
-                let read = text.starts_with(sign).then_some(sign.len_utf8()).ok_or(NoStep::Wrong)?;
+                let sign = if matches!(kind, BracketKind::Named { .. }) { self.equals } else { ':' };
+                let read = text.starts_with(sign).then_some(sign.len_utf8()).ok_or(StepError::Wrong)?;
                 out.push_str(": ");
                 self.expects = Expected::Value;
                 Ok(read)
             }
             Expected::Item => match kind {
-                Kind::Named { .. } => self.key(text, last, out),
-                Kind::Quoted => {
+                BracketKind::Named { .. } => self.key(text, last, out),
+                BracketKind::Quoted => {
                     let read = self.scalar(text, last, true, out)?;
                     Ok(read)
                 }
-                Kind::List { .. } => self.value(text, last, true, out),
+                BracketKind::List { .. } => self.value(text, last, true, out),
             },
             Expected::Value => self.value(text, last, false, out),
         }
@@ -163,10 +163,10 @@ impl Notation {
         }
     }
 
-    fn close(&mut self, kind: Kind, out: &mut String) -> usize {
+    fn close(&mut self, kind: BracketKind, out: &mut String) -> usize {
         let empty = self.levels.pop().is_some_and(|level| !level.some);
         out.push_str(match kind {
-            Kind::List { .. } => "]",
+            BracketKind::List { .. } => "]",
             _ if empty && self.levels.is_empty() => "{}",
             _ => "}",
         });
@@ -175,7 +175,7 @@ impl Notation {
     }
 
     /// Parses a key and the sign after it; for notations with string markers also a marked key.
-    fn key(&mut self, text: &str, last: bool, out: &mut String) -> Result<usize, NoStep> {
+    fn key(&mut self, text: &str, last: bool, out: &mut String) -> Result<usize, StepError> {
         if let Quotes::Mark(mark) = self.quotes
             && mark.starts_with(text.get(..mark.len().min(text.len())).unwrap_or("\0"))
         {
@@ -186,9 +186,9 @@ impl Notation {
         let key = text.get(..length).unwrap_or("");
         let behind = text.get(length..).unwrap_or("").trim_start();
         match behind.chars().next() {
-            None if !last && text.len() <= WORD => return Err(NoStep::More),
+            None if !last && text.len() <= WORD => return Err(StepError::More),
             Some(sign) if sign == self.equals && !key.is_empty() => {}
-            _ => return Err(NoStep::Wrong),
+            _ => return Err(StepError::Wrong),
         }
         self.separate(out);
         out.push_str(&quoted(key));
@@ -198,29 +198,29 @@ impl Notation {
     }
 
     /// Parses a scalar, or the bracket that opens a compound value. `listed`: it is an item of a list.
-    fn value(&mut self, text: &str, last: bool, listed: bool, out: &mut String) -> Result<usize, NoStep> {
+    fn value(&mut self, text: &str, last: bool, listed: bool, out: &mut String) -> Result<usize, StepError> {
         let kind = match text.chars().next() {
-            Some('[') => Kind::List { close: ']' },
-            Some('(') if self.quotes == Quotes::Python => Kind::List { close: ')' },
-            Some('{') if self.quotes == Quotes::Python => Kind::Quoted,
-            Some('{') => Kind::Named { close: '}' },
+            Some('[') => BracketKind::List { close: ']' },
+            Some('(') if self.quotes == Quotes::Python => BracketKind::List { close: ')' },
+            Some('{') if self.quotes == Quotes::Python => BracketKind::Quoted,
+            Some('{') => BracketKind::Named { close: '}' },
             _ if listed => return self.scalar(text, last, false, out),
             _ => return self.scalar_here(text, last, false, out),
         };
         if self.levels.len() >= DEPTH {
-            return Err(NoStep::Wrong);
+            return Err(StepError::Wrong);
         }
         if listed {
             self.separate(out);
         }
-        out.push(if matches!(kind, Kind::List { .. }) { '[' } else { '{' });
+        out.push(if matches!(kind, BracketKind::List { .. }) { '[' } else { '{' });
         self.levels.push(Level { kind, some: false });
         self.expects = Expected::Item;
         Ok(1)
     }
 
     /// Parses a string or word as an item of its own, with the separator in front of it.
-    fn scalar(&mut self, text: &str, last: bool, key: bool, out: &mut String) -> Result<usize, NoStep> {
+    fn scalar(&mut self, text: &str, last: bool, key: bool, out: &mut String) -> Result<usize, StepError> {
         let mut own = String::new();
         let read = self.scalar_here(text, last, key, &mut own)?;
         self.separate(out);
@@ -228,7 +228,13 @@ impl Notation {
         Ok(read)
     }
 
-    fn scalar_here(&mut self, text: &str, last: bool, key: bool, out: &mut String) -> Result<usize, NoStep> {
+    fn scalar_here(
+        &mut self,
+        text: &str,
+        last: bool,
+        key: bool,
+        out: &mut String,
+    ) -> Result<usize, StepError> {
         if let Some((mark, plain, length)) = self.opening(text, last)? {
             out.push('"');
             self.expects = Expected::Text { mark, plain, key };
@@ -238,10 +244,10 @@ impl Notation {
         let is_mark = matches!(self.quotes, Quotes::Mark(mark) if mark.starts_with(text));
         let is_end = |sign: char| !is_mark && (sign.is_whitespace() || ",:=()[]{}'\"".contains(sign));
         let length = match text.find(is_end) {
-            Some(0) => return Err(NoStep::Wrong),
+            Some(0) => return Err(StepError::Wrong),
             Some(length) => length,
-            None if text.len() > WORD => return Err(NoStep::Wrong),
-            None if !last => return Err(NoStep::More),
+            None if text.len() > WORD => return Err(StepError::Wrong),
+            None if !last => return Err(StepError::More),
             None => text.len(),
         };
         let word = text.get(..length).unwrap_or("");
@@ -260,11 +266,11 @@ impl Notation {
 
     /// Recognises the start of a string: its closing mark, true if backslashes are literal, and the length of the
     /// opening.
-    fn opening(&self, text: &str, last: bool) -> Result<Option<(&'static str, bool, usize)>, NoStep> {
+    fn opening(&self, text: &str, last: bool) -> Result<Option<(&'static str, bool, usize)>, StepError> {
         if let Quotes::Mark(mark) = self.quotes {
             return match text.strip_prefix(mark) {
                 Some(_) => Ok(Some((mark, true, mark.len()))),
-                None if mark.starts_with(text) && !last => Err(NoStep::More),
+                None if mark.starts_with(text) && !last => Err(StepError::More),
                 None => Ok(None),
             };
         }
@@ -277,7 +283,7 @@ impl Notation {
             }
             return match rest.strip_prefix(three) {
                 Some(_) => Ok(Some((three, plain, letters + 3))),
-                None if three.starts_with(rest) && !last => Err(NoStep::More),
+                None if three.starts_with(rest) && !last => Err(StepError::More),
                 None => Ok(Some((one, plain, letters + 1))),
             };
         }
@@ -291,13 +297,13 @@ impl Notation {
         (mark, plain, key): (&'static str, bool, bool),
         last: bool,
         out: &mut String,
-    ) -> Result<usize, NoStep> {
+    ) -> Result<usize, StepError> {
         let mut at = 0;
         let mut said = String::new();
         let mut more = false;
         while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
             if rest.starts_with(mark) {
-                out.push_str(&inner(&said));
+                out.push_str(&escaped(&said));
                 out.push('"');
                 self.expects = if key { Expected::Equals } else { Expected::Comma };
                 return Ok(at + mark.len());
@@ -310,7 +316,7 @@ impl Notation {
             if sign == '\\' && !plain && self.quotes == Quotes::Python {
                 match escape(rest) {
                     Some((length, meant)) => {
-                        out.push_str(&inner(&said));
+                        out.push_str(&escaped(&said));
                         said.clear();
                         out.push_str(&meant);
                         at += length;
@@ -326,8 +332,8 @@ impl Notation {
             said.push(sign);
             at += sign.len_utf8();
         }
-        out.push_str(&inner(&said));
-        if at == 0 && more { Err(NoStep::More) } else { Ok(at) }
+        out.push_str(&escaped(&said));
+        if at == 0 && more { Err(StepError::More) } else { Ok(at) }
     }
 }
 
@@ -339,7 +345,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Returns a text as a JSON string without the quotes around it.
-fn inner(text: &str) -> String {
+fn escaped(text: &str) -> String {
     let quoted = quoted(text);
     quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or("").to_owned()
 }
@@ -405,7 +411,7 @@ fn escape(text: &str) -> Option<(usize, String)> {
         // Each half of a surrogate pair is an escape of its own, in JSON as well.
         Some(code) if code <= 0xffff => Some((2 + length, format!("\\u{code:04x}"))),
         Some(code) => match char::from_u32(code) {
-            Some(sign) => Some((2 + length, inner(&sign.to_string()))),
+            Some(sign) => Some((2 + length, escaped(&sign.to_string()))),
             None => itself,
         },
         None => itself,

@@ -7,12 +7,12 @@ use super::json::JsonGrammar;
 use super::literal::LiteralGrammar;
 use super::named::NamedGrammar;
 use super::tagged::TaggedGrammar;
-use super::{Grammar, Step, near};
+use super::{Grammar, Step, prefix};
 use crate::wire::tools::Tools;
 use std::sync::Arc;
 
 /// Lookahead limit in bytes: a call must be recognisable within this much text from its marker on.
-const LOOK: usize = 4 << 10;
+const LOOKAHEAD: usize = 4 << 10;
 
 /// Beginnings of calls in one choice, each with the forms that may follow. Those of formats without a marker are
 /// included.
@@ -35,7 +35,7 @@ struct Start {
 
 /// Candidate for a call: the indices of a beginning and of one of its forms.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Try {
+pub(super) struct Candidate {
     pub(super) start: usize,
     pub(super) form: usize,
 }
@@ -68,7 +68,7 @@ impl Starts {
         self.all.get(start).map(|start| start.mark)
     }
 
-    pub(super) fn grammar(&self, tried: Try) -> Option<Box<dyn Grammar>> {
+    pub(super) fn grammar(&self, tried: Candidate) -> Option<Box<dyn Grammar>> {
         let start = self.all.get(tried.start)?;
         Some(match start.forms.get(tried.form)? {
             Form::Json(form) => Box::new(JsonGrammar::new(form, start.mark.len())),
@@ -87,16 +87,16 @@ impl Starts {
     }
 
     /// Returns the part of a text that is examined to decide if a call begins at its start: at most `LOOK` bytes.
-    pub(in super::super) fn looked_at(text: &str) -> &str {
-        near(text, LOOK)
+    pub(in super::super) fn lookahead(text: &str) -> &str {
+        prefix(text, LOOKAHEAD)
     }
 
     /// Returns true if the text, which begins with the marker of beginning `start`, begins a call; `None` if more
     /// text is needed. `last`: no more text follows.
     pub(in super::super) fn begins(&self, text: &str, start: usize, last: bool) -> Option<bool> {
-        let looked = Self::looked_at(text);
+        let looked = Self::lookahead(text);
         let is_all = looked.len() == text.len();
-        let grammars = (0..).map_while(|form| self.grammar(Try { start, form }));
+        let grammars = (0..).map_while(|form| self.grammar(Candidate { start, form }));
         for mut grammar in grammars {
             let mut called = false;
             let step = grammar.read(looked, last && is_all, &self.tools, &mut |piece| {

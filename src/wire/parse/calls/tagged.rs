@@ -9,10 +9,10 @@
 //! is emitted when it is complete: unchanged if it is valid JSON of a type that the schema allows, else as a string.
 //! An unclosed value ends with its call, or at the next key if the format allows that.
 
-use super::super::marker::{Found, Markers, begins};
+use super::super::marker::{MarkerMatch, Markers, match_start};
 use super::super::{Emit, Piece};
 use super::value::{Arguments, Part};
-use super::{Grammar, Step, Tools, is_name, name_length, near, steps};
+use super::{Grammar, Step, Tools, is_name, name_length, prefix, steps};
 use crate::json::Raw;
 use crate::wire::tools::Types;
 
@@ -23,7 +23,7 @@ const DEPTH: usize = 32;
 
 /// Parameters of a tagged format. An empty marker does not occur in the format.
 #[derive(Debug, PartialEq, Eq)]
-pub(in super::super) struct Form {
+pub(in super::super) struct TaggedForm {
     /// Markers that may precede a call, each at most once.
     pub(in super::super) opens: &'static [&'static str],
     /// Markers before and after the function name.
@@ -44,10 +44,10 @@ pub(in super::super) struct Form {
     pub(in super::super) unclosed: bool,
     /// True if the start marker alone does not prove a call: a name without parameters is a call only if the request
     /// has such a tool.
-    pub(in super::super) known: bool,
+    pub(in super::super) only_known_tools: bool,
 }
 
-impl Form {
+impl TaggedForm {
     /// Returns the markers that end a value: first the one that closes it, which is removed, then those that stay.
     fn value_ends(&self, close: &str) -> Markers {
         let key = if self.unclosed { self.key.0 } else { "" };
@@ -69,8 +69,8 @@ pub(in super::super) enum Keys {
 /// Parser for one section of tagged calls.
 #[derive(Debug)]
 pub(super) struct TaggedGrammar {
-    form: &'static Form,
-    state: State,
+    form: &'static TaggedForm,
+    state: TaggedState,
     called: bool,
     /// Number of `opens` markers read before the current call.
     opened: usize,
@@ -83,12 +83,12 @@ pub(super) struct TaggedGrammar {
 }
 
 #[derive(Debug)]
-enum State {
+enum TaggedState {
     /// Before or after a call.
     Call,
     Name,
     Key,
-    Value(Value),
+    Value(OpenValue),
     /// Parameters written as one JSON object instead of tags.
     Body(Arguments),
     BodyEnd,
@@ -97,7 +97,7 @@ enum State {
 
 /// Parameter value that is not yet complete.
 #[derive(Debug)]
-struct Value {
+struct OpenValue {
     types: Types,
     /// True if the value is a string, which streams as it arrives.
     text: bool,
@@ -105,10 +105,10 @@ struct Value {
 }
 
 impl TaggedGrammar {
-    pub(super) fn new(form: &'static Form) -> Self {
+    pub(super) fn new(form: &'static TaggedForm) -> Self {
         Self {
             form,
-            state: State::Call,
+            state: TaggedState::Call,
             called: false,
             opened: 0,
             name: String::new(),
@@ -127,7 +127,7 @@ impl TaggedGrammar {
     fn name(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
         let behind = self.form.name.1;
         let all = text.len();
-        let text = near(text, NAME);
+        let text = prefix(text, NAME);
         let is_cut = last && text.len() == all;
         let more = if last || text.len() < all { Err(()) } else { Ok(None) };
         let begun = text.trim_start();
@@ -139,11 +139,11 @@ impl TaggedGrammar {
         // Formats without a marker after a name continue there: the first key or the end of the call follows directly.
         let has_own = !behind.trim().is_empty();
         let own = rest.trim_start();
-        let rest = match begins(own, &[if has_own { behind } else { "" }]) {
-            Found::At { .. } => own.get(behind.len()..).unwrap_or(""),
-            Found::Perhaps(_) => return more,
-            Found::Nowhere if has_own => return Err(()),
-            Found::Nowhere => own,
+        let rest = match match_start(own, &[if has_own { behind } else { "" }]) {
+            MarkerMatch::At { .. } => own.get(behind.len()..).unwrap_or(""),
+            MarkerMatch::Partial(_) => return more,
+            MarkerMatch::Nowhere if has_own => return Err(()),
+            MarkerMatch::Nowhere => own,
         };
         match self.goes_on(name, rest.trim_start(), tools) {
             // The text ends after the name; the marker after it was enough to recognise a call.
@@ -156,39 +156,39 @@ impl TaggedGrammar {
         self.some = false;
         name.clone_into(&mut self.name);
         emit(Piece::Call { name, id: None });
-        self.state = State::Key;
+        self.state = TaggedState::Key;
         Ok(Some(text.len() - rest.len()))
     }
 
     /// Returns true if the text after a name continues a call: with a key, with all parameters in one object, or
     /// with the end of the call. `None` if more text is needed.
     fn goes_on(&self, name: &str, text: &str, tools: &Tools) -> Option<bool> {
-        let Form { name: (_, behind), key, end, closes, known, .. } = *self.form;
-        let is_sure = || tools.know(name);
-        match begins(text, &[&[key.0, end], closes].concat()) {
-            Found::At { marker: 0, .. } => Some(true),
-            Found::At { .. } => Some(!known || is_sure()),
-            Found::Perhaps(_) => None,
-            Found::Nowhere => Some(text.starts_with('{') && (!behind.trim().is_empty() || is_sure())),
+        let TaggedForm { name: (_, behind), key, end, closes, only_known_tools: known, .. } = *self.form;
+        let is_sure = || tools.contains(name);
+        match match_start(text, &[&[key.0, end], closes].concat()) {
+            MarkerMatch::At { marker: 0, .. } => Some(true),
+            MarkerMatch::At { .. } => Some(!known || is_sure()),
+            MarkerMatch::Partial(_) => None,
+            MarkerMatch::Nowhere => Some(text.starts_with('{') && (!behind.trim().is_empty() || is_sure())),
         }
     }
 
     /// Parses a key up to the start of its value and emits its JSON; `Ok(None)` if more text is needed. Fails if it
     /// is no key.
     fn key(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<Option<usize>, ()> {
-        let Form { key: (_, behind), value: (before, _), .. } = self.form;
+        let TaggedForm { key: (_, behind), value: (before, _), .. } = self.form;
         let all = text.len();
-        let text = near(text, NAME);
+        let text = prefix(text, NAME);
         let more = if last || text.len() < all { Err(()) } else { Ok(None) };
         let Some(at) = text.find(behind) else { return more };
         let mut read = at + behind.len();
         if !before.is_empty() {
             let rest = text.get(read..).unwrap_or("");
             let begun = rest.trim_start();
-            match begins(begun, &[*before]) {
-                Found::At { .. } => read += rest.len() - begun.len() + before.len(),
-                Found::Perhaps(_) => return more,
-                Found::Nowhere => return Err(()),
+            match match_start(begun, &[*before]) {
+                MarkerMatch::At { .. } => read += rest.len() - begun.len() + before.len(),
+                MarkerMatch::Partial(_) => return more,
+                MarkerMatch::Nowhere => return Err(()),
             }
         }
         let said = text.get(..at).unwrap_or("").trim();
@@ -213,16 +213,16 @@ impl TaggedGrammar {
         }
         emit(Piece::Arguments(&out));
         self.some = true;
-        self.state = State::Value(Value { types, text, begun: false });
+        self.state = TaggedState::Value(OpenValue { types, text, begun: false });
         Ok(Some(read))
     }
 
     /// Parses and emits a value. Returns the bytes read, and true if the value is complete.
     fn value(&mut self, text: &str, last: bool, emit: Emit<'_>) -> (usize, bool) {
-        let State::Value(value) = &mut self.state else { return (0, false) };
+        let TaggedState::Value(value) = &mut self.state else { return (0, false) };
         let (upto, length) = match self.value_ends.find(text) {
-            Found::At { at, marker: 0 } => (at, Some(self.value_ends.len(0))),
-            Found::At { at, .. } => (at, Some(0)),
+            MarkerMatch::At { at, marker: 0 } => (at, Some(self.value_ends.len(0))),
+            MarkerMatch::At { at, .. } => (at, Some(0)),
             found => (if last { text.len() } else { found.before(text) }, None),
         };
         let mut said = text.get(..upto).unwrap_or("");
@@ -237,7 +237,7 @@ impl TaggedGrammar {
             let json = match self.form.keys {
                 _ if value.text => escaped(said) + "\"",
                 Keys::Elements if said.contains(self.form.key.0) => elements(said, self.form, value.types, 0),
-                _ => told(said, value.types),
+                _ => value_json(said, value.types),
             };
             emit(Piece::Arguments(&json));
             return (upto + length, true);
@@ -277,7 +277,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// Returns the JSON of a value: unchanged if it is valid JSON of a type that the schema allows, else as a string.
-fn told(text: &str, types: Types) -> String {
+fn value_json(text: &str, types: Types) -> String {
     let bare = text.trim();
     let spelled = match bare {
         "True" | "TRUE" if types.boolean => "true",
@@ -302,7 +302,7 @@ fn told(text: &str, types: Types) -> String {
 
 /// Returns the JSON of a value that contains elements: an object, or an array if all are called `item` and the
 /// schema does not ask for an object.
-fn elements(text: &str, form: &Form, types: Types, depth: usize) -> String {
+fn elements(text: &str, form: &TaggedForm, types: Types, depth: usize) -> String {
     let mut inner = Vec::new();
     let mut rest = text;
     while let Some((_, behind)) = rest.split_once(form.key.0).filter(|_| depth < DEPTH) {
@@ -312,7 +312,7 @@ fn elements(text: &str, form: &Form, types: Types, depth: usize) -> String {
         rest = behind;
     }
     if inner.is_empty() {
-        return told(text, types);
+        return value_json(text, types);
     }
     if inner.iter().all(|(name, _)| *name == "item") && !types.object {
         let all: Vec<_> = inner.into_iter().map(|(_, value)| value).collect();
@@ -325,21 +325,21 @@ fn elements(text: &str, form: &Form, types: Types, depth: usize) -> String {
 impl TaggedGrammar {
     /// Parses the markers before a call. Returns the bytes read, or the step with which the section ends.
     fn before(&mut self, text: &str, last: bool) -> Result<usize, Step> {
-        let Form { opens, name, closes, .. } = *self.form;
+        let TaggedForm { opens, name, closes, .. } = *self.form;
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
         let marks: Vec<&str> = [&[name.0], opens, closes].concat();
-        let Found::At { marker, .. } = begins(begun, &marks) else {
-            return Err(match begins(begun, &marks) {
-                Found::Perhaps(_) if !last => Step::More(0),
+        let MarkerMatch::At { marker, .. } = match_start(begun, &marks) else {
+            return Err(match match_start(begun, &marks) {
+                MarkerMatch::Partial(_) if !last => Step::More(0),
                 // The text ends within a marker.
-                Found::Perhaps(_) if self.called => Step::Done(text.len()),
+                MarkerMatch::Partial(_) if self.called => Step::Done(text.len()),
                 _ => self.stop(0),
             });
         };
         let read = blank + marks.get(marker).map_or(0, |mark| mark.len());
         match marker.checked_sub(1 + opens.len()) {
-            None if marker == 0 => self.state = State::Name,
+            None if marker == 0 => self.state = TaggedState::Name,
             // After a call, such a marker starts a new section, which has a grammar of its own.
             None if self.called || self.opened == opens.len() => return Err(self.stop(0)),
             None => self.opened += 1,
@@ -351,12 +351,12 @@ impl TaggedGrammar {
     }
 
     /// Parses a key or the end of the call, whichever follows a name or value.
-    fn behind(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
-        let Form { key, end, closes, .. } = *self.form;
+    fn key_or_end(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
+        let TaggedForm { key, end, closes, .. } = *self.form;
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
-        match begins(begun, &[&[key.0, end], closes].concat()) {
-            Found::At { marker: 0, .. } => {
+        match match_start(begun, &[&[key.0, end], closes].concat()) {
+            MarkerMatch::At { marker: 0, .. } => {
                 match self.key(begun.get(key.0.len()..).unwrap_or(""), last, tools, emit) {
                     Ok(Some(read)) => return Ok(blank + key.0.len() + read),
                     Ok(None) => return Err(Step::More(0)),
@@ -364,21 +364,21 @@ impl TaggedGrammar {
                     Err(()) => {}
                 }
             }
-            Found::At { marker, .. } => {
+            MarkerMatch::At { marker, .. } => {
                 self.close_call(emit);
-                self.state = if closes.is_empty() { State::Over } else { State::Call };
+                self.state = if closes.is_empty() { TaggedState::Over } else { TaggedState::Call };
                 // A marker that follows calls also closes a call without an end marker.
                 return Ok(blank + if marker == 1 { end.len() } else { 0 });
             }
-            Found::Perhaps(_) if !last => return Err(Step::More(0)),
+            MarkerMatch::Partial(_) if !last => return Err(Step::More(0)),
             // Text that ends between two parameters leaves the call open; any other text ends it.
-            Found::Perhaps(_) => return Err(Step::Done(text.len())),
-            Found::Nowhere if begun.is_empty() => return Err(Step::Done(text.len())),
-            Found::Nowhere if !self.some && begun.starts_with('{') => {
-                self.state = State::Body(Arguments::default());
+            MarkerMatch::Partial(_) => return Err(Step::Done(text.len())),
+            MarkerMatch::Nowhere if begun.is_empty() => return Err(Step::Done(text.len())),
+            MarkerMatch::Nowhere if !self.some && begun.starts_with('{') => {
+                self.state = TaggedState::Body(Arguments::default());
                 return Ok(blank);
             }
-            Found::Nowhere => {}
+            MarkerMatch::Nowhere => {}
         }
         self.close_call(emit);
         Err(Step::Done(0))
@@ -387,7 +387,7 @@ impl TaggedGrammar {
     /// Parses parameters written as one JSON object. Returns the bytes read, or the step with which the section
     /// ends.
     fn body(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Result<usize, Step> {
-        let State::Body(arguments) = &mut self.state else { return Ok(0) };
+        let TaggedState::Body(arguments) = &mut self.state else { return Ok(0) };
         let read = match arguments.read(text, &self.body_ends, emit) {
             Part::All(read) => read,
             Part::Some(read) if last => {
@@ -396,26 +396,26 @@ impl TaggedGrammar {
             }
             Part::Some(read) => return Err(Step::More(read)),
         };
-        self.state = State::BodyEnd;
+        self.state = TaggedState::BodyEnd;
         Ok(read)
     }
 
     fn body_end(&mut self, text: &str, last: bool) -> Result<usize, Step> {
         let begun = text.trim_start();
-        let read = match self.body_ends.at(begun) {
-            Found::At { marker, .. } => text.len() - begun.len() + self.body_ends.len(marker),
-            Found::Perhaps(_) if !last => return Err(Step::More(0)),
+        let read = match self.body_ends.match_at_start(begun) {
+            MarkerMatch::At { marker, .. } => text.len() - begun.len() + self.body_ends.len(marker),
+            MarkerMatch::Partial(_) if !last => return Err(Step::More(0)),
             _ => 0,
         };
-        self.state = if self.form.closes.is_empty() { State::Over } else { State::Call };
+        self.state = if self.form.closes.is_empty() { TaggedState::Over } else { TaggedState::Call };
         Ok(read)
     }
 
     /// Parses a prefix of the text. Returns the bytes read, or the step with which the section ends.
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
         match &self.state {
-            State::Call => self.before(text, last),
-            State::Name => match self.name(text, last, tools, emit) {
+            TaggedState::Call => self.before(text, last),
+            TaggedState::Name => match self.name(text, last, tools, emit) {
                 Ok(Some(read)) => Ok(read),
                 Ok(None) => Err(Step::More(0)),
                 Err(()) => {
@@ -426,18 +426,18 @@ impl TaggedGrammar {
                     Err(self.stop(0))
                 }
             },
-            State::Key => self.behind(text, last, tools, emit),
-            State::Value(_) => match self.value(text, last, emit) {
+            TaggedState::Key => self.key_or_end(text, last, tools, emit),
+            TaggedState::Value(_) => match self.value(text, last, emit) {
                 (read, true) => {
-                    self.state = State::Key;
+                    self.state = TaggedState::Key;
                     Ok(read)
                 }
                 (_, false) if last => Err(Step::Done(text.len())),
                 (read, false) => Err(Step::More(read)),
             },
-            State::Body(_) => self.body(text, last, emit),
-            State::BodyEnd => self.body_end(text, last),
-            State::Over => Err(Step::Done(0)),
+            TaggedState::Body(_) => self.body(text, last, emit),
+            TaggedState::BodyEnd => self.body_end(text, last),
+            TaggedState::Over => Err(Step::Done(0)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! End of a JSON value in text that may be cut anywhere. The value is not validated: brackets and quotes alone
 //! decide where it ends.
 
-use super::super::marker::{Found, Markers};
+use super::super::marker::{MarkerMatch, Markers};
 use super::super::{Emit, Piece};
 use crate::json::{self, Text};
 
@@ -40,8 +40,8 @@ impl Value {
         for (at, byte) in text.bytes().enumerate() {
             if !self.string {
                 match stops.at_boundary(text, at) {
-                    Some(Found::At { .. }) => return Part::All(at),
-                    Some(Found::Perhaps(_)) => return Part::Some(at),
+                    Some(MarkerMatch::At { .. }) => return Part::All(at),
+                    Some(MarkerMatch::Partial(_)) => return Part::Some(at),
                     _ => {}
                 }
             }
@@ -92,7 +92,7 @@ impl Value {
 
 /// Returns the length in bytes of the value that a text begins with; `None` if the value does not end within the
 /// text.
-pub(super) fn whole(text: &str) -> Option<usize> {
+pub(super) fn value_length(text: &str) -> Option<usize> {
     match Value::default().read(text, &Markers::default()) {
         Part::All(length) => Some(length),
         Part::Some(_) => None,
@@ -128,7 +128,7 @@ impl Arguments {
         }
         if self.quoted {
             // The string is scanned anew each time, so that no part of it is emitted before it is complete.
-            let Some(length) = whole(rest) else { return Part::Some(0) };
+            let Some(length) = value_length(rest) else { return Part::Some(0) };
             let quoted = rest.get(..length).unwrap_or("");
             let said = json::read::<Text<'_>>(quoted).map_or_else(|_| quoted.into(), |text| text.decoded());
             self.say(if said.trim().is_empty() { NONE } else { &said }, emit);
@@ -156,7 +156,7 @@ impl Arguments {
     }
 
     /// Returns true if any arguments have been emitted.
-    pub(super) fn are_said(&self) -> bool {
+    pub(super) fn has_emitted(&self) -> bool {
         self.said
     }
 }
@@ -175,7 +175,7 @@ mod tests {
             (" \n true ", 7),
             (r#"["\\"]"#, 6),
         ] {
-            assert_eq!(whole(text), Some(length), "{text}");
+            assert_eq!(value_length(text), Some(length), "{text}");
             for cut in 0..length {
                 let (mut value, stops) = (Value::default(), Markers::default());
                 let (before, after) = text.split_at(cut);
@@ -183,7 +183,7 @@ mod tests {
                 assert_eq!(value.read(after, &stops), Part::All(length - cut), "{text} {cut}");
             }
         }
-        assert_eq!(whole(r#"{"a":"}"#), None);
+        assert_eq!(value_length(r#"{"a":"}"#), None);
     }
 
     #[test]
