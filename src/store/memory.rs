@@ -3,60 +3,16 @@
 //! Takes: operations, one after the other, under the caller's lock. Remembers: all records, by key, by age, by
 //! item.
 
+mod row;
+
 use super::counters::{Count, Counters};
 use super::record::{
     CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, NewResponse,
     Page, PageRequest, Record, Replay, Running, Side, State, Totals, weight_of_events, weight_of_items,
 };
+use row::{Entry, Row, entries};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// Record with its items and events.
-#[derive(Clone)]
-struct Row {
-    record: Record,
-    kind: Kind,
-    /// Time of the last change: the oldest record is evicted first.
-    touched: Millis,
-    items: BTreeMap<Side, BTreeMap<u64, Item>>,
-    events: Vec<Json>,
-}
-
-impl Row {
-    fn is_alive(&self, now: Millis) -> bool {
-        !self.record.state.is_terminal() || self.record.expires > now
-    }
-
-    fn side(&self, side: Side) -> impl DoubleEndedIterator<Item = (u64, &Item)> {
-        self.items.get(&side).into_iter().flatten().map(|(place, item)| (*place, item))
-    }
-
-    fn page(&self, side: Side, ask: &PageRequest) -> Result<Page, Error> {
-        let all: Vec<&Item> = if ask.descending {
-            self.side(side).rev().map(|(_, item)| item).collect()
-        } else {
-            self.side(side).map(|(_, item)| item).collect()
-        };
-        let start = match &ask.after {
-            // If two items share an id, the last one counts; otherwise the pages would start over.
-            Some(id) => all.iter().rposition(|item| item.id == *id).ok_or(Error::NoCursor)? + 1,
-            None => 0,
-        };
-        let rest = all.get(start..).unwrap_or_default();
-        let items: Vec<Item> = rest.iter().take(ask.bounded()).map(|item| (*item).clone()).collect();
-        Ok(Page { more: rest.len() > items.len(), items })
-    }
-}
-
-/// Location of an item: tenant, item id, side, record id, place.
-type Entry = (Arc<str>, Arc<str>, Side, Arc<str>, u64);
-
-fn entries(row: &Row) -> Vec<Entry> {
-    let Key { tenant, id } = &row.record.key;
-    let sides =
-        row.items.iter().flat_map(|(side, items)| items.iter().map(|(place, item)| (*side, *place, item)));
-    sides.map(|(side, place, item)| (tenant.clone(), item.id.clone(), side, id.clone(), place)).collect()
-}
 
 /// Tables of the records, with indexes for each kind of lookup.
 #[derive(Default)]

@@ -7,69 +7,25 @@
 
 mod calls;
 mod digest;
+mod output;
 mod resent;
 mod short;
 
 use super::detached_riders::HeldRiders;
-use super::encode::Encode;
 use super::event::{Delta, Event, Finish, Head, Reason, Riders, ToolEntry, ToolKind, Usage};
 use super::fault::{Failure, Fault};
 use super::naming::Naming;
 use super::options::{MissingFinish, NamedToolChoiceFinish, SystemFingerprint};
 use super::rule::{Rule, Tally};
-use super::{Api, Ending, OutputBuffer, PROMPT_TOKEN_IDS, Shape, Stamp, TOKEN_IDS, ident};
+use super::{Api, Ending, PROMPT_TOKEN_IDS, Shape, Stamp, TOKEN_IDS, ident};
 use crate::json::{Extras, Kept, Raw, Text};
 use calls::Calls;
+pub(super) use output::Output;
+use output::send_held;
 
 /// Limit on the tool calls of one choice. Models make a handful; the cost of telling them apart grows with the
 /// square of their number.
 const MAX_CALLS: usize = 1024;
-
-/// Destination of grammatical events: the encoder and its output, and the state that outlives single events.
-pub(super) struct Output<'o> {
-    pub(super) encoder: &'o mut dyn Encode,
-    pub(super) out: &'o mut OutputBuffer,
-    /// True once anything has been written for the client. A failure then goes into the stream.
-    pub(super) committed: &'o mut bool,
-    /// True once the prompt's token ids have been sent.
-    pub(super) prompt_sent: &'o mut bool,
-    /// Failure before anything was written; it becomes an HTTP error (wire-format 3.1).
-    pub(super) failure: &'o mut Option<Failure>,
-}
-
-impl Output<'_> {
-    fn event(&mut self, mut event: Event<'_>) {
-        if let Event::Delta { riders, .. } | Event::Usage { riders, .. } = &mut event {
-            *self.prompt_sent |= riders.chunk_extensions.iter().any(|(key, _)| key == PROMPT_TOKEN_IDS);
-        }
-        match event {
-            Event::Fail(failure) if !*self.committed => *self.failure = Some(failure),
-            event => {
-                let before = self.out.len();
-                self.encoder.event(event, self.out);
-                *self.committed |= self.out.len() > before || self.encoder.is_waiting();
-            }
-        }
-    }
-
-    /// Removes the prompt's token ids if they have been sent: engines may repeat them for each choice.
-    fn drop_sent_prompt(&self, riders: &mut Riders<'_>) {
-        if *self.prompt_sent {
-            riders.chunk_extensions.take(PROMPT_TOKEN_IDS);
-        }
-    }
-
-    fn delta(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'_>) {
-        self.event(Event::Delta { choice, delta, riders });
-    }
-}
-
-/// Sends text held behind a call's arguments. `held`: the text in JSON spelling.
-fn send_held(choice: u32, slot: u32, held: Vec<u8>, to: &mut Output<'_>) {
-    if let Ok(held) = std::str::from_utf8(&held) {
-        to.delta(choice, Delta::ToolArgs { slot, args: Text::json(held) }, Riders::default());
-    }
-}
 
 /// State machine that enforces the event grammar; no other stage does. Encoders rely on it.
 #[derive(Debug)]

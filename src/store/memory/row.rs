@@ -1,0 +1,52 @@
+//! One record in memory with all that belongs to it.
+
+use crate::store::record::{Error, Item, Json, Key, Kind, Millis, Page, PageRequest, Record, Side};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Record with its items and events.
+#[derive(Clone)]
+pub(super) struct Row {
+    pub(super) record: Record,
+    pub(super) kind: Kind,
+    /// Time of the last change: the oldest record is evicted first.
+    pub(super) touched: Millis,
+    pub(super) items: BTreeMap<Side, BTreeMap<u64, Item>>,
+    pub(super) events: Vec<Json>,
+}
+
+impl Row {
+    pub(super) fn is_alive(&self, now: Millis) -> bool {
+        !self.record.state.is_terminal() || self.record.expires > now
+    }
+
+    pub(super) fn side(&self, side: Side) -> impl DoubleEndedIterator<Item = (u64, &Item)> {
+        self.items.get(&side).into_iter().flatten().map(|(place, item)| (*place, item))
+    }
+
+    pub(super) fn page(&self, side: Side, ask: &PageRequest) -> Result<Page, Error> {
+        let all: Vec<&Item> = if ask.descending {
+            self.side(side).rev().map(|(_, item)| item).collect()
+        } else {
+            self.side(side).map(|(_, item)| item).collect()
+        };
+        let start = match &ask.after {
+            // If two items share an id, the last one counts; otherwise the pages would start over.
+            Some(id) => all.iter().rposition(|item| item.id == *id).ok_or(Error::NoCursor)? + 1,
+            None => 0,
+        };
+        let rest = all.get(start..).unwrap_or_default();
+        let items: Vec<Item> = rest.iter().take(ask.bounded()).map(|item| (*item).clone()).collect();
+        Ok(Page { more: rest.len() > items.len(), items })
+    }
+}
+
+/// Location of an item: tenant, item id, side, record id, place.
+pub(super) type Entry = (Arc<str>, Arc<str>, Side, Arc<str>, u64);
+
+pub(super) fn entries(row: &Row) -> Vec<Entry> {
+    let Key { tenant, id } = &row.record.key;
+    let sides =
+        row.items.iter().flat_map(|(side, items)| items.iter().map(|(place, item)| (*side, *place, item)));
+    sides.map(|(side, place, item)| (tenant.clone(), item.id.clone(), side, id.clone(), place)).collect()
+}
