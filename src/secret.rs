@@ -42,7 +42,7 @@ impl Secret {
 
     /// Returns the header value, marked as sensitive so that HTTP libraries do not print it either.
     pub fn value(&self) -> HeaderValue {
-        // The same bytes were a valid header value in `behind`, so the fallback is never used.
+        // The same bytes were a valid header value in `with_prefix`, so the fallback is never used.
         let value = HeaderValue::from_maybe_shared(self.0.clone());
         let mut value = value.unwrap_or_else(|_| HeaderValue::from_static(""));
         value.set_sensitive(true);

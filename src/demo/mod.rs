@@ -1,6 +1,6 @@
 //! Demo without a GPU: recorded vLLM and SGLang traffic, served as engines behind the real proxy.
 //!
-//! Takes: nothing. Gives: a [`Comparison`] of one request's answers, and a [`Stand`] that keeps serving. Never:
+//! Takes: nothing. Gives: a [`Comparison`] of one request's answers, and a [`DemoServer`] that keeps serving. Never:
 //! connects to another machine.
 
 pub mod compare;

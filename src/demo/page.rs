@@ -1,6 +1,6 @@
 //! Comparison as text for a terminal of any width.
 //!
-//! Takes: a [`Comparison`], and the terminal's properties ([`Look`]). Gives: lines. Never: a line wider than the
+//! Takes: a [`Comparison`], and the terminal's properties ([`TerminalProfile`]). Gives: lines. Never: a line wider than the
 //! terminal, or information in colour only.
 
 use super::compare::{Cell, Comparison, Match};

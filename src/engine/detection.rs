@@ -105,7 +105,7 @@ pub enum Proof {
     Text(&'static str),
 }
 
-/// Information read from a [`Place`]: the engine's version and its parsers.
+/// Information read from an [`InfoRoute`]: the engine's version and its parsers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InfoReport {
     /// True if the answer names a version, even one that is no release.
@@ -239,7 +239,7 @@ impl OtherFront {
         self.versions.has(version) && server.is_none_or(|server| !server.contains(self.usual_server))
     }
 
-    /// Returns the front end, given the answer of the route in `lacks`. Call it only if [`OtherFront::may_be`]
+    /// Returns the front end, given the answer of the route in `lacks`. Call it only if [`OtherFront::is_possible`]
     /// returned true. With a `server` header, a hidden route counts as the usual front end's, because a gateway
     /// may have replaced the engine's header.
     pub fn decide(&self, server: Option<&str>, route: RouteAnswer) -> Front {

@@ -80,7 +80,7 @@ pub enum Change {
     /// Removes members that the engine refuses and that do not matter to it.
     Drop(&'static [&'static str]),
     /// Refuses a request with a member that the engine lacks and would ignore, unless its value is a list of nothing
-    /// but the words in `but`, or the operator allows the member (`requests.allowed_fields`).
+    /// but the words in `supported`, or the operator allows the member (`requests.allowed_fields`).
     Refuse {
         /// Key of the member.
         key: &'static str,

@@ -53,7 +53,7 @@ const RAISE_LIMIT_AFTER: Duration = Duration::from_millis(29_500);
 struct WriteTimer {
     stall: Stall,
     sleep: Pin<Box<Sleep>>,
-    /// True once the kernel's time limit has been raised beyond [`GONE`].
+    /// True once the kernel's time limit has been raised beyond [`VANISHED_AFTER`].
     limit_raised: bool,
 }
 

@@ -42,7 +42,7 @@ impl Connections {
         self.closed.notify_one();
     }
 
-    /// Returns the connections that have been idle longest, at most [`LOOKED_UP`] of them; the longest idle is
+    /// Returns the connections that have been idle longest, at most [`CANDIDATES`] of them; the longest idle is
     /// last.
     pub(super) fn idle(&self) -> Vec<(Instant, ConnectionState)> {
         let mut idle: Vec<_> =

@@ -218,7 +218,7 @@ impl App {
         }
     }
 
-    /// Returns when all requests have ended, or were cut and had [`TELL`] to report it.
+    /// Returns when all requests have ended, or were cut and had [`REPORT_TIME`] to report it.
     async fn emptied(&self) {
         self.shutdown.reached(Phase::Draining).await;
         let flush = async {

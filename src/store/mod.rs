@@ -110,7 +110,7 @@ enum Backend {
 }
 
 impl Store {
-    /// Opens the store at `place`; `None` for `Place::Off`. Fails if the database cannot be reached or read;
+    /// Opens the store at `place`; `None` for `StoreLocation::Off`. Fails if the database cannot be reached or read;
     /// nothing in it has been changed then, and the caller may try again. Needs tokio's timer, except in memory.
     pub async fn open(place: &StoreLocation, caps: Caps) -> Result<Option<Self>, Error> {
         let backend = match place {

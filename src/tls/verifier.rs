@@ -19,7 +19,7 @@ pub enum Strictness {
     Host,
 }
 
-/// Certificate verifier for rustls that supports each level of [`Check`]. Databases need the lower ones.
+/// Certificate verifier for rustls that supports each level of [`Strictness`]. Databases need the lower ones.
 #[derive(Debug)]
 pub struct Verifier {
     inner: Option<Arc<WebPkiServerVerifier>>,

@@ -47,7 +47,7 @@ pub struct Answer {
     rest: BytesMut,
     /// True if the last read has emptied the socket.
     drained: bool,
-    /// Bytes of the body that [`Answer::look`] has read ahead.
+    /// Bytes of the body that [`Answer::peek`] has read ahead.
     seen: BytesMut,
     /// Number of requests that were sent for this answer.
     pub attempts: u32,

@@ -112,7 +112,7 @@ impl ConnectionPool {
         all.iter().filter(fits).find_map(Connection::take_slot)
     }
 
-    /// Takes a slot as [`Self::place`] does, on a new connection if no other has room. One connection is made at a
+    /// Takes a slot as [`Self::take_slot`] does, on a new connection if no other has room. One connection is made at a
     /// time.
     ///
     /// # Errors

@@ -43,13 +43,13 @@ pub enum Event<'a> {
     },
     /// Item of the engine that samewire does not model (Responses); it is passed through.
     Foreign {
-        /// Type of the item; for [`Stage::Told`] the type of the event.
+        /// Type of the item; for [`ItemStage::Told`] the type of the event.
         name: &'a str,
         /// Number that identifies the item among the engine's others; `None` if no more events follow for it.
         slot: Option<u32>,
         /// Stage of the item: begun, in progress, or complete.
         stage: ItemStage,
-        /// JSON of the item; for [`Stage::Told`] of the event.
+        /// JSON of the item; for [`ItemStage::Told`] of the event.
         data: Raw<'a>,
     },
     /// Client's limits as the engine reports them (Responses): the value of `limits`, an object.

@@ -30,7 +30,7 @@ pub struct Gather(Arc<Mutex<GatherState>>);
 struct GatherState {
     encoder: Box<dyn Encode>,
     choices: Vec<PartState>,
-    /// Choice whose answer gave the head; [`NOBODY`] if that answer has been replaced by another one.
+    /// Choice whose answer gave the head; [`NO_CHOICE`] if that answer has been replaced by another one.
     leader: Option<u32>,
     /// Unknown fields of a usage chunk, kept for the one usage frame at the end.
     riders: HeldRiders,

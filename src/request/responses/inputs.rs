@@ -58,7 +58,7 @@ impl std::fmt::Debug for ChatInputs<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Items contain user data, so only their number is shown.
         let (history, resolved) = (self.history.len(), self.resolved.len());
-        write!(f, "Material {{ history: {history}, resolved: {resolved}, forget: {} }}", self.skip_oldest)
+        write!(f, "ChatInputs {{ history: {history}, resolved: {resolved}, forget: {} }}", self.skip_oldest)
     }
 }
 

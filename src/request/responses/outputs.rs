@@ -173,7 +173,7 @@ pub fn inherited_fields(request: &str) -> String {
 }
 
 /// Builds the body of a request that continues an answer with `input`. `request` holds the fields returned by
-/// [`kept`]; `model` is the model that answered, used if `request` names none.
+/// [`inherited_fields`]; `model` is the model that answered, used if `request` names none.
 pub fn continuing_body(
     request: &str,
     model: &str,

@@ -121,7 +121,7 @@ impl RequestContext {
     }
 
     /// Cancels a background response, in whichever process it runs, and returns its final record, or the current
-    /// one after [`CANCELLED`]. Fails if the store fails.
+    /// one after [`CANCEL_WAIT`]. Fails if the store fails.
     async fn cancel(&self, store: &Store, key: &Key) -> Result<Record, Error> {
         let app = &self.app;
         let start = Instant::now();

@@ -118,7 +118,7 @@ fn outputs_of(item: &str) -> Option<String> {
 }
 
 /// Outputs that one request has stored in order to continue a response. Dropping the value removes them again, so
-/// that the client can post them once more, unless [`Self::stay`] was called.
+/// that the client can post them once more, unless [`Self::keep`] was called.
 pub(super) struct SubmittedOutputs {
     pub(super) output_store: Arc<ToolOutputStore>,
     ids: Vec<String>,

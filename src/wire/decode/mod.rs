@@ -30,7 +30,7 @@ pub trait Sink {
     /// Receives an entry of a choice's `tool_calls`. Returns riders as [`Self::delta`] does.
     fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a>;
     /// Announces that the next text of a choice is all that the model wrote before it stopped by itself. Called
-    /// only where reasoning may become text ([`Reading::promote_reasoning`]).
+    /// only where reasoning may become text ([`ReadOptions::promote_reasoning`]).
     fn only_text(&mut self, _choice: u32) {}
     /// Counts a departure from the format that the decoder has corrected.
     fn count_rule(&mut self, rule: Rule);

@@ -1,7 +1,7 @@
 //! Answers of engines that give one choice only, and so end with fewer choices than the client asked for.
 //!
 //! Takes: the end of the engine's answer. Gives: the choices in it, with their finishes, but no end: the server
-//! requests the other choices and appends them ([`Gather::behind`](crate::wire::Gather::behind)). Never: withholds
+//! requests the other choices and appends them ([`Gather::continue_from`](crate::wire::Gather::behind)). Never: withholds
 //! the end where nobody will request them.
 
 use super::{Normaliser, Output};

@@ -86,7 +86,7 @@ impl Starts {
         later.filter(|(_, start)| start.bare.contains(first)).map(|(place, _)| place).next()
     }
 
-    /// Returns the part of a text that is examined to decide if a call begins at its start: at most `LOOK` bytes.
+    /// Returns the part of a text that is examined to decide if a call begins at its start: at most `LOOKAHEAD` bytes.
     pub(in super::super) fn lookahead(text: &str) -> &str {
         prefix(text, LOOKAHEAD)
     }
