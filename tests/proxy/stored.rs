@@ -434,7 +434,7 @@ async fn ids_that_come_again_by_design_are_not_taken() {
     for kind in ["ollama", "transformers"] {
         let engine = Engine::answering(|attempt| {
             let body: Value = serde_json::from_slice(&attempt.body).unwrap();
-            scripted(body["model"].as_str().unwrap(), "chatcmpl-417", body["stream"] == true)
+            scripted(body["model"].as_str().unwrap(), "chatcmpl-417-again", body["stream"] == true)
         });
         let folder = Folder::new();
         let world = World::start_as(engine.await, kind, folder.setup()).await;
@@ -443,7 +443,7 @@ async fn ids_that_come_again_by_design_are_not_taken() {
         assert_eq!([&first["store"], &second["store"]], [true, true], "{kind}");
         assert_ne!(first["id"], second["id"], "{kind}");
         for response in [&first, &second] {
-            assert!(!id(response).contains("417"), "{kind}: {response}");
+            assert!(!id(response).contains("again"), "{kind}: {response}");
             assert_eq!(&object(&get(&world, id(response)).await), response, "{kind}");
         }
         world.end().await;
