@@ -85,6 +85,27 @@ async fn fault_o05_what_runs_goes_on_and_what_is_new_goes_elsewhere() {
     world.end().await;
 }
 
+/// An engine that takes over the name of an ejected one is not ejected, and its metric says so.
+#[tokio::test]
+async fn an_ejected_engine_that_is_replaced_leaves_no_open_circuit_behind() {
+    let bad = Script::new().json("500 Internal Server Error", "{}");
+    let good = || Engine::script(Script::answer("good", 1));
+    let engines = vec![Engine::script(bad).await, good().await, good().await];
+    let setup = Setup::new().config(QUICK).faulty();
+    let world = World::fleet(engines, setup, &["", "", "weight = 0"]).await;
+    world.is_up().await;
+    let open = "samewire_upstream_circuit_open{upstream=\"e0\"}";
+    for _ in 0..100 {
+        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    }
+    assert_eq!(world.samewire.metric(open).await, 1);
+    let (engines, only) = (world.engines().collect::<Vec<_>>(), "");
+    let next = upstreams([(0, engines[2], only), (1, engines[1], only)]);
+    world.samewire.reconfigure(&format!("{QUICK}{next}")).await;
+    assert_eq!(world.samewire.metric(open).await, 0);
+    world.end().await;
+}
+
 #[tokio::test]
 async fn fault_o05_the_file_is_watched() {
     let engines =
