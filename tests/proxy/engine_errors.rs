@@ -560,8 +560,8 @@ async fn fault_u27_event_without_end() {
     assert!(world.engine.written(0) < 16 << 20, "{}", world.engine.written(0));
     let grown = || world.samewire.allocated().saturating_sub(before);
     println!("an event without end: samewire grew by {}", grown());
-    // Besides the event itself, memory that the allocator returns within a second.
-    assert!(grown() < 12 << 20, "{}", grown());
+    // The allocator returns free blocks within a second: memory that stays longer was kept.
+    until("no more than the row allows is kept", Duration::from_secs(2), || grown() < 8 << 20).await;
     until("the memory is given back", Duration::from_secs(10), || grown() < 1 << 20).await;
     world.end().await;
 }
