@@ -195,7 +195,7 @@ proptest! {
         prop_assert!(answer.body.ends_with("data: [DONE]\n\n"));
     }
 
-    /// The same tokens in the same chunks give the same bytes.
+    /// Equal tokens in equal chunks give equal bytes.
     #[test]
     fn the_same_chunks(reply in engines::reply()) {
         let first = run(&reply.stream(Dialect::Sglang));
@@ -210,7 +210,7 @@ proptest! {
         }
     }
 
-    /// The same tokens in other chunks, or all at once, give the same answer once collected.
+    /// Equal tokens in other chunks, or all at once, give an equal answer once collected.
     #[test]
     fn other_chunks(reply in engines::reply()) {
         let first = run(&reply.collected(Dialect::Sglang));

@@ -73,7 +73,7 @@ fn the_page_fits_any_terminal_and_tells_without_colour() {
     assert_eq!(widest(page(&[], Some("80"))), 80);
 }
 
-/// The same answer from both engines gives one canonical answer: each line is shown once for both.
+/// Both engines give one canonical answer to a request: each line is shown once for both.
 #[test]
 fn both_canonical_answers_are_the_same() {
     let page = page(&[], Some("160"));

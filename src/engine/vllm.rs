@@ -5,7 +5,7 @@
 //! prompt tokens in the captures of 0.21.0).
 //!
 //! `/version` and `/metrics` need no key. TensorRT-LLM has the same `/version`, so that route alone proves nothing.
-//! From 0.21 on the last chunk of an answer names the version (`vllm-0.21.0-0536b55b`), unless a flag hides it. The
+//! The last chunk of an answer names the version from 0.21 on (`vllm-0.21.0-0536b55b`), unless a flag hides it. The
 //! front end in Rust has no `/v1/responses` and does not run on uvicorn (engines G.5). The cache gauge was
 //! renamed in 0.9.2.
 //!

@@ -44,7 +44,7 @@ impl RequestContext {
     /// name in the path; if neither path nor body has one, the default model is stored there.
     ///
     /// # Errors
-    /// The same as for [`Self::default_model`].
+    /// Fails as [`Self::default_model`] does.
     pub(super) async fn with_defaults(
         &mut self,
         body: Bytes,

@@ -1,6 +1,6 @@
 //! Answers that are passed on byte for byte.
 //!
-//! They are polled only by the client's connection: a client that reads slowly slows the engine, and one that
+//! The answers are polled only by the client's connection: a client that reads slowly slows the engine, and one that
 //! disconnects drops the answer, and with it the engine's connection. An answer that breaks off is broken off
 //! towards the client.
 

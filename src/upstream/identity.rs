@@ -6,7 +6,7 @@
 use crate::engine::{Engine, Front, Identity, Parsers, Version};
 use std::fmt;
 
-/// How the engine was identified, weakest evidence first. Better evidence replaces weaker evidence, never the
+/// Evidence by which the engine was identified, weakest first. Better evidence replaces weaker evidence, never the
 /// reverse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Evidence {

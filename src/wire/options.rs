@@ -59,7 +59,7 @@ choice! {
     ErrorFrame {
         /// `{"error":{…}}`, as openai-python and openai-node expect it.
         #[default] Nested = "nested",
-        /// The same with `message` and `type` repeated at the top, for clients that look for them there.
+        /// Error object with `message` and `type` repeated at the top, for clients that look for them there.
         FlatNested = "flat+nested",
     }
 }

@@ -1,4 +1,4 @@
-//! One record in memory with all that belongs to it.
+//! Record in memory: a response or a conversation with its items and events, and the index entries of its items.
 
 use crate::store::record::{Error, Item, Json, Key, Kind, Millis, Page, PageRequest, Record, Side};
 use std::collections::BTreeMap;

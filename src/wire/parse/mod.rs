@@ -4,8 +4,8 @@
 //! Takes: the events of a decoder. Gives: the same events, except that `Content` is split into `Reasoning`,
 //! `Content`, tool entries and items. Remembers: one parser (a [`Reader`]) per choice. Never: parses the text of a
 //! choice whose tool calls the engine reports itself; from that point on such a choice passes through unchanged.
-//! Where the engine reports the reasoning itself, the stage stops looking for reasoning, and keeps looking for calls
-//! only if the configuration names the parser: such an engine may have no call parser of its own.
+//! The stage stops looking for reasoning once the engine reports it itself. It then looks for calls only if the
+//! configuration names the parser: such an engine may have no call parser of its own.
 //!
 //! A reader takes text cut anywhere and emits [`Piece`]s. There are two kinds: the Harmony parser, and the parser for
 //! reasoning and calls between markers.

@@ -6,8 +6,8 @@
 //!                    socket ←──────────────────────┘
 //! ```
 //!
-//! One task serves a connection. It reads more from the engine only when the client has taken what was sent, and
-//! reads from the client at all times: a client that disconnects ends its response, one that stops reading stops
+//! A connection is served by a single task. The task reads more from the engine only when the client has taken
+//! what was sent, and reads from the client at all times: a client that disconnects ends its response, one that stops reading stops
 //! the engine, and its messages are read only while there is room for the answers to them.
 
 mod message;

@@ -221,7 +221,7 @@ impl RequestContext {
     }
 
     /// Answers without an engine: the input is remembered for a later message, and an empty response is returned.
-    /// It is never stored. Fails if the request names a conversation or its input is invalid.
+    /// The response is never stored. Fails if the request names a conversation or its input is invalid.
     fn answer_without_engine(
         &mut self,
         parsed: ParsedRequest,
