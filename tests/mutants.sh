@@ -38,7 +38,7 @@ while (($#)); do
   esac
   shift
 done
-((${#places[@]})) || places=('src/wire/**' 'src/wire.rs' 'src/request/**' 'src/plan/**' 'src/plan.rs' 'src/upstream/**')
+((${#places[@]})) || places=('src/wire/**' 'src/wire.rs' 'src/request/**' 'src/plan/**' 'src/plan/mod.rs' 'src/upstream/**')
 
 if [[ $(cargo mutants --version 2>/dev/null) != "cargo-mutants $VERSION" ]]; then
   cargo install cargo-mutants --locked --version "$VERSION"

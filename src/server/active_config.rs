@@ -1,8 +1,9 @@
 //! Active configuration and the state derived from it, replaced as a whole so that no request sees a mixture
 //! (faults O05).
 
-use super::quota::Quotas;
-use super::{App, descriptors};
+use super::App;
+use super::admit::quota::Quotas;
+use super::net::descriptors;
 use crate::config::{Config, Mistakes};
 use std::sync::{Arc, PoisonError, RwLock};
 

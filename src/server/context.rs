@@ -3,14 +3,15 @@
 //! Remembers: the caller, the record, and what the response's headers report. Handlers in other files add methods
 //! to it. Never: contacts an engine.
 
-use super::azure::RouteFamily;
-use super::body::{self, Body};
-use super::budget::BudgetShare;
-use super::connection_state::{ActiveRequest, ConnectionState};
+use super::admit::azure::RouteFamily;
+use super::admit::body::{self, Body};
+use super::admit::budget::BudgetShare;
+use super::admit::headers;
+use super::admit::quota::QuotaState;
 use super::ids::IdSource;
-use super::quota::QuotaState;
+use super::net::connection_state::{ActiveRequest, ConnectionState};
 use super::record::Record;
-use super::{App, Worker, headers};
+use super::{App, Worker};
 use crate::auth::Caller;
 use crate::request::Rules;
 use crate::telemetry::Route;

@@ -1,6 +1,6 @@
 //! Ids of requests and answers, drawn at random. Touches only the system's source of randomness and its clock.
 
-use super::clock;
+use super::relay::clock;
 use super::spelling::hex;
 use crate::wire::Stamp;
 

@@ -7,83 +7,49 @@
 //! This file starts and ends these parts, and defines the state that they share: `App` for the process and
 //! `Worker` for each thread. Never: handles a request; the modules below do.
 
-mod accept;
 mod active_config;
-mod admin;
-mod admission;
-mod attempt;
-mod auth;
-mod azure;
-mod background;
-mod body;
-mod browsers;
-mod budget;
-mod clock;
-mod closing;
-mod connection;
-mod connection_state;
-mod connections;
+mod admit;
 mod context;
-mod default_model;
-mod descriptors;
-mod event;
-mod headers;
-mod http2;
+mod handlers;
 mod ids;
-mod leavings;
-mod listener;
-mod listing;
-mod maintenance;
-mod memory;
-mod page;
+mod net;
 mod panics;
-mod pass_through;
 mod paths;
-mod pending_answer;
-mod persist;
-mod quota;
-mod readiness;
 mod record;
-mod recover;
 mod relay;
-mod relayed;
 mod reload;
 mod responses;
 mod routes;
-mod shutdown;
 mod spelling;
-mod stall;
-mod store_handle;
-mod tls;
 
-pub use listener::Listeners;
-pub use memory::description as memory_told;
+pub use admit::memory::description as memory_told;
+pub use net::listener::Listeners;
 
 use crate::config::{Config, Source};
 use crate::html::Page;
 use crate::telemetry::{Gauge, Metrics, Tracer};
 use crate::upstream::{Pool, Upstream, health};
-use accept::{Acceptor, Inbox, serve_connection};
 use active_config::ActiveConfig;
-use background::BackgroundJobs;
-use budget::Budget;
-use connections::{ConnectionSlot, Connections};
+use admit::budget::Budget;
+use admit::quota::{Quotas, Usages};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
-use leavings::dropped_in_time;
-use listener::listen;
-use quota::{Quotas, Usages};
+use net::accept::{Acceptor, Inbox, serve_connection};
+use net::connections::{ConnectionSlot, Connections};
+use net::leavings::dropped_in_time;
+use net::listener::listen;
+use net::shutdown::{Phase, Shutdown, ShutdownDriver, Signals};
+use net::tls::ServerIdentity;
 use reload::Reload;
 use responses::ToolWaits;
-use shutdown::{Phase, Shutdown, ShutdownDriver, Signals};
+use responses::background::BackgroundJobs;
+use responses::store_handle::StoreHandle;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use store_handle::StoreHandle;
-use tls::ServerIdentity;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -167,7 +133,7 @@ async fn serve(
     let mut signals = Signals::take(source.is_none())?;
     let reload =
         source.map(|source| Ok::<_, io::Error>((source, signal(SignalKind::hangup())?))).transpose()?;
-    descriptors::provide(&mut config.limits);
+    net::descriptors::provide(&mut config.limits);
     // Set up everything before "listening" is logged: readers of that line expect answers.
     let metrics = Metrics::default();
     let pool = Pool::new(&config, &metrics).ok_or(io::ErrorKind::InvalidInput)?;
@@ -220,7 +186,7 @@ async fn serve(
             tokio::spawn(watch_certificates(front, Arc::clone(&app.metrics)));
         }
         tokio::spawn(watch_memory(Arc::clone(&app.budget)));
-        tokio::spawn(admin::serve(operators, Arc::clone(&present)));
+        tokio::spawn(handlers::admin::serve(operators, Arc::clone(&present)));
     }
     let mut acceptor = Acceptor::new(&app, workers);
     // Release the initial state here, so that a reload can free it.
@@ -255,19 +221,19 @@ async fn watch_memory(budget: Arc<Budget>) {
 }
 
 async fn maintain_store(present: Arc<ActiveConfig>) {
-    maintenance::maintain(&present).await;
+    responses::maintenance::maintain(&present).await;
 }
 
 async fn sync_usages(present: Arc<ActiveConfig>) {
     loop {
-        tokio::time::sleep(quota::SYNC).await;
+        tokio::time::sleep(admit::quota::SYNC).await;
         let app = present.app();
         app.usages.sync(&app.store_handle, &app.metrics).await;
     }
 }
 
 async fn watch_certificates(front: Arc<ServerIdentity>, metrics: Arc<Metrics>) {
-    tls::tend(&front, &metrics).await;
+    net::tls::tend(&front, &metrics).await;
 }
 
 /// Starts worker thread `n`, which drops `alive` when it ends. Returns the inbox for its connections; fails if the

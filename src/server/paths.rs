@@ -1,8 +1,8 @@
 //! Routes: the paths, the meaning of each method on them, and a guess at what an unknown path was meant to be.
 
-use super::azure::{PREFIXES, RouteFamily};
-use super::browsers::printable;
-use super::relayed;
+use super::admit::azure::{PREFIXES, RouteFamily};
+use super::admit::browsers::printable;
+use super::handlers::relayed;
 use super::responses::{ConversationPath, StoredAction};
 use crate::config::Relayed;
 use crate::telemetry::Route;

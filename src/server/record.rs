@@ -2,9 +2,9 @@
 //! that happens.
 
 use super::App;
-use super::connection_state::ConnectionState;
-use super::quota::Ticket;
-use super::relayed::Progress;
+use super::admit::quota::Ticket;
+use super::handlers::relayed::Progress;
+use super::net::connection_state::ConnectionState;
 use crate::auth::Caller;
 use crate::error::{Error, Side};
 use crate::telemetry::{End, Finished, FinishedRequest, Route, Trace, excerpt, fitting, redacted};

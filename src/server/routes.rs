@@ -4,21 +4,24 @@
 //! Takes: an HTTP request and its [`Target`]. Gives: a response, with the headers that every response has. Never:
 //! defines the paths of the API; `paths` does.
 
-use super::attempt::{AttemptTarget, FanOut, FanOutPart, Sender, SentRequest, UpstreamRequest};
-use super::azure::{self, RouteFamily};
-use super::body::Body;
-use super::browsers::{self, CorsRights};
-use super::connection_state::{ActiveRequest, ConnectionState};
+use super::admit::azure::{self, RouteFamily};
+use super::admit::body::Body;
+use super::admit::browsers::{self, CorsRights};
+use super::admit::{auth, headers};
 use super::context::{RequestContext, bare};
+use super::handlers::page;
+use super::handlers::readiness::NotReady;
+use super::handlers::relayed;
 use super::ids::IdSource;
-use super::page;
+use super::net::connection_state::{ActiveRequest, ConnectionState};
+use super::net::leavings;
+use super::net::pending_answer::{PendingAnswer, send};
 use super::paths::{self, Target};
-use super::pending_answer::{PendingAnswer, send};
-use super::readiness::NotReady;
 use super::record::Record;
+use super::relay::attempt::{AttemptTarget, FanOut, FanOutPart, Sender, SentRequest, UpstreamRequest};
 use super::relay::{Relay, RelayParams};
 use super::spelling::decoded;
-use super::{App, Worker, auth, headers, leavings, panics, relayed};
+use super::{App, Worker, panics};
 use crate::config::Limits;
 use crate::plan::{Plan, plan};
 use crate::request::ChatRequest;

@@ -10,7 +10,7 @@ fn file(path: &str) -> String {
 
 /// Returns the names of metrics in the source that writes them.
 fn metrics() -> BTreeSet<String> {
-    let mut sources = file("src/telemetry.rs");
+    let mut sources = file("src/telemetry/mod.rs");
     files(&Path::new(ROOT).join("src/telemetry"), &mut |path| {
         sources.push_str(&std::fs::read_to_string(path).unwrap());
     });

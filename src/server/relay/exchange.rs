@@ -1,12 +1,12 @@
 //! Exchange with an engine: the pending request, its answer and the form in which its body is read.
 
 use super::answer_buffer::AnswerBuffer;
+use super::attempt::Refused;
 use crate::config::Limits;
 use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::error::RetryClass;
-use crate::server::attempt::Refused;
-use crate::server::budget::make_room;
-use crate::server::pending_answer::PendingAnswer;
+use crate::server::admit::budget::make_room;
+use crate::server::net::pending_answer::PendingAnswer;
 use crate::upstream::{Answer, ChosenUpstream, Head, Upstream};
 use crate::wire::BodyForm;
 use bytes::BytesMut;

@@ -4,10 +4,10 @@
 //! relay is repeated with each exchange as the current one. All of them are polled by the client's connection,
 //! like a single one.
 
+use super::attempt::{AttemptTarget, FanOut, FanOutPart, SentRequest, UpstreamSelection};
 use super::exchange::{Exchange, send_after};
 use super::{Ending, Fault, Relay, RetryClass};
 use crate::engine::fallback::{Fallback, Fallbacks};
-use crate::server::attempt::{AttemptTarget, FanOut, FanOutPart, SentRequest, UpstreamSelection};
 use crate::upstream::Pool;
 use crate::wire::Rewriter;
 use http::HeaderMap;

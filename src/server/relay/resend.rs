@@ -2,15 +2,14 @@
 //! a refusal, or to another engine (faults 7).
 
 use super::Relay;
+use super::attempt::{AttemptTarget, FanOutPart, Refused, SentRequest, UpstreamRequest, UpstreamSelection};
 use super::exchange::{BodyKind, EngineStep, Exchange, send_after};
 use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::error::RetryClass;
-use crate::server::attempt::{
-    AttemptTarget, FanOutPart, Refused, SentRequest, UpstreamRequest, UpstreamSelection,
-};
-use crate::server::headers;
+use crate::server::admit::headers;
 use crate::upstream::{ChosenUpstream, Outcome, Pool, Upstream};
 use crate::wire::fault::Failure;
+use http::header::RETRY_AFTER;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,7 +92,7 @@ impl Relay {
         };
         let Some(sent) = self.sent(&chosen, Fallbacks::default()) else { return false };
         if let (RetryClass::Overloaded, Some(again)) = (class, &mut self.again) {
-            let wait = headers::retry_after(self.exchange.passed.get(headers::RETRY_AFTER));
+            let wait = headers::retry_after(self.exchange.passed.get(RETRY_AFTER));
             again.wait = Some(again.wait.map_or(wait, |least| least.min(wait)));
         }
         self.report_attempt();

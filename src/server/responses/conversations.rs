@@ -5,7 +5,7 @@ use super::stored::{Query, write_page};
 use crate::json::write_string;
 use crate::request::responses::conversations::{self, NewItem};
 use crate::request::stored_items;
-use crate::server::body::Body;
+use crate::server::admit::body::Body;
 use crate::server::context::RequestContext;
 use crate::server::spelling::decoded;
 use crate::store::{Conversation, Error, Item, Json, Key, Page, Store};

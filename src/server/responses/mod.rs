@@ -6,9 +6,15 @@
 //! WebSocket message ─┘                                                  └─→ background: PendingJob
 //! ```
 
+pub(super) mod background;
 mod compact;
 mod conversations;
+pub(super) mod event;
 mod history;
+pub(super) mod maintenance;
+pub(super) mod persist;
+pub(super) mod recover;
+pub(super) mod store_handle;
 mod stored;
 mod submit_outputs;
 mod tokens;
@@ -23,17 +29,15 @@ pub(super) use stored::StoredAction;
 pub(super) use tool_wait::ToolWaits;
 
 use super::Worker;
-use super::attempt::{Attempt, AttemptTarget, Sender, SentRequest, UpstreamSelection};
-use super::auth::no_such_model;
-use super::background::{self, PendingJob};
-use super::body::Body;
+use super::admit::auth::no_such_model;
+use super::admit::body::Body;
+use super::admit::default_model::named as named_model;
+use super::admit::headers;
+use super::admit::quota::Ticket;
 use super::context::RequestContext;
-use super::default_model::named as named_model;
-use super::headers;
 use super::panics;
-use super::persist::ResponseWriter;
-use super::quota::Ticket;
 use super::record::Record;
+use super::relay::attempt::{Attempt, AttemptTarget, Sender, SentRequest, UpstreamSelection};
 use super::relay::{Relay, RelayParams};
 use crate::plan::Route;
 use crate::request::responses::outputs::inherited_fields;
@@ -46,10 +50,12 @@ use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
 use crate::wire::{OutputBuffer, Rewriter};
 use axum::body::Body as Incoming;
+use background::PendingJob;
 use bytes::Bytes;
 use history::History;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Response, request};
+use persist::ResponseWriter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;

@@ -1,12 +1,12 @@
 //! Operations on stored responses: read, list, replay, cancel and delete (wire-format 4.1, 4.11).
 
+use super::background;
 use super::{printable_id, tool_outputs};
 use crate::json::write_string;
 use crate::request::responses::Include;
-use crate::server::background;
-use crate::server::body::Body;
+use crate::server::admit::body::Body;
+use crate::server::admit::headers;
 use crate::server::context::RequestContext;
-use crate::server::headers;
 use crate::server::spelling::decoded;
 use crate::store::{Error, Key, Page, PageRequest, Record, Store};
 use crate::wire::fault::{Failure, Fault};

@@ -7,7 +7,7 @@ use super::stored::missing;
 use super::tool_outputs::{SubmittedOutputs, ToolOutputStore};
 use crate::json::{self, write_string};
 use crate::request::responses::outputs::{self, Output, Outputs, PendingCall, Predecessor};
-use crate::server::body::Body;
+use crate::server::admit::body::Body;
 use crate::server::context::RequestContext;
 use crate::store::Error;
 use crate::wire::fault::{Failure, Fault};

@@ -7,6 +7,8 @@
 //!
 //! Only the process that has the client's connection can take the outputs.
 
+use super::event;
+use super::persist::{self, ResponseWriter};
 use super::tool_outputs::ToolOutputStore;
 use super::truncation::TruncatableRequest;
 use super::{GenerationRequest, submit_outputs};
@@ -15,14 +17,12 @@ use crate::json;
 use crate::plan::{self, AdaptedBody, Route};
 use crate::request::responses::outputs::{self as given, Output, PendingCall};
 use crate::server::App;
-use crate::server::attempt::{Attempt, AttemptTarget, Sender, SentRequest};
-use crate::server::body::Body;
+use crate::server::admit::body::Body;
+use crate::server::admit::quota::Admission;
 use crate::server::context::RequestContext;
-use crate::server::event;
 use crate::server::ids::IdSource;
-use crate::server::persist::{self, ResponseWriter};
-use crate::server::quota::Admission;
 use crate::server::record::Record;
+use crate::server::relay::attempt::{Attempt, AttemptTarget, Sender, SentRequest};
 use crate::server::relay::{Relay, RelayParams};
 use crate::store::{Item, Key};
 use crate::telemetry;

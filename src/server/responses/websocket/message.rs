@@ -3,8 +3,8 @@
 
 use crate::json::{self, Members, Text};
 use crate::request::fields::{self, Field};
-use crate::server::event;
-use crate::server::persist::FinalState;
+use crate::server::responses::event;
+use crate::server::responses::persist::FinalState;
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::ws::{Message, Utf8Bytes};
 use bytes::{BufMut, Bytes, BytesMut};

@@ -16,12 +16,12 @@ mod turn;
 
 use super::dialect;
 use crate::auth::Caller;
-use crate::server::azure::RouteFamily;
-use crate::server::body::Body;
-use crate::server::browsers;
-use crate::server::connection_state::Upgraded;
+use crate::server::admit::azure::RouteFamily;
+use crate::server::admit::body::Body;
+use crate::server::admit::browsers;
+use crate::server::admit::headers::REQUEST_ID;
 use crate::server::context::RequestContext;
-use crate::server::headers::REQUEST_ID;
+use crate::server::net::connection_state::Upgraded;
 use crate::server::{App, Phase, Worker};
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::FromRequestParts;

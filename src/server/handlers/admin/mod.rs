@@ -1,0 +1,159 @@
+//! Admin listener: liveness, readiness, metrics and control of drains. It does not serve `/v1`.
+
+mod start;
+
+use super::readiness::NotReady;
+use crate::server::admit::browsers::AdminRefusal;
+use crate::server::net::descriptors::{Spare, is_wanted};
+use crate::server::{ActiveConfig, Phase};
+use crate::upstream::Upstream;
+use axum::Router;
+use axum::extract::{RawQuery, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// Limit for concurrent connections of operators.
+const PLACES: usize = 64;
+/// Time limit for the header of a request.
+const HEAD: Duration = Duration::from_secs(30);
+
+/// Serves operators without end, even when clients have taken all descriptors.
+pub(in crate::server) async fn serve(listener: TcpListener, present: Arc<ActiveConfig>) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(8 << 10);
+    let places = Arc::new(Semaphore::new(PLACES));
+    let router = router(present);
+    let spare = Arc::new(Spare::new());
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        spare.refill();
+        let stream = loop {
+            match listener.accept().await {
+                Ok((stream, _)) => break stream,
+                Err(error) if is_wanted(&listener) && spare.lend(&error) => {}
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        };
+        let service = TowerToHyperService::new(router.clone());
+        let mut connection = http.serve_connection(TokioIo::new(stream), service);
+        let spare = Arc::clone(&spare);
+        #[expect(clippy::disallowed_methods, reason = "one task for each connection, bounded by the places")]
+        tokio::spawn(async move {
+            let _ = (&mut connection).await;
+            if let Ok(stream) = connection.into_parts().io.into_inner().into_std() {
+                spare.close(stream.into());
+            }
+            drop(place);
+        });
+    }
+}
+
+fn router(present: Arc<ActiveConfig>) -> Router {
+    Router::new()
+        .route("/", get(start))
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/drain", post(drain))
+        .route("/drain/undo", post(cancel))
+        .route("/drain/wait", get(drained))
+        .fallback(async || (StatusCode::NOT_FOUND, "not found\n"))
+        .layer(from_fn_with_state(Arc::clone(&present), admit))
+        .with_state(present)
+}
+
+/// Passes on requests except those that a browser sends for a foreign page (docs/guide.md#the-admin-address).
+async fn admit(State(present): State<Arc<ActiveConfig>>, request: Request, next: Next) -> Response {
+    /// Set once a refusal was logged. A scraper with an unlisted name repeats its request forever, so further ones
+    /// are not logged.
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    let (head, body) = request.into_parts();
+    let why = match AdminRefusal::of(&head, &present.app().config.admin_hosts) {
+        None => return next.run(Request::from_parts(head, body)).await,
+        Some(AdminRefusal::Page(why)) => why,
+        Some(AdminRefusal::Host(why)) => {
+            if !IS_TOLD.swap(true, Ordering::Relaxed) {
+                let reason = why.trim_end();
+                tracing::warn!(reason, "the admin listener refused a request; others like it are not told");
+            }
+            why
+        }
+    };
+    (StatusCode::FORBIDDEN, why).into_response()
+}
+
+/// Serves the start page.
+async fn start(State(present): State<Arc<ActiveConfig>>, headers: HeaderMap) -> Response {
+    start::answer(&present.app(), &headers).map(axum::body::Body::from)
+}
+
+async fn ready(State(present): State<Arc<ActiveConfig>>, RawQuery(query): RawQuery) -> (StatusCode, String) {
+    let app = present.app();
+    let more = match query.as_deref() {
+        Some("verbose") => app.pool.upstreams().iter().map(|upstream| told(upstream)).collect(),
+        _ => String::new(),
+    };
+    let why = match app.trouble() {
+        None => return (StatusCode::OK, format!("ok\n{more}")),
+        Some(NotReady::Draining) => "draining".to_owned(),
+        Some(NotReady::Upstreams(all)) => all,
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n{more}"))
+}
+
+/// Returns a line with the state of an upstream.
+fn told(upstream: &Upstream) -> String {
+    let ready = upstream.trouble().map_or("yes", |_| "no");
+    let (found, figures) = (upstream.detected(), &upstream.figures);
+    let mut line =
+        format!("upstream={} ready={ready} {found} in_flight={}", figures.name, figures.active.value());
+    if let Some(busy) = figures.busy() {
+        let _ = write!(line, " engine_running={} engine_waiting={}", busy.running, busy.waiting);
+        busy.cache.into_iter().for_each(|part| _ = write!(line, " engine_cache_usage={part}"));
+    }
+    line.push('\n');
+    line
+}
+
+/// Starts a drain. The process stays: others may be waiting for it.
+async fn drain(State(present): State<Arc<ActiveConfig>>) -> &'static str {
+    present.app().shutdown.reach(Phase::Settling);
+    "draining\n"
+}
+
+/// Cancels a drain, and answers once connections are accepted again.
+async fn cancel(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String) {
+    match present.app().shutdown.cancel_drain().await {
+        Ok(true) => (StatusCode::OK, "the drain was taken back\n".to_owned()),
+        Ok(false) => (StatusCode::OK, "not draining\n".to_owned()),
+        Err(why) => (StatusCode::CONFLICT, format!("{why}\n")),
+    }
+}
+
+/// Starts a drain, and answers once no requests are left: for an engine's `preStop` hook, which can only send a
+/// GET.
+async fn drained(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String) {
+    match present.app().drained().await {
+        Some(0) => (StatusCode::OK, "drained\n".to_owned()),
+        Some(left) => (StatusCode::SERVICE_UNAVAILABLE, format!("{left} requests are left\n")),
+        None => (StatusCode::CONFLICT, "the drain was taken back\n".to_owned()),
+    }
+}
+
+async fn metrics(
+    State(present): State<Arc<ActiveConfig>>,
+) -> ([(http::HeaderName, &'static str); 1], String) {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], present.app().metrics.rendered())
+}

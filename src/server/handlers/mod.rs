@@ -1,0 +1,8 @@
+//! Handlers of the routes that need no rewriter: lists of models, relayed routes, and the admin listener.
+
+pub(super) mod admin;
+pub(super) mod listing;
+pub(super) mod page;
+pub(super) mod pass_through;
+pub(super) mod readiness;
+pub(super) mod relayed;

@@ -1,0 +1,259 @@
+//! Answers that are passed on byte for byte.
+//!
+//! The answers are polled only by the client's connection: a client that reads slowly slows the engine, and one that
+//! disconnects drops the answer, and with it the engine's connection. An answer that breaks off is broken off
+//! towards the client.
+
+use crate::server::admit::body::Broken;
+use crate::server::net::connection::overslept;
+use crate::server::record::Record;
+use crate::server::relay::attempt::report_outcome;
+use crate::upstream::{Answer, Broken as BrokenAnswer, ChosenUpstream, Read, Upload};
+use crate::wire::fault::{Failure, Fault};
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::{Frame, SizeHint};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Buffer space reserved for each read, in bytes.
+const ROOM: usize = 16 << 10;
+/// Reads without a byte of the body after which other streams get their turn.
+const READS: usize = 16;
+
+/// Upstream with a request in progress; dropping it before the end of the answer counts as a cancellation.
+pub(in crate::server) struct ActiveExchange {
+    pub(in crate::server) chosen: ChosenUpstream,
+    pub(in crate::server) is_over: bool,
+}
+
+impl ActiveExchange {
+    /// Creates the value for an upstream that has not been sent the request yet.
+    pub(in crate::server) fn begin(chosen: ChosenUpstream) -> Self {
+        Self { chosen, is_over: true }
+    }
+}
+
+impl Drop for ActiveExchange {
+    fn drop(&mut self) {
+        self.chosen.upstream().figures.cancels.add((!self.is_over).into());
+    }
+}
+
+/// Beginning of an engine's answer, read before the answer is passed on.
+pub(in crate::server) struct StartedAnswer {
+    pub(in crate::server) answer: Box<Answer>,
+    /// Bytes of the whole body, if the engine has declared them.
+    pub(in crate::server) length: Option<u64>,
+    /// First bytes of the body.
+    pub(in crate::server) first: BytesMut,
+    /// Result of the read after those bytes.
+    pub(in crate::server) read: Result<Read, BrokenAnswer>,
+    /// Headers of the answer that are passed on.
+    pub(in crate::server) passed: HeaderMap,
+}
+
+/// Answer that is being passed on to the client, with its timers and the record of the request.
+pub(in crate::server) struct PassThrough {
+    /// `None` once it is complete or has broken off.
+    answer: Option<Box<Answer>>,
+    underway: ActiveExchange,
+    record: Record,
+    passed: HeaderMap,
+    thread: usize,
+    upload: Option<Upload>,
+    length: Option<u64>,
+    buffer: BytesMut,
+    /// Fault for which the answer cannot be read any further; the client sees it after the bytes before it.
+    broken: Option<Fault>,
+    /// True once the client's connection has had a turn to send those bytes.
+    has_paused: bool,
+    total: Instant,
+    patience: Duration,
+    /// Time since which the engine is waited for.
+    waiting: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl PassThrough {
+    /// Starts to pass an answer on.
+    pub(in crate::server) fn new(
+        opened: StartedAnswer,
+        underway: ActiveExchange,
+        (record, thread): (Record, usize),
+        upload: Option<Upload>,
+    ) -> Box<Self> {
+        let StartedAnswer { answer, length, first, read, passed } = opened;
+        let timeouts = &record.app.config.timeouts;
+        let (total, patience) = (Instant::now() + *timeouts.total_stream, *timeouts.inter_token);
+        let mut this = Box::new(Self {
+            answer: Some(answer),
+            underway,
+            passed,
+            thread,
+            upload,
+            length,
+            buffer: first,
+            broken: None,
+            has_paused: false,
+            total,
+            patience,
+            waiting: None,
+            sleep: None,
+            record,
+        });
+        this.has_read(read);
+        this
+    }
+
+    /// Returns the bytes that are still to come, if the engine has declared them.
+    pub(in crate::server) fn size_hint(&self) -> SizeHint {
+        self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+
+    /// Returns true if the whole answer has been handed over.
+    pub(in crate::server) fn is_end(&self) -> bool {
+        self.answer.is_none() && self.buffer.is_empty() && self.broken.is_none()
+    }
+
+    /// Returns the next bytes of the body; fails at the end if the answer has broken off.
+    pub(in crate::server) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        if self.buffer.is_empty() && self.answer.is_some() {
+            ready!(self.poll_read(cx));
+        }
+        if !self.buffer.is_empty() {
+            let bytes = self.buffer.split().freeze();
+            self.record.bytes += bytes.len();
+            if let Some(left) = &mut self.length {
+                *left = left.saturating_sub(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+            }
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        match &self.broken {
+            None => Poll::Ready(None),
+            // Bytes already received must not be lost with the connection.
+            Some(_) if !std::mem::replace(&mut self.has_paused, true) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Some(_) => Poll::Ready(Some(Err(Broken))),
+        }
+    }
+
+    /// Reads from the engine. Ready when there are bytes or none will follow.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..READS {
+            if self.record.app.is_cut() {
+                self.fail(Fault::Draining);
+                return Poll::Ready(());
+            }
+            let Self { answer, buffer, .. } = self;
+            let Some(answer) = answer else { return Poll::Ready(()) };
+            buffer.reserve(ROOM);
+            let Poll::Ready(read) = answer.poll_read(cx, &mut |bytes| buffer.extend_from_slice(bytes)) else {
+                ready!(self.poll_late(cx));
+                self.fail(Fault::Timeout);
+                return Poll::Ready(());
+            };
+            self.waiting = None;
+            self.underway.chosen.upstream().record_piece(Instant::now());
+            self.has_read(read);
+            if !self.buffer.is_empty() || self.answer.is_none() {
+                return Poll::Ready(());
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Ready when the engine has taken too long.
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = Instant::now();
+        let mut since = *self.waiting.get_or_insert(now);
+        loop {
+            let end = self.total.min(since + self.patience);
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(end)));
+            // The timer is not moved for each piece, which would be costly. If it fires early, it is set anew.
+            if sleep.deadline() > end || sleep.is_elapsed() {
+                sleep.as_mut().reset(end);
+            }
+            ready!(sleep.as_mut().poll(cx));
+            let now = Instant::now();
+            match overslept(end, now) {
+                Some(more) => {
+                    (since, self.total) = (since + more, self.total + more);
+                    self.waiting = Some(since);
+                }
+                None if now >= end => return Poll::Ready(()),
+                None => {}
+            }
+        }
+    }
+
+    fn has_read(&mut self, read: Result<Read, BrokenAnswer>) {
+        match read {
+            Ok(Read::More) => {}
+            Ok(Read::End) => self.complete(),
+            Err(BrokenAnswer::Reset) => self.fail(Fault::Incomplete),
+            Err(BrokenAnswer::Malformed) => self.fail(Fault::InvalidResponse),
+        }
+    }
+
+    /// Handles the end of the answer; the rest is in the buffer.
+    fn complete(&mut self) {
+        self.record.completed();
+        self.report_outcome(None);
+        self.underway.is_over = true;
+        if let Some(answer) = self.answer.take() {
+            self.underway.chosen.client(self.thread).give_back_soon(*answer);
+        }
+    }
+
+    /// Handles an answer that breaks off.
+    fn fail(&mut self, fault: Fault) {
+        let failure = Failure::from(fault);
+        self.record.failed(&failure);
+        // An engine cannot be blamed if the client has not sent its whole body.
+        let upload = self.upload.as_ref();
+        if !upload.is_some_and(Upload::has_failed) {
+            self.report_outcome(Some(&failure));
+        }
+        self.underway.is_over = self.answer.take().is_some_and(|answer| answer.has_ended());
+        self.broken = Some(fault);
+    }
+
+    /// Reports the outcome of the attempt to the upstream and the record.
+    fn report_outcome(&mut self, failure: Option<&Failure>) {
+        let chosen = &mut self.underway.chosen;
+        self.record.attempted(chosen.upstream(), failure);
+        report_outcome(chosen, failure, None, &self.passed);
+    }
+}
+
+impl std::fmt::Debug for PassThrough {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PassThrough").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+impl http_body::Body for PassThrough {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        self.get_mut().poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_end()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.size_hint()
+    }
+}

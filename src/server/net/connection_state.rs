@@ -1,0 +1,191 @@
+//! State of a client connection: what its requests are doing, seen from both sides of the HTTP library.
+//!
+//! Request handlers set it, the socket below the library chooses its timers by it, and the acceptor reads since
+//! when a connection is idle. Never: touches the socket.
+
+use futures::task::AtomicWaker;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::task::Context;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Stage without a request in progress.
+pub(in crate::server) const IDLE: u8 = 0;
+/// Stage in which a request's body is read.
+pub(in crate::server) const READING: u8 = 1;
+/// Stage after the whole body was read, while the request is answered.
+pub(in crate::server) const ANSWERING: u8 = 2;
+/// Stage in which a request's body is read only as fast as an engine takes it.
+pub(in crate::server) const UPLOADING: u8 = 5;
+/// Stage after an upgrade, when the connection no longer carries HTTP and its new owner times its reads.
+pub(in crate::server) const UPGRADED: u8 = 3;
+/// Stage of an upgraded connection that is closing: the last message was written, and input is discarded.
+pub(in crate::server) const LEAVING: u8 = 4;
+
+/// State of a connection's requests, shared by the handlers, the socket and the acceptor, which closes idle
+/// connections to make room for others.
+#[derive(Clone, Debug)]
+pub(in crate::server) struct ConnectionState(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// Stage of the request, on a connection that carries one at a time.
+    pub(in crate::server) stage: AtomicU8,
+    /// Number of requests in progress. The next request may begin before the previous one is dropped.
+    requests: AtomicUsize,
+    /// Number of requests so far.
+    begun: AtomicUsize,
+    /// Start of the idle time in milliseconds after [`Inner::born`], plus one; 0 while the connection is in use.
+    idle: AtomicU64,
+    born: Instant,
+    /// True if the connection is to close for another one, unless it is used before.
+    evicted: AtomicBool,
+    task: AtomicWaker,
+    /// Address of the client, or of the proxy in front of it.
+    peer: Option<SocketAddr>,
+}
+
+impl Default for ConnectionState {
+    fn default() -> Self {
+        Self::of(None)
+    }
+}
+
+impl ConnectionState {
+    /// Returns the state of a new connection from this address.
+    pub(in crate::server) fn of(peer: Option<SocketAddr>) -> Self {
+        Self(Arc::new(Inner {
+            peer,
+            stage: AtomicU8::new(IDLE),
+            requests: AtomicUsize::new(0),
+            begun: AtomicUsize::new(0),
+            idle: AtomicU64::new(1),
+            born: Instant::now(),
+            evicted: AtomicBool::new(false),
+            task: AtomicWaker::new(),
+        }))
+    }
+
+    /// Returns the address of the client, or of the proxy in front of it.
+    pub(in crate::server) fn peer(&self) -> Option<SocketAddr> {
+        self.0.peer
+    }
+
+    pub(in crate::server) fn is(&self, stage: u8) -> bool {
+        self.0.stage.load(Ordering::Relaxed) == stage
+    }
+
+    pub(in crate::server) fn set(&self, stage: u8) {
+        self.0.stage.store(stage, Ordering::Relaxed);
+    }
+
+    /// Notes that the body of an upload has been read to its end.
+    pub(in crate::server) fn has_read(&self) {
+        if self.is(UPLOADING) {
+            self.set(ANSWERING);
+        }
+    }
+
+    /// Returns the number of requests so far.
+    pub(in crate::server) fn request_count(&self) -> usize {
+        self.0.begun.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the connection is in use: a request, or a part of its head, has arrived. Cancels an eviction.
+    pub(in crate::server) fn mark_used(&self) {
+        self.0.idle.store(0, Ordering::Relaxed);
+        self.0.evicted.store(false, Ordering::Relaxed);
+    }
+
+    /// Notes that the connection is idle from now on.
+    pub(in crate::server) fn mark_idle(&self) {
+        let since = u64::try_from(self.0.born.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        self.0.idle.store(since + 1, Ordering::Relaxed);
+    }
+
+    /// Returns the time since which the connection has been idle; `None` if it is in use or evicted already.
+    pub(in crate::server) fn idle_since(&self) -> Option<Instant> {
+        let idle = self.0.idle.load(Ordering::Relaxed).checked_sub(1)?;
+        (!self.is_evicted()).then(|| self.0.born + Duration::from_millis(idle))
+    }
+
+    /// Evicts the connection: wakes its task, which closes it if nothing has arrived meanwhile.
+    pub(in crate::server) fn evict(&self) {
+        self.0.evicted.store(true, Ordering::Release);
+        self.0.task.wake();
+    }
+
+    /// Returns true if the connection was evicted and has not been used since.
+    pub(in crate::server) fn is_evicted(&self) -> bool {
+        self.0.evicted.load(Ordering::Acquire)
+    }
+
+    /// Returns true if the connection is to close; otherwise its task is woken when it is.
+    pub(in crate::server) fn poll_evicted(&self, cx: &Context<'_>) -> bool {
+        self.0.task.register(cx.waker());
+        self.is_evicted()
+    }
+}
+
+/// Guard of a request in progress. Its connection counts as in use until the last such guard is dropped.
+#[derive(Debug)]
+pub(in crate::server) struct ActiveRequest(ConnectionState);
+
+impl ActiveRequest {
+    /// Notes that a request has arrived on this connection.
+    pub(in crate::server) fn begin(stage: &ConnectionState) -> Self {
+        stage.0.requests.fetch_add(1, Ordering::Relaxed);
+        stage.0.begun.fetch_add(1, Ordering::Relaxed);
+        stage.mark_used();
+        stage.set(READING);
+        Self(stage.clone())
+    }
+
+    /// Notes that no more is read for this request.
+    pub(in crate::server) fn has_read(&self) {
+        self.0.set(ANSWERING);
+    }
+
+    /// Notes that the body is read as fast as an engine takes it, until [`ConnectionState::has_read`] is called on
+    /// the returned state.
+    pub(in crate::server) fn uploads(&self) -> ConnectionState {
+        self.0.set(UPLOADING);
+        self.0.clone()
+    }
+
+    /// Returns the state of the connection after the upgrade that this request asks for. From now on the
+    /// connection never counts as idle, not even between the answer and [`Upgraded::begin`].
+    pub(in crate::server) fn upgraded(&self) -> Upgraded {
+        self.0.0.requests.fetch_add(1, Ordering::Relaxed);
+        Upgraded(self.0.clone())
+    }
+}
+
+impl Drop for ActiveRequest {
+    fn drop(&mut self) {
+        if self.0.0.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.mark_idle();
+            self.0.set(IDLE);
+        }
+    }
+}
+
+/// State of an upgraded connection, which no longer carries HTTP; used by WebSockets.
+#[derive(Debug)]
+pub(in crate::server) struct Upgraded(ConnectionState);
+
+impl Upgraded {
+    /// Notes that the upgrade is complete: from now on only writes are timed.
+    pub(in crate::server) fn begin(&self) {
+        self.0.mark_used();
+        self.0.set(UPGRADED);
+    }
+
+    /// Makes the next flush close the connection: the sending side is shut down, and what the client still sends
+    /// is discarded.
+    pub(in crate::server) fn leave(&self) {
+        self.0.set(LEAVING);
+    }
+}

@@ -1,0 +1,100 @@
+//! Listening sockets, for clients and for operators, and the base URL under which clients reach the proxy. Never:
+//! accepts a connection.
+
+use crate::config::Config;
+use crate::telemetry::Build;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use tokio::net::TcpListener;
+
+/// Open listening sockets of the process, for clients and for operators. Opened before the server runs, so that
+/// the caller knows their addresses.
+#[derive(Debug)]
+pub struct Listeners {
+    pub(in crate::server) proxy: std::net::TcpListener,
+    pub(in crate::server) admin: std::net::TcpListener,
+}
+
+impl Listeners {
+    /// Opens the listening addresses of a configuration.
+    ///
+    /// # Errors
+    /// Fails if one of them cannot be bound; the error names the address.
+    pub fn bind(config: &Config) -> io::Result<Self> {
+        Ok(Self { proxy: bind(config.listen)?, admin: bind(config.admin_listen)? })
+    }
+
+    /// Returns the address to which clients connect, with the port that the system chose if the configuration has
+    /// 0.
+    ///
+    /// # Errors
+    /// Fails if the system does not report the address.
+    pub fn proxy(&self) -> io::Result<SocketAddr> {
+        self.proxy.local_addr()
+    }
+
+    /// Returns the base URL for clients, with scheme, address, `root_path` and `/v1`.
+    ///
+    /// # Errors
+    /// Fails if the system does not report the address of the listener.
+    pub fn base_url(&self, config: &Config) -> io::Result<String> {
+        Ok(base_url(self.proxy()?, None, config))
+    }
+
+    /// Logs the base URL for clients and the version; called before the server runs, so that this line comes
+    /// first.
+    pub fn announce(&self, config: &Config) {
+        let (Ok(address), Ok(base_url)) = (self.proxy(), self.base_url(config)) else { return };
+        let everywhere =
+            if address.ip().is_unspecified() { ", at every address of this machine" } else { "" };
+        let version = Build::CURRENT.version;
+        tracing::info!(version, base_url, "clients use the base URL {base_url}{everywhere}");
+    }
+}
+
+/// Returns the base URL for clients that connect to this address. An address that stands for all interfaces is
+/// replaced by `host`, or by the loopback address.
+pub(in crate::server) fn base_url(mut address: SocketAddr, host: Option<&str>, config: &Config) -> String {
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let root = config.root_path.as_deref().unwrap_or_default();
+    if address.ip().is_unspecified() {
+        if let Some(host) = host {
+            return format!("{scheme}://{host}:{}{root}/v1", address.port());
+        }
+        address.set_ip(match address {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    format!("{scheme}://{address}{root}/v1")
+}
+
+fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let bound = || {
+        let socket =
+            socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(4096)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket.into())
+    };
+    let told =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+    bound().map_err(told)
+}
+
+pub(in crate::server) fn listen(
+    name: &'static str,
+    listener: std::net::TcpListener,
+) -> io::Result<TcpListener> {
+    let listener = TcpListener::from_std(listener)?;
+    let address = listener.local_addr()?.to_string();
+    tracing::info!(listener = name, address, "listening");
+    Ok(listener)
+}
+
+/// Listens again at an address after its listener was closed. Fails if the address cannot be bound any more.
+pub(in crate::server) fn reopen(name: &'static str, address: SocketAddr) -> io::Result<TcpListener> {
+    listen(name, bind(address)?)
+}

@@ -1,0 +1,206 @@
+//! TLS towards clients: handshakes, and certificates that change while the process runs.
+//!
+//! A handshake is the most expensive thing that a stranger can request: their number is limited, each has a time
+//! limit, and the shutdown waits for none (faults C23). Changed files are read again and apply to new connections;
+//! invalid files are ignored (faults O24). If a client speaks HTTP without TLS, its first line is read, and the
+//! response says what this port speaks.
+
+use super::closing;
+use super::connection::LINGER;
+use crate::config::TlsConfig;
+use crate::file_watch::ChangeDetector;
+use crate::server::reload::{UNREAD, in_time};
+use crate::server::{App, Phase};
+use crate::telemetry::Metrics;
+use crate::tls::{Identity, IdentityFiles, Socket, TlsFileError};
+use crate::wire::fault::{Failure, Fault};
+use bytes::BufMut;
+use std::io::{self, ErrorKind};
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+/// Interval at which the files are checked for changes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Time before a certificate's end from which warnings are logged, in seconds, and the interval between them.
+const SOON: i64 = 14 * DAY;
+const AGAIN: Duration = Duration::from_secs(24 * 60 * 60);
+const DAY: i64 = 24 * 60 * 60;
+/// Bytes read from a client without TLS to see if it speaks HTTP: more than a path may have.
+const FIRST_LINE: usize = 16 << 10;
+/// Clients without TLS that are answered at the same time. Further ones are closed, since an answer may hold a
+/// connection for a second.
+const ANSWERED: usize = 64;
+/// Message for clients that speak HTTP without TLS.
+const PLAIN: &str =
+    "This port speaks HTTPS, and the request came without TLS: the address must begin with https://.";
+
+/// Server certificate and the limits on handshakes. The certificate is replaced when its files change.
+pub(in crate::server) struct ServerIdentity {
+    files: IdentityFiles,
+    identity: RwLock<Identity>,
+    places: Semaphore,
+    /// Permits for answers to clients without TLS.
+    plain: Semaphore,
+    patience: Duration,
+}
+
+impl ServerIdentity {
+    pub(in crate::server) fn new(config: &TlsConfig, metrics: &Metrics) -> Self {
+        metrics.tls.certificate_loaded(config.identity.ends);
+        Self {
+            files: config.files.clone(),
+            identity: RwLock::new(config.identity.clone()),
+            places: Semaphore::new(config.max_handshakes),
+            plain: Semaphore::new(ANSWERED),
+            patience: *config.handshake,
+        }
+    }
+
+    fn identity(&self) -> Identity {
+        self.identity.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Performs the handshake with a client. Fails if it takes too long or the client does not speak TLS; a client
+    /// that speaks HTTP receives an error response first.
+    async fn handshake(&self, stream: TcpStream) -> io::Result<Socket> {
+        let begun = tokio::time::timeout(self.patience, self.begin(stream)).await;
+        match begun.unwrap_or(Err(ErrorKind::TimedOut.into()))? {
+            NegotiatedConnection::Tls(socket) => Ok(socket),
+            NegotiatedConnection::Plain { stream, is_head } => {
+                if let Ok(_place) = self.plain.try_acquire() {
+                    let failure = Failure::from(Fault::InvalidRequest).with_message(PLAIN);
+                    let _ = tokio::time::timeout(LINGER, closing::answer(stream, &failure, !is_head)).await;
+                }
+                Err(io::Error::new(ErrorKind::InvalidData, "the client speaks HTTP without TLS"))
+            }
+        }
+    }
+
+    /// Detects the client's protocol and performs the handshake if that is TLS. The permit is released afterwards.
+    async fn begin(&self, mut stream: TcpStream) -> io::Result<NegotiatedConnection> {
+        let _place = self.places.acquire().await.map_err(io::Error::other)?;
+        let mut first = [0];
+        // TLS begins with the number of a record type, none of which is an ASCII letter.
+        if stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
+            let line = first_line(&mut stream).await?;
+            let no_tls = || io::Error::new(ErrorKind::InvalidData, "the client speaks neither TLS nor HTTP");
+            let method = method(&line).ok_or_else(no_tls)?;
+            return Ok(NegotiatedConnection::Plain { stream, is_head: method == "HEAD" });
+        }
+        self.identity().accept(stream).await.map(NegotiatedConnection::Tls)
+    }
+
+    /// Reads the files again; invalid ones leave the certificate unchanged.
+    async fn reload(&self, metrics: &Metrics) {
+        let files = self.files.clone();
+        let late = || Err(TlsFileError { key: "cert_file", why: UNREAD.to_owned() });
+        match in_time(move || Identity::read(&files)).await.unwrap_or_else(late).and_then(not_over) {
+            Ok(identity) => {
+                metrics.tls.certificate_loaded(identity.ends);
+                *self.identity.write().unwrap_or_else(PoisonError::into_inner) = identity;
+                tracing::info!("TLS: new connections see the new certificate");
+            }
+            Err(TlsFileError { key, why }) => {
+                metrics.tls.certificate_rejected();
+                tracing::error!(key, why, "TLS: the changed files are no good, those before stay in use");
+            }
+        }
+    }
+}
+
+/// Connection whose protocol is known.
+enum NegotiatedConnection {
+    Tls(Socket),
+    /// The client has sent an HTTP request line without TLS.
+    Plain {
+        stream: TcpStream,
+        is_head: bool,
+    },
+}
+
+/// Reads up to the end of the first line, at most [`FIRST_LINE`] bytes.
+async fn first_line(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut line = Vec::with_capacity(FIRST_LINE);
+    while line.len() < FIRST_LINE && !line.contains(&b'\n') {
+        if stream.read_buf(&mut (&mut line).limit(FIRST_LINE)).await? == 0 {
+            break;
+        }
+    }
+    Ok(line)
+}
+
+/// Returns the method if the bytes begin with the request line of HTTP.
+fn method(bytes: &[u8]) -> Option<&str> {
+    let line = bytes.split(|byte| *byte == b'\n').next()?;
+    let mut words = std::str::from_utf8(line).ok()?.trim_end().split(' ');
+    let (method, _path, version) = (words.next()?, words.next()?, words.next()?);
+    let is_request = method.bytes().all(|byte| byte.is_ascii_uppercase()) && version.starts_with("HTTP/");
+    (is_request && words.next().is_none()).then_some(method)
+}
+
+/// Rejects an expired certificate: no client accepts it, so it is no better than the previous one.
+fn not_over(identity: Identity) -> Result<Identity, TlsFileError> {
+    match identity.ends {
+        Some(end) if end <= now() => {
+            Err(TlsFileError { key: "cert_file", why: "the certificate has expired".to_owned() })
+        }
+        _ => Ok(identity),
+    }
+}
+
+/// Performs the handshake if TLS is configured. `None` if it fails or the process is draining.
+pub(in crate::server) async fn greet(app: &App, stream: TcpStream) -> Option<Socket> {
+    let Some(front) = &app.server_identity else { return Some(stream.into()) };
+    let mut phases = app.shutdown.subscribe();
+    let greeted = Box::pin(front.handshake(stream));
+    let result = tokio::select! {
+        result = greeted => result,
+        // The channel cannot close: the app owns the sender.
+        _ = phases.wait_for(|phase| *phase >= Phase::Draining) => return None,
+    };
+    match result {
+        Ok(socket) => Some(socket),
+        Err(error) => {
+            app.metrics.tls.handshake_failed();
+            tracing::debug!(%error, "TLS: no handshake with a client");
+            None
+        }
+    }
+}
+
+/// Watches the certificate files without end, and warns before the certificate expires.
+pub(in crate::server) async fn tend(front: &ServerIdentity, metrics: &Metrics) {
+    let mut watch = ChangeDetector::new(front.identity().marks);
+    let mut warned: Option<Instant> = None;
+    loop {
+        if warned.is_none_or(|warned| warned.elapsed() >= AGAIN) && warn(front.identity().ends) {
+            warned = Some(Instant::now());
+        }
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        if watch.poll(front.files.stamps()) {
+            front.reload(metrics).await;
+            warned = None;
+        }
+    }
+}
+
+/// Logs a warning if a certificate expires soon or has expired; returns true if so.
+fn warn(ends: Option<i64>) -> bool {
+    let Some(left) = ends.map(|end| end - now()) else { return false };
+    let days = left.div_euclid(DAY);
+    if left <= 0 {
+        tracing::error!("TLS: the certificate has expired; clients refuse it");
+    } else if left <= SOON {
+        tracing::warn!(days, "TLS: the certificate expires soon");
+    }
+    left <= SOON
+}
+
+fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
+}

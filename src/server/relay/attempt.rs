@@ -1,0 +1,613 @@
+//! Attempts: one request is sent to one upstream after another, until one answers or none may be tried any more
+//! (faults 7).
+//!
+//! Takes: the model and the headers of a client's request, and an [`UpstreamRequest`]. Gives: an [`Attempt`] for
+//! the relay, or a whole answer. Remembers: the upstreams tried for this request. Never: writes to the client.
+//!
+//! ```text
+//! UpstreamSelection ─→ ChosenUpstream ─→ UpstreamRequest ─→ Attempt ─→ Relay, which returns for the next one
+//! ```
+
+use crate::config::{Affinity, Credentials};
+use crate::engine::fallback::{Fallback, Fallbacks};
+use crate::error::{Error, RetryClass};
+use crate::plan::Route;
+use crate::server::App;
+use crate::server::admit::auth::no_such_model;
+use crate::server::admit::budget::BudgetShare;
+use crate::server::admit::headers::{self};
+use crate::server::context::RequestContext;
+use crate::server::net::pending_answer::PendingAnswer;
+use crate::telemetry::{Propagation, Trace};
+use crate::upstream::{
+    ChosenUpstream, Client, Hops, NoUpstream, Outcome, Outgoing, Pool, RetryState, SelectionCriteria,
+    Upstream,
+};
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::{Options, ResponsesDialect};
+use crate::wire::{Gather, Rewriter};
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderValue};
+use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Value of `retry-after` in seconds when no healthy upstream is left for a model (faults O18).
+const RETRY_AFTER_SECONDS: u64 = 5;
+
+/// Sender of all engine requests that serve one client request: the credentials, ids, trace and memory that these
+/// requests have in common.
+#[derive(Clone)]
+pub(in crate::server) struct Sender {
+    app: Arc<App>,
+    /// Index of the worker thread whose connections to engines are used.
+    thread: usize,
+    id: String,
+    /// Credentials of the client, for upstreams that are configured to receive them.
+    authorization: Option<HeaderValue>,
+    trace: Propagation,
+    /// Loop-detection header: the samewire processes that the request has passed, with this one at the end.
+    hops: Hops,
+    /// Index of the caller's key in the configuration, which selects its wire options.
+    key: Option<usize>,
+    /// Dialect of events that the client requests; `None`: the one in the options.
+    pub(in crate::server) dialect: Option<ResponsesDialect>,
+    /// Share of the memory budget that the client's body holds. Bodies made from it are about as long, and hold
+    /// this share in its place.
+    share: Option<Arc<BudgetShare>>,
+}
+
+impl Sender {
+    /// Returns the wire options for an answer of this upstream, with the client's dialect if it requests one.
+    pub(in crate::server) fn options(&self, upstream: &Upstream, model: &str) -> Arc<Options> {
+        let options = self.app.pool.options(upstream, model, self.key);
+        match self.dialect {
+            Some(dialect) => Arc::new(Options { responses_dialect: dialect, ..(*options).clone() }),
+            None => options,
+        }
+    }
+
+    /// Returns the route by which a request for this model is planned for this upstream, with the fallbacks of the
+    /// attempt added.
+    pub(in crate::server) fn route(&self, to: &AttemptTarget<'_>, model: &str) -> Route {
+        let route = self.app.pool.route(to.upstream, model, self.options(to.upstream, model));
+        Route { fallbacks: route.fallbacks.and(to.fallbacks), ..route }
+    }
+
+    /// Switches to another request of the same client. Returns the same trace with new span ids, which later
+    /// engine requests use; `None` if there is no trace.
+    pub(in crate::server) fn continue_trace(&mut self) -> Option<Arc<Trace>> {
+        let trace = self.trace.for_next_request()?;
+        self.trace = Propagation::Traced(Arc::clone(&trace));
+        Some(trace)
+    }
+
+    /// Marks in the trace that several engine requests are sent at once from now on.
+    pub(in crate::server) fn mark_concurrent(&self) {
+        self.trace.mark_parallel();
+    }
+
+    /// Counts a further body for the same client request against the memory budget. Fails if the budget is
+    /// exhausted.
+    pub(in crate::server) fn count_body(&self, body: Bytes) -> Result<Bytes, Failure> {
+        let share = self.app.budget.share(body.len())?;
+        Ok(BudgetShare::hold(&Arc::new(share), body))
+    }
+
+    /// Returns a request to this upstream, with the credentials, the request id and the trace that the upstream is
+    /// to receive.
+    pub(in crate::server) fn outgoing(
+        &self,
+        to: &AttemptTarget<'_>,
+        method: &'static str,
+        path: impl Into<Cow<'static, str>>,
+        body: Bytes,
+    ) -> Outgoing {
+        Outgoing {
+            method,
+            path: path.into(),
+            accept: Outgoing::JSON,
+            content_type: Some(Outgoing::JSON),
+            authorization: match &to.upstream.config.auth {
+                Credentials::None => None,
+                Credentials::Own(key) => Some(key.value()),
+                Credentials::Pass => self.authorization.clone(),
+            },
+            request_id: match to.part {
+                None => format!("{}-{}", self.id, to.attempt),
+                // Engines identify their work by it: concurrent requests need different ids.
+                Some(FanOutPart { choice, .. }) => format!("{}-{}-{choice}", self.id, to.attempt),
+            },
+            is_retry: to.attempt > 1,
+            trace: self.trace.clone(),
+            hops: self.hops.clone(),
+            body: match &self.share {
+                Some(share) => BudgetShare::hold(share, body),
+                None => body,
+            },
+            upload: None,
+        }
+    }
+
+    /// Sends a request and reads the whole answer, of at most `limit` bytes. A failure is part of the outcome,
+    /// because the headers that came with it are needed too.
+    pub(in crate::server) async fn exchange(
+        &self,
+        upstream: &Arc<Upstream>,
+        request: &Outgoing,
+        limit: usize,
+    ) -> WholeExchange {
+        let mut exchanged =
+            WholeExchange { result: Ok(Bytes::new()), status: None, passed: HeaderMap::new() };
+        exchanged.result = self.try_exchange(upstream, request, limit, &mut exchanged).await;
+        exchanged
+    }
+
+    async fn try_exchange(
+        &self,
+        upstream: &Arc<Upstream>,
+        request: &Outgoing,
+        limit: usize,
+        so_far: &mut WholeExchange,
+    ) -> Result<Bytes, Error> {
+        let client = upstream.client(self.thread);
+        let mut answer = client.send(request).await?;
+        so_far.passed = headers::forwarded(&answer.head.headers);
+        let status = answer.head.status;
+        let good = (200..300).contains(&status) && status != 204;
+        if !(good || status >= 400) || answer.head.is_encoded() {
+            return Err(Fault::InvalidResponse.into());
+        }
+        let limit = if good { limit } else { self.app.config.limits.max_error_bytes };
+        let collected = answer.collect(limit).await;
+        if !good {
+            so_far.status = Some(status);
+            let own_key = upstream.config.auth.are_ours();
+            let body = collected.unwrap_or_else(|(body, _)| body);
+            let error = Error::from(Failure::of_answer(status, &body, own_key));
+            return Err(error.with_class(RetryClass::of_status(status)));
+        }
+        let body = collected.map_err(|(body, _)| match body.len() < limit {
+            true => Error::from(Fault::Incomplete).with_class(RetryClass::MaybeProcessed),
+            // Too large: another engine would send as much.
+            false => Fault::InvalidResponse.into(),
+        })?;
+        client.give_back(answer);
+        Ok(body.freeze())
+    }
+
+    /// Returns the limit for the bytes that are read of an engine's error response.
+    pub(in crate::server) fn error_bytes(&self) -> usize {
+        self.app.config.limits.max_error_bytes
+    }
+
+    /// Returns this thread's client for the upstream.
+    pub(in crate::server) fn client(&self, upstream: &Upstream) -> Arc<Client> {
+        Arc::clone(upstream.client(self.thread))
+    }
+}
+
+/// Outcome of an exchange in which the answer was read whole, before anything is sent to the client.
+pub(in crate::server) struct WholeExchange {
+    pub(in crate::server) result: Result<Bytes, Error>,
+    /// Status of the engine's answer, if that is an error.
+    status: Option<u16>,
+    /// Headers of the engine's answer that are passed to the client.
+    pub(in crate::server) passed: HeaderMap,
+}
+
+impl WholeExchange {
+    /// Returns the outcome of an exchange that failed without an answer.
+    fn failed(error: Error) -> Self {
+        Self { result: Err(error), status: None, passed: HeaderMap::new() }
+    }
+}
+
+/// Target of an engine request: the upstream, the number of the attempt, and the part of the answer that it is
+/// for.
+#[derive(Clone, Copy)]
+pub(in crate::server) struct AttemptTarget<'u> {
+    pub(in crate::server) upstream: &'u Arc<Upstream>,
+    pub(in crate::server) attempt: u32,
+    /// Part of the answer that the request is for; `None`: the whole answer.
+    pub(in crate::server) part: Option<FanOutPart<'u>>,
+    /// Fallbacks beyond those known of the upstream: it has refused the request without them.
+    pub(in crate::server) fallbacks: Fallbacks,
+}
+
+impl<'u> AttemptTarget<'u> {
+    /// Returns the target of a first attempt: the whole answer, without further fallbacks.
+    pub(in crate::server) fn first(upstream: &'u Arc<Upstream>) -> Self {
+        Self { upstream, attempt: 1, part: None, fallbacks: Fallbacks::default() }
+    }
+}
+
+/// Choice of an answer that is combined from several engine requests, each of which gives a single choice.
+#[derive(Clone, Copy)]
+pub(in crate::server) struct FanOutPart<'g> {
+    pub(in crate::server) choice: u32,
+    pub(in crate::server) gather: &'g Gather,
+}
+
+/// Request that can be sent to any of the upstreams, each time in the form that this upstream's engine
+/// understands.
+pub(in crate::server) trait UpstreamRequest: Send {
+    /// Returns the pending engine request, and the rewriter that reads its answer.
+    ///
+    /// # Errors
+    /// Fails if the request cannot be expressed for this engine.
+    fn send(&mut self, to: &AttemptTarget<'_>) -> Result<SentRequest, Failure>;
+
+    /// Returns the text of the request for this upstream, so that a logged engine error can omit what it repeats
+    /// of the request; `None` if it cannot be expressed for this upstream.
+    fn text(&self, to: &AttemptTarget<'_>) -> Option<Bytes>;
+
+    /// Marks that several engine requests are sent at once from now on.
+    fn at_once(&self) {}
+}
+
+/// Pending engine request, with the rewriter that reads its answer.
+pub(in crate::server) struct SentRequest {
+    pub(in crate::server) pending: PendingAnswer,
+    pub(in crate::server) rewriter: Rewriter,
+    /// Requests for the other choices, if this one is for the first choice only.
+    pub(in crate::server) fan_out: Option<Box<FanOut>>,
+    /// Fallbacks that shaped the request.
+    pub(in crate::server) fallbacks: Fallbacks,
+}
+
+impl SentRequest {
+    /// Returns a request without a fan-out: a single engine answer is all that it needs.
+    pub(in crate::server) fn single(asking: PendingAnswer, rewriter: Rewriter, fallbacks: Fallbacks) -> Self {
+        Self { pending: asking, rewriter, fan_out: None, fallbacks }
+    }
+}
+
+/// Requests for all choices but the first, in order, and the state that combines their answers.
+pub(in crate::server) struct FanOut {
+    pub(in crate::server) gather: Gather,
+    pub(in crate::server) others: Vec<(PendingAnswer, Rewriter)>,
+}
+
+/// Refusal by an engine, after which the request was sent to it once more in another form.
+pub(in crate::server) struct Refused {
+    /// First refusal, which concerns the client's own request.
+    pub(in crate::server) failure: Failure,
+    /// The model, by the engine's name for it.
+    pub(in crate::server) model: String,
+}
+
+impl Refused {
+    /// Returns the failure for the client: the first refusal if the engine refuses the other form too, else
+    /// `failure`. `fallbacks` are the forms that were tried.
+    pub(in crate::server) fn or_first(
+        this: Option<&Self>,
+        fallbacks: Fallbacks,
+        failure: Failure,
+    ) -> Failure {
+        let is_refusal = matches!(failure.status, 400..=499) && failure.status != 429;
+        let is_mendable = || Fallback::of(&failure).is_some_and(|fallback| !fallbacks.has(fallback));
+        match this {
+            Some(first) if is_refusal && !is_mendable() => first.failure.clone(),
+            _ => failure,
+        }
+    }
+}
+
+/// Attempt at an upstream: the chosen upstream, and the request that is pending there.
+pub(in crate::server) struct Attempt {
+    pub(in crate::server) chosen: ChosenUpstream,
+    pub(in crate::server) sent: SentRequest,
+}
+
+/// Selection of upstreams for one request: the criteria, and the state of the attempts so far.
+#[derive(Clone)]
+pub(in crate::server) struct UpstreamSelection {
+    model: String,
+    affinity_hash: Option<u64>,
+    /// Upstream for which the request was read; another one qualifies only if it accepts the same form.
+    compatible_with: Option<Arc<Upstream>>,
+    tie_breaker: u64,
+    retries: RetryState,
+}
+
+impl UpstreamSelection {
+    /// Chooses the next upstream and records the attempt. Fails if no upstream qualifies.
+    pub(in crate::server) fn next(&mut self, app: &App) -> Result<ChosenUpstream, NoUpstream> {
+        if self.retries.visited.is_empty() {
+            app.pool.count();
+        }
+        let chosen = app.pool.choose(&SelectionCriteria {
+            model: &self.model,
+            affinity_hash: self.affinity_hash,
+            visited: &self.retries.visited,
+            compatible_with: self.compatible_with.as_deref(),
+            chance: self.tie_breaker,
+        })?;
+        self.retries.visit(chosen.upstream().id);
+        Ok(chosen)
+    }
+
+    /// Returns the next upstream after a failure of this class, and the pause before it; `None` if a retry is not
+    /// allowed or no upstream is left.
+    pub(in crate::server) fn after(
+        &mut self,
+        class: RetryClass,
+        app: &App,
+    ) -> Option<(ChosenUpstream, Duration)> {
+        let pause = self.retries.after(class, &app.pool.retry)?;
+        let chosen = self.next(app).ok()?;
+        may_send_again(app).then_some((chosen, pause))
+    }
+
+    /// Returns the same as [`Self::after`], for one of several parts of an answer. `way` lists the upstreams to
+    /// which parts were sent again, in order. All parts follow it, so that together they break no more engines
+    /// than a single request may.
+    pub(in crate::server) fn next_along(
+        &mut self,
+        way: &mut Vec<Arc<Upstream>>,
+        class: RetryClass,
+        app: &App,
+    ) -> Option<(ChosenUpstream, Duration)> {
+        let Some(known) = self.retries.visited.len().checked_sub(1).and_then(|at| way.get(at)) else {
+            let found = self.after(class, app)?;
+            way.push(Arc::clone(found.0.upstream()));
+            return Some(found);
+        };
+        let pause = self.retries.after(class, &app.pool.retry)?;
+        self.retries.visit(known.id);
+        may_send_again(app).then(|| (Pool::same_upstream(known), pause))
+    }
+
+    /// Returns the requested model, by the client's name for it.
+    pub(in crate::server) fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// Returns the number of attempts so far.
+    pub(in crate::server) fn attempts(&self) -> u32 {
+        u32::try_from(self.retries.visited.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns true if two engines have broken off on this request, which may have killed them.
+    pub(in crate::server) fn is_poison(&self) -> bool {
+        self.retries.is_poison()
+    }
+}
+
+fn may_send_again(app: &App) -> bool {
+    let may = app.pool.may_send_again();
+    if !may {
+        app.metrics.budget_exhausted.add(1);
+    }
+    may
+}
+
+/// Returns what an exchange reveals about the health of the upstream, `None` if nothing (faults 8). `status` is
+/// the upstream's own, if it answered with an error.
+pub(in crate::server) fn outcome(
+    failure: Option<&Failure>,
+    status: Option<u16>,
+    passed: &HeaderMap,
+) -> Option<Outcome> {
+    let wait = || Duration::from_secs(headers::retry_after(passed.get(RETRY_AFTER)));
+    match (status, failure.map(|failure| failure.fault)) {
+        (_, None) => Some(Outcome::Good),
+        (_, Some(Fault::Draining | Fault::Proxy | Fault::Overloaded | Fault::Cancelled)) => None,
+        (Some(status @ (429 | 503)), _) => Some(Outcome::Pushed { status, wait: wait() }),
+        (Some(501), _) => Some(Outcome::Refused),
+        (Some(500..), _) => Some(Outcome::Bad),
+        (Some(_), _) => Some(Outcome::Refused),
+        (None, Some(Fault::RateLimit)) => Some(Outcome::Pushed { status: 429, wait: wait() }),
+        (None, Some(Fault::EngineOverloaded)) => Some(Outcome::Pushed { status: 503, wait: wait() }),
+        (None, Some(Fault::NotImplemented | Fault::Aborted)) => Some(Outcome::Refused),
+        (None, Some(_)) => {
+            failure.map(|failure| if failure.status >= 500 { Outcome::Bad } else { Outcome::Refused })
+        }
+    }
+}
+
+/// Reports the outcome of an exchange to the upstream's health tracking. Rejected credentials or a wrong model
+/// also mark the upstream as misconfigured.
+pub(in crate::server) fn report_outcome(
+    chosen: &mut ChosenUpstream,
+    failure: Option<&Failure>,
+    status: Option<u16>,
+    passed: &HeaderMap,
+) {
+    match failure.map(|failure| failure.fault) {
+        Some(Fault::Upstream) => chosen.upstream().mark_mismatch("upstream credentials rejected"),
+        Some(Fault::WrongModel) => {
+            chosen.upstream().mark_mismatch("it answers as a model that it does not list")
+        }
+        _ => {}
+    }
+    if let Some(outcome) = outcome(failure, status, passed) {
+        chosen.report(outcome);
+    }
+}
+
+impl RequestContext {
+    /// Returns the sender for all engine requests that serve this request.
+    pub(in crate::server) fn sender(&self, headers: &HeaderMap) -> Sender {
+        Sender {
+            app: Arc::clone(&self.app),
+            thread: self.worker.thread,
+            id: self.ids.request_id(),
+            authorization: self.family.authorization(headers),
+            trace: Propagation::of(self.record.as_ref().and_then(|record| record.trace.as_ref()), headers),
+            // A request that loops was refused earlier.
+            hops: Hops::read(headers).unwrap_or_default(),
+            key: self.caller.as_ref().map(|caller| caller.index),
+            dialect: None,
+            share: self.share.clone(),
+        }
+    }
+
+    /// Returns a new selection among the upstreams that serve a model. `like` is the upstream for which the
+    /// request was read; `beginning` gives the start of the conversation, for affinity.
+    pub(in crate::server) fn selection<P: Hash>(
+        &self,
+        model: &str,
+        headers: &HeaderMap,
+        like: Option<Arc<Upstream>>,
+        beginning: impl FnOnce() -> Vec<P>,
+    ) -> UpstreamSelection {
+        let together = match &self.app.pool.affinity {
+            Affinity::None => None,
+            Affinity::Conversation => {
+                Some(beginning()).filter(|said| !said.is_empty()).map(|said| hash(model, said.iter()))
+            }
+            Affinity::Header(name) => headers.get(name).map(|value| hash(model, [value.as_bytes()].iter())),
+        };
+        UpstreamSelection {
+            model: model.to_owned(),
+            affinity_hash: together,
+            compatible_with: like,
+            tie_breaker: self.ids.tie_breaker(),
+            retries: RetryState::default(),
+        }
+    }
+
+    /// Chooses the next upstream for this request.
+    ///
+    /// # Errors
+    /// Fails if none qualifies, with the reason as an error for the client.
+    pub(in crate::server) fn choose(
+        &mut self,
+        selection: &mut UpstreamSelection,
+    ) -> Result<ChosenUpstream, Failure> {
+        selection.next(&self.app).map_err(|nobody| self.no_upstream(nobody, &selection.model))
+    }
+
+    /// Starts the first attempt of a request. Fails if no upstream qualifies, or if the request cannot be
+    /// expressed for the chosen one.
+    pub(in crate::server) fn begin(
+        &mut self,
+        selection: &mut UpstreamSelection,
+        request: &mut dyn UpstreamRequest,
+    ) -> Result<Attempt, Failure> {
+        let chosen = self.choose(selection)?;
+        let sent = request.send(&AttemptTarget::first(chosen.upstream()))?;
+        Ok(Attempt { chosen, sent })
+    }
+
+    /// Returns the error for a client whose request finds no upstream. Sets `retry-after`, unless the model is
+    /// unknown.
+    pub(in crate::server) fn no_upstream(&mut self, nobody: NoUpstream, model: &str) -> Failure {
+        let (failure, wait) = match nobody {
+            NoUpstream::Unknown => return no_such_model(model),
+            NoUpstream::Exhausted | NoUpstream::Unwell => (Fault::NoUpstream.into(), RETRY_AFTER_SECONDS),
+            NoUpstream::Pushed { status, wait } => {
+                let fault = if status == 429 { Fault::RateLimit } else { Fault::EngineOverloaded };
+                (Failure::from(fault), wait.as_secs().saturating_add(1))
+            }
+        };
+        self.passed.insert(RETRY_AFTER, wait.into());
+        failure
+    }
+
+    /// Requests one object, which is read whole, from one upstream after another. Fails with the last failure once
+    /// no further attempt is allowed.
+    pub(in crate::server) async fn request_object(
+        &mut self,
+        sender: &Sender,
+        selection: &mut UpstreamSelection,
+        limit: usize,
+        mut request: impl FnMut(&AttemptTarget<'_>) -> Result<Outgoing, Failure>,
+    ) -> Result<Bytes, Failure> {
+        let app = Arc::clone(&self.app);
+        let mut chosen = self.choose(selection)?;
+        let (total, patience) = (*app.config.timeouts.total_whole, *app.config.timeouts.first_token);
+        let begun = Instant::now();
+        let mut wait = None;
+        // First refusal by the current engine, and the request in another form for it.
+        let mut refused: Option<Refused> = None;
+        let (mut fallbacks, mut other) = (Fallbacks::default(), None);
+        loop {
+            let upstream = Arc::clone(chosen.upstream());
+            let to =
+                AttemptTarget { attempt: selection.attempts(), fallbacks, ..AttemptTarget::first(&upstream) };
+            let outgoing = match other.take() {
+                Some(other) => other,
+                None => request(&to)?,
+            };
+            let exchanged = sender.exchange(&upstream, &outgoing, limit);
+            let until = (begun + total).min(Instant::now() + patience);
+            let WholeExchange { result, status, passed } = tokio::select! {
+                exchanged = exchanged => exchanged,
+                () = tokio::time::sleep_until(until) => {
+                    let class = if begun.elapsed() <= total / 2 { RetryClass::MaybeProcessed } else { RetryClass::Never };
+                    WholeExchange::failed(Error::from(Fault::Timeout).with_class(class))
+                }
+                () = app.cut() => WholeExchange::failed(Fault::Draining.into()),
+            };
+            let failure = result.as_ref().err().map(|error| &error.public);
+            let otherwise =
+                failure.and_then(|failure| in_another_form(failure, &to, &outgoing, &mut request));
+            // A refusal that leads to another form does not count as a failure of the engine.
+            let status = if otherwise.is_some() { Some(400) } else { status };
+            report_outcome(&mut chosen, failure, status, &passed);
+            self.passed = passed;
+            if let Some(record) = &mut self.record {
+                record.attempts += 1;
+                record.upstream = Some(Arc::clone(&upstream));
+                record.ended(&upstream, result.as_ref().err(), &outgoing.body);
+            }
+            let mut error = match result {
+                Ok(bytes) => {
+                    if let Some(refused) = refused {
+                        upstream.answers_to(&refused.model, fallbacks);
+                    }
+                    return Ok(bytes);
+                }
+                Err(error) => error,
+            };
+            if let Some((tried, outgoing)) = otherwise {
+                (fallbacks, other) = (tried, Some(outgoing));
+                let model = || app.pool.engine_name(selection.model()).to_owned();
+                refused = refused.or_else(|| Some(Refused { failure: error.public, model: model() }));
+                continue;
+            }
+            error.public = Refused::or_first(refused.as_ref(), fallbacks, error.public);
+            (refused, fallbacks) = (None, Fallbacks::default());
+            drop(chosen);
+            let Some((next, pause)) = selection.after(error.class, &app) else {
+                headers::keep_shortest_retry_after(&mut self.passed, wait);
+                self.is_poison = selection.is_poison();
+                return Err(error.public);
+            };
+            if error.class == RetryClass::Overloaded {
+                let said = headers::retry_after(self.passed.get(RETRY_AFTER));
+                wait = Some(wait.map_or(said, |least: u64| least.min(said)));
+            }
+            tokio::time::sleep(pause).await;
+            chosen = next;
+        }
+    }
+}
+
+/// Returns the refused request in another form that the engine may accept, with the fallbacks that shape it;
+/// `None` if there is no such form or it changes nothing.
+fn in_another_form(
+    refusal: &Failure,
+    to: &AttemptTarget<'_>,
+    sent: &Outgoing,
+    request: &mut impl FnMut(&AttemptTarget<'_>) -> Result<Outgoing, Failure>,
+) -> Option<(Fallbacks, Outgoing)> {
+    let fallback = Fallback::of(refusal).filter(|fallback| !to.fallbacks.has(*fallback))?;
+    let fallbacks = to.fallbacks.with(fallback);
+    let other = request(&AttemptTarget { fallbacks, ..*to }).ok()?;
+    (other.body != sent.body).then_some((fallbacks, other))
+}
+
+/// Returns a hash that is equal for requests for the same model whose conversations begin alike.
+fn hash<P: Hash>(model: &str, beginning: impl Iterator<Item = P>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    model.hash(&mut hasher);
+    beginning.for_each(|part| part.hash(&mut hasher));
+    hasher.finish()
+}

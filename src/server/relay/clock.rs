@@ -1,0 +1,174 @@
+//! Timers of one request to an engine.
+
+use crate::config::Timeouts;
+use crate::server::net::connection::overslept;
+use crate::wire::options::Options;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Result of a check of the timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Due {
+    /// The engine has taken too long.
+    Timeout,
+    /// The client must receive something: its status, or a keep-alive comment.
+    Comment,
+}
+
+/// Interval at which an engine that sends is reported as alive.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Timers of one request. All share one timer of the runtime, which is touched only when it has fired or something
+/// is due earlier; the time is read at most three times for each token.
+pub(in crate::server) struct Clock {
+    /// Time as last read.
+    now: Instant,
+    started: Instant,
+    /// Time at which the request was sent to the engine.
+    asked: Instant,
+    /// Time since which the engine is waited for, without the time in which the client had its turn.
+    waiting: Instant,
+    written: Instant,
+    /// Time of the next report that the engine is alive.
+    next_report: Instant,
+    /// True once the engine has sent content.
+    spoken: bool,
+    committed: bool,
+    wrote: bool,
+    /// Time since which it is the client's turn.
+    paused: Option<Instant>,
+    total: Duration,
+    first_token: Duration,
+    inter_token: Duration,
+    commit_after: Option<Duration>,
+    keepalive: Option<Duration>,
+    /// Time at which the timer will wake the task.
+    armed: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Clock {
+    pub(in crate::server) fn new(stream: bool, timeouts: &Timeouts, options: &Options) -> Self {
+        let now = Instant::now();
+        let seconds = |seconds: u64| Some(Duration::from_secs(seconds)).filter(|_| stream);
+        Self {
+            now,
+            started: now,
+            asked: now,
+            waiting: now,
+            written: now,
+            next_report: now + REPORT_INTERVAL,
+            spoken: false,
+            committed: !stream,
+            wrote: false,
+            paused: None,
+            total: if stream { *timeouts.total_stream } else { *timeouts.total_whole },
+            first_token: *timeouts.first_token,
+            inter_token: *timeouts.inter_token,
+            commit_after: seconds(options.commit_after_seconds),
+            keepalive: seconds(options.keepalive_seconds).filter(|pause| !pause.is_zero()),
+            armed: None,
+            sleep: None,
+        }
+    }
+
+    /// Restarts the engine's timers for another attempt.
+    pub(in crate::server) fn asks_again(&mut self) {
+        self.now = Instant::now();
+        (self.asked, self.waiting, self.paused) = (self.now, self.now, None);
+    }
+
+    /// Returns true if at least half of the total time is left.
+    pub(in crate::server) fn has_half(&self) -> bool {
+        self.started.elapsed() <= self.total / 2
+    }
+
+    /// Notes that reading from the engine begins. The time since bytes were handed to the client does not count
+    /// for the engine; the time before does, also if the client only received a keep-alive (faults U09).
+    pub(in crate::server) fn reads(&mut self) {
+        self.now = Instant::now();
+        if let Some(since) = self.paused.take() {
+            self.waiting += self.now.saturating_duration_since(since);
+        }
+    }
+
+    /// Notes that the engine has sent something. Returns true at the first content, and once a second.
+    pub(in crate::server) fn heard(&mut self, now: Instant, spoken: bool) -> bool {
+        let tells = spoken && !self.spoken || now >= self.next_report;
+        if tells {
+            self.next_report = now + REPORT_INTERVAL;
+        }
+        self.now = now;
+        self.waiting = now;
+        self.spoken |= spoken;
+        tells
+    }
+
+    /// Notes that bytes are handed to the client. Returns the time since the previous ones, `None` the first time.
+    pub(in crate::server) fn wrote(&mut self) -> Option<Duration> {
+        let pause = self.now.saturating_duration_since(self.written);
+        self.written = self.now;
+        self.paused.get_or_insert(self.now);
+        self.committed = true;
+        std::mem::replace(&mut self.wrote, true).then_some(pause)
+    }
+
+    /// Turns off comments, and treats the status as sent.
+    pub(in crate::server) fn detach(&mut self) {
+        self.committed = true;
+        self.silence();
+    }
+
+    pub(in crate::server) fn silence(&mut self) {
+        self.commit_after = None;
+        self.keepalive = None;
+    }
+
+    pub(in crate::server) fn committed(&mut self) {
+        self.committed = true;
+        self.written = self.now;
+    }
+
+    fn next(&self) -> (Instant, Due) {
+        let patience =
+            if self.spoken { self.waiting + self.inter_token } else { self.asked + self.first_token };
+        let timeout = (patience.min(self.started + self.total), Due::Timeout);
+        let commit =
+            self.commit_after.filter(|_| !self.committed).map(|after| (self.started + after, Due::Comment));
+        let keepalive =
+            self.keepalive.filter(|_| self.committed).map(|pause| (self.written + pause, Due::Comment));
+        [commit, keepalive]
+            .into_iter()
+            .flatten()
+            .fold(timeout, |first, other| if other.0 < first.0 { other } else { first })
+    }
+
+    pub(in crate::server) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Due> {
+        loop {
+            let (at, due) = self.next();
+            if at <= self.now {
+                let Some(more) = overslept(at, self.now) else { return Poll::Ready(due) };
+                for since in [&mut self.started, &mut self.asked, &mut self.waiting, &mut self.written] {
+                    *since += more;
+                }
+                continue;
+            }
+            // The task's waker never changes: a running timer will wake it.
+            if self.armed.is_some_and(|armed| self.now < armed && armed <= at) {
+                return Poll::Pending;
+            }
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(at)));
+            sleep.as_mut().reset(at);
+            self.armed = Some(at);
+            ready!(sleep.as_mut().poll(cx));
+            self.now = Instant::now();
+        }
+    }
+}
+
+/// Returns the wall-clock time in Unix seconds.
+pub(in crate::server) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,607 @@
+//! Relay: the answer to one request, pulled from the engine through the [`Rewriter`](crate::wire::Rewriter) to the
+//! client.
+//!
+//! The relay runs only when its reader polls it, mostly the client's connection: there is no task and no queue
+//! between the engine and the client. A client that reads slowly slows the engine down; a client that leaves drops
+//! the relay, and with it the engine's connection.
+//!
+//! Takes: an attempt that has started, and the means to repeat it. Gives: a response, whole or as a stream.
+//! Remembers: output that the client has not taken, the timers and the record. Never: sends the end of a stored
+//! answer before the store has reported its outcome.
+
+mod answer_buffer;
+pub(super) mod attempt;
+pub(super) mod clock;
+mod exchange;
+mod fan_out;
+mod resend;
+
+use super::admit::body::{Body, Broken as Unsendable};
+use super::admit::headers;
+use super::admit::quota::Ticket;
+use super::panics;
+use super::record::Record;
+use super::responses::event;
+use super::responses::persist::{PendingWrite, ResponseWriter};
+use crate::config::Limits;
+use crate::error::RetryClass;
+use crate::upstream::{Answer, Broken, Read, Upstream};
+use crate::wire::encode::Encode;
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::Options;
+use crate::wire::{Ending, OutputBuffer};
+use answer_buffer::AnswerBuffer;
+use attempt::{
+    Attempt, AttemptTarget, Refused, SentRequest, UpstreamRequest, UpstreamSelection, report_outcome,
+};
+use bytes::Bytes;
+use clock::{Clock, Due, unix_seconds};
+use exchange::{BodyKind, BodyReader, EngineStep, Exchange, body_kind, says_events};
+use fan_out::SiblingExchange;
+use http::Response;
+use http_body::Frame;
+use resend::Resend;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Upper limit for the reads that are joined in one write, so that a fast engine does not starve other streams of
+/// the thread.
+const READS: usize = 64;
+
+/// Relay of one answer: the exchange with the engine, the output buffer, the timers and the record.
+pub(super) struct Relay {
+    /// Exchange with the engine; of several, the one whose turn it is.
+    exchange: Exchange,
+    /// Exchanges of the other choices, if each choice has one of its own.
+    others: Vec<SiblingExchange>,
+    /// Index of the worker thread that polls the relay.
+    thread: usize,
+    /// Data needed to send the request again; `None` once it is too late for that.
+    again: Option<Box<Resend>>,
+    buffer: AnswerBuffer,
+    /// Bytes received of the answer.
+    received: usize,
+    clock: Clock,
+    /// True if a keep-alive comment is to be sent.
+    comment: bool,
+    /// True if only whole events are handed over, however long they are.
+    by_events: bool,
+    /// True if the last hand-over left bytes in the buffer.
+    output_left: bool,
+    /// True for SSE, false for one object.
+    stream: bool,
+    record: Record,
+    store_sink: StoreSink,
+}
+
+/// Progress of storing the response, whose end the client must not see before.
+enum StoreSink {
+    /// Unused: the response is not to be stored, or the attempt to store it is over.
+    Done,
+    /// Pending until the answer has ended.
+    Pending(Box<ResponseWriter>),
+    /// Running: the end of the answer is held back until the store has reported.
+    Running { storing: PendingWrite, end: OutputBuffer },
+}
+
+/// Parameters of a new [`Relay`]: the attempt that has started, and the form in which its answer is wanted.
+pub(super) struct RelayParams {
+    pub(super) attempt: Attempt,
+    /// Request and remaining upstreams for further attempts, if these are allowed.
+    pub(super) again: Option<(Box<dyn UpstreamRequest>, UpstreamSelection)>,
+    /// Index of the worker thread that polls the relay.
+    pub(super) thread: usize,
+    pub(super) options: Arc<Options>,
+    pub(super) stream: bool,
+    pub(super) record: Record,
+    /// Writer that stores the answer, if it is to be stored.
+    pub(super) writer: Option<Box<ResponseWriter>>,
+    /// True if events are numbered, so that none may be removed once the status has been sent.
+    pub(super) numbered: bool,
+}
+
+impl Relay {
+    /// Returns the relay of an attempt, with the further exchanges of its fan-out if it has one.
+    pub(super) fn new(order: RelayParams) -> Box<Self> {
+        let RelayParams { attempt, again, thread, options, stream, mut record, writer, numbered } = order;
+        let Attempt { chosen, sent: SentRequest { pending: asking, rewriter, fan_out, fallbacks } } = attempt;
+        record.attempts = 1;
+        record.upstream = Some(Arc::clone(chosen.upstream()));
+        let clock = Clock::new(stream, &record.app.config.timeouts, &options);
+        let mut this = Box::new(Self {
+            exchange: Exchange::begin(chosen, asking, 0, fallbacks),
+            others: Vec::new(),
+            thread,
+            again: again.map(|(request, selection)| Box::new(Resend::new(request, selection))),
+            buffer: AnswerBuffer::new(rewriter, numbered, false),
+            received: 0,
+            clock,
+            comment: false,
+            by_events: false,
+            output_left: false,
+            stream,
+            record,
+            store_sink: writer.map_or(StoreSink::Done, StoreSink::Pending),
+        });
+        this.pass_limits();
+        if let Some(fan_out) = fan_out {
+            this.fan_out(*fan_out, Duration::ZERO);
+        }
+        this
+    }
+
+    /// Passes the limits of the key's quota to the encoder, for events that report them.
+    fn pass_limits(&mut self) {
+        if let Some(limits) = self.record.ticket.as_ref().and_then(Ticket::limits) {
+            self.buffer.rewriter.limits(limits);
+        }
+    }
+
+    /// Returns the upstream of the current attempt.
+    pub(super) fn upstream(&self) -> &Arc<Upstream> {
+        self.exchange.chosen.upstream()
+    }
+
+    /// Records the time that it took to read and plan the request.
+    pub(super) fn planned(&mut self, took: Duration) {
+        self.record.planning = took;
+    }
+
+    /// Turns off comments and the early status, for a reader that needs neither: an error before the first event
+    /// is then the whole answer, however late it occurs.
+    pub(super) fn silence_timers(&mut self) {
+        self.clock.silence();
+    }
+
+    /// Hands over whole events only, for a reader that processes them.
+    pub(super) fn by_events(&mut self) {
+        self.by_events = true;
+    }
+
+    /// Notes that the status has been sent: from now on a failure is reported as an event.
+    pub(super) fn mark_committed(&mut self) {
+        self.buffer.commit();
+        self.clock.committed();
+        self.record.answered(200);
+    }
+
+    /// Notes that the status counts as sent, and turns off comments, because no client waits for the answer.
+    pub(super) fn detach(&mut self) {
+        self.mark_committed();
+        self.clock.detach();
+    }
+
+    /// Closes the relay and returns its encoder, so that another answer can continue the same stream.
+    pub(super) fn into_encoder(mut self: Box<Self>) -> Box<dyn Encode> {
+        if !self.exchange.is_done() {
+            self.close();
+        }
+        self.buffer.rewriter.into_encoder()
+    }
+
+    /// Ends the answer with a failure, unless it has ended already.
+    pub(super) fn give_up(&mut self, failure: impl Into<Failure>) {
+        if !self.buffer.ended() {
+            self.fail(failure.into());
+        }
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.record.app.config.limits
+    }
+
+    /// Returns the response once its status is known: for a stream when the engine has sent content or after
+    /// `commit_after`, otherwise when the whole answer has arrived (wire-format 3.1).
+    pub(super) async fn answer(self: Box<Self>) -> Response<Body> {
+        self.answer_as(Body::arriving).await
+    }
+
+    /// Returns the same response as [`Relay::answer`], but with the body of a stream made by `stream`.
+    pub(super) async fn answer_as(
+        mut self: Box<Self>,
+        stream: impl FnOnce(Box<Self>) -> Body,
+    ) -> Response<Body> {
+        std::future::poll_fn(|cx| self.poll_fill(cx)).await;
+        if let Some(failure) = self.buffer.refusal().cloned() {
+            let Exchange { refused, fallbacks, missing_fallback: lacks, .. } = &self.exchange;
+            let failure = Refused::or_first(refused.as_deref(), *fallbacks, failure);
+            let failure = match lacks {
+                Some(fallback) => fallback.explain(failure),
+                None => failure,
+            };
+            return self.refusal(&failure);
+        }
+        self.record.answered(200);
+        let head = headers::Success {
+            request_id: &self.record.request_id,
+            passed: self.passed(),
+            attempts: self.record.attempts,
+        };
+        if self.stream {
+            let response = head.stream();
+            self.buffer.committed = true;
+            return response.map(|()| stream(self));
+        }
+        let response = head.object(self.record.started.elapsed());
+        self.hold_end();
+        std::future::poll_fn(|cx| self.poll_store(cx)).await;
+        let out = std::mem::take(&mut self.buffer.out);
+        self.record.bytes = out.len();
+        self.close();
+        response.map(|()| Body::full(out))
+    }
+
+    fn refusal(mut self: Box<Self>, failure: &Failure) -> Response<Body> {
+        headers::keep_shortest_retry_after(
+            &mut self.exchange.passed,
+            self.again.as_ref().and_then(|again| again.wait),
+        );
+        let is_poison = self.again.as_ref().is_some_and(|again| again.selection.is_poison());
+        self.close();
+        let refusal = headers::Refusal {
+            failure,
+            is_final: failure.is_final() || is_poison,
+            passed: &self.exchange.passed,
+            attempts: self.record.attempts,
+            elapsed: self.record.started.elapsed(),
+        };
+        let response = refusal.response(&self.record.request_id);
+        self.record.answered(response.status().as_u16());
+        self.record.bytes = response.body().len();
+        response.map(Body::full)
+    }
+
+    /// Reads from the engine until there is output for the client, or there will be no more. Output that is ready
+    /// at the same time is sent together.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.clock.reads();
+        self.buffer.rewriter.clock(unix_seconds());
+        let mut waits = false;
+        for _ in 0..READS {
+            if self.buffer.ended() || self.is_full() {
+                break;
+            }
+            if self.record.app.is_cut() {
+                self.fail(Fault::Draining.into());
+                self.settle();
+                break;
+            }
+            waits = self.poll_engines(cx).is_pending();
+            // Send output that is due before another read, which would mostly find nothing.
+            if waits || self.stream && self.has_drained() && self.buffer.is_due() {
+                break;
+            }
+        }
+        if self.buffer.ended() {
+            return self.end_attempt(cx);
+        }
+        if self.stream && self.buffer.is_due() {
+            return Poll::Ready(());
+        }
+        let due = self.clock.poll(cx);
+        if due.is_pending() && !waits {
+            // More input is ready, and no other wake-up will follow: let other streams run first, then continue.
+            cx.waker().wake_by_ref();
+        }
+        match ready!(due) {
+            Due::Timeout => {
+                self.time_out();
+                return self.end_attempt(cx);
+            }
+            Due::Comment => {
+                self.clock.committed();
+                self.buffer.commit();
+                self.comment = true;
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Handles the end of an attempt. Ready if the answer has ended too; pending if another attempt or further
+    /// choices continue it.
+    fn end_attempt(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let goes_on = if self.buffer.is_of_several() {
+            !self.buffer.ended()
+        } else {
+            self.try_resend() || self.request_missing_choices()
+        };
+        if !goes_on {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Returns true if there is enough output for one write. The HTTP library takes further writes while it holds
+    /// less than the size limit of a head, and each may be longer by one read; the library and the text being
+    /// encoded have about twice the room that they need. Output that may not be sent yet does not count: only the
+    /// engine can release it, and it is about as long as the request that it repeats.
+    fn is_full(&self) -> bool {
+        self.stream && self.buffer.out.len() >= self.limits().stream_buffer_bytes / 8 && self.buffer.is_due()
+    }
+
+    /// Returns true if the engine's socket held no more than what was read; false if there are several exchanges.
+    fn has_drained(&self) -> bool {
+        !self.buffer.is_of_several()
+            && matches!(&self.exchange.engine, EngineStep::Reading(answer, _) if answer.has_drained())
+    }
+
+    fn poll_engine(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.exchange.engine {
+            EngineStep::Pending(asked) => {
+                let answer = ready!(asked.as_mut().poll(cx));
+                match answer {
+                    Ok(answer) => self.begin(answer),
+                    Err(error) => {
+                        self.exchange.engine = EngineStep::Done;
+                        self.record.note_cause(&error);
+                        self.exchange.class = Some(error.class);
+                        self.fail(error.public);
+                    }
+                }
+            }
+            EngineStep::Reading(..) => ready!(self.poll_body(cx)),
+            EngineStep::Done => {}
+        }
+        Poll::Ready(())
+    }
+
+    /// Handles the head of the engine's answer: decides how its body is read, and fails if it cannot be used.
+    fn begin(&mut self, answer: Answer) {
+        self.exchange.passed = headers::forwarded(&answer.head.headers);
+        // Limits that the engine reports concern the client only if its key has no quota (wire-format 4.9).
+        if self.record.ticket.is_none()
+            && let Some(limits) = headers::limits(&self.exchange.passed)
+        {
+            self.buffer.rewriter.limits(limits);
+        }
+        self.record.attempts += answer.attempts.saturating_sub(1);
+        let (request_id, status) = (&self.record.request_id, answer.head.status);
+        tracing::debug!(request_id, upstream = self.upstream().config.name, status, "an engine answers");
+        match body_kind(&answer.head) {
+            Some(body_kind) => self.exchange.engine = EngineStep::Reading(Box::new(answer), body_kind),
+            None => self.fail(Fault::InvalidResponse.into()),
+        }
+    }
+
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { exchange: Exchange { engine, chosen, .. }, buffer, received, record, .. } = self;
+        let EngineStep::Reading(answer, body_kind) = engine else { return Poll::Ready(()) };
+        let (limits, upstream) = (&record.app.config.limits, chosen.upstream());
+        let mut reading =
+            BodyReader { buffer, received, body_kind, limits, upstream, wrong: false, began: None };
+        let read = ready!(answer.poll_read(cx, &mut |bytes| reading.bytes(bytes)));
+        let BodyReader { wrong, began, .. } = reading;
+        let now = Instant::now();
+        if let Some(began) = began {
+            self.record.rewriting += now.saturating_duration_since(began);
+        }
+        if self.clock.heard(now, self.buffer.has_content() || !self.stream) {
+            self.exchange.chosen.upstream().record_piece(now);
+        }
+        if self.buffer.rewriter.progress().has_content {
+            self.exchange.answered();
+        }
+        if self.buffer.has_content() && self.record.first_token.is_none() {
+            let elapsed = self.record.started.elapsed();
+            self.record.first_token = Some(elapsed);
+            self.exchange.chosen.upstream().figures.first_token.observe(elapsed);
+        }
+        match read {
+            _ if wrong => self.fail(Fault::InvalidResponse.into()),
+            Ok(Read::More) => self.refused_early(),
+            Ok(Read::End) => self.end(Ending::Clean),
+            Err(Broken::Reset) => self.end(Ending::Reset),
+            Err(Broken::Malformed) => self.malformed(),
+        }
+        Poll::Ready(())
+    }
+
+    /// Ends an error response whose text has reached `max_error_bytes`; the rest is not needed.
+    fn refused_early(&mut self) {
+        if let EngineStep::Reading(_, BodyKind::Refusal(body)) = &self.exchange.engine
+            && body.len() >= self.limits().max_error_bytes
+        {
+            self.end(Ending::Reset);
+        }
+    }
+
+    /// Handles the end of the engine's body, according to the form in which it was read.
+    fn end(&mut self, ending: Ending) {
+        let Self { exchange: Exchange { engine, chosen, class, refused, fallbacks, .. }, buffer, .. } = self;
+        let EngineStep::Reading(answer, body_kind) = engine else { return };
+        if buffer.ended() {
+            return;
+        }
+        if ending == Ending::Reset {
+            *class = Some(RetryClass::Reset);
+        }
+        match body_kind {
+            BodyKind::Refusal(body) => {
+                let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
+                *class = Some(RetryClass::of_status(answer.head.status));
+                let own_key = chosen.upstream().config.auth.are_ours();
+                let failure = Failure::of_answer(answer.head.status, body, own_key);
+                buffer.fail(Refused::or_first(refused.as_deref(), *fallbacks, failure));
+            }
+            BodyKind::Whole(body) if ending == Ending::Clean => buffer.whole(body),
+            BodyKind::Unknown(_) if ending == Ending::Clean && !says_events(&answer.head) => {
+                buffer.fail(Fault::InvalidResponse.into());
+            }
+            _ => buffer.finish(ending),
+        }
+    }
+
+    /// Handles HTTP that cannot be parsed any further. Events that were complete before remain valid.
+    fn malformed(&mut self) {
+        if let EngineStep::Reading(_, BodyKind::Events) = &self.exchange.engine {
+            self.end(Ending::Reset);
+        } else {
+            self.exchange.class = Some(RetryClass::MaybeProcessed);
+            self.fail(Fault::InvalidResponse.into());
+        }
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.exchange.cancel();
+        self.buffer.fail(failure);
+    }
+
+    /// Records that the attempt is over, with its failure and the engine's own message.
+    fn record_attempt(&mut self) {
+        let Self { buffer, exchange, record, again, .. } = self;
+        let (failure, upstream) = (buffer.rewriter.any_failure(), exchange.chosen.upstream());
+        if let Some(failure) = failure.filter(|failure| failure.engine.is_some()) {
+            let request =
+                again.as_ref().and_then(|again| again.request.text(&AttemptTarget::first(upstream)));
+            if let Some(request) = request {
+                record.note_engine_error(failure, &request);
+            }
+        }
+        record.attempted(upstream, failure);
+    }
+
+    /// Records that the attempt is over, and reports its outcome to the upstream's health tracking.
+    fn report_attempt(&mut self) {
+        self.record_attempt();
+        let failure = self.buffer.rewriter.any_failure();
+        if failure.is_none() {
+            self.exchange.answered();
+        }
+        let Exchange { engine, chosen, passed, .. } = &mut self.exchange;
+        let status = match engine {
+            EngineStep::Reading(answer, BodyKind::Refusal(_)) => Some(answer.head.status),
+            _ => None,
+        };
+        report_outcome(chosen, failure, status, passed);
+    }
+
+    /// Completes the record when the last bytes are handed over, and releases the engine's connection for reuse if
+    /// its answer was read to the end.
+    fn close(&mut self) {
+        self.record.summarised(self.buffer.summary());
+        let is_good = self.buffer.rewriter.any_failure().is_none();
+        let refused = matches!(&self.exchange.engine, EngineStep::Reading(_, BodyKind::Refusal(_)));
+        let whole = is_good || refused;
+        // Several exchanges: each is reported when it ends.
+        if !(self.buffer.is_of_several() && is_good) {
+            self.report_attempt();
+        }
+        self.again = None;
+        match self.buffer.rewriter.any_failure() {
+            Some(failure) => self.record.failed(failure),
+            None => self.record.completed(),
+        }
+        if !whole {
+            return self.exchange.cancel();
+        }
+        self.give_back();
+    }
+
+    /// Returns the engine's connection to its client for reuse, once its last bytes have arrived.
+    fn give_back(&mut self) {
+        if let EngineStep::Reading(answer, _) = std::mem::replace(&mut self.exchange.engine, EngineStep::Done)
+        {
+            self.exchange.chosen.client(self.thread).give_back_soon(*answer);
+        }
+    }
+
+    /// Returns the next bytes of the stream, or a keep-alive comment; `None` at the end. Never fails.
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Unsendable>>> {
+        panics::point("stream", Some(&self.record.request_id));
+        if !self.comment && !self.buffer.is_due() {
+            ready!(self.poll_fill(cx));
+        }
+        if self.buffer.ended() {
+            self.hold_end();
+            if self.buffer.out.is_empty() && !self.comment {
+                ready!(self.poll_store(cx));
+            }
+        }
+        let bytes = if std::mem::take(&mut self.comment) {
+            Bytes::from_static(b": keepalive\n\n")
+        } else if self.is_end() {
+            return Poll::Ready(None);
+        } else {
+            self.hand_over()
+        };
+        self.record.bytes += bytes.len();
+        let goes_on = std::mem::replace(&mut self.output_left, !self.buffer.out.is_empty());
+        if let Some(pause) = self.clock.wrote().filter(|_| !goes_on) {
+            self.exchange.chosen.upstream().figures.inter_token.observe(pause);
+        }
+        if self.is_end() {
+            self.close();
+        }
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+
+    fn hand_over(&mut self) -> Bytes {
+        // Choices that the answer lacks are requested after it, by the same means as a retry.
+        if !self.buffer.rewriter.may_lack() {
+            self.again = None;
+        }
+        if self.by_events { self.buffer.out.join() } else { self.buffer.out.take() }
+    }
+
+    /// Returns true if the answer has ended, all of it has been handed over, and storing is complete.
+    pub(super) fn is_end(&self) -> bool {
+        self.buffer.ended()
+            && self.buffer.out.is_empty()
+            && !self.comment
+            && matches!(self.store_sink, StoreSink::Done)
+    }
+
+    /// Starts to store an answer that has ended. Its last event is held back until then, because it states if the
+    /// answer is stored.
+    fn hold_end(&mut self) {
+        let StoreSink::Pending(_) = &self.store_sink else { return };
+        let StoreSink::Pending(writer) = std::mem::replace(&mut self.store_sink, StoreSink::Done) else {
+            return;
+        };
+        let Self { buffer, stream, .. } = self;
+        let end = if *stream { buffer.out.split_end() } else { Some(std::mem::take(&mut buffer.out)) };
+        let Some(end) = end else { return };
+        let said = end.to_vec();
+        let object = if *stream { event::response_in(&said) } else { std::str::from_utf8(&said).ok() };
+        let storing = writer.store_final(object.unwrap_or_default());
+        self.store_sink = StoreSink::Running { storing, end };
+    }
+
+    fn poll_store(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let StoreSink::Running { storing, end } = &mut self.store_sink {
+            let kept = ready!(storing.as_mut().poll(cx));
+            self.buffer.out = kept.corrected(std::mem::take(end), &self.record.request_id);
+            self.store_sink = StoreSink::Done;
+        }
+        Poll::Ready(())
+    }
+}
+
+impl std::fmt::Debug for Relay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Relay").field("rewriter", &self.buffer.rewriter).finish_non_exhaustive()
+    }
+}
+
+impl http_body::Body for Relay {
+    type Data = Bytes;
+    type Error = Unsendable;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Unsendable>>> {
+        self.get_mut().poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_end()
+    }
+}

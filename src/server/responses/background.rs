@@ -1,0 +1,698 @@
+//! Background responses, generated without a waiting client (wire-format 4.11, faults C42, C43, O16).
+//!
+//! A task on the thread that took the request reads the engine's answer and stores its events in batches: events
+//! that arrive during a write form the next batch. Readers in any process read the store; those in this process
+//! are notified of new events. Each process reports to the store every few seconds that it is alive. A response
+//! whose process is gone is closed by another process, or by this one after a restart.
+
+use super::event::{self, is_last};
+use super::persist::{FinalState, without_conversation};
+use super::recover::RecoveredItems;
+use crate::config::Limits;
+use crate::json::{self, Members, write_string};
+use crate::server::App;
+use crate::server::admit::body::Broken;
+use crate::server::relay::Relay;
+use crate::store::{Error, Events, Finish, Json, Key, Record, Running, State, Store};
+use crate::wire::encode::write_error;
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::ResponsesDialect;
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::Stream;
+use http_body::Frame;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore, watch};
+
+/// Limit for the size of events that wait for the store, in bytes.
+const WAITING: usize = 16 << 20;
+/// Pause before a failed store operation is repeated.
+const RETRY: Duration = Duration::from_millis(250);
+/// Interval at which a reader polls for the events of another process.
+const LOOK: Duration = Duration::from_millis(250);
+/// Time that a reader waits for a store that does not answer, if keep-alives are off.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Events read at once.
+const READ: usize = 256;
+/// Lost responses that are closed at once.
+const LOST: usize = 16;
+
+/// Background responses of this process, with the limits on how many may run and how many may wait.
+pub(in crate::server) struct BackgroundJobs {
+    /// Permits for the responses that may run at once; the others wait.
+    running: Arc<Semaphore>,
+    most: usize,
+    places: Arc<AtomicUsize>,
+    jobs: Mutex<HashMap<Key, Arc<BackgroundJob>>>,
+    /// Responses that the store attributed to this process at the last check, although no task here runs them.
+    orphaned: Mutex<HashSet<Key>>,
+}
+
+/// Signals of one background response, by which other tasks follow or end it.
+pub(in crate::server) struct BackgroundJob {
+    /// Number of its events that are stored.
+    stored: watch::Sender<u64>,
+    cancel: Notify,
+    /// Notified when another process has taken the response over.
+    lost: Notify,
+}
+
+/// Slot of a running or waiting background response, freed when dropped.
+pub(in crate::server) struct JobSlot(Arc<AtomicUsize>);
+
+impl Drop for JobSlot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl BackgroundJobs {
+    pub(in crate::server) fn new(limits: &Limits) -> Self {
+        let (running, queued) = (limits.background_running, limits.background_queued);
+        Self {
+            running: Arc::new(Semaphore::new(running)),
+            most: running.saturating_add(queued),
+            places: Arc::default(),
+            jobs: Mutex::default(),
+            orphaned: Mutex::default(),
+        }
+    }
+
+    /// Takes a slot for one more response. Fails if all are taken.
+    pub(in crate::server) fn place(&self) -> Result<JobSlot, Failure> {
+        let room = |places: usize| (places < self.most).then_some(places + 1);
+        match self.places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room) {
+            Ok(_) => Ok(JobSlot(Arc::clone(&self.places))),
+            Err(_) => Err(Failure::from(Fault::ConcurrencyLimit)
+                .with_message("Too many responses are being made in the background.")),
+        }
+    }
+
+    /// Returns the number of taken slots.
+    pub(in crate::server) fn places(&self) -> i64 {
+        i64::try_from(self.places.load(Ordering::Relaxed)).unwrap_or(i64::MAX)
+    }
+
+    fn here(&self) -> MutexGuard<'_, HashMap<Key, Arc<BackgroundJob>>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, key: &Key) -> RunningJob<'_> {
+        let run = Arc::new(BackgroundJob {
+            stored: watch::Sender::new(0),
+            cancel: Notify::new(),
+            lost: Notify::new(),
+        });
+        self.here().insert(key.clone(), Arc::clone(&run));
+        RunningJob { runs: self, key: key.clone(), run }
+    }
+
+    fn get(&self, key: &Key) -> Option<Arc<BackgroundJob>> {
+        self.here().get(key).cloned()
+    }
+
+    fn all(&self) -> Vec<(Key, Arc<BackgroundJob>)> {
+        self.here().iter().map(|(key, run)| (key.clone(), Arc::clone(run))).collect()
+    }
+
+    /// Returns the number of running and waiting responses.
+    pub(in crate::server) fn count(&self) -> usize {
+        self.here().len()
+    }
+
+    /// Returns the keys of `stored` that no task here runs, now and at the previous call. A response that is just
+    /// being created is not registered yet, so one check alone is not enough.
+    fn orphaned(&self, stored: impl Iterator<Item = Key>) -> Vec<Key> {
+        let here = self.here();
+        let now: HashSet<Key> = stored.filter(|key| !here.contains_key(key)).collect();
+        let mut before = self.orphaned.lock().unwrap_or_else(PoisonError::into_inner);
+        let twice = now.intersection(&before).cloned().collect();
+        *before = now;
+        twice
+    }
+
+    /// Cancels a response, if it runs here.
+    pub(in crate::server) fn cancel(&self, key: &Key) {
+        if let Some(run) = self.get(key) {
+            run.cancel.notify_one();
+        }
+    }
+}
+
+/// Registration of a background response, removed when dropped, however its task ends.
+struct RunningJob<'r> {
+    runs: &'r BackgroundJobs,
+    key: Key,
+    run: Arc<BackgroundJob>,
+}
+
+impl Drop for RunningJob<'_> {
+    fn drop(&mut self) {
+        self.runs.here().remove(&self.key);
+    }
+}
+
+/// Background response that is ready to be generated: its record is in the store.
+pub(in crate::server) struct PendingJob {
+    pub(in crate::server) app: Arc<App>,
+    pub(in crate::server) store: Arc<Store>,
+    pub(in crate::server) key: Key,
+    pub(in crate::server) place: JobSlot,
+    /// Creates the relay that sends the request, once a permit is free.
+    pub(in crate::server) relay: Box<dyn FnOnce() -> Box<Relay> + Send>,
+    /// Conversation to which its items are added.
+    pub(in crate::server) conversation: Option<Arc<str>>,
+    /// Events written before the engine was contacted.
+    pub(in crate::server) first: Bytes,
+}
+
+impl PendingJob {
+    /// Generates the response and stores its events, up to its end, a cancellation or the loss of its record.
+    pub(in crate::server) async fn run(self) {
+        let Self { app, store, key, place: _place, relay, conversation, first } = self;
+        let mut maker = Some(relay);
+        let begin = |maker: &mut Option<Box<dyn FnOnce() -> Box<Relay> + Send>>| {
+            maker.take().map(|make| {
+                let mut relay = make();
+                relay.detach();
+                relay.by_events();
+                relay
+            })
+        };
+        let mut relay: Option<Box<Relay>> = None;
+        let mut _running = None;
+        let begun = app.background_jobs.begin(&key);
+        let run = &begun.run;
+        let mut log = EventLog {
+            app: &app,
+            store,
+            key: key.clone(),
+            conversation,
+            run,
+            waiting: PendingEvents::default(),
+            next: 0,
+            again: false,
+        };
+        log.waiting.take(&first);
+        let mut storing: Option<Storing> = None;
+        let mut stopped = false;
+        loop {
+            if storing.is_none() {
+                storing = log.store_next();
+            }
+            let stores = async {
+                match &mut storing {
+                    Some(storing) => storing.as_mut().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let mut stop = None;
+            tokio::select! {
+                () = run.cancel.notified(), if !stopped => stop = Some(Fault::Cancelled),
+                () = app.cut(), if !stopped => stop = Some(Fault::Draining),
+                permit = Arc::clone(&app.background_jobs.running).acquire_owned(), if relay.is_none() => {
+                    _running = permit.ok();
+                    relay = begin(&mut maker);
+                }
+                () = run.lost.notified() => {
+                    log.lost(&Error::Fenced);
+                    break;
+                }
+                stored = stores => {
+                    storing = None;
+                    if !log.stored(stored) {
+                        break;
+                    }
+                }
+                frame = next(&mut relay) => match frame {
+                    Some(Ok(frame)) => {
+                        if let Ok(bytes) = frame.into_data() {
+                            log.waiting.take(&bytes);
+                        }
+                        if log.waiting.bytes > WAITING && !stopped {
+                            stop = Some(Fault::StoreUnavailable);
+                        }
+                    }
+                    Some(Err(_)) | None => {
+                        if let Some(storing) = storing.take() {
+                            let stored = storing.await;
+                            log.stored(stored);
+                        }
+                        log.finish().await;
+                        break;
+                    }
+                },
+            }
+            if let Some(fault) = stop {
+                stopped = true;
+                // A response that still waits for a permit ends with the same events, without an engine request.
+                relay = relay.or_else(|| begin(&mut maker));
+                relay.iter_mut().for_each(|relay| relay.give_up(fault));
+            }
+        }
+    }
+}
+
+/// Returns the next frame of the relay; pending while there is no relay yet.
+async fn next(relay: &mut Option<Box<Relay>>) -> Option<Result<Frame<Bytes>, Broken>> {
+    match relay {
+        Some(relay) => std::future::poll_fn(|cx| relay.poll_frame(cx)).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Future of the write of a batch. It returns the batch with the result, so that it can be repeated.
+type Storing = Pin<Box<dyn Future<Output = (Result<(), Error>, Batch)> + Send>>;
+
+/// Events that are stored together, kept until the store has confirmed them.
+struct Batch {
+    /// Response object of `response.in_progress`, if that event is in the batch.
+    begun: Option<Json>,
+    events: Events,
+}
+
+/// Events that are not stored yet, with the response objects that the store needs.
+#[derive(Default)]
+struct PendingEvents {
+    events: Vec<Json>,
+    bytes: usize,
+    /// Response object of `response.in_progress`.
+    begun: Option<Json>,
+    /// Response object of the last event.
+    ended: Option<Json>,
+}
+
+impl PendingEvents {
+    /// Appends the events found in bytes of a stream.
+    fn take(&mut self, bytes: &[u8]) {
+        for event in event::each(bytes) {
+            let response = || event.response().map(Json::from);
+            match event.kind {
+                "response.in_progress" => self.begun = response(),
+                kind if is_last(kind) => self.ended = response(),
+                _ => {}
+            }
+            self.bytes += event.data.len();
+            self.events.push(event.data.into());
+        }
+    }
+}
+
+/// Writer of one response's events to the store. It writes batch after batch and repeats those that fail.
+struct EventLog<'a> {
+    app: &'a App,
+    store: Arc<Store>,
+    key: Key,
+    conversation: Option<Arc<str>>,
+    run: &'a BackgroundJob,
+    waiting: PendingEvents,
+    /// Number of the next event.
+    next: u64,
+    /// True if the last batch could not be stored.
+    again: bool,
+}
+
+impl EventLog<'_> {
+    /// Starts to write the waiting events, after a pause if the last write failed. Once the last event is there,
+    /// everything is left to [`Self::finish`].
+    fn store_next(&mut self) -> Option<Storing> {
+        if self.waiting.ended.is_some() || self.waiting.events.is_empty() {
+            return None;
+        }
+        let (store, key) = (Arc::clone(&self.store), self.key.clone());
+        let events = Events { from: self.next, bodies: std::mem::take(&mut self.waiting.events) };
+        self.waiting.bytes = 0;
+        let batch = Batch { begun: self.waiting.begun.take(), events };
+        let now = self.app.store_handle.now();
+        let again = std::mem::take(&mut self.again);
+        Some(Box::pin(async move {
+            if again {
+                tokio::time::sleep(RETRY).await;
+            }
+            if let Some(response) = batch.begun.clone()
+                && let Err(error) = store.start(key.clone(), 1, response, now).await
+            {
+                return (Err(error), batch);
+            }
+            (store.append_events(key, 1, batch.events.clone(), now).await, batch)
+        }))
+    }
+
+    /// Handles the result of a write; a failed batch is queued again. Returns false if another process owns the
+    /// response now.
+    fn stored(&mut self, (result, batch): (Result<(), Error>, Batch)) -> bool {
+        let Batch { begun, mut events } = batch;
+        match result {
+            Ok(()) => {
+                self.next = events.from + events.bodies.len() as u64;
+                self.run.stored.send_replace(self.next);
+                true
+            }
+            Err(Error::Slow | Error::Unavailable(_) | Error::Full) => {
+                self.waiting.bytes += events.bodies.iter().map(|body| body.len()).sum::<usize>();
+                events.bodies.append(&mut self.waiting.events);
+                self.waiting.events = events.bodies;
+                self.waiting.begun = self.waiting.begun.take().or(begun);
+                self.again = true;
+                true
+            }
+            Err(error) => {
+                self.lost(&error);
+                false
+            }
+        }
+    }
+
+    fn lost(&self, error: &Error) {
+        tracing::info!(response = &*self.key.id, %error, "a background response is not this process's any more");
+    }
+
+    /// Stores the remaining events and the final object, in a loop until it succeeds or the response is lost.
+    async fn finish(&mut self) {
+        let ended = self.waiting.ended.take();
+        let Some((object, FinalState { state, output, .. })) =
+            ended.and_then(|object| FinalState::of(&object).map(|ended| (object, ended)))
+        else {
+            return self.close(&Fault::Proxy.into()).await;
+        };
+        let events = Events { from: self.next, bodies: std::mem::take(&mut self.waiting.events) };
+        let total = events.from + events.bodies.len() as u64;
+        let mut finish = Finish { state, response: object, output, events };
+        let mut conversation = self.conversation.take().filter(|_| state.has_answered());
+        // Repeated without a limit: while this process reports that it is alive, no other closes its responses.
+        for tries in 1.. {
+            let (key, now) = (self.key.clone(), self.app.store_handle.now());
+            let stored = match &conversation {
+                Some(id) => self.store.finish_in(Arc::clone(id), key, 1, finish.clone(), now).await,
+                None => self.store.finish(key, 1, finish.clone(), now).await,
+            };
+            match stored {
+                Err(Error::Slow | Error::Unavailable(_)) => {
+                    tokio::time::sleep(RETRY * u32::min(tries, 20)).await;
+                }
+                Err(error @ Error::NoConversation) => {
+                    tracing::warn!(response = &*self.key.id, %error, "a response was not added to its conversation");
+                    conversation = None;
+                    finish.response = without_conversation(&finish.response);
+                    // Another event of the dialect may follow it.
+                    let ends =
+                        |body: &&mut Json| json::member(body, "type").is_some_and(|kind| is_last(&kind));
+                    if let Some(last) = finish.events.bodies.iter_mut().rfind(ends) {
+                        *last = without_conversation(last);
+                    }
+                }
+                Err(error @ (Error::Fenced | Error::NotFound)) => {
+                    self.lost(&error);
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!(response = &*self.key.id, %error, "the end of a background response is not stored");
+                    let mut failure = Failure::from(Fault::StoreUnavailable);
+                    if error == Error::Full {
+                        failure = failure.with_message("There is no room for a response of this size.");
+                    }
+                    self.close(&failure).await;
+                    break;
+                }
+                Ok(()) => break,
+            }
+        }
+        self.run.stored.send_replace(total);
+    }
+
+    /// Ends the record with a failure that is short enough for the store to accept in any case.
+    async fn close(&self, failure: &Failure) {
+        for tries in 1.. {
+            let now = self.app.store_handle.now();
+            let closed = match self.store.get(self.key.clone(), now).await {
+                Ok(record) if record.state.is_terminal() => return,
+                Ok(record) => close(&self.store, &record, 1, failure, now).await,
+                Err(error) => Err(error),
+            };
+            match closed {
+                Err(Error::Slow | Error::Unavailable(_)) => {
+                    tokio::time::sleep(RETRY * u32::min(tries, 20)).await;
+                }
+                Err(error) => {
+                    tracing::warn!(response = &*self.key.id, %error, "a background response could not be closed");
+                    return;
+                }
+                Ok(()) => return,
+            }
+        }
+    }
+}
+
+/// Deletes the record of a response that will not be generated: it may exist although the store did not confirm
+/// it.
+pub(in crate::server) async fn delete_unstarted(app: &App, store: &Store, key: Key) {
+    for tries in 1..=20 {
+        tokio::time::sleep(RETRY * tries).await;
+        match store.delete(key.clone(), app.store_handle.now()).await {
+            Err(Error::Slow | Error::Unavailable(_)) => {}
+            _ => return,
+        }
+    }
+}
+
+/// Streams the events of a stored response after number `after`, and those to come, in the reader's dialect
+/// (wire-format 4.9).
+pub(in crate::server) fn follow(
+    app: Arc<App>,
+    store: Arc<Store>,
+    key: Key,
+    after: Option<u64>,
+    dialect: ResponsesDialect,
+    keepalive: u64,
+) -> impl Stream<Item = Bytes> + Send + use<> {
+    let keepalive = Some(Duration::from_secs(keepalive)).filter(|pause| !pause.is_zero());
+    futures::stream::unfold(Some(after), move |after| {
+        let (app, store, key) = (Arc::clone(&app), Arc::clone(&store), key.clone());
+        async move {
+            let mut after = after?;
+            let silence = tokio::time::Instant::now();
+            loop {
+                let replay = match store.events_after(key.clone(), after, READ, app.store_handle.now()).await
+                {
+                    Ok(replay) => replay,
+                    Err(Error::Slow | Error::Unavailable(_))
+                        if silence.elapsed() < keepalive.unwrap_or(PATIENCE) =>
+                    {
+                        tokio::time::sleep(RETRY).await;
+                        continue;
+                    }
+                    Err(Error::NotFound) => {
+                        let gone = Failure::from(Fault::NotFound).with_message("The response was deleted.");
+                        return Some((error_frame(&gone, after), None));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the events of a response cannot be read on");
+                        return Some((error_frame(&Fault::StoreUnavailable.into(), after), None));
+                    }
+                };
+                if let Some(last) = replay.events.bodies.len().checked_sub(1) {
+                    after = Some(replay.events.from + last as u64);
+                    let told = frames(
+                        replay.events.bodies.iter().filter_map(|event| event::in_dialect(dialect, event)),
+                    );
+                    if told.is_empty() {
+                        continue;
+                    }
+                    return Some((told, Some(after)));
+                }
+                if replay.state.is_terminal() {
+                    let marked = dialect == ResponsesDialect::Openresponses;
+                    return marked.then(|| (Bytes::from_static(b"data: [DONE]\n\n"), None));
+                }
+                if keepalive.is_some_and(|pause| silence.elapsed() >= pause) {
+                    return Some((Bytes::from_static(b": keepalive\n\n"), Some(after)));
+                }
+                if app.is_cut() {
+                    return Some((error_frame(&Fault::Draining.into(), after), None));
+                }
+                wait_for_more(&app, &key, replay.total).await;
+            }
+        }
+    })
+}
+
+/// Returns when there may be more than `total` events.
+async fn wait_for_more(app: &App, key: &Key, total: u64) {
+    let here = async {
+        match app.background_jobs.get(key) {
+            Some(run) => {
+                let _ = run.stored.subscribe().wait_for(|stored| *stored > total).await;
+            }
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = here => {}
+        () = tokio::time::sleep(LOOK) => {}
+    }
+}
+
+fn frames<'e>(events: impl Iterator<Item = (String, Cow<'e, str>)>) -> Bytes {
+    let mut out = BytesMut::new();
+    for (kind, event) in events {
+        for piece in ["event: ", &kind, "\ndata: ", &event, "\n\n"] {
+            out.extend_from_slice(piece.as_bytes());
+        }
+    }
+    out.freeze()
+}
+
+/// Returns the error event that ends a stream which cannot be read any further.
+fn error_frame(failure: &Failure, after: Option<u64>) -> Bytes {
+    let event = error_event(failure, after.map_or(0, |after| after + 1));
+    frames(std::iter::once(("error".to_owned(), Cow::Borrowed(&*event))))
+}
+
+fn error_event(failure: &Failure, number: u64) -> Json {
+    let mut out = BytesMut::from(format!("{{\"type\":\"error\",\"sequence_number\":{number}").as_bytes());
+    write_error(failure, &mut out);
+    out.put_u8(b'}');
+    String::from_utf8_lossy(&out).into()
+}
+
+/// Reports to the store that this process is alive if `beat` is true, and ends responses that others cancelled or
+/// took over.
+pub(in crate::server) async fn heartbeat_and_compare(app: &App, store: &Store, beat: bool) {
+    let owner = &app.store_handle.owner;
+    let now = app.store_handle.now();
+    if beat || app.background_jobs.count() > 0 {
+        compare(app, store).await;
+    }
+    if !beat {
+        return;
+    }
+    if let Err(error) = store.heartbeat(Arc::clone(owner), now).await {
+        tracing::warn!(%error, "the store was not told that this process lives");
+    }
+}
+
+/// Closes responses whose process is gone, for about a second. Returns true if there may be more. They are taken
+/// over a few at a time: if this process dies, those taken and not closed wait for another lease.
+pub(in crate::server) async fn close_lost(app: &App, store: &Store) -> bool {
+    let start = tokio::time::Instant::now();
+    loop {
+        let now = app.store_handle.now();
+        let lost = store.orphans(Arc::clone(&app.store_handle.owner), LOST, now).await.unwrap_or_default();
+        let closed = lost.iter().map(async |record| {
+            tracing::warn!(response = &*record.key.id, "a response lost its process and is closed");
+            if let Err(error) = close_taken(store, record, now).await {
+                tracing::warn!(response = &*record.key.id, %error, "it could not be closed");
+            }
+        });
+        futures::future::join_all(closed).await;
+        if lost.len() < LOST || start.elapsed() >= Duration::from_secs(1) {
+            return lost.len() == LOST;
+        }
+    }
+}
+
+/// Compares the running responses with the store. Those that others have cancelled or taken over are ended here,
+/// since a silent engine would otherwise keep working for them. Those that this process has taken over, or that no
+/// task here runs although the store says so, are closed: otherwise this process would keep them alive forever.
+async fn compare(app: &App, store: &Store) {
+    // Listed before the store is read, so that every response listed here is in the store's answer.
+    let here = app.background_jobs.all();
+    let Ok(stored) = store.running(Arc::clone(&app.store_handle.owner)).await else { return };
+    let mut stored: HashMap<_, _> =
+        stored.into_iter().map(|running| (running.key.clone(), running)).collect();
+    for (key, run) in here {
+        match stored.get(&key) {
+            Some(Running { term: 1, cancel, .. }) if !cancel => {}
+            Some(Running { term: 1, .. }) => run.cancel.notify_one(),
+            _ => run.lost.notify_one(),
+        }
+    }
+    let orphaned = app
+        .background_jobs
+        .orphaned(stored.values().filter(|running| running.term == 1).map(|running| running.key.clone()));
+    for key in &orphaned {
+        tracing::warn!(response = &*key.id, "a response has lost its task and is closed");
+    }
+    stored.retain(|_, running| running.term > 1);
+    for key in stored.into_keys().chain(orphaned) {
+        let now = app.store_handle.now();
+        let closed = match store.get(key.clone(), now).await {
+            Ok(record) if record.owner == app.store_handle.owner => close_taken(store, &record, now).await,
+            Ok(_) | Err(Error::NotFound) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = closed {
+            tracing::warn!(response = &*key.id, %error, "a response that was taken over could not be closed");
+        }
+    }
+}
+
+/// Ends a response whose owner does not react. First the term is raised, so that a stalled owner can write no
+/// more; then the response is closed.
+pub(in crate::server) async fn take_over(app: &App, store: &Store, record: &Record) -> Result<(), Error> {
+    let (owner, now) = (Arc::clone(&app.store_handle.owner), app.store_handle.now());
+    let taken = match store.take_over(record.key.clone(), record.term, owner, now).await {
+        // The owner or another process was faster.
+        Err(Error::Fenced | Error::Conflict) => return Ok(()),
+        taken => taken?,
+    };
+    tracing::warn!(response = &*record.key.id, "a response is cancelled without its process");
+    close_taken(store, &taken, now).await
+}
+
+/// Closes a response that this process has taken over; another task may do so at the same time.
+async fn close_taken(store: &Store, record: &Record, now: u64) -> Result<(), Error> {
+    match close(store, record, record.term, &Fault::ReplicaLost.into(), now).await {
+        Err(Error::Conflict | Error::Fenced | Error::NotFound) => Ok(()),
+        closed => closed,
+    }
+}
+
+/// Ends a response whose real end is lost, with the items found in its events if there is room for them.
+async fn close(store: &Store, record: &Record, term: u64, failure: &Failure, now: u64) -> Result<(), Error> {
+    let told = RecoveredItems::of(store, record, now).await;
+    let finish = closing(record, failure, &told);
+    match store.finish(record.key.clone(), term, finish, now).await {
+        Err(Error::Full) => {
+            let finish = closing(record, failure, &RecoveredItems::default());
+            store.finish(record.key.clone(), term, finish, now).await
+        }
+        closed => closed,
+    }
+}
+
+fn closing(record: &Record, failure: &Failure, told: &RecoveredItems) -> Finish {
+    let state = if record.cancel { State::Cancelled } else { State::Failed };
+    let mut object = BytesMut::new();
+    let members = json::read::<Members<'_>>(&record.response).map(|members| members.0).unwrap_or_default();
+    for (at, (key, value)) in members.iter().enumerate() {
+        object.put_u8(if at == 0 { b'{' } else { b',' });
+        write_string(key, &mut object);
+        object.put_u8(b':');
+        match key.as_ref() {
+            "status" => write_string(state.name(), &mut object),
+            "output" => object.extend_from_slice(told.list().as_bytes()),
+            "error" if state == State::Failed => {
+                object.extend_from_slice(b"{\"code\":\"server_error\",\"message\":");
+                write_string(&failure.message, &mut object);
+                object.put_u8(b'}');
+            }
+            _ => object.extend_from_slice(value.get().as_bytes()),
+        }
+    }
+    object.put_u8(b'}');
+    let response: Json = String::from_utf8_lossy(&object).into();
+    let last = |kind: &str, number| -> Json {
+        format!("{{\"type\":\"{kind}\",\"sequence_number\":{number},\"response\":{response}}}").into()
+    };
+    let bodies = match state {
+        State::Cancelled => vec![last("response.incomplete", record.events)],
+        _ => vec![error_event(failure, record.events), last("response.failed", record.events + 1)],
+    };
+    let events = Events { from: record.events, bodies };
+    Finish { state, response, output: told.items(), events }
+}

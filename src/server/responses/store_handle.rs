@@ -1,0 +1,107 @@
+//! Store of the server: opened at the start, or retried until it opens; and the keys that seal reasoning.
+
+use super::persist::milliseconds;
+use crate::config::{Config, StoreConfig};
+use crate::seal::{KEY, Keys};
+use crate::store::{DurationHook, Store, StoreLocation};
+use crate::telemetry::Metrics;
+use std::io;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+use zeroize::Zeroizing;
+
+/// Access to the store, which may not be open yet, with this process's identity, clock offset and keys.
+pub(in crate::server) struct StoreHandle {
+    config: StoreConfig,
+    /// Time limit of a store operation.
+    call: Duration,
+    /// Interval at which this process reports to the store that it is alive.
+    pub(in crate::server) heartbeat: Duration,
+    store: RwLock<Option<Arc<Store>>>,
+    watch: DurationHook,
+    /// Milliseconds by which the store's clock is ahead of the local one.
+    ahead: AtomicI64,
+    /// Name of this process among those that share the store.
+    pub(in crate::server) owner: Arc<str>,
+    /// Keys that seal reasoning and compactions.
+    pub(in crate::server) keys: Arc<Keys>,
+}
+
+impl StoreHandle {
+    /// Opens the store. A store that is not required may fail now and be opened later.
+    ///
+    /// # Errors
+    /// The store is required and cannot be opened, or there is no source of randomness.
+    pub(in crate::server) async fn open(config: &Config, metrics: &Metrics) -> io::Result<Self> {
+        let mut name = [0; 16];
+        let mut key = Zeroizing::new([0; KEY]);
+        getrandom::fill(&mut name).and_then(|()| getrandom::fill(&mut *key)).map_err(io::Error::other)?;
+        let mut owner = String::new();
+        crate::server::spelling::hex(&name, &mut owner);
+        let keys = config.seal.clone().unwrap_or_else(|| Arc::new(Keys::of("process", &key)));
+        let seconds = Arc::clone(&metrics.store);
+        let this = Self {
+            config: config.store.clone(),
+            call: *config.timeouts.store_call,
+            heartbeat: *config.timeouts.background_heartbeat,
+            store: RwLock::default(),
+            watch: Arc::new(move |name, took| seconds.observe(name, took)),
+            ahead: AtomicI64::new(0),
+            owner: owner.into(),
+            keys,
+        };
+        match this.try_open().await {
+            Err(error) if config.store.required => {
+                Err(io::Error::other(format!("the store {:?} cannot be opened: {error}", config.store.place)))
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the store cannot be opened; responses are not stored meanwhile");
+                Ok(this)
+            }
+            Ok(()) => Ok(this),
+        }
+    }
+
+    pub(in crate::server) async fn try_open(&self) -> Result<(), crate::store::Error> {
+        let store = Store::open(&self.config.place, self.config.caps.clone()).await?;
+        *self.store.write().unwrap_or_else(PoisonError::into_inner) =
+            store.map(|store| Arc::new(store.with_deadline(self.call).watched(Arc::clone(&self.watch))));
+        Ok(())
+    }
+
+    /// Returns true if the store is turned off in the configuration.
+    pub(in crate::server) fn is_off(&self) -> bool {
+        self.config.place == StoreLocation::Off
+    }
+
+    /// Returns the limit for the size of one record in bytes.
+    pub(in crate::server) fn record_bytes(&self) -> u64 {
+        self.config.caps.record_bytes
+    }
+
+    /// Returns the store if it is open.
+    pub(in crate::server) fn store(&self) -> Option<Arc<Store>> {
+        self.store.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the current time by the store's clock, in milliseconds: replicas that share a store go by its
+    /// clock.
+    pub(in crate::server) fn now(&self) -> u64 {
+        milliseconds().saturating_add_signed(self.ahead())
+    }
+
+    /// Returns the milliseconds by which the store's clock is ahead of the local one.
+    pub(in crate::server) fn ahead(&self) -> i64 {
+        self.ahead.load(Ordering::Relaxed)
+    }
+
+    /// Updates the offset to the store's clock.
+    pub(in crate::server) async fn set_clock(&self, store: &Store) {
+        let local = milliseconds();
+        if let Ok(now) = store.clock(local).await {
+            let ahead = i64::try_from(i128::from(now) - i128::from(local)).unwrap_or(0);
+            self.ahead.store(ahead, Ordering::Relaxed);
+        }
+    }
+}
