@@ -4,8 +4,7 @@
 //! clients and towards engines: a token crosses no thread and, over HTTP/1.1, no task (`benches/proxy`). The
 //! calling thread accepts connections, probes the upstreams and serves operators.
 //!
-//! This file starts and ends these parts, and defines the state that they share: `App` for the process and
-//! `Worker` for each thread. Never: handles a request; the modules below do.
+//! This file starts and ends these parts. Never: handles a request; the modules below do.
 
 mod active_config;
 mod admit;
@@ -21,13 +20,14 @@ mod reload;
 mod responses;
 mod routes;
 mod spelling;
+mod state;
 
 pub use admit::memory::description as memory_told;
 pub use net::listener::Listeners;
 
 use crate::config::{Config, Source};
 use crate::html::Page;
-use crate::telemetry::{Gauge, Metrics, Tracer};
+use crate::telemetry::{Metrics, Tracer};
 use crate::upstream::{Pool, Upstream, health};
 use active_config::ActiveConfig;
 use admit::budget::Budget;
@@ -35,18 +35,17 @@ use admit::quota::{Quotas, Usages};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
 use net::accept::{Acceptor, Inbox, serve_connection};
-use net::connections::{ConnectionSlot, Connections};
+use net::connections::ConnectionSlot;
 use net::leavings::dropped_in_time;
 use net::listener::listen;
 use net::shutdown::{Phase, Shutdown, ShutdownDriver, Signals};
 use net::tls::ServerIdentity;
 use reload::Reload;
-use responses::ToolWaits;
 use responses::background::BackgroundJobs;
 use responses::store_handle::StoreHandle;
+use state::{App, Worker};
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -58,43 +57,6 @@ use tokio::sync::mpsc;
 const SWEEP: Duration = Duration::from_secs(1);
 /// Time limit at the end of the process for writing the usage of keys to the store.
 const USAGE_SYNC_LIMIT: Duration = Duration::from_secs(1);
-
-/// State shared by all requests: the active configuration with what is derived from it, and what lives as long as
-/// the process. A reload replaces it; a request keeps the state that it began with.
-#[derive(Clone)]
-pub(crate) struct App {
-    pub(crate) config: Arc<Config>,
-    pub(crate) pool: Arc<Pool>,
-    quotas: Arc<Quotas>,
-    usages: Arc<Usages>,
-    pub(crate) metrics: Arc<Metrics>,
-    tracer: Arc<Tracer>,
-    /// Certificate presented to clients; `None` if they connect without TLS.
-    server_identity: Option<Arc<ServerIdentity>>,
-    store_handle: Arc<StoreHandle>,
-    background_jobs: Arc<BackgroundJobs>,
-    tool_waits: Arc<ToolWaits>,
-    connections: Arc<Connections>,
-    budget: Arc<Budget>,
-    /// Number of requests in progress.
-    requests: Arc<Gauge>,
-    /// Address on which clients are accepted.
-    clients: SocketAddr,
-    /// HTML page at the root of that address, if there is one.
-    page: Option<Arc<Page>>,
-    shutdown: Arc<Shutdown>,
-}
-
-/// State of one worker thread: access to the shared state, and counters of what the thread serves.
-struct Worker {
-    active_config: Arc<ActiveConfig>,
-    /// Index of the thread, which selects its own connections to the engines.
-    thread: usize,
-    http: http1::Builder,
-    connections: AtomicUsize,
-    /// Number of responses that are generated on this thread without a waiting client.
-    background: AtomicUsize,
-}
 
 /// Serves on listeners that are already open, until a signal ends the process. `source` is the origin of the
 /// configuration, which is read again on a reload.

@@ -2,7 +2,8 @@
 //!
 //! An invalid configuration changes nothing. A valid one applies as a whole to requests that arrive afterwards.
 
-use super::{ActiveConfig, App, watch};
+use super::state::App;
+use super::{ActiveConfig, watch};
 use crate::config::{Config, Mistakes, Source};
 use crate::file_watch::ChangeDetector;
 use crate::telemetry::CONTENT_LOGGED;

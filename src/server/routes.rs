@@ -1,5 +1,4 @@
-//! Routes: the router, the steps that every request goes through, and the handlers of Chat Completions,
-//! Completions, Embeddings and models.
+//! Routes: the router, and the steps that every request goes through before its handler.
 //!
 //! Takes: an HTTP request and its [`Target`]. Gives: a response, with the headers that every response has. Never:
 //! defines the paths of the API; `paths` does.
@@ -7,41 +6,32 @@
 use super::admit::azure::{self, RouteFamily};
 use super::admit::body::Body;
 use super::admit::browsers::{self, CorsRights};
-use super::admit::{auth, headers};
+use super::admit::headers;
 use super::context::{RequestContext, bare};
-use super::handlers::page;
 use super::handlers::readiness::NotReady;
 use super::handlers::relayed;
+use super::handlers::{chat, embeddings, models, page};
 use super::ids::IdSource;
 use super::net::connection_state::{ActiveRequest, ConnectionState};
 use super::net::leavings;
-use super::net::pending_answer::{PendingAnswer, send};
+use super::panics;
 use super::paths::{self, Target};
 use super::record::Record;
-use super::relay::attempt::{AttemptTarget, FanOut, FanOutPart, Sender, SentRequest, UpstreamRequest};
-use super::relay::{Relay, RelayParams};
-use super::spelling::decoded;
-use super::{App, Worker, panics};
+use super::state::{App, Worker};
 use crate::config::Limits;
-use crate::plan::{Plan, plan};
-use crate::request::ChatRequest;
-use crate::request::embeddings::EmbeddingsRequest;
 use crate::request::relayed::api_of;
-use crate::upstream::models::{self, Model};
-use crate::upstream::{Hops, Outgoing};
-use crate::wire::event::Usage;
+use crate::upstream::Hops;
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::{self, Api, Gather, Rewriter, Shape, Stamp, Summary};
 use axum::Router;
 use axum::body::Body as Incoming;
 use axum::extract::{Request, State};
 use axum::routing::{MethodRouter, get};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, request};
 use http_body::Body as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Returns the router, which maps each path to its [`Target`]. Paths are compared as they stand: a path that is
 /// decoded or normalised in one place and not in another could bypass a check.
@@ -279,15 +269,15 @@ impl RequestContext {
         headers::check(&head.headers)?;
         self.is_labelled_form = headers::is_labelled_form(&head.headers);
         match target {
-            Target::Answer(api) => self.relay(api, head, body).await,
+            Target::Answer(api) => chat::answer(self, api, head, body).await,
             Target::Respond => Box::pin(self.respond(head, body)).await,
             Target::Stored(what) => Box::pin(self.serve_stored(head, what)).await,
             Target::ToolOutputs => Box::pin(self.tool_outputs(head, body)).await,
             Target::InputTokens => Box::pin(self.input_tokens(head, body)).await,
             Target::Compact => Box::pin(self.compact(head, body)).await,
             Target::Conversing(what) => Box::pin(self.serve_conversations(head, body, what)).await,
-            Target::Embeddings => Box::pin(self.embed(head, body)).await,
-            _ => self.list(head).await,
+            Target::Embeddings => Box::pin(embeddings::answer(self, head, body)).await,
+            _ => models::answer(self, head).await,
         }
     }
 
@@ -303,192 +293,8 @@ impl RequestContext {
         let api = api_of(&body);
         let body = Some(Incoming::from(body));
         match api {
-            Some(api) => self.relay(api, head, body).await,
+            Some(api) => chat::answer(self, api, head, body).await,
             None => self.relayed(head, body).await,
         }
     }
-
-    /// Answers a request of Chat Completions or Completions: reads and plans it, and relays an engine's answer.
-    async fn relay(
-        &mut self,
-        api: Api,
-        head: &request::Parts,
-        body: Option<Incoming>,
-    ) -> Result<Response<Body>, Failure> {
-        let limits = &self.app.config.limits;
-        let limit = if api == Api::Chat { limits.max_body_bytes } else { limits.other_body_bytes };
-        let body = self.body(body, limit).await?;
-        let start = Instant::now();
-        let mut model = self.family.deployment(head);
-        let body = self.with_defaults(body, &mut model, &head.headers).await?;
-        let mut ask = ChatRequest::read_for(api, &body, model.as_deref(), self.rules())?;
-        if ask.model.is_empty()
-            && let Some(model) = self.default_model(&head.headers).await?
-        {
-            ask.name_model(&model);
-        }
-        self.check_model(&ask.model)?;
-        let mut selection = self.selection(&ask.model, &head.headers, None, || ask.leading_messages(&body));
-        let (model, stream) = (ask.model.clone(), ask.stream);
-        let sender = self.sender(&head.headers);
-        let mut request = Box::new(Chat { ask, body, stamp: self.stamp(), sender });
-        let attempt = self.begin(&mut selection, &mut *request)?;
-        let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
-        record.model = self.app.pool.label(&model);
-        let options = request.sender.options(attempt.chosen.upstream(), &model);
-        let order = RelayParams {
-            attempt,
-            again: Some((request, selection)),
-            thread: self.worker.thread,
-            options,
-            stream,
-            record,
-            writer: None,
-            numbered: false,
-        };
-        let mut relay = Relay::new(order);
-        relay.planned(start.elapsed());
-        Ok(relay.answer().await)
-    }
-
-    async fn embed(
-        &mut self,
-        head: &request::Parts,
-        body: Option<Incoming>,
-    ) -> Result<Response<Body>, Failure> {
-        let limits = &self.app.config.limits;
-        let (limit, answer_limit) = (limits.other_body_bytes, limits.max_answer_bytes);
-        let body = self.body(body, limit).await?;
-        let mut wanted = EmbeddingsRequest::read(&body, self.rules())?;
-        if let Some(deployment) = self.family.deployment(head) {
-            wanted.name_model(&deployment);
-        } else if wanted.model.is_empty()
-            && let Some(model) = self.default_model(&head.headers).await?
-        {
-            wanted.name_model(&model);
-        }
-        self.check_model(&wanted.model)?;
-        let model = wanted.model.clone();
-        if let Some(record) = &mut self.record {
-            record.model = self.app.pool.label(&model);
-        }
-        let sender = self.sender(&head.headers);
-        let mut selection = self.selection(&model, &head.headers, None, Vec::<&str>::new);
-        let request = |to: &AttemptTarget<'_>| {
-            let route = sender.route(to, &model);
-            let body = wanted.body(&body, route.model_alias.as_deref(), route.options.request_unknown)?;
-            let outgoing = sender.outgoing(to, "POST", "/v1/embeddings", body);
-            let accept = if wanted.is_foreign { relayed::accept(&head.headers) } else { Outgoing::JSON };
-            Ok(Outgoing { accept, ..outgoing })
-        };
-        if wanted.is_foreign {
-            return self.pass_on(&sender, &mut selection, None, request).await;
-        }
-        let answer = self.request_object(&sender, &mut selection, answer_limit, request).await?;
-        let mut out = BytesMut::new();
-        let prompt = wire::embeddings::rewrite(&answer, &model, &mut out)?;
-        if let Some(record) = &mut self.record {
-            let usage = Some(Usage { prompt, total: prompt, ..Usage::default() });
-            record.summarised(Summary { usage, ..Summary::default() });
-        }
-        Ok(self.object_response(out.freeze()))
-    }
-
-    async fn list(&mut self, head: &request::Parts) -> Result<Response<Body>, Failure> {
-        self.active_request.has_read();
-        let mut listed = self.all_models(&head.headers).await?;
-        listed.retain(|model| self.may_use(&model.id));
-        let mut out = BytesMut::new();
-        match head.uri.path().split_once("/models/").map(|(_, id)| id) {
-            // The Codex CLI sends its version, and reads a list in a format of its own.
-            None if headers::query(head, "client_version").is_some() => {
-                models::write_catalogue(&listed, &self.app.config.codex.instructions, &mut out);
-            }
-            None => models::write(&listed, &mut out),
-            Some(id) => find_model(&listed, id)?.write(&mut out),
-        }
-        Ok(self.object_response(out.freeze()))
-    }
-}
-
-/// Request for Chat Completions or Completions, kept with its body so that it can be planned anew for each
-/// upstream.
-struct Chat {
-    ask: ChatRequest,
-    body: Bytes,
-    stamp: Stamp,
-    sender: Sender,
-}
-
-impl UpstreamRequest for Chat {
-    fn send(&mut self, to: &AttemptTarget<'_>) -> Result<SentRequest, Failure> {
-        let route = self.sender.route(to, &self.ask.model);
-        if let Some(FanOutPart { choice, gather }) = to.part {
-            let plan = plan(&self.ask.one_of_several(choice), &self.body, &route)?;
-            let asking = self.send_later(to, plan.path, plan.body);
-            let rewriter = gather.rewriter(choice, plan.shape, &self.stamp);
-            return Ok(SentRequest::single(asking, rewriter, plan.fallbacks));
-        }
-        let plan = plan(&self.ask, &self.body, &route)?;
-        if !plan.others.is_empty() {
-            return self.fan_out(to, plan);
-        }
-        let asking = self.send_later(to, plan.path, plan.body);
-        let shape = Shape { may_lack: plan.may_return_fewer, ..plan.shape };
-        Ok(SentRequest::single(asking, Rewriter::new(shape, self.stamp.clone()), plan.fallbacks))
-    }
-
-    fn text(&self, _: &AttemptTarget<'_>) -> Option<Bytes> {
-        Some(self.body.clone())
-    }
-
-    fn at_once(&self) {
-        self.sender.mark_concurrent();
-    }
-}
-
-impl Chat {
-    /// Returns one engine request for each choice, for a plan that needs several. Fails if their bodies exceed the
-    /// memory budget.
-    fn fan_out(&self, to: &AttemptTarget<'_>, plan: Plan) -> Result<SentRequest, Failure> {
-        let Plan { path, body, others, shape, fallbacks, .. } = plan;
-        self.sender.mark_concurrent();
-        let gather = Gather::new(&shape, &self.stamp);
-        let one = |choice: u32, body: Bytes| {
-            let asking = self.send_later(
-                &AttemptTarget { part: Some(FanOutPart { choice, gather: &gather }), ..*to },
-                path,
-                body,
-            );
-            (asking, gather.rewriter(choice, shape.clone(), &self.stamp))
-        };
-        let counted = |other: Bytes| match other.as_ptr() == body.as_ptr() {
-            true => Ok(other),
-            false => self.sender.count_body(other),
-        };
-        let others: Vec<_> = others.into_iter().map(counted).collect::<Result<_, _>>()?;
-        let others = (1..).zip(others).map(|(choice, body)| one(choice, body)).collect();
-        let (asking, rewriter) = one(0, body);
-        Ok(SentRequest {
-            pending: asking,
-            rewriter,
-            fan_out: Some(Box::new(FanOut { gather, others })),
-            fallbacks,
-        })
-    }
-
-    fn send_later(&self, to: &AttemptTarget<'_>, path: &'static str, body: Bytes) -> PendingAnswer {
-        let mut request = self.sender.outgoing(to, "POST", path, body);
-        if self.ask.stream {
-            request.accept = HeaderValue::from_static("text/event-stream");
-        }
-        send(self.sender.client(to.upstream), request)
-    }
-}
-
-/// Returns the listed model with the name in a path, which may be percent-encoded; slashes in it are common either
-/// way. Fails if there is none.
-fn find_model<'m>(listed: &'m [Model], id: &str) -> Result<&'m Model, Failure> {
-    let decoded = decoded(id);
-    listed.iter().find(|model| model.id == decoded).ok_or_else(|| auth::no_such_model(&decoded))
 }

@@ -1,7 +1,9 @@
 //! Handlers of the routes that need no rewriter: lists of models, relayed routes, and the admin listener.
 
 pub(super) mod admin;
-pub(super) mod listing;
+pub(super) mod chat;
+pub(super) mod embeddings;
+pub(super) mod models;
 pub(super) mod page;
 pub(super) mod pass_through;
 pub(super) mod readiness;

@@ -10,7 +10,8 @@
 //! An interrupt from a terminal skips settling, since no load balancer waits for it. A second one cuts at once.
 
 use super::listener::reopen;
-use crate::server::{ActiveConfig, App};
+use crate::server::ActiveConfig;
+use crate::server::state::App;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;

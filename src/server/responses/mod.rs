@@ -28,7 +28,6 @@ pub(super) use conversations::ConversationPath;
 pub(super) use stored::StoredAction;
 pub(super) use tool_wait::ToolWaits;
 
-use super::Worker;
 use super::admit::auth::no_such_model;
 use super::admit::body::Body;
 use super::admit::default_model::named as named_model;
@@ -39,6 +38,7 @@ use super::panics;
 use super::record::Record;
 use super::relay::attempt::{Attempt, AttemptTarget, Sender, SentRequest, UpstreamSelection};
 use super::relay::{Relay, RelayParams};
+use super::state::Worker;
 use crate::plan::Route;
 use crate::request::responses::outputs::inherited_fields;
 use crate::request::responses::{ResponsesMode, ResponsesRequest};

@@ -1,14 +1,18 @@
-//! List of models: those of all upstreams, and the aliases that the configuration gives them.
+//! Handler of the list of models: those of all upstreams, and the aliases that the configuration gives them.
 
 use crate::error::Error;
+use crate::server::admit::auth::no_such_model;
+use crate::server::admit::body::Body;
+use crate::server::admit::headers;
 use crate::server::context::RequestContext;
 use crate::server::relay::attempt::{AttemptTarget, Sender, WholeExchange};
+use crate::server::spelling::decoded;
 use crate::upstream::models::{self, Model};
 use crate::upstream::{NoUpstream, Upstream};
 use crate::wire::fault::{Failure, Fault};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
-use http::HeaderMap;
+use http::{HeaderMap, Response, request};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +20,34 @@ use std::time::Duration;
 const LIST: usize = 1 << 20;
 /// Time limit for one upstream of several, so that an engine that hangs does not delay the models of the others.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Answers a request for the list of models, or for one of them. Fails if no upstream answers, or if there is no
+/// such model.
+pub(in crate::server) async fn answer(
+    context: &mut RequestContext,
+    head: &request::Parts,
+) -> Result<Response<Body>, Failure> {
+    context.active_request.has_read();
+    let mut listed = context.all_models(&head.headers).await?;
+    listed.retain(|model| context.may_use(&model.id));
+    let mut out = BytesMut::new();
+    match head.uri.path().split_once("/models/").map(|(_, id)| id) {
+        // The Codex CLI sends its version, and reads a list in a format of its own.
+        None if headers::query(head, "client_version").is_some() => {
+            models::write_catalogue(&listed, &context.app.config.codex.instructions, &mut out);
+        }
+        None => models::write(&listed, &mut out),
+        Some(id) => find_model(&listed, id)?.write(&mut out),
+    }
+    Ok(context.object_response(out.freeze()))
+}
+
+/// Returns the listed model with the name in a path, which may be percent-encoded; slashes in it are common either
+/// way. Fails if there is none.
+fn find_model<'m>(listed: &'m [Model], id: &str) -> Result<&'m Model, Failure> {
+    let decoded = decoded(id);
+    listed.iter().find(|model| model.id == decoded).ok_or_else(|| no_such_model(&decoded))
+}
 
 impl RequestContext {
     /// Returns every model once. Upstreams that do not answer are left out.

@@ -1,0 +1,139 @@
+//! Handler of Chat Completions and Completions: reads a request, plans it for an engine, and relays the answer.
+//!
+//! Takes: the context and the body of a request. Gives: the response, whose body a [`Relay`] writes. Never: reads an
+//! engine's answer.
+
+use crate::plan::{Plan, plan};
+use crate::request::ChatRequest;
+use crate::server::admit::body::Body;
+use crate::server::context::RequestContext;
+use crate::server::net::pending_answer::{PendingAnswer, send};
+use crate::server::relay::attempt::{
+    AttemptTarget, FanOut, FanOutPart, Sender, SentRequest, UpstreamRequest,
+};
+use crate::server::relay::{Relay, RelayParams};
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::{Api, Gather, Rewriter, Shape, Stamp};
+use axum::body::Body as Incoming;
+use bytes::Bytes;
+use http::{HeaderValue, Response, request};
+use std::time::Instant;
+
+/// Answers a request of Chat Completions or Completions: reads and plans it, and relays an engine's answer. Fails if
+/// the body or the request is invalid, or no upstream can be chosen.
+pub(in crate::server) async fn answer(
+    context: &mut RequestContext,
+    api: Api,
+    head: &request::Parts,
+    body: Option<Incoming>,
+) -> Result<Response<Body>, Failure> {
+    let limits = &context.app.config.limits;
+    let limit = if api == Api::Chat { limits.max_body_bytes } else { limits.other_body_bytes };
+    let body = context.body(body, limit).await?;
+    let start = Instant::now();
+    let mut model = context.family.deployment(head);
+    let body = context.with_defaults(body, &mut model, &head.headers).await?;
+    let mut ask = ChatRequest::read_for(api, &body, model.as_deref(), context.rules())?;
+    if ask.model.is_empty()
+        && let Some(model) = context.default_model(&head.headers).await?
+    {
+        ask.name_model(&model);
+    }
+    context.check_model(&ask.model)?;
+    let mut selection = context.selection(&ask.model, &head.headers, None, || ask.leading_messages(&body));
+    let (model, stream) = (ask.model.clone(), ask.stream);
+    let sender = context.sender(&head.headers);
+    let mut request = Box::new(Chat { ask, body, stamp: context.stamp(), sender });
+    let attempt = context.begin(&mut selection, &mut *request)?;
+    let Some(mut record) = context.record.take() else { return Err(Fault::Proxy.into()) };
+    record.model = context.app.pool.label(&model);
+    let options = request.sender.options(attempt.chosen.upstream(), &model);
+    let order = RelayParams {
+        attempt,
+        again: Some((request, selection)),
+        thread: context.worker.thread,
+        options,
+        stream,
+        record,
+        writer: None,
+        numbered: false,
+    };
+    let mut relay = Relay::new(order);
+    relay.planned(start.elapsed());
+    Ok(relay.answer().await)
+}
+
+/// Request for Chat Completions or Completions, kept with its body so that it can be planned anew for each
+/// upstream.
+struct Chat {
+    ask: ChatRequest,
+    body: Bytes,
+    stamp: Stamp,
+    sender: Sender,
+}
+
+impl UpstreamRequest for Chat {
+    fn send(&mut self, to: &AttemptTarget<'_>) -> Result<SentRequest, Failure> {
+        let route = self.sender.route(to, &self.ask.model);
+        if let Some(FanOutPart { choice, gather }) = to.part {
+            let plan = plan(&self.ask.one_of_several(choice), &self.body, &route)?;
+            let asking = self.send_later(to, plan.path, plan.body);
+            let rewriter = gather.rewriter(choice, plan.shape, &self.stamp);
+            return Ok(SentRequest::single(asking, rewriter, plan.fallbacks));
+        }
+        let plan = plan(&self.ask, &self.body, &route)?;
+        if !plan.others.is_empty() {
+            return self.fan_out(to, plan);
+        }
+        let asking = self.send_later(to, plan.path, plan.body);
+        let shape = Shape { may_lack: plan.may_return_fewer, ..plan.shape };
+        Ok(SentRequest::single(asking, Rewriter::new(shape, self.stamp.clone()), plan.fallbacks))
+    }
+
+    fn text(&self, _: &AttemptTarget<'_>) -> Option<Bytes> {
+        Some(self.body.clone())
+    }
+
+    fn at_once(&self) {
+        self.sender.mark_concurrent();
+    }
+}
+
+impl Chat {
+    /// Returns one engine request for each choice, for a plan that needs several. Fails if their bodies exceed the
+    /// memory budget.
+    fn fan_out(&self, to: &AttemptTarget<'_>, plan: Plan) -> Result<SentRequest, Failure> {
+        let Plan { path, body, others, shape, fallbacks, .. } = plan;
+        self.sender.mark_concurrent();
+        let gather = Gather::new(&shape, &self.stamp);
+        let one = |choice: u32, body: Bytes| {
+            let asking = self.send_later(
+                &AttemptTarget { part: Some(FanOutPart { choice, gather: &gather }), ..*to },
+                path,
+                body,
+            );
+            (asking, gather.rewriter(choice, shape.clone(), &self.stamp))
+        };
+        let counted = |other: Bytes| match other.as_ptr() == body.as_ptr() {
+            true => Ok(other),
+            false => self.sender.count_body(other),
+        };
+        let others: Vec<_> = others.into_iter().map(counted).collect::<Result<_, _>>()?;
+        let others = (1..).zip(others).map(|(choice, body)| one(choice, body)).collect();
+        let (asking, rewriter) = one(0, body);
+        Ok(SentRequest {
+            pending: asking,
+            rewriter,
+            fan_out: Some(Box::new(FanOut { gather, others })),
+            fallbacks,
+        })
+    }
+
+    fn send_later(&self, to: &AttemptTarget<'_>, path: &'static str, body: Bytes) -> PendingAnswer {
+        let mut request = self.sender.outgoing(to, "POST", path, body);
+        if self.ask.stream {
+            request.accept = HeaderValue::from_static("text/event-stream");
+        }
+        send(self.sender.client(to.upstream), request)
+    }
+}
