@@ -1,9 +1,9 @@
 //! Active configuration and the state derived from it, replaced as a whole so that no request sees a mixture
 //! (faults O05).
 
+use super::App;
 use super::admit::quota::Quotas;
 use super::net::descriptors;
-use super::state::App;
 use crate::config::{Config, Mistakes};
 use std::sync::{Arc, PoisonError, RwLock};
 

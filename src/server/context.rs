@@ -11,7 +11,7 @@ use super::admit::quota::QuotaState;
 use super::ids::IdSource;
 use super::net::connection_state::{ActiveRequest, ConnectionState};
 use super::record::Record;
-use super::state::{App, Worker};
+use super::{App, Worker};
 use crate::auth::Caller;
 use crate::request::Rules;
 use crate::telemetry::Route;

@@ -4,7 +4,7 @@
 //! clients and towards engines: a token crosses no thread and, over HTTP/1.1, no task (`benches/proxy`). The
 //! calling thread accepts connections, probes the upstreams and serves operators.
 //!
-//! This file starts and ends these parts. Never: handles a request; the modules below do.
+//! This file defines the state that these parts share: [`App`] for the process and [`Worker`] for each thread.
 
 mod active_config;
 mod admit;
@@ -20,248 +20,63 @@ mod reload;
 mod responses;
 mod routes;
 mod spelling;
-mod state;
+mod start;
 
 pub use admit::memory::description as memory_told;
 pub use net::listener::Listeners;
+pub use start::{run, run_on};
 
-use crate::config::{Config, Source};
+use crate::config::Config;
 use crate::html::Page;
-use crate::telemetry::{Metrics, Tracer};
-use crate::upstream::{Pool, Upstream, health};
+use crate::telemetry::{Gauge, Metrics, Tracer};
+use crate::upstream::Pool;
 use active_config::ActiveConfig;
 use admit::budget::Budget;
 use admit::quota::{Quotas, Usages};
 use hyper::server::conn::http1;
-use hyper_util::rt::TokioTimer;
-use net::accept::{Acceptor, Inbox, serve_connection};
-use net::connections::ConnectionSlot;
-use net::leavings::dropped_in_time;
-use net::listener::listen;
-use net::shutdown::{Phase, Shutdown, ShutdownDriver, Signals};
+use net::connections::Connections;
+use net::shutdown::Shutdown;
 use net::tls::ServerIdentity;
-use reload::Reload;
+use responses::ToolWaits;
 use responses::background::BackgroundJobs;
 use responses::store_handle::StoreHandle;
-use state::{App, Worker};
-use std::convert::Infallible;
-use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use std::sync::atomic::AtomicUsize;
 
-/// Interval at which each worker thread closes upstream connections that have been unused for too long.
-const SWEEP: Duration = Duration::from_secs(1);
-/// Time limit at the end of the process for writing the usage of keys to the store.
-const USAGE_SYNC_LIMIT: Duration = Duration::from_secs(1);
-
-/// Serves on listeners that are already open, until a signal ends the process. `source` is the origin of the
-/// configuration, which is read again on a reload.
-///
-/// # Errors
-/// Fails if a listener, a thread or a signal handler cannot be set up, or a required store cannot be opened.
-pub fn run(listeners: Listeners, config: Config, source: Source) -> io::Result<()> {
-    block_on(serve(listeners, config, Some(source), None))
+/// State shared by all requests: the active configuration with what is derived from it, and what lives as long as
+/// the process. A reload replaces it; a request keeps the state that it began with.
+#[derive(Clone)]
+pub(crate) struct App {
+    config: Arc<Config>,
+    pool: Arc<Pool>,
+    quotas: Arc<Quotas>,
+    usages: Arc<Usages>,
+    metrics: Arc<Metrics>,
+    tracer: Arc<Tracer>,
+    /// Certificate presented to clients; `None` if they connect without TLS.
+    server_identity: Option<Arc<ServerIdentity>>,
+    store_handle: Arc<StoreHandle>,
+    background_jobs: Arc<BackgroundJobs>,
+    tool_waits: Arc<ToolWaits>,
+    connections: Arc<Connections>,
+    budget: Arc<Budget>,
+    /// Number of requests in progress.
+    requests: Arc<Gauge>,
+    /// Address on which clients are accepted.
+    clients: SocketAddr,
+    /// HTML page at the root of that address, if there is one.
+    page: Option<Arc<Page>>,
+    shutdown: Arc<Shutdown>,
 }
 
-/// Serves on listeners that are already open, with a configuration that is never reloaded, and optionally an HTML
-/// page at the root of the clients' address. SIGHUP ends the process too.
-///
-/// # Errors
-/// Fails if a listener, a thread or a signal handler cannot be set up, or a required store cannot be opened.
-pub fn run_on(listeners: Listeners, config: Config, page: Option<Page>) -> io::Result<()> {
-    block_on(serve(listeners, config, None, page))
-}
-
-fn block_on(serving: impl Future<Output = io::Result<()>>) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let served = runtime.block_on(serving);
-    // A blocking task may hang on a file that never ends: do not wait for it.
-    runtime.shutdown_background();
-    served
-}
-
-async fn serve(
-    listeners: Listeners,
-    mut config: Config,
-    source: Option<Source>,
-    page: Option<Page>,
-) -> io::Result<()> {
-    // Register signals first: from here on none is lost, and none ends the process by default.
-    // With a configuration that can be reloaded, SIGHUP triggers the reload.
-    let mut signals = Signals::take(source.is_none())?;
-    let reload =
-        source.map(|source| Ok::<_, io::Error>((source, signal(SignalKind::hangup())?))).transpose()?;
-    net::descriptors::provide(&mut config.limits);
-    // Set up everything before "listening" is logged: readers of that line expect answers.
-    let metrics = Metrics::default();
-    let pool = Pool::new(&config, &metrics).ok_or(io::ErrorKind::InvalidInput)?;
-    let store_handle = tokio::select! {
-        store_handle = StoreHandle::open(&config, &metrics) => store_handle?,
-        _ = signals.next() => return Ok(()),
-    };
-    let front = config.tls.as_ref().map(|tls| ServerIdentity::new(tls, &metrics));
-    let proxy = listen("proxy", listeners.proxy)?;
-    let operators = listen("admin", listeners.admin)?;
-    let threads = config.threads;
-    let usages = Usages::default();
-    let (shutdown, undos) = Shutdown::new();
-    let app = App {
-        store_handle: Arc::new(store_handle),
-        background_jobs: Arc::new(BackgroundJobs::new(&config.limits)),
-        server_identity: front.map(Arc::new),
-        tool_waits: Arc::default(),
-        pool: Arc::new(pool),
-        connections: Arc::default(),
-        budget: Budget::new(&config.limits, &metrics),
-        quotas: Arc::new(Quotas::of(config.auth.as_deref(), &Quotas::default(), &usages)),
-        usages: Arc::new(usages),
-        metrics: Arc::new(metrics),
-        tracer: Arc::new(Tracer::start(config.trace.as_ref())?),
-        requests: Arc::default(),
-        clients: proxy.local_addr()?,
-        page: page.map(Arc::new),
-        shutdown: Arc::new(shutdown),
-        config: Arc::new(config),
-    };
-    let present = Arc::new(ActiveConfig::new(app));
-    let app = present.app();
-    let mut end = ShutdownDriver::of(&present, signals, undos);
-    let reload = reload.map(|(source, hangup)| Reload::new(&present, source, hangup));
-    let (alive, mut gone) = mpsc::channel::<Infallible>(1);
-    let workers = (0..threads).map(|n| start(n, &present, alive.clone())).collect::<io::Result<Vec<_>>>()?;
-    drop(alive);
-    #[expect(clippy::disallowed_methods, reason = "these serve the process, not a request")]
-    {
-        for upstream in app.pool.upstreams() {
-            tokio::spawn(watch(Arc::clone(&present), Arc::clone(upstream)));
-        }
-        if let Some(reload) = reload {
-            tokio::spawn(reload.tend());
-        }
-        tokio::spawn(maintain_store(Arc::clone(&present)));
-        tokio::spawn(sync_usages(Arc::clone(&present)));
-        if let Some(front) = app.server_identity.clone() {
-            tokio::spawn(watch_certificates(front, Arc::clone(&app.metrics)));
-        }
-        tokio::spawn(watch_memory(Arc::clone(&app.budget)));
-        tokio::spawn(handlers::admin::serve(operators, Arc::clone(&present)));
-    }
-    let mut acceptor = Acceptor::new(&app, workers);
-    // Release the initial state here, so that a reload can free it.
-    let address = app.clients;
-    drop(app);
-    let mut proxy = Some(proxy);
-    while let Some(listener) = proxy.take() {
-        tokio::select! {
-            never = acceptor.run(&listener) => match never {},
-            () = end.settled() => {}
-        }
-        drop(listener);
-        proxy = end.taken_back(address).await;
-    }
-    // Close the channels to the worker threads too: connections that remain end with their requests.
-    drop(acceptor);
-    end.drained(async { _ = gone.recv().await }).await;
-    let app = present.app();
-    // Write the usage of the last requests, with a time limit for a store that does not respond.
-    let _ = tokio::time::timeout(USAGE_SYNC_LIMIT, app.usages.sync(&app.store_handle, &app.metrics)).await;
-    app.tracer.close().await;
-    Ok(())
-}
-
-/// Probes an upstream until a reload removes it, always by the health settings in force.
-async fn watch(present: Arc<ActiveConfig>, upstream: Arc<Upstream>) {
-    health::watch(&upstream, || present.app().config.health.clone()).await;
-}
-
-async fn watch_memory(budget: Arc<Budget>) {
-    budget.watch().await;
-}
-
-async fn maintain_store(present: Arc<ActiveConfig>) {
-    responses::maintenance::maintain(&present).await;
-}
-
-async fn sync_usages(present: Arc<ActiveConfig>) {
-    loop {
-        tokio::time::sleep(admit::quota::SYNC).await;
-        let app = present.app();
-        app.usages.sync(&app.store_handle, &app.metrics).await;
-    }
-}
-
-async fn watch_certificates(front: Arc<ServerIdentity>, metrics: Arc<Metrics>) {
-    net::tls::tend(&front, &metrics).await;
-}
-
-/// Starts worker thread `n`, which drops `alive` when it ends. Returns the inbox for its connections; fails if the
-/// runtime or the thread cannot be created.
-fn start(n: usize, present: &Arc<ActiveConfig>, alive: mpsc::Sender<Infallible>) -> io::Result<Inbox> {
-    let app = present.app();
-    let (to, arrivals) = mpsc::channel(app.config.limits.connections);
-    let limits = &app.config.limits;
-    let mut http = http1::Builder::new();
-    // `ClientIo` times heads: the library's timer would also end idle connections.
-    http.timer(TokioTimer::new())
-        .header_read_timeout(None)
-        .max_buf_size(limits.max_head_bytes)
-        .max_headers(limits.max_headers);
-    let worker = Arc::new(Worker {
-        active_config: Arc::clone(present),
-        thread: n,
-        http,
-        connections: AtomicUsize::new(0),
-        background: AtomicUsize::new(0),
-    });
-    let family = Inbox { worker: Arc::clone(&worker), to };
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new()
-        .name(format!("serve-{n}"))
-        .spawn(move || work(&runtime, worker, arrivals, alive))?;
-    Ok(family)
-}
-
-/// Runs a worker thread: serves connections until the acceptor is gone, then returns when the last connection and
-/// the last background response have ended.
-fn work(
-    runtime: &Runtime,
-    worker: Arc<Worker>,
-    mut arrivals: mpsc::Receiver<(std::net::TcpStream, ConnectionSlot)>,
-    alive: mpsc::Sender<Infallible>,
-) {
-    let (connected, mut disconnected) = mpsc::channel::<Infallible>(1);
-    let router = routes::router(Arc::clone(&worker));
-    runtime.block_on(async move {
-        let sweeping = Arc::clone(&worker);
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the server's own tasks: one for each connection, one to sweep"
-        )]
-        {
-            tokio::spawn(async move {
-                loop {
-                    tokio::time::sleep(SWEEP).await;
-                    for upstream in sweeping.active_config.app().pool.upstreams() {
-                        upstream.client(sweeping.thread).sweep();
-                    }
-                }
-            });
-            while let Some((stream, mut slot)) = arrivals.recv().await {
-                slot.connected = Some(connected.clone());
-                let router = router.clone();
-                tokio::spawn(dropped_in_time(serve_connection(slot, router, stream)));
-            }
-        }
-        drop(connected);
-        disconnected.recv().await;
-        // Background responses have no connection: wait until they end or are cut.
-        while worker.background.load(Ordering::Relaxed) > 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
-    drop(alive);
+/// State of one worker thread: access to the shared state, and counters of what the thread serves.
+struct Worker {
+    active_config: Arc<ActiveConfig>,
+    /// Index of the thread, which selects its own connections to the engines.
+    thread: usize,
+    http: http1::Builder,
+    connections: AtomicUsize,
+    /// Number of responses that are generated on this thread without a waiting client.
+    background: AtomicUsize,
 }

@@ -1,10 +1,10 @@
 //! Record of one request for log, metrics and trace: written exactly once, when the request is dropped, wherever
 //! that happens.
 
+use super::App;
 use super::admit::quota::Ticket;
 use super::handlers::relayed::Progress;
 use super::net::connection_state::ConnectionState;
-use super::state::App;
 use crate::auth::Caller;
 use crate::error::{Error, Side};
 use crate::telemetry::{End, Finished, FinishedRequest, Route, Trace, excerpt, fitting, redacted};

@@ -2,11 +2,12 @@
 //!
 //! An invalid configuration changes nothing. A valid one applies as a whole to requests that arrive afterwards.
 
-use super::state::App;
-use super::{ActiveConfig, watch};
+use super::App;
+use super::active_config::ActiveConfig;
 use crate::config::{Config, Mistakes, Source};
 use crate::file_watch::ChangeDetector;
 use crate::telemetry::CONTENT_LOGGED;
+use crate::upstream::{Upstream, health};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::Signal;
@@ -99,4 +100,9 @@ impl Reload {
         tracing::info!(upstreams, new, gone, "the configuration was read again and is in force");
         Ok(())
     }
+}
+
+/// Probes an upstream until a reload removes it, always by the health settings in force.
+pub(super) async fn watch(present: Arc<ActiveConfig>, upstream: Arc<Upstream>) {
+    health::watch(&upstream, || present.app().config.health.clone()).await;
 }

@@ -17,7 +17,7 @@ use super::net::leavings;
 use super::panics;
 use super::paths::{self, Target};
 use super::record::Record;
-use super::state::{App, Worker};
+use super::{App, Worker};
 use crate::config::Limits;
 use crate::request::relayed::api_of;
 use crate::upstream::Hops;

@@ -5,9 +5,9 @@
 
 use super::budget::{BudgetShare, make_room};
 use crate::config::Timeouts;
+use crate::server::App;
 use crate::server::net::connection::overslept;
 use crate::server::net::connection_state::ActiveRequest;
-use crate::server::state::App;
 use crate::wire::OutputBuffer;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;

@@ -1,6 +1,6 @@
 //! Readiness of the process, as reported by `/readyz` of the admin listener and `/health` of the client listener.
 
-use crate::server::state::App;
+use crate::server::App;
 
 /// Reason for which the process should receive no requests.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! the limit; the acceptor does both.
 
 use super::connection_state::ConnectionState;
-use crate::server::state::Worker;
+use crate::server::Worker;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::convert::Infallible;

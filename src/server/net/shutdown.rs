@@ -11,7 +11,7 @@
 
 use super::listener::reopen;
 use crate::server::ActiveConfig;
-use crate::server::state::App;
+use crate::server::App;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;

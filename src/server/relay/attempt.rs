@@ -12,12 +12,12 @@ use crate::config::{Affinity, Credentials};
 use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::error::{Error, RetryClass};
 use crate::plan::Route;
+use crate::server::App;
 use crate::server::admit::auth::no_such_model;
 use crate::server::admit::budget::BudgetShare;
 use crate::server::admit::headers::{self};
 use crate::server::context::RequestContext;
 use crate::server::net::pending_answer::PendingAnswer;
-use crate::server::state::App;
 use crate::telemetry::{Propagation, Trace};
 use crate::upstream::{
     ChosenUpstream, Client, Hops, NoUpstream, Outcome, Outgoing, Pool, RetryState, SelectionCriteria,

@@ -28,6 +28,7 @@ pub(super) use conversations::ConversationPath;
 pub(super) use stored::StoredAction;
 pub(super) use tool_wait::ToolWaits;
 
+use super::Worker;
 use super::admit::auth::no_such_model;
 use super::admit::body::Body;
 use super::admit::default_model::named as named_model;
@@ -38,7 +39,6 @@ use super::panics;
 use super::record::Record;
 use super::relay::attempt::{Attempt, AttemptTarget, Sender, SentRequest, UpstreamSelection};
 use super::relay::{Relay, RelayParams};
-use super::state::Worker;
 use crate::plan::Route;
 use crate::request::responses::outputs::inherited_fields;
 use crate::request::responses::{ResponsesMode, ResponsesRequest};

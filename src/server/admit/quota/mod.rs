@@ -12,7 +12,7 @@ mod window;
 pub(in crate::server) use usage::{SYNC, Usages};
 
 use crate::auth::{Allowance, Caller, Hash, Keyring, Quota, WhenUsedUp};
-use crate::server::state::App;
+use crate::server::App;
 use crate::store::Millis;
 use crate::wire::encode::Limits;
 use crate::wire::fault::{Failure, Fault};

@@ -3,9 +3,10 @@
 mod start;
 
 use super::readiness::NotReady;
+use crate::server::active_config::ActiveConfig;
 use crate::server::admit::browsers::AdminRefusal;
 use crate::server::net::descriptors::{Spare, is_wanted};
-use crate::server::{ActiveConfig, Phase};
+use crate::server::net::shutdown::Phase;
 use crate::upstream::Upstream;
 use axum::Router;
 use axum::extract::{RawQuery, Request, State};

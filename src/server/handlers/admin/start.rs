@@ -4,10 +4,10 @@
 //! with an effect, or text of engines and of the configuration unescaped.
 
 use crate::html::{Page, escaped};
+use crate::server::App;
 use crate::server::handlers::page;
 use crate::server::handlers::readiness::NotReady;
 use crate::server::net::listener;
-use crate::server::state::App;
 use crate::telemetry::Build;
 use crate::upstream::Upstream;
 use bytes::Bytes;

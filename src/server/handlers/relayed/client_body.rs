@@ -5,10 +5,10 @@
 
 use crate::request::Rules;
 use crate::request::relayed::Scan;
+use crate::server::App;
 use crate::server::admit::body::min_window_bytes;
 use crate::server::net::connection::overslept;
 use crate::server::net::connection_state::{ActiveRequest, ConnectionState};
-use crate::server::state::App;
 use crate::upstream::Source;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;

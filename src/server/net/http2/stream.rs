@@ -1,11 +1,11 @@
 //! HTTP/2 stream: a request, and its response as far as the client's flow-control windows allow.
 
 use crate::config::Limits;
+use crate::server::Worker;
 use crate::server::net::connection::overslept;
 use crate::server::net::connection_state::ConnectionState;
 use crate::server::net::shutdown::PhaseWatcher as Phases;
 use crate::server::net::stall::Stall;
-use crate::server::state::Worker;
 use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;

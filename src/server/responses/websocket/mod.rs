@@ -16,14 +16,14 @@ mod turn;
 
 use super::dialect;
 use crate::auth::Caller;
-use crate::server::Phase;
 use crate::server::admit::azure::RouteFamily;
 use crate::server::admit::body::Body;
 use crate::server::admit::browsers;
 use crate::server::admit::headers::REQUEST_ID;
 use crate::server::context::RequestContext;
 use crate::server::net::connection_state::Upgraded;
-use crate::server::state::{App, Worker};
+use crate::server::net::shutdown::Phase;
+use crate::server::{App, Worker};
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::FromRequestParts;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
