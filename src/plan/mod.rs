@@ -18,7 +18,7 @@ use crate::engine::rule::{Change, RequestRule};
 use crate::request::fields::Edits;
 use crate::request::responses::{Capabilities, ChatInputs, ResponsesMode, ResponsesRequest};
 use crate::request::{ChatRequest, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS};
-use crate::wire::encode::{Calls, NameMeaning, Reply, Sealing};
+use crate::wire::encode::{Calls, NameMeaning, Reply, Sealing, StreamForm};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::Failure;
 use crate::wire::options::{Harmony, Options, ReasoningField, RequestUnknown};
@@ -295,7 +295,7 @@ pub fn response(asked: &ResponsesRequest, route: &Route) -> (&'static str, Shape
         dialect: route.options.responses_dialect,
         logprobs: asked.include.output_text_logprobs,
         sealing: Sealing::default(),
-        pause: None,
+        form: StreamForm::default(),
         stream: asked.stream,
         model: asked.model.clone(),
     };

@@ -72,6 +72,11 @@ impl State {
     pub const ALL: [Self; 6] =
         [Self::Queued, Self::InProgress, Self::Completed, Self::Incomplete, Self::Failed, Self::Cancelled];
 
+    /// Returns the state with this name in the wire format; `None` if there is none.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+
     /// Returns the name in the wire format.
     pub fn name(self) -> &'static str {
         match self {

@@ -456,6 +456,16 @@ impl Rewriter {
         self.core.encoder.clock(now);
     }
 
+    /// Returns the encoder, which knows more of the answer than the bytes that it has written.
+    pub fn encoder(&self) -> &dyn Encode {
+        &*self.core.encoder
+    }
+
+    /// Returns the encoder, to write the end of an answer that waits for the store.
+    pub fn encoder_mut(&mut self) -> &mut dyn Encode {
+        &mut *self.core.encoder
+    }
+
     /// Returns the encoder, so that another answer can continue with it.
     pub fn into_encoder(self) -> Box<dyn Encode> {
         self.core.encoder

@@ -22,8 +22,6 @@ pub struct OutputBuffer {
     sealed_bytes: usize,
     /// Bytes behind all pieces; new bytes are appended here.
     open: BytesMut,
-    /// Start of the event that ends the stream, once one has been marked.
-    end: Option<OutputMark>,
 }
 
 #[derive(Debug)]
@@ -79,16 +77,11 @@ impl OutputBuffer {
         self.sealed_bytes -= bytes.len();
         if gone {
             self.pieces.pop_front();
-            self.end = self.end.map(|end| match end.piece.checked_sub(1) {
-                Some(piece) => OutputMark { piece, ..end },
-                None => OutputMark::default(),
-            });
         }
         bytes
     }
 
     fn take_open(&mut self) -> Bytes {
-        self.end = self.end.map(|_| OutputMark::default());
         self.open.split().freeze()
     }
 
@@ -117,12 +110,11 @@ impl OutputBuffer {
         all
     }
 
-    /// Drops all bytes and the mark of the end.
+    /// Drops all bytes.
     pub fn clear(&mut self) {
         self.pieces.clear();
         self.sealed_bytes = 0;
         self.open.clear();
-        self.end = None;
     }
 
     // === places ===
@@ -132,24 +124,9 @@ impl OutputBuffer {
         OutputMark { piece: self.pieces.len(), offset: self.open.len() }
     }
 
-    /// Marks the current position as the start of the event that ends the stream.
-    pub(crate) fn begin_end(&mut self) {
-        self.end = Some(self.mark());
-    }
-
-    /// Splits off the event that ends the stream, with all bytes behind it; `None` if none has been marked.
-    pub(crate) fn split_end(&mut self) -> Option<Self> {
-        let end = self.end.take()?;
-        Some(self.split_off(end))
-    }
-
     /// Splits off all bytes behind a position. None of the bytes before it may have been taken since it was marked.
     pub(crate) fn split_off(&mut self, at: OutputMark) -> Self {
-        let end = self.end.take_if(|end| *end >= at).map(|end| OutputMark {
-            piece: end.piece - at.piece,
-            offset: if end.piece == at.piece { end.offset - at.offset } else { end.offset },
-        });
-        let mut rest = Self { end, ..Self::default() };
+        let mut rest = Self::default();
         if at.piece >= self.pieces.len() {
             rest.open = self.open.split_off(at.offset.min(self.open.len()));
             return rest;
@@ -200,20 +177,6 @@ impl OutputBuffer {
         }
         self.seal();
         self.push(Piece::Text { chunks: Arc::new(vec![text.clone()]), next: 0, bytes: text.len() });
-    }
-
-    /// Replaces the last unshared piece for which `write` returns a replacement.
-    pub(crate) fn rewrite(&mut self, write: impl Fn(&[u8]) -> Option<Bytes>) {
-        self.seal();
-        for piece in self.pieces.iter_mut().rev() {
-            if let Piece::Bytes(bytes) = piece
-                && let Some(anew) = write(bytes)
-            {
-                self.sealed_bytes = self.sealed_bytes - bytes.len() + anew.len();
-                *bytes = anew;
-                return;
-            }
-        }
     }
 
     fn seal(&mut self) {
@@ -351,59 +314,7 @@ mod tests {
         }
     }
 
-    /// Checks that the end is split off at the right place, wherever it begins and however much has been taken.
-    #[test]
-    fn the_end_is_split_off() {
-        let long = rope(3 * CHUNK);
-        for (before, texts, takes) in
-            [(0, 0, 0), (5, 0, 0), (5, 1, 0), (5, 1, 2), (5, 2, 1), (0, 2, 3), (0, 1, 9)]
-        {
-            let mut out = OutputBuffer::default();
-            for _ in 0..texts {
-                out.extend_from_slice(&[b'a'; 3]);
-                out.push_text(Spelled::Whole(&long));
-            }
-            out.extend_from_slice(&vec![b'b'; before]);
-            let all = out.len();
-            out.begin_end();
-            out.extend_from_slice(b"end");
-            out.push_text(Spelled::Whole(&long));
-            out.extend_from_slice(b"!");
-            let mut taken = 0;
-            for _ in 0..takes {
-                let next = out.pieces.front().map_or(0, |piece| piece.len());
-                if taken + next <= all {
-                    taken += out.take().len();
-                }
-            }
-            let end = out.split_end().unwrap();
-            assert_eq!(out.len(), all - taken, "{before} {texts} {takes}");
-            assert_eq!(end.to_vec(), format!("end{}!", long.join()).as_bytes());
-            assert!(out.split_end().is_none());
-        }
-    }
-
-    /// Checks that the mark of the end stays with the part that holds it.
-    #[test]
-    fn a_part_knows_where_its_end_begins() {
-        let long = rope(2 * CHUNK);
-        for texts in 0..3 {
-            let mut out = OutputBuffer::default();
-            out.extend_from_slice(b"held");
-            let at = out.mark();
-            out.extend_from_slice(b"then ");
-            (0..texts).for_each(|_| out.push_text(Spelled::Whole(&long)));
-            out.begin_end();
-            out.extend_from_slice(b"end");
-            let mut rest = out.split_off(at);
-            assert_eq!(out.to_vec(), b"held");
-            assert!(out.split_end().is_none());
-            assert_eq!(rest.split_end().unwrap().to_vec(), b"end", "{texts}");
-            assert_eq!(rest.len(), 5 + texts * long.join().len());
-        }
-    }
-
-    /// Checks that shared bytes are written in order, and never replaced by `rewrite`.
+    /// Checks that shared bytes are written in order and not copied.
     #[test]
     fn what_is_in_memory_anyway_is_shared() {
         for size in [0, 1, SMALL - 1, SMALL, 3 * CHUNK] {
@@ -420,7 +331,6 @@ mod tests {
                 (first.len() + second.len(), [&first[..], &second].concat())
             );
             if size >= SMALL {
-                out.rewrite(|piece| piece.starts_with(b"s").then(Bytes::new));
                 let piece = out.pieces.get(1).map(|piece| match piece {
                     Piece::Text { chunks, .. } => chunks.iter().all(|chunk| chunk.as_ptr() == text.as_ptr()),
                     Piece::Bytes(_) => false,
@@ -430,18 +340,5 @@ mod tests {
             let rest = out.split_off(at);
             assert_eq!((out.to_vec(), rest.to_vec()), (first, second), "{size}");
         }
-    }
-
-    #[test]
-    fn the_last_piece_that_can_be_is_written_anew() {
-        let long = rope(2 * CHUNK);
-        let mut out = OutputBuffer::default();
-        out.extend_from_slice(b"one");
-        out.push_text(Spelled::Whole(&long));
-        out.extend_from_slice(b"two");
-        out.rewrite(|piece| (piece == b"one").then(|| Bytes::from_static(b"three")));
-        out.rewrite(|piece| (piece == b"four").then(Bytes::new));
-        let expected = format!("three{}two", long.join());
-        assert_eq!((out.len(), out.to_vec()), (expected.len(), expected.into_bytes()));
     }
 }

@@ -119,9 +119,13 @@ pub fn calls(object: &str) -> Vec<PendingCall> {
         };
         Some(PendingCall { call_id: json::member(item.get(), "call_id")?, custom })
     };
+    distinct(output.unwrap_or_default().into_iter().filter_map(call))
+}
+
+/// Returns the calls without duplicate ids: calls that share an id share one output.
+pub fn distinct(all: impl Iterator<Item = PendingCall>) -> Vec<PendingCall> {
     let mut calls: Vec<PendingCall> = Vec::new();
-    for call in output.unwrap_or_default().into_iter().filter_map(call) {
-        // Calls that share an id share one output.
+    for call in all {
         if !calls.iter().any(|known| known.call_id == call.call_id) {
             calls.push(call);
         }

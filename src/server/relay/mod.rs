@@ -21,12 +21,11 @@ use super::admit::headers;
 use super::admit::quota::Ticket;
 use super::panics;
 use super::record::Record;
-use super::responses::event;
 use super::responses::persist::{PendingWrite, ResponseWriter};
 use crate::config::Limits;
 use crate::error::RetryClass;
 use crate::upstream::{Answer, Broken, Read, Upstream};
-use crate::wire::encode::Encode;
+use crate::wire::encode::{Encode, Finished, OutputItem, Persisted};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::Options;
 use crate::wire::{Ending, OutputBuffer};
@@ -71,6 +70,8 @@ pub(super) struct Relay {
     by_events: bool,
     /// True if the last hand-over left bytes in the buffer.
     output_left: bool,
+    /// True once the record is complete and the engine's connection released.
+    closed: bool,
     /// True for SSE, false for one object.
     stream: bool,
     record: Record,
@@ -83,8 +84,8 @@ enum StoreSink {
     Done,
     /// Pending until the answer has ended.
     Pending(Box<ResponseWriter>),
-    /// Running: the end of the answer is held back until the store has reported.
-    Running { storing: PendingWrite, end: OutputBuffer },
+    /// Running: the end of the answer is written when the store has reported.
+    Running(PendingWrite),
 }
 
 /// Parameters of a new [`Relay`]: the attempt that has started, and the form in which its answer is wanted.
@@ -122,6 +123,7 @@ impl Relay {
             comment: false,
             by_events: false,
             output_left: false,
+            closed: false,
             stream,
             record,
             store_sink: writer.map_or(StoreSink::Done, StoreSink::Pending),
@@ -176,9 +178,7 @@ impl Relay {
 
     /// Closes the relay and returns its encoder, so that another answer can continue the same stream.
     pub(super) fn into_encoder(mut self: Box<Self>) -> Box<dyn Encode> {
-        if !self.exchange.is_done() {
-            self.close();
-        }
+        self.close();
         self.buffer.rewriter.into_encoder()
     }
 
@@ -226,7 +226,7 @@ impl Relay {
             return response.map(|()| stream(self));
         }
         let response = head.object(self.record.started.elapsed());
-        self.hold_end();
+        self.begin_store();
         std::future::poll_fn(|cx| self.poll_store(cx)).await;
         let out = std::mem::take(&mut self.buffer.out);
         self.record.bytes = out.len();
@@ -482,6 +482,9 @@ impl Relay {
     /// Completes the record when the last bytes are handed over, and releases the engine's connection for reuse if
     /// its answer was read to the end.
     fn close(&mut self) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
         self.record.summarised(self.buffer.summary());
         let is_good = self.buffer.rewriter.any_failure().is_none();
         let refused = matches!(&self.exchange.engine, EngineStep::Reading(_, BodyKind::Refusal(_)));
@@ -519,7 +522,7 @@ impl Relay {
             ready!(self.poll_fill(cx));
         }
         if self.buffer.ended() {
-            self.hold_end();
+            self.begin_store();
             if self.buffer.out.is_empty() && !self.comment {
                 ready!(self.poll_store(cx));
             }
@@ -527,6 +530,7 @@ impl Relay {
         let bytes = if std::mem::take(&mut self.comment) {
             Bytes::from_static(b": keepalive\n\n")
         } else if self.is_end() {
+            self.close();
             return Poll::Ready(None);
         } else {
             self.hand_over()
@@ -558,29 +562,48 @@ impl Relay {
             && matches!(self.store_sink, StoreSink::Done)
     }
 
-    /// Starts to store an answer that has ended. Its last event is held back until then, because it states if the
-    /// answer is stored.
-    fn hold_end(&mut self) {
-        let StoreSink::Pending(_) = &self.store_sink else { return };
-        let StoreSink::Pending(writer) = std::mem::replace(&mut self.store_sink, StoreSink::Done) else {
-            return;
-        };
-        let Self { buffer, stream, .. } = self;
-        let end = if *stream { buffer.out.split_end() } else { Some(std::mem::take(&mut buffer.out)) };
-        let Some(end) = end else { return };
-        let said = end.to_vec();
-        let object = if *stream { event::response_in(&said) } else { std::str::from_utf8(&said).ok() };
-        let storing = writer.store_final(object.unwrap_or_default());
-        self.store_sink = StoreSink::Running { storing, end };
+    /// Starts to store an answer that has ended. Its end is written later, because it states if the answer is
+    /// stored.
+    fn begin_store(&mut self) {
+        if let StoreSink::Pending(_) = &self.store_sink
+            && let StoreSink::Pending(writer) = std::mem::replace(&mut self.store_sink, StoreSink::Done)
+            && let Some(finished) = self.finished()
+        {
+            self.store_sink = StoreSink::Running(writer.store_final(finished));
+        }
     }
 
     fn poll_store(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let StoreSink::Running { storing, end } = &mut self.store_sink {
-            let kept = ready!(storing.as_mut().poll(cx));
-            self.buffer.out = kept.corrected(std::mem::take(end), &self.record.request_id);
+        if let StoreSink::Running(storing) = &mut self.store_sink {
+            let persisted = ready!(storing.as_mut().poll(cx)).persisted(&self.record.request_id);
+            let AnswerBuffer { rewriter, out, .. } = &mut self.buffer;
+            rewriter.encoder_mut().write_end(persisted, out);
             self.store_sink = StoreSink::Done;
         }
         Poll::Ready(())
+    }
+
+    /// Returns the encoder of the answer, which knows its id and its items.
+    pub(super) fn encoder(&self) -> &dyn Encode {
+        self.buffer.rewriter.encoder()
+    }
+
+    /// Returns the answer once it has ended, for the store; `None` if it is not to be stored or has not ended.
+    pub(super) fn finished(&self) -> Option<Finished> {
+        self.encoder().finished()
+    }
+
+    /// Takes the items since the last pause, if the answer has paused to wait for the outputs of its calls.
+    pub(super) fn take_pause(&mut self) -> Option<Vec<OutputItem>> {
+        self.buffer.rewriter.encoder_mut().take_pause()
+    }
+
+    /// Returns the end of an answer whose end waits for the store. The reader stores the answer itself.
+    pub(super) fn write_end(&mut self, persisted: Persisted) -> Bytes {
+        let mut end = OutputBuffer::default();
+        self.buffer.rewriter.encoder_mut().write_end(persisted, &mut end);
+        self.record.bytes += end.len();
+        end.join()
     }
 }
 

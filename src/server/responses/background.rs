@@ -5,8 +5,8 @@
 //! are notified of new events. Each process reports to the store every few seconds that it is alive. A response
 //! whose process is gone is closed by another process, or by this one after a restart.
 
-use super::event::{self, is_last};
-use super::persist::{FinalState, without_conversation};
+use super::event;
+use super::persist::{final_state, stored_output};
 use super::recover::RecoveredItems;
 use crate::config::Limits;
 use crate::json::{self, Members, write_string};
@@ -14,7 +14,7 @@ use crate::server::App;
 use crate::server::admit::body::Broken;
 use crate::server::relay::Relay;
 use crate::store::{Error, Events, Finish, Json, Key, Record, Running, State, Store};
-use crate::wire::encode::write_error;
+use crate::wire::encode::{Persisted, write_error};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::ResponsesDialect;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -196,6 +196,7 @@ impl PendingJob {
             waiting: PendingEvents::default(),
             next: 0,
             again: false,
+            has_begun: false,
         };
         log.waiting.take(&first);
         let mut storing: Option<Storing> = None;
@@ -233,6 +234,7 @@ impl PendingJob {
                         if let Ok(bytes) = frame.into_data() {
                             log.waiting.take(&bytes);
                         }
+                        log.note_begin(relay.as_deref());
                         if log.waiting.bytes > WAITING && !stopped {
                             stop = Some(Fault::StoreUnavailable);
                         }
@@ -242,7 +244,7 @@ impl PendingJob {
                             let stored = storing.await;
                             log.stored(stored);
                         }
-                        log.finish().await;
+                        log.finish(relay.as_deref_mut()).await;
                         break;
                     }
                 },
@@ -275,29 +277,21 @@ struct Batch {
     events: Events,
 }
 
-/// Events that are not stored yet, with the response objects that the store needs.
+/// Events that are not stored yet.
 #[derive(Default)]
 struct PendingEvents {
     events: Vec<Json>,
     bytes: usize,
-    /// Response object of `response.in_progress`.
+    /// Object of the response in progress, until it is stored.
     begun: Option<Json>,
-    /// Response object of the last event.
-    ended: Option<Json>,
 }
 
 impl PendingEvents {
-    /// Appends the events found in bytes of a stream.
+    /// Appends events, one a line.
     fn take(&mut self, bytes: &[u8]) {
-        for event in event::each(bytes) {
-            let response = || event.response().map(Json::from);
-            match event.kind {
-                "response.in_progress" => self.begun = response(),
-                kind if is_last(kind) => self.ended = response(),
-                _ => {}
-            }
-            self.bytes += event.data.len();
-            self.events.push(event.data.into());
+        for event in std::str::from_utf8(bytes).unwrap_or_default().lines() {
+            self.bytes += event.len();
+            self.events.push(event.into());
         }
     }
 }
@@ -314,13 +308,23 @@ struct EventLog<'a> {
     next: u64,
     /// True if the last batch could not be stored.
     again: bool,
+    /// True once the response is in progress.
+    has_begun: bool,
 }
 
 impl EventLog<'_> {
-    /// Starts to write the waiting events, after a pause if the last write failed. Once the last event is there,
-    /// everything is left to [`Self::finish`].
+    /// Notes the response's object when its first events have come: the response is in progress.
+    fn note_begin(&mut self, relay: Option<&Relay>) {
+        if let Some(relay) = relay.filter(|_| !self.has_begun && !self.waiting.events.is_empty()) {
+            self.has_begun = true;
+            self.waiting.begun = relay.encoder().object_in_progress().map(Json::from);
+        }
+    }
+
+    /// Starts to write the waiting events, after a pause if the last write failed. The last event is not among
+    /// them: [`Self::finish`] writes it.
     fn store_next(&mut self) -> Option<Storing> {
-        if self.waiting.ended.is_some() || self.waiting.events.is_empty() {
+        if self.waiting.events.is_empty() {
             return None;
         }
         let (store, key) = (Arc::clone(&self.store), self.key.clone());
@@ -372,16 +376,23 @@ impl EventLog<'_> {
     }
 
     /// Stores the remaining events and the final object, in a loop until it succeeds or the response is lost.
-    async fn finish(&mut self) {
-        let ended = self.waiting.ended.take();
-        let Some((object, FinalState { state, output, .. })) =
-            ended.and_then(|object| FinalState::of(&object).map(|ended| (object, ended)))
+    async fn finish(&mut self, relay: Option<&mut Relay>) {
+        let Some((relay, finished)) =
+            relay.and_then(|relay| relay.finished().map(|finished| (relay, finished)))
         else {
             return self.close(&Fault::Proxy.into()).await;
         };
-        let events = Events { from: self.next, bodies: std::mem::take(&mut self.waiting.events) };
+        let (from, waiting) = (self.next, std::mem::take(&mut self.waiting.events));
+        let mut events_with = |persisted| {
+            let mut last = PendingEvents { events: waiting.clone(), ..PendingEvents::default() };
+            last.take(&relay.write_end(persisted));
+            Events { from, bodies: last.events }
+        };
+        let state = final_state(&finished);
+        let events = events_with(Persisted::ALL);
         let total = events.from + events.bodies.len() as u64;
-        let mut finish = Finish { state, response: object, output, events };
+        let (response, output) = (finished.object(true).into(), stored_output(&finished).collect());
+        let mut finish = Finish { state, response, output, events };
         let mut conversation = self.conversation.take().filter(|_| state.has_answered());
         // Repeated without a limit: while this process reports that it is alive, no other closes its responses.
         for tries in 1.. {
@@ -397,13 +408,8 @@ impl EventLog<'_> {
                 Err(error @ Error::NoConversation) => {
                     tracing::warn!(response = &*self.key.id, %error, "a response was not added to its conversation");
                     conversation = None;
-                    finish.response = without_conversation(&finish.response);
-                    // Another event of the dialect may follow it.
-                    let ends =
-                        |body: &&mut Json| json::member(body, "type").is_some_and(|kind| is_last(&kind));
-                    if let Some(last) = finish.events.bodies.iter_mut().rfind(ends) {
-                        *last = without_conversation(last);
-                    }
+                    finish.response = finished.object(false).into();
+                    finish.events = events_with(Persisted { conversation: false, ..Persisted::ALL });
                 }
                 Err(error @ (Error::Fenced | Error::NotFound)) => {
                     self.lost(&error);

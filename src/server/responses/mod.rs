@@ -45,7 +45,7 @@ use crate::request::responses::{ResponsesMode, ResponsesRequest};
 use crate::seal::{Keys, NONCE, SealKind};
 use crate::store::{Error, Item};
 use crate::upstream::Upstream;
-use crate::wire::encode::Seal;
+use crate::wire::encode::{Framing, Seal, StreamForm};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
 use crate::wire::{OutputBuffer, Rewriter};
@@ -140,7 +140,7 @@ impl RequestContext {
         let parsed = self.parse_request(head, body, None).await?;
         let history = self.history(&parsed).await?;
         // Boxed because the future is large, and each caller's future would contain it.
-        Box::pin(self.generate(head, parsed, history)).await
+        Box::pin(self.generate(head, parsed, history, Body::arriving)).await
     }
 
     /// Returns the dialect of a stream that involves no upstream: the client's choice, else the usual one for its
@@ -194,13 +194,14 @@ impl RequestContext {
         Ok(ParsedRequest { asked, body, upstream, route, sender, tenant, since, remembered: None })
     }
 
-    /// Generates the response, in the background or for a waiting client, and prepares its storage. Fails before
-    /// the engine is contacted if the response must be stored and cannot be.
+    /// Generates the response, in the background or for a waiting client, and prepares its storage. `stream` makes
+    /// the body of a stream. Fails before the engine is contacted if the response must be stored and cannot be.
     async fn generate(
         &mut self,
         head: &request::Parts,
         mut parsed: ParsedRequest,
         history: History,
+        stream: impl FnOnce(Box<Relay>) -> Body,
     ) -> Result<Response<Body>, Failure> {
         parsed.asked.add_earlier_tools(history.history())?;
         let writer = self.writer(&mut parsed, &history)?;
@@ -216,7 +217,11 @@ impl RequestContext {
         let (streams, background) = (asked.stream, asked.background);
         // On a WebSocket the client sends the outputs over the connection itself.
         let is_held = !self.by_socket && !background && tool_wait::is_wanted(&head.headers, streams, &route);
-        let hold = is_held.then(Arc::default);
+        let form = StreamForm {
+            framing: if background || self.by_socket { Framing::Lines } else { Framing::Sse },
+            pauses: is_held,
+            awaits_store: writer.is_some(),
+        };
         let begins = || history.first_user_texts(&asked);
         let mut selection = self.selection(&asked.model, &head.headers, Some(upstream), begins);
         let options = Arc::clone(&route.options);
@@ -227,32 +232,25 @@ impl RequestContext {
         let keys = Arc::clone(&app.store_handle.keys);
         let request_id = record.request_id.as_str().into();
         let truncatable = Arc::new(TruncatableRequest { asked, history, tenant, keys, request_id });
-        let mut request = Box::new(PreparedRequest {
-            truncatable,
-            sender,
-            stamp,
-            background,
-            hold: hold.clone(),
-            queued: false,
-        });
+        let mut request =
+            Box::new(PreparedRequest { truncatable, sender, stamp, background, form, queued: false });
         self.record = Some(record);
         if background {
             return Ok(with_dropped(self.in_background(request, selection, writer, streams).await?, dropped));
         }
         let attempt = self.begin(&mut selection, &mut *request)?;
         let Some(record) = self.record.take() else { return Err(Fault::Proxy.into()) };
-        let continuation = hold.map(|hold| ContinuationContext {
+        let continuation = is_held.then(|| ContinuationContext {
             truncatable: (*request.truncatable).clone(),
             sender: request.sender.clone(),
             upstream: Arc::clone(attempt.chosen.upstream()),
-            paused: hold,
             caller: self.caller.clone(),
             admission: record.ticket.as_ref().map(Ticket::admission),
         });
         let stamp = request.stamp.clone();
         let generation = GenerationRequest { request, selection, attempt, options, record, writer };
         let response = match continuation {
-            None => self.relay_to_client(generation, since, Body::arriving).await,
+            None => self.relay_to_client(generation, since, stream).await,
             Some(continuation) => self.relay_and_hold(generation, continuation, stamp, since).await,
         };
         Ok(with_dropped(response, dropped))

@@ -8,10 +8,9 @@
 //! conversation then has the question once. If the conversation was deleted meanwhile or is full, the object does
 //! not name it.
 
-use crate::json::{self, Members, Raw, Text};
 use crate::request::stored_items;
 use crate::store::{Error, Item, Json, Key, NewResponse, State, Store};
-use crate::wire::OutputBuffer;
+use crate::wire::encode::{Finished, Persisted};
 use bytes::Bytes;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
@@ -42,7 +41,7 @@ const ITEM: usize = 400;
 /// Future of a write to the store.
 pub(in crate::server) type PendingWrite = Pin<Box<dyn Future<Output = StoreOutcome> + Send>>;
 
-/// Outcome of storing a response, from which the last event is corrected before it is sent.
+/// Outcome of storing a response, which its last event states.
 #[derive(Debug, Default)]
 pub(in crate::server) struct StoreOutcome {
     /// Error for which the response is not stored.
@@ -52,22 +51,15 @@ pub(in crate::server) struct StoreOutcome {
 }
 
 impl StoreOutcome {
-    /// Corrects the last event of an answer, so that its object claims neither storage nor a conversation if that
-    /// failed.
-    pub(in crate::server) fn corrected(&self, mut end: OutputBuffer, request_id: &str) -> OutputBuffer {
+    /// Logs why a response is not stored as its client asked, and returns what its object may claim.
+    pub(in crate::server) fn persisted(&self, request_id: &str) -> Persisted {
         if let Some(error) = &self.store_error {
             tracing::warn!(request_id, %error, "a response was not stored");
         }
         if let Some(error) = &self.conversation_error {
             tracing::warn!(request_id, %error, "a response was not added to its conversation");
         }
-        if self.store_error.is_some() {
-            end.rewrite(mark_unstored);
-        }
-        if self.conversation_error.is_some() {
-            end.rewrite(remove_conversation);
-        }
-        end
+        Persisted { response: self.store_error.is_none(), conversation: self.conversation_error.is_none() }
     }
 }
 
@@ -79,34 +71,23 @@ impl ResponseWriter {
         (self.request.len() * 2 + input) as u64
     }
 
-    /// Starts to store the response with this final object.
-    pub(in crate::server) fn store_final(self, object: &str) -> PendingWrite {
-        self.store_final_after(object, Vec::new())
+    /// Starts to store an answer that has ended.
+    pub(in crate::server) fn store_final(self, finished: Finished) -> PendingWrite {
+        self.store_final_after(finished, Vec::new())
     }
 
-    /// Starts to store the response with the items `said`, followed by those items of the object that are not
-    /// among them.
-    pub(in crate::server) fn store_final_after(self, object: &str, said: Vec<Item>) -> PendingWrite {
-        let ended = FinalState::of(object).map(|ended| {
-            let is_new = |item: &Item| !said.iter().any(|known| known.id == item.id);
-            let new: Vec<_> = ended.output.iter().filter(|item| is_new(item)).cloned().collect();
-            FinalState { output: [said, new].concat(), ..ended }
-        });
-        let object = Json::from(object);
-        Box::pin(async move {
-            match ended {
-                Some(ended) => self.store(ended, object).await,
-                None => StoreOutcome {
-                    store_error: Some(Error::Conflict),
-                    conversation_error: Some(Error::Conflict),
-                },
-            }
-        })
+    /// Starts to store an answer that has ended, with the items `said`, followed by those of the answer that are
+    /// not among them.
+    pub(in crate::server) fn store_final_after(self, finished: Finished, said: Vec<Item>) -> PendingWrite {
+        let is_new = |item: &Item| !said.iter().any(|known| known.id == item.id);
+        let new: Vec<_> = stored_output(&finished).filter(is_new).collect();
+        let output = [said, new].concat();
+        Box::pin(self.store(finished, output))
     }
 
-    async fn store(self, ended: FinalState, object: Json) -> StoreOutcome {
-        let FinalState { id, state, output } = ended;
-        let input = items(self.input, &id);
+    async fn store(self, finished: Finished, output: Vec<Item>) -> StoreOutcome {
+        let state = final_state(&finished);
+        let input = items(self.input, &finished.id);
         let joined = self.conversation.clone().filter(|_| state.has_answered());
         let now = milliseconds().saturating_add_signed(self.ahead);
         if !self.whole {
@@ -116,14 +97,14 @@ impl ResponseWriter {
             return StoreOutcome { store_error: None, conversation_error: added.err() };
         }
         let new = NewResponse {
-            key: Key { tenant: self.tenant, id: id.as_str().into() },
+            key: Key { tenant: self.tenant, id: finished.id.as_str().into() },
             state,
             owner: self.owner,
             background: false,
             previous: self.previous,
             conversation: self.conversation,
             request: self.request,
-            response: object,
+            response: finished.object(true).into(),
             input,
             output,
         };
@@ -135,7 +116,7 @@ impl ResponseWriter {
         };
         match self.store.create_in(conversation, new.clone(), now).await {
             Err(Error::NoConversation) => {
-                let response = without_conversation(&new.response);
+                let response = finished.object(false).into();
                 let alone = NewResponse { conversation: None, response, ..new };
                 StoreOutcome {
                     store_error: self.store.create(alone, now).await.err(),
@@ -175,26 +156,14 @@ pub(in crate::server) fn item(text: &str, response: &str, at: usize) -> Option<I
     stored_items::normalised(text, response, at).map(|(id, body)| Item::new(&id, &body))
 }
 
-/// Id, state and output of a response, read from its final object.
-pub(in crate::server) struct FinalState {
-    pub(in crate::server) id: String,
-    pub(in crate::server) state: State,
-    pub(in crate::server) output: Vec<Item>,
+/// Returns the state of an answer that has ended.
+pub(in crate::server) fn final_state(finished: &Finished) -> State {
+    State::named(finished.status).unwrap_or(State::Failed)
 }
 
-impl FinalState {
-    pub(in crate::server) fn of(object: &str) -> Option<Self> {
-        let members = Members::of(object)?;
-        let text = |key: &str| members.get(key).and_then(Text::of).map(|text| text.decoded().into_owned());
-        let word = text("status")?;
-        let output: Vec<Raw<'_>> = json::read(members.get("output")?.get()).ok()?;
-        let item = |raw: &Raw<'_>| Some(Item::new(&json::member(raw.get(), "id")?, raw.get()));
-        Some(Self {
-            id: text("id")?,
-            state: State::ALL.into_iter().find(|state| state.name() == word)?,
-            output: output.iter().filter_map(item).collect(),
-        })
-    }
+/// Returns the output of an answer in its stored form.
+pub(in crate::server) fn stored_output(finished: &Finished) -> impl Iterator<Item = Item> {
+    finished.items.iter().map(|item| Item::new(&item.id, &item.json))
 }
 
 /// Returns the current time in milliseconds since 1970: the clock at the first call plus the time elapsed since.
@@ -206,58 +175,4 @@ pub(in crate::server) fn milliseconds() -> u64 {
     });
     let (since, at) = *FIRST;
     u64::try_from(since.saturating_add(at.elapsed()).as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Replaces `"store":true` in the object by false; `None` if it is not there.
-fn mark_unstored(bytes: &[u8]) -> Option<Bytes> {
-    const CLAIM: &[u8] = b",\"store\":true,\"temperature\":";
-    const TRUTH: &[u8] = b",\"store\":false,\"temperature\":";
-    // Only strings precede it, and quotes in strings are escaped.
-    let at = memchr::memmem::find(bytes, CLAIM)?;
-    let (before, claim) = bytes.split_at(at);
-    Some([before, TRUTH, claim.get(CLAIM.len()..)?].concat().into())
-}
-
-/// Removes the conversation from the object; `None` if it names none.
-fn remove_conversation(bytes: &[u8]) -> Option<Bytes> {
-    const CLAIM: &[u8] = b",\"conversation\":{\"id\":\"";
-    // It is the last key of the object, no client text follows the object, and ids of conversations need no
-    // escapes.
-    let at = memchr::memmem::rfind(bytes, CLAIM)?;
-    let (before, claim) = bytes.split_at(at);
-    let end = memchr::memmem::find(claim, b"}")?;
-    Some([before, claim.get(end + 1..)?].concat().into())
-}
-
-/// Removes the conversation from an object or a single event.
-pub(in crate::server) fn without_conversation(text: &str) -> Json {
-    let apart = remove_conversation(text.as_bytes());
-    apart.map_or_else(|| text.into(), |apart| String::from_utf8_lossy(&apart).into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_not_stored_does_not_claim_to_be() {
-        let object = r#"{"id":"resp_1","output":[{"text":"\",\"store\":true,\"temperature\":"}],"service_tier":"default","store":true,"temperature":1.0}"#;
-        let event = format!(
-            "event: response.completed\ndata: {{\"type\":\"response.completed\",\"response\":{object}}}\n\ndata: [DONE]\n\n"
-        );
-        let honest = mark_unstored(event.as_bytes()).unwrap();
-        assert_eq!(honest, event.replace("\"store\":true,", "\"store\":false,"));
-        assert!(mark_unstored(&honest).is_none());
-    }
-
-    #[test]
-    fn a_conversation_that_is_gone_is_not_named() {
-        let tools = r#"{"tools":[{"parameters":{"a":1,"conversation":{"id":"x"}}}],"metadata":{"a":",\"conversation\":{\"id\":\""}"#;
-        let event = format!(
-            "data: {{\"response\":{tools},\"conversation\":{{\"id\":\"conv_1\"}}}}}}\n\ndata: [DONE]\n\n"
-        );
-        let expected = format!("data: {{\"response\":{tools}}}}}\n\ndata: [DONE]\n\n");
-        assert_eq!(remove_conversation(event.as_bytes()).unwrap(), expected.as_bytes());
-        assert_eq!(&*without_conversation("{}"), "{}");
-    }
 }

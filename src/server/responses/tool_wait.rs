@@ -7,13 +7,11 @@
 //!
 //! Only the process that has the client's connection can take the outputs.
 
-use super::event;
 use super::persist::{self, ResponseWriter};
 use super::tool_outputs::ToolOutputStore;
 use super::truncation::TruncatableRequest;
 use super::{GenerationRequest, submit_outputs};
 use crate::auth::Caller;
-use crate::json;
 use crate::plan::{self, AdaptedBody, Route};
 use crate::request::responses::outputs::{self as given, Output, PendingCall};
 use crate::server::App;
@@ -27,7 +25,7 @@ use crate::server::relay::{Relay, RelayParams};
 use crate::store::{Item, Key};
 use crate::telemetry;
 use crate::upstream::{Pool, Upstream};
-use crate::wire::encode::{Encode, PauseSlot};
+use crate::wire::encode::{Encode, Finished, OutputItem, Persisted};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::ResponsesDialect;
 use crate::wire::{OutputBuffer, Rewriter, Stamp};
@@ -147,7 +145,6 @@ pub(super) struct ContinuationContext {
     pub(super) sender: Sender,
     /// Upstream of the last engine request, to which the next one goes as well.
     pub(super) upstream: Arc<Upstream>,
-    pub(super) paused: Arc<PauseSlot>,
     /// Caller, where keys are checked.
     pub(super) caller: Option<Arc<Caller>>,
     /// Quota admission of the first engine request, where the key has a quota.
@@ -181,8 +178,7 @@ impl RequestContext {
         let request_id = generation.record.request_id.clone();
         let model = Arc::clone(&generation.record.model);
         let (app, thread) = (Arc::clone(&self.app), self.worker.thread);
-        let stream = move |mut relay: Box<Relay>| {
-            relay.by_events();
+        let stream = move |relay: Box<Relay>| {
             let stage = WaitStage::Relays(relay);
             let held = WaitingStream {
                 app,
@@ -195,7 +191,6 @@ impl RequestContext {
                 key: None,
                 items: Vec::new(),
                 answered: Vec::new(),
-                end: None,
                 stage,
             };
             Body::stream(held.stream())
@@ -219,8 +214,6 @@ struct WaitingStream {
     items: Vec<Item>,
     /// Ids of the calls whose outputs the client has posted.
     answered: Vec<String>,
-    /// Last event of the stream, held back until the bytes before it have been sent.
-    end: Option<Bytes>,
     stage: WaitStage,
 }
 
@@ -228,6 +221,8 @@ struct WaitingStream {
 enum WaitStage {
     Relays(Box<Relay>),
     Waits(OutputsWait),
+    /// Outputs have not arrived: the last event is left to write.
+    Failed(Box<Rewriter>),
     Over,
 }
 
@@ -259,19 +254,28 @@ impl WaitingStream {
     }
 
     async fn next(&mut self) -> Option<Bytes> {
-        if let Some(end) = self.end.take() {
-            return Some(self.sendable(end).await);
-        }
         loop {
             match std::mem::replace(&mut self.stage, WaitStage::Over) {
                 WaitStage::Over => return None,
+                WaitStage::Failed(mut rewriter) => {
+                    let finished = rewriter.encoder().finished();
+                    let write_end = |persisted| {
+                        let mut end = OutputBuffer::default();
+                        rewriter.encoder_mut().write_end(persisted, &mut end);
+                        end.join()
+                    };
+                    return self.end(finished, write_end).await;
+                }
                 WaitStage::Relays(mut relay) => {
                     let frame = std::future::poll_fn(|cx| relay.poll_frame(cx)).await;
                     if let Some(bytes) = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()) {
+                        self.begin(relay.encoder());
                         self.stage = WaitStage::Relays(relay);
-                        return Some(self.sendable(bytes).await);
+                        return Some(bytes);
                     }
-                    self.end_relay(relay);
+                    if let Some(end) = self.end_relay(relay).await {
+                        return Some(end);
+                    }
                 }
                 WaitStage::Waits(wait) => {
                     let (calls, app) = (Arc::clone(&wait.calls), Arc::clone(&self.app));
@@ -282,40 +286,55 @@ impl WaitingStream {
                             self.stage = WaitStage::Waits(wait);
                             return Some(Bytes::from_static(b": keepalive\n\n"));
                         }
-                        WakeReason::Fault(fault) => return Some(self.fail(wait.encoder, fault.into()).await),
+                        WakeReason::Fault(fault) => return Some(self.fail(wait.encoder, fault.into())),
                     }
                 }
             }
         }
     }
 
-    /// Returns the bytes that may be sent to the client now. The last event of the stream is held back until the
-    /// answer is stored.
-    async fn sendable(&mut self, bytes: Bytes) -> Bytes {
-        if self.key.is_none() {
-            let id = event::response_in(&bytes).and_then(|response| json::member(response, "id"));
-            self.key =
-                id.map(|id| Key { tenant: Arc::clone(&self.continuation.truncatable.tenant), id: id.into() });
-            if let Some(key) = &self.key {
-                self.app.tool_waits.begin(key);
-            }
+    /// Notes the id of the response with its first bytes: from now on its outputs find this stream.
+    fn begin(&mut self, encoder: &dyn Encode) {
+        if self.key.is_some() {
+            return;
         }
-        let Some((at, writer)) =
-            event::last_event_offset(&bytes).and_then(|at| Some((at, self.writer.take()?)))
-        else {
-            return bytes;
+        let tenant = &self.continuation.truncatable.tenant;
+        self.key = encoder.response_id().map(|id| Key { tenant: Arc::clone(tenant), id: id.into() });
+        if let Some(key) = &self.key {
+            self.app.tool_waits.begin(key);
+        }
+    }
+
+    /// Handles the end of the engine's answer: the stream waits for outputs if there are open calls, else the
+    /// answer is stored. Returns the end of the stream, if that is not sent yet.
+    async fn end_relay(&mut self, mut relay: Box<Relay>) -> Option<Bytes> {
+        self.continuation.upstream = Arc::clone(relay.upstream());
+        let Some((paused, key)) = relay.take_pause().zip(self.key.as_ref()) else {
+            return self.end(relay.finished(), |persisted| relay.write_end(persisted)).await;
         };
-        if at > 0 {
-            // Only the last event waits for the store.
-            self.writer = Some(writer);
-            self.end = Some(bytes.slice(at..));
-            return bytes.slice(..at);
-        }
-        let end = bytes;
-        let object = event::response_in(&end).unwrap_or_default();
+        let encoder = relay.into_encoder();
+        let items: Vec<_> = paused.iter().map(|item| Item::new(&item.id, &item.json)).collect();
+        let calls = pending_calls(&paused);
+        let outputs = Mutex::new(vec![None; calls.len()]);
+        let waiting = Arc::new(PendingCalls { calls, outputs, full: Notify::new() });
+        self.items.extend(items.iter().cloned());
+        self.continuation.truncatable.continue_with(items.into_iter());
+        self.app.tool_waits.wait(key, Some(Arc::clone(&waiting)));
+        self.stage = WaitStage::Waits(OutputsWait { encoder, calls: waiting, since: Instant::now() });
+        None
+    }
+
+    /// Stores the answer that has ended, and returns the end of its stream, which states if it is stored. `None`
+    /// without a store: the end is then sent already.
+    async fn end(
+        &mut self,
+        finished: Option<Finished>,
+        write_end: impl FnOnce(Persisted) -> Bytes,
+    ) -> Option<Bytes> {
+        let (finished, writer) = finished.zip(self.writer.take())?;
         if let Some(key) = self.key.as_ref().filter(|_| !self.answered.is_empty()) {
             // Close the calls before the client can learn that the response is stored.
-            let calls = given::calls(object).into_iter().enumerate();
+            let calls = pending_calls(&finished.items).into_iter().enumerate();
             let calls: Vec<_> =
                 calls.filter(|(_, call)| self.answered.contains(&call.call_id)).map(|(at, _)| at).collect();
             let output_store = ToolOutputStore::of(Arc::clone(&writer.store), key, self.request_id.clone());
@@ -323,24 +342,8 @@ impl WaitingStream {
                 tracing::warn!(request_id = self.request_id, %error, "outputs may be handed in once more");
             }
         }
-        let kept = writer.store_final_after(object, std::mem::take(&mut self.items)).await;
-        kept.corrected(end.into(), &self.request_id).join()
-    }
-
-    /// Handles the end of the engine's answer: the stream waits for outputs if there are open calls, else it is
-    /// over.
-    fn end_relay(&mut self, relay: Box<Relay>) {
-        self.continuation.upstream = Arc::clone(relay.upstream());
-        let encoder = relay.into_encoder();
-        let (Some(held), Some(key)) = (self.continuation.paused.take(), &self.key) else { return };
-        let items: Vec<_> = held.items.iter().map(|item| stored(item)).collect();
-        let calls = given::calls(&format!("{{\"output\":[{}]}}", held.items.join(",")));
-        let outputs = Mutex::new(vec![None; calls.len()]);
-        let waiting = Arc::new(PendingCalls { calls, outputs, full: Notify::new() });
-        self.items.extend(items.iter().cloned());
-        self.continuation.truncatable.continue_with(items.into_iter());
-        self.app.tool_waits.wait(key, Some(Arc::clone(&waiting)));
-        self.stage = WaitStage::Waits(OutputsWait { encoder, calls: waiting, since: Instant::now() });
+        let stored = writer.store_final_after(finished, std::mem::take(&mut self.items)).await;
+        Some(write_end(stored.persisted(&self.request_id)))
     }
 
     /// Starts the next relay once all outputs have arrived.
@@ -402,24 +405,27 @@ impl WaitingStream {
             numbered: true,
         });
         relay.mark_committed();
-        relay.by_events();
         if let Some(failure) = failed {
             relay.give_up(failure);
         }
         self.stage = WaitStage::Relays(relay);
     }
 
-    /// Ends the stream with a failure because the outputs did not arrive.
-    async fn fail(&mut self, encoder: Box<dyn Encode>, failure: Failure) -> Bytes {
+    /// Ends the stream with a failure because the outputs did not arrive. The last event follows once the answer is
+    /// stored.
+    fn fail(&mut self, encoder: Box<dyn Encode>, failure: Failure) -> Bytes {
         let (_, shape, _) = plan::response(&self.continuation.truncatable.asked, &self.continuation.route());
         let mut rewriter = Rewriter::with_encoder(shape, self.stamp.clone(), encoder);
         let mut out = OutputBuffer::default();
         rewriter.commit();
         rewriter.fail(failure, &mut out);
-        self.sendable(out.join()).await
+        self.stage = WaitStage::Failed(Box::new(rewriter));
+        out.join()
     }
 }
 
-fn stored(item: &str) -> Item {
-    Item::new(&json::member(item, "id").unwrap_or_default(), item)
+/// Returns the calls among these items whose outputs the client has to post.
+fn pending_calls(items: &[OutputItem]) -> Vec<PendingCall> {
+    let calls = items.iter().filter_map(|item| item.call.clone());
+    given::distinct(calls.map(|call| PendingCall { call_id: call.call_id, custom: call.custom }))
 }

@@ -7,7 +7,7 @@ use crate::plan;
 use crate::seal::SealKind;
 use crate::server::net::pending_answer::PendingAnswer;
 use crate::server::relay::attempt::{AttemptTarget, Sender, SentRequest, UpstreamRequest};
-use crate::wire::encode::{PauseSlot, Response as Encoder, Sealing};
+use crate::wire::encode::{Response as Encoder, Sealing, StreamForm};
 use crate::wire::fault::Failure;
 use crate::wire::{OutputBuffer, Rewriter, Shape, Stamp};
 use bytes::Bytes;
@@ -21,7 +21,7 @@ pub(super) struct PreparedRequest {
     pub(super) sender: Sender,
     pub(super) stamp: Stamp,
     pub(super) background: bool,
-    pub(super) hold: Option<Arc<PauseSlot>>,
+    pub(super) form: StreamForm,
     /// True if the client has received the queued response. The encoder's event for that is then discarded, so
     /// that the numbers of later events stay right.
     pub(super) queued: bool,
@@ -47,7 +47,7 @@ impl PreparedRequest {
             false => Sealing::None,
         };
         reply.stream |= self.background;
-        reply.pause.clone_from(&self.hold);
+        reply.form = self.form;
         let adapted = self.truncatable.body(&route, 0)?;
         let (names, fallbacks) = (adapted.names(), adapted.fallbacks());
         let mut request = self.sender.outgoing(to, "POST", path, adapted.body);

@@ -12,7 +12,10 @@ mod tool_names;
 mod transcript;
 
 pub(crate) use responses::write_error;
-pub use responses::{Calls, Echo, NameMeaning, Pause, PauseSlot, Reply, Response, Seal, Sealing};
+pub use responses::{
+    Calls, Echo, Finished, Framing, NameMeaning, OutputCall, OutputItem, Persisted, Reply, Response, Seal,
+    Sealing, StreamForm,
+};
 pub use transcript::Transcript;
 
 use super::event::Event;
@@ -46,6 +49,33 @@ pub trait Encode: Send {
     fn has_items(&self) -> bool {
         false
     }
+
+    /// Returns the id under which the answer can be stored; `None` before its first event, and for APIs whose
+    /// answers are not stored.
+    fn response_id(&self) -> Option<&str> {
+        None
+    }
+
+    /// Returns the object of an answer in progress as JSON, without items; `None` for APIs that have none.
+    fn object_in_progress(&self) -> Option<String> {
+        None
+    }
+
+    /// Takes the items since the last pause, if the answer has paused to wait for the outputs of its calls. Another
+    /// engine answer then continues it, with the same encoder.
+    fn take_pause(&mut self) -> Option<Vec<OutputItem>> {
+        None
+    }
+
+    /// Returns the answer once it has ended, for the store; `None` before, and for APIs whose answers are not
+    /// stored.
+    fn finished(&self) -> Option<Finished> {
+        None
+    }
+
+    /// Writes the end of an answer that has ended: the last event, or the whole object. Called by the server if the
+    /// end waits for the store, else by the encoder itself. Called once more, it writes the same events anew.
+    fn write_end(&mut self, _persisted: Persisted, _out: &mut OutputBuffer) {}
 }
 
 /// Use of the client's rate limit, reported in the event `response.rate_limits.updated` (wire-format 4.9).

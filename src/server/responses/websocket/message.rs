@@ -1,10 +1,8 @@
-//! WebSocket messages: parsing of a client's `response.create`, and events and errors written as messages
+//! WebSocket messages: parsing of a client's `response.create`, and events and errors as messages
 //! (wire-format 4.12).
 
-use crate::json::{self, Members, Text};
+use crate::json::Text;
 use crate::request::fields::{self, Field};
-use crate::server::responses::event;
-use crate::server::responses::persist::FinalState;
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::ws::{Message, Utf8Bytes};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -107,38 +105,10 @@ fn text(bytes: Bytes) -> Message {
     Message::Text(Utf8Bytes::try_from(bytes).unwrap_or_default())
 }
 
-/// Outcome of a stream of events, gathered while they are sent.
-#[derive(Default)]
-pub(super) struct StreamOutcome {
-    /// Final state of a response that ended without an error, and whether its object has `"store":true`.
-    pub(super) ended: Option<(FinalState, bool)>,
-    /// True if the stream had an error or a failed response.
-    pub(super) failed: bool,
-}
-
-impl StreamOutcome {
-    /// Passes the data of whole events to `to`, one message each, and notes the outcome. Comments and `[DONE]` are
-    /// skipped.
-    pub(super) fn messages(&mut self, bytes: &Bytes, mut to: impl FnMut(Message)) {
-        for event in event::each(bytes) {
-            match event.kind {
-                "response.completed" | "response.incomplete" => {
-                    let object = event.response();
-                    let stored = object.is_some_and(is_stored);
-                    self.ended = object.and_then(FinalState::of).map(|ended| (ended, stored));
-                }
-                "error" | "response.failed" => self.failed = true,
-                _ => {}
-            }
-            to(text(bytes.slice_ref(event.data.as_bytes())));
-        }
-    }
-}
-
-/// Returns true if a final response object has `"store":true`.
-fn is_stored(object: &str) -> bool {
-    let members = json::read::<Members<'_>>(object).map(|members| members.0).unwrap_or_default();
-    members.iter().any(|(key, value)| key == "store" && value.get() == "true")
+/// Returns a message for each event of a stream in lines.
+pub(super) fn messages(lines: &Bytes) -> impl Iterator<Item = Message> {
+    let events = lines.split(|byte| *byte == b'\n').filter(|event| !event.is_empty());
+    events.map(|event| text(lines.slice_ref(event)))
 }
 
 #[cfg(test)]
@@ -184,21 +154,9 @@ mod tests {
 
     #[test]
     fn events_become_messages() {
-        let stream = "event: response.created\ndata: {\"a\":\"\\n\\n\"}\n\n: keepalive\n\nevent: response.completed\ndata: \
-                      {\"response\":{\"id\":\"resp_1\",\"status\":\"completed\",\"output\":[],\"store\":true}}\n\ndata: [DONE]\n\n";
-        let (mut heard, mut said) = (StreamOutcome::default(), Vec::new());
-        heard.messages(&Bytes::from(stream), |message| said.push(message.into_text().unwrap().to_string()));
-        assert_eq!(
-            said,
-            [
-                "{\"a\":\"\\n\\n\"}",
-                "{\"response\":{\"id\":\"resp_1\",\"status\":\"completed\",\"output\":[],\"store\":true}}"
-            ]
-        );
-        assert!(!heard.failed);
-        assert_eq!(heard.ended.map(|(ended, stored)| (ended.id, stored)), Some(("resp_1".to_owned(), true)));
-        let mut heard = StreamOutcome::default();
-        heard.messages(&Bytes::from_static(b"event: error\ndata: {}\n\n"), |_| {});
-        assert!(heard.failed && heard.ended.is_none());
+        let lines = Bytes::from_static(b"{\"a\":\"\\n\"}\n{\"b\":1}\n");
+        let said: Vec<_> = messages(&lines).map(|message| message.into_text().unwrap().to_string()).collect();
+        assert_eq!(said, ["{\"a\":\"\\n\"}", "{\"b\":1}"]);
+        assert_eq!(messages(&Bytes::new()).count(), 0);
     }
 }

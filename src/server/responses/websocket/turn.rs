@@ -3,21 +3,22 @@
 use super::super::history::{HISTORY_BYTES, History};
 use super::super::{ParsedRequest, RememberedConversation};
 use super::ConnectionContext;
-use super::message::{self, Create, Refused, StreamOutcome};
+use super::message::{self, Create, Refused};
 use super::recent::{ConversationThread, RecentResponses};
 use crate::plan;
 use crate::server::admit::body::Body;
 use crate::server::admit::quota::QuotaState;
 use crate::server::context::RequestContext;
-use crate::server::responses::persist::{FinalState, items};
+use crate::server::relay::Relay;
+use crate::server::responses::persist::{items, stored_output};
 use crate::store::{Error, Key};
 use crate::wire::OutputBuffer;
-use crate::wire::encode::{Encode, Response as Encoder};
+use crate::wire::encode::{Encode, Finished, Framing, Response as Encoder};
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::ws::Message;
 use bytes::Bytes;
 use http::Response;
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -48,21 +49,27 @@ pub(super) struct Turn {
     previous: Option<String>,
     /// Input and earlier conversation, to be remembered with the output at the end.
     record: Option<TurnRecord>,
-    outcome: StreamOutcome,
+    /// The response, if it has ended without an error.
+    ended: Option<Finished>,
 }
 
 /// Step of a turn: the response is awaited, or its body is sent.
 enum Step {
     /// The response has not begun yet.
     Preparing(Pin<Box<dyn Future<Output = TurnAnswer> + Send>>),
-    /// The body of the response is being sent.
-    Sending { status: u16, body: Body },
+    /// The events of the response are being sent.
+    Relaying(Box<Relay>),
+    /// An error is being sent, with the status that it would have over HTTP.
+    Refusing { status: u16, body: Body },
+    /// Everything has been sent.
+    Done,
 }
 
-/// Response that has begun, or an error, with what is to be remembered of it.
-struct TurnAnswer {
-    response: Response<Body>,
-    trace: Option<TurnRecord>,
+/// Response that has begun or needs no engine, or an error.
+enum TurnAnswer {
+    Begun { relay: Box<Relay>, record: TurnRecord },
+    Written { events: Bytes, ended: Finished, record: TurnRecord },
+    Refused(Response<Body>),
 }
 
 /// Input of a response and the conversation before it.
@@ -97,36 +104,40 @@ impl Turn {
         };
         let thread = previous.as_deref().and_then(|id| memory.thread(id));
         let making = make(context, Arc::clone(line), body, criteria, thread);
-        Ok(Self {
-            step: Step::Preparing(Box::pin(making)),
-            previous,
-            record: None,
-            outcome: StreamOutcome::default(),
-        })
+        Ok(Self { step: Step::Preparing(Box::pin(making)), previous, record: None, ended: None })
     }
 
     /// Appends messages that are ready to `out`; ready with false at the end of the response.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, out: &mut VecDeque<Message>) -> Poll<bool> {
         loop {
-            let (status, body) = match &mut self.step {
-                Step::Preparing(making) => {
-                    let TurnAnswer { response, trace } = ready!(making.as_mut().poll(cx));
-                    self.record = trace;
-                    let (head, body) = response.into_parts();
-                    self.step = Step::Sending { status: head.status.as_u16(), body };
-                    continue;
-                }
-                Step::Sending { status, body } => (*status, body),
-            };
-            let frame = ready!(Pin::new(body).poll_frame(cx));
-            let Some(bytes) = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()) else {
-                return Poll::Ready(false);
-            };
-            if status >= 400 {
-                self.outcome.failed = true;
-                out.push_back(message::error(status, &bytes));
-            } else {
-                self.outcome.messages(&bytes, |message| out.push_back(message));
+            match &mut self.step {
+                Step::Preparing(making) => match ready!(making.as_mut().poll(cx)) {
+                    TurnAnswer::Begun { relay, record } => {
+                        self.record = Some(record);
+                        self.step = Step::Relaying(relay);
+                    }
+                    TurnAnswer::Written { events, ended, record } => {
+                        (self.record, self.ended) = (Some(record), Some(ended));
+                        self.step = Step::Done;
+                        out.extend(message::messages(&events));
+                    }
+                    TurnAnswer::Refused(response) => {
+                        let (head, body) = response.into_parts();
+                        self.step = Step::Refusing { status: head.status.as_u16(), body };
+                    }
+                },
+                Step::Relaying(relay) => match bytes_of(ready!(relay.poll_frame(cx))) {
+                    Some(lines) => out.extend(message::messages(&lines)),
+                    None => {
+                        self.ended = relay.finished().filter(|finished| finished.status != "failed");
+                        self.step = Step::Done;
+                    }
+                },
+                Step::Refusing { status, body } => match bytes_of(ready!(Pin::new(body).poll_frame(cx))) {
+                    Some(body) => out.push_back(message::error(*status, &body)),
+                    None => self.step = Step::Done,
+                },
+                Step::Done => return Poll::Ready(false),
             }
             if !out.is_empty() {
                 return Poll::Ready(true);
@@ -137,14 +148,12 @@ impl Turn {
     /// Ends the response and updates the connection's memory. After a failure the response that it continued is
     /// forgotten as well: the client must start anew, or the store must have it.
     pub(super) fn end(self, memory: &mut RecentResponses) {
-        let Self { previous, record: trace, outcome: heard, .. } = self;
-        match (heard.ended, trace) {
-            (Some((FinalState { id, output, .. }, stored)), Some(TurnRecord { thread, input }))
-                if !heard.failed =>
-            {
-                let mut turn = items(input, &id);
-                turn.extend(output);
-                memory.keep(id, thread.with(turn, stored));
+        let Self { previous, record, ended, .. } = self;
+        match (ended, record) {
+            (Some(ended), Some(TurnRecord { thread, input })) => {
+                let mut turn = items(input, &ended.id);
+                turn.extend(stored_output(&ended));
+                memory.keep(ended.id, thread.with(turn, ended.stored));
             }
             _ => {
                 if let Some(previous) = previous {
@@ -153,6 +162,10 @@ impl Turn {
             }
         }
     }
+}
+
+fn bytes_of<E>(frame: Option<Result<Frame<Bytes>, E>>) -> Option<Bytes> {
+    frame?.ok()?.into_data().ok()
 }
 
 async fn make(
@@ -166,7 +179,7 @@ async fn make(
         Ok(generate) => Box::pin(context.begin_response(&line, body, generate, thread)).await,
         Err(failure) => Err(failure),
     };
-    result.unwrap_or_else(|failure| TurnAnswer { response: context.refuse(&failure), trace: None })
+    result.unwrap_or_else(|failure| TurnAnswer::Refused(context.refuse(&failure)))
 }
 
 impl RequestContext {
@@ -193,13 +206,21 @@ impl RequestContext {
         let history = self.history(&parsed).await?;
         let thread =
             thread.unwrap_or_else(|| ConversationThread::default().with(history.history.clone(), true));
-        let trace = TurnRecord { thread, input: history.shared(&parsed.asked, false).collect() };
-        let response = match generate {
-            // Boxed because the future is large.
-            true => Box::pin(self.generate(&line.head, parsed, history)).await?,
-            false => self.answer_without_engine(parsed, &history)?,
+        let record = TurnRecord { thread, input: history.shared(&parsed.asked, false).collect() };
+        if !generate {
+            return self.answer_without_engine(parsed, &history, record);
+        }
+        let mut begun = None;
+        let stream = |relay| {
+            begun = Some(relay);
+            Body::full(Bytes::new())
         };
-        Ok(TurnAnswer { response, trace: Some(trace) })
+        // Boxed because the future is large.
+        let response = Box::pin(self.generate(&line.head, parsed, history, stream)).await?;
+        Ok(match begun {
+            Some(relay) => TurnAnswer::Begun { relay, record },
+            None => TurnAnswer::Refused(response),
+        })
     }
 
     /// Returns true if the store still has the continued response: only then can a new record refer to it.
@@ -226,7 +247,8 @@ impl RequestContext {
         &mut self,
         parsed: ParsedRequest,
         history: &History,
-    ) -> Result<Response<Body>, Failure> {
+        record: TurnRecord,
+    ) -> Result<TurnAnswer, Failure> {
         let ParsedRequest { mut asked, route, tenant, .. } = parsed;
         if asked.conversation.is_some() {
             return Err(Failure::from(Fault::InvalidValue)
@@ -237,20 +259,21 @@ impl RequestContext {
         let app = &self.app;
         // Check the input now, so that its errors are reported with this message.
         history.body(&asked, &tenant, &app.store_handle.keys, &route, 0)?;
-        let (_, _, reply) = plan::response(&asked, &route);
+        let (_, _, mut reply) = plan::response(&asked, &route);
+        reply.form.framing = Framing::Lines;
         let mut out = OutputBuffer::default();
         let mut encoder = Encoder::new(reply, &self.ids.stamp());
         if let Some(limits) = self.standing.as_ref().and_then(QuotaState::limits) {
             encoder.limits(limits);
         }
         encoder.write_empty(&mut out);
-        if let Some(record) = &mut self.record {
-            record.model = app.pool.label(&asked.model);
-            record.answered(200);
-            record.completed();
-            record.bytes = out.len();
+        if let Some(log) = &mut self.record {
+            log.model = app.pool.label(&asked.model);
+            log.answered(200);
+            log.completed();
+            log.bytes = out.len();
         }
-        // The reader takes whole events.
-        Ok(Response::new(Body::full(out.join())))
+        let ended = encoder.finished().ok_or(Fault::Proxy)?;
+        Ok(TurnAnswer::Written { events: out.join(), ended, record })
     }
 }

@@ -1,5 +1,6 @@
 //! Tool calls as output items, and the tools that the names in the engine's calls stand for (wire-format 4.2, 4.4).
 
+use super::finished::OutputCall;
 use super::text_events::{self, TextEvents};
 use crate::json::{Raw, Text, write_string};
 use crate::wire::arguments::Arguments;
@@ -126,6 +127,11 @@ impl Call {
 
     pub(super) fn text(&self) -> Spelled<'_> {
         Spelled::Whole(&self.text)
+    }
+
+    /// Returns the id and the kind of the call.
+    pub(super) fn reference(&self) -> OutputCall {
+        OutputCall { call_id: self.id.clone(), custom: self.is_custom() }
     }
 
     pub(super) fn write_id(&self, out: &mut BytesMut) {

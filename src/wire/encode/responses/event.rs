@@ -13,11 +13,22 @@ use crate::wire::fault::{Failure, write_or_null};
 use crate::wire::options::ResponsesDialect;
 use bytes::BytesMut;
 
+/// Form of a stream's events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// Server-sent events, for a client that reads them over HTTP.
+    #[default]
+    Sse,
+    /// JSON, one event a line, for a reader inside of the process: the store, or the messages of a WebSocket.
+    Lines,
+}
+
 /// Event writer. Numbers the events of one response and knows the dialect's extra ones. Writes nothing if the
-/// client asked for one object instead of a stream.
+/// client asked for one object.
 #[derive(Debug)]
 pub(super) struct Events {
-    streams: bool,
+    /// Form of the events; `None` if the client asked for one object instead of a stream.
+    framing: Option<Framing>,
     dialect: ResponsesDialect,
     next: u64,
     /// Id of the response, which events of the older API repeat.
@@ -29,8 +40,8 @@ pub(super) struct Events {
 }
 
 impl Events {
-    pub(super) fn new(on: bool, dialect: ResponsesDialect) -> Self {
-        Self { streams: on, dialect, next: 0, response: String::new(), limits: None, engine_limits: None }
+    pub(super) fn new(framing: Option<Framing>, dialect: ResponsesDialect) -> Self {
+        Self { framing, dialect, next: 0, response: String::new(), limits: None, engine_limits: None }
     }
 
     /// Sets the id of the response that the events belong to.
@@ -45,16 +56,32 @@ impl Events {
         out: &mut OutputBuffer,
         write: impl FnOnce(&mut OutputBuffer),
     ) {
-        if !self.streams {
-            return;
+        let Some(framing) = self.framing else { return };
+        if framing == Framing::Sse {
+            for piece in ["event: ", kind, "\ndata: "] {
+                out.extend_from_slice(piece.as_bytes());
+            }
         }
-        for piece in ["event: ", kind, "\ndata: {\"type\":\"", kind, "\",\"sequence_number\":"] {
+        for piece in ["{\"type\":\"", kind, "\",\"sequence_number\":"] {
             out.extend_from_slice(piece.as_bytes());
         }
         write_number(self.next, out.open());
         self.next += 1;
         write(out);
-        out.extend_from_slice(b"}\n\n");
+        out.extend_from_slice(match framing {
+            Framing::Sse => b"}\n\n",
+            Framing::Lines => b"}\n",
+        });
+    }
+
+    /// Returns the number of the next event.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Sets the number of the next event, to write events once more.
+    pub(super) fn go_back_to(&mut self, next: u64) {
+        self.next = next;
     }
 
     /// Appends an event of the older API in the dialect `codex-legacy`; nothing in other dialects. It opens the
@@ -307,7 +334,7 @@ impl Events {
                 }
             });
         }
-        if self.streams && self.dialect == ResponsesDialect::Openresponses {
+        if self.framing == Some(Framing::Sse) && self.dialect == ResponsesDialect::Openresponses {
             out.extend_from_slice(DONE);
         }
     }

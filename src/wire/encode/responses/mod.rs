@@ -9,17 +9,18 @@
 
 mod call;
 mod event;
+mod finished;
 mod foreign;
 mod item;
 mod object;
-mod paused;
 mod text_events;
 
 pub(super) use call::input as input_of;
 pub use call::{Calls, NameMeaning};
+pub use event::Framing;
 pub(crate) use event::write_error;
+pub use finished::{Finished, OutputCall, OutputItem, Persisted};
 pub use object::Echo;
-pub use paused::{Pause, PauseSlot};
 
 use super::{Encode, Limits};
 use crate::json::{Members, Raw, Text, compacted};
@@ -33,9 +34,8 @@ use bytes::BytesMut;
 use call::Call;
 use event::Events;
 use foreign::Foreign;
-use item::{Item, Kind, Part, ReasoningItem, WrittenState};
+use item::{Item, Kind, Part, ReasoningItem};
 use object::{Ending, Object};
-use std::sync::Arc;
 use text_events::EventText;
 
 /// Function that encrypts a reasoning item's text into its `encrypted_content` (wire-format 4.5). Returns `None` if
@@ -75,8 +75,19 @@ pub struct Reply {
     pub sealing: Sealing,
     /// True for a stream of events, false for one object.
     pub stream: bool,
-    /// Slot in which a stream pauses to wait for the outputs of its calls; `None` if it ends after them.
-    pub pause: Option<Arc<PauseSlot>>,
+    /// What the reader of the answer needs.
+    pub form: StreamForm,
+}
+
+/// Form of an answer as its reader needs it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StreamForm {
+    /// Form of a stream's events.
+    pub framing: Framing,
+    /// True if a stream pauses after calls, to wait for their outputs, instead of ending.
+    pub pauses: bool,
+    /// True if the end waits for [`Encode::write_end`], because it states if the answer has been stored.
+    pub awaits_store: bool,
 }
 
 /// Encoder state of one Responses answer. Only the first choice counts, since the API has one.
@@ -94,9 +105,13 @@ pub struct Response {
     /// Index of the message or reasoning item that the next text continues.
     current: Option<usize>,
     finish: Option<Reason>,
-    hold: Option<Arc<PauseSlot>>,
+    form: StreamForm,
     /// Number of items and token counts when the answer was last paused. Those of its continuation are added.
     at_last_pause: (usize, Option<Usage>),
+    /// Items of a pause that the server has not taken yet.
+    paused: Option<Vec<OutputItem>>,
+    /// End of the answer, once it has ended.
+    ended: Option<Ended>,
     /// Opening events sent so far.
     opening: BeginStage,
     /// Stamp of 32 hex digits, for an answer that fails or is queued before it has an id.
@@ -113,13 +128,19 @@ enum BeginStage {
     All,
 }
 
+/// End of an answer, with the number of its last event.
+struct Ended {
+    ending: Ending,
+    number: u64,
+}
+
 impl Response {
     /// Returns the encoder for one answer, in its initial state. `stamp`: the time, and an id for answers that have
     /// none.
     pub fn new(reply: Reply, stamp: &Stamp) -> Self {
         Self {
             object: Object::new(reply.echo, stamp),
-            events: Events::new(reply.stream, reply.dialect),
+            events: Events::new(reply.stream.then_some(reply.form.framing), reply.dialect),
             calls: reply.calls,
             reasoning: reply.reasoning,
             logprobs: reply.logprobs,
@@ -129,8 +150,10 @@ impl Response {
             open: Vec::new(),
             current: None,
             finish: None,
-            hold: reply.pause,
+            form: reply.form,
             at_last_pause: (0, None),
+            paused: None,
+            ended: None,
             opening: BeginStage::Nothing,
             id: stamp.id.clone(),
             model: reply.model,
@@ -143,7 +166,7 @@ impl Response {
         self.object.begin_without_head(&self.id, &self.model);
         self.events.begin(self.object.id());
         for kind in ["response.created", "response.queued"] {
-            self.lifecycle(kind, Ending::Queued, out);
+            self.lifecycle(kind, &Ending::Queued, out);
         }
         self.opening = BeginStage::Queued;
         let mut object = OutputBuffer::default();
@@ -165,7 +188,54 @@ impl Encode for Response {
     }
 
     fn clock(&mut self, now: u64) {
-        self.object.clock(now);
+        // The object that is sent has the times of the one that is stored.
+        if self.ended.is_none() {
+            self.object.clock(now);
+        }
+    }
+
+    fn response_id(&self) -> Option<&str> {
+        Some(self.object.id()).filter(|id| !id.is_empty())
+    }
+
+    fn object_in_progress(&self) -> Option<String> {
+        let mut object = OutputBuffer::default();
+        self.object.write(&Ending::None, &[], &mut object);
+        String::from_utf8(object.to_vec()).ok()
+    }
+
+    fn take_pause(&mut self) -> Option<Vec<OutputItem>> {
+        self.paused.take()
+    }
+
+    fn finished(&self) -> Option<Finished> {
+        let Ended { ending, .. } = self.ended.as_ref()?;
+        let mut object = OutputBuffer::default();
+        self.object.write_before_conversation(ending, &self.items, &mut object);
+        Some(Finished {
+            id: self.object.id().to_owned(),
+            status: ending.status(),
+            stored: self.object.is_stored(),
+            items: self.items.iter().map(OutputItem::of).collect(),
+            object,
+            conversation: self.object.conversation().cloned(),
+        })
+    }
+
+    fn write_end(&mut self, persisted: Persisted, out: &mut OutputBuffer) {
+        let Self { object, events, items, ended, stream, .. } = self;
+        let Some(Ended { ending, number }) = ended else { return };
+        object.correct(persisted);
+        events.go_back_to(*number);
+        if *stream {
+            events.write_event(ending.last_event(), out, |out| {
+                out.extend_from_slice(b",\"response\":");
+                object.write(ending, items, out);
+            });
+            events.after_last(out);
+        } else {
+            object.write(ending, items, out);
+        }
     }
 
     fn has_items(&self) -> bool {
@@ -201,7 +271,7 @@ impl Response {
         self.opening = BeginStage::All;
         self.events.begin(self.object.id());
         for kind in kinds {
-            self.lifecycle(kind, Ending::None, out);
+            self.lifecycle(kind, &Ending::None, out);
         }
     }
 
@@ -548,13 +618,10 @@ impl Response {
         let cut = matches!(self.finish, Some(Reason::Length | Reason::ContentFilter));
         let new = self.items.get(self.at_last_pause.0..).unwrap_or_default();
         let calls = new.iter().any(|item| matches!(item.kind, Kind::Call(_)));
-        let Some(hold) = self.hold.as_ref().filter(|_| self.stream && calls && !cut) else { return false };
-        let written = new.iter().map(|item| {
-            let mut out = OutputBuffer::default();
-            item.write(WrittenState::Present, &mut out);
-            String::from_utf8_lossy(&out.join()).into_owned()
-        });
-        hold.put(Pause { items: written.collect() });
+        if !(self.form.pauses && self.stream && calls && !cut) {
+            return false;
+        }
+        self.paused = Some(new.iter().map(OutputItem::of).collect());
         self.at_last_pause = (self.items.len(), self.object.usage);
         self.finish = None;
         true
@@ -564,17 +631,12 @@ impl Response {
         if self.pause_for_outputs() {
             return;
         }
-        let (kind, ending) = match self.finish {
-            Some(Reason::Length) => ("response.incomplete", Ending::Incomplete("max_output_tokens")),
-            Some(Reason::ContentFilter) => ("response.incomplete", Ending::Incomplete("content_filter")),
-            _ => ("response.completed", Ending::Completed),
+        let ending = match self.finish {
+            Some(Reason::Length) => Ending::Incomplete("max_output_tokens"),
+            Some(Reason::ContentFilter) => Ending::Incomplete("content_filter"),
+            _ => Ending::Completed,
         };
-        if self.stream {
-            self.lifecycle(kind, ending, out);
-            self.events.after_last(out);
-        } else {
-            self.object.write(&ending, &self.items, out);
-        }
+        self.end_with(ending, out);
     }
 
     /// Ends a stream with an error: open items get no done event and appear as incomplete in the terminal event
@@ -596,22 +658,25 @@ impl Response {
             }
         }
         if failure.fault == Fault::Cancelled {
-            self.lifecycle("response.incomplete", Ending::Cancelled, out);
-        } else {
-            self.events.error(failure, out);
-            self.lifecycle("response.failed", Ending::Failed(failure), out);
+            return self.end_with(Ending::Cancelled, out);
         }
-        self.events.after_last(out);
+        self.events.error(failure, out);
+        self.end_with(Ending::Failed(Box::new(failure.clone())), out);
     }
 
-    fn lifecycle(&mut self, kind: &'static str, ending: Ending<'_>, out: &mut OutputBuffer) {
-        let Self { events, object, items, .. } = self;
-        if !matches!(ending, Ending::None | Ending::Queued) {
-            out.begin_end();
+    /// Ends the answer, and writes its end unless that waits for the store.
+    fn end_with(&mut self, ending: Ending, out: &mut OutputBuffer) {
+        self.ended = Some(Ended { ending, number: self.events.next() });
+        if !self.form.awaits_store {
+            self.write_end(Persisted::ALL, out);
         }
+    }
+
+    fn lifecycle(&mut self, kind: &'static str, ending: &Ending, out: &mut OutputBuffer) {
+        let Self { events, object, items, .. } = self;
         events.write_event(kind, out, |out| {
             out.extend_from_slice(b",\"response\":");
-            object.write(&ending, items, out);
+            object.write(ending, items, out);
         });
     }
 }

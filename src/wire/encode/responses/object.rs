@@ -6,6 +6,7 @@
 //! tool_choice, tools, top_logprobs, top_p, truncation, usage, user, metadata`, then `conversation` where there is
 //! one.
 
+use super::finished::Persisted;
 use super::item::{Item, WrittenState};
 use crate::json::{Text, write_number, write_string};
 use crate::wire::event::{Head, Usage};
@@ -22,6 +23,15 @@ impl Echo {
     /// Adds a member of the request. Large values are shared with the output, not copied.
     pub fn keep(&mut self, key: &'static str, json: Bytes) {
         self.0.push((key, json));
+    }
+
+    fn replace(&mut self, key: &'static str, json: &'static [u8]) {
+        self.remove(key);
+        self.keep(key, Bytes::from_static(json));
+    }
+
+    fn remove(&mut self, key: &str) {
+        self.0.retain(|(kept, _)| *kept != key);
     }
 
     fn get(&self, key: &str) -> Option<&Bytes> {
@@ -42,8 +52,8 @@ impl Echo {
 }
 
 /// Status of the answer, which decides on the object's `status`, its items and its error.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Ending<'a> {
+#[derive(Clone, Debug)]
+pub(super) enum Ending {
     /// Waiting for an engine, in the background.
     Queued,
     /// In progress.
@@ -53,9 +63,39 @@ pub(super) enum Ending<'a> {
     /// Ended early; the text is `incomplete_details.reason`.
     Incomplete(&'static str),
     /// Failed.
-    Failed(&'a Failure),
+    Failed(Box<Failure>),
     /// Cancelled by the client.
     Cancelled,
+}
+
+impl Ending {
+    /// Returns the value of the object's `status`.
+    pub(super) fn status(&self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::None => "in_progress",
+            Self::Completed => "completed",
+            Self::Incomplete(_) => "incomplete",
+            Self::Failed(_) => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Returns the name of the stream's last event.
+    pub(super) fn last_event(&self) -> &'static str {
+        match self {
+            Self::Failed(_) => "response.failed",
+            Self::Incomplete(_) | Self::Cancelled => "response.incomplete",
+            _ => "response.completed",
+        }
+    }
+
+    fn incomplete_reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Incomplete(reason) => Some(reason),
+            _ => None,
+        }
+    }
 }
 
 /// Error codes that clients of the API know in a failed response. All others become `server_error`.
@@ -116,21 +156,44 @@ impl Object {
         &self.id
     }
 
+    /// Returns the conversation as JSON; `None` if the object names none.
+    pub(super) fn conversation(&self) -> Option<&Bytes> {
+        self.echo.get("conversation")
+    }
+
+    /// Returns true if the object has `"store":true`.
+    pub(super) fn is_stored(&self) -> bool {
+        self.echo.get("store").is_none_or(|store| store.as_ref() == b"true")
+    }
+
+    /// Removes from the object what it would claim wrongly: its storage, or its conversation.
+    pub(super) fn correct(&mut self, persisted: Persisted) {
+        if !persisted.response && self.is_stored() {
+            self.echo.replace("store", b"false");
+        }
+        if !persisted.conversation {
+            self.echo.remove("conversation");
+        }
+    }
+
     /// Appends the object. It has items and usage only if the answer has ended.
-    pub(super) fn write(&self, ending: &Ending<'_>, items: &[Item], out: &mut OutputBuffer) {
-        let (status, details) = match ending {
-            Ending::Queued => ("\"queued\"", None),
-            Ending::None => ("\"in_progress\"", None),
-            Ending::Cancelled => ("\"cancelled\"", None),
-            Ending::Completed => ("\"completed\"", None),
-            Ending::Incomplete(reason) => ("\"incomplete\"", Some(reason)),
-            Ending::Failed(_) => ("\"failed\"", None),
-        };
+    pub(super) fn write(&self, ending: &Ending, items: &[Item], out: &mut OutputBuffer) {
+        self.write_before_conversation(ending, items, out);
+        if let Some(conversation) = self.conversation() {
+            begin_member("conversation", out);
+            out.share(conversation);
+        }
+        out.put_u8(b'}');
+    }
+
+    /// Appends the object up to its last member, the conversation.
+    pub(super) fn write_before_conversation(&self, ending: &Ending, items: &[Item], out: &mut OutputBuffer) {
         out.extend_from_slice(b"{\"id\":\"");
         out.extend_from_slice(self.id.as_bytes());
         out.extend_from_slice(b"\",\"object\":\"response\",\"created_at\":");
         write_number(self.created, out.open());
-        member("status", status, out);
+        begin_member("status", out);
+        write_string(ending.status(), out.open());
         self.echo.write(&[("background", "false")], out);
         match ending {
             // The engine's clock may be ahead of this one.
@@ -139,7 +202,7 @@ impl Object {
         }
         write_error(ending, out);
         self.echo.write(&[("frequency_penalty", "0.0")], out);
-        match details {
+        match ending.incomplete_reason() {
             Some(reason) => member("incomplete_details", &format!("{{\"reason\":\"{reason}\"}}"), out),
             None => member("incomplete_details", "null", out),
         }
@@ -164,15 +227,10 @@ impl Object {
         let usage = self.usage.as_ref().filter(|_| !runs);
         write_usage(usage, out);
         self.echo.write(&[("user", "null"), ("metadata", "{}")], out);
-        if let Some(conversation) = self.echo.get("conversation") {
-            begin_member("conversation", out);
-            out.share(conversation);
-        }
-        out.put_u8(b'}');
     }
 }
 
-fn write_error(ending: &Ending<'_>, out: &mut OutputBuffer) {
+fn write_error(ending: &Ending, out: &mut OutputBuffer) {
     let Ending::Failed(failure) = ending else { return member("error", "null", out) };
     let code = failure.code.as_deref().filter(|code| CODES.contains(code)).unwrap_or("server_error");
     out.extend_from_slice(b",\"error\":{\"code\":");

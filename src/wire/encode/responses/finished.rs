@@ -1,0 +1,90 @@
+//! Output of an answer that has ended or paused, for those that go on with it: the store, a conversation, and a
+//! stream that waits for the outputs of calls.
+
+use super::item::{Item, Kind, WrittenState};
+use crate::wire::OutputBuffer;
+use bytes::Bytes;
+
+/// Answer that has ended, before or after its last event is written.
+pub struct Finished {
+    /// Id of the response.
+    pub id: String,
+    /// Value of the object's `status`: `completed`, `incomplete`, `failed` or `cancelled`.
+    pub status: &'static str,
+    /// True if the object has `"store":true`.
+    pub stored: bool,
+    /// Items of the output, in order.
+    pub items: Vec<OutputItem>,
+    /// Object up to the conversation, which is its last member.
+    pub(super) object: OutputBuffer,
+    /// Conversation as JSON; `None` if the answer belongs to none.
+    pub(super) conversation: Option<Bytes>,
+}
+
+impl Finished {
+    /// Returns the object as JSON. It names the conversation only if `in_conversation` is true.
+    pub fn object(&self, in_conversation: bool) -> String {
+        let mut object = self.object.to_vec();
+        if let Some(conversation) = self.conversation.as_ref().filter(|_| in_conversation) {
+            for piece in [b",\"conversation\":", &conversation[..]] {
+                object.extend_from_slice(piece);
+            }
+        }
+        object.push(b'}');
+        // The encoder writes text only, so it is valid UTF-8.
+        String::from_utf8(object).unwrap_or_default()
+    }
+}
+
+impl std::fmt::Debug for Finished {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Finished").field("id", &self.id).field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+/// Item of the output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputItem {
+    /// Value of the item's `id`.
+    pub id: String,
+    /// Complete item as JSON.
+    pub json: String,
+    /// Call that the item is; `None` for messages, reasoning and foreign items.
+    pub call: Option<OutputCall>,
+}
+
+/// Call of a client's tool in the output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputCall {
+    /// Value of the item's `call_id`.
+    pub call_id: String,
+    /// True for a custom tool, whose input is free text.
+    pub custom: bool,
+}
+
+impl OutputItem {
+    pub(super) fn of(item: &Item) -> Self {
+        let mut out = OutputBuffer::default();
+        item.write(WrittenState::Present, &mut out);
+        let call = match &item.kind {
+            Kind::Call(call) => Some(call.reference()),
+            _ => None,
+        };
+        let json = String::from_utf8_lossy(&out.join()).into_owned();
+        Self { id: item.place.id.clone(), json, call }
+    }
+}
+
+/// Places in which an ended answer is stored: its object names no other (wire-format 4.11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Persisted {
+    /// False if the response could not be stored: the object then has `"store":false`.
+    pub response: bool,
+    /// False if the answer could not be added to its conversation: the object then names none.
+    pub conversation: bool,
+}
+
+impl Persisted {
+    /// Everything that the client has asked for.
+    pub const ALL: Self = Self { response: true, conversation: true };
+}
