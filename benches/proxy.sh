@@ -13,6 +13,7 @@
 #   benches/proxy.sh --workers 2     two workers for each proxy instead of one
 #   benches/proxy.sh --also old=PATH another build of samewire in the same run; at most 5 % more than it are allowed
 #   benches/proxy.sh --no-samewire   nginx and the direct way only: what the measuring itself costs
+#   benches/proxy.sh --json FILE     the figures to another file; benches/plot.py draws them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

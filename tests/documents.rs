@@ -1,5 +1,5 @@
-//! The documents are accurate: code blocks are run, links and paths resolve, tables list exactly what exists, and
-//! sections cited by the code exist.
+//! The documents are accurate: code blocks are run, links and paths resolve, tables list exactly what exists, figures
+//! are those that were measured, and sections cited by the code exist.
 #![allow(
     clippy::print_stdout,
     clippy::disallowed_types,
@@ -16,6 +16,8 @@
 mod blocks;
 #[path = "documents/citations.rs"]
 mod citations;
+#[path = "documents/figures.rs"]
+mod figures;
 #[path = "documents/links.rs"]
 mod links;
 mod markdown;

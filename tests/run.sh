@@ -68,8 +68,10 @@ set_up() {
   compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
   # A test sets the clock of a process.
   compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null || missing+=(libfaketime)
+  # A test draws the plot of the costs.
+  command -v python3 >/dev/null || missing+=(python3)
   if [[ -z $fast ]]; then
-    python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv)
+    python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
     command -v npm >/dev/null || missing+=(nodejs npm)
   fi
   if ((${#missing[@]})); then
@@ -120,6 +122,7 @@ if [[ -z $fast ]]; then
   step "bench rewrite, smoke run" cargo bench --locked --bench rewrite -- --quick
   step "bench store, smoke run" cargo bench --locked --bench store -- --quick
   step "bench proxy, smoke run" benches/proxy.sh --quick
+  step "plot of the smoke run" benches/plot.py target/bench/proxy.json --data target/bench/cost.json --svg target/bench/cost.svg
   step "soak, short run" tests/soak.sh --quick
 fi
 complete=yes

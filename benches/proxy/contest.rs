@@ -103,7 +103,8 @@ impl Options {
 
 pub(crate) fn run(arguments: &[String]) -> io::Result<bool> {
     let options = Options::read(arguments)?;
-    let folder = options.json.with_extension(format!("run-{}", std::process::id()));
+    // `benches/proxy.sh` removes it after an interruption.
+    let folder = PathBuf::from(format!("target/bench/proxy.run-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let engine = Engine::start(&options)?;
     let outcome = contest(&options, &folder, &engine);

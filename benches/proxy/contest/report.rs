@@ -2,6 +2,9 @@
 
 use crate::scenario::{Scenario, Unit};
 use serde::Serialize;
+use std::fs;
+use std::thread::available_parallelism;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Largest delay of the first byte beyond nginx's, in microseconds: more might be noticed.
 const FIRST_US: f64 = 100.0;
@@ -17,10 +20,22 @@ const MIB: f64 = 1024.0 * 1024.0;
 
 #[derive(Serialize)]
 pub(super) struct Report {
+    /// Start of the run, in seconds since 1970.
+    began: u64,
+    machine: Machine,
     pub(super) rounds: usize,
     pub(super) start: Vec<Start>,
     pub(super) rows: Vec<Row>,
     pub(super) memory: Vec<Memory>,
+}
+
+/// Machine of a run, which is quoted with its figures.
+#[derive(Serialize)]
+struct Machine {
+    /// Model as the kernel names it; `None` where it has no name for it, as on many ARM machines.
+    processor: Option<String>,
+    /// Logical processors that the run may use.
+    cpus: usize,
 }
 
 #[derive(Serialize)]
@@ -80,6 +95,19 @@ pub(super) fn median(values: &[f64]) -> f64 {
     }
 }
 
+// === impl Machine ===
+
+impl Machine {
+    fn of_this_run() -> Self {
+        let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = text.lines().find_map(|line| line.strip_prefix("model name"));
+        Self {
+            processor: model.map(|rest| rest.trim_start_matches([' ', '\t', ':']).trim_end().to_owned()),
+            cpus: available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
 // === impl Row ===
 
 impl Row {
@@ -134,7 +162,15 @@ struct Verdict {
 
 impl Report {
     pub(super) fn new(rounds: usize) -> Self {
-        Self { rounds, start: Vec::new(), rows: Vec::new(), memory: Vec::new() }
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            began: since_1970.as_secs(),
+            machine: Machine::of_this_run(),
+            rounds,
+            start: Vec::new(),
+            rows: Vec::new(),
+            memory: Vec::new(),
+        }
     }
 
     /// Returns true if every stream arrived complete.

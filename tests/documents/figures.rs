@@ -1,0 +1,89 @@
+//! The plot of the costs is drawn from `docs/figures/cost.json`, and the tables in the documents quote that file.
+
+use crate::markdown::{Document, ROOT, code, rows};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// Rows of the README's table, by words in their first cell, with the scenario that each quotes.
+const README: [(&str, &str); 4] = [
+    ("processor time for each chunk", "flat64"),
+    ("processor time for a small complete answer", "whole"),
+    ("time to the first token", "short"),
+    ("open streams", "open2000"),
+];
+
+/// Figures as `benches/plot.py` takes them from runs, as far as tables quote them.
+#[derive(Deserialize)]
+struct Costs {
+    figures: Vec<Figure>,
+}
+
+#[derive(Deserialize)]
+struct Figure {
+    scenario: String,
+    unit: String,
+    /// Medians by proxy.
+    values: BTreeMap<String, f64>,
+}
+
+impl Costs {
+    fn read() -> Self {
+        serde_json::from_str(&file("docs/figures/cost.json")).expect("the figures are JSON")
+    }
+
+    /// Fails unless the cells quote a scenario's figures in their unit, rounded to the digits that they show.
+    fn assert_quoted(&self, scenario: &str, nginx: &str, samewire: &str) {
+        for (proxy, cell) in [("nginx", nginx), ("samewire", samewire)] {
+            let (number, unit) =
+                cell.split_once(' ').unwrap_or_else(|| panic!("{scenario}: no unit in {cell:?}"));
+            let figure =
+                self.figures.iter().find(|figure| figure.scenario == scenario && figure.unit == unit);
+            let figure = figure.unwrap_or_else(|| panic!("{scenario}: no figure in {unit}"));
+            let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+            assert_eq!(number, format!("{:.decimals$}", figure.values[proxy]), "{scenario}: {proxy}");
+        }
+    }
+}
+
+fn file(path: &str) -> String {
+    std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+#[test]
+fn the_plot_is_drawn_from_the_figures() {
+    let mut command = Command::new("python3");
+    let output = command.args(["benches/plot.py", "--svg", "-"]).current_dir(ROOT).output();
+    let output = output.expect("python3 is there");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let is_current = output.stdout == file("docs/figures/cost.svg").as_bytes();
+    assert!(is_current, "docs/figures/cost.svg is not of these figures: run benches/plot.py");
+    assert!(file("README.md").contains("](docs/figures/cost.svg)"), "the README does not show the plot");
+}
+
+#[test]
+fn the_readme_quotes_the_figures() {
+    let (costs, readme) = (Costs::read(), Document::read("README.md"));
+    let rows = rows(readme.section("## What it costs"));
+    assert_eq!(rows.len(), README.len(), "{rows:?}");
+    for (words, scenario) in README {
+        let row = rows.iter().find(|row| row[0].contains(words));
+        let row = row.unwrap_or_else(|| panic!("no row has {words:?}"));
+        costs.assert_quoted(scenario, &row[1], &row[2]);
+    }
+}
+
+/// Every figure is quoted: scenarios are distinct but for `open2000`, which has two figures in different units.
+#[test]
+fn the_page_on_performance_quotes_the_figures() {
+    let (costs, page) = (Costs::read(), Document::read("docs/performance.md"));
+    let mut quoted = 0;
+    for row in rows(page.section("## Beside nginx")).iter().filter(|row| row.len() == 6) {
+        if let Some(scenario) = code(&row[0]).next() {
+            costs.assert_quoted(scenario, &row[2], &row[3]);
+            quoted += 1;
+        }
+    }
+    assert_eq!(quoted, costs.figures.len());
+}
