@@ -5,16 +5,14 @@
 //! are notified of new events. Each process reports to the store every few seconds that it is alive. A response
 //! whose process is gone is closed by another process, or by this one after a restart.
 
-use super::event;
 use super::persist::{final_state, stored_output};
-use super::recover::RecoveredItems;
 use crate::config::Limits;
 use crate::json::{self, Members, write_string};
 use crate::server::App;
 use crate::server::admit::body::Broken;
 use crate::server::relay::Relay;
-use crate::store::{Error, Events, Finish, Json, Key, Record, Running, State, Store};
-use crate::wire::encode::{Persisted, write_error};
+use crate::store::{Error, Events, Finish, Item, Json, Key, Record, Running, State, Store};
+use crate::wire::encode::{Persisted, RecoveredItems, in_dialect, write_error};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::ResponsesDialect;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -502,9 +500,8 @@ pub(in crate::server) fn follow(
                 };
                 if let Some(last) = replay.events.bodies.len().checked_sub(1) {
                     after = Some(replay.events.from + last as u64);
-                    let told = frames(
-                        replay.events.bodies.iter().filter_map(|event| event::in_dialect(dialect, event)),
-                    );
+                    let told =
+                        frames(replay.events.bodies.iter().filter_map(|event| in_dialect(dialect, event)));
                     if told.is_empty() {
                         continue;
                     }
@@ -660,7 +657,7 @@ async fn close_taken(store: &Store, record: &Record, now: u64) -> Result<(), Err
 
 /// Ends a response whose real end is lost, with the items found in its events if there is room for them.
 async fn close(store: &Store, record: &Record, term: u64, failure: &Failure, now: u64) -> Result<(), Error> {
-    let told = RecoveredItems::of(store, record, now).await;
+    let told = recovered(store, record, now).await;
     let finish = closing(record, failure, &told);
     match store.finish(record.key.clone(), term, finish, now).await {
         Err(Error::Full) => {
@@ -668,6 +665,24 @@ async fn close(store: &Store, record: &Record, term: u64, failure: &Failure, now
             store.finish(record.key.clone(), term, finish, now).await
         }
         closed => closed,
+    }
+}
+
+/// Reads the stored events of a response, up to the first that cannot be read.
+async fn recovered(store: &Store, record: &Record, now: Millis) -> RecoveredItems {
+    let (mut told, mut after) = (RecoveredItems::default(), None);
+    loop {
+        let replay = match store.events_after(record.key.clone(), after, READ, now).await {
+            Ok(replay) => replay,
+            Err(Error::NotFound) => return told,
+            Err(error) => {
+                tracing::warn!(response = &*record.key.id, %error, "the events of a response cannot be read");
+                return told;
+            }
+        };
+        let Some(last) = replay.events.bodies.len().checked_sub(1) else { return told };
+        replay.events.bodies.iter().for_each(|event| told.take(event));
+        after = Some(replay.events.from + last as u64);
     }
 }
 
@@ -700,5 +715,6 @@ fn closing(record: &Record, failure: &Failure, told: &RecoveredItems) -> Finish 
         _ => vec![error_event(failure, record.events), last("response.failed", record.events + 1)],
     };
     let events = Events { from: record.events, bodies };
-    Finish { state, response, output: told.items(), events }
+    let output = told.items().iter().map(|(id, item)| Item::new(id, item)).collect();
+    Finish { state, response, output, events }
 }

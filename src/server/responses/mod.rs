@@ -2,18 +2,16 @@
 //! (wire-format 4.1, 4.11).
 //!
 //! ```text
-//! HTTP body ─────────┬─→ ParsedRequest ─→ History ─→ GenerationRequest ─┬─→ the client waits: Relay
-//! WebSocket message ─┘                                                  └─→ background: PendingJob
+//! HTTP body ─────────┬─→ ParsedRequest ─→ PreparedRequest (with its History) ─→ Attempt ─┬─→ the client waits: Relay
+//! WebSocket message ─┘                                                                   └─→ background: PendingJob
 //! ```
 
 pub(super) mod background;
 mod compact;
 mod conversations;
-pub(super) mod event;
 mod history;
 pub(super) mod maintenance;
 pub(super) mod persist;
-pub(super) mod recover;
 pub(super) mod store_handle;
 mod stored;
 mod submit_outputs;
@@ -62,7 +60,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tool_wait::ContinuationContext;
 use truncation::TruncatableRequest;
-use upstream_request::{BodyForUpstream, PreparedRequest};
+use upstream_request::PreparedRequest;
 
 const DIALECT: &str = "x-samewire-dialect";
 const DROPPED: HeaderName = HeaderName::from_static("x-samewire-dropped");
@@ -92,17 +90,6 @@ struct RememberedConversation {
     items: Vec<Item>,
     /// True if the store has the conversation too.
     stored: bool,
-}
-
-/// Parameters of a relay for one response: the request, its first attempt, and the means to retry, store and
-/// record it.
-struct GenerationRequest {
-    request: Box<PreparedRequest>,
-    selection: UpstreamSelection,
-    attempt: Attempt,
-    options: Arc<Options>,
-    record: Record,
-    writer: Option<Box<ResponseWriter>>,
 }
 
 /// Guard that counts one background response of this worker thread. Dropping it lowers the count, however the job
@@ -248,10 +235,19 @@ impl RequestContext {
             admission: record.ticket.as_ref().map(Ticket::admission),
         });
         let stamp = request.stamp.clone();
-        let generation = GenerationRequest { request, selection, attempt, options, record, writer };
+        let params = RelayParams {
+            attempt,
+            again: Some((request, selection)),
+            thread: self.worker.thread,
+            options,
+            stream: streams,
+            record,
+            writer,
+            numbered: true,
+        };
         let response = match continuation {
-            None => self.relay_to_client(generation, since, stream).await,
-            Some(continuation) => self.relay_and_hold(generation, continuation, stamp, since).await,
+            None => self.relay_to_client(params, since, stream).await,
+            Some(continuation) => self.relay_and_hold(params, continuation, stamp, since).await,
         };
         Ok(with_dropped(response, dropped))
     }
@@ -259,11 +255,11 @@ impl RequestContext {
     /// Relays the response to a waiting client, as events if the request came over a WebSocket.
     async fn relay_to_client(
         &self,
-        generation: GenerationRequest,
+        params: RelayParams,
         since: Instant,
         stream: impl FnOnce(Box<Relay>) -> Body,
     ) -> Response<Body> {
-        let mut relay = Relay::new(relay_params(self.worker.thread, generation));
+        let mut relay = Relay::new(params);
         relay.planned(since.elapsed());
         if self.by_socket {
             relay.silence_timers();
@@ -283,40 +279,49 @@ impl RequestContext {
     ) -> Result<Response<Body>, Failure> {
         let (worker, app) = (Arc::clone(&self.worker), Arc::clone(&self.app));
         let chosen = self.choose(&mut selection)?;
-        let BodyForUpstream { asking, mut encoder, shape, fallbacks } =
-            request.make(&AttemptTarget::first(chosen.upstream()))?;
-        let options = Arc::clone(&shape.options);
+        let to = AttemptTarget::first(chosen.upstream());
+        let mut sent = request.send(&to)?;
+        let options = request.sender.route(&to, &request.truncatable.asked.model).options;
         let (dialect, keepalive) = (options.responses_dialect, options.keepalive_seconds);
         let mut first = OutputBuffer::default();
-        let (id, object) = encoder.queue(&mut first);
+        let encoder = sent.rewriter.encoder_mut();
+        let object = encoder.queue(&mut first).ok_or(Fault::Proxy)?;
+        let id = encoder.response_id().unwrap_or_default().to_owned();
         request.queued = true;
-        let rewriter = Rewriter::with_encoder(shape, request.stamp.clone(), encoder);
-        let attempt = Attempt { chosen, sent: SentRequest::single(asking, rewriter, fallbacks) };
+        let attempt = Attempt { chosen, sent };
         let Some(writer) = writer else { return Err(Fault::StoreUnavailable.into()) };
         let place = app.background_jobs.place()?;
         let (store, new) = writer.queued(&id, &object);
         let (key, conversation) = (new.key.clone(), new.conversation.clone());
         let Some(record) = self.record.take() else { return Err(Fault::Proxy.into()) };
         let (request_id, started) = (record.request_id.clone(), record.started);
-        let generation = GenerationRequest { request, selection, attempt, options, record, writer: None };
+        let params = RelayParams {
+            attempt,
+            again: Some((request, selection)),
+            thread: worker.thread,
+            options,
+            stream: true,
+            record,
+            writer: None,
+            numbered: true,
+        };
         let (told, begun) = oneshot::channel();
         let begin = {
             let (app, store, key) = (Arc::clone(&app), Arc::clone(&store), key.clone());
             async move {
                 if let Err(error) = store.create(new, app.store_handle.now()).await {
                     let unknown = matches!(error, Error::Slow | Error::Unavailable(_));
-                    let _ = told.send(Err((error, generation.record)));
+                    let _ = told.send(Err((error, params.record)));
                     if unknown {
                         background::delete_unstarted(&app, &store, key).await;
                     }
                     return;
                 }
                 let _ = told.send(Ok(()));
-                let thread = worker.thread;
                 let first = first.join();
                 let _counted = BackgroundCount::begin(worker);
-                panics::point("background", Some(&generation.record.request_id));
-                let relay = Box::new(move || Relay::new(relay_params(thread, generation)));
+                panics::point("background", Some(&params.record.request_id));
+                let relay = Box::new(move || Relay::new(params));
                 PendingJob { app, store, key, place, relay, conversation, first }.run().await;
             }
         };
@@ -391,21 +396,6 @@ impl RequestContext {
         let request_id = self.record.as_ref().map(|record| record.request_id.as_str());
         tracing::warn!(request_id, %error, "the store does not answer as it should");
         Fault::StoreUnavailable.into()
-    }
-}
-
-fn relay_params(thread: usize, generation: GenerationRequest) -> RelayParams {
-    let GenerationRequest { request, selection, attempt, options, record, writer } = generation;
-    let stream = request.background || request.truncatable.asked.stream;
-    RelayParams {
-        attempt,
-        again: Some((request, selection)),
-        thread,
-        options,
-        stream,
-        record,
-        writer,
-        numbered: true,
     }
 }
 

@@ -8,9 +8,9 @@
 //! Only the process that has the client's connection can take the outputs.
 
 use super::persist::{self, ResponseWriter};
+use super::submit_outputs;
 use super::tool_outputs::ToolOutputStore;
 use super::truncation::TruncatableRequest;
-use super::{GenerationRequest, submit_outputs};
 use crate::auth::Caller;
 use crate::plan::{self, AdaptedBody, Route};
 use crate::request::responses::outputs::{self as given, Output, PendingCall};
@@ -168,15 +168,15 @@ impl RequestContext {
     /// is stored at its end.
     pub(super) async fn relay_and_hold(
         &self,
-        mut generation: GenerationRequest,
+        mut params: RelayParams,
         continuation: ContinuationContext,
         stamp: Stamp,
         since: Instant,
     ) -> Response<Body> {
         // Stored here and not by a relay: each relay has only a part of the answer.
-        let writer = generation.writer.take();
-        let request_id = generation.record.request_id.clone();
-        let model = Arc::clone(&generation.record.model);
+        let writer = params.writer.take();
+        let request_id = params.record.request_id.clone();
+        let model = Arc::clone(&params.record.model);
         let (app, thread) = (Arc::clone(&self.app), self.worker.thread);
         let stream = move |relay: Box<Relay>| {
             let stage = WaitStage::Relays(relay);
@@ -195,7 +195,7 @@ impl RequestContext {
             };
             Body::stream(held.stream())
         };
-        self.relay_to_client(generation, since, stream).await
+        self.relay_to_client(params, since, stream).await
     }
 }
 

@@ -2,12 +2,10 @@
 
 use super::seal;
 use super::truncation::TruncatableRequest;
-use crate::engine::fallback::Fallbacks;
 use crate::plan;
 use crate::seal::SealKind;
-use crate::server::net::pending_answer::PendingAnswer;
 use crate::server::relay::attempt::{AttemptTarget, Sender, SentRequest, UpstreamRequest};
-use crate::wire::encode::{Response as Encoder, Sealing, StreamForm};
+use crate::wire::encode::{Encode, Response as Encoder, Sealing, StreamForm};
 use crate::wire::fault::Failure;
 use crate::wire::{OutputBuffer, Rewriter, Shape, Stamp};
 use bytes::Bytes;
@@ -27,18 +25,8 @@ pub(super) struct PreparedRequest {
     pub(super) queued: bool,
 }
 
-/// Request for one upstream: the pending answer, and the encoder that translates it for the client.
-pub(super) struct BodyForUpstream {
-    pub(super) asking: PendingAnswer,
-    pub(super) encoder: Box<Encoder>,
-    pub(super) shape: Shape,
-    pub(super) fallbacks: Fallbacks,
-}
-
-impl PreparedRequest {
-    /// Builds the request for one upstream and the encoder for its answer. Fails if the request cannot be
-    /// expressed for this upstream.
-    pub(super) fn make(&self, to: &AttemptTarget<'_>) -> Result<BodyForUpstream, Failure> {
+impl UpstreamRequest for PreparedRequest {
+    fn send(&mut self, to: &AttemptTarget<'_>) -> Result<SentRequest, Failure> {
         let TruncatableRequest { asked, tenant, keys, .. } = &*self.truncatable;
         let route = self.sender.route(to, &asked.model);
         let (path, shape, mut reply) = plan::response(asked, &route);
@@ -54,22 +42,17 @@ impl PreparedRequest {
         if reply.stream {
             request.accept = HeaderValue::from_static("text/event-stream");
         }
-        Ok(BodyForUpstream {
-            shape: Shape { stream: reply.stream, adapted: names, ..shape },
-            encoder: Box::new(Encoder::new(reply, &self.stamp)),
-            asking: Arc::clone(&self.truncatable).asking(&self.sender, to.upstream, request, route),
-            fallbacks,
-        })
-    }
-}
-
-impl UpstreamRequest for PreparedRequest {
-    fn send(&mut self, to: &AttemptTarget<'_>) -> Result<SentRequest, Failure> {
-        let BodyForUpstream { asking, mut encoder, shape, fallbacks } = self.make(to)?;
+        let shape = Shape { stream: reply.stream, adapted: names, ..shape };
+        let mut encoder = Box::new(Encoder::new(reply, &self.stamp));
         if self.queued {
             encoder.queue(&mut OutputBuffer::default());
         }
-        Ok(SentRequest::single(asking, Rewriter::with_encoder(shape, self.stamp.clone(), encoder), fallbacks))
+        let pending = Arc::clone(&self.truncatable).asking(&self.sender, to.upstream, request, route);
+        Ok(SentRequest::single(
+            pending,
+            Rewriter::with_encoder(shape, self.stamp.clone(), encoder),
+            fallbacks,
+        ))
     }
 
     fn text(&self, to: &AttemptTarget<'_>) -> Option<Bytes> {

@@ -13,8 +13,8 @@ mod transcript;
 
 pub(crate) use responses::write_error;
 pub use responses::{
-    Calls, Echo, Finished, Framing, NameMeaning, OutputCall, OutputItem, Persisted, Reply, Response, Seal,
-    Sealing, StreamForm,
+    Calls, Echo, Finished, Framing, NameMeaning, OutputCall, OutputItem, Persisted, RecoveredItems, Reply,
+    Response, Seal, Sealing, StreamForm, in_dialect,
 };
 pub use transcript::Transcript;
 
@@ -48,6 +48,12 @@ pub trait Encode: Send {
     /// Returns true if the answer is a list of items, each a message, reasoning or a call (Responses).
     fn has_items(&self) -> bool {
         false
+    }
+
+    /// Writes the events of a background response that waits for its turn, before an engine has answered
+    /// (wire-format 4.6 rule 1). Returns its object as JSON; `None` for APIs without such responses.
+    fn queue(&mut self, _out: &mut OutputBuffer) -> Option<String> {
+        None
     }
 
     /// Returns the id under which the answer can be stored; `None` before its first event, and for APIs whose

@@ -3,6 +3,7 @@
 use super::super::Limits;
 use super::super::frame::DONE;
 use super::call::Call;
+use super::dialects;
 use super::item::{Item, Kind, ReasoningItem, WrittenState};
 use super::text_events::{
     ARGUMENTS, EventText, ItemPlace, REASONING, SUMMARY, TEXT, TextEvents, member, string,
@@ -130,7 +131,7 @@ impl Events {
         let Some((added, _)) = voice.part else { return };
         self.part(added, voice, place, at, EventText::default(), out);
         if voice.kind == SUMMARY.kind {
-            self.write_legacy_event("response.reasoning.summary.added", out, |out| {
+            self.write_legacy_event(dialects::SUMMARY_ADDED, out, |out| {
                 out.put_u8(b'}');
                 place.write_id(out.open());
                 member(voice.index, out);
@@ -183,8 +184,8 @@ impl Events {
             string("delta", told.text, out);
         };
         match voice.kind {
-            "reasoning_text" => self.write_legacy_event("response.reasoning.delta", out, write),
-            "summary_text" => self.write_legacy_event("response.reasoning.summary.delta", out, write),
+            "reasoning_text" => self.write_legacy_event(dialects::REASONING_DELTA, out, write),
+            "summary_text" => self.write_legacy_event(dialects::SUMMARY_DELTA, out, write),
             _ => {}
         }
     }
@@ -239,7 +240,7 @@ impl Events {
             voice.write_logprobs(told.plain_logprobs, out);
         });
         if voice.kind == REASONING.kind {
-            self.write_legacy_event("response.reasoning.done", out, |out| {
+            self.write_legacy_event(dialects::REASONING_DONE, out, |out| {
                 out.put_u8(b'}');
                 voice.write_place(place, at, out);
                 string(voice.text, told.text, out);
@@ -272,7 +273,7 @@ impl Events {
         }
         self.item("response.output_item.done", item, WrittenState::Present, out);
         if let Kind::Reasoning(ReasoningItem { sealed: Some(sealed), .. }) = &item.kind {
-            self.write_legacy_event("response.additional_context", out, |out| {
+            self.write_legacy_event(dialects::ADDITIONAL_CONTEXT, out, |out| {
                 out.put_u8(b'}');
                 member("context", out);
                 out.extend_from_slice(b"{\"reasoning.encrypted_content\":\"");
@@ -296,7 +297,7 @@ impl Events {
             string(voice.text, call.text(), out);
         });
         if voice.text == ARGUMENTS.text {
-            self.write_legacy_event("response.tool_call.delta", out, |out| {
+            self.write_legacy_event(dialects::TOOL_CALL_DELTA, out, |out| {
                 out.extend_from_slice(b"},\"delta\":{\"content\":[{\"type\":\"tool_call\",\"id\":");
                 call.write_id(out.open());
                 member("name", out);
@@ -310,7 +311,7 @@ impl Events {
     /// Appends the `error` event, and in `codex-legacy` the older `response.error`.
     pub(super) fn error(&mut self, failure: &Failure, out: &mut OutputBuffer) {
         self.write_event("error", out, |out| write_error(failure, out.open()));
-        self.write_legacy_event("response.error", out, |out| {
+        self.write_legacy_event(dialects::ERROR, out, |out| {
             out.extend_from_slice(b",\"status\":\"failed\"}");
             member("error", out);
             out.extend_from_slice(b"{\"type\":");
@@ -328,7 +329,7 @@ impl Events {
             format!("{{\"primary\":{{\"used_percent\":{used_percent},\"window_minutes\":{window_minutes}}}}}")
         });
         if let Some(limits) = known.or_else(|| self.engine_limits.take()) {
-            self.write_legacy_event("response.rate_limits.updated", out, |out| {
+            self.write_legacy_event(dialects::RATE_LIMITS, out, |out| {
                 for piece in ["},\"limits\":", &limits] {
                     out.extend_from_slice(piece.as_bytes());
                 }

@@ -8,19 +8,23 @@
 //! Remembers: the text of every item, once. Never: gives an item another id, name or index than it began with.
 
 mod call;
+mod dialects;
 mod event;
 mod finished;
 mod foreign;
 mod item;
 mod object;
+mod recovered;
 mod text_events;
 
 pub(super) use call::input as input_of;
 pub use call::{Calls, NameMeaning};
+pub use dialects::in_dialect;
 pub use event::Framing;
 pub(crate) use event::write_error;
 pub use finished::{Finished, OutputCall, OutputItem, Persisted};
 pub use object::Echo;
+pub use recovered::RecoveredItems;
 
 use super::{Encode, Limits};
 use crate::json::{Members, Raw, Text, compacted};
@@ -160,20 +164,6 @@ impl Response {
         }
     }
 
-    /// Writes the events of a background response that waits for its turn, before an engine has answered
-    /// (wire-format 4.6 rule 1). Returns the response's id and its object as JSON, for the store.
-    pub fn queue(&mut self, out: &mut OutputBuffer) -> (String, String) {
-        self.object.begin_without_head(&self.id, &self.model);
-        self.events.begin(self.object.id());
-        for kind in ["response.created", "response.queued"] {
-            self.lifecycle(kind, &Ending::Queued, out);
-        }
-        self.opening = BeginStage::Queued;
-        let mut object = OutputBuffer::default();
-        self.object.write(&Ending::Queued, &[], &mut object);
-        (self.object.id().to_owned(), String::from_utf8_lossy(&object.join()).into_owned())
-    }
-
     /// Writes all events of a response without items and usage, for a request that asks for no generation.
     pub fn write_empty(&mut self, out: &mut OutputBuffer) {
         self.object.begin_without_head(&self.id, &self.model);
@@ -194,14 +184,22 @@ impl Encode for Response {
         }
     }
 
+    fn queue(&mut self, out: &mut OutputBuffer) -> Option<String> {
+        self.object.begin_without_head(&self.id, &self.model);
+        self.events.begin(self.object.id());
+        for kind in ["response.created", "response.queued"] {
+            self.lifecycle(kind, &Ending::Queued, out);
+        }
+        self.opening = BeginStage::Queued;
+        self.object_as(&Ending::Queued)
+    }
+
     fn response_id(&self) -> Option<&str> {
         Some(self.object.id()).filter(|id| !id.is_empty())
     }
 
     fn object_in_progress(&self) -> Option<String> {
-        let mut object = OutputBuffer::default();
-        self.object.write(&Ending::None, &[], &mut object);
-        String::from_utf8(object.to_vec()).ok()
+        self.object_as(&Ending::None)
     }
 
     fn take_pause(&mut self) -> Option<Vec<OutputItem>> {
@@ -670,6 +668,13 @@ impl Response {
         if !self.form.awaits_store {
             self.write_end(Persisted::ALL, out);
         }
+    }
+
+    /// Returns the object of an answer that has no items yet, as JSON.
+    fn object_as(&self, ending: &Ending) -> Option<String> {
+        let mut object = OutputBuffer::default();
+        self.object.write(ending, &[], &mut object);
+        String::from_utf8(object.to_vec()).ok()
     }
 
     fn lifecycle(&mut self, kind: &'static str, ending: &Ending, out: &mut OutputBuffer) {

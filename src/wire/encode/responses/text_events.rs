@@ -1,5 +1,6 @@
 //! Names and keys of the events that carry text in a Responses stream, one set for each kind of text.
 
+use super::dialects;
 use crate::json::{write_number, write_string};
 use crate::wire::options::ResponsesDialect;
 use crate::wire::{OutputBuffer, Rope, Spelled};
@@ -107,10 +108,15 @@ impl TextEvents {
     pub(super) fn names_in(&self, dialect: ResponsesDialect) -> (&'static str, &'static str) {
         match (dialect, self.kind) {
             (ResponsesDialect::Openresponses, "reasoning_text") => {
-                ("response.reasoning.delta", "response.reasoning.done")
+                (dialects::REASONING_DELTA, dialects::REASONING_DONE)
             }
             _ => (self.delta, self.done),
         }
+    }
+
+    /// Returns true if an event of this name is a piece of this text, in any dialect.
+    pub(super) fn is_delta(&self, name: &str) -> bool {
+        name == self.delta || name == self.names_in(ResponsesDialect::Openresponses).0
     }
 
     /// Appends a part object with this text.

@@ -1,33 +1,37 @@
-//! Stored events of a Responses stream, in the dialect of their reader.
+//! Events whose names differ by dialect, and stored events in the dialect of their reader (wire-format 4.9).
 
+use super::text_events::REASONING;
 use crate::json::{self, Members};
 use crate::wire::options::ResponsesDialect;
 use std::borrow::Cow;
 
-/// Events of the older description of the API, sent in one dialect only. They have a `response` member, which
+pub(super) const TOOL_CALL_DELTA: &str = "response.tool_call.delta";
+pub(super) const REASONING_DELTA: &str = "response.reasoning.delta";
+pub(super) const REASONING_DONE: &str = "response.reasoning.done";
+pub(super) const SUMMARY_ADDED: &str = "response.reasoning.summary.added";
+pub(super) const SUMMARY_DELTA: &str = "response.reasoning.summary.delta";
+pub(super) const ADDITIONAL_CONTEXT: &str = "response.additional_context";
+pub(super) const ERROR: &str = "response.error";
+pub(super) const RATE_LIMITS: &str = "response.rate_limits.updated";
+
+/// Events of the older description of the API, sent in `codex-legacy` only. They have a `response` member, which
 /// tells them from other events of the same name.
 const LEGACY: [&str; 8] = [
-    "response.tool_call.delta",
-    "response.reasoning.delta",
-    "response.reasoning.done",
-    "response.reasoning.summary.added",
-    "response.reasoning.summary.delta",
-    "response.additional_context",
-    "response.error",
-    "response.rate_limits.updated",
+    TOOL_CALL_DELTA,
+    REASONING_DELTA,
+    REASONING_DONE,
+    SUMMARY_ADDED,
+    SUMMARY_DELTA,
+    ADDITIONAL_CONTEXT,
+    ERROR,
+    RATE_LIMITS,
 ];
-/// Event names of the standard dialects, and their names in the Open Responses dialect.
-const NAMES: [(&str, &str); 2] = [
-    ("response.reasoning_text.delta", "response.reasoning.delta"),
-    ("response.reasoning_text.done", "response.reasoning.done"),
-];
+/// Event names of the standard dialects, and their names in `openresponses`.
+const NAMES: [(&str, &str); 2] = [(REASONING.delta, REASONING_DELTA), (REASONING.done, REASONING_DONE)];
 
 /// Translates a stored event, written in any dialect, to the reader's dialect and returns it with its type; `None`
 /// if the dialect has no such event (wire-format 4.9).
-pub(in crate::server) fn in_dialect(
-    dialect: ResponsesDialect,
-    event: &str,
-) -> Option<(String, Cow<'_, str>)> {
+pub fn in_dialect(dialect: ResponsesDialect, event: &str) -> Option<(String, Cow<'_, str>)> {
     let kind = json::member(event, "type")?;
     if dialect == ResponsesDialect::CodexLegacy {
         return Some((kind, Cow::Borrowed(event)));

@@ -1,31 +1,19 @@
-//! Recovery of output items from a response's stored events, for a response whose real end is lost (wire-format
-//! 4.6 rule 9): complete items as they were, incomplete ones as far as they came.
+//! Items of a response whose end is lost, from its stored events (wire-format 4.6 rule 9): complete items as they
+//! were, incomplete ones as far as they came.
 
+use super::text_events::{ARGUMENTS, EventText, INPUT, REASONING, REFUSAL, SUMMARY, TEXT, TextEvents};
 use crate::json::{self, Members, Raw, write_string};
-use crate::store::{Error, Item, Millis, Record, Store};
-use bytes::{BufMut, BytesMut};
+use crate::wire::OutputBuffer;
 use std::collections::BTreeMap;
 
-/// Events read at once.
-const READ: usize = 256;
-
-/// Delta events of messages, reasoning and reasoning summaries, with the type of the part they belong to.
-const PARTS: [(&str, &str); 5] = [
-    ("response.output_text.delta", "output_text"),
-    ("response.refusal.delta", "refusal"),
-    ("response.reasoning_text.delta", "reasoning_text"),
-    ("response.reasoning.delta", "reasoning_text"),
-    ("response.reasoning_summary_text.delta", "summary_text"),
-];
-/// Delta events of calls, with the key that they are pieces of.
-const CALLS: [(&str, &str); 2] = [
-    ("response.function_call_arguments.delta", "arguments"),
-    ("response.custom_tool_call_input.delta", "input"),
-];
+/// Texts that are parts of an item: messages, reasoning and its summaries.
+const PARTS: [&TextEvents; 4] = [&TEXT, &REFUSAL, &REASONING, &SUMMARY];
+/// Texts of calls.
+const CALLS: [&TextEvents; 2] = [&ARGUMENTS, &INPUT];
 
 /// Items recovered from the events, by their output index.
 #[derive(Debug, Default)]
-pub(in crate::server) struct RecoveredItems(BTreeMap<u64, RecoveredItem>);
+pub struct RecoveredItems(BTreeMap<u64, RecoveredItem>);
 
 /// Recovered item: complete from its `done` event, or assembled from its deltas.
 #[derive(Debug, Default)]
@@ -33,32 +21,15 @@ struct RecoveredItem {
     /// Item from its `added` event, or from its `done` event.
     item: String,
     done: bool,
-    /// Type and text of each part, the text as escaped JSON. The key is (is a summary, index).
-    parts: BTreeMap<(bool, u64), (&'static str, String)>,
+    /// Kind and text of each part, the text as escaped JSON. The key is (is a summary, index).
+    parts: BTreeMap<(bool, u64), (&'static TextEvents, String)>,
     /// Arguments or input of a call.
     call: String,
 }
 
 impl RecoveredItems {
-    /// Reads the stored events of a response, up to the first that cannot be read.
-    pub(in crate::server) async fn of(store: &Store, record: &Record, now: Millis) -> Self {
-        let (mut told, mut after) = (Self::default(), None);
-        loop {
-            let replay = match store.events_after(record.key.clone(), after, READ, now).await {
-                Ok(replay) => replay,
-                Err(Error::NotFound) => return told,
-                Err(error) => {
-                    tracing::warn!(response = &*record.key.id, %error, "the events of a response cannot be read");
-                    return told;
-                }
-            };
-            let Some(last) = replay.events.bodies.len().checked_sub(1) else { return told };
-            replay.events.bodies.iter().for_each(|event| told.take(event));
-            after = Some(replay.events.from + last as u64);
-        }
-    }
-
-    fn take(&mut self, event: &str) {
+    /// Adds what an event says of an item.
+    pub fn take(&mut self, event: &str) {
         let Some(members) = Members::of(event) else { return };
         let number = |key: &str| members.get(key).and_then(json::integer);
         // Events of the older description repeat the same content; they are known by their `response` member.
@@ -73,24 +44,24 @@ impl RecoveredItems {
             return;
         }
         let Some(text) = members.get("delta").map(spelled) else { return };
-        if let Some((_, part)) = PARTS.iter().find(|(known, _)| *known == kind) {
-            let at = number("content_index").or_else(|| number("summary_index")).unwrap_or(0);
-            let is_summary = *part == "summary_text";
+        if let Some(part) = PARTS.iter().find(|part| part.is_delta(&kind)) {
+            let at = number(part.index).unwrap_or(0);
+            let is_summary = part.kind == SUMMARY.kind;
             piece.parts.entry((is_summary, at)).or_insert((part, String::new())).1.push_str(text);
-        } else if CALLS.iter().any(|(known, _)| *known == kind) {
+        } else if CALLS.iter().any(|call| call.is_delta(&kind)) {
             piece.call.push_str(text);
         }
     }
 
     /// Returns the items as a JSON list.
-    pub(in crate::server) fn list(&self) -> String {
+    pub fn list(&self) -> String {
         let items: Vec<_> = self.0.values().map(RecoveredItem::written).collect();
         format!("[{}]", items.join(","))
     }
 
-    /// Returns the items in their stored form.
-    pub(in crate::server) fn items(&self) -> Vec<Item> {
-        let item = |item: String| Some(Item::new(&json::member(&item, "id")?, &item));
+    /// Returns the items, each with its id.
+    pub fn items(&self) -> Vec<(String, String)> {
+        let item = |item: String| Some((json::member(&item, "id")?, item));
         self.0.values().filter_map(|piece| item(piece.written())).collect()
     }
 }
@@ -99,10 +70,10 @@ impl RecoveredItem {
     fn written(&self) -> String {
         let members = Members::of(&self.item).filter(|_| !self.done);
         let Some(Members(members)) = members else { return self.item.clone() };
-        let mut out = BytesMut::new();
+        let mut out = OutputBuffer::default();
         for (at, (key, value)) in members.iter().enumerate() {
             out.put_u8(if at == 0 { b'{' } else { b',' });
-            write_string(key, &mut out);
+            write_string(key, out.open());
             out.put_u8(b':');
             match key.as_ref() {
                 "status" => out.extend_from_slice(b"\"incomplete\""),
@@ -115,22 +86,17 @@ impl RecoveredItem {
             }
         }
         out.put_u8(b'}');
-        String::from_utf8_lossy(&out).into_owned()
+        String::from_utf8_lossy(&out.join()).into_owned()
     }
 
-    fn write_parts(&self, summary: bool, out: &mut BytesMut) {
+    fn write_parts(&self, summary: bool, out: &mut OutputBuffer) {
         out.put_u8(b'[');
         let parts = self.parts.iter().filter(|((of_summary, _), _)| *of_summary == summary);
-        for (nth, (_, (kind, text))) in parts.enumerate() {
+        for (nth, (_, (part, text))) in parts.enumerate() {
             if nth > 0 {
                 out.put_u8(b',');
             }
-            let (key, rest) = match *kind {
-                "refusal" => ("refusal", ""),
-                "output_text" => ("text", r#","annotations":[],"logprobs":[]"#),
-                _ => ("text", ""),
-            };
-            out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"{key}\":\"{text}\"{rest}}}").as_bytes());
+            part.write_part(EventText::piece(text.as_bytes()), out);
         }
         out.put_u8(b']');
     }
@@ -170,7 +136,7 @@ mod tests {
             r#"{"id":"fc_2","type":"function_call","status":"incomplete","call_id":"c","name":"f","arguments":"{\"a"}"#,
         ];
         assert_eq!(told.list(), format!("[{}]", expected.join(",")));
-        let ids: Vec<_> = told.items().iter().map(|item| item.id.to_string()).collect();
+        let ids: Vec<_> = told.items().into_iter().map(|(id, _)| id).collect();
         assert_eq!(ids, ["rs_0", "msg_1", "fc_2"]);
         assert_eq!(RecoveredItems::default().list(), "[]");
     }
