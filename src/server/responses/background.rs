@@ -11,7 +11,7 @@ use crate::json::{self, Members, write_string};
 use crate::server::App;
 use crate::server::admit::body::Broken;
 use crate::server::relay::Relay;
-use crate::store::{Error, Events, Finish, Item, Json, Key, Record, Running, State, Store};
+use crate::store::{Error, Events, Finish, Item, Json, Key, Millis, Record, Running, State, Store};
 use crate::wire::encode::{Persisted, RecoveredItems, in_dialect, write_error};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::ResponsesDialect;

@@ -10,7 +10,7 @@
 
 use crate::request::stored_items;
 use crate::store::{Error, Item, Json, Key, NewResponse, State, Store};
-use crate::wire::encode::{Finished, Persisted};
+use crate::wire::encode::{Finished, OutputItem, Persisted};
 use bytes::Bytes;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
@@ -161,9 +161,14 @@ pub(in crate::server) fn final_state(finished: &Finished) -> State {
     State::named(finished.status).unwrap_or(State::Failed)
 }
 
+/// Returns an item of an answer in its stored form.
+pub(in crate::server) fn stored_item(item: &OutputItem) -> Item {
+    Item { id: Arc::clone(&item.id), body: Arc::clone(&item.json) }
+}
+
 /// Returns the output of an answer in its stored form.
 pub(in crate::server) fn stored_output(finished: &Finished) -> impl Iterator<Item = Item> {
-    finished.items.iter().map(|item| Item::new(&item.id, &item.json))
+    finished.items.iter().map(stored_item)
 }
 
 /// Returns the current time in milliseconds since 1970: the clock at the first call plus the time elapsed since.

@@ -313,7 +313,7 @@ impl WaitingStream {
             return self.end(relay.finished(), |persisted| relay.write_end(persisted)).await;
         };
         let encoder = relay.into_encoder();
-        let items: Vec<_> = paused.iter().map(|item| Item::new(&item.id, &item.json)).collect();
+        let items: Vec<_> = paused.iter().map(persist::stored_item).collect();
         let calls = pending_calls(&paused);
         let outputs = Mutex::new(vec![None; calls.len()]);
         let waiting = Arc::new(PendingCalls { calls, outputs, full: Notify::new() });

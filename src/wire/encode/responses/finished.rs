@@ -4,6 +4,7 @@
 use super::item::{Item, Kind, WrittenState};
 use crate::wire::OutputBuffer;
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// Answer that has ended, before or after its last event is written.
 pub struct Finished {
@@ -46,9 +47,9 @@ impl std::fmt::Debug for Finished {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputItem {
     /// Value of the item's `id`.
-    pub id: String,
+    pub id: Arc<str>,
     /// Complete item as JSON.
-    pub json: String,
+    pub json: Arc<str>,
     /// Call that the item is; `None` for messages, reasoning and foreign items.
     pub call: Option<OutputCall>,
 }
@@ -70,8 +71,9 @@ impl OutputItem {
             Kind::Call(call) => Some(call.reference()),
             _ => None,
         };
-        let json = String::from_utf8_lossy(&out.join()).into_owned();
-        Self { id: item.place.id.clone(), json, call }
+        // The encoder writes text only, so it is valid UTF-8.
+        let json = String::from_utf8(out.to_vec()).unwrap_or_default();
+        Self { id: item.place.id.as_str().into(), json: json.into(), call }
     }
 }
 
