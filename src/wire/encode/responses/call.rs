@@ -1,6 +1,5 @@
 //! Tool calls as output items, and the tools that the names in the engine's calls stand for (wire-format 4.2, 4.4).
 
-use super::finished::OutputCall;
 use super::text_events::{self, TextEvents};
 use crate::json::{Raw, Text, write_string};
 use crate::wire::arguments::Arguments;
@@ -52,6 +51,15 @@ pub(super) struct Call {
     wrapped: Rope,
     /// Position in the JSON grammar of the arguments, which shows when they are complete.
     progress: Arguments,
+}
+
+/// Call of a client's tool in the output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputCall {
+    /// Value of the item's `call_id`.
+    pub call_id: String,
+    /// True for a custom tool, whose input is free text.
+    pub custom: bool,
 }
 
 impl Call {

@@ -1,13 +1,11 @@
 //! Events whose names differ by dialect, and stored events in the dialect of their reader (wire-format 4.9).
 
-use super::text_events::REASONING;
+use super::text_events::{OPEN_REASONING, REASONING};
 use crate::json::{self, Members};
 use crate::wire::options::ResponsesDialect;
 use std::borrow::Cow;
 
 pub(super) const TOOL_CALL_DELTA: &str = "response.tool_call.delta";
-pub(super) const REASONING_DELTA: &str = "response.reasoning.delta";
-pub(super) const REASONING_DONE: &str = "response.reasoning.done";
 pub(super) const SUMMARY_ADDED: &str = "response.reasoning.summary.added";
 pub(super) const SUMMARY_DELTA: &str = "response.reasoning.summary.delta";
 pub(super) const ADDITIONAL_CONTEXT: &str = "response.additional_context";
@@ -18,8 +16,8 @@ pub(super) const RATE_LIMITS: &str = "response.rate_limits.updated";
 /// tells them from other events of the same name.
 const LEGACY: [&str; 8] = [
     TOOL_CALL_DELTA,
-    REASONING_DELTA,
-    REASONING_DONE,
+    OPEN_REASONING.0,
+    OPEN_REASONING.1,
     SUMMARY_ADDED,
     SUMMARY_DELTA,
     ADDITIONAL_CONTEXT,
@@ -27,7 +25,7 @@ const LEGACY: [&str; 8] = [
     RATE_LIMITS,
 ];
 /// Event names of the standard dialects, and their names in `openresponses`.
-const NAMES: [(&str, &str); 2] = [(REASONING.delta, REASONING_DELTA), (REASONING.done, REASONING_DONE)];
+const NAMES: [(&str, &str); 2] = [(REASONING.delta, OPEN_REASONING.0), (REASONING.done, OPEN_REASONING.1)];
 
 /// Translates a stored event, written in any dialect, to the reader's dialect and returns it with its type; `None`
 /// if the dialect has no such event (wire-format 4.9).

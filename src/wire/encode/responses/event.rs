@@ -6,7 +6,7 @@ use super::call::Call;
 use super::dialects;
 use super::item::{Item, Kind, ReasoningItem, WrittenState};
 use super::text_events::{
-    ARGUMENTS, EventText, ItemPlace, REASONING, SUMMARY, TEXT, TextEvents, member, string,
+    ARGUMENTS, EventText, ItemPlace, OPEN_REASONING, REASONING, SUMMARY, TEXT, TextEvents, member, string,
 };
 use crate::json::{Raw, write_compact, write_number, write_string};
 use crate::wire::OutputBuffer;
@@ -184,7 +184,7 @@ impl Events {
             string("delta", told.text, out);
         };
         match voice.kind {
-            "reasoning_text" => self.write_legacy_event(dialects::REASONING_DELTA, out, write),
+            "reasoning_text" => self.write_legacy_event(OPEN_REASONING.0, out, write),
             "summary_text" => self.write_legacy_event(dialects::SUMMARY_DELTA, out, write),
             _ => {}
         }
@@ -240,7 +240,7 @@ impl Events {
             voice.write_logprobs(told.plain_logprobs, out);
         });
         if voice.kind == REASONING.kind {
-            self.write_legacy_event(dialects::REASONING_DONE, out, |out| {
+            self.write_legacy_event(OPEN_REASONING.1, out, |out| {
                 out.put_u8(b'}');
                 voice.write_place(place, at, out);
                 string(voice.text, told.text, out);

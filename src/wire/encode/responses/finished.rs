@@ -1,6 +1,7 @@
 //! Output of an answer that has ended or paused, for those that go on with it: the store, a conversation, and a
 //! stream that waits for the outputs of calls.
 
+use super::call::OutputCall;
 use super::item::{Item, Kind, WrittenState};
 use crate::wire::OutputBuffer;
 use bytes::Bytes;
@@ -52,15 +53,6 @@ pub struct OutputItem {
     pub json: Arc<str>,
     /// Call that the item is; `None` for messages, reasoning and foreign items.
     pub call: Option<OutputCall>,
-}
-
-/// Call of a client's tool in the output.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OutputCall {
-    /// Value of the item's `call_id`.
-    pub call_id: String,
-    /// True for a custom tool, whose input is free text.
-    pub custom: bool,
 }
 
 impl OutputItem {

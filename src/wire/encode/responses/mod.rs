@@ -18,11 +18,11 @@ mod recovered;
 mod text_events;
 
 pub(super) use call::input as input_of;
-pub use call::{Calls, NameMeaning};
+pub use call::{Calls, NameMeaning, OutputCall};
 pub use dialects::in_dialect;
 pub use event::Framing;
 pub(crate) use event::write_error;
-pub use finished::{Finished, OutputCall, OutputItem, Persisted};
+pub use finished::{Finished, OutputItem, Persisted};
 pub use object::Echo;
 pub use recovered::RecoveredItems;
 

@@ -1,6 +1,5 @@
 //! Names and keys of the events that carry text in a Responses stream, one set for each kind of text.
 
-use super::dialects;
 use crate::json::{write_number, write_string};
 use crate::wire::options::ResponsesDialect;
 use crate::wire::{OutputBuffer, Rope, Spelled};
@@ -8,6 +7,10 @@ use bytes::BytesMut;
 
 const CONTENT_PART: Option<(&str, &str)> =
     Some(("response.content_part.added", "response.content_part.done"));
+
+/// Names of the delta event and of the done event of reasoning in `openresponses`, and in the events that
+/// `codex-legacy` adds.
+pub(super) const OPEN_REASONING: (&str, &str) = ("response.reasoning.delta", "response.reasoning.done");
 
 /// Identity of an item: its id and its `output_index`. Fixed when the item begins.
 #[derive(Debug)]
@@ -107,9 +110,7 @@ impl TextEvents {
     /// Returns the names of the delta event and of the done event in a dialect.
     pub(super) fn names_in(&self, dialect: ResponsesDialect) -> (&'static str, &'static str) {
         match (dialect, self.kind) {
-            (ResponsesDialect::Openresponses, "reasoning_text") => {
-                (dialects::REASONING_DELTA, dialects::REASONING_DONE)
-            }
+            (ResponsesDialect::Openresponses, "reasoning_text") => OPEN_REASONING,
             _ => (self.delta, self.done),
         }
     }

@@ -5,20 +5,22 @@
 //! are notified of new events. Each process reports to the store every few seconds that it is alive. A response
 //! whose process is gone is closed by another process, or by this one after a restart.
 
+mod follow;
+mod recovery;
+
+pub(in crate::server) use follow::follow;
+pub(in crate::server) use recovery::{close_lost, heartbeat_and_compare, take_over};
+
 use super::persist::{final_state, stored_output};
 use crate::config::Limits;
-use crate::json::{self, Members, write_string};
 use crate::server::App;
 use crate::server::admit::body::Broken;
 use crate::server::relay::Relay;
-use crate::store::{Error, Events, Finish, Item, Json, Key, Millis, Record, Running, State, Store};
-use crate::wire::encode::{Persisted, RecoveredItems, in_dialect, write_error};
+use crate::store::{Error, Events, Finish, Json, Key, Store};
+use crate::wire::encode::{Persisted, write_error};
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::options::ResponsesDialect;
 use bytes::{BufMut, Bytes, BytesMut};
-use futures::Stream;
 use http_body::Frame;
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,14 +32,8 @@ use tokio::sync::{Notify, Semaphore, watch};
 const WAITING: usize = 16 << 20;
 /// Pause before a failed store operation is repeated.
 const RETRY: Duration = Duration::from_millis(250);
-/// Interval at which a reader polls for the events of another process.
-const LOOK: Duration = Duration::from_millis(250);
-/// Time that a reader waits for a store that does not answer, if keep-alives are off.
-const PATIENCE: Duration = Duration::from_secs(15);
 /// Events read at once.
 const READ: usize = 256;
-/// Lost responses that are closed at once.
-const LOST: usize = 16;
 
 /// Background responses of this process, with the limits on how many may run and how many may wait.
 pub(in crate::server) struct BackgroundJobs {
@@ -434,7 +430,7 @@ impl EventLog<'_> {
             let now = self.app.store_handle.now();
             let closed = match self.store.get(self.key.clone(), now).await {
                 Ok(record) if record.state.is_terminal() => return,
-                Ok(record) => close(&self.store, &record, 1, failure, now).await,
+                Ok(record) => recovery::close(&self.store, &record, 1, failure, now).await,
                 Err(error) => Err(error),
             };
             match closed {
@@ -463,258 +459,9 @@ pub(in crate::server) async fn delete_unstarted(app: &App, store: &Store, key: K
     }
 }
 
-/// Streams the events of a stored response after number `after`, and those to come, in the reader's dialect
-/// (wire-format 4.9).
-pub(in crate::server) fn follow(
-    app: Arc<App>,
-    store: Arc<Store>,
-    key: Key,
-    after: Option<u64>,
-    dialect: ResponsesDialect,
-    keepalive: u64,
-) -> impl Stream<Item = Bytes> + Send + use<> {
-    let keepalive = Some(Duration::from_secs(keepalive)).filter(|pause| !pause.is_zero());
-    futures::stream::unfold(Some(after), move |after| {
-        let (app, store, key) = (Arc::clone(&app), Arc::clone(&store), key.clone());
-        async move {
-            let mut after = after?;
-            let silence = tokio::time::Instant::now();
-            loop {
-                let replay = match store.events_after(key.clone(), after, READ, app.store_handle.now()).await
-                {
-                    Ok(replay) => replay,
-                    Err(Error::Slow | Error::Unavailable(_))
-                        if silence.elapsed() < keepalive.unwrap_or(PATIENCE) =>
-                    {
-                        tokio::time::sleep(RETRY).await;
-                        continue;
-                    }
-                    Err(Error::NotFound) => {
-                        let gone = Failure::from(Fault::NotFound).with_message("The response was deleted.");
-                        return Some((error_frame(&gone, after), None));
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "the events of a response cannot be read on");
-                        return Some((error_frame(&Fault::StoreUnavailable.into(), after), None));
-                    }
-                };
-                if let Some(last) = replay.events.bodies.len().checked_sub(1) {
-                    after = Some(replay.events.from + last as u64);
-                    let told =
-                        frames(replay.events.bodies.iter().filter_map(|event| in_dialect(dialect, event)));
-                    if told.is_empty() {
-                        continue;
-                    }
-                    return Some((told, Some(after)));
-                }
-                if replay.state.is_terminal() {
-                    let marked = dialect == ResponsesDialect::Openresponses;
-                    return marked.then(|| (Bytes::from_static(b"data: [DONE]\n\n"), None));
-                }
-                if keepalive.is_some_and(|pause| silence.elapsed() >= pause) {
-                    return Some((Bytes::from_static(b": keepalive\n\n"), Some(after)));
-                }
-                if app.is_cut() {
-                    return Some((error_frame(&Fault::Draining.into(), after), None));
-                }
-                wait_for_more(&app, &key, replay.total).await;
-            }
-        }
-    })
-}
-
-/// Returns when there may be more than `total` events.
-async fn wait_for_more(app: &App, key: &Key, total: u64) {
-    let here = async {
-        match app.background_jobs.get(key) {
-            Some(run) => {
-                let _ = run.stored.subscribe().wait_for(|stored| *stored > total).await;
-            }
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = here => {}
-        () = tokio::time::sleep(LOOK) => {}
-    }
-}
-
-fn frames<'e>(events: impl Iterator<Item = (String, Cow<'e, str>)>) -> Bytes {
-    let mut out = BytesMut::new();
-    for (kind, event) in events {
-        for piece in ["event: ", &kind, "\ndata: ", &event, "\n\n"] {
-            out.extend_from_slice(piece.as_bytes());
-        }
-    }
-    out.freeze()
-}
-
-/// Returns the error event that ends a stream which cannot be read any further.
-fn error_frame(failure: &Failure, after: Option<u64>) -> Bytes {
-    let event = error_event(failure, after.map_or(0, |after| after + 1));
-    frames(std::iter::once(("error".to_owned(), Cow::Borrowed(&*event))))
-}
-
 fn error_event(failure: &Failure, number: u64) -> Json {
     let mut out = BytesMut::from(format!("{{\"type\":\"error\",\"sequence_number\":{number}").as_bytes());
     write_error(failure, &mut out);
     out.put_u8(b'}');
     String::from_utf8_lossy(&out).into()
-}
-
-/// Reports to the store that this process is alive if `beat` is true, and ends responses that others cancelled or
-/// took over.
-pub(in crate::server) async fn heartbeat_and_compare(app: &App, store: &Store, beat: bool) {
-    let owner = &app.store_handle.owner;
-    let now = app.store_handle.now();
-    if beat || app.background_jobs.count() > 0 {
-        compare(app, store).await;
-    }
-    if !beat {
-        return;
-    }
-    if let Err(error) = store.heartbeat(Arc::clone(owner), now).await {
-        tracing::warn!(%error, "the store was not told that this process lives");
-    }
-}
-
-/// Closes responses whose process is gone, for about a second. Returns true if there may be more. They are taken
-/// over a few at a time: if this process dies, those taken and not closed wait for another lease.
-pub(in crate::server) async fn close_lost(app: &App, store: &Store) -> bool {
-    let start = tokio::time::Instant::now();
-    loop {
-        let now = app.store_handle.now();
-        let lost = store.orphans(Arc::clone(&app.store_handle.owner), LOST, now).await.unwrap_or_default();
-        let closed = lost.iter().map(async |record| {
-            tracing::warn!(response = &*record.key.id, "a response lost its process and is closed");
-            if let Err(error) = close_taken(store, record, now).await {
-                tracing::warn!(response = &*record.key.id, %error, "it could not be closed");
-            }
-        });
-        futures::future::join_all(closed).await;
-        if lost.len() < LOST || start.elapsed() >= Duration::from_secs(1) {
-            return lost.len() == LOST;
-        }
-    }
-}
-
-/// Compares the running responses with the store. Those that others have cancelled or taken over are ended here,
-/// since a silent engine would otherwise keep working for them. Those that this process has taken over, or that no
-/// task here runs although the store says so, are closed: otherwise this process would keep them alive forever.
-async fn compare(app: &App, store: &Store) {
-    // Listed before the store is read, so that every response listed here is in the store's answer.
-    let here = app.background_jobs.all();
-    let Ok(stored) = store.running(Arc::clone(&app.store_handle.owner)).await else { return };
-    let mut stored: HashMap<_, _> =
-        stored.into_iter().map(|running| (running.key.clone(), running)).collect();
-    for (key, run) in here {
-        match stored.get(&key) {
-            Some(Running { term: 1, cancel, .. }) if !cancel => {}
-            Some(Running { term: 1, .. }) => run.cancel.notify_one(),
-            _ => run.lost.notify_one(),
-        }
-    }
-    let orphaned = app
-        .background_jobs
-        .orphaned(stored.values().filter(|running| running.term == 1).map(|running| running.key.clone()));
-    for key in &orphaned {
-        tracing::warn!(response = &*key.id, "a response has lost its task and is closed");
-    }
-    stored.retain(|_, running| running.term > 1);
-    for key in stored.into_keys().chain(orphaned) {
-        let now = app.store_handle.now();
-        let closed = match store.get(key.clone(), now).await {
-            Ok(record) if record.owner == app.store_handle.owner => close_taken(store, &record, now).await,
-            Ok(_) | Err(Error::NotFound) => Ok(()),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = closed {
-            tracing::warn!(response = &*key.id, %error, "a response that was taken over could not be closed");
-        }
-    }
-}
-
-/// Ends a response whose owner does not react. First the term is raised, so that a stalled owner can write no
-/// more; then the response is closed.
-pub(in crate::server) async fn take_over(app: &App, store: &Store, record: &Record) -> Result<(), Error> {
-    let (owner, now) = (Arc::clone(&app.store_handle.owner), app.store_handle.now());
-    let taken = match store.take_over(record.key.clone(), record.term, owner, now).await {
-        // The owner or another process was faster.
-        Err(Error::Fenced | Error::Conflict) => return Ok(()),
-        taken => taken?,
-    };
-    tracing::warn!(response = &*record.key.id, "a response is cancelled without its process");
-    close_taken(store, &taken, now).await
-}
-
-/// Closes a response that this process has taken over; another task may do so at the same time.
-async fn close_taken(store: &Store, record: &Record, now: u64) -> Result<(), Error> {
-    match close(store, record, record.term, &Fault::ReplicaLost.into(), now).await {
-        Err(Error::Conflict | Error::Fenced | Error::NotFound) => Ok(()),
-        closed => closed,
-    }
-}
-
-/// Ends a response whose real end is lost, with the items found in its events if there is room for them.
-async fn close(store: &Store, record: &Record, term: u64, failure: &Failure, now: u64) -> Result<(), Error> {
-    let told = recovered(store, record, now).await;
-    let finish = closing(record, failure, &told);
-    match store.finish(record.key.clone(), term, finish, now).await {
-        Err(Error::Full) => {
-            let finish = closing(record, failure, &RecoveredItems::default());
-            store.finish(record.key.clone(), term, finish, now).await
-        }
-        closed => closed,
-    }
-}
-
-/// Reads the stored events of a response, up to the first that cannot be read.
-async fn recovered(store: &Store, record: &Record, now: Millis) -> RecoveredItems {
-    let (mut told, mut after) = (RecoveredItems::default(), None);
-    loop {
-        let replay = match store.events_after(record.key.clone(), after, READ, now).await {
-            Ok(replay) => replay,
-            Err(Error::NotFound) => return told,
-            Err(error) => {
-                tracing::warn!(response = &*record.key.id, %error, "the events of a response cannot be read");
-                return told;
-            }
-        };
-        let Some(last) = replay.events.bodies.len().checked_sub(1) else { return told };
-        replay.events.bodies.iter().for_each(|event| told.take(event));
-        after = Some(replay.events.from + last as u64);
-    }
-}
-
-fn closing(record: &Record, failure: &Failure, told: &RecoveredItems) -> Finish {
-    let state = if record.cancel { State::Cancelled } else { State::Failed };
-    let mut object = BytesMut::new();
-    let members = json::read::<Members<'_>>(&record.response).map(|members| members.0).unwrap_or_default();
-    for (at, (key, value)) in members.iter().enumerate() {
-        object.put_u8(if at == 0 { b'{' } else { b',' });
-        write_string(key, &mut object);
-        object.put_u8(b':');
-        match key.as_ref() {
-            "status" => write_string(state.name(), &mut object),
-            "output" => object.extend_from_slice(told.list().as_bytes()),
-            "error" if state == State::Failed => {
-                object.extend_from_slice(b"{\"code\":\"server_error\",\"message\":");
-                write_string(&failure.message, &mut object);
-                object.put_u8(b'}');
-            }
-            _ => object.extend_from_slice(value.get().as_bytes()),
-        }
-    }
-    object.put_u8(b'}');
-    let response: Json = String::from_utf8_lossy(&object).into();
-    let last = |kind: &str, number| -> Json {
-        format!("{{\"type\":\"{kind}\",\"sequence_number\":{number},\"response\":{response}}}").into()
-    };
-    let bodies = match state {
-        State::Cancelled => vec![last("response.incomplete", record.events)],
-        _ => vec![error_event(failure, record.events), last("response.failed", record.events + 1)],
-    };
-    let events = Events { from: record.events, bodies };
-    let output = told.items().iter().map(|(id, item)| Item::new(id, item)).collect();
-    Finish { state, response, output, events }
 }

@@ -1,0 +1,110 @@
+//! Events of a background response, read from the store as they come, for clients that stream it.
+
+use super::{READ, RETRY, error_event};
+use crate::server::App;
+use crate::store::{Error, Key, Store};
+use crate::wire::encode::in_dialect;
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::ResponsesDialect;
+use bytes::{Bytes, BytesMut};
+use futures::Stream;
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Time that a reader waits for a store that does not answer, if keep-alives are off.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Interval at which a reader polls for the events of another process.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Streams the events of a stored response after number `after`, and those to come, in the reader's dialect
+/// (wire-format 4.9).
+pub(in crate::server) fn follow(
+    app: Arc<App>,
+    store: Arc<Store>,
+    key: Key,
+    after: Option<u64>,
+    dialect: ResponsesDialect,
+    keepalive: u64,
+) -> impl Stream<Item = Bytes> + Send + use<> {
+    let keepalive = Some(Duration::from_secs(keepalive)).filter(|pause| !pause.is_zero());
+    futures::stream::unfold(Some(after), move |after| {
+        let (app, store, key) = (Arc::clone(&app), Arc::clone(&store), key.clone());
+        async move {
+            let mut after = after?;
+            let silence = tokio::time::Instant::now();
+            loop {
+                let replay = match store.events_after(key.clone(), after, READ, app.store_handle.now()).await
+                {
+                    Ok(replay) => replay,
+                    Err(Error::Slow | Error::Unavailable(_))
+                        if silence.elapsed() < keepalive.unwrap_or(PATIENCE) =>
+                    {
+                        tokio::time::sleep(RETRY).await;
+                        continue;
+                    }
+                    Err(Error::NotFound) => {
+                        let gone = Failure::from(Fault::NotFound).with_message("The response was deleted.");
+                        return Some((error_frame(&gone, after), None));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the events of a response cannot be read on");
+                        return Some((error_frame(&Fault::StoreUnavailable.into(), after), None));
+                    }
+                };
+                if let Some(last) = replay.events.bodies.len().checked_sub(1) {
+                    after = Some(replay.events.from + last as u64);
+                    let told =
+                        frames(replay.events.bodies.iter().filter_map(|event| in_dialect(dialect, event)));
+                    if told.is_empty() {
+                        continue;
+                    }
+                    return Some((told, Some(after)));
+                }
+                if replay.state.is_terminal() {
+                    let marked = dialect == ResponsesDialect::Openresponses;
+                    return marked.then(|| (Bytes::from_static(b"data: [DONE]\n\n"), None));
+                }
+                if keepalive.is_some_and(|pause| silence.elapsed() >= pause) {
+                    return Some((Bytes::from_static(b": keepalive\n\n"), Some(after)));
+                }
+                if app.is_cut() {
+                    return Some((error_frame(&Fault::Draining.into(), after), None));
+                }
+                wait_for_more(&app, &key, replay.total).await;
+            }
+        }
+    })
+}
+
+/// Returns when there may be more than `total` events.
+async fn wait_for_more(app: &App, key: &Key, total: u64) {
+    let here = async {
+        match app.background_jobs.get(key) {
+            Some(run) => {
+                let _ = run.stored.subscribe().wait_for(|stored| *stored > total).await;
+            }
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = here => {}
+        () = tokio::time::sleep(LOOK) => {}
+    }
+}
+
+fn frames<'e>(events: impl Iterator<Item = (String, Cow<'e, str>)>) -> Bytes {
+    let mut out = BytesMut::new();
+    for (kind, event) in events {
+        for piece in ["event: ", &kind, "\ndata: ", &event, "\n\n"] {
+            out.extend_from_slice(piece.as_bytes());
+        }
+    }
+    out.freeze()
+}
+
+/// Returns the error event that ends a stream which cannot be read any further.
+fn error_frame(failure: &Failure, after: Option<u64>) -> Bytes {
+    let event = error_event(failure, after.map_or(0, |after| after + 1));
+    frames(std::iter::once(("error".to_owned(), Cow::Borrowed(&*event))))
+}
