@@ -94,6 +94,12 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Prints a message for people on stderr, and returns the exit code.
+fn failed(code: u8, text: impl std::fmt::Display) -> ExitCode {
+    print_error(text);
+    ExitCode::from(code)
+}
+
 /// Prints a message for people on stderr, and ignores write errors.
 fn print_error(text: impl std::fmt::Display) {
     use std::io::Write;
