@@ -6,6 +6,7 @@
 use crate::wire::ident;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -57,19 +58,13 @@ impl Hash {
 
     /// Parses 64 hex digits, in either case. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
-        let mut hash = [0; 32];
-        let digits: Option<Vec<u8>> =
-            text.chars().map(|digit| digit.to_digit(16).and_then(|digit| digit.try_into().ok())).collect();
-        let digits = digits.filter(|digits| digits.len() == 2 * hash.len())?;
-        for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = pair.iter().fold(0, |byte, digit| byte << 4 | digit);
-        }
-        Some(Self(hash))
+        let hash = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()?;
+        hash.try_into().ok().map(Self)
     }
 
     /// Returns the hash as 64 lower-case hex digits, as `sha256sum` prints it.
     pub fn digits(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(&self.0)
     }
 
     /// Returns true if both hashes are equal, that is, if both are of the same key. The comparison takes constant
@@ -81,13 +76,13 @@ impl Hash {
     /// Returns the tenant of a key that names no tenant. It is unique to the key, and the hash cannot be derived
     /// from it.
     pub fn tenant(&self) -> String {
-        format!("key:{}", ident::hex(&[b"samewire/tenant".as_slice(), &self.0].concat(), 32))
+        format!("key:{}", ident::sha256_hex(&[b"samewire/tenant".as_slice(), &self.0].concat(), 32))
     }
 
     /// Returns the name of the quota counters of a key. It is unique to the key, and the hash cannot be derived
     /// from it.
     pub fn counters(&self) -> String {
-        format!("key:{}", ident::hex(&[b"samewire/counters".as_slice(), &self.0].concat(), 32))
+        format!("key:{}", ident::sha256_hex(&[b"samewire/counters".as_slice(), &self.0].concat(), 32))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `samewire demo`: what samewire does, shown in a terminal.
 
-use super::{ENVIRONMENT, USAGE, print_error};
+use super::{ENVIRONMENT, USAGE, failed};
 use crate::config::{Level, LogFormat, Terminal};
 use crate::demo::page::{TerminalProfile, heading, render};
 use crate::demo::{self, DemoError, DemoServer, REASONING, Scene, TOOL, snippet, web};
@@ -52,10 +52,7 @@ impl Demo {
         // Log lines would spoil the page, so only errors are logged.
         let logging = match telemetry::start_logging(Level::Error, LogFormat::Auto) {
             Ok(logging) => logging,
-            Err(error) => {
-                print_error(error);
-                return ExitCode::from(ENVIRONMENT);
-            }
+            Err(error) => return failed(ENVIRONMENT, error),
         };
         telemetry::watch_panics();
         let shown = self.show();
@@ -63,11 +60,8 @@ impl Demo {
         match shown {
             Ok(()) => ExitCode::SUCCESS,
             Err(DemoError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-            Err(trouble) => {
-                let code = if matches!(trouble, DemoError::Settings(_)) { USAGE } else { ENVIRONMENT };
-                print_error(trouble);
-                ExitCode::from(code)
-            }
+            Err(trouble @ DemoError::Settings(_)) => failed(USAGE, trouble),
+            Err(trouble) => failed(ENVIRONMENT, trouble),
         }
     }
 

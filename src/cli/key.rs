@@ -1,6 +1,6 @@
 //! `samewire key`: keys for clients.
 
-use super::{ENVIRONMENT, USAGE, print_error};
+use super::{ENVIRONMENT, USAGE, failed};
 use crate::auth::{Hash, KEY_BYTES, is_name, new_key};
 use crate::config::names_of_keys;
 use clap::{Args, Subcommand};
@@ -83,10 +83,7 @@ impl New {
     fn run(&self) -> ExitCode {
         match self.make() {
             Ok(()) => ExitCode::SUCCESS,
-            Err(Refusal(code, why)) => {
-                print_error(why);
-                ExitCode::from(code)
-            }
+            Err(Refusal(code, why)) => failed(code, why),
         }
     }
 

@@ -1,7 +1,7 @@
 //! `samewire completions` and `samewire man`: shell completions and manual pages, generated from the command
 //! line's definition.
 
-use super::{Arguments, ENVIRONMENT, print_error};
+use super::{Arguments, ENVIRONMENT, failed};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -53,15 +53,12 @@ impl Manual {
             let mut text = Vec::new();
             return match Man::new(command).render(&mut text) {
                 Ok(()) => print(&text),
-                Err(error) => failed(&error),
+                Err(error) => failed(ENVIRONMENT, format_args!("standard output: {error}")),
             };
         };
         match std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder)) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                print_error(format_args!("{}: {error}", folder.display()));
-                ExitCode::from(ENVIRONMENT)
-            }
+            Err(error) => failed(ENVIRONMENT, format_args!("{}: {error}", folder.display())),
         }
     }
 }
@@ -72,11 +69,6 @@ fn print(text: &[u8]) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
+        Err(error) => failed(ENVIRONMENT, format_args!("standard output: {error}")),
     }
-}
-
-fn failed(error: &io::Error) -> ExitCode {
-    print_error(format_args!("standard output: {error}"));
-    ExitCode::from(ENVIRONMENT)
 }

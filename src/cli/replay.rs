@@ -1,6 +1,6 @@
 //! `samewire replay`: serves recorded traffic as an engine.
 
-use super::{ENVIRONMENT, USAGE, print_error};
+use super::{ENVIRONMENT, USAGE, failed};
 use crate::config::{Level, LogFormat};
 use crate::quantity::time;
 use crate::replay::{self, LoadError};
@@ -59,11 +59,8 @@ impl Replay {
     pub(super) fn run(&self) -> ExitCode {
         let scenarios = match replay::load(&self.paths) {
             Ok(scenarios) => scenarios,
-            Err(mistake) => {
-                let code = if matches!(mistake, LoadError::Unreadable(..)) { ENVIRONMENT } else { USAGE };
-                print_error(mistake);
-                return ExitCode::from(code);
-            }
+            Err(mistake @ LoadError::Unreadable(..)) => return failed(ENVIRONMENT, mistake),
+            Err(mistake) => return failed(USAGE, mistake),
         };
         let served = telemetry::start_logging(Level::Info, LogFormat::Auto).and_then(|logging| {
             let served = replay::run(self.listen, scenarios, self.pace);
@@ -72,10 +69,7 @@ impl Replay {
         });
         match served {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                print_error(error);
-                ExitCode::from(ENVIRONMENT)
-            }
+            Err(error) => failed(ENVIRONMENT, error),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Connection to a running samewire, shared by the commands that control one.
 
-use super::{ENVIRONMENT, USAGE, print_error};
+use super::{ENVIRONMENT, USAGE, failed};
 use crate::config::Overrides;
 use clap::Args;
 use std::net::SocketAddr;
@@ -32,20 +32,14 @@ impl Running {
         };
         let address = match flags.admin_address() {
             Ok(address) => address,
-            Err(mistakes) => {
-                print_error(mistakes);
-                return ExitCode::from(USAGE);
-            }
+            Err(mistakes) => return failed(USAGE, mistakes),
         };
         let client = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).build();
         let client = client.map_err(|error| error.to_string());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime.map_err(|error| error.to_string()).and_then(|runtime| Ok((runtime, client?))) {
             Ok((runtime, client)) => runtime.block_on(ask(&Admin { client, address })),
-            Err(error) => {
-                print_error(error);
-                ExitCode::from(ENVIRONMENT)
-            }
+            Err(error) => failed(ENVIRONMENT, error),
         }
     }
 }
@@ -70,12 +64,8 @@ impl Admin {
 
     /// Reports that the admin listener could not be reached, and returns the exit code.
     pub(super) fn unreachable(&self, error: &reqwest::Error) -> ExitCode {
-        print_error(format_args!(
-            "no samewire serves operators on {}: {}",
-            self.address,
-            innermost_cause(error)
-        ));
-        ExitCode::from(ENVIRONMENT)
+        let cause = innermost_cause(error);
+        failed(ENVIRONMENT, format_args!("no samewire serves operators on {}: {cause}", self.address))
     }
 }
 

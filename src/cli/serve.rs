@@ -1,6 +1,6 @@
 //! `samewire serve`: the proxy.
 
-use super::{ENVIRONMENT, USAGE, print_error};
+use super::{ENVIRONMENT, USAGE, failed};
 use crate::config::{Config, Overrides, Source};
 use crate::server::{self, Listeners};
 use crate::{secret, telemetry};
@@ -91,10 +91,7 @@ impl Settings {
     }
 
     pub(super) fn load(&self) -> Result<Config, ExitCode> {
-        self.source().load().map_err(|mistakes| {
-            print_error(mistakes);
-            ExitCode::from(USAGE)
-        })
+        self.source().load().map_err(|mistakes| failed(USAGE, mistakes))
     }
 }
 
@@ -107,17 +104,11 @@ impl Serve {
         };
         let listeners = match Listeners::bind(&config) {
             Ok(listeners) => listeners,
-            Err(error) => {
-                print_error(error);
-                return ExitCode::from(ENVIRONMENT);
-            }
+            Err(error) => return failed(ENVIRONMENT, error),
         };
         let logging = match telemetry::start_logging(config.log.level, config.log.format) {
             Ok(logging) => logging,
-            Err(error) => {
-                print_error(error);
-                return ExitCode::from(ENVIRONMENT);
-            }
+            Err(error) => return failed(ENVIRONMENT, error),
         };
         telemetry::watch_panics();
         listeners.announce(&config);
@@ -131,10 +122,7 @@ impl Serve {
         drop(logging);
         match served {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                print_error(error);
-                ExitCode::from(ENVIRONMENT)
-            }
+            Err(error) => failed(ENVIRONMENT, error),
         }
     }
 }

@@ -6,11 +6,12 @@
 use super::compare::{Cell, Comparison, Match};
 use super::frame::{Frame, is_open};
 use super::{NAMES, Scene, VERSIONS, snippet};
-use crate::html::{Page, escaped};
+use crate::html::{Page, Template, escaped};
 use crate::telemetry::Build;
 use std::fmt::Write as _;
 
-const TEMPLATE: &str = include_str!("web.html");
+const TEMPLATE: Template =
+    Template { title: "samewire demo", style: include_str!("web.css"), body: include_str!("web.html") };
 
 /// Renders the page. `url`: base URL for clients. `models`: model names of the recordings.
 pub fn render(scene: &Scene, comparison: &Comparison, url: &str, models: &[String]) -> Page {

@@ -42,6 +42,11 @@ impl Fallbacks {
         Self(self.0 | other.0)
     }
 
+    /// Returns the fallback that may help after this refusal, unless the set contains it.
+    pub fn further(self, refusal: &Failure) -> Option<Fallback> {
+        Fallback::of(refusal).filter(|fallback| !self.has(*fallback))
+    }
+
     /// Returns true if the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0

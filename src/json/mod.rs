@@ -10,7 +10,7 @@ pub(crate) use scan::{
     Elements, Read, Scanner, elements, leading_text, pass, raw_member, read, read_into, read_with_null,
 };
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::ops::Range;
 
 /// JSON value kept as its source text, which has been validated. It passes through unparsed, so that numbers and
@@ -320,11 +320,7 @@ fn escape_one(character: char, out: &mut BytesMut) {
         '\u{2028}' => b"\\u2028",
         '\u{2029}' => b"\\u2029",
         '\0'..='\u{1f}' => {
-            let digits = b"0123456789abcdef";
-            let code = character as usize;
-            out.extend_from_slice(b"\\u00");
-            out.put_u8(digits.get(code >> 4).copied().unwrap_or(b'0'));
-            out.put_u8(digits.get(code & 15).copied().unwrap_or(b'0'));
+            let _ = write!(out, "\\u{:04x}", u32::from(character));
             return;
         }
         plain => return out.extend_from_slice(plain.encode_utf8(&mut [0; 4]).as_bytes()),
@@ -343,6 +339,22 @@ pub(crate) fn write_string(text: &str, out: &mut BytesMut) {
     out.put_u8(b'"');
     escape(text, out);
     out.put_u8(b'"');
+}
+
+/// Returns `"text"` as [`write_string`] writes it.
+pub(crate) fn quoted(text: &str) -> String {
+    written(text.len() + 2, |out| write_string(text, out))
+}
+
+/// Returns the text as [`write_string`] writes it, without the quotes.
+pub(crate) fn escaped(text: &str) -> String {
+    written(text.len(), |out| escape(text, out))
+}
+
+fn written(capacity: usize, write: impl FnOnce(&mut BytesMut)) -> String {
+    let mut out = BytesMut::with_capacity(capacity);
+    write(&mut out);
+    String::from_utf8(out.into()).unwrap_or_default()
 }
 
 /// Appends a raw value without the white space around its tokens; strings in canonical spelling, numbers unchanged.
@@ -367,9 +379,7 @@ pub(crate) fn write_compact(raw: &str, out: &mut BytesMut) {
 
 /// Returns a raw value as [`write_compact`] writes it.
 pub(crate) fn compacted(raw: Raw<'_>) -> String {
-    let mut out = BytesMut::with_capacity(raw.get().len());
-    write_compact(raw.get(), &mut out);
-    String::from_utf8(out.into()).unwrap_or_default()
+    written(raw.get().len(), |out| write_compact(raw.get(), out))
 }
 
 /// Returns the position of the closing quote of a string. `inner`: the text after its opening quote.

@@ -5,7 +5,7 @@
 //! object and of its structured messages.
 
 use super::object_edit::ObjectEdit;
-use crate::json::{self, Elements, Raw, Text, raw_member, write_string};
+use crate::json::{self, Elements, Raw, Text, raw_member};
 use crate::request::fields::{self, Edits, MemberSpan};
 use crate::request::{ChatRequest, NumberedMessage};
 use crate::wire::fault::{Failure, Fault};
@@ -80,13 +80,6 @@ pub(super) fn unsupported(param: impl Into<String>, why: &str) -> Failure {
     let param = param.into();
     let message = format!("Unsupported value for '{param}': {why}.");
     Failure::from(Fault::UnsupportedValue).with_message(message).with_param(param)
-}
-
-/// Returns `text` as a JSON string, with quotes and escapes.
-pub(super) fn quoted(text: &str) -> String {
-    let mut out = BytesMut::with_capacity(text.len() + 2);
-    write_string(text, &mut out);
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Returns the text of content that consists of text only, JSON-escaped without quotes; `None` if there are other

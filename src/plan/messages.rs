@@ -1,8 +1,8 @@
 //! Changes of messages, each of which returns true if it altered the request (engines E.3).
 
-use super::adapt::{Message, RequestAdapter, joined, quoted};
+use super::adapt::{Message, RequestAdapter, joined};
 use super::object_edit::ObjectEdit;
-use crate::json::{self, Elements, Members, Raw, Text, raw_member};
+use crate::json::{self, Elements, Members, Raw, Text, quoted, raw_member};
 use crate::request::fields::{Edits, place};
 use crate::request::responses::arguments as object_of;
 use crate::wire::event::ToolKind;

@@ -1,9 +1,9 @@
 //! Changes of a request's top-level members, most of which return true if they altered the request
 //! (engines E.2).
 
-use super::adapt::{RequestAdapter, quoted, unsupported};
+use super::adapt::{RequestAdapter, unsupported};
 use crate::engine::rule::{Constraint, Constraints, EFFORTS};
-use crate::json::{Members, Raw, Text, raw_member};
+use crate::json::{Members, Raw, Text, quoted, raw_member};
 use crate::request::{self, fields::place};
 use crate::wire::Api;
 use crate::wire::fault::Failure;

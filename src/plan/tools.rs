@@ -1,8 +1,8 @@
 //! Changes of tools and of the choice among them, most of which return true if they altered the request
 //! (engines E.2).
 
-use super::adapt::{RequestAdapter, quoted, unsupported};
-use crate::json::{self, Raw, raw_member};
+use super::adapt::{RequestAdapter, unsupported};
+use crate::json::{self, Raw, quoted, raw_member};
 use crate::request::{invalid, tool_name as name};
 use crate::wire::fault::Failure;
 use std::collections::HashSet;

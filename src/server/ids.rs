@@ -1,8 +1,8 @@
 //! Ids of requests and answers, drawn at random. Touches only the system's source of randomness and its clock.
 
 use super::relay::clock;
-use super::spelling::hex;
 use crate::wire::Stamp;
+use data_encoding::HEXLOWER;
 
 /// Random bytes for one request, drawn in a single call: its ids, the seed of its answer, and a number that
 /// decides between equal upstreams.
@@ -16,9 +16,7 @@ impl IdSource {
     }
 
     pub(super) fn request_id(&self) -> String {
-        let mut id = String::from("req_");
-        hex(self.0.get(..16).unwrap_or_default(), &mut id);
-        id
+        format!("req_{}", HEXLOWER.encode_display(self.0.get(..16).unwrap_or_default()))
     }
 
     /// Returns the random number that decides between equal upstreams.
@@ -27,8 +25,7 @@ impl IdSource {
     }
 
     pub(super) fn stamp(&self) -> Stamp {
-        let mut id = String::new();
-        hex(self.0.get(16..32).unwrap_or_default(), &mut id);
+        let id = HEXLOWER.encode(self.0.get(16..32).unwrap_or_default());
         let seed = self.0.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         Stamp { id, now: clock::unix_seconds(), seed, request_id: None }
     }

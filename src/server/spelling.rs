@@ -1,5 +1,7 @@
 //! Spelling of bytes: as hex digits, and as percent-escapes in paths. Pure functions without state.
 
+use data_encoding::HEXLOWER;
+
 /// Returns a part of a path with its percent-escapes resolved. Invalid escapes stay as they are; invalid UTF-8 is
 /// replaced.
 pub(super) fn decoded(text: &str) -> String {
@@ -16,11 +18,5 @@ pub(super) fn decoded(text: &str) -> String {
 
 /// Appends bytes to `out` as lower-case hex digits, two for each byte.
 pub(super) fn hex(bytes: &[u8], out: &mut String) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    out.reserve(bytes.len() * 2);
-    for byte in bytes {
-        for digit in [byte >> 4, byte & 15] {
-            out.push(DIGITS.get(usize::from(digit)).copied().map_or('0', char::from));
-        }
-    }
+    HEXLOWER.encode_append(bytes, out);
 }

@@ -7,8 +7,8 @@
 
 use super::{End, Route};
 use crate::wire::event::Usage;
+use data_encoding::HEXLOWER;
 use http::{HeaderMap, HeaderValue, Method};
-use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -79,31 +79,14 @@ impl Parent {
 
     /// Returns the header's value in version 00.
     fn text(&self) -> String {
-        let mut text = String::with_capacity(55);
-        text.push_str("00-");
-        self.trace.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
-        text.push('-');
-        self.span.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
-        let _ = write!(text, "-{:02x}", self.flags);
-        text
+        let hex = |id: &[u8]| HEXLOWER.encode(id);
+        format!("00-{}-{}-{}", hex(&self.trace), hex(&self.span), hex(&[self.flags]))
     }
 }
 
 /// Parses exactly `2 * N` lower-case hex digits.
 fn hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let mut bytes = [0; N];
-    if text.len() != 2 * N {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = pair.iter().try_fold(0, |byte, letter| Some(byte << 4 | digit(*letter)?))?;
-    }
-    Some(bytes)
+    HEXLOWER.decode(text).ok()?.try_into().ok()
 }
 
 /// Returns the client's `tracestate` if it is a valid list of `key=value` within the limits. Meaningful only with
@@ -285,7 +268,7 @@ impl Trace {
 
     /// Returns the trace id as 32 hex digits, so that log lines can be matched with traces.
     pub fn id(&self) -> String {
-        self.trace.iter().map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(&self.trace)
     }
 }
 

@@ -7,7 +7,7 @@ use super::http1::{Framing, Head};
 use super::http2_stream::{ReadProgress, Stream};
 use super::outgoing::Connection;
 use super::upload::{Sending, Sent};
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use http::header::CONTENT_LENGTH;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -65,8 +65,10 @@ enum BodySource {
 }
 
 impl Answer {
-    pub(super) fn new(head: Head, line: Connection, rest: BytesMut) -> Self {
-        Self::from(head, BodySource::Connection(line), rest)
+    pub(super) fn new(mut head: Head, connection: Connection, rest: BytesMut) -> Self {
+        // Bytes after a body that is empty by its head belong to no request.
+        head.reusable &= head.framing != Framing::Over || rest.is_empty();
+        Self::from(head, BodySource::Connection(connection), rest)
     }
 
     pub(super) fn of_stream(mut head: Head, stream: Stream) -> Self {
@@ -255,13 +257,6 @@ impl Answer {
         match self.source {
             BodySource::Connection(line) if clean => Some(line),
             _ => None,
-        }
-    }
-
-    /// Marks the connection as not reusable if bytes follow a body that is empty by its head.
-    pub(super) fn reject_surplus(&mut self) {
-        if self.head.framing == Framing::Over && self.rest.has_remaining() {
-            self.head.reusable = false;
         }
     }
 }

@@ -8,8 +8,8 @@
 //! addresses of the engine.
 
 use super::answer::Answer;
+use super::answer_head::{poll_append, read_head};
 use super::hops::{self};
-use super::http1::{HEAD_LIMIT, Head, INTERIM, Malformed};
 use super::http2::{self, ConnectionPool};
 use super::outgoing::{Connection, Outgoing};
 use super::resolver::Resolver;
@@ -17,7 +17,7 @@ use super::upload_exchange;
 use crate::config::{HttpVersion, Timeouts, UpstreamConfig};
 use crate::error::{Error, RetryClass};
 use crate::telemetry::Peer;
-use crate::tls::{self, Socket, Trust};
+use crate::tls::{Socket, Trust};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Buf, BytesMut};
 use rustix::io::Errno;
@@ -27,9 +27,9 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncWrite, Interest};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -350,50 +350,23 @@ fn exhausted(error: io::Error) -> Error {
 }
 
 /// Sends a request on a connection and reads the head of the answer. `reused`: the connection has served before, so
-/// that the error of a silent end is marked as `aged`.
+/// that the error of a silent end is marked as stale.
 async fn exchange(
     mut connection: Connection,
     head: &[u8],
     body: &[u8],
     reused: bool,
 ) -> Result<Answer, Error> {
-    let mut buffer = BytesMut::with_capacity(2048);
+    let mut buffer = BytesMut::new();
     let delivered = match &mut connection.stream {
         Socket::Plain(stream) => deliver(stream, head, body).await,
         stream => deliver_over_tls(stream, head, body, &mut buffer).await,
     };
-    let mut interim = 0;
-    loop {
-        match Head::read(&buffer) {
-            Ok(Some((head, length))) if matches!(head.status, 100 | 102..=199) && interim < INTERIM => {
-                buffer.advance(length);
-                interim += 1;
-            }
-            Ok(Some((mut head, length))) => {
-                buffer.advance(length);
-                head.reusable &= delivered;
-                let mut answer = Answer::new(head, connection, buffer);
-                answer.reject_surplus();
-                return Ok(answer);
-            }
-            Ok(None) => {
-                buffer.reserve(1024.min(HEAD_LIMIT));
-                let cause = match connection.stream.read_buf(&mut buffer).await {
-                    Ok(0) => ErrorKind::UnexpectedEof.into(),
-                    Ok(_) => continue,
-                    Err(error) => error,
-                };
-                if !reused && buffer.is_empty() && tls::is_refusal(&cause) {
-                    return Err(Error::from(Fault::Unreachable).with_source(cause));
-                }
-                let aged = reused && buffer.is_empty() && interim == 0;
-                return Err(Error { stale: aged, ..Error::from(Fault::Reset).with_source(cause) });
-            }
-            Err(Malformed) => {
-                return Err(Error::from(Fault::InvalidResponse).with_class(RetryClass::MaybeProcessed));
-            }
-        }
-    }
+    let stream = &mut connection.stream;
+    let mut head =
+        read_head(&mut buffer, reused, |cx, buffer| poll_append(stream, cx, buffer).map(Ok)).await?;
+    head.reusable &= delivered;
+    Ok(Answer::new(head, connection, buffer))
 }
 
 /// Sends the request. Stops early, and returns false, if the engine answers before it has read everything, or stops
@@ -433,23 +406,14 @@ async fn deliver_over_tls(stream: &mut Socket, head: &[u8], body: &[u8], early: 
                     body.advance(written - of_head);
                 }
                 Poll::Ready(Err(_)) => return Poll::Ready(false),
-                Poll::Pending => return answers(stream, cx, early).map(|()| false),
+                Poll::Pending => return poll_append(stream, cx, early).map(|_| false),
             }
         }
         match Pin::new(&mut *stream).poll_flush(cx) {
             Poll::Ready(flushed) => Poll::Ready(flushed.is_ok()),
-            Poll::Pending => answers(stream, cx, early).map(|()| false),
+            // The next read reports an error.
+            Poll::Pending => poll_append(stream, cx, early).map(|_| false),
         }
     });
     delivered.await
-}
-
-/// Waits for data or the end of the stream from the engine, and keeps the data in `early`.
-fn answers(stream: &mut Socket, cx: &mut Context<'_>, early: &mut BytesMut) -> Poll<()> {
-    let mut space = [0; 1024];
-    let mut buffer = ReadBuf::new(&mut space);
-    // The next read reports the error.
-    let _ = ready!(Pin::new(stream).poll_read(cx, &mut buffer));
-    early.extend_from_slice(buffer.filled());
-    Poll::Ready(())
 }

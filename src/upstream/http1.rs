@@ -7,12 +7,13 @@
 //! task to task costs more than the rest of the proxy taken together (`benches/proxy`). It also hides whether a
 //! connection has served before, and where an answer broke off.
 
+use bytes::{Buf, BytesMut};
 use http::header::{
     CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
 };
 
 /// Upper limit for the interim answers (1xx) before the answer.
-pub(super) const INTERIM: usize = 8;
+const INTERIM: usize = 8;
 /// Upper limit for the bytes of a head.
 pub(super) const HEAD_LIMIT: usize = 64 << 10;
 const HEADERS: usize = 100;
@@ -48,9 +49,22 @@ impl Head {
         Self { status, headers, framing: Framing::Close, reusable: false }
     }
 
+    /// Takes the head of the answer from the front of `buffer`, past interim answers, which `interim` counts;
+    /// `None` while it is incomplete. After too many interim answers, the next one counts as the answer.
+    pub(super) fn take(buffer: &mut BytesMut, interim: &mut usize) -> Result<Option<Self>, Malformed> {
+        while let Some((head, length)) = Self::read(buffer)? {
+            buffer.advance(length);
+            if !matches!(head.status, 100 | 102..=199) || *interim >= INTERIM {
+                return Ok(Some(head));
+            }
+            *interim += 1;
+        }
+        Ok(None)
+    }
+
     /// Reads a head and returns it with its length in bytes; `None` while it is incomplete. Fails if it is
     /// malformed or too large.
-    pub(super) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Malformed> {
+    fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Malformed> {
         let mut fields = [httparse::EMPTY_HEADER; HEADERS];
         let mut parsed = httparse::Response::new(&mut fields);
         let length = match parsed.parse(bytes) {
@@ -110,7 +124,7 @@ pub(super) enum Chunk {
 
 /// Division of the front of the input into framing and body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct Split {
     /// Number of bytes of framing,
     pub(super) framing: usize,
     /// followed by this number of bytes of body.
@@ -148,23 +162,23 @@ impl Framing {
 
     /// Classifies the front of `bytes` and advances. Two zeros mean that the body is over, and the bytes are not
     /// part of it. Fails if the framing is malformed.
-    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
+    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<Split, Malformed> {
         let most = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         match self {
-            Self::Over => Ok(Step { framing: 0, data: 0 }),
-            Self::Close => Ok(Step { framing: 0, data: bytes.len() }),
+            Self::Over => Ok(Split { framing: 0, data: 0 }),
+            Self::Close => Ok(Split { framing: 0, data: bytes.len() }),
             Self::Length(left) => {
                 let data = most.min(*left);
                 *self = if data == *left { Self::Over } else { Self::Length(*left - data) };
-                Ok(Step { framing: 0, data: usize::try_from(data).unwrap_or(bytes.len()) })
+                Ok(Split { framing: 0, data: usize::try_from(data).unwrap_or(bytes.len()) })
             }
             Self::Chunked(_) => self.chunked(bytes),
         }
     }
 
-    fn chunked(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
+    fn chunked(&mut self, bytes: &[u8]) -> Result<Split, Malformed> {
         for (framing, byte) in bytes.iter().copied().enumerate() {
-            let Self::Chunked(chunk) = *self else { return Ok(Step { framing, data: 0 }) };
+            let Self::Chunked(chunk) = *self else { return Ok(Split { framing, data: 0 }) };
             if let Chunk::Data { left } = chunk {
                 let here = u64::try_from(bytes.len() - framing).unwrap_or(u64::MAX);
                 let data = here.min(left);
@@ -174,11 +188,11 @@ impl Framing {
                     Chunk::Data { left: left - data }
                 };
                 *self = Self::Chunked(next);
-                return Ok(Step { framing, data: usize::try_from(data).unwrap_or(0) });
+                return Ok(Split { framing, data: usize::try_from(data).unwrap_or(0) });
             }
             *self = chunk.after(byte)?;
         }
-        Ok(Step { framing: bytes.len(), data: 0 })
+        Ok(Split { framing: bytes.len(), data: 0 })
     }
 }
 

@@ -7,8 +7,8 @@
 use super::answer::Answer;
 use super::hops;
 use super::http1::{HEAD_LIMIT, Head};
-use super::http2_stream::{Connection, ConnectionShared, STREAMS, Stream, StreamSlot, lock};
-use super::outgoing::Outgoing;
+use super::http2_stream::{ConnectionShared, Http2Connection, STREAMS, Stream, StreamSlot, lock};
+use super::outgoing::{Connection, Outgoing};
 use super::upload::{Sent, Streaming};
 use crate::error::{Error, RetryClass};
 use crate::telemetry::Peer;
@@ -50,7 +50,7 @@ pub(super) struct ConnectionPool {
     scheme: Scheme,
     authority: Authority,
     pool_idle: Duration,
-    all: Mutex<Vec<Connection>>,
+    all: Mutex<Vec<Http2Connection>>,
     /// Number for the next connection.
     count: AtomicU64,
     /// Lock held while a connection is made: requests that wait for it may then find room on the new connection.
@@ -107,9 +107,10 @@ impl ConnectionPool {
     pub(super) fn take_slot(&self, to: Option<SocketAddr>, after: u64) -> Option<StreamSlot> {
         let mut all = lock(&self.all);
         all.retain_mut(|connection| connection.is_open() && !connection.is_old(self.pool_idle));
-        let fits =
-            |connection: &&Connection| connection.number > after && to.is_none_or(|to| connection.to == to);
-        all.iter().filter(fits).find_map(Connection::take_slot)
+        let fits = |connection: &&Http2Connection| {
+            connection.number > after && to.is_none_or(|to| connection.to == to)
+        };
+        all.iter().filter(fits).find_map(Http2Connection::take_slot)
     }
 
     /// Takes a slot as [`Self::take_slot`] does, on a new connection if no other has room. One connection is made at a
@@ -122,7 +123,7 @@ impl ConnectionPool {
         to: Option<SocketAddr>,
         after: u64,
         handshake: Duration,
-        connect: impl Future<Output = Result<super::outgoing::Connection, Error>>,
+        connect: impl Future<Output = Result<Connection, Error>>,
     ) -> Result<StreamSlot, Error> {
         let since = Instant::now();
         let _making = self.making.lock().await;
@@ -148,7 +149,7 @@ impl ConnectionPool {
 
     /// Performs the HTTP/2 handshake on a connection. The answer to a ping shows that the engine speaks HTTP/2, and
     /// comes after its settings, which limit the number of concurrent requests.
-    async fn handshake(&self, raw: super::outgoing::Connection) -> io::Result<StreamSlot> {
+    async fn handshake(&self, raw: Connection) -> io::Result<StreamSlot> {
         let mut builder = Builder::new();
         builder
             .enable_push(false)
@@ -182,7 +183,7 @@ impl ConnectionPool {
         #[expect(clippy::disallowed_methods, reason = "it drives a connection, for all requests on it")]
         tokio::spawn(drive(driver, pings, Arc::clone(&state)));
         let number = self.count.fetch_add(1, Ordering::Relaxed);
-        let connection = Connection { number, to: raw.to, requests, state };
+        let connection = Http2Connection { number, to: raw.to, requests, state };
         let place = connection.take_slot().ok_or_else(|| io::Error::other("it allows no requests"))?;
         let mut all = lock(&self.all);
         if !self.retired.load(Ordering::Relaxed) {

@@ -20,7 +20,7 @@ pub(super) const STREAMS: usize = 100;
 
 /// Connection to one address. Cheap to clone: the library multiplexes the requests.
 #[derive(Clone, Debug)]
-pub(super) struct Connection {
+pub(super) struct Http2Connection {
     pub(super) number: u64,
     pub(super) to: SocketAddr,
     pub(super) requests: SendRequest<Bytes>,
@@ -44,7 +44,7 @@ pub(super) struct ConnectionShared {
 /// Slot for one request on a connection, which is freed when this is dropped.
 #[derive(Debug)]
 pub(super) struct StreamSlot {
-    pub(super) connection: Connection,
+    pub(super) connection: Http2Connection,
     /// Value of the connection's counter `heard` before this request.
     pub(super) heard: u64,
 }
@@ -63,7 +63,7 @@ impl StreamSlot {
     }
 }
 
-impl Connection {
+impl Http2Connection {
     /// Takes a slot, if the connection has a free one.
     pub(super) fn take_slot(&self) -> Option<StreamSlot> {
         let most = self.requests.current_max_send_streams().min(STREAMS);

@@ -1,6 +1,7 @@
 //! Upstreams: the configured engines, the connections to them, the choice between them, and their health.
 
 mod answer;
+mod answer_head;
 mod circuit_breaker;
 mod client;
 pub mod health;

@@ -17,9 +17,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 
-/// Bytes of one read while a body is being sent.
-pub(super) const READ: usize = 2 << 10;
-
 /// Source of the rest of a request body, usually the connection of the client.
 pub trait Source: Send {
     /// Returns the next piece, which is not empty; `None` after the last.

@@ -8,10 +8,10 @@ use crate::json::{Raw, Text, integer, object, read, write_compact, write_number,
 use bytes::{BufMut, BytesMut};
 
 object! {
-    struct Body<'a> {
+    struct EmbeddingsBody<'a> {
         data: Vec<Entry<'a>> = "data",
         model: Text<'a> = "model",
-        usage: Usage<'a> = "usage",
+        usage: EmbeddingsUsage<'a> = "usage",
         error: Raw<'a> = "error",
         object: Text<'a> = "object",
     }
@@ -25,7 +25,7 @@ object! {
 }
 
 object! {
-    struct Usage<'a> {
+    struct EmbeddingsUsage<'a> {
         prompt: Raw<'a> = "prompt_tokens",
         total: Raw<'a> = "total_tokens",
     }
@@ -37,7 +37,8 @@ object! {
 /// # Errors
 /// Fails if the body is an error, or not an embeddings answer.
 pub fn rewrite(body: &[u8], model: &str, out: &mut BytesMut) -> Result<u64, Failure> {
-    let Some(read) = std::str::from_utf8(body).ok().and_then(|text| read::<Body<'_>>(text).ok()) else {
+    let Some(read) = std::str::from_utf8(body).ok().and_then(|text| read::<EmbeddingsBody<'_>>(text).ok())
+    else {
         return Err(Fault::InvalidResponse.into());
     };
     if read.error.is_some() || read.object.is_some_and(|object| object == "error") {

@@ -359,7 +359,7 @@ pub(crate) fn write_or_null(text: Option<&str>, out: &mut BytesMut) {
 
 object! {
     /// Keys under which engines report errors, at the top or inside `error`.
-    struct Body<'a> {
+    struct ErrorBody<'a> {
         error: Raw<'a> = "error",
         object: Raw<'a> = "object",
         kind: Raw<'a> = "type",
@@ -388,13 +388,13 @@ impl Report {
     /// Reads the shapes in the order of engines H: `error` object, `error` text, flat object, `detail` text or
     /// list.
     fn read(text: &str, named: bool) -> Option<Self> {
-        let body: Body<'_> = read(text).ok()?;
+        let body: ErrorBody<'_> = read(text).ok()?;
         if let Some(error) = body.error {
             return Self::inner(error);
         }
         let is = |raw: Option<Raw<'_>>, word: &str| raw.and_then(Text::of).is_some_and(|text| text == word);
         if is(body.kind, "response.failed") {
-            let response: Body<'_> = read(body.response?.get()).ok()?;
+            let response: ErrorBody<'_> = read(body.response?.get()).ok()?;
             return Self::inner(response.error?);
         }
         if let Some(detail) = body.detail {
@@ -412,7 +412,7 @@ impl Report {
         }
     }
 
-    fn of_body(body: &Body<'_>) -> Self {
+    fn of_body(body: &ErrorBody<'_>) -> Self {
         let words = |raw: Option<Raw<'_>>| raw.and_then(Text::of).map(|text| text.decoded().into_owned());
         let number =
             |raw: Option<Raw<'_>>| raw.and_then(integer).and_then(|number| u16::try_from(number).ok());

@@ -1,7 +1,7 @@
 //! Ids: canonical forms of an engine's ids, and ids derived where the engine has none (wire-format 2.5 rule 8, 2.7).
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
-use std::fmt::Write as _;
 
 /// Most characters of an engine's completion id after its prefix, and of a call's id. Ids are on every frame: longer
 /// ones are hashed (faults U51).
@@ -29,7 +29,7 @@ pub(super) fn completion(engine: &str, prefix: &str) -> String {
     } else if plain(engine) {
         format!("{prefix}{engine}")
     } else {
-        format!("{prefix}{}", hex(engine.as_bytes(), 32))
+        format!("{prefix}{}", sha256_hex(engine.as_bytes(), 32))
     }
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn compact(id: &str) -> String {
     let rest =
         ["chatcmpl-", "cmpl-", "resp_"].iter().find_map(|prefix| id.strip_prefix(prefix)).unwrap_or(id);
     let compact: String = rest.chars().filter(char::is_ascii_alphanumeric).collect();
-    if compact.is_empty() { hex(id.as_bytes(), 32) } else { compact }
+    if compact.is_empty() { sha256_hex(id.as_bytes(), 32) } else { compact }
 }
 
 /// Returns the id for a tool call that came without one: unique by completion, choice and slot.
@@ -51,7 +51,11 @@ pub(super) fn derived_call(completion: &str, choice: u32, slot: u32) -> String {
 
 /// Returns the engine's id of a call unchanged, or its hash if it is too long.
 pub(super) fn preserved_call(engine: &str) -> String {
-    if engine.len() > LONGEST_ID { format!("call_{}", hex(engine.as_bytes(), 32)) } else { engine.to_owned() }
+    if engine.len() > LONGEST_ID {
+        format!("call_{}", sha256_hex(engine.as_bytes(), 32))
+    } else {
+        engine.to_owned()
+    }
 }
 
 /// Returns the canonical id of a call. Only vLLM's generic prefix is replaced; every other id is opaque, because
@@ -76,7 +80,7 @@ pub(super) fn strict_call(engine: &str, completion: &str, choice: u32, slot: u32
     if fits {
         return engine.to_owned();
     }
-    format!("call_{}", hex(format!("{completion}_{choice}_{slot}_{engine}").as_bytes(), 24))
+    format!("call_{}", sha256_hex(format!("{completion}_{choice}_{slot}_{engine}").as_bytes(), 24))
 }
 
 /// Returns a salted hash of a fingerprint. A value in this form already stays, so rewriting is idempotent.
@@ -84,15 +88,16 @@ pub(super) fn fingerprint(engine: &str, salt: &str) -> String {
     let hashed = engine.strip_prefix("fp_").is_some_and(|rest| {
         rest.len() == 10 && rest.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     });
-    if hashed { engine.to_owned() } else { format!("fp_{}", hex(format!("{salt}{engine}").as_bytes(), 10)) }
+    if hashed {
+        engine.to_owned()
+    } else {
+        format!("fp_{}", sha256_hex(format!("{salt}{engine}").as_bytes(), 10))
+    }
 }
 
 /// Returns the first `digits` hex digits of the SHA-256 hash.
-pub(crate) fn hex(bytes: &[u8], digits: usize) -> String {
-    let mut text = String::with_capacity(64);
-    for byte in Sha256::digest(bytes) {
-        let _ = write!(text, "{byte:02x}");
-    }
+pub(crate) fn sha256_hex(bytes: &[u8], digits: usize) -> String {
+    let mut text = HEXLOWER.encode(&Sha256::digest(bytes));
     text.truncate(digits);
     text
 }

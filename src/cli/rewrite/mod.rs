@@ -2,7 +2,7 @@
 
 mod findings;
 
-use super::{ENVIRONMENT, USAGE, print_error};
+use super::{ENVIRONMENT, USAGE, failed, print_error};
 use crate::config::{self, Limits};
 use crate::engine::{ENGINES, Identity, Version, named};
 use crate::filter::{self, FilterError, FilterParams, Target};
@@ -157,10 +157,7 @@ impl Rewrite {
         let teller = self.explain.then(|| Reporter::new(self.format));
         let order = match self.params() {
             Ok(order) => order,
-            Err(UsageError(code, text)) => {
-                print_error(text);
-                return ExitCode::from(code);
-            }
+            Err(UsageError(code, text)) => return failed(code, text),
         };
         let input = io::stdin();
         if input.is_terminal() {
@@ -181,9 +178,9 @@ impl Rewrite {
             Ok(false) => ExitCode::from(1),
             // The reader has closed the pipe.
             Err(FilterError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-            Err(FilterError::Output(error)) => ended(ENVIRONMENT, format_args!("standard output: {error}")),
-            Err(FilterError::Input(error)) => ended(ENVIRONMENT, format_args!("standard input: {error}")),
-            Err(FilterError::Refused(text)) => ended(USAGE, text),
+            Err(FilterError::Output(error)) => failed(ENVIRONMENT, format_args!("standard output: {error}")),
+            Err(FilterError::Input(error)) => failed(ENVIRONMENT, format_args!("standard input: {error}")),
+            Err(FilterError::Refused(text)) => failed(USAGE, text),
         }
     }
 
@@ -228,11 +225,6 @@ impl Rewrite {
             shown: io::stdout().is_terminal(),
         })
     }
-}
-
-fn ended(code: u8, text: impl std::fmt::Display) -> ExitCode {
-    print_error(text);
-    ExitCode::from(code)
 }
 
 /// Returns the ids and the time to write. One answer needs at most one id, so the counter never gets beyond its

@@ -2,8 +2,7 @@
 //!
 //! Takes: the JSON of an engine's chunk, of a canonical frame or of a request. Gives: [`Leaf`]s. Never: a tree.
 
-use crate::json::{self, Members, Raw, Text, compacted, write_string};
-use bytes::BytesMut;
+use crate::json::{self, Members, Raw, Text, compacted};
 
 /// Maximum nesting depth of objects read as fields; a deeper object is one value.
 const DEPTH: usize = 8;
@@ -67,11 +66,7 @@ impl Value {
         };
         match self {
             Self::Other(value) => cut(value),
-            Self::Text(text) => {
-                let mut quoted = BytesMut::new();
-                write_string(&cut(text), &mut quoted);
-                String::from_utf8_lossy(&quoted).into_owned()
-            }
+            Self::Text(text) => json::quoted(&cut(text)),
         }
     }
 }

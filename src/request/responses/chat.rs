@@ -239,7 +239,7 @@ impl ResponsesRequest {
         if key.len() <= 128 && !key.contains(['@', '/', '\\', '\0']) {
             write_string(key, out);
         } else {
-            write_string(&ident::hex(key.as_bytes(), 64), out);
+            write_string(&ident::sha256_hex(key.as_bytes(), 64), out);
         }
     }
 }

@@ -541,7 +541,7 @@ fn flat_name(namespace: &str, name: &str, taken: impl Fn(&str) -> bool) -> Strin
         return full;
     }
     let head: String = full.chars().take(LONGEST - DIGITS - 1).collect();
-    format!("{head}_{}", ident::hex(format!("{namespace}\0{name}").as_bytes(), DIGITS))
+    format!("{head}_{}", ident::sha256_hex(format!("{namespace}\0{name}").as_bytes(), DIGITS))
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 use super::headers;
 use crate::config::Azure;
 use crate::wire::fault::{Failure, Fault};
+use crate::wire::ident;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, request};
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
 const SCHEME: &[u8] = b"Bearer ";
@@ -141,9 +141,7 @@ impl RouteFamily {
                 } else {
                     key.as_bytes().to_vec()
                 };
-                let mut name = String::new();
-                crate::server::spelling::hex(Sha256::digest(&key).get(..16).unwrap_or_default(), &mut name);
-                name.into()
+                ident::sha256_hex(&key, 32).into()
             }
             None => "".into(),
         }

@@ -319,6 +319,13 @@ pub(in crate::server) fn retry_after(given: Option<&HeaderValue>) -> u64 {
     (1..=60_u32).find(|whole| f64::from(*whole) >= seconds.unwrap_or(1.0)).map_or(60, u64::from)
 }
 
+/// Returns the shortest `retry-after` of the overloaded engines, in seconds: of those before (`wait`) and of one more,
+/// which answered with these headers.
+pub(in crate::server) fn shortest_retry_after(wait: Option<u64>, passed: &HeaderMap) -> u64 {
+    let own = retry_after(passed.get(RETRY_AFTER));
+    wait.map_or(own, |least| least.min(own))
+}
+
 /// Sets `retry-after` to the shortest time that any of the overloaded engines has given (faults U23). `wait` is
 /// the shortest of those before the last.
 pub(in crate::server) fn keep_shortest_retry_after(passed: &mut HeaderMap, wait: Option<u64>) {

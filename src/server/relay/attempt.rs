@@ -9,7 +9,7 @@
 //! ```
 
 use crate::config::{Affinity, Credentials};
-use crate::engine::fallback::{Fallback, Fallbacks};
+use crate::engine::fallback::Fallbacks;
 use crate::error::{Error, RetryClass};
 use crate::plan::Route;
 use crate::server::App;
@@ -281,6 +281,11 @@ pub(in crate::server) struct Refused {
 }
 
 impl Refused {
+    /// Returns the first refusal of a request for the selection's model.
+    pub(in crate::server) fn first(failure: Failure, selection: &UpstreamSelection, app: &App) -> Self {
+        Self { failure, model: app.pool.engine_name(selection.model()).to_owned() }
+    }
+
     /// Returns the failure for the client: the first refusal if the engine refuses the other form too, else
     /// `failure`. `fallbacks` are the forms that were tried.
     pub(in crate::server) fn or_first(
@@ -289,9 +294,8 @@ impl Refused {
         failure: Failure,
     ) -> Failure {
         let is_refusal = matches!(failure.status, 400..=499) && failure.status != 429;
-        let is_mendable = || Fallback::of(&failure).is_some_and(|fallback| !fallbacks.has(fallback));
         match this {
-            Some(first) if is_refusal && !is_mendable() => first.failure.clone(),
+            Some(first) if is_refusal && fallbacks.further(&failure).is_none() => first.failure.clone(),
             _ => failure,
         }
     }
@@ -568,25 +572,38 @@ impl RequestContext {
             };
             if let Some((tried, outgoing)) = otherwise {
                 (fallbacks, other) = (tried, Some(outgoing));
-                let model = || app.pool.engine_name(selection.model()).to_owned();
-                refused = refused.or_else(|| Some(Refused { failure: error.public, model: model() }));
+                refused = refused.or_else(|| Some(Refused::first(error.public, selection, &app)));
                 continue;
             }
             error.public = Refused::or_first(refused.as_ref(), fallbacks, error.public);
             (refused, fallbacks) = (None, Fallbacks::default());
             drop(chosen);
-            let Some((next, pause)) = selection.after(error.class, &app) else {
-                headers::keep_shortest_retry_after(&mut self.passed, wait);
-                self.is_poison = selection.is_poison();
-                return Err(error.public);
-            };
-            if error.class == RetryClass::Overloaded {
-                let said = headers::retry_after(self.passed.get(RETRY_AFTER));
-                wait = Some(wait.map_or(said, |least: u64| least.min(said)));
-            }
-            tokio::time::sleep(pause).await;
-            chosen = next;
+            chosen = self.next_upstream(selection, error, &mut wait).await?;
         }
+    }
+
+    /// Returns the next upstream after a failed attempt, once the pause before it is over. `wait` keeps the shortest
+    /// `retry-after` of the engines that were overloaded, in seconds.
+    ///
+    /// # Errors
+    /// Fails with the same failure if no further attempt is allowed. The headers for the client's response then have
+    /// the shortest `retry-after`.
+    pub(in crate::server) async fn next_upstream(
+        &mut self,
+        selection: &mut UpstreamSelection,
+        error: Error,
+        wait: &mut Option<u64>,
+    ) -> Result<ChosenUpstream, Failure> {
+        let Some((next, pause)) = selection.after(error.class, &self.app) else {
+            headers::keep_shortest_retry_after(&mut self.passed, *wait);
+            self.is_poison = selection.is_poison();
+            return Err(error.public);
+        };
+        if error.class == RetryClass::Overloaded {
+            *wait = Some(headers::shortest_retry_after(*wait, &self.passed));
+        }
+        tokio::time::sleep(pause).await;
+        Ok(next)
     }
 }
 
@@ -598,8 +615,7 @@ fn in_another_form(
     sent: &Outgoing,
     request: &mut impl FnMut(&AttemptTarget<'_>) -> Result<Outgoing, Failure>,
 ) -> Option<(Fallbacks, Outgoing)> {
-    let fallback = Fallback::of(refusal).filter(|fallback| !to.fallbacks.has(*fallback))?;
-    let fallbacks = to.fallbacks.with(fallback);
+    let fallbacks = to.fallbacks.with(to.fallbacks.further(refusal)?);
     let other = request(&AttemptTarget { fallbacks, ..*to }).ok()?;
     (other.body != sent.body).then_some((fallbacks, other))
 }

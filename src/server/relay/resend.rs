@@ -4,12 +4,11 @@
 use super::Relay;
 use super::attempt::{AttemptTarget, FanOutPart, Refused, SentRequest, UpstreamRequest, UpstreamSelection};
 use super::exchange::{BodyKind, EngineStep, Exchange, send_after};
-use crate::engine::fallback::{Fallback, Fallbacks};
+use crate::engine::fallback::Fallbacks;
 use crate::error::RetryClass;
 use crate::server::admit::headers;
 use crate::upstream::{ChosenUpstream, Outcome, Pool, Upstream};
 use crate::wire::fault::Failure;
-use http::header::RETRY_AFTER;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,9 +53,7 @@ impl Relay {
     /// neither as a failure of the engine nor as a retry.
     fn retry_in_other_form(&mut self, refusal: &Failure) -> bool {
         let tried = self.exchange.fallbacks;
-        let Some(fallback) = Fallback::of(refusal).filter(|fallback| !tried.has(*fallback)) else {
-            return false;
-        };
+        let Some(fallback) = tried.further(refusal) else { return false };
         let fallbacks = tried.with(fallback);
         let chosen = Pool::same_upstream(self.upstream());
         let Some(mut sent) = self.sent(&chosen, fallbacks) else { return false };
@@ -67,10 +64,10 @@ impl Relay {
         }
         sent.fallbacks = sent.fallbacks.and(fallbacks);
         let Some(again) = &self.again else { return false };
-        let first = self.exchange.refused.take().unwrap_or_else(|| {
-            let model = self.record.app.pool.engine_name(again.selection.model()).to_owned();
-            Box::new(Refused { failure: refusal.clone(), model })
-        });
+        let first =
+            self.exchange.refused.take().unwrap_or_else(|| {
+                Box::new(Refused::first(refusal.clone(), &again.selection, &self.record.app))
+            });
         self.record_attempt();
         self.exchange.chosen.report(Outcome::Refused);
         if let EngineStep::Reading(_, BodyKind::Refusal(_)) = &self.exchange.engine {
@@ -92,8 +89,7 @@ impl Relay {
         };
         let Some(sent) = self.sent(&chosen, Fallbacks::default()) else { return false };
         if let (RetryClass::Overloaded, Some(again)) = (class, &mut self.again) {
-            let wait = headers::retry_after(self.exchange.passed.get(RETRY_AFTER));
-            again.wait = Some(again.wait.map_or(wait, |least| least.min(wait)));
+            again.wait = Some(headers::shortest_retry_after(again.wait, &self.exchange.passed));
         }
         self.report_attempt();
         self.begin_again(chosen, sent, pause);

@@ -3,7 +3,7 @@
 //! Takes: the state of the process. Gives: HTML for browsers, the same as text for other clients. Never: anything
 //! with an effect, or text of engines and of the configuration unescaped.
 
-use crate::html::{Page, escaped};
+use crate::html::{Page, Template, escaped};
 use crate::server::App;
 use crate::server::handlers::page;
 use crate::server::handlers::readiness::NotReady;
@@ -15,7 +15,8 @@ use http::header::{ACCEPT, HOST, VARY};
 use http::{HeaderMap, HeaderValue, Response};
 use std::fmt::Write as _;
 
-const TEMPLATE: &str = include_str!("start.html");
+const TEMPLATE: Template =
+    Template { title: "samewire", style: include_str!("start.css"), body: include_str!("start.html") };
 
 /// Other routes of this listener, and their purpose.
 const LINKS: [(&str, &str); 3] = [

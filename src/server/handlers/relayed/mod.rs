@@ -23,7 +23,6 @@ use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
 use client_body::ClientBody;
 pub(in crate::server) use client_body::Progress;
-use http::header::RETRY_AFTER;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response, request};
 use http_body::Body as _;
@@ -266,7 +265,6 @@ impl RequestContext {
         progress: Option<&Progress>,
         mut request: impl FnMut(&AttemptTarget<'_>) -> Result<Outgoing, Failure>,
     ) -> Result<Response<Body>, Failure> {
-        let app = Arc::clone(&self.app);
         let mut underway = ActiveExchange::begin(self.choose(selection)?);
         let mut wait = None;
         loop {
@@ -295,19 +293,9 @@ impl RequestContext {
             }
             underway.is_over = !matches!(error.public.fault, Fault::Timeout | Fault::Draining);
             drop(underway);
-            let may_again = !outgoing.upload.as_ref().is_some_and(Upload::has_begun);
-            let next = if may_again { selection.after(error.class, &app) } else { None };
-            let Some((next, pause)) = next else {
-                headers::keep_shortest_retry_after(&mut self.passed, wait);
-                self.is_poison = selection.is_poison();
-                return Err(error.public);
-            };
-            if error.class == RetryClass::Overloaded {
-                let said = headers::retry_after(self.passed.get(RETRY_AFTER));
-                wait = Some(wait.map_or(said, |least: u64| least.min(said)));
-            }
-            tokio::time::sleep(pause).await;
-            underway = ActiveExchange::begin(next);
+            let has_begun = outgoing.upload.as_ref().is_some_and(Upload::has_begun);
+            let error = if has_begun { error.with_class(RetryClass::Never) } else { error };
+            underway = ActiveExchange::begin(self.next_upstream(selection, error, &mut wait).await?);
         }
     }
 

@@ -3,8 +3,7 @@
 //! Takes: text, cut anywhere. Gives: JSON. Remembers: the open brackets and the current string. Never: emits JSON
 //! for input it does not understand; it stops there.
 
-use crate::json::{Raw, write_string};
-use bytes::BytesMut;
+use crate::json::{Raw, escaped, quoted};
 
 /// Nesting limit of brackets.
 const DEPTH: usize = 64;
@@ -335,19 +334,6 @@ impl Notation {
         out.push_str(&escaped(&said));
         if at == 0 && more { Err(StepError::More) } else { Ok(at) }
     }
-}
-
-/// Returns a text as a JSON string.
-fn quoted(text: &str) -> String {
-    let mut out = BytesMut::new();
-    write_string(text, &mut out);
-    String::from_utf8(out.to_vec()).unwrap_or_default()
-}
-
-/// Returns a text as a JSON string without the quotes around it.
-fn escaped(text: &str) -> String {
-    let quoted = quoted(text);
-    quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or("").to_owned()
 }
 
 /// Returns a number or word as JSON: literals and numbers translated, anything else as a string.
