@@ -44,18 +44,6 @@ pub trait Decode: Send {
     fn frame(&mut self, frame: Frame<'_>, to: &mut dyn Sink);
 }
 
-/// Quirks of an engine's answers that the API does not show: data that the shared decoders and the normaliser read.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Quirks {
-    /// True if arguments may be sent a second time when the call is complete: vLLM up to 0.22 re-serialises them in
-    /// the finish chunk, SGLang up to 0.4.9 rewrites its last delta (engines A.1.5, A.2.4).
-    pub resends_arguments: bool,
-    /// True if the engine reuses ids of answers, so that they identify none: Ollama draws one of 999, TensorRT-LLM
-    /// counts from its start, LMDeploy calls every completion `-1`, `transformers serve` repeats the request's
-    /// `x-request-id`. Answers then get new ids, as if they had none (wire-format 2.7).
-    pub recurring_ids: bool,
-}
-
 /// Parameters of the request that a decoder needs: what the client asked for, and how to treat reasoning and
 /// unknown fields.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,7 +66,7 @@ pub struct ReadOptions {
     pub limits: bool,
 }
 
-/// Returns the decoder for an upstream API. It is the same for all engines; they differ in data only ([`Quirks`]).
+/// Returns the decoder for an upstream API. It is the same for all engines; they differ in data only ([`Quirks`](super::Quirks)).
 pub fn decoder(api: Api, reading: ReadOptions) -> Box<dyn Decode> {
     match api {
         Api::Chat => Box::new(ChunkDecoder { reading, pieces: chat::pieces, logprobs: LogprobShape::Chat }),
