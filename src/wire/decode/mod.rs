@@ -4,6 +4,7 @@
 //! except for Responses which item is which. Never: enforces the grammar; that is the normaliser's task.
 
 mod chat;
+mod checked;
 mod completions;
 mod responses;
 
@@ -12,12 +13,15 @@ use super::event::{
     Usage,
 };
 use super::fault::{Failure, Fault, is_error_object};
+use super::options::{ResponsesDialect, UnknownFields};
 use super::rule::Rule;
 use super::sse::Frame;
-use super::{Api, Extensions};
+use super::{Api, Extensions, Shape};
 use crate::json::{
     Extras, Few, Members, Raw, Read, Scanner, Text, integer, object, read, read_into, read_with_null,
 };
+
+pub(super) use checked::CheckedDecoder;
 
 /// Receiver of decoded events, the next stage of the pipeline: the normaliser, or the parsers of unparsed text
 /// before it.
@@ -64,6 +68,21 @@ pub struct ReadOptions {
     /// True if the client's dialect reports the engine's rate limits. Engines send them after the terminal event of
     /// a Responses stream, so the end waits for them, or for the end of the bytes (wire-format 4.9).
     pub limits: bool,
+}
+
+impl ReadOptions {
+    fn of(shape: &Shape) -> Self {
+        Self {
+            logprobs: shape.logprobs,
+            extensions: shape.extensions,
+            continuous_usage: shape.has_continuous_usage(),
+            keep_null: shape.options.unknown_fields == UnknownFields::InPlace,
+            hide_reasoning: shape.hide_reasoning,
+            promote_reasoning: shape.options.promote_reasoning,
+            limits: shape.client == Api::Responses
+                && shape.options.responses_dialect == ResponsesDialect::CodexLegacy,
+        }
+    }
 }
 
 /// Returns the decoder for an upstream API. It is the same for all engines; they differ in data only ([`Quirks`](super::Quirks)).
