@@ -3,7 +3,7 @@
 use super::rule::RequestRule;
 use super::{Detection, Engine, usual};
 use crate::request::responses::Capabilities;
-use crate::wire::decode::Quirks;
+use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = UNION;
 

@@ -2,7 +2,7 @@
 
 use super::{Detection, Engine, usual};
 use crate::request::responses::{Capabilities, NativeCapabilities};
-use crate::wire::decode::Quirks;
+use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "generic",

@@ -7,7 +7,7 @@
 use super::auto::UNION;
 use super::rule::RequestRule;
 use super::{Detection, Engine, usual};
-use crate::wire::decode::Quirks;
+use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "lmdeploy",

@@ -24,7 +24,7 @@ pub use detection::{
 pub use identity::{Front, Identity, NoRelease, Version, Versions};
 
 use crate::request::responses::Capabilities;
-use crate::wire::decode::Quirks;
+use crate::wire::Quirks;
 use rule::RequestRule;
 
 /// Engine: how one kind of server differs from the API, as data that the decoders, planner and prober read.

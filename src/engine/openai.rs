@@ -16,7 +16,7 @@
 use super::rule::{Change, Constraint, Constraints, RequestRule};
 use super::{Detection, Engine, Mark, usual};
 use crate::request::responses::{Capabilities, NativeCapabilities};
-use crate::wire::decode::Quirks;
+use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "openai",

@@ -18,7 +18,7 @@
 use super::rule::{Change, Constraint, Constraints, RequestRule};
 use super::{Detection, Engine, InfoRoute, LoadForm, LoadRoute, Mark, Proof, Version, usual};
 use crate::request::responses::{Capabilities, NativeCapabilities};
-use crate::wire::decode::Quirks;
+use crate::wire::Quirks;
 use std::time::Duration;
 
 pub(super) static ENGINE: Engine = Engine {

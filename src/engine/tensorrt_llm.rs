@@ -6,7 +6,7 @@
 use super::auto::UNION;
 use super::rule::{Change, RequestRule};
 use super::{Detection, Engine, InfoRoute, Mark, usual};
-use crate::wire::decode::Quirks;
+use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "tensorrt_llm",

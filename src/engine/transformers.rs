@@ -10,7 +10,7 @@
 use super::auto::UNION;
 use super::rule::{Change, RequestRule};
 use super::{Detection, Engine, Version, usual};
-use crate::wire::decode::Quirks;
+use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "transformers",

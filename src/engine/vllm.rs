@@ -18,7 +18,7 @@ use super::{
     usual,
 };
 use crate::request::responses::Capabilities;
-use crate::wire::decode::Quirks;
+use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "vllm",

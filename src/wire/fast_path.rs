@@ -4,15 +4,19 @@
 //! in a row have confirmed a template, later frames are not decoded: their text is validated and copied into the
 //! template.
 //!
-//! Takes: the data of a frame. Gives: its canonical frame. Remembers: the bytes around the last text, in input and
-//! output. Never: guesses. A frame that differs in any other byte is decoded normally, and the template is built
-//! anew.
+//! Takes: a frame, and the stages that decode it. Gives: its canonical frame. Remembers: the bytes around the last
+//! text, in input and output. Never: guesses. A frame that differs in any other byte is decoded normally, and the
+//! template is built anew.
 
 use super::OutputBuffer;
-use super::event::{Delta, Event, Riders};
+use super::decode::Sink;
+use super::encode::Encode;
+use super::event::{Delta, Event, Riders, ToolEntry};
+use super::normalise::Output;
 use super::parse::TextRoute;
-use super::rule::{Rule, Tally};
+use super::rule::Rule;
 use super::sse::Frame;
+use super::stages::Stages;
 use crate::json::{Text, leading_text};
 use bytes::BytesMut;
 use std::ops::Range;
@@ -57,7 +61,7 @@ struct Template {
 
 /// Content of a decoded frame, collected to decide whether a template can be made from it.
 #[derive(Debug, Default)]
-pub(super) struct FrameShape {
+struct FrameShape {
     text: Option<(u32, TextField, Range<usize>)>,
     /// True if the frame has content that a template cannot express.
     has_other_content: bool,
@@ -70,50 +74,74 @@ enum TextField {
     Reasoning,
 }
 
+/// Sink between the decoder and the next stage that notes the content of a frame.
+struct Observer<'f, S> {
+    data: &'f [u8],
+    shape: FrameShape,
+    to: S,
+}
+
+impl<S: Sink> Sink for Observer<'_, S> {
+    fn event(&mut self, event: Event<'_>) {
+        // A head is repeated on every frame. Any other event of the whole answer rules a template out.
+        self.shape.has_other_content |= !matches!(event, Event::Head(_));
+        self.to.event(event);
+    }
+
+    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
+        self.shape.add(self.data, choice, &delta);
+        self.to.delta(choice, delta, riders)
+    }
+
+    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
+        self.shape.has_other_content = true;
+        self.to.tool(choice, entry, riders)
+    }
+
+    fn only_text(&mut self, choice: u32) {
+        self.to.only_text(choice);
+    }
+
+    fn count_rule(&mut self, rule: Rule) {
+        self.to.count_rule(rule);
+    }
+}
+
 impl FrameShape {
-    /// Notes a delta of the frame: the first text is kept with its place in `data`, any other content rules a
+    /// Adds a delta of the frame: the first text is kept with its place in `data`, any other content rules a
     /// template out.
-    pub(super) fn delta(&mut self, data: &[u8], choice: u32, delta: &Delta<'_>) {
-        let (voice, text) = match delta {
-            Delta::Content(text) => (TextField::Content, text),
-            Delta::Reasoning(text) => (TextField::Reasoning, text),
+    fn add(&mut self, data: &[u8], choice: u32, delta: &Delta<'_>) {
+        let (field, text) = match delta {
+            Delta::Content(text) => (TextField::Content, Some(text)),
+            Delta::Reasoning(text) => (TextField::Reasoning, Some(text)),
             // A role frame, if one is written, shows in the output and rules the template out there.
             Delta::Role => return,
-            _ => return self.note_other_content(),
+            _ => (TextField::Content, None),
         };
-        match text.place_in(data) {
-            Some(place) if self.text.is_none() => self.text = Some((choice, voice, place)),
+        match text.and_then(|text| text.place_in(data)) {
+            Some(place) if self.text.is_none() => self.text = Some((choice, field, place)),
             _ => self.has_other_content = true,
         }
-    }
-
-    /// Notes an event about the whole answer; any except a head rules a template out.
-    pub(super) fn event(&mut self, event: &Event<'_>) {
-        self.has_other_content |= !matches!(event, Event::Head(_));
-    }
-
-    /// Notes content that rules a template out.
-    pub(super) fn note_other_content(&mut self) {
-        self.has_other_content = true;
     }
 }
 
 impl FastPath {
-    /// Writes the frame and counts its rules if the template fits; returns false if the frame must be decoded.
-    /// `route`: decides how the text of a choice goes through the parser.
+    /// Writes what a frame means to the client: from the template if the frame fits it, else by the stages.
     #[inline]
-    pub(super) fn fill(
-        &self,
-        frame: &Frame<'_>,
-        out: &mut BytesMut,
-        tally: &mut Tally,
-        route: impl FnOnce(u32, &str) -> Option<TextRoute>,
-    ) -> bool {
+    pub(super) fn frame(&mut self, frame: Frame<'_>, stages: &mut Stages, to: &mut Output<'_>) {
+        if !self.fill(&frame, stages, to.out.open()) {
+            self.decode(frame, stages, to);
+        }
+    }
+
+    /// Writes the frame and counts its rules if the template fits; returns false if the frame must be decoded.
+    #[inline]
+    fn fill(&self, frame: &Frame<'_>, stages: &mut Stages, out: &mut BytesMut) -> bool {
         let Some(template) = self.template.as_ref().filter(|template| template.proven && !frame.error) else {
             return false;
         };
         let Some(text) = template.text_in(frame.data) else { return false };
-        if route(template.choice, text) != Some(template.route) {
+        if stages.route(template.choice, text) != Some(template.route) {
             return false;
         }
         let again = template.output_between.as_ref().map_or(0, |again| again.len() + text.len());
@@ -126,45 +154,45 @@ impl FastPath {
         }
         out.extend_from_slice(&template.output_after);
         for (rule, times) in &template.counts {
-            tally.add(*rule, *times);
+            stages.normaliser.tally.add(*rule, *times);
         }
         true
     }
 
-    /// Returns true while it is still worthwhile to learn from decoded frames.
-    pub(super) fn is_learning(&self) -> bool {
-        self.unconfirmed < MAX_UNCONFIRMED
-    }
-
-    /// Learns a template from a decoded frame: `said` is its content, `written` the output, `counts` the rules it
-    /// counted. `encode` writes a delta with an encoder whose output depends on the delta alone.
-    pub(super) fn learn(
-        &mut self,
-        frame: &Frame<'_>,
-        said: &FrameShape,
-        written: &[u8],
-        counts: impl Iterator<Item = (Rule, u32)>,
-        route: impl FnOnce(u32, &str) -> Option<TextRoute>,
-        encode: impl FnOnce(Event<'_>, &mut OutputBuffer),
-    ) {
-        let known = self.template.take();
-        let Some(mut template) = Template::of(frame.data, said, written, route, encode) else { return };
-        template.counts = counts.collect();
-        template.proven = known.is_some_and(|known| Template { proven: false, ..known } == template);
+    /// Decodes a frame, and learns a template from it while that is still worthwhile.
+    fn decode(&mut self, frame: Frame<'_>, stages: &mut Stages, to: &mut Output<'_>) {
+        let learns = to.writer.is_plain() && self.unconfirmed < MAX_UNCONFIRMED;
+        let known = learns.then(|| stages.normaliser.tally.clone());
+        let start = to.out.open().len();
+        let (decoder, next) = stages.split(to);
+        let mut observer = Observer { data: frame.data, shape: FrameShape::default(), to: next };
+        decoder.frame(frame, &mut observer);
+        let shape = observer.shape;
+        let Some(known) = known else { return };
+        let previous = self.template.take();
+        let written = to.out.open().get(start..).unwrap_or_default();
+        let Some(mut template) = Template::of(frame.data, &shape, written, stages, &mut *to.writer.encoder)
+        else {
+            return;
+        };
+        template.counts = stages.normaliser.tally.since(&known).collect();
+        template.proven = previous.is_some_and(|previous| Template { proven: false, ..previous } == template);
         self.unconfirmed = if template.proven { 0 } else { self.unconfirmed + 1 };
         self.template = Some(template);
     }
 }
 
 impl Template {
+    /// Makes a template from a decoded frame and its output; `None` if the output is more than the frame's text.
+    /// `encoder`: its output for a delta depends on the delta alone.
     fn of(
         data: &[u8],
-        said: &FrameShape,
+        shape: &FrameShape,
         written: &[u8],
-        route: impl FnOnce(u32, &str) -> Option<TextRoute>,
-        encode: impl FnOnce(Event<'_>, &mut OutputBuffer),
+        stages: &Stages,
+        encoder: &mut dyn Encode,
     ) -> Option<Self> {
-        let (choice, voice, place) = said.text.clone().filter(|_| !said.has_other_content)?;
+        let (choice, field, place) = shape.text.clone().filter(|_| !shape.has_other_content)?;
         let (before, text, behind) =
             (data.get(..place.start)?, data.get(place.clone())?, data.get(place.end..)?);
         if before.len() + behind.len() > TEMPLATE_LIMIT
@@ -175,8 +203,8 @@ impl Template {
         }
         let mark = Text::plain(PLACEHOLDER);
         let text = std::str::from_utf8(text).ok()?;
-        let route = route(choice, text)?;
-        let delta = match (voice, route) {
+        let route = stages.route(choice, text)?;
+        let delta = match (field, route) {
             (TextField::Content, TextRoute::Plain | TextRoute::Content) => Delta::Content(mark),
             (TextField::Reasoning, TextRoute::Plain) | (TextField::Content, TextRoute::Reasoning) => {
                 Delta::Reasoning(mark)
@@ -184,7 +212,7 @@ impl Template {
             (TextField::Reasoning, _) => return None,
         };
         let mut frame = OutputBuffer::default();
-        encode(Event::Delta { choice, delta, riders: Riders::default() }, &mut frame);
+        encoder.event(Event::Delta { choice, delta, riders: Riders::default() }, &mut frame);
         let frame = frame.join();
         let SplitFrame { front, again, back } = around_marks(&frame)?;
         let mut spelled = BytesMut::new();
@@ -192,7 +220,7 @@ impl Template {
         let mut expected = vec![front, &spelled];
         again.into_iter().for_each(|again| expected.extend([again, &spelled]));
         expected.push(back);
-        let (repeats, behind) = match voice {
+        let (repeats, behind) = match field {
             TextField::Reasoning => repeated(behind, text),
             TextField::Content => (None, behind),
         };
@@ -264,7 +292,7 @@ mod tests {
 
     /// Returns true if the next frame like the last would take the fast path.
     fn is_ready(rewriter: &Rewriter) -> bool {
-        rewriter.core.fast_path.template.as_ref().is_some_and(|template| template.proven)
+        rewriter.reader.frames.fast_path.template.as_ref().is_some_and(|template| template.proven)
     }
 
     #[test]

@@ -80,11 +80,11 @@ impl Gather {
             ended: at < choices,
         };
         Self(Arc::new(Mutex::new(GatherState {
-            encoder: std::mem::replace(&mut first.core.encoder, Box::new(FinishedPart)),
+            encoder: std::mem::replace(&mut first.writer.encoder, Box::new(FinishedPart)),
             choices: (0..asked).map(choice).collect(),
             leader: Some(NO_CHOICE),
             riders: HeldRiders::default(),
-            prompt_told: first.core.prompt_sent,
+            prompt_told: first.writer.prompt_sent,
             over: false,
         })))
     }

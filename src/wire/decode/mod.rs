@@ -4,6 +4,7 @@
 //! except for Responses which item is which. Never: enforces the grammar; that is the normaliser's task.
 
 mod chat;
+mod checked;
 mod completions;
 mod responses;
 
@@ -12,12 +13,15 @@ use super::event::{
     Usage,
 };
 use super::fault::{Failure, Fault, is_error_object};
+use super::options::{ResponsesDialect, UnknownFields};
 use super::rule::Rule;
 use super::sse::Frame;
-use super::{Api, Extensions};
+use super::{Api, Extensions, Shape};
 use crate::json::{
     Extras, Few, Members, Raw, Read, Scanner, Text, integer, object, read, read_into, read_with_null,
 };
+
+pub(super) use checked::CheckedDecoder;
 
 /// Receiver of decoded events, the next stage of the pipeline: the normaliser, or the parsers of unparsed text
 /// before it.
@@ -44,18 +48,6 @@ pub trait Decode: Send {
     fn frame(&mut self, frame: Frame<'_>, to: &mut dyn Sink);
 }
 
-/// Quirks of an engine's answers that the API does not show: data that the shared decoders and the normaliser read.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Quirks {
-    /// True if arguments may be sent a second time when the call is complete: vLLM up to 0.22 re-serialises them in
-    /// the finish chunk, SGLang up to 0.4.9 rewrites its last delta (engines A.1.5, A.2.4).
-    pub resends_arguments: bool,
-    /// True if the engine reuses ids of answers, so that they identify none: Ollama draws one of 999, TensorRT-LLM
-    /// counts from its start, LMDeploy calls every completion `-1`, `transformers serve` repeats the request's
-    /// `x-request-id`. Answers then get new ids, as if they had none (wire-format 2.7).
-    pub recurring_ids: bool,
-}
-
 /// Parameters of the request that a decoder needs: what the client asked for, and how to treat reasoning and
 /// unknown fields.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,7 +70,22 @@ pub struct ReadOptions {
     pub limits: bool,
 }
 
-/// Returns the decoder for an upstream API. It is the same for all engines; they differ in data only ([`Quirks`]).
+impl ReadOptions {
+    fn of(shape: &Shape) -> Self {
+        Self {
+            logprobs: shape.logprobs,
+            extensions: shape.extensions,
+            continuous_usage: shape.has_continuous_usage(),
+            keep_null: shape.options.unknown_fields == UnknownFields::InPlace,
+            hide_reasoning: shape.hide_reasoning,
+            promote_reasoning: shape.options.promote_reasoning,
+            limits: shape.client == Api::Responses
+                && shape.options.responses_dialect == ResponsesDialect::CodexLegacy,
+        }
+    }
+}
+
+/// Returns the decoder for an upstream API. It is the same for all engines; they differ in data only ([`Quirks`](super::Quirks)).
 pub fn decoder(api: Api, reading: ReadOptions) -> Box<dyn Decode> {
     match api {
         Api::Chat => Box::new(ChunkDecoder { reading, pieces: chat::pieces, logprobs: LogprobShape::Chat }),

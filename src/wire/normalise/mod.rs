@@ -20,8 +20,8 @@ use super::rule::{Rule, Tally};
 use super::{Api, Ending, PROMPT_TOKEN_IDS, Shape, Stamp, TOKEN_IDS, ident};
 use crate::json::{Extras, Kept, Raw, Text};
 use calls::Calls;
-pub(super) use output::Output;
 use output::send_held;
+pub(super) use output::{AnswerWriter, Output};
 
 /// Limit on the tool calls of one choice. Models make a handful; the cost of telling them apart grows with the
 /// square of their number.

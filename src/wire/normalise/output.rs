@@ -1,4 +1,4 @@
-//! Output of the normaliser: the encoder, and what the driver has to know of the answer.
+//! Output of the normaliser: the client's encoder, and what has been sent of the answer.
 
 use crate::json::Text;
 use crate::wire::encode::Encode;
@@ -6,36 +6,54 @@ use crate::wire::event::{Delta, Event, Riders};
 use crate::wire::fault::Failure;
 use crate::wire::{OutputBuffer, PROMPT_TOKEN_IDS};
 
-/// Destination of grammatical events: the encoder and its output, and the state that outlives single events.
-pub(in crate::wire) struct Output<'o> {
-    pub(in crate::wire) encoder: &'o mut dyn Encode,
-    pub(in crate::wire) out: &'o mut OutputBuffer,
-    /// True once anything has been written for the client. A failure then goes into the stream.
-    pub(in crate::wire) committed: &'o mut bool,
-    /// True once the prompt's token ids have been sent.
-    pub(in crate::wire) prompt_sent: &'o mut bool,
+/// Writer of the client's answer: its encoder, and the state that outlives single events.
+pub(in crate::wire) struct AnswerWriter {
+    pub(in crate::wire) encoder: Box<dyn Encode>,
+    /// True once the status or anything of the answer has been sent: a failure then becomes an error frame.
+    pub(in crate::wire) committed: bool,
     /// Failure before anything was written; it becomes an HTTP error (wire-format 3.1).
-    pub(in crate::wire) failure: &'o mut Option<Failure>,
+    pub(in crate::wire) failure: Option<Failure>,
+    /// True once the prompt's token ids have been sent; they are sent only once.
+    pub(in crate::wire) prompt_sent: bool,
+}
+
+impl AnswerWriter {
+    /// Creates the writer of an answer of which nothing has been sent.
+    pub(in crate::wire) fn new(encoder: Box<dyn Encode>) -> Self {
+        Self { encoder, committed: false, failure: None, prompt_sent: false }
+    }
+
+    /// Returns true if the bytes for a delta depend only on that delta and on the last head.
+    pub(in crate::wire) fn is_plain(&self) -> bool {
+        self.encoder.is_plain()
+    }
+}
+
+/// Destination of grammatical events: the writer of the client's answer, and the buffer that it writes to.
+pub(in crate::wire) struct Output<'o> {
+    pub(in crate::wire) writer: &'o mut AnswerWriter,
+    pub(in crate::wire) out: &'o mut OutputBuffer,
 }
 
 impl Output<'_> {
     pub(super) fn event(&mut self, mut event: Event<'_>) {
+        let Self { writer, out } = self;
         if let Event::Delta { riders, .. } | Event::Usage { riders, .. } = &mut event {
-            *self.prompt_sent |= riders.chunk_extensions.iter().any(|(key, _)| key == PROMPT_TOKEN_IDS);
+            writer.prompt_sent |= riders.chunk_extensions.iter().any(|(key, _)| key == PROMPT_TOKEN_IDS);
         }
         match event {
-            Event::Fail(failure) if !*self.committed => *self.failure = Some(failure),
+            Event::Fail(failure) if !writer.committed => writer.failure = Some(failure),
             event => {
-                let before = self.out.len();
-                self.encoder.event(event, self.out);
-                *self.committed |= self.out.len() > before || self.encoder.is_waiting();
+                let before = out.len();
+                writer.encoder.event(event, out);
+                writer.committed |= out.len() > before || writer.encoder.is_waiting();
             }
         }
     }
 
     /// Removes the prompt's token ids if they have been sent: engines may repeat them for each choice.
     pub(super) fn drop_sent_prompt(&self, riders: &mut Riders<'_>) {
-        if *self.prompt_sent {
+        if self.writer.prompt_sent {
             riders.chunk_extensions.take(PROMPT_TOKEN_IDS);
         }
     }

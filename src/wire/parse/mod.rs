@@ -22,6 +22,7 @@ mod script;
 mod text;
 mod think;
 mod tokens;
+mod unparsed;
 mod vocabulary;
 mod wrapper;
 
@@ -33,12 +34,14 @@ use super::event::{
 use super::options::MissingFinish;
 use super::rule::Rule;
 use crate::json::{Raw, Text};
-use family::{Family, GPT_OSS};
+use family::GPT_OSS;
 use harmony::Harmony;
 pub use script::{EngineParsers, OutputConstraints, TextFormat};
 use std::sync::Arc;
 use text::Plain;
 use tokens::Tokens;
+pub use unparsed::Unparsed;
+use unparsed::UnparsedKinds;
 pub use vocabulary::Vocabulary;
 
 /// Unit of parser output. The readers emit pieces, and the stage turns each of them into a delta, a tool entry or an
@@ -88,16 +91,6 @@ pub(super) struct Parsing {
     whole: bool,
     /// Kinds of unparsed output seen so far.
     found: UnparsedKinds,
-}
-
-/// Kinds of unparsed output seen in an answer, kept to warn operators about missing engine flags.
-#[derive(Clone, Copy, Debug, Default)]
-struct UnparsedKinds {
-    reasoning: bool,
-    calls: bool,
-    harmony: bool,
-    /// True if the engine itself sent reasoning separately from the text.
-    engine_sent_reasoning: bool,
 }
 
 /// Treatment of a text in which nothing has to be parsed, so that the fast path can write it without this stage.
@@ -160,41 +153,6 @@ impl Undecided {
     /// Returns the reader for a text that is not Harmony.
     fn settled(&mut self) -> Reader {
         Reader::Text(std::mem::take(&mut self.text))
-    }
-}
-
-/// Unparsed output found in an answer although no parser was configured. Logged once per family, so that operators
-/// can enable the engine's own parsers.
-#[derive(Clone, Copy, Debug)]
-pub struct Unparsed {
-    family: &'static Family,
-    found: UnparsedKinds,
-}
-
-impl Unparsed {
-    /// Log message that reports unparsed output.
-    pub const MESSAGE: &str = "reasoning or calls are left in the text and parsed here";
-    /// Log text that introduces the flags of [`Unparsed::flags`].
-    pub const REMEDY: &str = "the engine parses them with these flags";
-
-    /// Returns the first configuration name of the model family whose format was recognised, or an empty string.
-    pub fn family(&self) -> &'static str {
-        self.family.names.first().copied().unwrap_or_default()
-    }
-
-    /// Returns true if `other` is of the same family and covers everything found here, so that a second warning
-    /// would add nothing.
-    pub fn is_within(&self, other: &Self) -> bool {
-        let has = |own: bool, other: bool| !own || other;
-        self.family() == other.family()
-            && has(self.found.reasoning, other.found.reasoning)
-            && has(self.found.calls, other.found.calls)
-    }
-
-    /// Returns the command-line flags with which the engine of this name (`vllm`, `sglang`) would have parsed the
-    /// text itself; `None` if there are none.
-    pub fn flags(&self, engine: &str) -> Option<String> {
-        self.family.flags(engine, self.found.reasoning, self.found.calls)
     }
 }
 

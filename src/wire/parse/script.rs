@@ -10,9 +10,8 @@ use super::think::Think;
 use super::tokens::Tokens;
 use super::vocabulary::Vocabulary;
 use super::wrapper::AnswerMarkers;
-use super::{Reader, Shape, Undecided};
+use super::{Reader, Undecided};
 use crate::json::Members;
-use crate::wire::Api;
 use crate::wire::options::{self, Options, Parser, ThinkMode};
 use crate::wire::tools::Tools;
 use std::sync::Arc;
@@ -220,12 +219,4 @@ fn think(option: &options::Think, family: &Family, opened: bool) -> options::Thi
     tags.start.clone_into(&mut think.start);
     tags.end.clone_into(&mut think.end);
     think
-}
-
-impl Shape {
-    /// Returns the description by which the text is parsed; `None` if it is not. Responses upstreams are never
-    /// parsed, and Completions clients get the text unchanged.
-    pub(super) fn text_format(&self) -> Option<&Arc<TextFormat>> {
-        self.script.as_ref().filter(|_| self.upstream != Api::Responses && self.client != Api::Completions)
-    }
 }
