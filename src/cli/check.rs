@@ -1,8 +1,8 @@
 //! `samewire check`: what a configuration means, or everything that is wrong with it.
 
+use super::print;
 use super::serve::Settings;
 use clap::Args;
-use std::io::Write;
 use std::process::ExitCode;
 
 /// Look through a configuration.
@@ -25,9 +25,8 @@ impl Check {
     pub(super) fn run(&self) -> ExitCode {
         match self.settings.load() {
             Ok(config) => {
-                // Write errors are ignored: the reader may have closed the pipe.
                 let memory = crate::server::memory_told(&config.limits);
-                let _ = write!(std::io::stdout().lock(), "{memory}{}", config.shown());
+                print(format_args!("{memory}{}", config.shown()));
                 ExitCode::SUCCESS
             }
             Err(code) => code,

@@ -1,10 +1,9 @@
 //! `samewire drain`: makes a running samewire refuse new traffic, and waits until no request is in progress.
 
-use super::print_error;
 use super::running::{Admin, Running};
+use super::{print, print_error};
 use crate::quantity::time;
 use clap::Args;
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -64,8 +63,7 @@ impl Drain {
             Err(error) if !error.is_timeout() => return ExitCode::SUCCESS,
             Err(_) => "not drained in time".to_owned(),
             Ok(answer) if answer.status().is_success() => {
-                // Write errors are ignored: the reader may have closed the pipe.
-                let _ = writeln!(std::io::stdout().lock(), "drained");
+                print("drained\n");
                 return ExitCode::SUCCESS;
             }
             Ok(answer) => answer.text().await.unwrap_or_default(),
@@ -80,8 +78,7 @@ async fn report_undo(answer: reqwest::Response) -> ExitCode {
     let status = answer.status();
     let text = answer.text().await.unwrap_or_default();
     if status.is_success() {
-        // Write errors are ignored: the reader may have closed the pipe.
-        let _ = write!(std::io::stdout().lock(), "{text}");
+        print(text);
         return ExitCode::SUCCESS;
     }
     print_error(if status == reqwest::StatusCode::NOT_FOUND {

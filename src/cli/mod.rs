@@ -100,6 +100,12 @@ fn failed(code: u8, text: impl std::fmt::Display) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Prints a result on standard output, and ignores write errors: the reader may have closed the pipe.
+fn print(text: impl std::fmt::Display) {
+    use std::io::Write;
+    let _ = write!(std::io::stdout().lock(), "{text}");
+}
+
 /// Prints a message for people on stderr, and ignores write errors.
 fn print_error(text: impl std::fmt::Display) {
     use std::io::Write;

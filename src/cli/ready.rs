@@ -1,10 +1,9 @@
 //! `samewire ready`: tells if a running samewire accepts traffic.
 
-use super::print_error;
 use super::running::{Admin, Running};
+use super::{print, print_error};
 use crate::quantity::time;
 use clap::Args;
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -73,8 +72,7 @@ impl Readiness {
     fn report(&self, admin: &Admin) -> ExitCode {
         match self {
             Self::Ready(text) => {
-                // Write errors are ignored: the reader may have closed the pipe.
-                let _ = writeln!(std::io::stdout().lock(), "{}", text.trim());
+                print(format_args!("{}\n", text.trim()));
                 ExitCode::SUCCESS
             }
             Self::Unready(text) => {
