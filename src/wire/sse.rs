@@ -5,6 +5,9 @@
 
 use memchr::memchr2;
 
+/// Comment that is sent while there is no event, so that nothing on the way takes the connection for dead.
+pub const KEEPALIVE: &[u8] = b": keepalive\n\n";
+
 /// Frame: one dispatched event, or the whole body of an answer that is no stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
@@ -301,6 +304,7 @@ mod tests {
             (b"\xef\xbb\xbfdata: {a}\r\rdata: {b}", vec!["{a}", "{b}"]),
             (b"\xef\xbbdata: {a}\n\n", vec![]),
             (b": hello\nevent: error\ndata: {a}\n\nevent: x\n\ndata: {b}\n\n", vec![":", "!{a}", "{b}"]),
+            (KEEPALIVE, vec![":"]),
             (b"data: {a,\ndata: b}\n\n", vec!["{a,\nb}"]),
             (b"id: 1\nretry: 5\nfoo\ndata\n\n", vec![""]),
             (b"data: {a}\n\ndata: {cut", vec!["{a}"]),
