@@ -73,7 +73,8 @@ pub fn read(path: &Path) -> Result<Zeroizing<String>, String> {
     Ok(text)
 }
 
-fn unreadable(error: &io::Error) -> String {
+/// Describes why a file cannot be read, without its name and content.
+pub(crate) fn unreadable(error: &io::Error) -> String {
     format!("the file cannot be read: {error}")
 }
 

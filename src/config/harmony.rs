@@ -1,6 +1,7 @@
 //! Table `[harmony]`: the vocabulary of gpt-oss, needed to decode token ids.
 
 use super::mistakes::Mistakes;
+use crate::secret::unreadable;
 use crate::wire::Vocabulary;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -24,12 +25,12 @@ impl HarmonyFile {
         if path.as_os_str().is_empty() {
             return None;
         }
-        let unreadable = |error: std::io::Error| format!("the file cannot be read: {error}");
-        let size = std::fs::metadata(path).map_err(unreadable).and_then(|data| match data.len() {
-            0..=FILE => Ok(()),
-            _ => Err(format!("must have at most {FILE} bytes")),
-        });
-        let text = size.and_then(|()| std::fs::read_to_string(path).map_err(unreadable));
+        let size =
+            std::fs::metadata(path).map_err(|error| unreadable(&error)).and_then(|data| match data.len() {
+                0..=FILE => Ok(()),
+                _ => Err(format!("must have at most {FILE} bytes")),
+            });
+        let text = size.and_then(|()| std::fs::read_to_string(path).map_err(|error| unreadable(&error)));
         match text.and_then(|text| Vocabulary::read(&text)) {
             Ok(vocabulary) => Some(Arc::new(vocabulary)),
             Err(why) => mistakes.add_none("harmony.vocabulary_file", why),

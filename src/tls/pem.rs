@@ -53,7 +53,7 @@ pub(super) fn pair(
 fn unreadable(error: &tokio_rustls::rustls::pki_types::pem::Error) -> String {
     use tokio_rustls::rustls::pki_types::pem::Error;
     match error {
-        Error::Io(error) => format!("the file cannot be read: {error}"),
+        Error::Io(error) => secret::unreadable(error),
         Error::NoItemsFound => "it holds nothing of the kind".to_owned(),
         _ => "it is not PEM".to_owned(),
     }
