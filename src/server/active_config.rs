@@ -5,7 +5,8 @@ use super::App;
 use super::admit::quota::Quotas;
 use super::net::descriptors;
 use crate::config::{Config, Mistakes};
-use std::sync::{Arc, PoisonError, RwLock};
+use parking_lot::RwLock;
+use std::sync::Arc;
 
 /// Holder of the [`App`] that new requests use; a reload replaces it.
 pub(super) struct ActiveConfig(RwLock<Arc<App>>);
@@ -16,12 +17,12 @@ impl ActiveConfig {
     }
 
     pub(super) fn replace(&self, app: App) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(app);
+        *self.0.write() = Arc::new(app);
     }
 
     /// Returns the current state.
     pub(super) fn app(&self) -> Arc<App> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.read())
     }
 }
 

@@ -19,7 +19,6 @@ mod relay;
 mod reload;
 mod responses;
 mod routes;
-mod spelling;
 mod start;
 
 pub use admit::memory::description as memory_told;

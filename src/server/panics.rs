@@ -9,13 +9,13 @@ const HEADER: &str = "x-samewire-panic";
 
 /// Armed place, and the id of the request for which it is armed.
 #[cfg(debug_assertions)]
-static ARMED: std::sync::Mutex<Option<(String, String)>> = std::sync::Mutex::new(None);
+static ARMED: parking_lot::Mutex<Option<(String, String)>> = parking_lot::Mutex::new(None);
 
 /// Arms the place that a request names.
 #[cfg(debug_assertions)]
 pub(super) fn arm(headers: &HeaderMap, request_id: &str) {
     if let Some(place) = headers.get(HEADER).and_then(|place| place.to_str().ok()) {
-        let mut armed = ARMED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut armed = ARMED.lock();
         *armed = Some((place.to_owned(), request_id.to_owned()));
     }
 }
@@ -24,7 +24,7 @@ pub(super) fn arm(headers: &HeaderMap, request_id: &str) {
 #[cfg(debug_assertions)]
 #[expect(clippy::panic, reason = "this is what it is for")]
 pub(super) fn point(place: &str, request_id: Option<&str>) {
-    let mut armed = ARMED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut armed = ARMED.lock();
     let is_this = |(at, whose): &(String, String)| at == place && request_id.is_none_or(|id| id == whose);
     if armed.as_ref().is_some_and(is_this) {
         *armed = None;

@@ -32,13 +32,14 @@ pub use counters::{Count, Counter};
 
 use crate::nearest::suggest;
 use memory::Memory;
+use parking_lot::Mutex;
 use postgres::Postgres;
 use record::is_sound;
 use sql::ready;
 use sqlite::Sqlite;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Default time limit for an operation.
@@ -234,7 +235,7 @@ macro_rules! operations {
                     self.timed(stringify!($name), async {
                     match &self.backend {
                         Backend::Memory(memory) => {
-                            let mut table = memory.lock().unwrap_or_else(PoisonError::into_inner);
+                            let mut table = memory.lock();
                             table.$name(&self.caps, $(&$argument),*)
                         }
                         Backend::Sqlite(sqlite) => {

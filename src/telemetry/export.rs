@@ -4,10 +4,11 @@ use super::spans;
 use super::trace::{self, FinishedRequest};
 use crate::config::TraceConfig;
 use http::header::CONTENT_TYPE;
+use parking_lot::Mutex;
 use reqwest::Client;
 use reqwest::redirect::Policy;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
@@ -54,7 +55,7 @@ impl Exporter {
     }
 
     pub(super) async fn close(&self) {
-        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let end = self.end.lock().take();
         if let Some((end, is_done)) = end {
             let _ = end.send(());
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, is_done).await;

@@ -33,9 +33,10 @@ pub use upstream::UpstreamMetrics;
 use crate::wire::event::Usage;
 use crate::wire::fault::Fault;
 use crate::wire::rule::Tally;
+use parking_lot::RwLock;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Panics since the start. Static, because the panic hook is per process.
@@ -231,7 +232,7 @@ impl Metrics {
     /// Returns the metrics of the upstream of this name, creating them if needed. Drops the metrics of upstreams
     /// that are no longer configured.
     pub fn upstream(&self, name: &str) -> Arc<UpstreamMetrics> {
-        let mut all = self.upstreams.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.upstreams.write();
         all.retain(|known| known.name == name || is_used(known));
         if let Some(known) = all.iter().find(|known| known.name == name) {
             return Arc::clone(known);
@@ -381,7 +382,7 @@ impl Metrics {
     }
 
     fn render_upstreams(&self, out: &mut String) {
-        let all = self.upstreams.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.upstreams.read();
         let all: Vec<_> = all.iter().filter(|one| is_used(one)).collect();
         let name = "samewire_time_to_first_token_seconds";
         series::head(name, "From a request's arrival to the engine's first word.", "histogram", out);

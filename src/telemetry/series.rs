@@ -1,9 +1,10 @@
 //! Counters, gauges and histograms, and their rendering in the Prometheus text format.
 
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Number that can rise and fall, updated without locks. Some counters without labels use it as well.
@@ -94,16 +95,16 @@ impl Histograms {
 
     /// Records one duration for a value of the label, creating its histogram if needed.
     pub fn observe(&self, value: &'static str, duration: Duration) {
-        if let Some(known) = self.series.read().unwrap_or_else(PoisonError::into_inner).get(value) {
+        if let Some(known) = self.series.read().get(value) {
             return known.observe(duration);
         }
-        let mut series = self.series.write().unwrap_or_else(PoisonError::into_inner);
+        let mut series = self.series.write();
         series.entry(value).or_insert_with(|| Histogram::new(self.bounds)).observe(duration);
     }
 
     pub(super) fn render(&self, name: &str, help: &str, out: &mut String) {
         head(name, help, "histogram", out);
-        for (value, histogram) in &*self.series.read().unwrap_or_else(PoisonError::into_inner) {
+        for (value, histogram) in &*self.series.read() {
             histogram.render(name, &labels(&[(self.label, value)]), out);
         }
     }
@@ -143,11 +144,11 @@ impl Counters {
     /// every value as `other`.
     pub fn add(&self, pairs: &[(&str, &str)], by: u64) {
         let labels = labels(pairs);
-        if let Some(known) = self.series.read().unwrap_or_else(PoisonError::into_inner).get(&labels) {
+        if let Some(known) = self.series.read().get(&labels) {
             known.fetch_add(by, Ordering::Relaxed);
             return;
         }
-        let mut series = self.series.write().unwrap_or_else(PoisonError::into_inner);
+        let mut series = self.series.write();
         let fits = series.contains_key(&labels) || self.budget.take();
         let others = || self::labels(&pairs.iter().map(|(name, _)| (*name, "other")).collect::<Vec<_>>());
         series.entry(if fits { labels } else { others() }).or_default().fetch_add(by, Ordering::Relaxed);
@@ -155,7 +156,7 @@ impl Counters {
 
     pub(super) fn render(&self, name: &str, help: &str, out: &mut String) {
         head(name, help, "counter", out);
-        for (labels, count) in &*self.series.read().unwrap_or_else(PoisonError::into_inner) {
+        for (labels, count) in &*self.series.read() {
             let _ = writeln!(out, "{name}{{{labels}}} {}", count.load(Ordering::Relaxed));
         }
     }

@@ -9,8 +9,9 @@ use super::{End, Route};
 use crate::wire::event::Usage;
 use data_encoding::HEXLOWER;
 use http::{HeaderMap, HeaderValue, Method};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Longest `tracestate` that is forwarded, in bytes.
@@ -260,7 +261,7 @@ impl Trace {
 
     /// Records the start of a further attempt, and returns the trace headers that the engine gets.
     fn attempt(&self, peer: &Arc<Peer>) -> Vec<(&'static str, HeaderValue)> {
-        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut attempts = self.attempts.lock();
         let span = self.of_attempt(attempts.len());
         attempts.push(Attempt { began: Instant::now(), peer: Arc::clone(peer) });
         lines(&Parent { trace: self.trace, span, flags: self.flags }, self.state.clone())
@@ -331,7 +332,7 @@ pub struct FinishedRequest {
 impl FinishedRequest {
     /// Returns the number of spans: one for the server, and one for each attempt.
     pub(super) fn spans(&self) -> usize {
-        1 + self.trace.attempts.lock().unwrap_or_else(PoisonError::into_inner).len()
+        1 + self.trace.attempts.lock().len()
     }
 }
 
@@ -351,7 +352,7 @@ impl Trace {
     /// Returns the attempts with their span ids.
     #[cfg(feature = "otlp")]
     pub(super) fn attempts(&self) -> Vec<([u8; 8], Attempt)> {
-        let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let attempts = self.attempts.lock();
         attempts.iter().enumerate().map(|(at, attempt)| (self.of_attempt(at), attempt.clone())).collect()
     }
 

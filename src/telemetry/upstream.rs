@@ -3,8 +3,8 @@
 use super::series::{self, Gauge, Histogram};
 use super::{Route, SECONDS, SHORT};
 use crate::engine::{EngineLoad, Front, Version};
+use parking_lot::Mutex;
 use std::fmt::Write;
-use std::sync::{Mutex, PoisonError};
 
 /// Metrics of one upstream. The upstream's own state updates them, and each scrape reads them.
 #[derive(Debug)]
@@ -58,22 +58,22 @@ impl UpstreamMetrics {
             ("version", &version),
             ("front_end", front.name()),
         ];
-        *self.kind.lock().unwrap_or_else(PoisonError::into_inner) = series::labels(&labels);
+        *self.kind.lock() = series::labels(&labels);
     }
 
     /// Sets the load that the engine reports; `None`: the engine reports none.
     pub fn set_busy(&self, busy: Option<EngineLoad>) {
-        *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = busy;
+        *self.busy.lock() = busy;
     }
 
     /// Returns the load that the engine last reported: running and waiting requests, and cache usage.
     pub fn busy(&self) -> Option<EngineLoad> {
-        *self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.busy.lock()
     }
 
     /// Appends the info series with the detected engine, if it is known.
     pub(super) fn render_kind(&self, name: &str, out: &mut String) {
-        let kind = self.kind.lock().unwrap_or_else(PoisonError::into_inner);
+        let kind = self.kind.lock();
         if !kind.is_empty() {
             let _ = writeln!(out, "{name}{{{kind}}} 1");
         }

@@ -20,13 +20,14 @@ use crate::telemetry::Peer;
 use crate::tls::{Socket, Trust};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Buf, BytesMut};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncWrite, Interest};
@@ -117,7 +118,7 @@ impl Client {
     fn next_address(&self) -> Option<SocketAddr> {
         let last = || match &self.connections {
             Some(connections) => connections.last(),
-            None => Some(self.idle.lock().unwrap_or_else(PoisonError::into_inner).last()?.connection.to),
+            None => Some(self.idle.lock().last()?.connection.to),
         };
         self.sticky.then(last).flatten().or_else(|| self.addresses.next())
     }
@@ -214,7 +215,7 @@ impl Client {
     /// Returns a kept connection to this address that seems alive; without an address, to any: a name that no
     /// longer resolves is no reason to give up a connection that works.
     fn checkout(&self, to: Option<SocketAddr>) -> Option<Connection> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         let fits = |idle: &Idle| to.is_none_or(|to| idle.connection.to == to);
         while let Some(at) = idle.iter().rposition(fits) {
             let Idle { mut connection, since } = idle.remove(at);
@@ -231,7 +232,7 @@ impl Client {
     pub fn give_back(&self, answer: Answer) {
         if let Some(connection) = answer.into_connection() {
             let since = Instant::now();
-            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut idle = self.idle.lock();
             if !self.retired.load(Ordering::Relaxed) {
                 idle.push(Idle { connection, since });
             }
@@ -271,13 +272,13 @@ impl Client {
         if let Some(connections) = &self.connections {
             connections.sweep();
         }
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         idle.retain(|idle| idle.since.elapsed() < self.pool_idle);
     }
 
     /// Closes the idle connections, and keeps none from now on.
     pub(super) fn retire(&self) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.idle.lock();
         self.retired.store(true, Ordering::Relaxed);
         idle.clear();
         if let Some(connections) = &self.connections {
@@ -290,7 +291,7 @@ impl Client {
         if let Some(connections) = &self.connections {
             connections.close_idle();
         }
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.idle.lock().clear();
     }
 
     async fn connection(&self, first: Option<SocketAddr>) -> Result<Connection, Error> {

@@ -7,7 +7,7 @@
 use super::answer::Answer;
 use super::hops;
 use super::http1::{HEAD_LIMIT, Head};
-use super::http2_stream::{ConnectionShared, Http2Connection, STREAMS, Stream, StreamSlot, lock};
+use super::http2_stream::{ConnectionShared, Http2Connection, STREAMS, Stream, StreamSlot};
 use super::outgoing::{Connection, Outgoing};
 use super::upload::{Sent, Streaming};
 use crate::error::{Error, RetryClass};
@@ -22,11 +22,12 @@ use http::header::{
 };
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Method, Request};
+use parking_lot::Mutex;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -78,19 +79,19 @@ impl ConnectionPool {
 
     /// Closes connections that have been unused for too long. Requests that still run on a connection continue.
     pub(super) fn sweep(&self) {
-        lock(&self.all).retain_mut(|connection| connection.is_open() && !connection.is_old(self.pool_idle));
+        self.all.lock().retain_mut(|connection| connection.is_open() && !connection.is_old(self.pool_idle));
     }
 
     /// Closes the idle connections, and keeps none from now on.
     pub(super) fn retire(&self) {
-        let mut all = lock(&self.all);
+        let mut all = self.all.lock();
         self.retired.store(true, Ordering::Relaxed);
         all.clear();
     }
 
     /// Closes all idle connections.
     pub(super) fn close_idle(&self) {
-        lock(&self.all).clear();
+        self.all.lock().clear();
     }
 
     /// Returns the number of the newest connection that was made so far.
@@ -100,12 +101,12 @@ impl ConnectionPool {
 
     /// Returns the address that the newest kept connection leads to.
     pub(super) fn last(&self) -> Option<SocketAddr> {
-        Some(lock(&self.all).last()?.to)
+        Some(self.all.lock().last()?.to)
     }
 
     /// Takes a slot on a connection with a number above `after`, to this address; without an address, to any.
     pub(super) fn take_slot(&self, to: Option<SocketAddr>, after: u64) -> Option<StreamSlot> {
-        let mut all = lock(&self.all);
+        let mut all = self.all.lock();
         all.retain_mut(|connection| connection.is_open() && !connection.is_old(self.pool_idle));
         let fits = |connection: &&Http2Connection| {
             connection.number > after && to.is_none_or(|to| connection.to == to)
@@ -131,7 +132,7 @@ impl ConnectionPool {
             return Ok(place);
         }
         // Requests that waited while it failed need not see it fail again.
-        let failed = *lock(&self.failed);
+        let failed = *self.failed.lock();
         if let Some((_, fault)) = failed.filter(|(at, _)| *at >= since) {
             return Err(Error::from(fault).with_class(RetryClass::Unsent));
         }
@@ -144,7 +145,7 @@ impl ConnectionPool {
             }
             Err(error) => Err(error),
         };
-        made.inspect_err(|error| *lock(&self.failed) = Some((Instant::now(), error.public.fault)))
+        made.inspect_err(|error| *self.failed.lock() = Some((Instant::now(), error.public.fault)))
     }
 
     /// Performs the HTTP/2 handshake on a connection. The answer to a ping shows that the engine speaks HTTP/2, and
@@ -185,7 +186,7 @@ impl ConnectionPool {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let connection = Http2Connection { number, to: raw.to, requests, state };
         let place = connection.take_slot().ok_or_else(|| io::Error::other("it allows no requests"))?;
-        let mut all = lock(&self.all);
+        let mut all = self.all.lock();
         if !self.retired.load(Ordering::Relaxed) {
             all.push(connection);
         }

@@ -4,16 +4,13 @@ use super::upload::{Sent, Streaming};
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::SendRequest;
+use parking_lot::Mutex;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::Instant;
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Upper limit for the requests on one connection at once, if the engine allows more.
 pub(super) const STREAMS: usize = 100;
@@ -51,7 +48,7 @@ pub(super) struct StreamSlot {
 
 impl Drop for StreamSlot {
     fn drop(&mut self) {
-        *lock(&self.connection.state.since) = Instant::now();
+        *self.connection.state.since.lock() = Instant::now();
         self.connection.state.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -83,7 +80,7 @@ impl Http2Connection {
     }
 
     pub(super) fn is_old(&self, time: Duration) -> bool {
-        self.state.streams.load(Ordering::Relaxed) == 0 && lock(&self.state.since).elapsed() >= time
+        self.state.streams.load(Ordering::Relaxed) == 0 && self.state.since.lock().elapsed() >= time
     }
 }
 

@@ -6,9 +6,9 @@
 //! expires by time.
 
 use crate::engine::fallback::Fallbacks;
+use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock};
 
 /// Upper limit for the models of one upstream for which facts are kept.
 const MODELS: usize = 256;
@@ -27,14 +27,14 @@ pub(super) struct Learnt {
 impl Learnt {
     /// Returns the fallbacks to apply to requests for this model.
     pub(super) fn fallbacks(&self, model: &str) -> Fallbacks {
-        let known = self.fallbacks.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.fallbacks.read();
         known.get(model).copied().unwrap_or_default()
     }
 
     /// Adds fallbacks with which the engine has answered for this model. Returns true if any of them is new and was
     /// kept.
     pub(super) fn add(&self, model: &str, fallbacks: Fallbacks) -> bool {
-        let mut known = self.fallbacks.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.fallbacks.write();
         if let Some(before) = known.get_mut(model) {
             let now = before.and(fallbacks);
             return std::mem::replace(before, now) != now;
@@ -59,7 +59,7 @@ impl Learnt {
     /// Forgets everything, since the engine may have been replaced.
     pub(super) fn clear(&self) {
         self.tells_reasoning.store(false, Ordering::Relaxed);
-        let mut known = self.fallbacks.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.fallbacks.write();
         if !known.is_empty() {
             known.clear();
         }
@@ -80,7 +80,7 @@ mod tests {
         for number in 0..2 * MODELS {
             learnt.add(&number.to_string(), merged);
         }
-        assert_eq!(learnt.fallbacks.read().unwrap().len(), MODELS);
+        assert_eq!(learnt.fallbacks.read().len(), MODELS);
         learnt.clear();
         assert!(learnt.fallbacks("m").is_empty());
     }

@@ -42,10 +42,11 @@ use crate::wire::options::Options;
 use circuit_breaker::{Availability, CircuitBreaker};
 use learned::Learnt;
 use models::Model;
+use parking_lot::{Mutex, RwLock};
 use pool::EjectionCount;
 use resolver::Resolver;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -180,11 +181,9 @@ impl Upstream {
         self.since = before.since;
         self.last_piece = AtomicU64::new(before.last_piece.load(Ordering::Relaxed));
         // The old upstream's place in the count of ejected upstreams moves along with its breaker.
-        self.breaker =
-            Mutex::new(std::mem::take(&mut *before.breaker.lock().unwrap_or_else(PoisonError::into_inner)));
+        self.breaker = Mutex::new(std::mem::take(&mut *before.breaker.lock()));
         self.set_detected(before.detected().reconfigured(self.config.engine));
-        *self.listed.write().unwrap_or_else(PoisonError::into_inner) =
-            before.listed.read().unwrap_or_else(PoisonError::into_inner).clone();
+        *self.listed.write() = before.listed.read().clone();
         self.addresses.inherit(&before.addresses);
         self.set_trouble(before.trouble());
         self.down.store(before.is_down(), Ordering::Relaxed);
@@ -194,7 +193,7 @@ impl Upstream {
     /// of models and kind, with the flags that would turn its parsers on.
     pub fn report_unparsed(&self, unparsed: Unparsed) {
         let family = unparsed.family();
-        let mut known = self.unparsed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.unparsed.lock();
         if known.iter().any(|known| unparsed.is_within(known)) {
             return;
         }
@@ -212,7 +211,7 @@ impl Upstream {
     /// Requests under way are not touched.
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Relaxed);
-        let breaker = std::mem::take(&mut *self.breaker.lock().unwrap_or_else(PoisonError::into_inner));
+        let breaker = std::mem::take(&mut *self.breaker.lock());
         if breaker.is_ejected() {
             self.ejected.one_less();
             self.figures.circuit_open.set(0);
@@ -232,12 +231,12 @@ impl Upstream {
 
     /// Returns the engine, its version and its front end, with the corrections of the configuration.
     pub fn identity(&self) -> Identity {
-        self.config.identity(self.detected.read().unwrap_or_else(PoisonError::into_inner).identity)
+        self.config.identity(self.detected.read().identity)
     }
 
     /// Returns everything that is known about the engine, with the evidence for it.
     pub fn detected(&self) -> DetectedEngine {
-        self.detected.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.detected.read().clone()
     }
 
     /// Stores the result of an identification by probes. What answers have shown in the meantime is kept where
@@ -268,7 +267,7 @@ impl Upstream {
     /// Changes what is known about the engine and returns the result. A change is logged, and makes the learnt
     /// facts void.
     fn update_detected(&self, change: impl FnOnce(&mut DetectedEngine)) -> DetectedEngine {
-        let mut known = self.detected.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.detected.write();
         let before = known.clone();
         change(&mut known);
         let now = known.clone();
@@ -323,7 +322,7 @@ impl Upstream {
 
     /// Returns true if the engine reports a reasoning parser, or if one of its answers has shown that it has one.
     fn tells_reasoning(&self) -> bool {
-        let found = self.detected.read().unwrap_or_else(PoisonError::into_inner);
+        let found = self.detected.read();
         let says = found.parsers.as_ref().is_some_and(|parsers| parsers.reasoning.is_some());
         says || self.learnt.tells_reasoning()
     }
@@ -350,7 +349,7 @@ impl Upstream {
     /// Returns the name of a model as a shared string if the configuration or the engine knows it.
     fn known_name(&self, model: &str) -> Option<Arc<str>> {
         let configured = self.config.models.iter().find(|name| *name == model);
-        let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
+        let listed = self.listed.read();
         let listed = listed.as_ref().and_then(|all| all.names.iter().find(|name| &***name == model).cloned());
         listed.or_else(|| configured.map(|name| name.as_str().into()))
     }
@@ -361,13 +360,13 @@ impl Upstream {
         if !self.config.models.is_empty() {
             return Some(self.config.models.iter().any(|name| name == model));
         }
-        let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
+        let listed = self.listed.read();
         listed.as_ref().map(|all| all.names.iter().any(|name| &**name == model))
     }
 
     /// Returns the model names that the engine lists, or none if no list has been read.
     fn listed_names(&self) -> Vec<Arc<str>> {
-        let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
+        let listed = self.listed.read();
         listed.as_ref().map(|all| all.names.clone()).unwrap_or_default()
     }
 
@@ -381,7 +380,7 @@ impl Upstream {
     /// known.
     fn names(&self) -> Option<Vec<Arc<str>>> {
         let mut all = match self.config.models.is_empty() {
-            true => self.listed.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.names.clone(),
+            true => self.listed.read().as_ref()?.names.clone(),
             false => self.config.models.iter().map(|name| name.as_str().into()).collect(),
         };
         all.sort_unstable();
@@ -391,7 +390,7 @@ impl Upstream {
     /// Returns the names a request without a model can mean (wire-format 2.10), as far as the configuration lets
     /// this upstream serve them; `None` if neither the configuration nor the engine has named any.
     fn main_models(&self) -> Option<Vec<Arc<str>>> {
-        let listed = self.listed.read().unwrap_or_else(PoisonError::into_inner);
+        let listed = self.listed.read();
         let main = listed.as_ref().map(|all| all.main.iter().filter(|name| self.may_serve(name)).cloned());
         match main {
             None if self.config.models.is_empty() => None,
@@ -404,7 +403,7 @@ impl Upstream {
     /// "misplaced".
     fn listed(&self, models: &[Model]) {
         let models: Vec<_> = models.iter().filter(|model| model.id.len() <= 256).take(MODELS).collect();
-        let mut known = self.listed.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.listed.write();
         let before = known.take().unwrap_or_default().names;
         let kept = |name: &str| before.iter().find(|known| &***known == name).cloned();
         let names: Vec<Arc<str>> =
@@ -415,14 +414,14 @@ impl Upstream {
         *known = Some(ListedModels { names, main });
         drop(known);
         if !same {
-            *self.mismatched.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.mismatched.lock() = None;
         }
     }
 
     /// Stores a list of models that the engine has sent to a client, if there is none yet: probes may lack the key
     /// for it.
     pub fn learn(&self, models: &[Model]) {
-        if self.listed.read().unwrap_or_else(PoisonError::into_inner).is_none() {
+        if self.listed.read().is_none() {
             self.listed(models);
         }
     }
@@ -446,11 +445,11 @@ impl Upstream {
 
     /// Returns the reason why the upstream is not ready, or `None` if it is ready.
     pub fn trouble(&self) -> Option<&'static str> {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.trouble.lock()
     }
 
     fn set_trouble(&self, trouble: Option<&'static str>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        *self.trouble.lock() = trouble;
     }
 
     /// Returns true if the last probes say that the engine is down.
@@ -470,19 +469,19 @@ impl Upstream {
     /// it is chosen only if no other upstream is available.
     pub fn mark_mismatch(&self, why: &str) {
         let now = Instant::now();
-        let before = self.mismatched.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
+        let before = self.mismatched.lock().replace(now);
         if before.is_none_or(|since| now.saturating_duration_since(since) > MISMATCH_PAUSE) {
             tracing::warn!(upstream = self.config.name, why, "upstream is misconfigured");
         }
     }
 
     fn is_mismatched(&self) -> bool {
-        let since = *self.mismatched.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = *self.mismatched.lock();
         since.is_some_and(|since| since.elapsed() < MISMATCH_PAUSE)
     }
 
     fn availability(&self, now: Instant) -> Availability {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner).availability(now)
+        self.breaker.lock().availability(now)
     }
 
     fn start_trial(&self) {
@@ -503,7 +502,7 @@ impl Upstream {
     }
 
     fn with_breaker(&self, change: impl FnOnce(&mut CircuitBreaker)) {
-        let mut breaker = self.breaker.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut breaker = self.breaker.lock();
         let before = breaker.is_ejected();
         change(&mut breaker);
         match (before, breaker.is_ejected()) {
@@ -523,7 +522,7 @@ impl Upstream {
 
 impl Drop for Upstream {
     fn drop(&mut self) {
-        if self.breaker.get_mut().unwrap_or_else(PoisonError::into_inner).is_ejected() {
+        if self.breaker.get_mut().is_ejected() {
             self.ejected.one_less();
         }
     }

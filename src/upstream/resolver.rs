@@ -9,9 +9,10 @@
 use crate::config::{Timeouts, UpstreamConfig};
 use crate::error::{Error, RetryClass};
 use crate::wire::fault::Fault;
+use parking_lot::{Mutex, MutexGuard};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -156,7 +157,7 @@ impl Resolver {
     }
 
     fn state(&self) -> MutexGuard<'_, ResolverState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::config::Retry;
 use crate::error::RetryClass;
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -107,7 +107,7 @@ impl RetryBudget {
     /// Calls `act` with the current second, and the requests and retries of the last ten seconds.
     fn at<T>(&self, now: Instant, act: impl FnOnce(&mut Second, (u64, u64)) -> T) -> T {
         let number = now.saturating_duration_since(self.since).as_secs();
-        let mut seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seconds = self.seconds.lock();
         let recent = |second: &&Second| second.number + SECONDS as u64 > number;
         let spent = seconds.iter().filter(recent).fold((0, 0), |(requests, retries), second| {
             (requests + u64::from(second.requests), retries + u64::from(second.retries))

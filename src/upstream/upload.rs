@@ -8,12 +8,13 @@ use crate::tls::Socket;
 use crate::wire::fault::Failure;
 use bytes::{Buf, Bytes, BytesMut};
 use h2::SendStream;
+use parking_lot::Mutex;
 use std::fmt;
 use std::fmt::Write as _;
 use std::io::IoSlice;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 
@@ -54,7 +55,7 @@ impl Upload {
     }
 
     fn poll_piece(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-        let piece = ready!(self.source.lock().unwrap_or_else(PoisonError::into_inner).poll_piece(cx));
+        let piece = ready!(self.source.lock().poll_piece(cx));
         self.begun.store(true, Ordering::Relaxed);
         self.failed.store(matches!(piece, Some(Err(_))), Ordering::Relaxed);
         Poll::Ready(piece)

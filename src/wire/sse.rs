@@ -7,6 +7,8 @@ use memchr::memchr2;
 
 /// Comment that is sent while there is no event, so that nothing on the way takes the connection for dead.
 pub const KEEPALIVE: &[u8] = b": keepalive\n\n";
+/// End mark of a stream, behind its last event.
+pub const DONE: &[u8] = b"data: [DONE]\n\n";
 
 /// Frame: one dispatched event, or the whole body of an answer that is no stream.
 #[derive(Clone, Copy, Debug)]

@@ -9,6 +9,7 @@ use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, request};
+use percent_encoding::percent_decode_str;
 use std::sync::Arc;
 
 const SCHEME: &[u8] = b"Bearer ";
@@ -95,7 +96,7 @@ impl RouteFamily {
             return None;
         }
         let name = head.uri.path().strip_prefix("/openai/deployments/")?.split('/').next()?;
-        Some(crate::server::spelling::decoded(name))
+        Some(percent_decode_str(name).decode_utf8_lossy().into_owned())
     }
 
     /// Returns the `authorization` header for the engine; `None` without a key or with several. Azure's own header

@@ -6,13 +6,13 @@ use crate::server::admit::body::Body;
 use crate::server::admit::headers;
 use crate::server::context::RequestContext;
 use crate::server::relay::attempt::{AttemptTarget, Sender, WholeExchange};
-use crate::server::spelling::decoded;
 use crate::upstream::models::{self, Model};
 use crate::upstream::{NoUpstream, Upstream};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
 use http::{HeaderMap, Response, request};
+use percent_encoding::percent_decode_str;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(in crate::server) async fn answer(
 /// Returns the listed model with the name in a path, which may be percent-encoded; slashes in it are common either
 /// way. Fails if there is none.
 fn find_model<'m>(listed: &'m [Model], id: &str) -> Result<&'m Model, Failure> {
-    let decoded = decoded(id);
+    let decoded = percent_decode_str(id).decode_utf8_lossy();
     listed.iter().find(|model| model.id == decoded).ok_or_else(|| no_such_model(&decoded))
 }
 

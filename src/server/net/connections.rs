@@ -5,12 +5,13 @@
 
 use super::connection_state::ConnectionState;
 use crate::server::Worker;
+use parking_lot::{Mutex, MutexGuard};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
@@ -26,7 +27,7 @@ pub(in crate::server) struct Connections {
 
 impl Connections {
     pub(in crate::server) fn open(&self) -> MutexGuard<'_, BTreeMap<u64, ConnectionState>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     fn take(&self, peer: SocketAddr) -> (u64, ConnectionState) {

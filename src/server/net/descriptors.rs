@@ -2,13 +2,13 @@
 //! it (faults O10).
 
 use crate::config::Limits;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{DupFlags, dup3};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpListener;
 
 /// Descriptors besides those of connections and requests: of the process itself, of operators and of the store.
@@ -65,7 +65,7 @@ impl Spare {
     }
 
     fn kept(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
     /// Refills the reserve as far as descriptors can be had.

@@ -16,8 +16,8 @@ use crate::telemetry::Metrics;
 use crate::tls::{Identity, IdentityFiles, Socket, TlsFileError};
 use crate::wire::fault::{Failure, Fault};
 use bytes::BufMut;
+use parking_lot::RwLock;
 use std::io::{self, ErrorKind};
-use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -62,7 +62,7 @@ impl ServerIdentity {
     }
 
     fn identity(&self) -> Identity {
-        self.identity.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.identity.read().clone()
     }
 
     /// Performs the handshake with a client. Fails if it takes too long or the client does not speak TLS; a client
@@ -102,7 +102,7 @@ impl ServerIdentity {
         match in_time(move || Identity::read(&files)).await.unwrap_or_else(late).and_then(not_over) {
             Ok(identity) => {
                 metrics.tls.certificate_loaded(identity.ends);
-                *self.identity.write().unwrap_or_else(PoisonError::into_inner) = identity;
+                *self.identity.write() = identity;
                 tracing::info!("TLS: new connections see the new certificate");
             }
             Err(TlsFileError { key, why }) => {

@@ -28,6 +28,7 @@ use crate::upstream::{Answer, Broken, Read, Upstream};
 use crate::wire::encode::{Encode, Finished, OutputItem, Persisted};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::Options;
+use crate::wire::sse::KEEPALIVE;
 use crate::wire::{Ending, OutputBuffer};
 use answer_buffer::AnswerBuffer;
 use attempt::{
@@ -528,7 +529,7 @@ impl Relay {
             }
         }
         let bytes = if std::mem::take(&mut self.comment) {
-            Bytes::from_static(b": keepalive\n\n")
+            Bytes::from_static(KEEPALIVE)
         } else if self.is_end() {
             self.close();
             return Poll::Ready(None);

@@ -7,12 +7,12 @@ use crate::request::responses::conversations::{self, NewItem};
 use crate::request::stored_items;
 use crate::server::admit::body::Body;
 use crate::server::context::RequestContext;
-use crate::server::spelling::decoded;
 use crate::store::{Conversation, Error, Item, Json, Key, Page, Store};
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
 use http::{Method, Response, request};
+use percent_encoding::percent_decode_str;
 use std::sync::Arc;
 
 /// Object that a path of the Conversations API names.
@@ -241,4 +241,9 @@ fn write(conversation: &Conversation, out: &mut BytesMut) {
     let rest =
         format!(",\"object\":\"conversation\",\"created_at\":{},\"metadata\":{metadata}}}", created / 1000);
     out.extend_from_slice(rest.as_bytes());
+}
+
+/// Returns a segment of a path without its percent-escapes.
+fn decoded(segment: &str) -> String {
+    percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }

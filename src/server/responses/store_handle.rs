@@ -5,9 +5,11 @@ use crate::config::{Config, StoreConfig};
 use crate::seal::{KEY, Keys};
 use crate::store::{DurationHook, Store, StoreLocation};
 use crate::telemetry::Metrics;
+use data_encoding::HEXLOWER;
+use parking_lot::RwLock;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
@@ -38,7 +40,7 @@ impl StoreHandle {
         let mut key = Zeroizing::new([0; KEY]);
         getrandom::fill(&mut name).and_then(|()| getrandom::fill(&mut *key)).map_err(io::Error::other)?;
         let mut owner = String::new();
-        crate::server::spelling::hex(&name, &mut owner);
+        HEXLOWER.encode_append(&name, &mut owner);
         let keys = config.seal.clone().unwrap_or_else(|| Arc::new(Keys::of("process", &key)));
         let seconds = Arc::clone(&metrics.store);
         let this = Self {
@@ -65,7 +67,7 @@ impl StoreHandle {
 
     pub(in crate::server) async fn try_open(&self) -> Result<(), crate::store::Error> {
         let store = Store::open(&self.config.place, self.config.caps.clone()).await?;
-        *self.store.write().unwrap_or_else(PoisonError::into_inner) =
+        *self.store.write() =
             store.map(|store| Arc::new(store.with_deadline(self.call).watched(Arc::clone(&self.watch))));
         Ok(())
     }
@@ -82,7 +84,7 @@ impl StoreHandle {
 
     /// Returns the store if it is open.
     pub(in crate::server) fn store(&self) -> Option<Arc<Store>> {
-        self.store.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.store.read().clone()
     }
 
     /// Returns the current time by the store's clock, in milliseconds: replicas that share a store go by its

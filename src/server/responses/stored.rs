@@ -7,12 +7,12 @@ use crate::request::responses::Include;
 use crate::server::admit::body::Body;
 use crate::server::admit::headers;
 use crate::server::context::RequestContext;
-use crate::server::spelling::decoded;
 use crate::store::{Error, Key, Page, PageRequest, Record, Store};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::Stream;
 use http::{Method, Response, request};
+use percent_encoding::percent_decode_str;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -110,7 +110,7 @@ impl RequestContext {
         let path = head.uri.path();
         let id =
             path.split_once("/responses/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or(rest));
-        let id = decoded(id);
+        let id = percent_decode_str(id).decode_utf8_lossy();
         let store_handle = &self.app.store_handle;
         let store = match store_handle.store() {
             Some(store) => store,

@@ -28,12 +28,14 @@ use crate::upstream::{Pool, Upstream};
 use crate::wire::encode::{Encode, Finished, OutputItem, Persisted};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::ResponsesDialect;
+use crate::wire::sse::KEEPALIVE;
 use crate::wire::{OutputBuffer, Rewriter, Stamp};
 use bytes::Bytes;
 use futures::Stream;
 use http::{HeaderMap, HeaderValue, Response};
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
@@ -63,24 +65,24 @@ struct PendingCalls {
 impl ToolWaits {
     fn begin(&self, key: &Key) {
         let sender = watch::Sender::new(None);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), sender);
+        self.0.lock().insert(key.clone(), sender);
     }
 
     fn wait(&self, key: &Key, waiting: Option<Arc<PendingCalls>>) {
-        if let Some(sender) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+        if let Some(sender) = self.0.lock().get(key) {
             sender.send_replace(waiting);
         }
     }
 
     fn end(&self, key: &Key) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.0.lock().remove(key);
     }
 
     /// Gives outputs to the held stream of this response and returns the calls that are still pending; `None` if
     /// this process holds no such stream. Fails if an output matches no call or its call has an output already.
     pub(super) async fn put(&self, key: &Key, all: &[Output]) -> Option<Result<Vec<PendingCall>, Failure>> {
         let mut stage = {
-            let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let held = self.0.lock();
             held.get(key)?.subscribe()
         };
         // A client that sees a call may post its output before the engine's answer has ended.
@@ -93,7 +95,7 @@ impl ToolWaits {
 impl PendingCalls {
     fn take(&self, key: &Key, all: &[Output]) -> Result<Vec<PendingCall>, Failure> {
         let places = submit_outputs::with_call_indexes(&key.id, &self.calls, all)?;
-        let mut slots = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.outputs.lock();
         let taken = |at: &usize| slots.get(*at).is_some_and(Option::is_some);
         if let Some((_, output)) = places.iter().find(|(at, _)| taken(at)) {
             return Err(submit_outputs::already_answered(Some(output)));
@@ -134,7 +136,7 @@ impl PendingCalls {
 
     /// Returns the outputs received so far as input items.
     fn items(&self) -> Vec<String> {
-        let slots = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.outputs.lock();
         given::items(self.calls.iter().zip(&*slots).filter_map(|(call, slot)| Some((call, slot.as_deref()?))))
     }
 }
@@ -284,7 +286,7 @@ impl WaitingStream {
                         WakeReason::Full => self.start_next_relay(wait),
                         WakeReason::Silence => {
                             self.stage = WaitStage::Waits(wait);
-                            return Some(Bytes::from_static(b": keepalive\n\n"));
+                            return Some(Bytes::from_static(KEEPALIVE));
                         }
                         WakeReason::Fault(fault) => return Some(self.fail(wait.encoder, fault.into())),
                     }

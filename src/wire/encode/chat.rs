@@ -7,12 +7,13 @@
 
 use super::Encode;
 use super::frame::{
-    DONE, Envelope, ExtensionLists, LastFrame, LogprobLists, write_extensions, write_index, write_logprobs,
+    Envelope, ExtensionLists, LastFrame, LogprobLists, write_extensions, write_index, write_logprobs,
     write_reason,
 };
 use crate::json::{Text, compacted, write_number, write_string};
 use crate::wire::event::{Delta, Event, PartName, Riders, ToolKind};
 use crate::wire::options::{Obfuscation, ReasoningField, RoleFrame};
+use crate::wire::sse::DONE;
 use crate::wire::{OutputBuffer, Shape, Stamp};
 use bytes::{BufMut, BytesMut};
 

@@ -6,11 +6,12 @@
 
 use super::Encode;
 use super::frame::{
-    DONE, Envelope, ExtensionLists, LastFrame, LogprobLists, write_arrays, write_extensions, write_index,
+    Envelope, ExtensionLists, LastFrame, LogprobLists, write_arrays, write_extensions, write_index,
     write_reason,
 };
 use crate::json::{write_compact, write_string};
 use crate::wire::event::{Delta, Event, Finish, Head, Riders, Usage};
+use crate::wire::sse::DONE;
 use crate::wire::{OutputBuffer, Shape};
 use bytes::{BufMut, BytesMut};
 

@@ -4,13 +4,11 @@ use crate::json::{Extras, Raw, write_compact, write_number, write_string};
 use crate::wire::event::{Delta, Finish, Head, Logprobs, Riders, TokenLogprob, Usage};
 use crate::wire::fault::Failure;
 use crate::wire::options::{ErrorFrame, Options, UnknownFields};
+use crate::wire::sse::DONE;
 use crate::wire::{Extensions, Shape, TOKEN_IDS};
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
 use std::sync::Arc;
-
-/// Last event of a complete stream.
-pub(super) const DONE: &[u8] = b"data: [DONE]\n\n";
 
 const DATA: &[u8] = b"data: ";
 

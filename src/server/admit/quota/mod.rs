@@ -21,10 +21,11 @@ use governor::middleware::StateInformationMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota as Pace, RateLimiter};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use usage::{Amounts, Usage};
 use window::{Period, Window};
@@ -258,7 +259,7 @@ impl Meters {
 
     /// Takes as much of the debt from the meter as is available. Fails with the time until the rest can be taken.
     fn settle(&self, meter: &Meter) -> Result<(), Duration> {
-        let mut debt = self.debt.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut debt = self.debt.lock();
         while let Some(owed) = NonZeroU32::new(u32::try_from(*debt).unwrap_or(u32::MAX)) {
             let part = owed.min(meter.limit);
             if meter.take(part).is_ok() {
@@ -390,7 +391,7 @@ impl Ticket {
         }
         let Some(meter) = &meters.tokens else { return };
         // One token was taken on arrival.
-        *meters.debt.lock().unwrap_or_else(PoisonError::into_inner) += tokens.saturating_sub(1);
+        *meters.debt.lock() += tokens.saturating_sub(1);
         let _ = meters.settle(meter);
     }
 

@@ -10,8 +10,9 @@ use crate::auth::Hash;
 use crate::server::responses::store_handle::StoreHandle;
 use crate::store::{Count, Counter, Error, Millis, Store};
 use crate::telemetry::Metrics;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Interval of exchanges with the store: own counts are written, those of other processes read.
@@ -150,7 +151,7 @@ impl Usage {
 
     /// Locks the state, with its windows advanced to `now`.
     fn at(&self, now: Millis) -> MutexGuard<'_, UsageState> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.advance(&self.name, now);
         state
     }
@@ -173,7 +174,7 @@ impl Usage {
     }
 
     fn is_fresh(&self) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         state.read.is_some_and(|read| read.elapsed() < FRESH)
     }
 
@@ -187,13 +188,13 @@ impl Usage {
     /// Returns true if the key needs an exchange with the store, and clears the mark that it was queried.
     fn is_due(&self, now: Millis) -> bool {
         let unsaved = !self.unsaved(now).is_empty();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         std::mem::take(&mut state.asked) || unsaved
     }
 
     /// Marks counts as stored.
     fn saved(&self, counts: &[Count]) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let own = counts.iter().filter(|count| count.counter.name == self.name);
         for count in own {
             state.late.retain(|late| late != count);
@@ -205,7 +206,7 @@ impl Usage {
 
     /// Takes over the counts of other processes, read at `at`. Missing counters are 0.
     fn merge_others(&self, counts: &[Count], at: Instant) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let own = counts.iter().filter(|count| count.counter.name == self.name);
         for count in own {
             // Amounts only grow: if two answers arrive out of order, the larger is the later one.
@@ -231,7 +232,7 @@ impl Usages {
     /// Returns the usage of a key, empty for a new key.
     pub(super) fn of(&self, hash: &Hash) -> Arc<Usage> {
         let name: Arc<str> = hash.counters().into();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let usage = known.entry(name).or_insert_with_key(|name| Arc::new(Usage::new(Arc::clone(name))));
         Arc::clone(usage)
     }
@@ -264,7 +265,7 @@ impl Usages {
     pub(in crate::server) async fn sync(&self, store_handle: &StoreHandle, metrics: &Metrics) {
         let now = store_handle.now();
         let due: Vec<_> = {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known.lock();
             known.values().filter(|usage| usage.is_due(now)).cloned().collect()
         };
         if due.is_empty() || store_handle.is_off() {
@@ -284,14 +285,14 @@ impl Usages {
     }
 
     fn has_just_failed(&self) -> bool {
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = self.failed.lock();
         failed.is_some_and(|failed| failed.elapsed() < RETRY)
     }
 
     /// Notes and logs whether the store has answered.
     fn note_outcome(&self, outcome: Result<(), Error>, metrics: &Metrics) {
         let now = outcome.is_err().then(Instant::now);
-        let before = std::mem::replace(&mut *self.failed.lock().unwrap_or_else(PoisonError::into_inner), now);
+        let before = std::mem::replace(&mut *self.failed.lock(), now);
         if let Err(error) = outcome {
             metrics.quota_failures.add(1);
             if before.is_none() {

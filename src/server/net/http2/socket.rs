@@ -4,9 +4,10 @@
 use super::frames::{Excess, Frames};
 use crate::server::net::connection::ClientIo;
 use hyper::rt::Write;
+use parking_lot::{Mutex, MutexGuard};
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
@@ -57,7 +58,7 @@ impl SocketSignals {
     }
 
     pub(super) fn seen(&self) -> MutexGuard<'_, SocketState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Starts a new turn, in which [`TURN`] bytes may be read.

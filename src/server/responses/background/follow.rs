@@ -6,6 +6,7 @@ use crate::store::{Error, Key, Store};
 use crate::wire::encode::in_dialect;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::ResponsesDialect;
+use crate::wire::sse::{DONE, KEEPALIVE};
 use bytes::{Bytes, BytesMut};
 use futures::Stream;
 use std::borrow::Cow;
@@ -63,10 +64,10 @@ pub(in crate::server) fn follow(
                 }
                 if replay.state.is_terminal() {
                     let marked = dialect == ResponsesDialect::Openresponses;
-                    return marked.then(|| (Bytes::from_static(b"data: [DONE]\n\n"), None));
+                    return marked.then(|| (Bytes::from_static(DONE), None));
                 }
                 if keepalive.is_some_and(|pause| silence.elapsed() >= pause) {
-                    return Some((Bytes::from_static(b": keepalive\n\n"), Some(after)));
+                    return Some((Bytes::from_static(KEEPALIVE), Some(after)));
                 }
                 if app.is_cut() {
                     return Some((error_frame(&Fault::Draining.into(), after), None));

@@ -21,10 +21,11 @@ use crate::wire::encode::{Persisted, write_error};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Frame;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -92,7 +93,7 @@ impl BackgroundJobs {
     }
 
     fn here(&self) -> MutexGuard<'_, HashMap<Key, Arc<BackgroundJob>>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.jobs.lock()
     }
 
     fn begin(&self, key: &Key) -> RunningJob<'_> {
@@ -123,7 +124,7 @@ impl BackgroundJobs {
     fn orphaned(&self, stored: impl Iterator<Item = Key>) -> Vec<Key> {
         let here = self.here();
         let now: HashSet<Key> = stored.filter(|key| !here.contains_key(key)).collect();
-        let mut before = self.orphaned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = self.orphaned.lock();
         let twice = now.intersection(&before).cloned().collect();
         *before = now;
         twice

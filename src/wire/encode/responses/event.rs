@@ -1,7 +1,6 @@
 //! Numbered events of a Responses stream, in the client's dialect (wire-format 4.6, 4.7, 4.9).
 
 use super::super::Limits;
-use super::super::frame::DONE;
 use super::call::Call;
 use super::dialects;
 use super::item::{Item, Kind, ReasoningItem, WrittenState};
@@ -12,6 +11,7 @@ use crate::json::{Raw, write_compact, write_number, write_string};
 use crate::wire::OutputBuffer;
 use crate::wire::fault::{Failure, write_or_null};
 use crate::wire::options::ResponsesDialect;
+use crate::wire::sse::DONE;
 use bytes::BytesMut;
 
 /// Form of a stream's events.
