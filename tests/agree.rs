@@ -25,7 +25,7 @@ use proptest::prelude::*;
 use samewire::engine::{Front, Identity, named};
 use samewire::plan::{Route, plan};
 use samewire::request::ChatRequest;
-use samewire::wire::{Api, Ending, Gather, OutputBuffer, Stamp};
+use samewire::wire::{AnswerReader, Api, Ending, OutputBuffer, Rewriter, Stamp};
 use seeded::seeded;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -144,9 +144,9 @@ fn run(case: &Case) -> Answer {
     answer
 }
 
-/// Gathers the client's answer from several answers of an engine that gives one choice each. `picks` selects whose
+/// Merges the client's answer from several answers of an engine that gives one choice each. `picks` selects whose
 /// bytes come next, `piece` how many.
-fn gathered(case: &Case, answers: &[Vec<u8>], picks: &[u8], piece: usize) -> String {
+fn merged(case: &Case, answers: &[Vec<u8>], picks: &[u8], piece: usize) -> String {
     let body = Bytes::from(case.request.to_string());
     let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
     let identity = Identity { front: Front::Rust, ..named("vllm").unwrap().into() };
@@ -154,21 +154,26 @@ fn gathered(case: &Case, answers: &[Vec<u8>], picks: &[u8], piece: usize) -> Str
     let plan = plan(&ask, &body, &Route::new(identity, options, 4 << 20)).unwrap();
     assert_eq!(plan.others.len() + 1, answers.len());
     let stamp = Stamp { id: "0".repeat(32), now: case.now, seed: 1, ..Stamp::default() };
-    let gather = Gather::new(&plan.shape, &stamp);
-    let rewriter = |choice| gather.rewriter(choice, plan.shape.clone(), &stamp);
-    let mut rewriters: Vec<_> = (0..).take(answers.len()).map(rewriter).collect();
+    let mut rewriter = Rewriter::merging(&plan.shape, &stamp);
+    let reader = |choice| AnswerReader::of_choice(choice, plan.shape.clone(), stamp.clone());
+    let mut others: Vec<_> = (1..).take(answers.len() - 1).map(reader).collect();
     let mut left: Vec<_> = answers.iter().map(Vec::as_slice).collect();
     let mut out = OutputBuffer::default();
     for pick in picks.iter().cycle() {
-        assert_eq!(gather.is_over(), rewriters.iter().all(|one| one.progress().ended));
+        let have_all_ended = others.iter().chain([rewriter.reader()]).all(|one| one.progress().ended);
+        assert_eq!(rewriter.progress().ended, have_all_ended);
         let open: Vec<_> = (0..left.len()).filter(|at| !left[*at].is_empty()).collect();
         let Some(at) = open.get(usize::from(*pick) % open.len().max(1)) else { break };
         let (now, later) = left[*at].split_at(piece.min(left[*at].len()));
-        rewriters[*at].push(now, &mut out);
+        // The first reader is the rewriter's own; each other one takes its place for one turn.
+        let mut other = at.checked_sub(1).map(|at| &mut others[at]);
+        other.iter_mut().for_each(|other| rewriter.swap_reader(other));
+        rewriter.push(now, &mut out);
         left[*at] = later;
         if later.is_empty() {
-            rewriters[*at].finish(Ending::Clean, &mut out);
+            rewriter.finish(Ending::Clean, &mut out);
         }
+        other.iter_mut().for_each(|other| rewriter.swap_reader(other));
     }
     String::from_utf8(out.to_vec()).unwrap()
 }
@@ -186,7 +191,7 @@ proptest! {
         }
         let case = reply.stream(Dialect::Python);
         let (answers, picks) = reply.each(Dialect::Rust);
-        let body = gathered(&case, &answers, picks, piece);
+        let body = merged(&case, &answers, picks, piece);
         let answer = Answer { status: 200, body };
         prop_assert_eq!(canonical::check(&case, &answer), Ok(canonical::End::Complete), "{}", answer.body);
         // Counts of reasoning tokens are summed, too.

@@ -141,6 +141,11 @@ impl Shape {
         }
     }
 
+    /// Returns the shape of the engine answer that gives this choice alone.
+    pub fn of_choice(self, choice: u32) -> Self {
+        Self { choices: 1, choice, ..self }
+    }
+
     /// Returns true if usage stays on each frame on which the engine sends it.
     pub(crate) fn has_continuous_usage(&self) -> bool {
         match self.options.continuous_usage {

@@ -8,15 +8,16 @@
 //! Takes: bytes of an answer, cut anywhere, and how they ended. Gives: canonical bytes, a [`Summary`]. Remembers:
 //! what the stages list. Never: waits, reads a clock, draws a random number, panics, returns an error.
 //!
-//! Frames that equal the two before them except for their text skip the stages between framer and output
-//! (`fast_path`).
+//! [`Rewriter`] joins the stages. Frames that equal the two before them except for their text skip those between
+//! framer and output (`fast_path`).
 //!
 //! Parsers for text that an engine left unparsed (Harmony, reasoning between tags, calls) run between decode and
 //! normalise, if an option asks for them. They turn `Content` events into `Reasoning`, `Content`, tool entries and
 //! items, so neither neighbour has to know about them. With a parser, only text without anything to parse takes the
 //! fast path.
 //!
-//! Several rewriters share one encoder ([`Gather`]) if an engine gives only one choice per request.
+//! If an engine gives only one choice per request, a rewriter has one [`AnswerReader`] for each choice, and merges
+//! their events before the encoder (`normalise/merge.rs`).
 
 mod api;
 mod arguments;
@@ -28,7 +29,6 @@ pub mod encode;
 pub mod event;
 mod fast_path;
 pub mod fault;
-mod gather;
 pub(crate) mod ident;
 mod naming;
 mod normalise;
@@ -45,8 +45,7 @@ pub use api::{
     Api, BodyForm, Ending, Extensions, MissingChoices, Models, Progress, Quirks, Shape, Stamp, Summary,
 };
 pub(crate) use api::{PROMPT_TOKEN_IDS, TOKEN_IDS};
-pub use gather::Gather;
 pub use output::OutputBuffer;
 pub(crate) use output::{Rope, Spelled};
 pub use parse::{EngineParsers, OutputConstraints, TextFormat, Unparsed, Vocabulary};
-pub use rewriter::Rewriter;
+pub use rewriter::{AnswerReader, Rewriter};

@@ -8,12 +8,10 @@ use crate::request::ChatRequest;
 use crate::server::admit::body::Body;
 use crate::server::context::RequestContext;
 use crate::server::net::pending_answer::{PendingAnswer, send};
-use crate::server::relay::attempt::{
-    AttemptTarget, FanOut, FanOutPart, Sender, SentRequest, UpstreamRequest,
-};
+use crate::server::relay::attempt::{AttemptTarget, Sender, SentRequest, UpstreamRequest};
 use crate::server::relay::{Relay, RelayParams};
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::{Api, Gather, Rewriter, Shape, Stamp};
+use crate::wire::{AnswerReader, Api, Rewriter, Shape, Stamp};
 use axum::body::Body as Incoming;
 use bytes::Bytes;
 use http::{HeaderValue, Response, request};
@@ -75,10 +73,10 @@ struct Chat {
 impl UpstreamRequest for Chat {
     fn send(&mut self, to: &AttemptTarget<'_>) -> Result<SentRequest, Failure> {
         let route = self.sender.route(to, &self.ask.model);
-        if let Some(FanOutPart { choice, gather }) = to.part {
+        if let Some(choice) = to.choice {
             let plan = plan(&self.ask.one_of_several(choice), &self.body, &route)?;
             let asking = self.send_later(to, plan.path, plan.body);
-            let rewriter = gather.rewriter(choice, plan.shape, &self.stamp);
+            let rewriter = Rewriter::new(plan.shape.of_choice(choice), self.stamp.clone());
             return Ok(SentRequest::single(asking, rewriter, plan.fallbacks));
         }
         let plan = plan(&self.ask, &self.body, &route)?;
@@ -105,26 +103,20 @@ impl Chat {
     fn fan_out(&self, to: &AttemptTarget<'_>, plan: Plan) -> Result<SentRequest, Failure> {
         let Plan { path, body, others, shape, fallbacks, .. } = plan;
         self.sender.mark_concurrent();
-        let gather = Gather::new(&shape, &self.stamp);
-        let one = |choice: u32, body: Bytes| {
-            let asking = self.send_later(
-                &AttemptTarget { part: Some(FanOutPart { choice, gather: &gather }), ..*to },
-                path,
-                body,
-            );
-            (asking, gather.rewriter(choice, shape.clone(), &self.stamp))
-        };
         let counted = |other: Bytes| match other.as_ptr() == body.as_ptr() {
             true => Ok(other),
             false => self.sender.count_body(other),
         };
         let others: Vec<_> = others.into_iter().map(counted).collect::<Result<_, _>>()?;
-        let others = (1..).zip(others).map(|(choice, body)| one(choice, body)).collect();
-        let (asking, rewriter) = one(0, body);
+        let send = |choice, body| self.send_later(&AttemptTarget { choice: Some(choice), ..*to }, path, body);
+        let other = |(choice, body)| {
+            let reader = AnswerReader::of_choice(choice, shape.clone(), self.stamp.clone());
+            (send(choice, body), reader)
+        };
         Ok(SentRequest {
-            pending: asking,
-            rewriter,
-            fan_out: Some(Box::new(FanOut { gather, others })),
+            others: (1..).zip(others).map(other).collect(),
+            pending: send(0, body),
+            rewriter: Rewriter::merging(&shape, &self.stamp),
             fallbacks,
         })
     }

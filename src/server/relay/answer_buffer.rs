@@ -1,7 +1,7 @@
 //! Output of the rewriter that the client has not been sent yet, and the rules for when it may be sent.
 
 use crate::wire::fault::Failure;
-use crate::wire::{Ending, Gather, MissingChoices, OutputBuffer, Rewriter, Summary};
+use crate::wire::{Ending, OutputBuffer, Rewriter};
 
 /// The rewriter with its output buffer.
 ///
@@ -18,43 +18,23 @@ pub(super) struct AnswerBuffer {
     pub(super) numbered: bool,
     /// True once the status has been sent.
     pub(super) committed: bool,
-    /// State shared by the choices, if each has an engine request of its own. The rewriter then belongs to the
-    /// current one.
-    fan_out: Option<Box<FanOutShared>>,
-}
-
-/// State shared by engine answers that give one choice each.
-struct FanOutShared {
-    gather: Gather,
-    /// True if an answer other than the current one has had content.
-    spoken: bool,
-    /// Combined summary of the answers that have ended.
-    past: Summary,
 }
 
 impl AnswerBuffer {
     pub(super) fn new(rewriter: Rewriter, numbered: bool, committed: bool) -> Self {
-        Self {
-            rewriter,
-            out: OutputBuffer::default(),
-            failed_before_content: false,
-            numbered,
-            committed,
-            fan_out: None,
-        }
+        Self { rewriter, out: OutputBuffer::default(), failed_before_content: false, numbered, committed }
     }
 
-    /// Replaces the rewriter for another attempt. The output is discarded, unless other choices have written to
-    /// it.
+    /// Replaces the rewriter for another attempt and discards the output. A merged answer keeps both, because other
+    /// choices have written to it, and reads the answer to this attempt from now on.
     pub(super) fn begin_again(&mut self, mut rewriter: Rewriter) {
+        if self.rewriter.is_merged() {
+            return self.rewriter.replace_reader(rewriter.into_reader());
+        }
         if self.committed {
             rewriter.commit();
         }
-        if self.is_of_several() {
-            self.rewriter = rewriter;
-        } else {
-            *self = Self::new(rewriter, self.numbered, self.committed);
-        }
+        *self = Self::new(rewriter, self.numbered, self.committed);
     }
 
     /// Passes bytes to the rewriter, line by line until the first content, so that a role can be held back alone.
@@ -90,7 +70,7 @@ impl AnswerBuffer {
     fn write(&mut self, write: impl FnOnce(&mut Rewriter, &mut OutputBuffer)) {
         let (held, ended) = (self.out.mark(), self.ended());
         write(&mut self.rewriter, &mut self.out);
-        let failed = !self.is_of_several()
+        let failed = !self.rewriter.is_merged()
             && self.rewriter.any_failure().is_some_and(|failure| failure.fault.is_broken_off());
         let stays = self.has_content() || self.numbered && self.committed;
         if failed && !ended && !stays {
@@ -105,14 +85,11 @@ impl AnswerBuffer {
     }
 
     pub(super) fn has_content(&self) -> bool {
-        self.rewriter.progress().has_content || self.fan_out.as_ref().is_some_and(|several| several.spoken)
+        self.rewriter.progress().has_content
     }
 
     pub(super) fn ended(&self) -> bool {
-        match &self.fan_out {
-            None => self.rewriter.progress().ended,
-            Some(several) => several.gather.is_over(),
-        }
+        self.rewriter.progress().ended
     }
 
     /// Returns true if there is output that may be sent, or the answer has ended.
@@ -120,68 +97,18 @@ impl AnswerBuffer {
         self.ended() || self.has_content() && !self.out.is_empty()
     }
 
-    /// Returns the summary of the answer, over all choices.
-    pub(super) fn summary(&self) -> Summary {
-        let mut summary = self.rewriter.summary();
-        if let Some(several) = &self.fan_out {
-            summary.add(several.past.clone());
-        }
-        summary
-    }
-
-    // === one engine answer for each choice ===
-
-    /// Makes the rewriter that of the first of several choices, each with an answer of its own.
-    pub(super) fn gather_in(&mut self, gather: Gather) {
-        self.fan_out = Some(Box::new(FanOutShared { gather, spoken: false, past: Summary::default() }));
-    }
-
-    /// Switches to one answer for each choice after an ended answer that gave fewer choices than were requested.
-    /// Returns the `Gather` for the answers that supply the rest.
-    pub(super) fn gather_rest(&mut self, given: MissingChoices, rule: &'static str) -> Gather {
-        let gather = Gather::continue_from(&mut self.rewriter, given);
-        let mut past = self.rewriter.summary();
-        past.adapted.push(rule);
-        self.fan_out = Some(Box::new(FanOutShared { gather: gather.clone(), spoken: true, past }));
-        gather
-    }
-
     /// Ends an answer whose missing choices cannot be requested.
     pub(super) fn end_without_missing(&mut self) {
         self.rewriter.fail_missing_choices(&mut self.out);
     }
 
-    pub(super) fn is_of_several(&self) -> bool {
-        self.fan_out.is_some()
-    }
-
-    pub(super) fn gather(&self) -> Option<&Gather> {
-        self.fan_out.as_ref().map(|several| &several.gather)
-    }
-
-    /// Makes another choice's rewriter the current one and stores the present one in its place.
-    pub(super) fn swap_rewriter(&mut self, other: &mut Rewriter) {
-        if let Some(several) = &mut self.fan_out {
-            several.spoken |= self.rewriter.progress().has_content;
-            std::mem::swap(&mut self.rewriter, other);
-        }
-    }
-
-    /// Adds the summary of an ended answer that is not the current one.
-    pub(super) fn add_summary_of(&mut self, other: &Rewriter) {
-        if let Some(several) = &mut self.fan_out {
-            several.past.add(other.summary());
-        }
-    }
-
     /// Fails the whole answer because the current choice has failed. Before the status is sent, the failure
     /// replaces all output; a role alone does not count as output (faults 1).
     pub(super) fn give_up(&mut self) {
-        let (Some(several), Some(failure)) = (&self.fan_out, self.rewriter.any_failure()) else { return };
         if !self.has_content() {
             self.out.clear();
         }
         self.failed_before_content = !self.committed;
-        several.gather.fail(failure.clone(), &mut self.out);
+        self.rewriter.give_up(&mut self.out);
     }
 }

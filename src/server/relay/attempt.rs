@@ -25,7 +25,7 @@ use crate::upstream::{
 };
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
-use crate::wire::{Gather, Rewriter};
+use crate::wire::{AnswerReader, Rewriter};
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue};
@@ -116,10 +116,10 @@ impl Sender {
                 Credentials::Own(key) => Some(key.value()),
                 Credentials::Pass => self.authorization.clone(),
             },
-            request_id: match to.part {
+            request_id: match to.choice {
                 None => format!("{}-{}", self.id, to.attempt),
                 // Engines identify their work by it: concurrent requests need different ids.
-                Some(FanOutPart { choice, .. }) => format!("{}-{}-{choice}", self.id, to.attempt),
+                Some(choice) => format!("{}-{}-{choice}", self.id, to.attempt),
             },
             is_retry: to.attempt > 1,
             trace: self.trace.clone(),
@@ -206,14 +206,13 @@ impl WholeExchange {
     }
 }
 
-/// Target of an engine request: the upstream, the number of the attempt, and the part of the answer that it is
-/// for.
+/// Target of an engine request: the upstream, the number of the attempt, and the choice that it is for.
 #[derive(Clone, Copy)]
 pub(in crate::server) struct AttemptTarget<'u> {
     pub(in crate::server) upstream: &'u Arc<Upstream>,
     pub(in crate::server) attempt: u32,
-    /// Part of the answer that the request is for; `None`: the whole answer.
-    pub(in crate::server) part: Option<FanOutPart<'u>>,
+    /// Index of the only choice that the request is for; `None`: the whole answer.
+    pub(in crate::server) choice: Option<u32>,
     /// Fallbacks beyond those known of the upstream: it has refused the request without them.
     pub(in crate::server) fallbacks: Fallbacks,
 }
@@ -221,15 +220,8 @@ pub(in crate::server) struct AttemptTarget<'u> {
 impl<'u> AttemptTarget<'u> {
     /// Returns the target of a first attempt: the whole answer, without further fallbacks.
     pub(in crate::server) fn first(upstream: &'u Arc<Upstream>) -> Self {
-        Self { upstream, attempt: 1, part: None, fallbacks: Fallbacks::default() }
+        Self { upstream, attempt: 1, choice: None, fallbacks: Fallbacks::default() }
     }
-}
-
-/// Choice of an answer that is combined from several engine requests, each of which gives a single choice.
-#[derive(Clone, Copy)]
-pub(in crate::server) struct FanOutPart<'g> {
-    pub(in crate::server) choice: u32,
-    pub(in crate::server) gather: &'g Gather,
 }
 
 /// Request that can be sent to any of the upstreams, each time in the form that this upstream's engine
@@ -253,23 +245,18 @@ pub(in crate::server) trait UpstreamRequest: Send {
 pub(in crate::server) struct SentRequest {
     pub(in crate::server) pending: PendingAnswer,
     pub(in crate::server) rewriter: Rewriter,
-    /// Requests for the other choices, if this one is for the first choice only.
-    pub(in crate::server) fan_out: Option<Box<FanOut>>,
+    /// Requests for the other choices, in order, with the readers of their answers, if this one is for the first
+    /// choice only.
+    pub(in crate::server) others: Vec<(PendingAnswer, AnswerReader)>,
     /// Fallbacks that shaped the request.
     pub(in crate::server) fallbacks: Fallbacks,
 }
 
 impl SentRequest {
-    /// Returns a request without a fan-out: a single engine answer is all that it needs.
+    /// Returns a request for which a single engine answer is all that is needed.
     pub(in crate::server) fn single(asking: PendingAnswer, rewriter: Rewriter, fallbacks: Fallbacks) -> Self {
-        Self { pending: asking, rewriter, fan_out: None, fallbacks }
+        Self { pending: asking, rewriter, others: Vec::new(), fallbacks }
     }
-}
-
-/// Requests for all choices but the first, in order, and the state that combines their answers.
-pub(in crate::server) struct FanOut {
-    pub(in crate::server) gather: Gather,
-    pub(in crate::server) others: Vec<(PendingAnswer, Rewriter)>,
 }
 
 /// Refusal by an engine, after which the request was sent to it once more in another form.

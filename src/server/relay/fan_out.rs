@@ -1,43 +1,42 @@
 //! Answers assembled from several: an engine that gives only one choice is sent one request for each.
 //!
-//! The current exchange takes the place of the only one, and its rewriter that of the buffer. An action on the
-//! relay is repeated with each exchange as the current one. All of them are polled by the client's connection,
-//! like a single one.
+//! The buffer's rewriter merges the answers. The current exchange takes the place of the only one, and the rewriter
+//! reads its answer. An action on the relay is repeated with each exchange as the current one. All of them are polled
+//! by the client's connection, like a single one.
 
-use super::attempt::{AttemptTarget, FanOut, FanOutPart, SentRequest, UpstreamSelection};
+use super::attempt::{AttemptTarget, SentRequest, UpstreamSelection};
 use super::exchange::{Exchange, send_after};
-use super::{Ending, Fault, Relay, RetryClass};
+use super::{Ending, Relay, RetryClass};
 use crate::engine::fallback::{Fallback, Fallbacks};
+use crate::server::net::pending_answer::PendingAnswer;
 use crate::upstream::Pool;
-use crate::wire::Rewriter;
+use crate::wire::AnswerReader;
 use http::HeaderMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Exchange for a choice other than the current one, with its rewriter.
+/// Exchange for a choice other than the current one, with the reader of its answer.
 pub(super) struct SiblingExchange {
     exchange: Exchange,
-    rewriter: Rewriter,
+    reader: AnswerReader,
     /// Upstreams to which its request may be sent again.
     selection: Option<UpstreamSelection>,
 }
 
 impl Relay {
-    /// Makes the current exchange that of the first choice and begins those for the others at the same upstream.
-    pub(super) fn fan_out(&mut self, fan_out: FanOut, pause: Duration) {
-        let FanOut { gather, others } = fan_out;
-        self.buffer.gather_in(gather);
-        let (upstream, again) = (Arc::clone(self.upstream()), self.again.as_ref());
-        let fallbacks = self.exchange.fallbacks;
-        let other = |(choice, (asking, rewriter))| SiblingExchange {
+    /// Begins the exchanges for all choices but the first, whose exchange is the current one, at the same upstream.
+    pub(super) fn begin_others(&mut self, others: Vec<(PendingAnswer, AnswerReader)>, pause: Duration) {
+        let (upstream, fallbacks) = (Arc::clone(self.upstream()), self.exchange.fallbacks);
+        let again = self.again.as_ref();
+        let other = |(choice, (asking, reader))| SiblingExchange {
             exchange: Exchange::begin(
                 Pool::same_upstream(&upstream),
                 send_after(pause, asking),
                 choice,
                 fallbacks,
             ),
-            rewriter,
+            reader,
             selection: again.map(|again| again.selection.clone()),
         };
         self.others = (1..).zip(others).map(other).collect();
@@ -47,7 +46,7 @@ impl Relay {
     /// that support only one. From now on requests to this upstream are split at once. Returns false if nothing
     /// more is to come.
     pub(super) fn request_missing_choices(&mut self) -> bool {
-        let Some(given) = self.buffer.rewriter.missing_choices() else { return false };
+        let Some(missing) = self.buffer.rewriter.missing_choices() else { return false };
         let Some(mut again) = self.again.take() else {
             self.buffer.end_without_missing();
             return false;
@@ -55,31 +54,28 @@ impl Relay {
         let upstream = Arc::clone(self.upstream());
         let (model, fallback) = (self.record.app.pool.engine_name(again.selection.model()), Fallback::FanOut);
         upstream.answers_to(model, Fallbacks::default().with(fallback));
-        self.report_attempt();
-        self.give_back();
-        let gather = self.buffer.gather_rest(given, fallback.rule().name);
-        if given.requested - given.choices > 1 {
+        if missing.requested - missing.choices > 1 {
             again.request.at_once();
         }
         let (attempt, fallbacks) = (again.selection.attempts(), self.exchange.fallbacks);
-        for choice in given.choices..given.requested {
-            let part = Some(FanOutPart { choice, gather: &gather });
-            let sent = again.request.send(&AttemptTarget { upstream: &upstream, attempt, part, fallbacks });
-            let Ok(SentRequest { pending: asking, rewriter, fallbacks, .. }) = sent else { continue };
+        let send = |choice| {
+            let to = AttemptTarget { upstream: &upstream, attempt, choice: Some(choice), fallbacks };
+            let SentRequest { pending: asking, rewriter, fallbacks, .. } = again.request.send(&to).ok()?;
             let exchange = Exchange::begin(Pool::same_upstream(&upstream), asking, choice, fallbacks);
-            self.others.push(SiblingExchange {
-                exchange,
-                rewriter,
-                selection: Some(again.selection.clone()),
-            });
-        }
+            let selection = Some(again.selection.clone());
+            Some(SiblingExchange { exchange, reader: rewriter.into_reader(), selection })
+        };
+        let others: Option<Vec<_>> = (missing.choices..missing.requested).map(send).collect();
         self.again = Some(again);
-        self.clock.asks_again();
-        if self.others.len() < (given.requested - given.choices) as usize {
-            self.others.clear();
-            gather.fail(Fault::Incomplete.into(), &mut self.buffer.out);
+        let Some(others) = others else {
+            self.buffer.end_without_missing();
             return false;
-        }
+        };
+        self.report_attempt();
+        self.give_back();
+        self.buffer.rewriter.merge_missing(missing, fallback.rule().name);
+        self.others = others;
+        self.clock.asks_again();
         // The first of the new exchanges replaces the ended one.
         self.make_current(0);
         self.others.swap_remove(0);
@@ -88,7 +84,7 @@ impl Relay {
 
     /// Reads from the only engine answer, or from each of several.
     pub(super) fn poll_engines(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.buffer.is_of_several() {
+        if !self.buffer.rewriter.is_merged() {
             return self.poll_engine(cx);
         }
         let mut polled = Poll::Pending;
@@ -138,7 +134,7 @@ impl Relay {
     fn make_current(&mut self, at: usize) {
         let Some(other) = self.others.get_mut(at) else { return };
         std::mem::swap(&mut self.exchange, &mut other.exchange);
-        self.buffer.swap_rewriter(&mut other.rewriter);
+        self.buffer.rewriter.swap_reader(&mut other.reader);
         if let (Some(again), Some(selection)) = (&mut self.again, &mut other.selection) {
             std::mem::swap(&mut again.selection, selection);
         }
@@ -147,8 +143,8 @@ impl Relay {
     /// Handles the end of the current choice's answer: success, a failure that is retried elsewhere, or a failure
     /// of all choices.
     pub(super) fn settle(&mut self) {
-        if !self.buffer.is_of_several()
-            || !self.buffer.rewriter.progress().ended
+        if !self.buffer.rewriter.is_merged()
+            || !self.buffer.rewriter.reader().progress().ended
             || self.buffer.ended() && self.exchange.is_done()
         {
             return;
@@ -161,7 +157,7 @@ impl Relay {
             self.buffer.give_up();
             // The remaining exchanges are not needed.
             for other in std::mem::take(&mut self.others) {
-                self.buffer.add_summary_of(&other.rewriter);
+                self.buffer.rewriter.add_summary_of(&other.reader);
             }
         }
     }
@@ -171,14 +167,14 @@ impl Relay {
         let Self { others, buffer, .. } = self;
         others.retain(|other| {
             if other.exchange.is_done() {
-                buffer.add_summary_of(&other.rewriter);
+                buffer.rewriter.add_summary_of(&other.reader);
             }
             !other.exchange.is_done()
         });
         if self.exchange.is_done() && !self.others.is_empty() {
             self.make_current(0);
             let over = self.others.swap_remove(0);
-            self.buffer.add_summary_of(&over.rewriter);
+            self.buffer.rewriter.add_summary_of(&over.reader);
         }
     }
 

@@ -109,7 +109,7 @@ impl Relay {
     /// Returns the relay of an attempt, with the further exchanges of its fan-out if it has one.
     pub(super) fn new(order: RelayParams) -> Box<Self> {
         let RelayParams { attempt, again, thread, options, stream, mut record, writer, numbered } = order;
-        let Attempt { chosen, sent: SentRequest { pending: asking, rewriter, fan_out, fallbacks } } = attempt;
+        let Attempt { chosen, sent: SentRequest { pending: asking, rewriter, others, fallbacks } } = attempt;
         record.attempts = 1;
         record.upstream = Some(Arc::clone(chosen.upstream()));
         let clock = Clock::new(stream, &record.app.config.timeouts, &options);
@@ -130,9 +130,7 @@ impl Relay {
             store_sink: writer.map_or(StoreSink::Done, StoreSink::Pending),
         });
         this.pass_limits();
-        if let Some(fan_out) = fan_out {
-            this.fan_out(*fan_out, Duration::ZERO);
-        }
+        this.begin_others(others, Duration::ZERO);
         this
     }
 
@@ -304,7 +302,7 @@ impl Relay {
     /// Handles the end of an attempt. Ready if the answer has ended too; pending if another attempt or further
     /// choices continue it.
     fn end_attempt(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let goes_on = if self.buffer.is_of_several() {
+        let goes_on = if self.buffer.rewriter.is_merged() {
             !self.buffer.ended()
         } else {
             self.try_resend() || self.request_missing_choices()
@@ -326,7 +324,7 @@ impl Relay {
 
     /// Returns true if the engine's socket held no more than what was read; false if there are several exchanges.
     fn has_drained(&self) -> bool {
-        !self.buffer.is_of_several()
+        !self.buffer.rewriter.is_merged()
             && matches!(&self.exchange.engine, EngineStep::Reading(answer, _) if answer.has_drained())
     }
 
@@ -383,7 +381,7 @@ impl Relay {
         if self.clock.heard(now, self.buffer.has_content() || !self.stream) {
             self.exchange.chosen.upstream().record_piece(now);
         }
-        if self.buffer.rewriter.progress().has_content {
+        if self.buffer.rewriter.reader().progress().has_content {
             self.exchange.answered();
         }
         if self.buffer.has_content() && self.record.first_token.is_none() {
@@ -486,12 +484,12 @@ impl Relay {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
-        self.record.summarised(self.buffer.summary());
+        self.record.summarised(self.buffer.rewriter.summary());
         let is_good = self.buffer.rewriter.any_failure().is_none();
         let refused = matches!(&self.exchange.engine, EngineStep::Reading(_, BodyKind::Refusal(_)));
         let whole = is_good || refused;
         // Several exchanges: each is reported when it ends.
-        if !(self.buffer.is_of_several() && is_good) {
+        if !(self.buffer.rewriter.is_merged() && is_good) {
             self.report_attempt();
         }
         self.again = None;

@@ -2,7 +2,7 @@
 //! a refusal, or to another engine (faults 7).
 
 use super::Relay;
-use super::attempt::{AttemptTarget, FanOutPart, Refused, SentRequest, UpstreamRequest, UpstreamSelection};
+use super::attempt::{AttemptTarget, Refused, SentRequest, UpstreamRequest, UpstreamSelection};
 use super::exchange::{BodyKind, EngineStep, Exchange, send_after};
 use crate::engine::fallback::Fallbacks;
 use crate::error::RetryClass;
@@ -43,7 +43,7 @@ impl Relay {
     /// Sends the request again if the attempt failed before any content. Returns true if another attempt was
     /// started.
     pub(super) fn try_resend(&mut self) -> bool {
-        let spoken = self.buffer.rewriter.progress().has_content;
+        let spoken = self.buffer.rewriter.reader().progress().has_content;
         let Some(failure) = self.buffer.rewriter.any_failure().filter(|_| !spoken) else { return false };
         let failure = failure.clone();
         self.retry_in_other_form(&failure) || self.retry_elsewhere(&failure)
@@ -98,26 +98,25 @@ impl Relay {
 
     /// Builds the request of the current choice for this upstream; `None` if it cannot be sent again.
     fn sent(&mut self, chosen: &ChosenUpstream, fallbacks: Fallbacks) -> Option<SentRequest> {
-        let choice = self.exchange.choice;
-        let part = self.buffer.gather().map(|gather| FanOutPart { choice, gather });
+        let choice = self.buffer.rewriter.is_merged().then_some(self.exchange.choice);
         let again = self.again.as_mut()?;
         let attempt = again.selection.attempts();
-        again.request.send(&AttemptTarget { upstream: chosen.upstream(), attempt, part, fallbacks }).ok()
+        again.request.send(&AttemptTarget { upstream: chosen.upstream(), attempt, choice, fallbacks }).ok()
     }
 
     /// Replaces the failed exchange by a new one.
     fn begin_again(&mut self, chosen: ChosenUpstream, sent: SentRequest, pause: Duration) {
-        let SentRequest { pending: asking, rewriter, fan_out, fallbacks } = sent;
+        let SentRequest { pending: asking, rewriter, others, fallbacks } = sent;
         // End the previous exchange first.
         self.exchange.cancel();
         self.exchange = Exchange::begin(chosen, send_after(pause, asking), self.exchange.choice, fallbacks);
-        self.buffer.begin_again(rewriter);
-        self.pass_limits();
-        if !self.buffer.is_of_several() {
+        if !self.buffer.rewriter.is_merged() {
             self.received = 0;
         }
-        if let Some(fan_out) = fan_out {
-            self.fan_out(*fan_out, pause);
+        self.buffer.begin_again(rewriter);
+        self.pass_limits();
+        if !others.is_empty() {
+            self.begin_others(others, pause);
         }
         self.record.begins_again();
         self.record.upstream = Some(Arc::clone(self.exchange.chosen.upstream()));

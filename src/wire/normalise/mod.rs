@@ -7,6 +7,7 @@
 
 mod calls;
 mod digest;
+mod merge;
 mod output;
 mod resent;
 mod short;
@@ -20,6 +21,7 @@ use super::rule::{Rule, Tally};
 use super::{Api, Ending, PROMPT_TOKEN_IDS, Shape, Stamp, TOKEN_IDS, ident};
 use crate::json::{Extras, Kept, Raw, Text};
 use calls::Calls;
+pub(super) use merge::Merge;
 use output::send_held;
 pub(super) use output::{AnswerWriter, Output};
 

@@ -1,5 +1,6 @@
 //! Output of the normaliser: the client's encoder, and what has been sent of the answer.
 
+use super::merge::Merge;
 use crate::json::Text;
 use crate::wire::encode::Encode;
 use crate::wire::event::{Delta, Event, Riders};
@@ -15,17 +16,27 @@ pub(in crate::wire) struct AnswerWriter {
     pub(in crate::wire) failure: Option<Failure>,
     /// True once the prompt's token ids have been sent; they are sent only once.
     pub(in crate::wire) prompt_sent: bool,
+    /// State that merges several engine answers, if each choice has one of its own.
+    pub(in crate::wire) merge: Option<Box<Merge>>,
 }
 
 impl AnswerWriter {
     /// Creates the writer of an answer of which nothing has been sent.
     pub(in crate::wire) fn new(encoder: Box<dyn Encode>) -> Self {
-        Self { encoder, committed: false, failure: None, prompt_sent: false }
+        Self { encoder, committed: false, failure: None, prompt_sent: false, merge: None }
     }
 
-    /// Returns true if the bytes for a delta depend only on that delta and on the last head.
+    /// Merges engine answers from now on, each of which gives one choice.
+    pub(in crate::wire) fn merge_with(&mut self, merge: Merge) {
+        // The other answers, too, decide whether a failure can still become an HTTP error, so the caller decides it.
+        self.committed = true;
+        self.merge = Some(Box::new(merge));
+    }
+
+    /// Returns true if the bytes for a delta depend only on that delta and on the last head. In a merged answer the
+    /// head may be another answer's.
     pub(in crate::wire) fn is_plain(&self) -> bool {
-        self.encoder.is_plain()
+        self.merge.is_none() && self.encoder.is_plain()
     }
 }
 
@@ -33,13 +44,18 @@ impl AnswerWriter {
 pub(in crate::wire) struct Output<'o> {
     pub(in crate::wire) writer: &'o mut AnswerWriter,
     pub(in crate::wire) out: &'o mut OutputBuffer,
+    /// Index of the only choice, if the other choices come from answers of their own; else 0.
+    pub(in crate::wire) choice: u32,
 }
 
 impl Output<'_> {
     pub(super) fn event(&mut self, mut event: Event<'_>) {
-        let Self { writer, out } = self;
+        let Self { writer, out, choice } = self;
         if let Event::Delta { riders, .. } | Event::Usage { riders, .. } = &mut event {
             writer.prompt_sent |= riders.chunk_extensions.iter().any(|(key, _)| key == PROMPT_TOKEN_IDS);
+        }
+        if let Some(merge) = &mut writer.merge {
+            return merge.event(*choice, event, &mut *writer.encoder, out);
         }
         match event {
             Event::Fail(failure) if !writer.committed => writer.failure = Some(failure),

@@ -1,8 +1,8 @@
 //! Answers of engines that give one choice only, and so end with fewer choices than the client asked for.
 //!
 //! Takes: the end of the engine's answer. Gives: the choices in it, with their finishes, but no end: the server
-//! requests the other choices and appends them ([`Gather::continue_from`](crate::wire::Gather::behind)). Never: withholds
-//! the end where nobody will request them.
+//! requests the other choices and appends them ([`Rewriter::merge_missing`](crate::wire::Rewriter::merge_missing)).
+//! Never: withholds the end where nobody will request them.
 
 use super::{Normaliser, Output};
 use crate::wire::MissingChoices;
