@@ -11,10 +11,13 @@
     reason = "tests"
 )]
 
+#[path = "support/canonical/mod.rs"]
 mod canonical;
+#[path = "support/cases/mod.rs"]
 mod cases;
 #[path = "agree/engines.rs"]
 mod engines;
+#[path = "support/seeded/mod.rs"]
 mod seeded;
 
 use bytes::Bytes;

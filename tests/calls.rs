@@ -11,11 +11,13 @@
     reason = "tests"
 )]
 
+#[path = "support/cases/mod.rs"]
 mod cases;
 #[path = "calls/engines.rs"]
 mod engines;
 #[path = "calls/runs.rs"]
 mod runs;
+#[path = "support/seeded/mod.rs"]
 mod seeded;
 #[path = "calls/think.rs"]
 mod think;

@@ -14,6 +14,7 @@
     reason = "a test fails by panicking; the loopback fixtures offer more than is used here"
 )]
 
+#[path = "support/sim/mod.rs"]
 mod sim;
 
 use serde_json::Value;

@@ -15,6 +15,7 @@
     reason = "a test fails by panicking; YAML is read into JSON values; the loopback fixtures offer more than is used here"
 )]
 
+#[path = "support/sim/mod.rs"]
 mod sim;
 
 #[path = "deploy/compose.rs"]

@@ -11,11 +11,15 @@
     reason = "tests"
 )]
 
+#[path = "support/cases/mod.rs"]
 mod cases;
-#[path = "laws/differential.rs"]
+#[path = "support/laws/differential.rs"]
 mod differential;
+#[path = "support/random/mod.rs"]
 mod random;
+#[path = "support/seeded/mod.rs"]
 mod seeded;
+#[path = "support/slow/mod.rs"]
 mod slow;
 
 use cases::{Case, captures, vectors};

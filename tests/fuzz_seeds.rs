@@ -13,11 +13,17 @@
     reason = "tests"
 )]
 
+#[path = "support/canonical/mod.rs"]
 mod canonical;
+#[path = "support/cases/mod.rs"]
 mod cases;
+#[path = "support/events/mod.rs"]
 mod events;
+#[path = "support/laws/mod.rs"]
 mod laws;
+#[path = "support/random/mod.rs"]
 mod random;
+#[path = "support/slow/mod.rs"]
 mod slow;
 #[macro_use]
 #[path = "fuzz/targets/mod.rs"]

@@ -13,6 +13,7 @@
     reason = "tests"
 )]
 
+#[path = "support/cases/mod.rs"]
 mod cases;
 
 use cases::{Answer, Case, Cut, captures, responses};

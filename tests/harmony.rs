@@ -13,9 +13,11 @@
 
 #[path = "harmony/any.rs"]
 mod any;
+#[path = "support/cases/mod.rs"]
 mod cases;
 #[path = "harmony/messages.rs"]
 mod messages;
+#[path = "support/seeded/mod.rs"]
 mod seeded;
 #[path = "harmony/tokens.rs"]
 mod tokens;

@@ -2,8 +2,9 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test crate")]
 
-#[path = "laws/json.rs"]
+#[path = "support/laws/json.rs"]
 mod law;
+#[path = "support/seeded/mod.rs"]
 mod seeded;
 
 use law::agree;

@@ -20,6 +20,7 @@
     reason = "a test fails by panicking, and the fixtures offer more than one file of tests needs"
 )]
 
+#[path = "support/sim/mod.rs"]
 mod sim;
 
 #[path = "latency/cancels.rs"]

@@ -12,14 +12,19 @@
     reason = "tests"
 )]
 
+#[path = "support/canonical/mod.rs"]
 mod canonical;
+#[path = "support/cases/mod.rs"]
 mod cases;
-#[path = "laws/equivalence.rs"]
+#[path = "support/laws/equivalence.rs"]
 mod equivalence;
-#[path = "laws/lossless.rs"]
+#[path = "support/laws/lossless.rs"]
 mod law;
+#[path = "support/random/mod.rs"]
 mod random;
+#[path = "support/seeded/mod.rs"]
 mod seeded;
+#[path = "support/slow/mod.rs"]
 mod slow;
 
 use canonical::said::read;

@@ -12,11 +12,13 @@
     reason = "tests"
 )]
 
-#[path = "laws/answer.rs"]
+#[path = "support/laws/answer.rs"]
 mod answer;
+#[path = "support/canonical/mod.rs"]
 mod canonical;
+#[path = "support/cases/mod.rs"]
 mod cases;
-#[path = "laws/cut.rs"]
+#[path = "support/laws/cut.rs"]
 mod cut;
 #[path = "properties/mangle.rs"]
 mod mangle;
@@ -24,10 +26,13 @@ mod mangle;
 mod memory;
 #[path = "properties/prefixes.rs"]
 mod prefixes;
+#[path = "support/random/mod.rs"]
 mod random;
 #[path = "properties/regressions.rs"]
 mod regressions;
+#[path = "support/seeded/mod.rs"]
 mod seeded;
+#[path = "support/slow/mod.rs"]
 mod slow;
 
 use answer::{check, narrow};

@@ -18,12 +18,15 @@
     reason = "a test fails by panicking, and the fixtures offer more than one file of tests needs"
 )]
 
+#[path = "support/official/mod.rs"]
 mod official;
+#[path = "support/postgres/mod.rs"]
 mod postgres;
+#[path = "support/sim/mod.rs"]
 mod sim;
 
 #[cfg(feature = "otlp")]
-#[path = "sim/collector.rs"]
+#[path = "support/sim/collector.rs"]
 mod collector;
 
 #[path = "proxy/abuse.rs"]

@@ -11,7 +11,9 @@
     reason = "a test crate"
 )]
 
+#[path = "support/seeded/mod.rs"]
 mod seeded;
+#[path = "support/slow/mod.rs"]
 mod slow;
 
 use seeded::seeded;

@@ -15,7 +15,7 @@
 mod any;
 #[path = "requests_responses/items.rs"]
 mod items;
-#[path = "laws/request.rs"]
+#[path = "support/laws/request.rs"]
 mod law;
 #[path = "requests_responses/native.rs"]
 mod native;
@@ -23,6 +23,7 @@ mod native;
 mod parameters;
 #[path = "requests_responses/refused.rs"]
 mod refused;
+#[path = "support/seeded/mod.rs"]
 mod seeded;
 #[path = "requests_responses/tools.rs"]
 mod tools;

@@ -10,8 +10,11 @@
     reason = "tests"
 )]
 
+#[path = "support/cases/mod.rs"]
 mod cases;
+#[path = "support/events/mod.rs"]
 mod events;
+#[path = "support/seeded/mod.rs"]
 mod seeded;
 #[path = "responses/ways.rs"]
 mod ways;

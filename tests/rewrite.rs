@@ -11,6 +11,7 @@
     reason = "tests"
 )]
 
+#[path = "support/cases/mod.rs"]
 mod cases;
 
 use cases::{Case, captures, fixtures, vectors};

@@ -11,12 +11,17 @@
     reason = "tests"
 )]
 
+#[path = "support/canonical/mod.rs"]
 mod canonical;
+#[path = "support/cases/mod.rs"]
 mod cases;
+#[path = "support/official/mod.rs"]
 mod official;
+#[path = "support/random/mod.rs"]
 mod random;
 #[path = "schema/responses.rs"]
 mod responses;
+#[path = "support/slow/mod.rs"]
 mod slow;
 
 use canonical::{Frame, frames};

@@ -11,6 +11,7 @@
     reason = "tests"
 )]
 
+#[path = "support/cases/mod.rs"]
 mod cases;
 
 use cases::{Case, Cut, captures, response_vectors, responses, vectors};

@@ -30,9 +30,11 @@ mod model;
 mod ownership;
 #[path = "store/places.rs"]
 mod places;
+#[path = "support/postgres/mod.rs"]
 mod postgres;
 #[path = "store/responses.rs"]
 mod responses;
+#[path = "support/seeded/mod.rs"]
 mod seeded;
 #[path = "store/tls.rs"]
 mod tls;

@@ -10,6 +10,7 @@
     reason = "tests"
 )]
 
+#[path = "support/cases/mod.rs"]
 mod cases;
 
 use bytes::Bytes;
