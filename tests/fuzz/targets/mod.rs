@@ -63,6 +63,7 @@ every_target!(targets);
 
 /// Time limit for one input under a fuzzer, all its assertions included: ten times the limit without the fuzzer and
 /// the sanitizers.
+#[allow(dead_code, reason = "libFuzzer alone has this limit")]
 pub const FUZZED: Duration = Duration::from_secs(1);
 
 impl Target {

@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 pub(crate) mod cut;
 pub(crate) mod differential;
+pub(crate) mod equivalence;
 pub(crate) mod json;
 pub(crate) mod lossless;
 pub(crate) mod request;

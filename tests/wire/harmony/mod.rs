@@ -1,28 +1,11 @@
 //! Harmony text that an engine left unparsed (`harmony = "text"`, wire-format 6): its result in chat and in
 //! Responses, in streams and in whole answers, however it is cut.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-#[path = "harmony/any.rs"]
 mod any;
-#[path = "support/cases/mod.rs"]
-mod cases;
-#[path = "harmony/messages.rs"]
 mod messages;
-#[path = "support/seeded/mod.rs"]
-mod seeded;
-#[path = "harmony/tokens.rs"]
 mod tokens;
 
-use cases::{Case, Cut, captures};
+use crate::cases::{Case, Cut, captures};
 use samewire::wire::{Api, Ending};
 use serde_json::{Value, json};
 

@@ -1,35 +1,19 @@
 //! Two engines, one canonical form: the same scenario recorded from both has the same shape, and one answer written
 //! in the style of each gives the same bytes (property P5).
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-#[path = "support/canonical/mod.rs"]
-mod canonical;
-#[path = "support/cases/mod.rs"]
-mod cases;
-#[path = "agree/engines.rs"]
 mod engines;
-#[path = "support/seeded/mod.rs"]
-mod seeded;
 
+use crate::canonical;
+use crate::canonical::{Frame, frames};
+use crate::cases::{Answer, Case, Cut, captures};
+use crate::seeded::seeded;
 use bytes::Bytes;
-use canonical::{Frame, frames};
-use cases::{Answer, Case, Cut, captures};
 use engines::Dialect;
 use proptest::prelude::*;
 use samewire::engine::{Front, Identity, named};
 use samewire::plan::{Route, plan};
 use samewire::request::ChatRequest;
 use samewire::wire::{Api, Ending, Gather, OutputBuffer, Stamp};
-use seeded::seeded;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Random sequences of markers and words: no panic, nothing lost, and independence of the cuts.
 
+use super::{MARKERS, said, stream};
 use crate::cases::Cut;
 use crate::seeded::seeded;
-use crate::{MARKERS, said, stream};
 use proptest::prelude::*;
 use proptest::sample::select;
 use samewire::wire::Api;

@@ -1,43 +1,16 @@
 //! Properties that hold for any engine output: no panic, grammatical output that does not depend on how the input
 //! was cut and is its own canonical form, bounded memory, and no truncated answer that looks finished (properties
 //! P2, P3, P4, P7, P8, P15, P16).
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-#[path = "support/laws/answer.rs"]
-mod answer;
-#[path = "support/canonical/mod.rs"]
-mod canonical;
-#[path = "support/cases/mod.rs"]
-mod cases;
-#[path = "support/laws/cut.rs"]
-mod cut;
-#[path = "properties/mangle.rs"]
 mod mangle;
-#[path = "properties/memory.rs"]
 mod memory;
-#[path = "properties/prefixes.rs"]
 mod prefixes;
-#[path = "support/random/mod.rs"]
-mod random;
-#[path = "properties/regressions.rs"]
 mod regressions;
-#[path = "support/seeded/mod.rs"]
-mod seeded;
-#[path = "support/slow/mod.rs"]
-mod slow;
 
-use answer::{check, narrow};
+use crate::laws::answer::{check, narrow};
+use crate::random;
+use crate::seeded::seeded;
 use proptest::prelude::*;
-use seeded::seeded;
 
 fn sizes() -> impl Strategy<Value = Vec<usize>> {
     proptest::collection::vec(1usize..90, 1..8)

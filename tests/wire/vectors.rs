@@ -1,20 +1,8 @@
 //! The worked examples of the wire format, byte for byte, however their input is cut.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-#[path = "support/cases/mod.rs"]
-mod cases;
-
+use crate::cases;
+use crate::cases::{Answer, Cut, response_vectors, vectors};
 use bytes::Bytes;
-use cases::{Answer, Cut, response_vectors, vectors};
 use samewire::engine::named;
 use samewire::plan::{Route, shape};
 use samewire::request::ChatRequest;

@@ -1,7 +1,7 @@
 //! A truncated answer never looks finished: every stream, cut at any byte (P2, P7, P8; wire-format 3.3).
 
 use crate::cases::{captures, vectors};
-use crate::cut::cut_short;
+use crate::laws::cut::cut_short;
 use samewire::wire::Ending;
 
 /// Returns the positions at which a stream is cut: every byte of a short one; else around every line end and in the

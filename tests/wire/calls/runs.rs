@@ -1,8 +1,8 @@
 //! Marks repeated many times: the cost grows only with the length, and the result does not depend on how the text
 //! is cut.
 
+use super::{Said, said, stream, whole};
 use crate::cases::{Case, Cut};
-use crate::{Said, said, stream, whole};
 use serde_json::json;
 use std::time::{Duration, Instant};
 

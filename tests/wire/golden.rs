@@ -1,22 +1,8 @@
 //! Every captured exchange: engine bytes -> event log -> canonical bytes, as reviewed and stored beside the
 //! capture. `UPDATE_GOLDEN=1 cargo test --test golden` rewrites the stored files; the difference is then reviewed
 //! like code.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    clippy::disallowed_methods,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-#[path = "support/cases/mod.rs"]
-mod cases;
-
-use cases::{Answer, Case, Cut, captures, responses};
+use crate::cases::{Answer, Case, Cut, captures, responses};
 use samewire::wire::Api;
 use std::path::Path;
 

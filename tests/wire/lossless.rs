@@ -1,38 +1,14 @@
 //! Content is neither lost, duplicated, invented nor reordered: the texts, calls and logprobs of each choice are
 //! the same in the engine's bytes and in the canonical ones, both read naively (property P1; wire-format 1.1), and
 //! the same whether streamed or whole (property P9).
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-#[path = "support/canonical/mod.rs"]
-mod canonical;
-#[path = "support/cases/mod.rs"]
-mod cases;
-#[path = "support/laws/equivalence.rs"]
-mod equivalence;
-#[path = "support/laws/lossless.rs"]
-mod law;
-#[path = "support/random/mod.rs"]
-mod random;
-#[path = "support/seeded/mod.rs"]
-mod seeded;
-#[path = "support/slow/mod.rs"]
-mod slow;
-
-use canonical::said::read;
-use cases::{Case, Cut, captures, vectors};
-use equivalence::both_forms;
-use law::check;
+use crate::canonical::said::read;
+use crate::cases::{Case, Cut, captures, vectors};
+use crate::laws::equivalence::both_forms;
+use crate::laws::lossless::check;
+use crate::random;
+use crate::seeded::seeded;
 use proptest::prelude::*;
-use seeded::seeded;
 use serde_json::Value;
 
 /// Returns all cases except those whose text is parsed into something else, which harmony.rs tests, and those that

@@ -1,32 +1,12 @@
 //! Compares the library with the slow, obvious implementation of the wire format (`tests/slow`): all fixtures and
 //! random streams run through both.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-#[path = "support/cases/mod.rs"]
-mod cases;
-#[path = "support/laws/differential.rs"]
-mod differential;
-#[path = "support/random/mod.rs"]
-mod random;
-#[path = "support/seeded/mod.rs"]
-mod seeded;
-#[path = "support/slow/mod.rs"]
-mod slow;
-
-use cases::{Case, captures, vectors};
-use differential::both;
+use crate::cases::{Case, captures, vectors};
+use crate::laws::differential::both;
+use crate::random::library_case;
+use crate::seeded::seeded;
+use crate::slow;
 use proptest::prelude::*;
-use random::library_case;
-use seeded::seeded;
 
 #[test]
 fn fixtures_and_vectors() {

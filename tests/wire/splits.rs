@@ -1,20 +1,7 @@
 //! The output depends on the bytes, not on how they were cut into reads: every fixture is cut at every byte, and
 //! fed byte by byte.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-#[path = "support/cases/mod.rs"]
-mod cases;
-
-use cases::{Case, Cut, captures, response_vectors, responses, vectors};
+use crate::cases::{Case, Cut, captures, response_vectors, responses, vectors};
 
 /// Distance between two cuts, longer than most frames, so that the cuts are independent.
 const APART: usize = 509;

@@ -1,15 +1,8 @@
 //! The JSON reader compared with a strict reference: both accept the same texts and find the same pieces in them.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test crate")]
-
-#[path = "support/laws/json.rs"]
-mod law;
-#[path = "support/seeded/mod.rs"]
-mod seeded;
-
-use law::agree;
+use crate::laws::json::agree;
+use crate::seeded::seeded;
 use proptest::prelude::*;
-use seeded::seeded;
 use std::path::Path;
 
 /// Collects the JSON of every fixture: whole files, and the data of `data` lines.

@@ -1,32 +1,9 @@
 //! The fuzz targets on stable Rust: every seed, every input that once broke one, and mutations of them.
 //! `FUZZ_CORPUS=<folder>` writes the seeds there, a folder for each target; `FUZZ_REPLAY=<folder>` also replays the
 //! files in such folders.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-#[path = "support/canonical/mod.rs"]
-mod canonical;
-#[path = "support/cases/mod.rs"]
-mod cases;
-#[path = "support/events/mod.rs"]
-mod events;
-#[path = "support/laws/mod.rs"]
-mod laws;
-#[path = "support/random/mod.rs"]
-mod random;
-#[path = "support/slow/mod.rs"]
-mod slow;
 #[macro_use]
-#[path = "fuzz/targets/mod.rs"]
+#[path = "../fuzz/targets/mod.rs"]
 mod targets;
 
 use sha2::{Digest, Sha256};

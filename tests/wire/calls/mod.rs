@@ -1,30 +1,12 @@
 //! Reasoning and tool calls that an engine left in the text: any list of calls, written in any of the formats and
 //! cut anywhere, comes out as exactly those calls. Other text comes out unchanged.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-#[path = "support/cases/mod.rs"]
-mod cases;
-#[path = "calls/engines.rs"]
 mod engines;
-#[path = "calls/runs.rs"]
 mod runs;
-#[path = "support/seeded/mod.rs"]
-mod seeded;
-#[path = "calls/think.rs"]
 mod think;
-#[path = "calls/written.rs"]
 mod written;
 
-use cases::{Case, Cut};
+use crate::cases::{Case, Cut};
 use proptest::prelude::*;
 use samewire::wire::{Api, Ending};
 use serde_json::{Map, Value, json};
@@ -210,7 +192,7 @@ fn both(parser: &str, pieces: &[&str], finish: &str) -> [Case; 2] {
 }
 
 proptest! {
-    #![proptest_config(seeded::seeded(512))]
+    #![proptest_config(crate::seeded::seeded(512))]
 
     #[test]
     fn calls_come_out_as_they_were_written(

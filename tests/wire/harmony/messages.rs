@@ -1,8 +1,8 @@
 //! Valid lists of messages: exactly their texts and calls come out.
 
+use super::{MARKERS, items, said, stream, whole};
 use crate::cases::{Case, Cut};
 use crate::seeded::seeded;
-use crate::{MARKERS, items, said, stream, whole};
 use proptest::prelude::*;
 use proptest::sample::select;
 use samewire::wire::Api;

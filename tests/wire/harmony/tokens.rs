@@ -1,7 +1,7 @@
 //! Harmony on the level of tokens: words that only look like markers are words.
 
+use super::{Cut, data, word};
 use crate::cases::Case;
-use crate::{Cut, data, word};
 use bytes::Bytes;
 use samewire::engine::named;
 use samewire::plan::{Route, shape};
@@ -74,7 +74,7 @@ fn stream(option: &str, chunks: &[Value], finish: &str) -> Case {
     let mut input: String = chunks.iter().map(frame).collect();
     input += &frame(&json!({"delta": {}, "finish_reason": finish}));
     input += "data: [DONE]\n\n";
-    let case = crate::case(Api::Chat, true, input);
+    let case = super::case(Api::Chat, true, input);
     Case { options: json!({"harmony": option}), ..case }
 }
 

@@ -1,29 +1,14 @@
 //! The slow implementation compared with the worked examples of the wire format.
 
-#![allow(
-    missing_docs,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    reason = "a test crate"
-)]
-
-#[path = "support/seeded/mod.rs"]
-mod seeded;
-#[path = "support/slow/mod.rs"]
-mod slow;
-
-use seeded::seeded;
+use crate::seeded::seeded;
+use crate::slow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::slow::json::Json;
+use crate::slow::{Answer, Case};
 use proptest::prelude::*;
 use serde_json::Value;
-use slow::json::Json;
-use slow::{Answer, Case};
 
 /// Worked example of the wire format: its name, its text with the key order kept, and its parsed value.
 struct Vector {

@@ -1,32 +1,12 @@
 //! Every frame, object and error that clients get conforms to the published schema of the OpenAI API, and every key
 //! beyond it is one that the wire format allows.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-#[path = "support/canonical/mod.rs"]
-mod canonical;
-#[path = "support/cases/mod.rs"]
-mod cases;
-#[path = "support/official/mod.rs"]
-mod official;
-#[path = "support/random/mod.rs"]
-mod random;
-#[path = "schema/responses.rs"]
 mod responses;
-#[path = "support/slow/mod.rs"]
-mod slow;
 
-use canonical::{Frame, frames};
-use cases::{Answer, Case, Cut, captures, vectors};
-use official::Schemas;
+use crate::canonical::{Frame, frames};
+use crate::cases::{Answer, Case, Cut, captures, vectors};
+use crate::official::Schemas;
+use crate::random;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use samewire::wire::Api;
 use serde_json::{Value, json};

@@ -1,29 +1,12 @@
 //! Streams of Responses events, whatever they were made from: every stream obeys the order of wire-format 4.6.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-#[path = "support/cases/mod.rs"]
-mod cases;
-#[path = "support/events/mod.rs"]
-mod events;
-#[path = "support/seeded/mod.rs"]
-mod seeded;
-#[path = "responses/ways.rs"]
 mod ways;
 
-use cases::{Answer, Case, Cut, captures, response_vectors, responses};
-use events::fold;
+use crate::cases::{Answer, Case, Cut, captures, response_vectors, responses};
+use crate::events::fold;
+use crate::seeded::seeded;
 use proptest::prelude::*;
 use samewire::wire::{Api, BodyForm};
-use seeded::seeded;
 use serde_json::{Value, json};
 
 /// Checks the answer to a case by folding its events, if it is a stream.
