@@ -1,31 +1,11 @@
 //! Responses requests as engines receive them, row by row of wire-format 4.2 and 4.3, and requests that are
 //! refused.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-#[path = "requests_responses/any.rs"]
 mod any;
-#[path = "requests_responses/items.rs"]
 mod items;
-#[path = "support/laws/request.rs"]
-mod law;
-#[path = "requests_responses/native.rs"]
 mod native;
-#[path = "requests_responses/parameters.rs"]
 mod parameters;
-#[path = "requests_responses/refused.rs"]
 mod refused;
-#[path = "support/seeded/mod.rs"]
-mod seeded;
-#[path = "requests_responses/tools.rs"]
 mod tools;
 
 use bytes::Bytes;

@@ -1,7 +1,7 @@
 //! Any input gives either an error that names a parameter, or a chat request with messages and without a null.
 
-use super::seeded::seeded;
 use crate::law::check;
+use crate::seeded::seeded;
 use proptest::prelude::*;
 use samewire::engine::ENGINES;
 use samewire::request::responses::{ChatInputs, ResponsesRequest};

@@ -1,17 +1,6 @@
 //! Requests as engines receive them: for each rule of each engine, a request that it changes in a version that
 //! needs it, and the same request unchanged in versions that do not.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-#[path = "requests/rows.rs"]
 mod rows;
 
 use bytes::Bytes;
