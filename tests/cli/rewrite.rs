@@ -1,20 +1,6 @@
 //! `samewire rewrite` as users run it: the built binary in a pipe, over every worked example and every capture.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_types,
-    missing_docs,
-    unreachable_pub,
-    dead_code,
-    reason = "tests"
-)]
 
-#[path = "support/cases/mod.rs"]
-mod cases;
-
-use cases::{Case, captures, fixtures, vectors};
+use crate::cases::{self, Case, captures, fixtures, vectors};
 use samewire::engine::named;
 use samewire::wire::{Api, Ending};
 use serde_json::Value;

@@ -1,7 +1,5 @@
 //! The annotated example configuration is accurate, and every mistake in a configuration is reported.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
 use samewire::config::{
     AuthFile, Config, File, KeyFile, Mistakes, ModelFile, Overrides, UpstreamConfig, UpstreamFile,
 };
@@ -12,7 +10,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use toml::{Table, Value};
 
-const EXAMPLE: &str = include_str!("../config/samewire.toml");
+const EXAMPLE: &str = include_str!("../../config/samewire.toml");
 
 fn read(text: &str, flags: &Overrides) -> Result<Config, Mistakes> {
     Config::read(text, &[flags])

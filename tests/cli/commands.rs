@@ -1,13 +1,5 @@
 //! Output of the command line about itself: the version, shell completions, manual pages.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
-
 use std::process::{Command, Output};
 
 /// Names of all commands in `samewire --help`.
