@@ -1,17 +1,7 @@
 //! Structure of the source: imports point one way, the pure half does no I/O, files and functions stay short. Reads
 //! `src/` as text; the order of the modules is the one in `src/lib.rs`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
 
-#[path = "layering/comments.rs"]
 mod comments;
-#[path = "layering/imports.rs"]
 mod imports;
 
 use comments::Measure;

@@ -1,28 +1,12 @@
 //! The documents are accurate: code blocks are run, links and paths resolve, tables list exactly what exists, and
 //! sections cited by the code exist.
-#![allow(
-    clippy::print_stdout,
-    clippy::disallowed_types,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-#[path = "documents/blocks.rs"]
 mod blocks;
-#[path = "documents/citations.rs"]
 mod citations;
-#[path = "documents/links.rs"]
 mod links;
-mod markdown;
-#[path = "documents/tables.rs"]
 mod tables;
 
-use markdown::{Document, code, rows};
+use crate::markdown::{Document, code, rows};
 
 /// The Markdown parser is tested here, because the other tests rely on it.
 #[test]

@@ -1,19 +1,8 @@
 //! Every row of the fault matrix in `docs/faults.md` has a test that is named after it: `fault_u12_…`, or
 //! `fault_u12_u13_…` for several rows. A letter marks the origin of the fault: C for clients, U for engines, O for
 //! operations.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-mod markdown;
-
-use markdown::{Document, ROOT};
+use crate::markdown::{self, Document, ROOT};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

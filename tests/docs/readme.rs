@@ -1,16 +1,6 @@
 //! The README shows real examples. Rules for all documents are in `tests/documents.rs`.
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::unwrap_used,
-    missing_docs,
-    unreachable_pub,
-    reason = "tests"
-)]
 
-mod markdown;
-
-use markdown::{Document, ROOT};
+use crate::markdown::{Document, ROOT};
 use std::path::Path;
 
 /// The three lines at the top are taken from recordings.

@@ -1,5 +1,4 @@
 //! Markdown parser for the project's documents: code blocks, headings, anchors, links, code and tables.
-#![allow(dead_code, reason = "each test crate uses its part")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
