@@ -1,15 +1,6 @@
 //! The time in which a wrong key is refused reveals nothing about the valid keys.
 //!
 //! This is a separate program, so that nothing else runs in the measured process.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    missing_docs,
-    reason = "tests"
-)]
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

@@ -1,8 +1,8 @@
 //! Metrics are read a hundred times a second, and slowly, after clients have sent all kinds of unknown names:
 //! tokens are not delayed.
 
+use super::{alone, percentile};
 use crate::sim::{Client, Engine, Request, Samewire, Script, Setup, World, within};
-use crate::{alone, percentile};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;

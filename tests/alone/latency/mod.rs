@@ -5,27 +5,7 @@
 //! of the machine itself is measured between the same client and engine without samewire, and is added to the
 //! limits.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    unreachable_pub,
-    missing_docs,
-    dead_code,
-    unused_imports,
-    reason = "a test fails by panicking, and the fixtures offer more than one file of tests needs"
-)]
-
-#[path = "support/sim/mod.rs"]
-mod sim;
-
-#[path = "latency/cancels.rs"]
 mod cancels;
-#[path = "latency/scrapes.rs"]
 mod scrapes;
 
 use std::time::Duration;

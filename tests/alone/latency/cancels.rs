@@ -1,9 +1,9 @@
 //! Time from a client's leaving to the moment when its engine sees the cancellation.
 
+use super::{alone, percentile};
 use crate::sim::{
     Client, Engine, Manner, PATIENCE, Raw, Request, Samewire, Script, Setup, Step, World, until,
 };
-use crate::{alone, percentile};
 use socket2::{Domain, Socket, Type};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
