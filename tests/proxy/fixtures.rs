@@ -85,7 +85,7 @@ async fn a_reader_that_stops_stops_the_engine() {
     client.send(&Request::stream("").bytes()).await;
     client.head().await;
     client.event().await;
-    let held = crate::leaving::settled(|| engine.written(0)).await;
+    let held = crate::clients::leaving::settled(|| engine.written(0)).await;
     assert!(held < 4 << 20, "{held}");
     let rest = client.rest().await;
     assert!(rest.len() > 3198 * 16 * 1024);
@@ -94,11 +94,11 @@ async fn a_reader_that_stops_stops_the_engine() {
 
 #[tokio::test]
 async fn places_nobody_listens_at() {
-    let (refusing, _held) = crate::waiting::refusing();
+    let (refusing, _held) = crate::engines::waiting::refusing();
     let address = refusing.trim_start_matches("http://").to_owned();
     let refused = tokio::net::TcpStream::connect(&address).await.expect_err("nobody listens");
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
-    let (hole, _held) = crate::waiting::black_hole();
+    let (hole, _held) = crate::engines::waiting::black_hole();
     let address = hole.trim_start_matches("http://").to_owned();
     let connect = tokio::net::TcpStream::connect(&address);
     assert!(tokio::time::timeout(Duration::from_millis(300), connect).await.is_err(), "nobody answers");
