@@ -12,31 +12,20 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "store/caps.rs"]
 mod caps;
-#[path = "store/conversations.rs"]
 mod conversations;
-#[path = "store/counters.rs"]
 mod counters;
-#[path = "store/database.rs"]
 mod database;
-#[path = "store/files.rs"]
 mod files;
-#[path = "store/kill.rs"]
 mod kill;
-#[path = "store/model.rs"]
 mod model;
-#[path = "store/ownership.rs"]
 mod ownership;
-#[path = "store/places.rs"]
 mod places;
-#[path = "support/postgres/mod.rs"]
+#[path = "../support/postgres/mod.rs"]
 mod postgres;
-#[path = "store/responses.rs"]
 mod responses;
-#[path = "support/seeded/mod.rs"]
+#[path = "../support/seeded/mod.rs"]
 mod seeded;
-#[path = "store/tls.rs"]
 mod tls;
 
 use samewire::store::{Caps, LEASE};
