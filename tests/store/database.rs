@@ -1,7 +1,6 @@
 //! Failures that only a database server can have.
 
-use crate::ROOMY;
-use crate::places;
+use crate::places::{self, ROOMY};
 use crate::postgres::connect;
 use crate::postgres::partition::{Partition, Way};
 use crate::responses::{NOW, completed, key, over, running};

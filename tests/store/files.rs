@@ -1,7 +1,6 @@
 //! Failures that only a file can have: damage, permissions, locks, and two processes on it.
 
-use crate::ROOMY;
-use crate::places::{self, Fresh};
+use crate::places::{self, Fresh, ROOMY};
 use crate::responses::{NOW, completed, events, item, key, over, running};
 use rusqlite::Connection;
 use samewire::store::{Error, Finish, NewResponse, State, Store, StoreLocation};

@@ -12,6 +12,11 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "../support/postgres/mod.rs"]
+mod postgres;
+#[path = "../support/seeded/mod.rs"]
+mod seeded;
+
 mod caps;
 mod conversations;
 mod counters;
@@ -21,36 +26,5 @@ mod kill;
 mod model;
 mod ownership;
 mod places;
-#[path = "../support/postgres/mod.rs"]
-mod postgres;
 mod responses;
-#[path = "../support/seeded/mod.rs"]
-mod seeded;
 mod tls;
-
-use samewire::store::{Caps, LEASE};
-
-/// Runs each function, given a store with these caps, as a test for each kind of store.
-macro_rules! in_each_place {
-    ($caps:expr, $($test:ident),* $(,)?) => {
-        in_each_place!(@ memory, $caps, $($test),*);
-        in_each_place!(@ sqlite, $caps, $($test),*);
-        in_each_place!(@ postgres, $caps, $($test),*);
-    };
-    (@ $place:ident, $caps:expr, $($test:ident),*) => {
-        mod $place {
-            $(
-                #[tokio::test]
-                async fn $test() {
-                    let place = crate::places::$place().await;
-                    super::$test(&place.open($caps).await).await;
-                }
-            )*
-        }
-    };
-}
-pub(crate) use in_each_place;
-
-/// Limits that no test reaches: everything fits, for an hour.
-pub(crate) const ROOMY: Caps =
-    Caps { ttl: 3_600_000, bytes: 64 << 20, records: 10_000, record_bytes: 1 << 20, lease: LEASE };
