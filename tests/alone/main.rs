@@ -22,4 +22,5 @@
 mod sim;
 
 mod latency;
+mod lock;
 mod timing;

@@ -1,7 +1,6 @@
 //! The time in which a wrong key is refused reveals nothing about the valid keys.
-//!
-//! This is a separate program, so that nothing else runs in the measured process.
 
+use crate::lock::alone_blocking;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use samewire::auth::{Allowance, Caller, Hash, KEY_BYTES, Keyring, Quota, new_key};
@@ -87,6 +86,7 @@ fn measured(keys: &[String], random: &mut StdRng, refuses: impl Fn(&[u8]) -> boo
 
 #[test]
 fn fault_c30_the_time_of_a_refusal_tells_nothing() {
+    let _alone = alone_blocking();
     let mut random = StdRng::seed_from_u64(30);
     let keys: Vec<_> = (0..20).map(|_| key(&mut random)).collect();
     let keyring = keyring(&keys);
@@ -106,6 +106,7 @@ fn fault_c30_the_time_of_a_refusal_tells_nothing() {
 /// The measurement detects a comparison that ends at the first wrong character.
 #[test]
 fn fault_c30_a_comparison_that_ends_early_would_be_found() {
+    let _alone = alone_blocking();
     let mut random = StdRng::seed_from_u64(31);
     let keys: Vec<_> = (0..20).map(|_| key(&mut random)).collect();
     let early = |shown: &[u8]| {

@@ -1,6 +1,7 @@
 //! Time from a client's leaving to the moment when its engine sees the cancellation.
 
-use super::{alone, percentile};
+use super::percentile;
+use crate::lock::alone;
 use crate::sim::{
     Client, Engine, Manner, PATIENCE, Raw, Request, Samewire, Script, Setup, Step, World, until,
 };

@@ -1,7 +1,8 @@
 //! Metrics are read a hundred times a second, and slowly, after clients have sent all kinds of unknown names:
 //! tokens are not delayed.
 
-use super::{alone, percentile};
+use super::percentile;
+use crate::lock::alone;
 use crate::sim::{Client, Engine, Request, Samewire, Script, Setup, World, within};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
