@@ -1,4 +1,4 @@
-//! The README shows real examples. Rules for all documents are in `tests/documents.rs`.
+//! The README shows real examples. Rules for all documents are in `tests/docs/documents`.
 
 use crate::markdown::{Document, ROOT};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Compares the library with the slow, obvious implementation of the wire format (`tests/slow`): all fixtures and
-//! random streams run through both.
+//! Compares the library with the slow, obvious implementation of the wire format (`tests/support/slow`): all
+//! fixtures and random streams run through both.
 
 use crate::cases::{Case, captures, vectors};
 use crate::laws::differential::both;

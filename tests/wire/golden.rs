@@ -1,6 +1,6 @@
 //! Every captured exchange: engine bytes -> event log -> canonical bytes, as reviewed and stored beside the
-//! capture. `UPDATE_GOLDEN=1 cargo test --test golden` rewrites the stored files; the difference is then reviewed
-//! like code.
+//! capture. `UPDATE_GOLDEN=1 cargo test --test wire golden::` rewrites the stored files; the difference is then
+//! reviewed like code.
 
 use crate::cases::{Answer, Case, Cut, captures, responses};
 use samewire::wire::Api;

@@ -111,7 +111,7 @@ impl World {
         let text = block.text.as_str();
         let first = text.lines().next().unwrap_or_default();
         match (block.language.as_str(), first) {
-            // Run by tests/demo.rs and by the script that runs this test; a cluster is not available.
+            // Run by tests/proxy/demo.rs and by the script that runs this test; a cluster is not available.
             (
                 "sh",
                 "cargo run --release -- demo" | "tests/run.sh" | "kubectl apply -f config/kubernetes.yaml",

@@ -1,7 +1,7 @@
 //! The fuzz targets: each takes any bytes and asserts what must hold of them.
 //!
 //! They are called by libFuzzer (`fuzz_targets/`), and by a test on stable Rust, with seeds made of the fixtures
-//! (`tests/fuzz_seeds.rs`).
+//! (`tests/wire/fuzz_seeds.rs`).
 
 mod feed;
 mod made;

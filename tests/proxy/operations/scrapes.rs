@@ -1,5 +1,5 @@
 //! Metrics in front of engines that invent names (faults O20). The effect of scrapes on token delays is measured in
-//! `tests/latency.rs`.
+//! `tests/alone/latency`.
 
 use crate::sim::{Engine, Request, Script, Setup, World};
 

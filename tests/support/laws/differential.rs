@@ -1,4 +1,4 @@
-//! The library and the slow, obvious implementation of the wire format (`tests/slow`) write the same bytes.
+//! The library and the slow, obvious implementation of the wire format (`tests/support/slow`) write the same bytes.
 
 use crate::cases::{Case, Cut};
 use crate::slow;
