@@ -16,6 +16,6 @@ mod slow;
 pub mod targets;
 
 /// Runs a target on an input, within the time limit for one input.
-pub fn look(name: &str, data: &[u8]) {
+pub fn run_within_limit(name: &str, data: &[u8]) {
     targets::Target::named(name).within(targets::FUZZED, data);
 }

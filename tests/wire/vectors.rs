@@ -73,7 +73,7 @@ fn every_vector_byte_for_byte() {
             ));
         }
         if vector["idempotent"] == Value::Bool(true) {
-            let again = case.again(&expected.body).run(&Cut::Whole);
+            let again = case.fed_back(&expected.body).run(&Cut::Whole);
             if again != expected {
                 wrong.push(format!(
                     "{} again\n  expected {}\n  got      {}",

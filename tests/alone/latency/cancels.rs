@@ -3,7 +3,7 @@
 use super::percentile;
 use crate::lock::alone;
 use crate::sim::{
-    Client, Engine, Manner, PATIENCE, Raw, Request, Samewire, Script, Setup, Step, World, until,
+    Client, CloseKind, Engine, PATIENCE, RawH2Client, Request, Samewire, Script, Setup, Step, World, until,
 };
 use socket2::{Domain, Socket, Type};
 use std::net::SocketAddr;
@@ -22,12 +22,13 @@ const MOMENTS: [&str; 4] = ["before-head", "prefill", "between-tokens", "writing
 #[derive(Clone, Copy, Debug)]
 enum Leaves {
     /// Closes its HTTP/1.1 connection, in this manner.
-    Closes(Manner),
+    Closes(CloseKind),
     /// Resets its HTTP/2 stream.
     ResetsStream,
 }
 
-const MANNERS: [Leaves; 3] = [Leaves::Closes(Manner::Fin), Leaves::Closes(Manner::Rst), Leaves::ResetsStream];
+const MANNERS: [Leaves; 3] =
+    [Leaves::Closes(CloseKind::Fin), Leaves::Closes(CloseKind::Rst), Leaves::ResetsStream];
 
 fn script_for(moment: &str) -> Script {
     let stream = Script::new().head_sse();
@@ -59,11 +60,11 @@ async fn leave_at(engine: &Engine, to: SocketAddr, moment: &str, leaves: Leaves)
             client.leave(manner)
         }
         Leaves::ResetsStream => {
-            let mut raw = Raw::open(to).await;
+            let mut raw = RawH2Client::open(to).await;
             raw.ask(1, &request).await;
             has_come().await;
             let left = Instant::now();
-            raw.send(&Raw::reset(1)).await;
+            raw.send(&RawH2Client::reset(1)).await;
             until("the engine sees it", PATIENCE, || engine.closed(n).is_some()).await;
             left
         }
@@ -76,7 +77,7 @@ async fn leave_at(engine: &Engine, to: SocketAddr, moment: &str, leaves: Leaves)
 
 /// Returns the machine's own delay: the same without samewire between client and engine.
 async fn without_samewire(engine: &Engine) -> Duration {
-    leave_at(engine, engine.address, "between-tokens", Leaves::Closes(Manner::Fin)).await
+    leave_at(engine, engine.address, "between-tokens", Leaves::Closes(CloseKind::Fin)).await
 }
 
 /// Checks the times against the limits, on top of those of the machine.
@@ -115,7 +116,7 @@ async fn fault_c24_c25_an_engine_is_let_go_of_within_100_ms() {
 
 /// Leaves once the request is there. Returns the time until its log line reports it. `n` is the number of earlier
 /// lines.
-async fn leave_without_engine(samewire: &Samewire, n: usize, manner: Manner, client: Client) -> Duration {
+async fn leave_without_engine(samewire: &Samewire, n: usize, manner: CloseKind, client: Client) -> Duration {
     let left = client.leave(manner);
     // Polls more often than the fixture does, because there is no engine that records the time.
     while samewire.request_lines().len() == n {
@@ -149,9 +150,9 @@ async fn fault_c24_a_connect_is_given_up_within_100_ms() {
     let direct = Engine::answering(|_| script_for("between-tokens")).await;
     let (url, _held) = black_hole();
     let patient = "[timeouts]\nconnect = 10";
-    let setup = Setup::new().upstream(&url).faulty().config(patient);
+    let setup = Setup::new().upstream(&url).allow_errors().config(patient);
     let world = World::start(Engine::script(Script::new()).await, setup).await;
-    for manner in [Manner::Fin, Manner::Rst] {
+    for manner in [CloseKind::Fin, CloseKind::Rst] {
         let (mut through, mut machine) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             let n = world.samewire.request_lines().len();
@@ -189,11 +190,11 @@ async fn fault_c24_a_pause_before_another_attempt_ends_within_100_ms() {
         })
     };
     let direct = Engine::answering(|_| script_for("between-tokens")).await;
-    let setup = Setup::new().faulty().config("[retry]\nbudget_percent = 100\nbudget_per_second = 100");
+    let setup = Setup::new().allow_errors().config("[retry]\nbudget_percent = 100\nbudget_per_second = 100");
     let world = World::fleet(vec![failing().await, failing().await], setup, &[]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     let stays = Request::stream(&format!(r#","user":"{STAYS}""#));
-    let asked = || world.shares().iter().sum::<usize>();
+    let asked = || world.attempt_counts().iter().sum::<usize>();
     let failed = || {
         let attempts = world.engines().flat_map(Engine::attempts);
         attempts.filter(|attempt| attempt.finished).count()
@@ -204,7 +205,7 @@ async fn fault_c24_a_pause_before_another_attempt_ends_within_100_ms() {
         let mut client = Client::connect(world.proxy()).await;
         client.send(&Request::stream("").bytes()).await;
         until("the first attempt has failed", PATIENCE, || failed() > ended).await;
-        let manner = if round % 2 == 0 { Manner::Fin } else { Manner::Rst };
+        let manner = if round % 2 == 0 { CloseKind::Fin } else { CloseKind::Rst };
         through.push(leave_without_engine(&world.samewire, lines, manner, client).await);
         machine.push(without_samewire(&direct).await);
         again += asked() - before - 1;

@@ -96,7 +96,7 @@ const REPEATED: [u16; 5] = [408, 409, 429, 500, 503];
 const RETRIES: usize = 3;
 
 /// Sends a request as these libraries do, with up to three retries. Returns how many requests were sent.
-async fn insist(world: &World, request: &Request) -> usize {
+async fn send_with_retries(world: &World, request: &Request) -> usize {
     let mut client = Client::connect(world.proxy()).await;
     for asked in 1..=RETRIES {
         if !client.try_send(&request.bytes()).await {
@@ -132,12 +132,12 @@ async fn fault_c40_clients_that_ask_again_by_themselves() {
         }
         // A single client: each of its three requests is handled separately, and none reaches more than two
         // engines.
-        let world = World::fleet(engines, Setup::new().faulty(), &[]).await;
-        world.is_up().await;
+        let world = World::fleet(engines, Setup::new().allow_errors(), &[]).await;
+        world.wait_until_up().await;
         for request in [Request::stream(""), Request::plain("")] {
-            let before: usize = world.shares().iter().sum();
-            let asked = insist(&world, &request).await;
-            let sent = world.shares().iter().sum::<usize>() - before;
+            let before: usize = world.attempt_counts().iter().sum();
+            let asked = send_with_retries(&world, &request).await;
+            let sent = world.attempt_counts().iter().sum::<usize>() - before;
             assert!((1..=RETRIES).contains(&asked), "{status}");
             assert!(sent <= asked * 2, "{status}: {sent} for {asked}");
         }
@@ -154,14 +154,15 @@ async fn fault_c40_many_of_them_stay_within_the_budget() {
     for _ in 0..3 {
         engines.push(Engine::script(Script::new().json("500 Internal Server Error", body)).await);
     }
-    let world = World::fleet(engines, Setup::new().faulty(), &[]).await;
-    world.is_up().await;
+    let world = World::fleet(engines, Setup::new().allow_errors(), &[]).await;
+    world.wait_until_up().await;
     let start = Instant::now();
-    let asked =
-        futures::future::join_all((0..CLIENTS).map(|_| async { insist(&world, &Request::plain("")).await }))
-            .await;
+    let asked = futures::future::join_all(
+        (0..CLIENTS).map(|_| async { send_with_retries(&world, &Request::plain("")).await }),
+    )
+    .await;
     let asked: usize = asked.iter().sum();
-    let sent: usize = world.shares().iter().sum();
+    let sent: usize = world.attempt_counts().iter().sum();
     let took = start.elapsed();
     // The budget: 20 % of the requests of the last ten seconds, and three per second.
     let budget = asked / 5 + 3 * (usize::try_from(took.as_secs()).expect("short") + 11);

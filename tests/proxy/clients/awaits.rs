@@ -21,12 +21,12 @@ const MS: Duration = Duration::from_millis(1);
 
 /// Returns a setup with one worker thread, so that the order of events is that of the tasks.
 fn setup() -> Setup {
-    Setup::new().faulty().args(&["--threads", "1", "--store", "memory"]).config(CONFIG)
+    Setup::new().allow_errors().args(&["--threads", "1", "--store", "memory"]).config(CONFIG)
 }
 
 async fn alone(script: impl Fn(&Attempt) -> Script + Send + Sync + 'static) -> World {
     let world = World::start(Engine::answering(script).await, setup()).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     world
 }
 
@@ -119,7 +119,7 @@ async fn leaving_at_any_wait_of_a_second_attempt() {
         engines.push(Engine::answering(script).await);
     }
     let world = World::fleet(engines, setup(), &[]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     explored(&world, 200, false, |waits| Request::stream(&format!(r#","user":"{waits}""#))).await;
     world.end().await;
 }

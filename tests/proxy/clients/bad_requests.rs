@@ -1,7 +1,7 @@
 //! Requests that are refused. None of them may reach the engine, and no response may repeat their content.
 
 use crate::official::Schemas;
-use crate::sim::{Answer, Client, Engine, Fault, PATIENCE, PROMPT, Request, Script, Setup, World, until};
+use crate::sim::{Answer, Client, Engine, ErrorBody, PATIENCE, PROMPT, Request, Script, Setup, World, until};
 
 /// Starts a samewire whose engine must not receive a request.
 async fn world() -> World {
@@ -17,7 +17,7 @@ async fn end(world: World) {
 }
 
 /// Checks status 400, type and code, and that the response repeats nothing of the request.
-fn check(answer: &Answer, code: &str, what: &str) -> Fault {
+fn check(answer: &Answer, code: &str, what: &str) -> ErrorBody {
     let fault = answer.fault();
     assert_eq!(answer.head.status, 400, "{what:.200}: {}", answer.text());
     assert_eq!(fault.name(), ("invalid_request_error", Some(code)), "{what:.200}: {}", answer.text());

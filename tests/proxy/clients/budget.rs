@@ -147,7 +147,7 @@ async fn fault_o11_waves_of_large_bodies() {
         let mut clients = JoinSet::new();
         for _ in 0..60 {
             clients.spawn(async move {
-                let mut client = Client::connect(proxy).await.patient(Duration::from_secs(60));
+                let mut client = Client::connect(proxy).await.with_patience(Duration::from_secs(60));
                 let _ = client.try_send(request).await;
                 client.try_head().await.map(|head| head.status)
             });
@@ -183,7 +183,7 @@ async fn fault_o11_a_thousand_stopped_readers() {
     let world = World::start(engine.await, setup).await;
     let mut readers = Vec::new();
     for _ in 0..READERS {
-        let mut client = Client::narrow(world.proxy()).await;
+        let mut client = Client::connect_narrow(world.proxy()).await;
         client.send(&Request::stream(r#","user":"stops""#).bytes()).await;
         client.event_with_head("ready").await;
         readers.push(client);
@@ -384,7 +384,7 @@ async fn what_is_cut_has_as_long_as_is_said_to_take_leave() {
         let setup = setup.config(&format!("[timeouts]\nsettle = 0\ndrain = 0.1\nflush = {flush}"));
         let mut samewire = Samewire::start(&setup).await;
         // A client that does not read cannot receive an error.
-        let mut client = Client::narrow(samewire.proxy).await;
+        let mut client = Client::connect_narrow(samewire.proxy).await;
         client.send(&Request::stream("").bytes()).await;
         client.head().await;
         settled(|| engine.written(0)).await;
@@ -436,7 +436,7 @@ async fn events_may_be_as_long_as_is_said() {
     let answer =
         |length: usize| Script::new().head_sse().role().text(&"x".repeat(length)).finish("stop").done().end();
     for (length, good) in [(1_000, true), (3_000, false)] {
-        let setup = Setup::new().faulty().config("[limits]\nmax_event_bytes = 2000");
+        let setup = Setup::new().allow_errors().config("[limits]\nmax_event_bytes = 2000");
         let world = World::start(Engine::script(answer(length)).await, setup).await;
         let answer = world.ask(&Request::stream("")).await;
         assert_eq!(answer.text().ends_with("data: [DONE]\n\n"), good, "{}", answer.text());

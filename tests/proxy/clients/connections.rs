@@ -64,7 +64,7 @@ async fn fault_c41_the_longest_idle_connection_makes_room() {
 async fn fault_c41_who_does_not_listen_holds_up_nobody() {
     let gate = Gate::default();
     let world = World::start(halting(&gate).await, Setup::new().config("[limits]\nconnections = 3")).await;
-    let mut deaf = Client::narrow(world.proxy()).await;
+    let mut deaf = Client::connect_narrow(world.proxy()).await;
     deaf.send("GET /nothing HTTP/1.1\r\nhost: a\r\n\r\n".repeat(1500).as_bytes()).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     let mut idle = Vec::new();
@@ -193,7 +193,7 @@ async fn fault_o10_limits_fit_the_open_files_that_are_allowed() {
 async fn fault_o10_without_descriptors_accepting_pauses() {
     let gate = Gate::default();
     // Long timers, so that nothing but the running and waiting connections uses descriptors.
-    let setup = Setup::new().faulty().config("[timeouts]\nclient_head = 300\n[health]\ninterval = 0.2");
+    let setup = Setup::new().allow_errors().config("[timeouts]\nclient_head = 300\n[health]\ninterval = 0.2");
     let world = World::start(halting(&gate).await, setup).await;
     let stream = begin(&world).await;
     // The limit is three above the open descriptors, not counting those with numbers far above the others.

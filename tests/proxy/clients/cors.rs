@@ -2,7 +2,8 @@
 
 use crate::clients::keys::entry;
 use crate::sim::{
-    Client, Engine, Fault, Head, KEY, PATIENCE, Request, Samewire, Script, Setup, Socket, Two, World, until,
+    Client, Engine, ErrorBody, H2Client, Head, KEY, PATIENCE, Request, Samewire, Script, Setup, Socket,
+    World, until,
 };
 
 const APP: &str = "https://app.example";
@@ -122,7 +123,7 @@ async fn fault_c17b_any_page_without_credentials() {
 #[tokio::test]
 async fn fault_c17b_over_http2_the_same_is_said() {
     let world = world(Setup::new().config(&entry(KEY, "")).config(LISTED)).await;
-    let mut two = Two::open(world.proxy()).await;
+    let mut two = H2Client::open(world.proxy()).await;
     let answer = two.ask(&preflight("/v1/chat/completions", APP)).await;
     assert_eq!((answer.status, answer.text()), (204, ""));
     assert_eq!(answer.headers["access-control-allow-origin"], APP);
@@ -229,7 +230,7 @@ async fn fault_c17b_errors_of_engines_can_be_read() {
         ),
         Script::new().head_sse().role().text("a").end(),
     ];
-    let setup = Setup::new().config(ANY).faulty();
+    let setup = Setup::new().config(ANY).allow_errors();
     let world = World::start(Engine::in_turn(scripts).await, setup).await;
     let answer = world.ask(&Request::stream("").header("origin", APP)).await;
     assert_eq!((answer.head.status, answer.head.header("access-control-allow-origin")), (400, Some("*")));
@@ -253,7 +254,7 @@ async fn fault_c17b_forms_of_foreign_pages_are_refused() {
         for origin in [FOREIGN, "null", "http://localhost:8080"] {
             for kind in kinds {
                 let answer = world.ask(&form(kind).header("origin", origin)).await;
-                let Fault { message, .. } = answer.fault();
+                let ErrorBody { message, .. } = answer.fault();
                 assert_eq!(answer.head.status, 403, "{origin} {kind:?}: {message}");
                 assert!(message.contains("cors.origins"), "{message}");
             }
@@ -372,8 +373,12 @@ async fn fault_c17b_the_admin_listener_answers_no_foreign_page() {
         let request = to("GET", "/readyz").without("host").header("host", host);
         assert_eq!(status(request).await, 200, "{host}");
     }
-    assert_eq!(samewire.has_said("samewire.monitoring.svc"), 0, "the first refusal is told, and no other");
-    assert_eq!(samewire.has_said("the admin listener refused a request"), 1);
+    assert_eq!(
+        samewire.count_logged("samewire.monitoring.svc"),
+        0,
+        "the first refusal is told, and no other"
+    );
+    assert_eq!(samewire.count_logged("the admin listener refused a request"), 1);
     samewire.reconfigure(&file("\"Samewire.monitoring.svc\"")).await;
     let scrape = to("GET", "/metrics").without("host").header("host", "samewire.monitoring.svc:9090");
     assert_eq!(status(scrape.clone()).await, 200);

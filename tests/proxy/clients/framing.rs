@@ -227,7 +227,7 @@ async fn fault_c16_http_1_0_is_told_of_failures() {
     let cut = Script::new().head_sse().role().tok("a", 2, Duration::ZERO).fin();
     let refusal = r#"{"error":{"message":"no","type":"server_error","code":null}}"#;
     let fails = Script::new().json("500 Internal Server Error", refusal);
-    let world = World::start(Engine::in_turn(vec![cut, fails]).await, Setup::new().faulty()).await;
+    let world = World::start(Engine::in_turn(vec![cut, fails]).await, Setup::new().allow_errors()).await;
     let request = Request::stream("").version("HTTP/1.0").without("host");
     let answer = world.ask(&request).await;
     assert_eq!((answer.head.status, answer.ended), (200, Ended::Close), "{}", answer.text());

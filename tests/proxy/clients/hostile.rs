@@ -1,7 +1,7 @@
 //! Upper bound of the memory for any single request (property P15): its body, the largest allowed answer, and a
 //! mebibyte.
 
-use crate::sim::{Client, Engine, Manner, Request, Script, Setup, Step, World, until};
+use crate::sim::{Client, CloseKind, Engine, Request, Script, Setup, Step, World, until};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -156,7 +156,7 @@ fn small_things() -> Vec<(&'static str, &'static str, String)> {
 async fn grown_by(engine: &str, route: &str, body: String) -> (Option<u16>, u64) {
     let setup = Setup::new().config(&format!("[limits]\nmax_answer_bytes = {ANSWER}"));
     let answering = Engine::script(Script::answer("a", 2)).await;
-    let world = World::start_as(answering, engine, setup.faulty()).await;
+    let world = World::start_as(answering, engine, setup.allow_errors()).await;
     // A first request, so that memory allocated once is not counted.
     world.ask(&Request::stream("")).await;
     let before = world.samewire.rss();
@@ -240,7 +240,7 @@ async fn no_answer_takes_more_than_is_allowed() {
     ] {
         let setup = Setup::new().config(&format!("[limits]\nmax_answer_bytes = {ANSWER}"));
         let engine = Engine::in_turn(vec![Script::answer("a", 1), script]).await;
-        let world = World::start(engine, setup.faulty()).await;
+        let world = World::start(engine, setup.allow_errors()).await;
         world.ask(&Request::stream("")).await;
         let before = world.samewire.rss();
         peak(&world, true);
@@ -259,13 +259,13 @@ async fn leave_behind_half_a_body(to: SocketAddr, size: usize, all: Arc<Barrier>
     // The request may be refused before that: the memory for bodies is limited.
     client.try_send(&[request.head_bytes(), b"{\"a\":\"".to_vec(), vec![b'x'; size / 2]].concat()).await;
     all.wait().await;
-    client.leave(Manner::Rst);
+    client.leave(CloseKind::Rst);
 }
 
 #[tokio::test]
 async fn floods_of_half_bodies_leave_no_memory_behind() {
     const LEFT: u64 = 24 << 20;
-    let world = World::start(Engine::script(Script::answer("a", 2)).await, Setup::new().faulty()).await;
+    let world = World::start(Engine::script(Script::answer("a", 2)).await, Setup::new().allow_errors()).await;
     world.ask(&Request::stream("")).await;
     let before = world.samewire.rss();
     for (size, clients) in

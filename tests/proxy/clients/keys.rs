@@ -531,7 +531,7 @@ async fn an_engine_that_wants_a_key_is_not_the_clients_fault() {
         [("name = \"engine\"", 502, "upstream_error"), ("auth = \"pass\"", 401, "invalid_api_key")]
     {
         let script = Script::new().json("401 Unauthorized", r#"{"error":"Unauthorized"}"#);
-        let setup = keys().upstream_keys(lines).faulty();
+        let setup = keys().upstream_keys(lines).allow_errors();
         let world = World::start(Engine::script(script).await, setup).await;
         for request in
             [Request::stream(""), Request::plain(""), prompt("m", ""), prompt("m", r#","stream":true"#)]

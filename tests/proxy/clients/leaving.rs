@@ -2,7 +2,7 @@
 //! wait.
 
 use crate::sim::{
-    Client, Ended, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, Step, World, until, within,
+    Client, CloseKind, Ended, Engine, Gate, PATIENCE, Request, Script, Setup, Step, World, until, within,
 };
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,13 @@ async fn world() -> World {
 }
 
 /// Sends a request, waits for the moment and leaves. Returns the time until the engine saw the close.
-async fn leave_at(world: &World, moment: &str, streaming: bool, manner: Manner, surplus: usize) -> Duration {
+async fn leave_at(
+    world: &World,
+    moment: &str,
+    streaming: bool,
+    manner: CloseKind,
+    surplus: usize,
+) -> Duration {
     let n = world.engine.attempt_count();
     let user = format!(r#","user":"{moment}""#);
     let request = if streaming { Request::stream(&user) } else { Request::plain(&user) };
@@ -62,7 +68,7 @@ async fn check(rows: &[(&str, bool)], rounds: usize, surplus: usize, name: &str)
     let mut times = Vec::new();
     for _ in 0..rounds {
         for &(moment, streaming) in rows {
-            for manner in [Manner::Fin, Manner::Rst] {
+            for manner in [CloseKind::Fin, CloseKind::Rst] {
                 let time = leave_at(&world, moment, streaming, manner, surplus).await;
                 assert!(time < BOUND, "{moment}, streaming {streaming}, {manner:?}: {time:?}");
                 times.push(time);
@@ -118,8 +124,9 @@ async fn fault_c26_disconnect_behind_many_surplus_bytes_closes_the_engine() {
 
 #[tokio::test]
 async fn fault_c24_disconnect_while_connecting() {
-    let (url, _held) = crate::engines::waiting::black_hole();
-    let world = World::start(Engine::script(Script::new()).await, Setup::new().upstream(&url).faulty()).await;
+    let (url, _held) = crate::engines::waiting::unanswered_address();
+    let world =
+        World::start(Engine::script(Script::new()).await, Setup::new().upstream(&url).allow_errors()).await;
     let mut client = Client::connect(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
     let admin = || async { world.samewire.metrics().await };
@@ -127,7 +134,7 @@ async fn fault_c24_disconnect_while_connecting() {
     while !admin().await.lines().any(|l| l.starts_with("samewire_requests_in_flight") && !l.ends_with(" 0")) {
         assert!(start.elapsed() < PATIENCE, "the request is never in flight");
     }
-    let left = client.leave(Manner::Fin);
+    let left = client.leave(CloseKind::Fin);
     until("the request is given up", PATIENCE, || {
         world.samewire.request_lines().iter().any(|line| line.contains(r#""end":"client_closed""#))
     })
@@ -156,14 +163,14 @@ async fn fault_c24_c25_disconnects_are_no_failures_of_the_engine() {
         engines.push(engine.await);
     }
     let world = World::fleet(engines, Setup::new(), &[]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     let idle = || world.engines().all(|engine| engine.active_generations() == 0);
     let mut left = 0;
-    for (moment, manner) in [("prefill", Manner::Fin), ("between-tokens", Manner::Rst)] {
+    for (moment, manner) in [("prefill", CloseKind::Fin), ("between-tokens", CloseKind::Rst)] {
         for _ in 0..EACH {
             let mut client = Client::connect(world.proxy()).await;
             client.send(&Request::stream(&format!(r#","user":"{moment}""#)).bytes()).await;
-            until("it is asked", PATIENCE, || world.shares().iter().sum::<usize>() > left).await;
+            until("it is asked", PATIENCE, || world.attempt_counts().iter().sum::<usize>() > left).await;
             if moment == "between-tokens" {
                 client.event_with_head("content").await;
             }
@@ -187,14 +194,14 @@ async fn fault_c24_c25_disconnects_are_no_failures_of_the_engine() {
     };
     within("each is counted", counted).await;
     assert_eq!(cancels(&world).await, left, "once");
-    let before = world.shares();
+    let before = world.attempt_counts();
     assert_eq!(before.iter().sum::<usize>(), left, "none is tried again");
     for _ in 0..30 {
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
     }
-    let shares = world.shares();
+    let shares = world.attempt_counts();
     assert!(shares.iter().zip(&before).all(|(now, then)| now > then), "{before:?} {shares:?}");
-    assert_eq!(world.samewire.has_said("ejected"), 0);
+    assert_eq!(world.samewire.count_logged("ejected"), 0);
     world.end().await;
 }
 
@@ -220,7 +227,7 @@ async fn fault_c09_slow_reader_slows_the_engine_and_loses_nothing() {
     let script = Script::new().head_sse().role().text("ready").wait(&gate);
     let script = script.then(Step::Flood { events: EVENTS, size: SIZE }).finish("stop").done().end();
     let world = World::start(Engine::script(script).await, Setup::new()).await;
-    let mut client = Client::narrow(world.proxy()).await;
+    let mut client = Client::connect_narrow(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
     client.head().await;
     client.event_with("ready").await;
@@ -252,9 +259,9 @@ async fn fault_c09_slow_reader_slows_the_engine_and_loses_nothing() {
 async fn fault_c09_stopped_reader_that_leaves_closes_the_engine() {
     let script = Script::new().head_sse().role().then(Step::Flood { events: EVENTS, size: SIZE }).hang();
     let world = World::start(Engine::script(script).await, Setup::new()).await;
-    for manner in [Manner::Fin, Manner::Rst] {
+    for manner in [CloseKind::Fin, CloseKind::Rst] {
         let n = world.engine.attempt_count();
-        let mut client = Client::narrow(world.proxy()).await;
+        let mut client = Client::connect_narrow(world.proxy()).await;
         client.send(&Request::stream("").bytes()).await;
         client.head().await;
         settled(|| world.engine.written(n)).await;

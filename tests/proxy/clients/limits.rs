@@ -177,7 +177,7 @@ fn flood() -> Script {
 async fn fault_c09_stopped_reader_is_reset() {
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 1");
     let world = World::start(Engine::script(flood()).await, setup).await;
-    let mut client = Client::narrow(world.proxy()).await;
+    let mut client = Client::connect_narrow(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
     client.head().await;
     let start = Instant::now();
@@ -200,7 +200,7 @@ async fn fault_c09_stopped_reader_is_reset() {
 async fn fault_c09_engine_timers_stand_still_while_the_client_does_not_read() {
     let setup = Setup::new().config("[timeouts]\ninter_token = 1\nclient_write_stall = 30");
     let world = World::start(Engine::script(flood()).await, setup).await;
-    let mut client = Client::narrow(world.proxy()).await;
+    let mut client = Client::connect_narrow(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
     client.head().await;
     crate::clients::leaving::settled(|| world.engine.written(0)).await;
@@ -214,7 +214,7 @@ async fn fault_c09_engine_timers_stand_still_while_the_client_does_not_read() {
 #[tokio::test]
 async fn fault_u40_stream_without_end() {
     let script = Script::new().head_sse().role().tok("a", 500, Duration::from_millis(20)).hang();
-    let setup = Setup::new().faulty().config("[timeouts]\ntotal_stream = 1");
+    let setup = Setup::new().allow_errors().config("[timeouts]\ntotal_stream = 1");
     let world = World::start(Engine::script(script).await, setup).await;
     let start = Instant::now();
     let answer = world.ask(&Request::stream("")).await;
@@ -229,7 +229,7 @@ async fn whole_answer_without_end() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     let script =
         (0..1000).fold(Script::new().raw(head), |script, _| script.chunk(" ".repeat(64 * 1024))).hang();
-    let setup = Setup::new().faulty().config("[limits]\nmax_answer_bytes = 1000000");
+    let setup = Setup::new().allow_errors().config("[limits]\nmax_answer_bytes = 1000000");
     let world = World::start(Engine::script(script).await, setup).await;
     let answer = world.ask(&Request::plain("")).await;
     assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_invalid_response".into())));
@@ -243,7 +243,7 @@ async fn whole_answer_that_takes_too_long() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     let drip = |script: Script| script.chunk(" ").sleep(Duration::from_millis(100));
     let script = (0..100).fold(Script::new().raw(head), |script, _| drip(script)).hang();
-    let setup = Setup::new().faulty().config("[timeouts]\ntotal_whole = 1");
+    let setup = Setup::new().allow_errors().config("[timeouts]\ntotal_whole = 1");
     let world = World::start(Engine::script(script).await, setup).await;
     let answer = world.ask(&Request::plain("")).await;
     assert_eq!(answer.failure(), (504, "server_error".into(), Some("upstream_timeout".into())));

@@ -2,7 +2,9 @@
 
 use crate::canonical::grammar;
 use crate::clients::leaving::settled;
-use crate::sim::{Client, Ended, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, Step, World, until};
+use crate::sim::{
+    Client, CloseKind, Ended, Engine, Gate, PATIENCE, Request, Script, Setup, Step, World, until,
+};
 use socket2::{SockFilter, SockRef};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +17,7 @@ use tokio::task::JoinSet;
 pub async fn readers(world: &World, count: usize) -> Vec<Client> {
     let mut clients = Vec::new();
     for _ in 0..count {
-        let mut client = Client::narrow(world.proxy()).await;
+        let mut client = Client::connect_narrow(world.proxy()).await;
         client.send(&Request::stream("").bytes()).await;
         client.event_with_head("ready").await;
         clients.push(client);
@@ -24,7 +26,7 @@ pub async fn readers(world: &World, count: usize) -> Vec<Client> {
 }
 
 /// Connects and sends nothing, or a head byte by byte. Returns how long the connection was kept.
-async fn dawdle(to: std::net::SocketAddr, drips: bool) -> Duration {
+async fn slow_head(to: std::net::SocketAddr, drips: bool) -> Duration {
     let mut stream = TcpStream::connect(to).await.expect("samewire accepts");
     let start = Instant::now();
     let head = Request::stream("").head_bytes();
@@ -67,7 +69,7 @@ async fn fault_c07_a_thousand_slow_heads_disturb_nobody() {
     }
     let mut slow = JoinSet::new();
     for n in 0..SLOW {
-        slow.spawn(dawdle(proxy, n % 2 == 0));
+        slow.spawn(slow_head(proxy, n % 2 == 0));
     }
     let mut longest = Duration::ZERO;
     while let Some(took) = slow.join_next().await {
@@ -90,7 +92,7 @@ async fn fault_c07_a_thousand_slow_heads_disturb_nobody() {
     world.samewire.exit(Duration::from_secs(10)).await;
     assert!(start.elapsed() < Duration::from_secs(8));
     drop(held);
-    world.give_up();
+    world.end_without_checks();
 }
 
 const EVENTS: u64 = 3_200;
@@ -136,7 +138,7 @@ async fn fault_c09_a_reader_that_resumes_in_time_gets_every_byte() {
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 6\ninter_token = 1");
     let world = World::start(Engine::script(script).await, setup).await;
     let whole = world.ask(&Request::stream("")).await;
-    let mut client = Client::narrow(world.proxy()).await;
+    let mut client = Client::connect_narrow(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
     client.head().await;
     let mut body = Vec::new();
@@ -161,7 +163,7 @@ async fn fault_c09_a_reader_that_stops_for_long_is_there_again() {
     let flood = Step::Flood { events: EVENTS, size: SIZE };
     let script = Script::new().head_sse().role().then(flood).finish("stop").done().end();
     let world = World::start(Engine::script(script).await, Setup::new()).await;
-    let mut client = Client::narrow(world.proxy()).await;
+    let mut client = Client::connect_narrow(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
     client.head().await;
     let mut body = client.piece().await.expect("the beginning");
@@ -185,7 +187,7 @@ async fn fault_c09_a_reader_that_is_slow_for_long_is_not_given_up() {
     let script = Script::new().head_sse().role().then(flood).finish("stop").done().end();
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 2");
     let world = World::start(Engine::script(script).await, setup).await;
-    let mut client = Client::narrow(world.proxy()).await;
+    let mut client = Client::connect_narrow(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
     client.head().await;
     // 200 KB per second, for three times as long as a stopped reader is given.
@@ -198,14 +200,14 @@ async fn fault_c09_a_reader_that_is_slow_for_long_is_not_given_up() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    client.leave(Manner::Fin);
+    client.leave(CloseKind::Fin);
     until("the engine is let go", PATIENCE, || world.engine.closed(0).is_some()).await;
     world.end().await;
 }
 
 /// Simulates a power failure: a socket filter drops every packet for this socket, so that the kernel acknowledges
 /// nothing, and nothing more is sent.
-fn vanish(stream: &TcpStream) {
+fn drop_all_packets(stream: &TcpStream) {
     const DROP_ALL: SockFilter = SockFilter::new(0x06, 0, 0, 0);
     SockRef::from(stream).attach_filter(&[DROP_ALL]).expect("a filter needs no privileges");
 }
@@ -235,7 +237,7 @@ async fn fault_c26_a_client_that_vanishes_is_given_up() {
         if n < 2 {
             let _ = stream.read(&mut [0; 1_000]).await.expect("a head");
         }
-        vanish(&stream);
+        drop_all_packets(&stream);
         gone.push((stream, Instant::now()));
     }
     let engine = &world.engine;
@@ -263,7 +265,7 @@ async fn fault_u47_an_engine_faster_than_its_client() {
     let flood = Step::Flood { events: TOKENS, size: 0 };
     let script = Script::new().head_sse().role().then(flood).finish("stop").done().end();
     let world = World::start(Engine::script(script).await, Setup::new()).await;
-    let mut client = Client::narrow(world.proxy()).await;
+    let mut client = Client::connect_narrow(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
     client.head().await;
     client.event_with("\"0:").await;

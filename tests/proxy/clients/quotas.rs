@@ -2,7 +2,7 @@
 
 use crate::clients::keys::{OTHER, SECOND, entry, with};
 use crate::operations::replicas::on;
-use crate::postgres::partition::{Partition, Way};
+use crate::postgres::partition::{Partition, RelayState};
 use crate::postgres::{connect, database};
 use crate::responses::over_chat::{events, prompt};
 use crate::responses::socket::prompted;
@@ -330,11 +330,11 @@ async fn fault_o17_a_quota_without_its_store() {
     now().await;
     let database = database().await;
     let partition = Partition::before(&database).await;
-    let setup = on(&partition.url).faulty().config(&entry(KEY, "requests_per_month = 4"));
+    let setup = on(&partition.url).allow_errors().config(&entry(KEY, "requests_per_month = 4"));
     let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
     let ask = async || world.ask(&Request::stream("")).await;
     assert_eq!(ask().await.head.status, 200);
-    partition.way.send_replace(Way::Closed);
+    partition.state.send_replace(RelayState::Closed);
     for _ in 0..2 {
         assert_eq!(ask().await.head.status, 200);
     }
@@ -347,10 +347,10 @@ async fn fault_o17_a_quota_without_its_store() {
     assert_eq!(ask().await.head.status, 200);
     used_up(&ask().await, "insufficient_quota");
     let warned = "quotas of a day or a month go by what this process knows";
-    assert_eq!(world.samewire.has_said(warned), 1, "once, however long it lasts");
-    partition.way.send_replace(Way::Open);
+    assert_eq!(world.samewire.count_logged(warned), 1, "once, however long it lasts");
+    partition.state.send_replace(RelayState::Open);
     written(&database, 2, 4).await;
-    until("it is over", PATIENCE, || world.samewire.has_said("are shared through the store again") == 1)
+    until("it is over", PATIENCE, || world.samewire.count_logged("are shared through the store again") == 1)
         .await;
     world.end().await;
 }

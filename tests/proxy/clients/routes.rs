@@ -204,7 +204,7 @@ async fn fault_c17_upgrades_and_tunnels() {
 async fn every_route_is_under_the_root_path_too() {
     let setup = Setup::new().config("root_path = \"/llm/\"");
     let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     for before in ["", "/llm"] {
         let chat = Request::stream("").target(&format!("{before}/v1/chat/completions"));
         assert_eq!(world.ask(&chat).await.head.status, 200, "{before}");

@@ -40,7 +40,7 @@ fn asked_for(engine: &Engine) -> Option<String> {
 #[tokio::test]
 async fn the_only_model_is_meant() {
     let world = World::start(listing(&["only"]).await, Setup::new()).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     for model in NAMELESS {
         let requests = [
             chat(model),
@@ -75,7 +75,7 @@ async fn embeddings_are_of_the_only_model() {
 #[tokio::test]
 async fn one_of_several_has_to_be_named() {
     let world = World::start(listing(&["a", "b"]).await, Setup::new()).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     for request in [chat(""), ask(r#""input":"a""#), Request::post("/v1/embeddings", r#"{"input":"a"}"#)] {
         let answer = world.ask(&request).await;
         let fault = answer.fault();
@@ -115,7 +115,7 @@ async fn adapters_do_not_make_several() {
         {"id": "lora", "root": "/lora", "parent": "base"},
     ])));
     let world = World::start(engine, Setup::new()).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     assert_eq!(world.ask(&chat("")).await.head.status, 200);
     assert_eq!(asked_for(&world.engine).as_deref(), Some("base"));
     world.end().await;
@@ -152,7 +152,7 @@ async fn a_key_means_what_it_may_use() {
     let config = entry(KEY, "models = [\"b\"]") + &entry(OTHER, "");
     let setup = Setup::new().config("default_model = \"a\"").config(&config);
     let world = World::start(listing(&["a", "b", "c"]).await, setup).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     assert_eq!(world.ask(&chat("")).await.head.status, 200);
     assert_eq!(asked_for(&world.engine).as_deref(), Some("b"));
     assert_eq!(world.ask(&with(&chat(""), OTHER)).await.head.status, 200);
@@ -164,7 +164,7 @@ async fn a_key_means_what_it_may_use() {
 async fn of_several_engines_the_one_model_that_all_have_is_meant() {
     let engines = vec![listing(&["m"]).await, listing(&["m"]).await];
     let world = World::fleet(engines, Setup::new(), &[]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     for request in [chat(""), ask(r#""input":"a","stream":true"#)] {
         let answer = world.ask(&request).await;
         assert_eq!(answer.head.status, 200, "{}", answer.text());

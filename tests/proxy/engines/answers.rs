@@ -183,7 +183,7 @@ async fn status_is_held_until_the_first_event() {
     let error = r#"{"error":{"message":"too many","type":"TooManyRequests","param":null,"code":429}}"#;
     let script =
         Script::new().head_sse().chunk(": ping\n\n").sleep(Duration::from_millis(50)).ev(error).done().end();
-    let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+    let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
     let answer = world.ask(&Request::stream("")).await;
     assert_eq!(answer.head.status, 429, "{}", answer.text());
     assert_eq!(answer.fault().name(), ("rate_limit_error", Some("rate_limit_exceeded")));

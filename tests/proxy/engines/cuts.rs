@@ -1,7 +1,7 @@
 //! Streams that break off. Every token that arrived is delivered, and the end looks successful only if it was.
 
 use crate::canonical::{Canonical, INCOMPLETE, grammar};
-use crate::sim::{Answer, Client, Ended, Engine, Manner, PATIENCE, Request, Script, Setup, World, until};
+use crate::sim::{Answer, Client, CloseKind, Ended, Engine, PATIENCE, Request, Script, Setup, World, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -40,7 +40,7 @@ async fn fault_u12_u13_u14_broken_streams() {
         ("close-delimited", by_close.fin()),
     ];
     for (what, script) in rows {
-        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
         let expected = Canonical::new().role().tok("a", 3).error(INCOMPLETE);
         check(&world.ask(&Request::stream("")).await, &expected, what);
         assert_eq!(world.engine.attempt_count(), 1, "{what}: not tried again after the first byte");
@@ -70,7 +70,7 @@ async fn missing_done_after_the_finish_is_added() {
         ("RST", whole().sleep(Duration::from_millis(30)).rst()),
         ("usage, then FIN", whole().usage(3, 5).fin()),
     ] {
-        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
         check(&world.ask(&Request::stream("")).await, &Canonical::answer("a", 3), what);
         world.end().await;
     }
@@ -84,7 +84,7 @@ async fn fault_u11_reset_before_any_byte() {
         ("RST later", Script::new().sleep(Duration::from_millis(50)).rst()),
     ];
     for (what, script) in rows {
-        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
         for request in [Request::stream(""), Request::plain("")] {
             let answer = world.ask(&request).await;
             assert_eq!(
@@ -109,7 +109,7 @@ async fn cut_before_anything_meaningful_is_an_http_error() {
         ("a comment", Script::new().head_sse().chunk(": hello\n\n").fin()),
     ];
     for (what, script) in rows {
-        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
         let answer = world.ask(&Request::stream("")).await;
         assert_eq!(
             answer.failure(),
@@ -126,7 +126,7 @@ async fn fault_u13_whole_answer_cut_short() {
     for script in
         [Script::new().raw(head).fin(), Script::new().raw(head).sleep(Duration::from_millis(30)).rst()]
     {
-        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
         let (status, kind, code) = world.ask(&Request::plain("")).await.failure();
         assert_eq!((status, kind.as_str()), (502, "server_error"));
         let code = code.expect("a code");
@@ -140,9 +140,9 @@ async fn fault_u13_whole_answer_cut_short() {
 
 #[tokio::test]
 async fn fault_u12b_tokens_that_come_together_with_the_cut() {
-    for manner in [Manner::Fin, Manner::Rst] {
+    for manner in [CloseKind::Fin, CloseKind::Rst] {
         let script = Script::new().head_sse().role().tok("a", 6, Duration::ZERO).in_one_write().close(manner);
-        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
         let expected = Canonical::new().role().tok("a", 6).error(INCOMPLETE);
         for round in 0..100 {
             check(&world.ask(&Request::stream("")).await, &expected, &format!("{manner:?}, round {round}"));
@@ -154,12 +154,12 @@ async fn fault_u12b_tokens_that_come_together_with_the_cut() {
 /// A burst of tokens and a cut, in a stream that is already running.
 #[tokio::test]
 async fn fault_u12b_burst_and_cut_in_a_running_stream() {
-    for manner in [Manner::Fin, Manner::Rst] {
+    for manner in [CloseKind::Fin, CloseKind::Rst] {
         let burst = Script::new().tok("b", 6, Duration::ZERO).in_one_write().close(manner);
         let mut script =
             Script::new().head_sse().role().tok("a", 1, Duration::ZERO).sleep(Duration::from_millis(5));
         script.0.extend(burst.0);
-        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
         let expected = Canonical::new().role().tok("a", 1).tok("b", 6).error(INCOMPLETE);
         for round in 0..100 {
             check(&world.ask(&Request::stream("")).await, &expected, &format!("{manner:?}, round {round}"));
@@ -196,7 +196,7 @@ fn cut_outcome(sse: &str) -> Result<String, &'static str> {
 }
 
 /// Cuts a recorded stream at every byte, in this manner.
-async fn cut_everywhere(manner: Manner, step: usize) {
+async fn cut_everywhere(manner: CloseKind, step: usize) {
     let whole =
         Script::new().head_sse().role().text("Hé").text("llo 🤔").finish("stop").usage(3, 5).done().end();
     let bytes = Arc::new(whole.bytes());
@@ -204,7 +204,7 @@ async fn cut_everywhere(manner: Manner, step: usize) {
     let at = Arc::new(AtomicUsize::new(0));
     let (cut, recorded) = (Arc::clone(&at), Arc::clone(&bytes));
     let answering = move |_: &_| Script::new().raw(&recorded[..cut.load(Ordering::SeqCst)]).close(manner);
-    let world = World::start(Engine::answering(answering).await, Setup::new().faulty()).await;
+    let world = World::start(Engine::answering(answering).await, Setup::new().allow_errors()).await;
     for n in (1..=bytes.len()).step_by(step) {
         at.store(n, Ordering::SeqCst);
         let answer = world.ask(&Request::stream("")).await;
@@ -255,12 +255,12 @@ fn dechunked(mut bytes: &[u8]) -> String {
 
 #[tokio::test]
 async fn fault_u13_cut_at_every_byte_by_fin() {
-    cut_everywhere(Manner::Fin, 1).await;
+    cut_everywhere(CloseKind::Fin, 1).await;
 }
 
 #[tokio::test]
 async fn fault_u12_cut_at_every_byte_by_rst() {
-    cut_everywhere(Manner::Rst, 1).await;
+    cut_everywhere(CloseKind::Rst, 1).await;
 }
 
 /// The same bytes in pieces of any size give the same frames.
@@ -310,7 +310,7 @@ async fn fault_u24_line_endings() {
 
 #[tokio::test]
 async fn fault_u03_reused_connection_that_has_just_closed() {
-    for manner in [Manner::Fin, Manner::Rst] {
+    for manner in [CloseKind::Fin, CloseKind::Rst] {
         let engine = Engine::answering(move |attempt| {
             if attempt.reused { Script::new().close(manner) } else { Script::answer("a", 2) }
         });
@@ -352,7 +352,7 @@ async fn fault_u03_engine_that_closes_idle_connections() {
 async fn fault_u03_ten_thousand_requests_around_the_time_of_the_close() {
     const CLIENTS: usize = 20;
     for (manner, requests, filling) in
-        [(Manner::Fin, 5_000, 0), (Manner::Rst, 5_000, 0), (Manner::Fin, 200, 300_000)]
+        [(CloseKind::Fin, 5_000, 0), (CloseKind::Rst, 5_000, 0), (CloseKind::Fin, 200, 300_000)]
     {
         let (served, lost) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (count, races) = (Arc::clone(&served), Arc::clone(&lost));

@@ -32,7 +32,7 @@ fn server_info(version: &str, reasoning: Option<&str>, tools: Option<&str>) -> S
 }
 
 /// Returns the same answer without the header `server`.
-fn nameless(status: &str, body: &str) -> Script {
+fn without_server_header(status: &str, body: &str) -> Script {
     let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: ");
     Script::new().raw(format!("{head}{}\r\n\r\n{body}", body.len()))
 }
@@ -56,7 +56,7 @@ async fn unknown(answer: Script, setup: Setup) -> World {
 }
 
 /// Returns the line that describes the only upstream.
-async fn told(world: &World) -> String {
+async fn upstream_line(world: &World) -> String {
     let answer = world.samewire.admin("/readyz?verbose").await;
     let line = answer.text().lines().find(|line| line.starts_with("upstream="));
     line.expect("a line for the upstream").to_owned()
@@ -66,7 +66,7 @@ async fn told(world: &World) -> String {
 async fn becomes(world: &World, what: &[&str]) -> String {
     let waiting = async {
         loop {
-            let line = told(world).await;
+            let line = upstream_line(world).await;
             let words: Vec<_> = line.split(' ').collect();
             if what.iter().all(|word| words.contains(word)) {
                 return line;
@@ -76,12 +76,12 @@ async fn becomes(world: &World, what: &[&str]) -> String {
     };
     match tokio::time::timeout(PATIENCE, waiting).await {
         Ok(line) => line,
-        Err(_) => panic!("never {what:?}: {}", told(world).await),
+        Err(_) => panic!("never {what:?}: {}", upstream_line(world).await),
     }
 }
 
 async fn becomes_ready(world: &World) {
-    within("it is ready", world.is_up()).await;
+    within("it is ready", world.wait_until_up()).await;
 }
 
 /// Returns how often a route was requested.
@@ -113,7 +113,7 @@ async fn an_engine_says_what_it_is_before_it_is_asked_for_anything() {
         let world = World::start_as(vllm(says).await, "auto", Setup::new().config(ONCE)).await;
         becomes_ready(&world).await;
         let word = if expected == "unknown" { "version=unreleased" } else { &format!("version={expected}") };
-        let line = told(&world).await;
+        let line = upstream_line(&world).await;
         for word in
             [word, "engine=vllm", "found_by=/v1/models", "version_by=/version", "front_end=own", "ready=yes"]
         {
@@ -123,7 +123,7 @@ async fn an_engine_says_what_it_is_before_it_is_asked_for_anything() {
         assert_eq!(info(&world).await, labels);
         probes(&world.engine, 5).await;
         assert_eq!(asked(&world.engine, "/version"), 1, "it is not asked again and again");
-        assert_eq!(world.samewire.has_said(NEWS), 1);
+        assert_eq!(world.samewire.count_logged(NEWS), 1);
         assert!(
             world.samewire.admin("/readyz").await.text().lines().eq(["ok"]),
             "operators who want more say so"
@@ -183,14 +183,14 @@ async fn other_engines_are_known_too() {
 /// old engine may lack the latter.
 #[tokio::test]
 async fn the_front_end_in_rust_is_told_from_the_usual_one() {
-    let missing = || nameless("404 Not Found", "");
+    let missing = || without_server_header("404 Not Found", "");
     for (of, server, responses, front) in [
         ("0.22.1", None, missing(), "rust"),
-        ("0.22.1", None, nameless("401 Unauthorized", ""), "rust"),
-        ("0.22.1", None, nameless("405 Method Not Allowed", "{}"), "own"),
-        ("0.22.1", None, nameless("404 Not Found", r#"{"detail":"Not Found"}"#), "own"),
+        ("0.22.1", None, without_server_header("401 Unauthorized", ""), "rust"),
+        ("0.22.1", None, without_server_header("405 Method Not Allowed", "{}"), "own"),
+        ("0.22.1", None, without_server_header("404 Not Found", r#"{"detail":"Not Found"}"#), "own"),
         ("0.22.1", Some("gateway"), missing(), "rust"),
-        ("0.22.1", Some("gateway"), nameless("401 Unauthorized", ""), "own"),
+        ("0.22.1", Some("gateway"), without_server_header("401 Unauthorized", ""), "own"),
         ("0.22.1", Some("uvicorn"), missing(), "own"),
         ("0.9.2", None, missing(), "own"),
     ] {
@@ -199,9 +199,9 @@ async fn the_front_end_in_rust_is_told_from_the_usual_one() {
         engine.set_route(
             "/version",
             match server {
-                None => nameless("200 OK", &body),
+                None => without_server_header("200 OK", &body),
                 Some("uvicorn") => version(of),
-                Some(name) => nameless(&format!("200 OK\r\nserver: {name}"), &body),
+                Some(name) => without_server_header(&format!("200 OK\r\nserver: {name}"), &body),
             },
         );
         engine.set_route("/v1/responses", responses);
@@ -300,14 +300,14 @@ async fn another_version_under_the_same_address_is_noticed() {
     world.engine.set_route("/get_server_info", server_info("0.4.9", None, None));
     becomes(&world, &["engine=sglang", "version=0.4.9"]).await;
     probes(&world.engine, 5).await;
-    assert_eq!(world.samewire.has_said(NEWS), 5, "each change once: {:#?}", world.samewire.logs());
+    assert_eq!(world.samewire.count_logged(NEWS), 5, "each change once: {:#?}", world.samewire.logs());
     world.end().await;
 }
 
 /// An engine is identified again after an outage, because it may be another one.
 #[tokio::test]
 async fn who_comes_back_is_looked_at_again() {
-    let world = World::start_as(vllm("0.21.0").await, "auto", Setup::new().config(ONCE).faulty()).await;
+    let world = World::start_as(vllm("0.21.0").await, "auto", Setup::new().config(ONCE).allow_errors()).await;
     becomes_ready(&world).await;
     becomes(&world, &["version=0.21.0"]).await;
     world.engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
@@ -324,7 +324,7 @@ async fn an_answer_that_breaks_off_is_a_reason_to_look() {
     let engine = Engine::script(Script::new().head_sse().role().text("a").rst()).await;
     engine.set_models(listed("vllm"));
     engine.set_route("/version", version("0.21.0"));
-    let world = World::start_as(engine, "auto", Setup::new().config(ONCE).faulty()).await;
+    let world = World::start_as(engine, "auto", Setup::new().config(ONCE).allow_errors()).await;
     becomes_ready(&world).await;
     becomes(&world, &["version=0.21.0"]).await;
     world.engine.set_route("/version", version("0.32.0"));
@@ -356,7 +356,7 @@ async fn nothing_that_it_says_of_itself_makes_it_less_well() {
         let world = World::start_as(engine, "auto", Setup::new().config(QUICK)).await;
         becomes_ready(&world).await;
         probes(&world.engine, 4).await;
-        let line = told(&world).await;
+        let line = upstream_line(&world).await;
         assert!(line.contains("ready=yes engine=sglang") && !line.contains("CANARY"), "{line}");
         assert_eq!(world.samewire.admin("/readyz").await.head.status, 200);
         assert_eq!(info(&world).await, r#"engine="sglang",version="unknown",front_end="own"} 1"#);

@@ -20,7 +20,7 @@ fn error(message: &str) -> String {
 }
 
 /// Starts an engine that fails on every route with this message.
-async fn failing(status: &'static str, message: &str) -> Engine {
+async fn failing_engine(status: &'static str, message: &str) -> Engine {
     Engine::script(Script::new().json(status, &error(message))).await
 }
 
@@ -55,8 +55,8 @@ async fn line(world: &World, request_id: &str) -> Value {
 
 #[tokio::test]
 async fn failures_of_an_engine_are_told_by_their_class_and_the_log_has_the_rest() {
-    let engine = failing("500 Internal Server Error", &format!("{TRACE}: {PROMPT}")).await;
-    let world = World::start(engine, Setup::new().faulty()).await;
+    let engine = failing_engine("500 Internal Server Error", &format!("{TRACE}: {PROMPT}")).await;
+    let world = World::start(engine, Setup::new().allow_errors()).await;
     for (what, request) in requests() {
         let answer = world.ask(&request).await;
         let (message, id) = refusal(&answer);
@@ -92,8 +92,8 @@ async fn an_operator_decides_how_much_of_an_engines_text_clients_read() {
         ("pass", "503 Service Unavailable", TRACE, TRACE),
         ("mask", "503 Service Unavailable", TRACE, "The upstream engine is overloaded."),
     ] {
-        let setup = Setup::new().faulty().set(&format!("engine_errors={policy}"));
-        let world = World::start(failing(status, message).await, setup).await;
+        let setup = Setup::new().allow_errors().set(&format!("engine_errors={policy}"));
+        let world = World::start(failing_engine(status, message).await, setup).await;
         for (what, request) in requests() {
             let told = world.ask(&request).await.fault().message;
             let rest = told.strip_prefix(expected).unwrap_or_else(|| panic!("{policy} {what}: {told}"));
@@ -112,7 +112,7 @@ async fn an_operator_decides_how_much_of_an_engines_text_clients_read() {
 #[tokio::test]
 async fn errors_in_a_stream_are_told_by_their_class() {
     let begun = |_: &Attempt| Script::new().head_sse().role().text("a").ev(&error(TRACE)).end();
-    let world = World::start(Engine::answering(begun).await, Setup::new().faulty()).await;
+    let world = World::start(Engine::answering(begun).await, Setup::new().allow_errors()).await;
     for (what, request) in [&requests()[0], &requests()[3]] {
         let answer = world.ask(request).await;
         let id = answer.head.header("x-request-id").unwrap().to_owned();
@@ -129,8 +129,8 @@ async fn errors_in_a_stream_are_told_by_their_class() {
 
 #[tokio::test]
 async fn errors_on_a_websocket_are_told_by_their_class() {
-    let engine = failing("500 Internal Server Error", TRACE).await;
-    let world = World::start(engine, Setup::new().faulty()).await;
+    let engine = failing_engine("500 Internal Server Error", TRACE).await;
+    let world = World::start(engine, Setup::new().allow_errors()).await;
     let mut socket = Socket::open(world.proxy()).await;
     socket.send(&crate::responses::socket::prompted("m", "")).await;
     let said = socket.text().await;
@@ -148,7 +148,7 @@ async fn the_log_says_why_an_engine_refuses_samewires_key() {
     crate::sim::write_secret(&path, "own-key");
     let engine =
         Engine::script(Script::new().json("401 Unauthorized", r#"{"error":"key has expired"}"#)).await;
-    let setup = Setup::new().faulty().upstream_keys(&format!("api_key_file = {path:?}"));
+    let setup = Setup::new().allow_errors().upstream_keys(&format!("api_key_file = {path:?}"));
     let world = World::start(engine, setup).await;
     let answer = world.ask(&Request::stream("")).await;
     let (message, id) = refusal(&answer);

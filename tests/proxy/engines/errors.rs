@@ -10,8 +10,8 @@ const JSON: &str = "application/json";
 type Refusal = (&'static str, &'static str, String);
 
 /// Returns a setup in which clients get the engines' own error messages.
-fn said() -> Setup {
-    Setup::new().faulty().set("engine_errors=pass")
+fn engine_messages() -> Setup {
+    Setup::new().allow_errors().set("engine_errors=pass")
 }
 
 /// Returns errors in the engines' own shapes, each with the resulting status and body.
@@ -128,7 +128,7 @@ async fn fault_u18_refusals_of_engines() {
         refusals_in_json().into_iter().chain(refusals_of_other_kinds())
     {
         let script = Script::new().whole(line, kind, &body);
-        let world = World::start(Engine::script(script).await, said()).await;
+        let world = World::start(Engine::script(script).await, engine_messages()).await;
         for request in [Request::stream(""), Request::plain("")] {
             let answer = world.ask(&request).await;
             answer.fault();
@@ -147,7 +147,7 @@ async fn fault_u18_refusals_of_engines() {
 async fn fault_u18_error_body_without_end() {
     let head = "HTTP/1.1 500 Internal Server Error\r\ncontent-type: application/json\r\ncontent-length: 1073741824\r\n\r\n";
     let script = (0..64).fold(Script::new().raw(head), |script, _| script.raw(vec![b' '; 1 << 20])).hang();
-    let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+    let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
     let before = world.samewire.rss();
     let answer = world.ask(&Request::stream("")).await;
     assert_eq!(answer.fault().kind, "server_error");
@@ -183,7 +183,7 @@ async fn fault_u23_retry_after() {
     for (line, expected) in rows {
         for status in ["429 Too Many Requests", "503 Service Unavailable"] {
             let script = Script::new().whole_with(status, JSON, line, error);
-            let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+            let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
             let answer = world.ask(&Request::stream("")).await;
             // `fault` checks for every 429 and 503 that `retry-after` is present and within its limits.
             answer.fault();
@@ -226,7 +226,7 @@ async fn fault_u20_u21_u39_answers_samewire_cannot_use() {
     ];
     for script in rows {
         let what = String::from_utf8_lossy(&script.bytes()).chars().take(120).collect::<String>();
-        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
         for request in [Request::stream(""), Request::plain("")] {
             let (status, kind, code) = world.ask(&request).await.failure();
             assert!(status == 502 || (what.contains(" 500 ") && status == 500), "{status} for {what:?}");
@@ -262,7 +262,7 @@ async fn fault_u54_a_choice_without_a_message_is_no_answer() {
     ];
     for choices in lost {
         let script = Script::new().json("200 OK", &answer(&choices));
-        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
         for request in [Request::plain(""), Request::stream("")] {
             let expected = (502, "server_error".into(), Some("upstream_invalid_response".into()));
             assert_eq!(world.ask(&request).await.failure(), expected, "{choices}");
@@ -387,7 +387,7 @@ const IN_BAND: [(&str, u16, &str, &str, &str); 8] = [
 async fn fault_u17_error_as_the_first_event() {
     for (data, status, kind, code, message) in IN_BAND {
         let script = Script::new().head_sse().ev(data).done().end();
-        let world = World::start(Engine::script(script).await, said()).await;
+        let world = World::start(Engine::script(script).await, engine_messages()).await;
         let answer = world.ask(&Request::stream("")).await;
         let fault = answer.fault();
         assert_eq!((answer.head.status, fault.kind.as_str()), (status, kind), "{data}");
@@ -401,7 +401,7 @@ async fn fault_u17_error_as_the_first_event() {
 async fn fault_u17_error_after_the_role() {
     for (data, _, kind, code, message) in IN_BAND {
         let script = Script::new().head_sse().role().ev(data).done().end();
-        let world = World::start(Engine::script(script).await, said()).await;
+        let world = World::start(Engine::script(script).await, engine_messages()).await;
         let answer = world.ask(&Request::stream("")).await;
         assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk), "{data}");
         assert_eq!(answer.text(), Canonical::new().role().error_as(message, kind, code).text(), "{data}");
@@ -426,7 +426,7 @@ async fn fault_u17_error_in_the_stream() {
             begun().chunk(format!("event: error\ndata: {data}\n\n")).end(),
         ];
         for script in rows {
-            let world = World::start(Engine::script(script).await, said()).await;
+            let world = World::start(Engine::script(script).await, engine_messages()).await;
             let answer = world.ask(&Request::stream(r#","stream_options":{"include_usage":true}"#)).await;
             let expected = Canonical::with_usage().role().tok("a", 2).error_as(message, kind, code);
             assert_eq!((answer.text(), answer.ended), (expected.text(), Ended::LastChunk), "{data}");
@@ -449,7 +449,8 @@ async fn fault_u16_aborted_by_the_engine() {
             Script::new().head_sse().role().tok("a", 2, Duration::ZERO).delta("{}", reason).done().end();
         let at_once = Script::new().head_sse().role().delta("{}", reason).done().end();
         let world =
-            World::start_as(Engine::in_turn(vec![begun, at_once]).await, kind, Setup::new().faulty()).await;
+            World::start_as(Engine::in_turn(vec![begun, at_once]).await, kind, Setup::new().allow_errors())
+                .await;
         let answer = world.ask(&Request::stream("")).await;
         let expected = Canonical::new().role().tok("a", 2).error(ABORTED);
         assert_eq!((answer.text(), answer.ended), (expected.text(), Ended::LastChunk), "{reason}");
@@ -470,7 +471,7 @@ async fn fault_u16_aborted_whole_answer() {
             r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"half"}},"finish_reason":{reason}}}]}}"#
         );
         let engine = Engine::script(Script::new().json("200 OK", &body)).await;
-        let world = World::start_as(engine, kind, Setup::new().faulty()).await;
+        let world = World::start_as(engine, kind, Setup::new().allow_errors()).await;
         let answer = world.ask(&Request::plain("")).await;
         assert_eq!(
             answer.failure(),
@@ -504,7 +505,7 @@ async fn fault_u28_u29_u30_events_that_cannot_be_read() {
         let event = [b"data: ".to_vec(), data.clone(), b"\n\n".to_vec()].concat();
         let begun = Script::new().head_sse().role().tok("a", 2, Duration::ZERO);
         let script = begun.chunk(event).text("late").finish("stop").done().end();
-        let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
         let answer = world.ask(&Request::stream("")).await;
         let expected = Canonical::new().role().tok("a", 2).error(INVALID_EVENT);
         assert_eq!(answer.text(), expected.text(), "{}", String::from_utf8_lossy(&data));
@@ -515,7 +516,7 @@ async fn fault_u28_u29_u30_events_that_cannot_be_read() {
 #[tokio::test]
 async fn fault_u29_first_event_that_cannot_be_read() {
     let script = Script::new().head_sse().ev("{broken").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+    let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
     let answer = world.ask(&Request::stream("")).await;
     assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_invalid_event".into())));
     world.end().await;
@@ -549,7 +550,7 @@ async fn fault_u27_event_without_end() {
     let begun = Script::new().head_sse().role().tok("a", 1, Duration::ZERO).chunk("data: {\"x\":\"");
     let piece = "y".repeat(64 * 1024);
     let script = (0..1024).fold(begun, |script, _| script.chunk(&piece)).hang();
-    let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+    let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
     let before = world.samewire.allocated();
     let answer = world.ask(&Request::stream("")).await;
     let blocks = grammar(answer.text());
@@ -608,7 +609,8 @@ async fn fault_u45_answer_before_the_body_was_read() {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     });
-    let world = World::start(Engine::script(Script::new()).await, Setup::new().upstream(&url).faulty()).await;
+    let world =
+        World::start(Engine::script(Script::new()).await, Setup::new().upstream(&url).allow_errors()).await;
     let request = Request::stream(&format!(r#","user":"{}""#, "u".repeat(8 << 20)));
     let answer = world.ask(&request).await;
     let expected = (413, "invalid_request_error".into(), Some("request_too_large".into()));
@@ -622,7 +624,7 @@ async fn fault_u45_answer_before_the_body_was_read() {
 async fn connection_lives_on_after_an_error_frame() {
     let broken = Script::new().head_sse().role().tok("a", 1, Duration::ZERO).fin();
     let engine = Engine::in_turn(vec![broken, Script::answer("b", 1)]).await;
-    let world = World::start(engine, Setup::new().faulty()).await;
+    let world = World::start(engine, Setup::new().allow_errors()).await;
     let mut client = Client::connect(world.proxy()).await;
     let mut answers: Vec<Answer> = Vec::new();
     for _ in 0..2 {
@@ -646,7 +648,7 @@ async fn fault_u51_what_is_said_once_is_not_written_without_a_bound() {
         script = script.ev(r#"{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}"#);
     }
     let script = script.finish("stop").done().end();
-    let setup = Setup::new().faulty().set("system_fingerprint=pass");
+    let setup = Setup::new().allow_errors().set("system_fingerprint=pass");
     let world = World::start(Engine::script(script).await, setup).await;
     let answer = world.ask(&Request::stream("")).await;
     assert_eq!(answer.head.status, 200);

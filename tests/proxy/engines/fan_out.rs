@@ -2,8 +2,8 @@
 //! one answer.
 
 use crate::sim::{
-    Attempt, Client, Ended, Engine, Fault, Gate, Manner, PATIENCE, Request, Script, Setup, Step, World,
-    json_string, until,
+    Attempt, Client, CloseKind, Ended, Engine, ErrorBody, Gate, PATIENCE, Request, Script, Setup, Step,
+    World, json_string, until,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -94,7 +94,7 @@ async fn world(answering: impl Fn(&Attempt) -> Script + Send + Sync + 'static, s
 
 /// Content of a client's stream, by choice, with its end and its usage.
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+struct StreamContent {
     /// Frames of each choice, without the members that all frames share.
     choices: BTreeMap<u64, Vec<Value>>,
     usage: Option<Value>,
@@ -102,7 +102,7 @@ struct Told {
     done: bool,
 }
 
-impl Told {
+impl StreamContent {
     /// Parses a stream and checks what must hold for every stream.
     fn of(text: &str) -> Self {
         let mut told = Self::default();
@@ -170,7 +170,7 @@ async fn a_stream_has_all_choices() {
         let answer = world.ask(&Request::stream(&n(count))).await;
         assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk));
         assert_eq!(answer.head.header("x-samewire-attempts"), Some("1"));
-        let told = Told::of(answer.text());
+        let told = StreamContent::of(answer.text());
         assert_eq!((told.done, &told.error), (true, &None));
         assert_eq!(told.usage, Some(usage_of(count as u64)));
         assert_eq!(told.choices.len(), count);
@@ -180,7 +180,7 @@ async fn a_stream_has_all_choices() {
         }
     }
     // Usage is not sent unless requested.
-    let told = Told::of(world.ask(&Request::stream(r#","n":2"#)).await.text());
+    let told = StreamContent::of(world.ask(&Request::stream(r#","n":2"#)).await.text());
     assert_eq!((told.done, told.usage), (true, None));
     let attempts = world.engine.attempts();
     assert_eq!(attempts.len(), 23);
@@ -241,7 +241,7 @@ async fn either_form_becomes_the_other() {
         if streams(attempt) { whole(choice_of(attempt)) } else { stream(choice_of(attempt)) }
     };
     let world = world(other, Setup::new()).await;
-    let told = Told::of(world.ask(&Request::stream(&n(2))).await.text());
+    let told = StreamContent::of(world.ask(&Request::stream(&n(2))).await.text());
     assert_eq!((told.text(1), told.usage, told.done), ("1.0 1.1 ".to_owned(), Some(usage_of(2)), true));
     let answer = world.ask(&Request::plain(r#","n":2"#)).await;
     let body: Value = serde_json::from_str(answer.text()).expect("JSON");
@@ -315,7 +315,7 @@ async fn calls_of_old_engines_are_not_mixed_up() {
     let setup = Setup::new().upstream_keys("engine = \"vllm\"\nengine_version = \"0.19.1\"");
     let world = World::start(Engine::answering(answering).await, setup).await;
     let tools = r#","n":2,"tools":[{"type":"function","function":{"name":"f"}}]"#;
-    let told = Told::of(world.ask(&Request::stream(tools)).await.text());
+    let told = StreamContent::of(world.ask(&Request::stream(tools)).await.text());
     for choice in [0, 1] {
         let call = &told.choices[&choice][1]["delta"]["tool_calls"][0];
         assert_eq!(call["id"], format!("call_{choice}"), "{told:?}");
@@ -390,7 +390,7 @@ async fn what_is_under_way_is_counted() {
 async fn more_choices_than_there_may_be_are_refused() {
     let world = world(good, Setup::new().config("[limits]\nmax_choices = 4\n")).await;
     for request in [Request::stream(r#","n":5"#), Request::plain(r#","n":5"#)] {
-        let Fault { param, message, .. } = world.ask(&request).await.fault();
+        let ErrorBody { param, message, .. } = world.ask(&request).await.fault();
         assert_eq!(param.as_deref(), Some("n"), "{message}");
     }
     assert_eq!(world.engine.attempt_count(), 0);
@@ -409,7 +409,8 @@ async fn all_of_them_together_are_bounded() {
         );
         Script::new().json("200 OK", &object(choice, "chat.completion", &message))
     };
-    let world = world(long, Setup::new().faulty().config("[limits]\nmax_answer_bytes = 1000000\n")).await;
+    let world =
+        world(long, Setup::new().allow_errors().config("[limits]\nmax_answer_bytes = 1000000\n")).await;
     assert_eq!(world.ask(&Request::plain(r#","n":2"#)).await.head.status, 200);
     assert_eq!(world.ask(&Request::plain(r#","n":3"#)).await.failure().0, 502);
     world.end().await;
@@ -462,7 +463,7 @@ fn broken(how: &str, choice: usize) -> Script {
         "overloaded" => Script::new().json("503 Service Unavailable", refusal),
         "nonsense" => Script::new().whole("200 OK", "text/html", "<html>"),
         "error" => Script::new().head_sse().ev(refusal).end(),
-        "cut" => speaking().close(Manner::Rst),
+        "cut" => speaking().close(CloseKind::Rst),
         "garbled" => speaking().ev("{\"id\":").end(),
         "aborted" => speaking().ev(&delta(choice, "{}", "\"abort\"")).done().end(),
         other => panic!("{other}"),
@@ -482,20 +483,20 @@ async fn one_that_fails_first_fails_all() {
                         false => Script::new().begins(9).hang(),
                     }
                 };
-                let world = world(answering, Setup::new().faulty()).await;
+                let world = world(answering, Setup::new().allow_errors()).await;
                 let ask = |more: &str| if is_stream { Request::stream(more) } else { Request::plain(more) };
                 let what = format!("{how} of {choice}, stream {is_stream}");
                 let alone = world.ask(&ask(r#","user":"alone""#)).await;
                 let answer = world.ask(&ask(r#","n":3"#)).await;
                 if speaks && is_stream && answer.head.status == 200 {
                     // The failing choice's own text was already being sent.
-                    let told = Told::of(answer.text());
+                    let told = StreamContent::of(answer.text());
                     assert!(told.error.is_some() && !told.done && told.usage.is_none(), "{what}: {told:?}");
                     assert_eq!(alone.head.status, 200, "{what}");
-                    assert_eq!(told.error, Told::of(alone.text()).error, "{what}");
+                    assert_eq!(told.error, StreamContent::of(alone.text()).error, "{what}");
                 } else if alone.head.status == 200 {
                     // The role frame was already being sent.
-                    let error = Told::of(alone.text()).error.expect("an error");
+                    let error = StreamContent::of(alone.text()).error.expect("an error");
                     let own: Value = serde_json::from_str(answer.text()).expect("JSON");
                     assert_eq!(own["error"], error["error"], "{what}");
                 } else {
@@ -523,7 +524,7 @@ async fn one_that_breaks_in_a_stream_ends_it() {
                 own if own == (choice + 1) % 3 => stream(own),
                 own => Script::new().begins(own).says(own, "b").hang(),
             };
-            let world = world(answering, Setup::new().faulty()).await;
+            let world = world(answering, Setup::new().allow_errors()).await;
             let mut client = Client::connect(world.proxy()).await;
             client.send(&Request::stream(&n(3)).bytes()).await;
             assert_eq!(client.head().await.status, 200);
@@ -556,7 +557,7 @@ async fn one_that_breaks_in_a_whole_answer_fails_it() {
             (1, how) => broken(how, 1),
             _ => Script::new().hang(),
         };
-        let world = world(answering, Setup::new().faulty()).await;
+        let world = world(answering, Setup::new().allow_errors()).await;
         let answer = world.ask(&Request::plain(r#","n":3"#)).await;
         assert!(answer.head.status >= 500, "{how}: {}", answer.text());
         answer.fault();
@@ -573,8 +574,8 @@ async fn engines_that_take_too_long_are_called_off() {
         choice => stream(choice),
     };
     let times = "[timeouts]\nfirst_token = 0.3\ninter_token = 0.3\n";
-    let world = world(answering, Setup::new().faulty().config(times)).await;
-    let told = Told::of(world.ask(&Request::stream(&n(3))).await.text());
+    let world = world(answering, Setup::new().allow_errors().config(times)).await;
+    let told = StreamContent::of(world.ask(&Request::stream(&n(3))).await.text());
     assert_eq!(told.error.expect("an error")["error"]["code"], "upstream_timeout");
     assert!(!told.done && told.usage.is_none());
     let answer = world.ask(&Request::stream(r#","n":3,"user":"silent""#)).await;
@@ -600,7 +601,7 @@ async fn a_client_that_leaves_calls_all_of_them_off() {
     for (moment, is_stream) in
         [("prefill", true), ("prefill", false), ("between", true), ("writing", true), ("between", false)]
     {
-        for manner in [Manner::Fin, Manner::Rst] {
+        for manner in [CloseKind::Fin, CloseKind::Rst] {
             let before = world.engine.attempt_count();
             let more = format!(r#","n":4,"user":"{moment}""#);
             let request = if is_stream { Request::stream(&more) } else { Request::plain(&more) };
@@ -647,16 +648,16 @@ async fn each_choice_may_be_answered_elsewhere() {
                 };
                 engines.push(Engine::answering(answering).await);
             }
-            let setup = Setup::new().faulty().config("[health]\ninterval = 60\ndown_after = 100000");
+            let setup = Setup::new().allow_errors().config("[health]\ninterval = 60\ndown_after = 100000");
             let world = World::fleet(engines, setup, &[RUST, RUST]).await;
-            world.is_up().await;
+            world.wait_until_up().await;
             let request = if is_stream { Request::stream(&n(3)) } else { Request::plain(r#","n":3"#) };
             let answer = world.ask(&request).await;
             let what = format!("{how}, stream {is_stream}: {}", answer.text());
             assert_eq!(answer.head.header("x-samewire-attempts"), Some("2"), "{what}");
             assert_eq!(answer.head.status, 200, "{what}");
             if is_stream {
-                let told = Told::of(answer.text());
+                let told = StreamContent::of(answer.text());
                 assert_eq!((told.done, &told.usage), (true, &Some(usage_of(3))), "{what}");
                 assert_eq!((told.text(0), told.text(1)), ("0.0 0.1 ".to_owned(), "1.0 1.1 ".to_owned()));
             } else {
@@ -666,7 +667,7 @@ async fn each_choice_may_be_answered_elsewhere() {
                     (&usage_of(3), Some(3))
                 );
             }
-            let mut shares = world.shares();
+            let mut shares = world.attempt_counts();
             shares.sort_unstable();
             assert_eq!(shares, [1, 3], "{what}");
             world.end().await;
@@ -681,14 +682,14 @@ async fn all_choices_go_the_same_way() {
     for _ in 0..5 {
         engines.push(Engine::script(Script::new().rst()).await);
     }
-    let setup = Setup::new().faulty().config("[health]\ninterval = 60\ndown_after = 100000");
+    let setup = Setup::new().allow_errors().config("[health]\ninterval = 60\ndown_after = 100000");
     let world = World::fleet(engines, setup, &[RUST; 5]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     let answer = world.ask(&Request::stream(&n(8))).await;
     assert_eq!(answer.failure().2.as_deref(), Some("upstream_reset"));
     assert_eq!(answer.head.header("x-should-retry"), Some("false"), "another try would break two more");
-    let asked = world.shares().into_iter().filter(|requests| *requests > 0).count();
-    assert_eq!(asked, 2, "{:?}", world.shares());
+    let asked = world.attempt_counts().into_iter().filter(|requests| *requests > 0).count();
+    assert_eq!(asked, 2, "{:?}", world.attempt_counts());
     world.end().await;
 }
 
@@ -696,13 +697,13 @@ async fn all_choices_go_the_same_way() {
 #[tokio::test]
 async fn who_gives_one_steps_in_for_who_gives_several() {
     let engines = vec![Engine::script(broken("refused", 0)).await, Engine::answering(good).await];
-    let setup = Setup::new().faulty().config("[health]\ninterval = 60\ndown_after = 100000");
+    let setup = Setup::new().allow_errors().config("[health]\ninterval = 60\ndown_after = 100000");
     let world = World::fleet(engines, setup, &["", RUST]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     let mut twice = 0;
     for _ in 0..8 {
         let answer = world.ask(&Request::stream(&n(2))).await;
-        let told = Told::of(answer.text());
+        let told = StreamContent::of(answer.text());
         assert_eq!((told.done, told.choices.len(), told.usage), (true, 2, Some(usage_of(2))));
         twice += usize::from(answer.head.header("x-samewire-attempts") == Some("2"));
     }
@@ -794,7 +795,7 @@ async fn what_several_answers_make_is_what_one_makes() {
             let (expected, got) = (natively.ask(&request).await, fanned.ask(&request).await);
             assert_eq!((expected.head.status, got.head.status), (200, 200), "{seed}: {}", got.text());
             if request.sent_body().windows(8).any(|word| word == b"\"stream\"") {
-                assert_eq!(Told::of(got.text()), Told::of(expected.text()), "{seed}");
+                assert_eq!(StreamContent::of(got.text()), StreamContent::of(expected.text()), "{seed}");
                 continue;
             }
             let [mut expected, mut got] =
@@ -851,7 +852,7 @@ async fn an_engine_that_gives_one_is_asked_for_the_others() {
                 if streamed {
                     let answer = world.ask(&Request::stream(&n(count))).await;
                     assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk));
-                    let told = Told::of(answer.text());
+                    let told = StreamContent::of(answer.text());
                     assert_eq!((told.done, &told.error), (true, &None), "{}", answer.text());
                     assert_eq!(told.usage, Some(usage_of(count as u64)), "{round}");
                     assert_eq!(told.choices.len(), count);
@@ -876,7 +877,7 @@ async fn an_engine_that_gives_one_is_asked_for_the_others() {
                 assert_eq!(asked(&world.engine.attempts()[attempts..]), expected, "{round}");
             }
             // Usage is not sent unless requested; one choice is one request.
-            let told = Told::of(world.ask(&Request::stream(r#","n":2"#)).await.text());
+            let told = StreamContent::of(world.ask(&Request::stream(r#","n":2"#)).await.text());
             assert_eq!((told.done, told.usage, told.choices.len()), (true, None, 2));
             let attempts = world.engine.attempt_count();
             world.ask(&Request::stream("")).await;
@@ -894,7 +895,7 @@ async fn an_engine_that_gives_one_is_asked_for_the_others() {
 #[tokio::test]
 async fn a_first_stream_without_usage_asked_for_has_all_choices() {
     let world = unnamed(one, Setup::new()).await;
-    let told = Told::of(world.ask(&Request::stream(r#","n":2"#)).await.text());
+    let told = StreamContent::of(world.ask(&Request::stream(r#","n":2"#)).await.text());
     assert_eq!((told.done, told.usage.clone(), told.choices.len()), (true, None, 2));
     assert_eq!((told.text(0), told.text(1)), ("0.0 0.1 ".to_owned(), "1.0 1.1 ".to_owned()));
     world.end().await;
@@ -921,11 +922,11 @@ async fn an_engine_that_gives_some_is_asked_for_the_rest() {
             script.done().end()
         };
         let world = unnamed(some, Setup::new()).await;
-        let told = Told::of(world.ask(&Request::stream(&n(3))).await.text());
+        let told = StreamContent::of(world.ask(&Request::stream(&n(3))).await.text());
         assert_eq!((told.done, told.choices.len(), told.usage), (true, 3, None), "usage of a part is no sum");
         for choice in 0..3 {
             assert_eq!(
-                Told::of(world.ask(&Request::stream(r#","n":3"#)).await.text()).text(choice),
+                StreamContent::of(world.ask(&Request::stream(r#","n":3"#)).await.text()).text(choice),
                 format!("{choice}.0 {choice}.1 ")
             );
         }
@@ -944,12 +945,12 @@ async fn a_rest_that_fails_fails_the_answer() {
         }
         None => one(attempt),
     };
-    let world = unnamed(broken, Setup::new().faulty()).await;
-    let told = Told::of(world.ask(&Request::stream(&n(2))).await.text());
+    let world = unnamed(broken, Setup::new().allow_errors()).await;
+    let told = StreamContent::of(world.ask(&Request::stream(&n(2))).await.text());
     assert_eq!((told.done, told.text(0)), (false, "0.0 0.1 ".to_owned()));
     assert_eq!(told.error.expect("an error")["error"]["code"], "internal_error");
     world.end().await;
-    let world = unnamed(broken, Setup::new().faulty()).await;
+    let world = unnamed(broken, Setup::new().allow_errors()).await;
     let answer = world.ask(&Request::plain(r#","n":2"#)).await;
     assert_eq!(answer.failure(), (500, "server_error".to_owned(), Some("internal_error".to_owned())));
     world.end().await;
@@ -961,7 +962,7 @@ async fn several_prompts_are_not_asked_for_again() {
     let one = |_: &Attempt| {
         Script::new().json("200 OK", r#"{"id":"cmpl-1","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"a","logprobs":null,"finish_reason":"stop"}]}"#)
     };
-    let world = unnamed(one, Setup::new().faulty()).await;
+    let world = unnamed(one, Setup::new().allow_errors()).await;
     let answer =
         world.ask(&Request::post("/v1/completions", r#"{"model":"m","prompt":["a","b"],"n":2}"#)).await;
     assert_eq!((answer.head.status, world.engine.attempt_count()), (502, 1), "{}", answer.text());
@@ -980,7 +981,7 @@ async fn a_client_that_leaves_calls_the_rest_off() {
     client.send(&Request::stream(&n(3)).bytes()).await;
     world.engine.wait_attempts(3).await;
     until("both are under way", PATIENCE, || world.engine.active_generations() == 2).await;
-    let left = client.leave(Manner::Rst);
+    let left = client.leave(CloseKind::Rst);
     until("both are called off", PATIENCE, || world.engine.active_generations() == 0).await;
     for part in [1, 2] {
         let (closed, _) = world.engine.closed(part).expect("called off");

@@ -5,7 +5,7 @@ use crate::canonical::{Canonical, grammar};
 use crate::clients::leaving::settled;
 use crate::clients::patience::readers;
 use crate::sim::{
-    Answer, Client, Ended, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, Step, World, until,
+    Answer, Client, CloseKind, Ended, Engine, Gate, PATIENCE, Request, Script, Setup, Step, World, until,
 };
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,12 +19,12 @@ fn flood(events: u64, size: usize) -> Script {
 /// be false.
 #[tokio::test]
 async fn fault_u15_an_end_that_cannot_be_told() {
-    for manner in [Manner::Fin, Manner::Rst] {
+    for manner in [CloseKind::Fin, CloseKind::Rst] {
         let gate = Gate::default();
         let script = flood(400, 16 << 10).wait(&gate).close(manner);
-        let setup = Setup::new().faulty().config("[timeouts]\nclient_write_stall = 2");
+        let setup = Setup::new().allow_errors().config("[timeouts]\nclient_write_stall = 2");
         let world = World::start(Engine::script(script).await, setup).await;
-        let mut client = Client::narrow(world.proxy()).await;
+        let mut client = Client::connect_narrow(world.proxy()).await;
         client.send(&Request::stream("").bytes()).await;
         client.head().await;
         settled(|| world.engine.written(0)).await;
@@ -46,7 +46,7 @@ fn ends_with(answer: &Answer, code: &str) {
 #[tokio::test]
 async fn fault_u40_an_answer_may_be_so_long_and_no_longer() {
     const LIMIT: usize = 1_000_000;
-    let setup = || Setup::new().faulty().config(&format!("[limits]\nmax_answer_bytes = {LIMIT}"));
+    let setup = || Setup::new().allow_errors().config(&format!("[limits]\nmax_answer_bytes = {LIMIT}"));
     for size in [0, 100, 16 << 10] {
         let world = World::start(Engine::script(flood(1_000_000, size)).await, setup()).await;
         let answer = world.ask(&Request::stream("")).await;
@@ -80,7 +80,7 @@ async fn fault_u40_an_answer_may_take_so_long_and_no_longer() {
         script.delta("{}", "null").chunk(": alive\n\n").sleep(Duration::from_millis(20))
     });
     for script in [words, hollow.hang()] {
-        let setup = Setup::new().faulty().config("[timeouts]\ntotal_stream = 1.5\ninter_token = 1");
+        let setup = Setup::new().allow_errors().config("[timeouts]\ntotal_stream = 1.5\ninter_token = 1");
         let world = World::start(Engine::script(script).await, setup).await;
         for request in [Request::stream(""), crate::responses::over_chat::prompt("m", r#","stream":true"#)] {
             let start = Instant::now();
@@ -170,7 +170,7 @@ async fn fault_u41_framing_that_lies_harms_nobody_else() {
                 false => good.clone(),
             });
             let config = "[timeouts]\nfirst_token = 1\ninter_token = 1\ntotal_whole = 2";
-            let world = World::start(engine.await, Setup::new().faulty().config(config)).await;
+            let world = World::start(engine.await, Setup::new().allow_errors().config(config)).await;
             let first = world.ask(&Request::plain(r#","user":"first""#)).await;
             // An answer that is complete by one of its lengths is read by that; the rest of the connection is
             // discarded.
@@ -217,7 +217,7 @@ async fn fault_u41_framing_that_breaks_in_a_stream() {
         "5;\rx\nabc",
     ] {
         let scripts = vec![begun().raw(broken).text("late").done().end(), Script::answer("good", 2)];
-        let setup = Setup::new().faulty().config("[timeouts]\ninter_token = 1");
+        let setup = Setup::new().allow_errors().config("[timeouts]\ninter_token = 1");
         let world = World::start(Engine::in_turn(scripts).await, setup).await;
         let answer = world.ask(&Request::stream("")).await;
         assert!(answer.text().starts_with(Canonical::new().role().tok("a", 2).text()), "{broken:?}");
@@ -300,7 +300,7 @@ async fn fault_u48_large_events_cost_in_proportion() {
     let cost = async |name: &str, events: usize| {
         let before = world.samewire.cpu();
         let request = Request::stream(&format!(r#","logprobs":true,"top_logprobs":1,"user":"{name}""#));
-        let mut client = Client::connect(world.proxy()).await.patient(Duration::from_secs(60));
+        let mut client = Client::connect(world.proxy()).await.with_patience(Duration::from_secs(60));
         client.send(&request.bytes()).await;
         let answer = client.answer().await;
         let frames = grammar(answer.text());
@@ -367,7 +367,7 @@ async fn fault_u49_an_engine_that_ignores_the_close() {
         client.send(&Request::stream("").bytes()).await;
         client.event_with_head("\"b\"").await;
         let cpu = world.samewire.cpu();
-        let left = client.leave(if n % 2 == 0 { Manner::Fin } else { Manner::Rst });
+        let left = client.leave(if n % 2 == 0 { CloseKind::Fin } else { CloseKind::Rst });
         let seen = tokio::time::timeout(PATIENCE, broken.recv()).await.expect("the connection is closed");
         let took = seen.expect("told").saturating_duration_since(left);
         assert!(took < Duration::from_secs(1), "{took:?}");
@@ -400,7 +400,7 @@ async fn the_buffer_of_a_stream_is_as_large_as_it_is_set() {
         settled(|| (0..clients.len()).map(|n| world.engine.written(n)).sum()).await;
         kept.push(world.samewire.rss().saturating_sub(before) / READERS as u64);
         for client in clients {
-            client.leave(Manner::Rst);
+            client.leave(CloseKind::Rst);
         }
         world.end().await;
     }
@@ -415,7 +415,7 @@ async fn an_engines_error_is_read_as_far_as_is_set() {
         "p".repeat(10_000)
     );
     for (limit, heard) in [(20_000, true), (1_024, false)] {
-        let setup = Setup::new().faulty().config(&format!("[limits]\nmax_error_bytes = {limit}"));
+        let setup = Setup::new().allow_errors().config(&format!("[limits]\nmax_error_bytes = {limit}"));
         let script = Script::new().json("400 Bad Request", &body);
         let world = World::start(Engine::script(script).await, setup).await;
         for request in [
@@ -458,6 +458,6 @@ async fn a_held_stream_is_kept_alive() {
     }
     let took = start.elapsed();
     assert!(took > Duration::from_millis(2_500) && took < Duration::from_secs(8), "{took:?}");
-    client.leave(Manner::Fin);
+    client.leave(CloseKind::Fin);
     world.end().await;
 }

@@ -18,8 +18,8 @@ async fn fleet(scripts: Vec<Script>, config: &str) -> World {
     for script in scripts {
         engines.push(Engine::script(script).await);
     }
-    let world = World::fleet(engines, Setup::new().faulty().config(PATIENT).config(config), &[]).await;
-    world.is_up().await;
+    let world = World::fleet(engines, Setup::new().allow_errors().config(PATIENT).config(config), &[]).await;
+    world.wait_until_up().await;
     world
 }
 
@@ -35,7 +35,7 @@ async fn a_request_that_engines_die_of_reaches_two() {
         assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_reset".into())));
         assert_eq!(answer.head.header("x-should-retry"), Some("false"));
         assert_eq!(answer.head.header("x-samewire-attempts"), Some("2"));
-        assert_eq!(world.shares().iter().sum::<usize>(), 2 * n);
+        assert_eq!(world.attempt_counts().iter().sum::<usize>(), 2 * n);
     }
     world.end().await;
 }
@@ -51,7 +51,7 @@ async fn who_pushes_back_says_when_to_come_again() {
         let world = fleet(scripts, "").await;
         let answer = embedded(&world).await;
         assert_eq!((answer.head.status, answer.head.header("retry-after")), (429, Some("7")));
-        assert_eq!(world.shares(), [1, 1]);
+        assert_eq!(world.attempt_counts(), [1, 1]);
         world.end().await;
     }
 }
@@ -60,7 +60,7 @@ async fn who_pushes_back_says_when_to_come_again() {
 async fn who_says_nothing_is_passed_over_while_there_is_time() {
     let times = "[timeouts]\nfirst_token = 0.3\ntotal_whole = 30";
     let world = fleet(vec![Script::new().hang(), good()], times).await;
-    while world.shares()[0] == 0 {
+    while world.attempt_counts()[0] == 0 {
         assert_eq!(embedded(&world).await.head.status, 200);
     }
     assert_eq!(embedded(&world).await.head.status, 200);
@@ -68,7 +68,7 @@ async fn who_says_nothing_is_passed_over_while_there_is_time() {
     let times = "[timeouts]\nfirst_token = 0.3\ntotal_whole = 0.5";
     let world = fleet(vec![Script::new().hang(), Script::new().hang()], times).await;
     let answer = embedded(&world).await;
-    assert_eq!((answer.head.status, world.shares().iter().sum::<usize>()), (504, 1));
+    assert_eq!((answer.head.status, world.attempt_counts().iter().sum::<usize>()), (504, 1));
     world.end().await;
 }
 
@@ -80,7 +80,7 @@ async fn an_endless_object_is_asked_for_once() {
     let world = fleet(scripts, "[limits]\nmax_answer_bytes = 1000000").await;
     let answer = embedded(&world).await;
     assert_eq!(answer.failure().2.as_deref(), Some("upstream_invalid_response"));
-    assert_eq!(world.shares().iter().sum::<usize>(), 1);
+    assert_eq!(world.attempt_counts().iter().sum::<usize>(), 1);
     world.end().await;
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// Returns the client's stream for these chunks, which are followed by `[DONE]`.
-async fn told(chunks: &[String], request: &Request, setup: Setup) -> String {
+async fn client_stream(chunks: &[String], request: &Request, setup: Setup) -> String {
     let script = chunks.iter().fold(Script::new().head_sse(), |script, chunk| script.ev(chunk));
     let world = World::start(Engine::script(script.done().end()).await, setup).await;
     let answer = world.ask(request).await;
@@ -70,11 +70,11 @@ fn calls(text: &str) -> Vec<(String, String, String)> {
 }
 
 /// Checks that a stream of these pieces yields these tool calls, and ends well.
-async fn makes(pieces: &[&str], expected: &[(&str, &str, &str)], what: &str) {
+async fn check_calls(pieces: &[&str], expected: &[(&str, &str, &str)], what: &str) {
     let role = delta(r#"{"role":"assistant","content":""}"#);
     let chunks =
         std::iter::once(role).chain(pieces.iter().map(|piece| call(piece))).chain([finish("tool_calls")]);
-    let text = told(&chunks.collect::<Vec<_>>(), &Request::stream(""), Setup::new()).await;
+    let text = client_stream(&chunks.collect::<Vec<_>>(), &Request::stream(""), Setup::new()).await;
     let got = calls(&text);
     let got: Vec<_> =
         got.iter().map(|(id, name, text)| (id.as_str(), name.as_str(), text.as_str())).collect();
@@ -106,7 +106,7 @@ async fn fault_u26_text_that_looks_like_framing() {
         texts.map(|text| call(&format!(r#""index":0,"function":{{"arguments":{}}}"#, json_string(text)))),
     );
     chunks.push(finish("tool_calls"));
-    let got = told(&chunks, &Request::stream(""), Setup::new()).await;
+    let got = client_stream(&chunks, &Request::stream(""), Setup::new()).await;
     assert!(got.ends_with(Canonical::new().finish("tool_calls").done().text()), "{got}");
     let deltas: Vec<Value> = grammar(&got)
         .into_iter()
@@ -141,7 +141,8 @@ async fn fault_u29_broken_at_each_position() {
             script = script.ev("{");
         }
         let world =
-            World::start(Engine::script(script.text("late").done().end()).await, Setup::new().faulty()).await;
+            World::start(Engine::script(script.text("late").done().end()).await, Setup::new().allow_errors())
+                .await;
         let answer = world.ask(&Request::stream("")).await;
         // A finish that was held back until then is dropped.
         assert_eq!(answer.text(), expected.error(INVALID_EVENT).text(), "broken at {at}");
@@ -177,10 +178,10 @@ async fn fault_u31_calls_numbered_in_strange_ways() {
             open(second, "b", "g", "["),
             more(second, "2]"),
         ];
-        makes(&pieces.each_ref().map(String::as_str), &two, what).await;
+        check_calls(&pieces.each_ref().map(String::as_str), &two, what).await;
         // Each call in one piece.
         let pieces = [open(first, "a", "f", r#"{"x":1}"#), open(second, "b", "g", "[2]")];
-        makes(&pieces.each_ref().map(String::as_str), &two, what).await;
+        check_calls(&pieces.each_ref().map(String::as_str), &two, what).await;
     }
     // The id is repeated in every piece, and pieces of two calls alternate.
     let zero = r#""index":0,"#;
@@ -188,14 +189,14 @@ async fn fault_u31_calls_numbered_in_strange_ways() {
         format!(r#"{index}"id":"{id}","function":{{"arguments":{}}}"#, json_string(text))
     };
     let pieces = [open(zero, "a", "f", ""), again(zero, "a", r#"{"x""#), again(zero, "a", ":1}")];
-    makes(&pieces.each_ref().map(String::as_str), &two[..1], "a repeated id").await;
+    check_calls(&pieces.each_ref().map(String::as_str), &two[..1], "a repeated id").await;
     let one = r#""index":1,"#;
     let pieces =
         [open(zero, "a", "f", r#"{"x""#), open(one, "b", "g", "["), more(zero, ":1}"), more(one, "2]")];
-    makes(&pieces.each_ref().map(String::as_str), &two, "in turn").await;
+    check_calls(&pieces.each_ref().map(String::as_str), &two, "in turn").await;
     let pieces =
         [open("", "a", "f", r#"{"x""#), open("", "b", "g", "["), again("", "a", ":1}"), again("", "b", "2]")];
-    makes(&pieces.each_ref().map(String::as_str), &two, "in turn, by id").await;
+    check_calls(&pieces.each_ref().map(String::as_str), &two, "in turn, by id").await;
 }
 
 #[tokio::test]
@@ -262,7 +263,7 @@ async fn fault_u32_calls_told_in_strange_ways() {
         ),
     ];
     for (pieces, expected, what) in rows {
-        makes(pieces, expected, what).await;
+        check_calls(pieces, expected, what).await;
     }
     // The name never arrives: there is no call, and no name is invented.
     let chunks = [
@@ -270,7 +271,7 @@ async fn fault_u32_calls_told_in_strange_ways() {
         call(r#""index":0,"id":"a","function":{"arguments":"{}"}"#),
         finish("tool_calls"),
     ];
-    let text = told(&chunks, &Request::stream(""), Setup::new().faulty()).await;
+    let text = client_stream(&chunks, &Request::stream(""), Setup::new().allow_errors()).await;
     let expected =
         ("upstream_invalid_tool_call", "The upstream engine sent a tool call without a function name.");
     assert_eq!(text, Canonical::new().role().error(expected).text());
@@ -313,7 +314,7 @@ async fn fault_u33_choices_mixed_up() {
         one(choice(0, r#"{"content":"a3"}"#, "\"stop\"")),
         one(end(2, "stop")),
     ];
-    let told_of = told(&chunks, &three, Setup::new()).await;
+    let told_of = client_stream(&chunks, &three, Setup::new()).await;
     let expected = [("a1a2a3", "stop"), ("b1", "length"), ("c1c2", "stop")];
     let expected = expected.map(|(text, end)| (text.to_owned(), Some(end.to_owned()), 1));
     assert_eq!(choices(&told_of), expected);
@@ -325,7 +326,7 @@ async fn fault_u33_choices_mixed_up() {
         vec![one(text(0, "a")), one(end(0, "stop")), one(text(1, "b")), one(text(0, "late"))],
     ];
     for chunks in rows {
-        let text = told(&chunks, &three, Setup::new().faulty()).await;
+        let text = client_stream(&chunks, &three, Setup::new().allow_errors()).await;
         let last = *grammar(&text).last().expect("an end");
         assert!(last.contains(r#""code":"upstream_invalid_event""#), "{text}");
         assert!(!text.contains("late") && !text.contains("\"d\""), "{text}");
@@ -374,7 +375,7 @@ async fn fault_u34_the_same_in_other_words() {
         ],
     ];
     for (n, chunks) in rows.iter().enumerate() {
-        let text = told(chunks, &Request::stream(""), Setup::new()).await;
+        let text = client_stream(chunks, &Request::stream(""), Setup::new()).await;
         assert_eq!(text, expected.text(), "row {n}");
     }
 }
@@ -418,9 +419,9 @@ async fn fault_u35_usage_wherever_it_stands() {
     let plain = Canonical::new().role().content("a").finish("stop").done();
     let counted = Canonical::with_usage().role().content("a").finish("stop").usage(3, 5).done();
     for (what, chunks) in &rows {
-        assert_eq!(told(chunks, &asked, Setup::new()).await, counted.text(), "{what}");
+        assert_eq!(client_stream(chunks, &asked, Setup::new()).await, counted.text(), "{what}");
         assert_eq!(
-            told(chunks, &Request::stream(""), Setup::new()).await,
+            client_stream(chunks, &Request::stream(""), Setup::new()).await,
             plain.text(),
             "{what}, not asked for"
         );
@@ -428,13 +429,13 @@ async fn fault_u35_usage_wherever_it_stands() {
     // No usage at all: the stream is complete anyway, no usage is invented, and the gap is counted.
     let without = Canonical::with_usage().role().content("a").finish("stop").done();
     let chunks = [with(&role, ""), with(&text, ""), with(&end, "")];
-    assert_eq!(told(&chunks, &asked, Setup::new()).await, without.text());
+    assert_eq!(client_stream(&chunks, &asked, Setup::new()).await, without.text());
     // Invalid numbers: there is at most one usage frame, and a regular end.
     for (prompt, completion) in
         [("-1", "5"), ("3", "99999999999999999999999"), ("1e3", "5"), ("null", "5"), ("3", "\"5\"")]
     {
         let chunks = [with(&role, ""), with(&text, ""), with(&end, ""), with("", &usage(prompt, completion))];
-        let text = told(&chunks, &asked, Setup::new().faulty()).await;
+        let text = client_stream(&chunks, &asked, Setup::new().allow_errors()).await;
         assert!(text.matches(r#""usage":{"#).count() <= 1, "{text}");
         assert!(!text.contains(":-1"), "{prompt} {completion}: {text}");
     }
@@ -491,7 +492,7 @@ async fn fault_u36_names_that_change() {
             envelope(late_id, late, late_model, &text),
             envelope(late_id, late, late_model, &end),
         ];
-        let got = told(&chunks, &Request::stream(""), Setup::new()).await;
+        let got = client_stream(&chunks, &Request::stream(""), Setup::new()).await;
         assert_eq!(got, Canonical::answer_of("a").text(), "{late_id:.60} {late}");
     }
     // An invalid id from the start: it is replaced by another one, the same in every frame, that reveals nothing.
@@ -501,7 +502,7 @@ async fn fault_u36_names_that_change() {
             envelope(id, "1", "\"m\"", &text),
             envelope(id, "1", "\"m\"", &end),
         ];
-        let got = told(&chunks, &Request::stream(""), Setup::new()).await;
+        let got = client_stream(&chunks, &Request::stream(""), Setup::new()).await;
         let ids: std::collections::BTreeSet<_> = grammar(&got)
             .into_iter()
             .filter_map(|block| serde_json::from_str::<Value>(block.strip_prefix("data: ")?).ok())

@@ -129,7 +129,7 @@ fn said(attempt: &Attempt, pieces: &[&str]) -> Script {
 
 /// Content of a chat answer, streamed or whole.
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+struct ChatContent {
     reasoning: String,
     content: String,
     /// Name and arguments of each tool call.
@@ -137,7 +137,7 @@ struct Told {
     finish: String,
 }
 
-impl Told {
+impl ChatContent {
     fn of(answer: &Answer) -> Self {
         assert_eq!(answer.head.status, 200, "{}", answer.text());
         let whole = answer.text().starts_with('{');
@@ -204,7 +204,7 @@ async fn tools_work_on_a_vllm_without_a_parser_of_calls() {
         let world = World::start(without_parser(&PIECES).await, setup).await;
         for (stream, attempts) in [(true, "2"), (true, "1"), (false, "1")] {
             let answer = world.ask(&chat(MODEL, stream, &format!("{TWO_TOOLS}{choice}"))).await;
-            assert_eq!(Told::of(&answer), Told::call(), "{choice} {stream}");
+            assert_eq!(ChatContent::of(&answer), ChatContent::call(), "{choice} {stream}");
             assert_eq!(answer.head.header("x-samewire-attempts"), Some(attempts), "{choice} {stream}");
         }
         for attempt in &world.engine.attempts()[1..] {
@@ -277,8 +277,8 @@ async fn gpt_oss_is_read_wherever_it_is_recognised() {
         let world = World::start_as(engine, "sglang", Setup::new().set("parser=auto")).await;
         for stream in [true, false] {
             assert_eq!(
-                Told::of(&world.ask(&chat(model, stream, more)).await),
-                Told::call(),
+                ChatContent::of(&world.ask(&chat(model, stream, more)).await),
+                ChatContent::call(),
                 "{model} {stream}"
             );
         }
@@ -299,11 +299,11 @@ async fn what_is_no_harmony_stays_as_it_is() {
     let text: [&[&str]; 3] = [&["<|chan", "ge|> is ", "not a marker"], &["<|start|>", "over"], &["<"]];
     for pieces in text {
         let pieces: Vec<&'static str> = pieces.to_vec();
-        let expected = Told::text("", &pieces.concat());
+        let expected = ChatContent::text("", &pieces.concat());
         let engine = Engine::answering(move |attempt: &Attempt| said(attempt, &pieces)).await;
         let world = World::start(engine, Setup::new().set("parser=auto")).await;
         for stream in [true, false] {
-            assert_eq!(Told::of(&world.ask(&chat("m", stream, "")).await), expected, "{stream}");
+            assert_eq!(ChatContent::of(&world.ask(&chat("m", stream, "")).await), expected, "{stream}");
         }
         world.end().await;
     }
@@ -319,8 +319,8 @@ async fn what_is_no_harmony_stays_as_it_is() {
             .end(),
     );
     let world = World::start(engine.await, Setup::new().set("parser=auto")).await;
-    let told = Told::of(&world.ask(&chat("openai/gpt-oss-20b", true, "")).await);
-    assert_eq!(told, Told::text("I look.", "One <|channel|>moment."));
+    let told = ChatContent::of(&world.ask(&chat("openai/gpt-oss-20b", true, "")).await);
+    assert_eq!(told, ChatContent::text("I look.", "One <|channel|>moment."));
     world.end().await;
 }
 
@@ -332,8 +332,8 @@ async fn models_that_think_from_the_start_are_known_by_their_names() {
         let engine = Engine::answering(|attempt: &Attempt| said(attempt, &THOUGHT)).await;
         let world = World::start(engine, Setup::new().set("parser=auto")).await;
         for stream in [true, false] {
-            let told = Told::of(&world.ask(&chat(model, stream, "")).await);
-            assert_eq!(told, Told::text("I look.", "One moment."), "{model} {stream}");
+            let told = ChatContent::of(&world.ask(&chat(model, stream, "")).await);
+            assert_eq!(told, ChatContent::text("I look.", "One moment."), "{model} {stream}");
         }
         world.end().await;
     }
@@ -346,8 +346,8 @@ async fn models_that_think_from_the_start_are_known_by_their_names() {
         r#","chat_template_kwargs":{"enable_thinking":false}"#,
         r#","include_reasoning":false"#,
     ] {
-        let told = Told::of(&world.ask(&chat("deepseek-ai/DeepSeek-R1", true, more)).await);
-        assert_eq!(told, Told::text("", "{\"a\":1}"), "{more}");
+        let told = ChatContent::of(&world.ask(&chat("deepseek-ai/DeepSeek-R1", true, more)).await);
+        assert_eq!(told, ChatContent::text("", "{\"a\":1}"), "{more}");
     }
     world.end().await;
     // An engine that has once sent parsed reasoning is known to parse.
@@ -360,9 +360,9 @@ async fn models_that_think_from_the_start_are_known_by_their_names() {
     };
     let world = World::start(Engine::answering(parsed).await, Setup::new().set("parser=auto")).await;
     let hard = chat("deepseek-ai/DeepSeek-R1", true, r#","user":"think hard""#);
-    assert_eq!(Told::of(&world.ask(&hard).await), Told::text("I look.", "One moment."));
+    assert_eq!(ChatContent::of(&world.ask(&hard).await), ChatContent::text("I look.", "One moment."));
     until("it is logged", PATIENCE, || world.samewire.request_lines().len() == 1).await;
-    let told = Told::of(&world.ask(&chat("deepseek-ai/DeepSeek-R1", true, "")).await);
-    assert_eq!(told, Told::text("", "At once."));
+    let told = ChatContent::of(&world.ask(&chat("deepseek-ai/DeepSeek-R1", true, "")).await);
+    assert_eq!(told, ChatContent::text("", "At once."));
     world.end().await;
 }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::disallowed_types, reason = "the vectors are JSON of any shape")]
 
-use crate::sim::{Answer, Engine, Manner, Request, Script, Setup, World};
+use crate::sim::{Answer, CloseKind, Engine, Request, Script, Setup, World};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ type Next = Arc<Mutex<Script>>;
 
 /// Returns a setup in which clients get the engines' own error messages: vectors and captures are of the rewriter,
 /// which hides none.
-fn said() -> Setup {
+fn engine_messages() -> Setup {
     Setup::new().set("engine_errors=pass")
 }
 
@@ -24,7 +24,7 @@ async fn world(kind: &str, setup: Setup) -> (World, Next) {
     let script = Arc::clone(&next);
     let engine =
         Engine::answering(move |_| script.lock().expect("no test panics with the lock").clone()).await;
-    (World::start_as(engine, kind, setup.faulty()).await, next)
+    (World::start_as(engine, kind, setup.allow_errors()).await, next)
 }
 
 fn fixtures() -> PathBuf {
@@ -35,7 +35,7 @@ fn fixtures() -> PathBuf {
 fn answer(head: &str, body: &[u8], clean: bool) -> Script {
     let script = Script::new().raw(format!("{head}transfer-encoding: chunked\r\n\r\n"));
     let script = if body.is_empty() { script } else { script.chunk(body) };
-    if clean { script.end().close(Manner::Fin) } else { script.close(Manner::Rst) }
+    if clean { script.end().close(CloseKind::Fin) } else { script.close(CloseKind::Rst) }
 }
 
 /// Returns JSON without white space, in the original key order.
@@ -113,7 +113,7 @@ fn vector(text: &str) -> Option<Vector> {
     if value["options"]["reasoning_field"].is_null() {
         options.push("reasoning_field=reasoning_content".to_owned());
     }
-    let setup = options.iter().fold(said(), |setup, option| setup.set(option));
+    let setup = options.iter().fold(engine_messages(), |setup, option| setup.set(option));
     let status = value["upstream_status"].as_u64().unwrap_or(200);
     let headers = value["upstream_headers"].as_object().into_iter().flatten();
     let lines =
@@ -209,7 +209,7 @@ struct Capture {
 
 fn capture(folder: &Path) -> Option<Capture> {
     #[derive(serde::Deserialize)]
-    struct Asked<'a> {
+    struct RecordedRequest<'a> {
         path: String,
         #[serde(borrow)]
         body: &'a RawValue,
@@ -217,7 +217,7 @@ fn capture(folder: &Path) -> Option<Capture> {
     let read = |name: &str| std::fs::read(folder.join(name)).ok();
     let text = |name: &str| read(name).map(|bytes| String::from_utf8(bytes).expect("fixtures are UTF-8"));
     let asked = text("request.json")?;
-    let asked: Asked<'_> = serde_json::from_str(&asked).ok()?;
+    let asked: RecordedRequest<'_> = serde_json::from_str(&asked).ok()?;
     let body = ["upstream.sse", "upstream.json", "upstream.txt"].into_iter().find_map(read)?;
     let recorded =
         text("upstream.http").unwrap_or_else(|| "HTTP/1.1 200 OK\ncontent-type: text/event-stream".into());
@@ -308,7 +308,7 @@ async fn every_capture_through_the_proxy() {
         let plays = |capture: &Capture| {
             !is_drawn(&timeless(&capture.expected)) && capture.request.path() != "/v1/responses"
         };
-        let (played, differ) = play(kind, said(), plays).await;
+        let (played, differ) = play(kind, engine_messages(), plays).await;
         count += played;
         wrong.extend(differ);
     }
@@ -323,7 +323,7 @@ async fn every_capture_of_responses_through_the_proxy() {
         let plays = |capture: &Capture| {
             !is_drawn(&timeless(&capture.expected)) && capture.request.path() == "/v1/responses"
         };
-        let native = said().upstream_keys("responses = \"native\"");
+        let native = engine_messages().upstream_keys("responses = \"native\"");
         let (played, differ) = play(kind, native, plays).await;
         count += played;
         wrong.extend(differ);

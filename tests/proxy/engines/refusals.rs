@@ -183,7 +183,10 @@ async fn late_system_messages_are_merged_where_the_template_refuses_them() {
         assert_eq!((all.len(), &all[4].body), (5, &request.sent_body().to_vec()));
         until("a line for each request", PATIENCE, || world.samewire.request_lines().len() == 4).await;
         assert_eq!(counted(&world, "system_merged").await, 3);
-        assert_eq!(world.samewire.has_said("the engine refused a request and answers it in another form"), 1);
+        assert_eq!(
+            world.samewire.count_logged("the engine refused a request and answers it in another form"),
+            1
+        );
         world.end().await;
     }
 }
@@ -298,28 +301,28 @@ async fn the_first_refusal_is_told_where_the_other_form_is_refused_too() {
 async fn the_same_engine_is_asked_and_stays_well() {
     let engines = vec![engine(QWEN35, as_llamacpp).await, engine(QWEN35, as_llamacpp).await];
     let world = World::fleet(engines, Setup::new().config("[retry]\nmax_attempts = 1"), &[]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     for _ in 0..20 {
         assert_eq!(text(&world.ask(&chat(true, &late())).await), LATE);
     }
-    let shares = world.shares();
+    let shares = world.attempt_counts();
     assert_eq!(shares.iter().sum::<usize>(), 22, "each of them has refused once: {shares:?}");
-    assert_eq!(world.samewire.has_said("ejected"), 0);
+    assert_eq!(world.samewire.count_logged("ejected"), 0);
     world.end().await;
 }
 
 /// Learnt forms are forgotten after an outage, because another engine may now be at the address.
 #[tokio::test]
 async fn what_was_learnt_is_forgotten_when_the_engine_has_been_away() {
-    let setup = Setup::new().faulty().config("[health]\ninterval = 0.05\ndown_after = 1\nup_after = 1");
+    let setup = Setup::new().allow_errors().config("[health]\ninterval = 0.05\ndown_after = 1\nup_after = 1");
     let world = World::start(engine(QWEN35, as_vllm).await, setup).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     assert_eq!(attempts(&world.ask(&chat(true, &late())).await), Some("2"));
     assert_eq!(attempts(&world.ask(&chat(true, &late())).await), Some("1"));
     world.engine.set_health(Script::new().json("503 Service Unavailable", "{}"));
-    until("it is not ready", PATIENCE, || world.samewire.has_said("upstream is not ready") > 0).await;
+    until("it is not ready", PATIENCE, || world.samewire.count_logged("upstream is not ready") > 0).await;
     world.engine.set_health(Script::new().whole("200 OK", "", ""));
-    until("it is back", PATIENCE, || world.samewire.has_said("upstream is ready") > 1).await;
+    until("it is back", PATIENCE, || world.samewire.count_logged("upstream is ready") > 1).await;
     assert_eq!(attempts(&world.ask(&chat(true, &late())).await), Some("2"));
     world.end().await;
 }

@@ -2,7 +2,7 @@
 
 use crate::clients::keys::{entry, with};
 use crate::sim::{
-    Answer, Client, Ended, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, Two, World, until,
+    Answer, Client, CloseKind, Ended, Engine, Gate, H2Client, PATIENCE, Request, Script, Setup, World, until,
 };
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ async fn every_route_passes_both_ways_byte_for_byte() {
 /// Routes that control an engine or reveal its state are not relayed, however they are spelled.
 #[tokio::test]
 async fn fault_c27b_steering_routes_are_not_there() {
-    let world = world(Setup::new().faulty()).await;
+    let world = world(Setup::new().allow_errors()).await;
     let steering = [
         "flush_cache",
         "server_info",
@@ -208,14 +208,14 @@ async fn fault_c27b_an_answer_that_breaks_off_is_broken_off() {
     ];
     let count = scripts.len();
     let engine = Engine::in_turn([scripts.clone(), scripts].concat()).await;
-    let world = World::start(engine, Setup::new().faulty()).await;
+    let world = World::start(engine, Setup::new().allow_errors()).await;
     for n in 0..count {
         let answer = world.ask(&json("/v1/audio/speech", r#"{"model":"m"}"#)).await;
         assert_eq!((answer.head.status, answer.text()), (200, "abc"), "{n}");
         assert!(matches!(answer.ended, Ended::Short | Ended::Reset), "{n}: {:?}", answer.ended);
     }
     for n in 0..count {
-        let mut client = crate::sim::Raw::open(world.proxy()).await;
+        let mut client = crate::sim::RawH2Client::open(world.proxy()).await;
         client.ask(1, &json("/v1/audio/speech", r#"{"model":"m"}"#)).await;
         let reset = loop {
             match client.next().await {
@@ -227,7 +227,7 @@ async fn fault_c27b_an_answer_that_breaks_off_is_broken_off() {
         };
         assert!(reset, "{n} in HTTP/2");
     }
-    let broken = || world.samewire.has_said(r#""end":"error""#) == 2 * count;
+    let broken = || world.samewire.count_logged(r#""end":"error""#) == 2 * count;
     until("all of them are told of", PATIENCE, broken).await;
     world.end().await;
 }
@@ -249,7 +249,7 @@ async fn fault_c27b_errors_of_the_engine_are_canonical() {
         Script::new().raw("HTTP/1.1 307 Elsewhere\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n"),
         Script::new().fin(),
     ];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new().faulty()).await;
+    let world = World::start(Engine::in_turn(scripts).await, Setup::new().allow_errors()).await;
     for (status, what) in [
         (400, "too long"),
         (404, "does not serve POST /v1/rerank"),
@@ -286,9 +286,9 @@ async fn the_model_decides_who_is_asked() {
         (form(target, &[(MODEL, b"whisper-1"), (FILE, &audio)]).chunked(3_000), 1, "w-1"),
         (json("/rerank", r#"{"query":"x","model":"whisper-1"}"#), 1, "w-1"),
     ] {
-        let before = world.shares();
+        let before = world.attempt_counts();
         is_ok(&world.ask(&request).await, model);
-        let after = world.shares();
+        let after = world.attempt_counts();
         assert_eq!((after[to], after[1 - to]), (before[to] + 1, before[1 - to]), "{model}");
         let attempt = world.engines().nth(to).and_then(|engine| engine.attempts().pop()).expect("an attempt");
         let body = String::from_utf8_lossy(&attempt.body).into_owned();
@@ -379,8 +379,8 @@ async fn short_bodies_are_sent_to_another_engine() {
     ] {
         let engines = vec![Engine::script(script).await, Engine::script(ok()).await];
         // The first engine gets nearly all first attempts.
-        let world = World::fleet(engines, Setup::new().faulty(), &["weight = 100"]).await;
-        world.is_up().await;
+        let world = World::fleet(engines, Setup::new().allow_errors(), &["weight = 100"]).await;
+        world.wait_until_up().await;
         let request = form("/v1/audio/transcriptions", &[(MODEL, b"m"), (FILE, &[7; 100_000])]);
         let mut moved = false;
         for _ in 0..20 {
@@ -388,7 +388,7 @@ async fn short_bodies_are_sent_to_another_engine() {
             is_ok(&answer, "the other one");
             moved |= answer.head.header("x-samewire-attempts") == Some("2");
         }
-        assert!(moved, "none was sent twice: {:?}", world.shares());
+        assert!(moved, "none was sent twice: {:?}", world.attempt_counts());
         assert!(world.others[0].attempts().iter().all(|attempt| attempt.body == request.sent_body()));
         world.end().await;
     }
@@ -512,7 +512,7 @@ async fn fault_c27b_the_engine_stops_when_the_client_has_left() {
     let scripts = vec![Script::new().hang(), Script::new().head_sse().chunk("data: one\n\n").hang()];
     for script in scripts {
         let world = World::start(Engine::script(script).await, Setup::new()).await;
-        for manner in [Manner::Fin, Manner::Rst] {
+        for manner in [CloseKind::Fin, CloseKind::Rst] {
             let before = world.engine.attempt_count();
             let mut client = Client::connect(world.proxy()).await;
             client.send(&json("/generate", r#"{"model":"m"}"#).bytes()).await;
@@ -534,7 +534,8 @@ async fn fault_c27b_the_engine_stops_when_the_client_has_left() {
 async fn silent_engines_are_given_up() {
     let scripts = vec![Script::new().hang(), Script::new().head_sse().chunk("data: one\n\n").hang()];
     let limits = "[timeouts]\nfirst_token = 0.3\ninter_token = 0.3";
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new().config(limits).faulty()).await;
+    let world =
+        World::start(Engine::in_turn(scripts).await, Setup::new().config(limits).allow_errors()).await;
     let answer = world.ask(&json("/generate", r#"{"model":"m"}"#)).await;
     assert_eq!((answer.head.status, answer.failure().2.as_deref()), (504, Some("upstream_timeout")));
     let answer = world.ask(&json("/generate", r#"{"model":"m"}"#)).await;
@@ -546,7 +547,7 @@ async fn silent_engines_are_given_up() {
 #[tokio::test]
 async fn http2_clients_are_served_alike() {
     let world = world(Setup::new()).await;
-    let mut client = Two::open(world.proxy()).await;
+    let mut client = H2Client::open(world.proxy()).await;
     let request = form("/v1/audio/transcriptions", &[(MODEL, b"m"), (FILE, &[7; 600_000])]);
     for request in
         [request.clone(), request.clone().without("content-length"), json("/rerank", r#"{"model":"m"}"#)]

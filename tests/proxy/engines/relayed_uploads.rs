@@ -1,8 +1,9 @@
 //! Long bodies on relayed routes: their memory, back pressure in both directions, and bodies that break off.
 
-use crate::sim::h2::{H2Engine, Ways};
+use crate::sim::h2::{H2Behaviour, H2Engine};
 use crate::sim::{
-    Chunks, Client, Ended, Engine, Gate, KEY, Manner, PATIENCE, Piece, Request, Script, Setup, World, until,
+    Chunks, Client, CloseKind, Ended, Engine, Gate, KEY, PATIENCE, Piece, Request, Script, Setup, World,
+    until,
 };
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,7 +17,7 @@ const MIB: usize = 1 << 20;
 
 /// Behaviour of the engine towards a request body: how much it reads, and when it answers.
 #[derive(Clone)]
-enum Does {
+enum UploadBehaviour {
     /// Reads all of it and answers.
     Takes,
     /// Reads this many bytes, waits for the gate, and continues.
@@ -42,20 +43,20 @@ struct Seen {
 }
 
 /// Engine that discards the bodies it receives, and counts and sums their bytes.
-struct Sink {
+struct DiscardingEngine {
     address: SocketAddr,
     seen: Arc<Seen>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Sink {
+impl Drop for DiscardingEngine {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Sink {
-    async fn start(does: Does) -> Self {
+impl DiscardingEngine {
+    async fn start(does: UploadBehaviour) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let (address, seen) = (listener.local_addr().expect("bound"), Arc::<Seen>::default());
         let shared = Arc::clone(&seen);
@@ -84,7 +85,7 @@ fn add(sum: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))
 }
 
-async fn serve(mut stream: TcpStream, does: Does, seen: Arc<Seen>) {
+async fn serve(mut stream: TcpStream, does: UploadBehaviour, seen: Arc<Seen>) {
     let mut inbox = Vec::new();
     loop {
         let end = loop {
@@ -112,7 +113,7 @@ async fn serve(mut stream: TcpStream, does: Does, seen: Arc<Seen>) {
 
 const PROBED: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 35\r\n\r\n{\"object\":\"list\",\"data\":[{\"id\":1}]}";
 
-async fn take(stream: &mut TcpStream, first: Vec<u8>, head: &str, does: &Does, seen: &Seen) {
+async fn take(stream: &mut TcpStream, first: Vec<u8>, head: &str, does: &UploadBehaviour, seen: &Seen) {
     *seen.head.lock().expect("no panic") = head.to_owned();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
     let mut chunks = length.is_none().then(Chunks::default);
@@ -144,16 +145,16 @@ async fn take(stream: &mut TcpStream, first: Vec<u8>, head: &str, does: &Does, s
             break;
         }
         match does {
-            Does::Waits(most, gate) if taken >= *most && !paused => {
+            UploadBehaviour::Waits(most, gate) if taken >= *most && !paused => {
                 paused = true;
                 gate.wait().await;
             }
-            Does::Answers(most, answer) if taken >= *most => {
+            UploadBehaviour::Answers(most, answer) if taken >= *most => {
                 let _ = stream.write_all(answer.as_bytes()).await;
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 return;
             }
-            Does::Begins(most, answer) if taken >= *most && !paused => {
+            UploadBehaviour::Begins(most, answer) if taken >= *most && !paused => {
                 paused = true;
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
@@ -168,7 +169,7 @@ async fn take(stream: &mut TcpStream, first: Vec<u8>, head: &str, does: &Does, s
         }
     }
     let answer: &[u8] = match does {
-        Does::Begins(..) => b"0\r\n\r\n",
+        UploadBehaviour::Begins(..) => b"0\r\n\r\n",
         _ => {
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\r\n{\"text\":\"a\"}"
         }
@@ -177,7 +178,7 @@ async fn take(stream: &mut TcpStream, first: Vec<u8>, head: &str, does: &Does, s
     let _ = stream.shutdown().await;
 }
 
-async fn world(sink: &Sink, setup: Setup) -> World {
+async fn world(sink: &DiscardingEngine, setup: Setup) -> World {
     World::start(Engine::script(Script::new()).await, setup.upstream(&sink.url())).await
 }
 
@@ -211,7 +212,7 @@ async fn fault_c27b_two_hundred_megabytes_pass_in_bounded_memory() {
     let length = FRONT.len() + PIECES * (64 << 10) + BACK.len();
     assert!(length > 200 * MIB);
     for chunked in [false, true] {
-        let sink = Sink::start(Does::Takes).await;
+        let sink = DiscardingEngine::start(UploadBehaviour::Takes).await;
         let world = world(&sink, Setup::new()).await;
         world.ask(&Request::post("/rerank", "{}")).await;
         let (already, requests) = (sink.taken(), sink.seen.requests.load(Ordering::SeqCst));
@@ -267,9 +268,9 @@ async fn fill(client: &mut Client, most: usize) -> usize {
 
 #[tokio::test]
 async fn a_slow_engine_slows_the_client_and_is_left_with_it() {
-    for manner in [Manner::Fin, Manner::Rst] {
+    for manner in [CloseKind::Fin, CloseKind::Rst] {
         let gate = Gate::default();
-        let sink = Sink::start(Does::Waits(MIB, gate.clone())).await;
+        let sink = DiscardingEngine::start(UploadBehaviour::Waits(MIB, gate.clone())).await;
         let world = world(&sink, Setup::new()).await;
         let before = world.samewire.rss();
         let mut client = Client::connect(world.proxy()).await;
@@ -277,7 +278,7 @@ async fn a_slow_engine_slows_the_client_and_is_left_with_it() {
         client.send(FRONT.as_bytes()).await;
         // The close of a connection comes after the bytes sent before it: a client that has left is noticed when
         // all bytes are read, or at once if it has reset its connection.
-        let most = if manner == Manner::Rst { 200 * MIB } else { 2 * MIB };
+        let most = if manner == CloseKind::Rst { 200 * MIB } else { 2 * MIB };
         let taken = fill(&mut client, most).await;
         assert!(taken < 60 * MIB, "{taken} bytes although the engine takes none");
         let grown = world.samewire.rss().saturating_sub(before);
@@ -292,7 +293,7 @@ async fn a_slow_engine_slows_the_client_and_is_left_with_it() {
         );
         let line = world.samewire.request_lines().pop().expect("a line");
         assert!(line.contains(r#""upstream":"#), "{line}");
-        assert!(line.contains(r#""end":"client_closed""#) || manner == Manner::Fin, "{line}");
+        assert!(line.contains(r#""end":"client_closed""#) || manner == CloseKind::Fin, "{line}");
         gate.open();
         until("the engine sees it", PATIENCE, || sink.seen.broken.lock().expect("no panic").is_some()).await;
         assert!(!sink.seen.whole.load(Ordering::SeqCst), "half a body does not look like a whole one");
@@ -303,7 +304,7 @@ async fn a_slow_engine_slows_the_client_and_is_left_with_it() {
 #[tokio::test]
 async fn an_engine_that_answers_early_is_heard() {
     let refusal = "HTTP/1.1 413 Too Large\r\ncontent-type: application/json\r\ncontent-length: 24\r\n\r\n{\"detail\":\"Too long: 1\"}";
-    let sink = Sink::start(Does::Answers(MIB, refusal)).await;
+    let sink = DiscardingEngine::start(UploadBehaviour::Answers(MIB, refusal)).await;
     let world = world(&sink, Setup::new()).await;
     for chunked in [false, true] {
         let mut client = Client::connect(world.proxy()).await;
@@ -327,7 +328,7 @@ async fn an_engine_that_answers_early_is_heard() {
 #[tokio::test]
 async fn both_directions_at_once() {
     let begun = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n";
-    let sink = Sink::start(Does::Begins(MIB, begun)).await;
+    let sink = DiscardingEngine::start(UploadBehaviour::Begins(MIB, begun)).await;
     let world = world(&sink, Setup::new()).await;
     let length = FRONT.len() + 4 * MIB;
     let mut client = Client::connect(world.proxy()).await;
@@ -353,7 +354,7 @@ async fn an_upload_moves_only_before_it_has_begun() {
     let nobody = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let gone = format!("http://{}", nobody.local_addr().expect("bound"));
     drop(nobody);
-    let sink = Sink::start(Does::Takes).await;
+    let sink = DiscardingEngine::start(UploadBehaviour::Takes).await;
     let config = format!(
         "[health]\ninterval = 600\n[[upstream]]\nname = \"gone\"\nurl = \"{gone}\"\nengine = \"vllm\"\nmodels = [\"m\"]\nweight = 1000\n\
          [[upstream]]\nname = \"sink\"\nurl = \"{}\"\nengine = \"vllm\"\nmodels = [\"m\"]",
@@ -377,10 +378,12 @@ async fn an_upload_moves_only_before_it_has_begun() {
     assert!(moved, "none was sent elsewhere");
     drop(engine);
     // An upload that breaks off in the middle is reported, and not repeated.
-    let broken = Sink::start(Does::Answers(MIB, "")).await;
-    let world =
-        World::start(Engine::script(Script::new()).await, Setup::new().upstream(&broken.url()).faulty())
-            .await;
+    let broken = DiscardingEngine::start(UploadBehaviour::Answers(MIB, "")).await;
+    let world = World::start(
+        Engine::script(Script::new()).await,
+        Setup::new().upstream(&broken.url()).allow_errors(),
+    )
+    .await;
     let mut client = Client::connect(world.proxy()).await;
     client.send(&head(Some(100 * MIB)).head_bytes()).await;
     client.send(FRONT.as_bytes()).await;
@@ -395,7 +398,7 @@ async fn an_upload_moves_only_before_it_has_begun() {
 
 #[tokio::test]
 async fn limits_of_uploads() {
-    let sink = Sink::start(Does::Takes).await;
+    let sink = DiscardingEngine::start(UploadBehaviour::Takes).await;
     let config = format!(
         "[limits]\nrelay_body_bytes = {}\n[timeouts]\nclient_body_idle = 0.5\nclient_body_total = 1",
         2 * MIB
@@ -454,7 +457,7 @@ async fn limits_of_uploads() {
 #[tokio::test]
 async fn engines_of_http2_get_bodies_as_they_come() {
     let engine =
-        H2Engine::answering(Ways::default(), |_| crate::sim::h2::json(200, "{\"text\":\"a\"}")).await;
+        H2Engine::answering(H2Behaviour::default(), |_| crate::sim::h2::json(200, "{\"text\":\"a\"}")).await;
     let nobody = Engine::script(Script::new()).await;
     let setup = Setup::new().config("[health]\ninterval = 600").upstream_at(&engine.url(), "http = \"2\"");
     let world = World::start(nobody, setup).await;
@@ -474,7 +477,7 @@ async fn engines_of_http2_get_bodies_as_they_come() {
         }
         let answer = client.answer().await;
         assert_eq!((answer.head.status, answer.text()), (200, "{\"text\":\"a\"}"));
-        assert!(engine.asked().pop().expect("a request").body == sent, "byte for byte");
+        assert!(engine.attempts().pop().expect("a request").body == sent, "byte for byte");
     }
     let grown = world.samewire.rss().saturating_sub(before);
     assert!(grown < 8 * MIB as u64, "grew by {grown}");

@@ -16,7 +16,7 @@ pub fn refusing() -> (String, Socket) {
 }
 
 /// Returns an address that never completes a connect: its accept queue is full, and the kernel drops new packets.
-pub fn black_hole() -> (String, Vec<Socket>) {
+pub fn unanswered_address() -> (String, Vec<Socket>) {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
     listener.listen(0).expect("a bound socket");
@@ -39,8 +39,8 @@ fn url(socket: &Socket) -> String {
 }
 
 /// Returns a setup with timeouts short enough for tests.
-fn short() -> Setup {
-    Setup::new().faulty().config("[timeouts]\nconnect = 0.3\nfirst_token = 1\ninter_token = 1")
+fn short_timeouts() -> Setup {
+    Setup::new().allow_errors().config("[timeouts]\nconnect = 0.3\nfirst_token = 1\ninter_token = 1")
 }
 
 fn timed_out(answer: &Answer) {
@@ -60,7 +60,8 @@ async fn error_frame_of_a_timeout(client: &mut Client) -> String {
 #[tokio::test]
 async fn fault_u01_refused_connection() {
     let (url, _held) = refusing();
-    let world = World::start(Engine::script(Script::new()).await, Setup::new().upstream(&url).faulty()).await;
+    let world =
+        World::start(Engine::script(Script::new()).await, Setup::new().upstream(&url).allow_errors()).await;
     let mut times = Vec::new();
     for request in [Request::stream(""), Request::plain("")].iter().cycle().take(40) {
         let answer = world.ask(request).await;
@@ -75,8 +76,8 @@ async fn fault_u01_refused_connection() {
 
 #[tokio::test]
 async fn fault_u04_connect_that_hangs() {
-    let (url, _held) = black_hole();
-    let world = World::start(Engine::script(Script::new()).await, short().upstream(&url)).await;
+    let (url, _held) = unanswered_address();
+    let world = World::start(Engine::script(Script::new()).await, short_timeouts().upstream(&url)).await;
     let start = Instant::now();
     timed_out(&world.ask(&Request::stream("")).await);
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
@@ -85,7 +86,7 @@ async fn fault_u04_connect_that_hangs() {
 
 #[tokio::test]
 async fn fault_u06_no_head_ever() {
-    let world = World::start(Engine::script(Script::new().hang()).await, short()).await;
+    let world = World::start(Engine::script(Script::new().hang()).await, short_timeouts()).await;
     for request in [Request::stream(""), Request::plain("")] {
         let start = Instant::now();
         timed_out(&world.ask(&request).await);
@@ -99,7 +100,8 @@ async fn fault_u06_no_head_ever() {
 
 #[tokio::test]
 async fn fault_u06_no_event_after_a_timed_commit() {
-    let setup = Setup::new().faulty().config("[timeouts]\nfirst_token = 2").set("commit_after_seconds=1");
+    let setup =
+        Setup::new().allow_errors().config("[timeouts]\nfirst_token = 2").set("commit_after_seconds=1");
     let world = World::start(Engine::script(Script::new().head_sse().hang()).await, setup).await;
     let start = Instant::now();
     let mut client = Client::connect(world.proxy()).await;
@@ -159,7 +161,8 @@ async fn a_long_request_is_repeated_and_the_engine_read_on() {
 
 #[tokio::test]
 async fn fault_u08_role_and_nothing_more() {
-    let world = World::start(Engine::script(Script::new().head_sse().role().hang()).await, short()).await;
+    let world =
+        World::start(Engine::script(Script::new().head_sse().role().hang()).await, short_timeouts()).await;
     timed_out(&world.ask(&Request::stream("")).await);
     assert_eq!(world.engine.attempt_count(), 1);
     world.end().await;
@@ -168,7 +171,7 @@ async fn fault_u08_role_and_nothing_more() {
 #[tokio::test]
 async fn fault_u09_silence_in_the_stream() {
     let script = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).hang();
-    let world = World::start(Engine::script(script).await, short()).await;
+    let world = World::start(Engine::script(script).await, short_timeouts()).await;
     let mut client = Client::connect(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
     assert_eq!(client.head().await.status, 200);
@@ -182,7 +185,8 @@ async fn fault_u09_silence_in_the_stream() {
 #[tokio::test]
 async fn fault_u09_comments_do_not_put_off_the_end_of_a_silent_stream() {
     let script = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).hang();
-    let setup = Setup::new().faulty().config("[timeouts]\ninter_token = 2.5").set("keepalive_seconds=1");
+    let setup =
+        Setup::new().allow_errors().config("[timeouts]\ninter_token = 2.5").set("keepalive_seconds=1");
     let world = World::start(Engine::script(script).await, setup).await;
     let mut client = Client::connect(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
@@ -198,7 +202,7 @@ async fn fault_u09_comments_do_not_put_off_the_end_of_a_silent_stream() {
 #[tokio::test]
 async fn silence_after_the_finish_is_a_good_end() {
     let script = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).finish("stop").hang();
-    let world = World::start(Engine::script(script).await, short()).await;
+    let world = World::start(Engine::script(script).await, short_timeouts()).await;
     let answer = world.ask(&Request::stream("")).await;
     assert_eq!(answer.text(), Canonical::answer("a", 3).text());
     world.end().await;
@@ -208,7 +212,7 @@ async fn silence_after_the_finish_is_a_good_end() {
 async fn silence_within_a_whole_answer() {
     let script = Script::new()
         .raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{");
-    let world = World::start(Engine::script(script.hang()).await, short()).await;
+    let world = World::start(Engine::script(script.hang()).await, short_timeouts()).await;
     timed_out(&world.ask(&Request::plain("")).await);
     world.end().await;
 }
@@ -217,7 +221,7 @@ async fn silence_within_a_whole_answer() {
 async fn fault_u10_comments_are_no_first_token() {
     let ping = |script: Script| script.chunk(": ping\n\n").sleep(Duration::from_millis(100));
     let script = (0..60).fold(Script::new().head_sse(), |script, _| ping(script)).hang();
-    let world = World::start(Engine::script(script).await, short()).await;
+    let world = World::start(Engine::script(script).await, short_timeouts()).await;
     let start = Instant::now();
     timed_out(&world.ask(&Request::stream("")).await);
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
@@ -229,7 +233,7 @@ async fn fault_u10_comments_keep_a_begun_stream_alive() {
     let ping = |script: Script| script.chunk(": ping\n\n").sleep(Duration::from_millis(250));
     let begun = Script::new().head_sse().role().tok("a", 1, Duration::ZERO);
     let script = (0..8).fold(begun, |script, _| ping(script)).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, short()).await;
+    let world = World::start(Engine::script(script).await, short_timeouts()).await;
     assert_eq!(world.ask(&Request::stream("")).await.text(), Canonical::answer("a", 1).text());
     world.end().await;
 }
@@ -238,7 +242,7 @@ async fn fault_u10_comments_keep_a_begun_stream_alive() {
 #[tokio::test]
 async fn slow_engine_within_its_time_is_served() {
     let script = Script::new().sleep(Duration::from_millis(600)).json("200 OK", BODY);
-    let world = World::start(Engine::script(script).await, short()).await;
+    let world = World::start(Engine::script(script).await, short_timeouts()).await;
     assert_eq!(world.ask(&Request::plain("")).await.head.status, 200);
     world.end().await;
 }
@@ -289,7 +293,7 @@ async fn error_after_a_timed_commit_is_in_the_stream() {
             _ => late.head_sse().sleep(Duration::from_millis(1300)).ev(refusal).done().end(),
         }
     });
-    let world = World::start(engine.await, Setup::new().set("commit_after_seconds=1").faulty()).await;
+    let world = World::start(engine.await, Setup::new().set("commit_after_seconds=1").allow_errors()).await;
     for moment in ["late-status", "late-event"] {
         let answer = world.ask(&Request::stream(&format!(r#","user":"{moment}""#))).await;
         assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk), "{moment}");

@@ -2,7 +2,8 @@
 
 use crate::clients::leaving::settled;
 use crate::sim::{
-    Client, Engine, Gate, PATIENCE, Raw, Request, Script, Setup, Step, Two, World, frame, kinds, until,
+    Client, Engine, Gate, H2Client, PATIENCE, RawH2Client, Request, Script, Setup, Step, World, frame, kinds,
+    until,
 };
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ fn nothing() -> Request {
 /// Checks that other clients are served meanwhile.
 async fn check_others(world: &World) {
     assert_eq!(world.ask(&Request::get("/v1/nothing")).await.head.status, 404);
-    let mut client = Two::open(world.proxy()).await;
+    let mut client = H2Client::open(world.proxy()).await;
     assert_eq!(client.ask(&Request::get("/v1/nothing")).await.status, 404);
 }
 
@@ -36,14 +37,14 @@ async fn check_others(world: &World) {
 async fn fault_c19_many_fields_are_refused_before_anything_looks_at_them() {
     let world = world(Script::answer("a", 1), "").await;
     let with = |n: usize, add: &dyn Fn(&mut Vec<u8>)| {
-        let mut block = Raw::fields(&nothing().without("authorization"));
+        let mut block = RawH2Client::fields(&nothing().without("authorization"));
         (0..n).for_each(|_| add(&mut block));
         block
     };
-    let crumb = |block: &mut Vec<u8>| Raw::field("cookie", "a", block);
+    let crumb = |block: &mut Vec<u8>| RawH2Client::field("cookie", "a", block);
     for (n, status) in [(100, 404), (101, 431), (500, 431)] {
-        let mut raw = Raw::open(world.proxy()).await;
-        raw.send(&Raw::head(1, &with(n, &crumb), true)).await;
+        let mut raw = RawH2Client::open(world.proxy()).await;
+        raw.send(&RawH2Client::head(1, &with(n, &crumb), true)).await;
         assert_eq!(raw.any_head().await, (1, status), "{n}");
     }
     // 50,000 cookie crumbs; and a field that is sent once and then referred to by one byte.
@@ -56,8 +57,8 @@ async fn fault_c19_many_fields_are_refused_before_anything_looks_at_them() {
     let before = world.samewire.rss();
     let mut open = Vec::new();
     for n in 0..100 {
-        let mut raw = Raw::open(world.proxy()).await;
-        raw.send(&Raw::head(1, if n % 2 == 0 { &crumbs } else { &repeated }, true)).await;
+        let mut raw = RawH2Client::open(world.proxy()).await;
+        raw.send(&RawH2Client::head(1, if n % 2 == 0 { &crumbs } else { &repeated }, true)).await;
         open.push(raw);
     }
     for raw in &mut open {
@@ -82,7 +83,7 @@ async fn fault_c19_many_fields_are_refused_before_anything_looks_at_them() {
 /// Encodes a header field without the leading byte that says how it is indexed.
 fn frameless(name: &str, value: &str) -> Vec<u8> {
     let mut block = Vec::new();
-    Raw::field(name, value, &mut block);
+    RawH2Client::field(name, value, &mut block);
     block.split_off(1)
 }
 
@@ -93,11 +94,11 @@ async fn fault_c22_rapid_resets_end_the_connection_and_leave_nothing() {
     let before = world.samewire.rss();
     for at_once in [true, false] {
         let asked = world.engine.attempt_count();
-        let mut raw = Raw::open(world.proxy()).await;
+        let mut raw = RawH2Client::open(world.proxy()).await;
         let start = Instant::now();
         let mut sent = 0;
         for n in 0..10_000 {
-            let pair = [Raw::request(2 * n + 1, &request), Raw::reset(2 * n + 1)];
+            let pair = [RawH2Client::request(2 * n + 1, &request), RawH2Client::reset(2 * n + 1)];
             let taken = if at_once {
                 raw.try_send(&pair.concat()).await
             } else {
@@ -111,7 +112,7 @@ async fn fault_c22_rapid_resets_end_the_connection_and_leave_nothing() {
             }
         }
         // Frames that the client keeps sending may reset the connection before the GOAWAY is read.
-        let (code, end) = raw.ends().await;
+        let (code, end) = raw.read_to_end().await;
         println!("rapid resets: {sent} sent, {code:?}, {end:?}, {:?}", start.elapsed());
         assert!(matches!(code, None | Some(ENHANCE_YOUR_CALM)), "{code:?}");
         assert!(world.engine.attempt_count() - asked <= 200, "{}", world.engine.attempt_count());
@@ -127,17 +128,24 @@ async fn fault_c22_rapid_resets_end_the_connection_and_leave_nothing() {
 async fn fault_c22_the_last_reset_that_may_be() {
     for (config, most) in [("", 200), ("[limits]\nh2_resets = 5", 5)] {
         let world = world(Script::answer("a", 1), config).await;
-        let mut raw = Raw::open(world.proxy()).await;
-        let answered = async |raw: &mut Raw, n: u32| {
+        let mut raw = RawH2Client::open(world.proxy()).await;
+        let answered = async |raw: &mut RawH2Client, n: u32| {
             raw.ask(2 * n + 1, &nothing()).await;
             raw.next_of(kinds::DATA, 2 * n + 1).await;
         };
         for n in 0..most - 1 {
-            raw.send(&[Raw::request(2 * n + 1, &Request::plain("")), Raw::reset(2 * n + 1)].concat()).await;
+            raw.send(
+                &[RawH2Client::request(2 * n + 1, &Request::plain("")), RawH2Client::reset(2 * n + 1)]
+                    .concat(),
+            )
+            .await;
         }
         answered(&mut raw, most).await;
-        raw.send(&[Raw::request(2 * most + 3, &nothing()), Raw::reset(2 * most + 3)].concat()).await;
-        assert_eq!(raw.ends().await.0, Some(ENHANCE_YOUR_CALM), "{most}");
+        raw.send(
+            &[RawH2Client::request(2 * most + 3, &nothing()), RawH2Client::reset(2 * most + 3)].concat(),
+        )
+        .await;
+        assert_eq!(raw.read_to_end().await.0, Some(ENHANCE_YOUR_CALM), "{most}");
         world.end().await;
     }
 }
@@ -149,10 +157,10 @@ async fn fault_c45_resets_that_the_client_provokes_count_as_its_own() {
     let request = Request::stream("");
     type Mistake = fn(u32) -> Vec<u8>;
     let mistakes: [(&str, Mistake); 5] = [
-        ("a window that overflows", |stream| Raw::room(stream, 0x7fff_ffff)),
-        ("a window of nothing", |stream| Raw::room(stream, 0)),
+        ("a window that overflows", |stream| RawH2Client::window_update(stream, 0x7fff_ffff)),
+        ("a window of nothing", |stream| RawH2Client::window_update(stream, 0)),
         ("data behind the end", |stream| frame(kinds::DATA, 0, stream, b"a")),
-        ("a head behind the end", |stream| Raw::head(stream, &Raw::fields(&nothing()), true)),
+        ("a head behind the end", |stream| RawH2Client::head(stream, &RawH2Client::fields(&nothing()), true)),
         ("a stream that depends on itself", |stream| {
             frame(2, 0, stream, &[&stream.to_be_bytes()[..], &[9]].concat())
         }),
@@ -161,14 +169,14 @@ async fn fault_c45_resets_that_the_client_provokes_count_as_its_own() {
     for (name, mistake) in mistakes {
         for at_once in [true, false] {
             let asked = world.engine.attempt_count();
-            let mut raw = Raw::open(world.proxy()).await;
+            let mut raw = RawH2Client::open(world.proxy()).await;
             let mut sent = 0;
             while sent < 1_000 {
                 let stream = 2 * sent + 1;
                 let taken = if at_once {
-                    raw.try_send(&[Raw::request(stream, &request), mistake(stream)].concat()).await
+                    raw.try_send(&[RawH2Client::request(stream, &request), mistake(stream)].concat()).await
                 } else {
-                    let taken = raw.try_send(&Raw::request(stream, &request)).await;
+                    let taken = raw.try_send(&RawH2Client::request(stream, &request)).await;
                     tokio::time::sleep(Duration::from_millis(2)).await;
                     taken && raw.try_send(&mistake(stream)).await
                 };
@@ -177,7 +185,7 @@ async fn fault_c45_resets_that_the_client_provokes_count_as_its_own() {
                     break;
                 }
             }
-            let (code, end) = raw.ends().await;
+            let (code, end) = raw.read_to_end().await;
             let begun = world.engine.attempt_count() - asked;
             println!("{name}: {sent} sent, {begun} begun, {code:?}, {end:?}");
             assert!(begun <= 200, "{name}: {begun}");
@@ -197,7 +205,7 @@ async fn fault_c22_floods_end_their_connection_alone() {
     let ping = frame(kinds::PING, 0, 0, &[7; 8]);
     let unknown = frame(77, 0, 0, &[1; 3]);
     let priority = frame(2, 0, 1, &[0, 0, 0, 0, 9]);
-    let start = Raw::head(1, &Raw::fields(&nothing()), true);
+    let start = RawH2Client::head(1, &RawH2Client::fields(&nothing()), true);
     let mut unended = start.clone();
     unended[4] &= !4;
     let more = frame(kinds::CONTINUATION, 0, 1, b"\0\x01a\x01b");
@@ -211,8 +219,8 @@ async fn fault_c22_floods_end_their_connection_alone() {
         ("continuation", &unended, &more),
         ("empty continuation", &unended, &empty),
     ] {
-        let mut raw = Raw::open(world.proxy()).await;
-        raw.is_deaf = true;
+        let mut raw = RawH2Client::open(world.proxy()).await;
+        raw.ignores_control_frames = true;
         raw.send(begun).await;
         let start = Instant::now();
         let many = again.repeat(1000);
@@ -221,7 +229,7 @@ async fn fault_c22_floods_end_their_connection_alone() {
             sent += 1000;
             assert!(start.elapsed() < Duration::from_secs(5) && sent < 10_000_000, "{name} without end");
         }
-        let (code, end) = raw.ends().await;
+        let (code, end) = raw.read_to_end().await;
         println!("{name}: {sent} taken, {code:?}, {end:?}");
         check_others(&world).await;
     }
@@ -235,27 +243,27 @@ async fn fault_c22_floods_end_their_connection_alone() {
 #[tokio::test]
 async fn fault_c22_what_breaks_the_protocol_ends_the_connection() {
     let world = world(Script::new().head_sse().role().text("begun").hang(), "").await;
-    let most = Raw::room(0, 0x7fff_ffff);
+    let most = RawH2Client::window_update(0, 0x7fff_ffff);
     for (name, bytes) in [
         ("windows that overflow", [most.clone(), most].concat()),
-        ("a window of nothing", Raw::room(0, 0)),
+        ("a window of nothing", RawH2Client::window_update(0, 0)),
         ("a frame too long", frame(kinds::DATA, 0, 1, &[0; 20_000])),
         ("data of no stream", frame(kinds::DATA, 0, 0, b"a")),
         ("a head that cannot be read", frame(kinds::HEADERS, 5, 3, &[0xff; 40])),
         ("a ping too short", frame(kinds::PING, 0, 0, b"a")),
         ("settings that are none", frame(kinds::SETTINGS, 0, 0, &[0, 4, 0xff, 0xff, 0xff, 0xff])),
-        ("a stream that cannot be", Raw::request(4, &nothing())),
-        ("a stream that was before", Raw::request(1, &nothing())),
+        ("a stream that cannot be", RawH2Client::request(4, &nothing())),
+        ("a stream that was before", RawH2Client::request(1, &nothing())),
         ("a push", frame(5, 4, 1, &[0, 0, 0, 2])),
         ("a preface again", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec()),
     ] {
         let n = world.engine.attempt_count();
-        let mut raw = Raw::open(world.proxy()).await;
+        let mut raw = RawH2Client::open(world.proxy()).await;
         raw.ask(1, &Request::stream("")).await;
-        raw.hears(1, "begun").await;
+        raw.read_until(1, "begun").await;
         let sent = Instant::now();
         raw.send(&bytes).await;
-        let (code, _) = raw.ends().await;
+        let (code, _) = raw.read_to_end().await;
         assert!(code.is_some_and(|code| code != 0), "{name}: {code:?}");
         until("the engine is let go", PATIENCE, || world.engine.closed(n).is_some()).await;
         let (seen, _) = world.engine.closed(n).expect("just seen");
@@ -270,7 +278,7 @@ async fn fault_c22_more_streams_than_may_be_are_refused() {
         let gate = Gate::default();
         let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
         let world = world(script, config).await;
-        let mut raw = Raw::open(world.proxy()).await;
+        let mut raw = RawH2Client::open(world.proxy()).await;
         let settings = raw.next_of(kinds::SETTINGS, 0).await;
         assert!(settings.payload.chunks(6).any(|pair| pair == [0, 3, 0, 0, 0, most as u8]), "{settings:?}");
         for n in 0..most {
@@ -301,7 +309,7 @@ async fn windows_are_those_of_the_configuration() {
         [("", 65_536_u32, 1 << 20, 32_768_u32), (other, 2000, 200_000, 8192)]
     {
         let world = world(Script::answer("a", 1), config).await;
-        let mut raw = Raw::open(world.proxy()).await;
+        let mut raw = RawH2Client::open(world.proxy()).await;
         let settings = raw.next_of(kinds::SETTINGS, 0).await;
         for (id, value) in [(4, stream), (6, head)] {
             let pair = [&[0, id][..], &value.to_be_bytes()].concat();
@@ -311,10 +319,15 @@ async fn windows_are_those_of_the_configuration() {
         assert_eq!(more.number(0), connection - 65_535);
         // Bodies longer than the window are accepted; a client that exceeds the window is not.
         let body = [Request::plain("").sent_body(), " ".repeat(200_000).as_bytes()].concat();
-        let mut client = Two::open(world.proxy()).await;
+        let mut client = H2Client::open(world.proxy()).await;
         let answer = client.ask(&Request::chat(body)).await;
         assert_ne!(answer.status, 413);
-        raw.send(&Raw::head(1, &Raw::fields(&Request::chat("").without("content-length")), false)).await;
+        raw.send(&RawH2Client::head(
+            1,
+            &RawH2Client::fields(&Request::chat("").without("content-length")),
+            false,
+        ))
+        .await;
         let piece = frame(kinds::DATA, 0, 1, &[b' '; 16_000]);
         raw.send(&piece.repeat(80)).await;
         let frame = loop {
@@ -350,12 +363,12 @@ async fn fault_c25_a_stream_that_is_reset_closes_its_engine_and_no_other() {
     let engine = Engine::answering(move |attempt| script_for(moment(attempt.text()))).await;
     let world = World::start(engine, Setup::new()).await;
     let mut raw =
-        Raw::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 100_000)]).await;
-    raw.send(&Raw::room(0, 1 << 30)).await;
+        RawH2Client::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 100_000)]).await;
+    raw.send(&RawH2Client::window_update(0, 1 << 30)).await;
     let ask = |moment: &str| Request::stream(&format!(r#","user":"{moment}""#));
     // Stream that stays open throughout.
     raw.ask(1, &ask("between-tokens")).await;
-    raw.hears(1, "a.1").await;
+    raw.read_until(1, "a.1").await;
     let mut times = Vec::new();
     for round in 0..5 {
         for (at, moment) in (0..).zip(MOMENTS) {
@@ -366,10 +379,10 @@ async fn fault_c25_a_stream_that_is_reset_closes_its_engine_and_no_other() {
                 "before-head" => {}
                 "prefill" => until("it has answered", PATIENCE, || world.engine.written(n) > 0).await,
                 "blocked" => _ = settled(|| world.engine.written(n)).await,
-                _ => raw.hears(id, "a.1").await,
+                _ => raw.read_until(id, "a.1").await,
             }
             let left = Instant::now();
-            raw.send(&Raw::reset(id)).await;
+            raw.send(&RawH2Client::reset(id)).await;
             until("the engine sees the close", PATIENCE, || world.engine.closed(n).is_some()).await;
             let (seen, _) = world.engine.closed(n).expect("just seen");
             times.push(seen.saturating_duration_since(left));
@@ -392,7 +405,7 @@ async fn fault_c25_a_stream_that_is_reset_closes_its_engine_and_no_other() {
         "exactly once each"
     );
     assert_eq!(world.engine.active_generations(), 1);
-    let left = raw.leave(crate::sim::Manner::Fin);
+    let left = raw.leave(crate::sim::CloseKind::Fin);
     until("the first goes with the connection", PATIENCE, || world.engine.active_generations() == 0).await;
     assert!(left.elapsed() < BOUND);
     world.end().await;
@@ -411,7 +424,7 @@ fn flood() -> Script {
 #[tokio::test]
 async fn fault_c09_a_stopped_window_stops_its_engine_alone() {
     let world = world(flood(), "").await;
-    let mut client = Two::open(world.proxy()).await;
+    let mut client = H2Client::open(world.proxy()).await;
     let before = world.samewire.rss();
     let slow = client.begin(&Request::stream("")).await.expect("a head");
     let held = settled(|| world.engine.written(0)).await;
@@ -421,9 +434,9 @@ async fn fault_c09_a_stopped_window_stops_its_engine_alone() {
     for _ in 0..3 {
         assert_eq!(client.ask(&nothing()).await.status, 404);
     }
-    let answer = Two::read(slow).await;
+    let answer = H2Client::read(slow).await;
     let text = answer.text();
-    assert_eq!((answer.broken, text.ends_with("data: [DONE]\n\n")), (None, true));
+    assert_eq!((answer.reset_reason, text.ends_with("data: [DONE]\n\n")), (None, true));
     let numbers =
         text.split("\"content\":\"").skip(2).filter_map(|rest| rest.split(':').next()?.parse::<u64>().ok());
     assert!(numbers.eq(0..EVENTS), "every event comes, in order");
@@ -448,10 +461,10 @@ async fn fault_c09_a_stopped_window_has_its_stream_reset_alone() {
     });
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 1");
     let world = World::start(engine.await, setup).await;
-    let mut raw = Raw::open(world.proxy()).await;
-    raw.send(&Raw::room(0, 1 << 30)).await;
+    let mut raw = RawH2Client::open(world.proxy()).await;
+    raw.send(&RawH2Client::window_update(0, 1 << 30)).await;
     raw.ask(1, &Request::stream(r#","user":"lasts""#)).await;
-    raw.hears(1, "begun").await;
+    raw.read_until(1, "begun").await;
     raw.ask(3, &Request::stream("")).await;
     let start = Instant::now();
     let reset = loop {
@@ -466,7 +479,7 @@ async fn fault_c09_a_stopped_window_has_its_stream_reset_alone() {
     assert!(took > Duration::from_millis(900) && took < Duration::from_secs(5), "{took:?}");
     until("the engine is let go", PATIENCE, || world.engine.active_generations() == 1).await;
     gate.open();
-    raw.hears(1, "[DONE]").await;
+    raw.read_until(1, "[DONE]").await;
     world.end().await;
 }
 
@@ -476,13 +489,14 @@ async fn fault_c44_a_window_of_a_byte_now_and_then_is_a_stall() {
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 2");
     let world = World::start(Engine::script(flood()).await, setup).await;
     for (room, is_cut) in [(1, true), (400, false)] {
-        let mut raw = Raw::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 0)]).await;
+        let mut raw =
+            RawH2Client::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 0)]).await;
         raw.ask(1, &Request::stream("")).await;
         raw.next_of(kinds::HEADERS, 1).await;
         let start = Instant::now();
         let mut cut = None;
         while cut.is_none() && start.elapsed() < Duration::from_secs(7) {
-            raw.send(&Raw::room(1, room)).await;
+            raw.send(&RawH2Client::window_update(1, room)).await;
             let frame = tokio::time::timeout(Duration::from_millis(500), async {
                 loop {
                     let frame = raw.next().await.expect("a frame");
@@ -508,9 +522,10 @@ async fn fault_c44_a_window_of_a_byte_now_and_then_is_a_stall() {
 #[tokio::test]
 async fn fault_u15_an_error_that_cannot_be_told_resets_the_stream() {
     let script = Script::new().head_sse().role().text("a").sleep(Duration::from_millis(100)).rst();
-    let setup = Setup::new().faulty().config("[timeouts]\nclient_write_stall = 1");
+    let setup = Setup::new().allow_errors().config("[timeouts]\nclient_write_stall = 1");
     let world = World::start(Engine::script(script).await, setup).await;
-    let mut raw = Raw::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 0)]).await;
+    let mut raw =
+        RawH2Client::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 0)]).await;
     raw.ask(1, &Request::stream("")).await;
     raw.next_of(kinds::HEADERS, 1).await;
     loop {
@@ -530,9 +545,10 @@ async fn fault_c22_no_window_and_a_thousand_streams() {
     let setup = "[timeouts]\nclient_write_stall = 1";
     let world = world(Script::answer("a", 200), setup).await;
     let before = world.samewire.rss();
-    let mut raw = Raw::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 0)]).await;
+    let mut raw =
+        RawH2Client::open_with(Client::connect(world.proxy()).await, &[(INITIAL_WINDOW_SIZE, 0)]).await;
     for n in 0..1000 {
-        if !raw.try_send(&Raw::request(2 * n + 1, &Request::stream(""))).await {
+        if !raw.try_send(&RawH2Client::request(2 * n + 1, &Request::stream(""))).await {
             break;
         }
     }

@@ -2,10 +2,10 @@
 //! of the process.
 
 use crate::canonical::{Canonical, grammar};
-use crate::sim::tls::{Authority, Folder, connect as tls_connect, named};
+use crate::sim::tls::{Authority, Folder, connect as tls_connect, file_key_line};
 use crate::sim::{
-    Client, Engine, Gate, Hangup, PATIENCE, Raw, Request, Samewire, Script, Setup, Two, World, frame, kinds,
-    until,
+    Client, Engine, Gate, H2Client, Hangup, PATIENCE, RawH2Client, Request, Samewire, Script, Setup, World,
+    frame, kinds, until,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ fn names(names: impl Iterator<Item = String>) -> Vec<String> {
 #[tokio::test]
 async fn answers_are_those_of_http1_to_the_byte() {
     let world = world("").await;
-    let mut client = Two::open(world.proxy()).await;
+    let mut client = H2Client::open(world.proxy()).await;
     let responses = |stream| {
         Request::post(
             "/v1/responses",
@@ -59,7 +59,7 @@ async fn answers_are_those_of_http1_to_the_byte() {
         let (one, two) = (world.ask(request).await, client.ask(request).await);
         assert_eq!(two.status, one.head.status, "{request:?}");
         assert_eq!(two.text(), one.text(), "{request:?}");
-        assert_eq!(two.broken, None);
+        assert_eq!(two.reset_reason, None);
         let mut old = names(one.head.headers.iter().map(|(name, _)| name.clone()));
         old.retain(|name| name != "upgrade");
         assert_eq!(names(two.headers.keys().map(ToString::to_string)), old, "{request:?}");
@@ -70,7 +70,7 @@ async fn answers_are_those_of_http1_to_the_byte() {
     let answer = client.ask(&responses(true)).await;
     assert!(answer.text().contains("event: response.completed\n"), "{}", answer.text());
     let head = client.ask(&Request::new("HEAD", "/v1/models")).await;
-    assert!(head.body.is_empty() && head.broken.is_none());
+    assert!(head.body.is_empty() && head.reset_reason.is_none());
     let lines = || world.samewire.request_lines().len();
     until("a line for each", PATIENCE, || lines() == 2 * requests.len() + 3).await;
     world.end().await;
@@ -81,7 +81,7 @@ async fn streams_of_one_connection_run_beside_each_other() {
     const STREAMS: usize = 20;
     let gate = Gate::default();
     let world = World::start(Engine::script(stream_until(&gate)).await, Setup::new()).await;
-    let mut client = Two::open(world.proxy()).await;
+    let mut client = H2Client::open(world.proxy()).await;
     let mut open = Vec::new();
     for _ in 0..STREAMS {
         open.push(client.begin(&Request::stream("")).await.expect("a head"));
@@ -92,7 +92,7 @@ async fn streams_of_one_connection_run_beside_each_other() {
     assert_eq!(client.ask(&Request::get("/v1/nothing")).await.status, 404);
     gate.open();
     for response in open {
-        let answer = Two::read(response).await;
+        let answer = H2Client::read(response).await;
         assert!(answer.text().contains("ended") && answer.text().ends_with("data: [DONE]\n\n"));
     }
     world.end().await;
@@ -103,14 +103,14 @@ async fn requests_above_the_limit_are_turned_away_on_any_connection() {
     let gate = Gate::default();
     let setup = Setup::new().config("[limits]\nrequests = 2");
     let world = World::start(Engine::script(stream_until(&gate)).await, setup).await;
-    let mut client = Two::open(world.proxy()).await;
+    let mut client = H2Client::open(world.proxy()).await;
     let first = client.begin(&Request::stream("")).await.expect("a head");
     let second = client.begin(&Request::stream("")).await.expect("a head");
     let answer = client.ask(&Request::stream("")).await;
     assert_eq!((answer.status, answer.code()), (503, "overloaded".into()));
     gate.open();
     for response in [first, second] {
-        assert!(Two::read(response).await.text().contains("ended"));
+        assert!(H2Client::read(response).await.text().contains("ended"));
     }
     world.end().await;
 }
@@ -120,14 +120,14 @@ async fn requests_above_the_limit_are_turned_away_on_any_connection() {
 async fn what_is_spoken_is_seen_however_it_is_cut() {
     let world = world("").await;
     let start = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(kinds::SETTINGS, 0, 0, &[])].concat();
-    let all = [start, Raw::request(1, &Request::get("/v1/nothing"))].concat();
+    let all = [start, RawH2Client::request(1, &Request::get("/v1/nothing"))].concat();
     for size in [1, 3, 24, 25, all.len()] {
         let mut client = Client::connect(world.proxy()).await;
         for piece in all.chunks(size) {
             client.send(piece).await;
             tokio::task::yield_now().await;
         }
-        let mut raw = Raw::resumed(client);
+        let mut raw = RawH2Client::resumed(client);
         assert_eq!(raw.next_of(kinds::HEADERS, 1).await.status(), 404, "{size}");
     }
     for size in [1, 2, 3, 1000] {
@@ -159,8 +159,8 @@ async fn tls_says_what_is_spoken() {
     let pair = authority.sign("localhost", 300);
     let config = format!(
         "[tls]\n{}{}",
-        named("cert_file", &folder.write("cert.pem", &pair.certificate)),
-        named("key_file", &folder.write("key.pem", &pair.key))
+        file_key_line("cert_file", &folder.write("cert.pem", &pair.certificate)),
+        file_key_line("key_file", &folder.write("key.pem", &pair.key))
     );
     let world = world(&config).await;
     for (protocols, agreed) in [
@@ -172,7 +172,7 @@ async fn tls_says_what_is_spoken() {
         let stream = tls_connect(world.proxy(), &speaks(&authority, protocols)).await.expect("a handshake");
         assert_eq!(stream.get_ref().1.alpn_protocol(), agreed);
         if agreed == Some(b"h2") {
-            let mut client = Two::over(stream).await;
+            let mut client = H2Client::over(stream).await;
             for _ in 0..2 {
                 assert_eq!(client.ask(&Request::stream("")).await.text(), Canonical::answer("a", 3).text());
             }
@@ -191,15 +191,15 @@ async fn tls_says_what_is_spoken() {
 #[tokio::test]
 async fn fault_c07_slow_heads_of_http2() {
     let world = world("[timeouts]\nclient_head = 0.5").await;
-    let head = Raw::head(1, &Raw::fields(&Request::get("/v1/nothing")), true);
+    let head = RawH2Client::head(1, &RawH2Client::fields(&Request::get("/v1/nothing")), true);
     let unended = frame(kinds::HEADERS, 1, 1, b"\0\x03abc\x01d");
     for (name, begun) in [("half", &head[..head.len() - 1]), ("few", &head[..5]), ("unended", &unended)] {
-        let mut raw = Raw::open(world.proxy()).await;
+        let mut raw = RawH2Client::open(world.proxy()).await;
         // Acknowledging other frames would complete the interrupted frame.
-        raw.is_deaf = true;
+        raw.ignores_control_frames = true;
         raw.send(begun).await;
         let start = Instant::now();
-        let (code, _) = raw.ends().await;
+        let (code, _) = raw.read_to_end().await;
         assert_eq!(code, Some(ENHANCE_YOUR_CALM), "{name}");
         let took = start.elapsed();
         assert!(took > Duration::from_millis(400) && took < Duration::from_secs(4), "{name}: {took:?}");
@@ -209,14 +209,14 @@ async fn fault_c07_slow_heads_of_http2() {
         let mut client = Client::connect(world.proxy()).await;
         client.send(begun.as_bytes()).await;
         let start = Instant::now();
-        let mut raw = Raw::resumed(client);
-        raw.is_deaf = true;
-        let _ = raw.ends().await;
+        let mut raw = RawH2Client::resumed(client);
+        raw.ignores_control_frames = true;
+        let _ = raw.read_to_end().await;
         assert!(start.elapsed() < Duration::from_secs(4), "{begun:?}");
     }
     // Single bytes now and then do not prolong the time, and a connection that is merely idle stays open.
-    let mut idle = Raw::open(world.proxy()).await;
-    let mut raw = Raw::open(world.proxy()).await;
+    let mut idle = RawH2Client::open(world.proxy()).await;
+    let mut raw = RawH2Client::open(world.proxy()).await;
     let start = Instant::now();
     for byte in &head {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -235,12 +235,12 @@ async fn fault_c08_slow_bodies_of_http2() {
     let gate = Gate::default();
     let setup = Setup::new().config("[timeouts]\nclient_head = 0.3\nclient_body_idle = 0.5");
     let world = World::start(Engine::script(stream_until(&gate)).await, setup).await;
-    let mut raw = Raw::open(world.proxy()).await;
+    let mut raw = RawH2Client::open(world.proxy()).await;
     raw.ask(1, &Request::stream("")).await;
-    raw.hears(1, "begun").await;
+    raw.read_until(1, "begun").await;
     for (stream, sent) in [(3, &b""[..]), (5, b"{"), (7, b"{\"model\"")] {
         let request = Request::stream("");
-        let mut bytes = Raw::head(stream, &Raw::fields(&request), false);
+        let mut bytes = RawH2Client::head(stream, &RawH2Client::fields(&request), false);
         if !sent.is_empty() {
             bytes.extend(frame(kinds::DATA, 0, stream, sent));
         }
@@ -253,7 +253,7 @@ async fn fault_c08_slow_bodies_of_http2() {
         raw.send(&frame(kinds::DATA, 1, stream, b"}")).await;
     }
     gate.open();
-    raw.hears(1, "[DONE]").await;
+    raw.read_until(1, "[DONE]").await;
     world.end().await;
 }
 
@@ -262,7 +262,7 @@ async fn fault_c05_limits_of_bodies_of_http2() {
     let good = Request::stream("");
     let limit = good.sent_body().len();
     let world = world(&format!("[limits]\nmax_body_bytes = {limit}")).await;
-    let mut client = Two::open(world.proxy()).await;
+    let mut client = H2Client::open(world.proxy()).await;
     let longer = |n: usize| Request::chat([good.sent_body(), " ".repeat(n).as_bytes()].concat());
     for (n, status) in [(0, 200), (1, 413), (100_000, 413)] {
         for request in [longer(n), longer(n).without("content-length")] {
@@ -273,7 +273,7 @@ async fn fault_c05_limits_of_bodies_of_http2() {
     // A `content-length` that differs from the body's.
     for length in ["3", "999", "x", "-1", "+5"] {
         let request = good.clone().without("content-length").header("content-length", length);
-        let mut raw = Raw::open(world.proxy()).await;
+        let mut raw = RawH2Client::open(world.proxy()).await;
         raw.ask(1, &request).await;
         let reset = loop {
             let frame = raw.next().await.expect("an answer");
@@ -293,9 +293,9 @@ async fn fault_c05_limits_of_bodies_of_http2() {
 #[tokio::test]
 async fn fault_c06_refused_uploads_of_http2() {
     let world = world("[limits]\nmax_body_bytes = 1000").await;
-    let mut raw = Raw::open(world.proxy()).await;
+    let mut raw = RawH2Client::open(world.proxy()).await;
     let request = Request::chat("").without("content-length").header("content-length", "1000000000");
-    raw.send(&Raw::head(1, &Raw::fields(&request), false)).await;
+    raw.send(&RawH2Client::head(1, &RawH2Client::fields(&request), false)).await;
     assert_eq!(raw.any_head().await, (1, 413));
     let reset = raw.next_of(kinds::RST_STREAM, 1).await;
     assert_eq!(reset.number(0), NO_ERROR);
@@ -327,7 +327,7 @@ async fn heads_that_are_none_end_their_stream() {
         (good().header("x-emoji", "\u{1f600}"), Some(400)),
         (good().header(":protocol", "websocket"), None),
     ] {
-        let mut raw = Raw::open(world.proxy()).await;
+        let mut raw = RawH2Client::open(world.proxy()).await;
         raw.ask(1, &request).await;
         let seen = loop {
             match raw.next().await.expect("an answer") {
@@ -347,15 +347,15 @@ async fn heads_that_are_none_end_their_stream() {
         good().header("x-line", "a\r\nx-injected: 1"),
         good().header("cookie", "a\0b"),
     ] {
-        let mut raw = Raw::open(world.proxy()).await;
+        let mut raw = RawH2Client::open(world.proxy()).await;
         raw.ask(1, &request).await;
-        assert_eq!(raw.ends().await.0, Some(PROTOCOL_ERROR), "{request:?}");
+        assert_eq!(raw.read_to_end().await.0, Some(PROTOCOL_ERROR), "{request:?}");
     }
     // Two different names for the host.
-    let mut raw = Raw::open(world.proxy()).await;
-    let mut block = Raw::fields(&good());
-    Raw::field("host", "other", &mut block);
-    raw.send(&Raw::head(1, &block, true)).await;
+    let mut raw = RawH2Client::open(world.proxy()).await;
+    let mut block = RawH2Client::fields(&good());
+    RawH2Client::field("host", "other", &mut block);
+    raw.send(&RawH2Client::head(1, &block, true)).await;
     assert_eq!(raw.next_of(kinds::HEADERS, 1).await.status(), 400);
     assert_eq!(world.engine.attempt_count(), 0);
     world.end().await;
@@ -364,9 +364,9 @@ async fn heads_that_are_none_end_their_stream() {
 #[tokio::test]
 async fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
     let world = world("").await;
-    let mut raw = Raw::open(world.proxy()).await;
+    let mut raw = RawH2Client::open(world.proxy()).await;
     let request = Request::plain("").header("expect", "100-continue");
-    raw.send(&Raw::head(1, &Raw::fields(&request), false)).await;
+    raw.send(&RawH2Client::head(1, &RawH2Client::fields(&request), false)).await;
     assert_eq!(raw.next_of(kinds::HEADERS, 1).await.status(), 100);
     raw.send(&frame(kinds::DATA, 1, 1, request.sent_body())).await;
     assert_eq!(raw.next_of(kinds::HEADERS, 1).await.stream, 1);
@@ -377,17 +377,17 @@ async fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
 #[tokio::test]
 async fn fault_o25_a_bug_ends_one_stream_and_no_other() {
     let gate = Gate::default();
-    let world = World::start(Engine::script(stream_until(&gate)).await, Setup::new().faulty()).await;
-    let mut raw = Raw::open(world.proxy()).await;
+    let world = World::start(Engine::script(stream_until(&gate)).await, Setup::new().allow_errors()).await;
+    let mut raw = RawH2Client::open(world.proxy()).await;
     raw.ask(1, &Request::stream("")).await;
-    raw.hears(1, "begun").await;
+    raw.read_until(1, "begun").await;
     for (stream, place) in [(3, "handler"), (5, "stream")] {
         let request = Request::stream("").header("x-samewire-panic", place);
         raw.ask(stream, &request.header("x-request-id", &format!("bug-{place}"))).await;
         assert_eq!(raw.next_of(kinds::RST_STREAM, stream).await.number(0), INTERNAL_ERROR, "{place}");
     }
     gate.open();
-    raw.hears(1, "[DONE]").await;
+    raw.read_until(1, "[DONE]").await;
     world.end_after_panics(2).await;
 }
 
@@ -396,19 +396,19 @@ async fn idle_connections_of_http2_are_closed() {
     let gate = Gate::default();
     let setup = Setup::new().config("[timeouts]\nclient_idle = 1");
     let world = World::start(Engine::script(stream_until(&gate)).await, setup).await;
-    let mut raw = Raw::open(world.proxy()).await;
+    let mut raw = RawH2Client::open(world.proxy()).await;
     raw.ask(1, &Request::stream("")).await;
-    raw.hears(1, "begun").await;
+    raw.read_until(1, "begun").await;
     // A long-running stream keeps the connection busy; a ping does not.
     tokio::time::sleep(Duration::from_millis(1300)).await;
     gate.open();
-    raw.hears(1, "[DONE]").await;
+    raw.read_until(1, "[DONE]").await;
     let start = Instant::now();
     for _ in 0..5 {
         raw.send(&frame(kinds::PING, 0, 0, &[1; 8])).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(raw.ends().await, (Some(NO_ERROR), Hangup::Fin));
+    assert_eq!(raw.read_to_end().await, (Some(NO_ERROR), Hangup::Fin));
     let took = start.elapsed();
     assert!(took > Duration::from_millis(900) && took < Duration::from_secs(4), "{took:?}");
     world.end().await;
@@ -419,17 +419,17 @@ async fn a_silent_client_is_asked_whether_it_is_there() {
     let gate = Gate::default();
     let setup = Setup::new().config("[timeouts]\nclient_ping = 0.5");
     let world = World::start(Engine::script(stream_until(&gate)).await, setup).await;
-    let mut raw = Raw::open(world.proxy()).await;
-    let mut idle = Raw::open(world.proxy()).await;
+    let mut raw = RawH2Client::open(world.proxy()).await;
+    let mut idle = RawH2Client::open(world.proxy()).await;
     raw.ask(1, &Request::stream("")).await;
     let start = Instant::now();
     for _ in 0..3 {
         raw.next_of(kinds::PING, 0).await;
     }
     assert!(start.elapsed() > Duration::from_millis(1200), "{:?}", start.elapsed());
-    raw.is_deaf = true;
+    raw.ignores_control_frames = true;
     let start = Instant::now();
-    assert_eq!(raw.ends().await.0, Some(NO_ERROR));
+    assert_eq!(raw.read_to_end().await.0, Some(NO_ERROR));
     let took = start.elapsed();
     assert!(took > Duration::from_millis(300) && took < Duration::from_secs(4), "{took:?}");
     until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
@@ -449,21 +449,21 @@ async fn fault_c41_connections_of_http2_with_streams_do_not_make_room() {
     let gate = Gate::default();
     let setup = Setup::new().config("[limits]\nconnections = 3");
     let world = World::start(Engine::script(stream_until(&gate)).await, setup).await;
-    let mut busy = Raw::open(world.proxy()).await;
+    let mut busy = RawH2Client::open(world.proxy()).await;
     busy.ask(1, &Request::stream("")).await;
     busy.ask(3, &Request::get("/v1/nothing")).await;
     busy.next_of(kinds::HEADERS, 3).await;
-    let mut idle = Raw::open(world.proxy()).await;
+    let mut idle = RawH2Client::open(world.proxy()).await;
     idle.ask(1, &Request::get("/v1/nothing")).await;
     idle.next_of(kinds::DATA, 1).await;
-    let _second = Raw::open(world.proxy()).await;
+    let _second = RawH2Client::open(world.proxy()).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     for _ in 0..2 {
         assert_eq!(world.ask(&Request::get("/v1/nothing")).await.head.status, 404);
     }
-    assert_eq!(idle.ends().await, (Some(NO_ERROR), Hangup::Fin));
+    assert_eq!(idle.read_to_end().await, (Some(NO_ERROR), Hangup::Fin));
     gate.open();
-    busy.hears(1, "[DONE]").await;
+    busy.read_until(1, "[DONE]").await;
     world.end().await;
 }
 
@@ -473,18 +473,18 @@ async fn fault_o01_http2_is_told_to_go_and_its_streams_end_as_they_should() {
     let engine = Engine::script(stream_until(&gate)).await;
     let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
     let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 1")).await;
-    let mut raw = Raw::open(samewire.proxy).await;
-    let mut idle = Raw::open(samewire.proxy).await;
+    let mut raw = RawH2Client::open(samewire.proxy).await;
+    let mut idle = RawH2Client::open(samewire.proxy).await;
     // Connection whose client does not answer the ping sent with GOAWAY.
-    let mut deaf = Raw::open(samewire.proxy).await;
-    deaf.is_deaf = true;
+    let mut deaf = RawH2Client::open(samewire.proxy).await;
+    deaf.ignores_control_frames = true;
     for client in [&mut raw, &mut idle, &mut deaf] {
         client.ask(1, &Request::get("/v1/nothing")).await;
         client.next_of(kinds::DATA, 1).await;
     }
-    raw.is_deaf = true;
+    raw.ignores_control_frames = true;
     raw.ask(3, &Request::stream("")).await;
-    raw.hears(3, "begun").await;
+    raw.read_until(3, "begun").await;
     samewire.signal("TERM");
     until("it settles", PATIENCE, || samewire.logs().iter().any(|line| line.contains("draining"))).await;
     // During the settle time everything continues.
@@ -492,14 +492,14 @@ async fn fault_o01_http2_is_told_to_go_and_its_streams_end_as_they_should() {
     assert_eq!(raw.any_head().await.0, 5);
     let goaway = raw.next_of(kinds::GOAWAY, 0).await;
     assert_eq!((goaway.number(0), goaway.number(4)), (0x7fff_ffff, NO_ERROR));
-    assert_eq!(idle.ends().await, (Some(NO_ERROR), Hangup::Fin));
-    assert_eq!(deaf.ends().await, (Some(NO_ERROR), Hangup::Fin));
+    assert_eq!(idle.read_to_end().await, (Some(NO_ERROR), Hangup::Fin));
+    assert_eq!(deaf.read_to_end().await, (Some(NO_ERROR), Hangup::Fin));
     // A client that sends a request before it has read the GOAWAY gets a complete error.
     raw.ask(7, &Request::stream("")).await;
     assert_eq!(raw.any_head().await, (7, 503));
     gate.open();
-    raw.hears(3, "[DONE]").await;
-    assert_eq!(raw.ends().await.1, Hangup::Fin);
+    raw.read_until(3, "[DONE]").await;
+    assert_eq!(raw.read_to_end().await.1, Hangup::Fin);
     assert_eq!(samewire.exit(PATIENCE).await.code(), Some(0));
     assert_eq!(engine.attempt_count(), 1);
 }
@@ -509,7 +509,7 @@ async fn fault_o02_streams_of_http2_are_told_at_the_deadline() {
     let engine = Engine::script(Script::new().head_sse().role().text("begun").hang()).await;
     let setup = Setup::new().upstream(&engine.url()).args(&["--engine", "vllm"]);
     let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 0\ndrain = 1")).await;
-    let mut client = Two::open(samewire.proxy).await;
+    let mut client = H2Client::open(samewire.proxy).await;
     let mut open = Vec::new();
     for _ in 0..3 {
         open.push(client.begin(&Request::stream("")).await.expect("a head"));
@@ -517,8 +517,8 @@ async fn fault_o02_streams_of_http2_are_told_at_the_deadline() {
     samewire.signal("TERM");
     let start = Instant::now();
     for response in open {
-        let answer = Two::read(response).await;
-        assert_eq!(answer.broken, None);
+        let answer = H2Client::read(response).await;
+        assert_eq!(answer.reset_reason, None);
         let last = grammar(answer.text()).last().cloned().expect("an end");
         assert!(last.contains(r#""code":"draining""#), "{last}");
     }

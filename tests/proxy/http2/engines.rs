@@ -2,10 +2,11 @@
 
 use crate::canonical::Canonical;
 use crate::sim::h2::{
-    Act, Asked, CANCEL, H2Engine, INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM, Ways, answer, json, pieces, sse,
+    Act, CANCEL, H2Attempt, H2Behaviour, H2Engine, INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM, answer, json,
+    pieces, sse,
 };
-use crate::sim::tls::{Authority, Folder, Tunnel, named};
-use crate::sim::{Client, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, World, until};
+use crate::sim::tls::{Authority, Folder, Tunnel, file_key_line};
+use crate::sim::{Client, CloseKind, Engine, Gate, PATIENCE, Request, Script, Setup, World, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ const ALONE: &str = "threads = 1";
 const QUIET: &str = "[health]\ninterval = 600\ndown_after = 100000";
 
 /// HTTP/2 engine with samewire in front of it. The world's own engine gets no requests.
-struct Two {
+struct H2World {
     engine: H2Engine,
     world: World,
 }
@@ -31,11 +32,11 @@ async fn at(url: &str, setup: Setup, lines: &str) -> World {
     World::start(nobody, setup.upstream_at(url, &format!("http = \"2\"\n{lines}"))).await
 }
 
-impl Two {
+impl H2World {
     async fn start(
-        ways: Ways,
+        ways: H2Behaviour,
         setup: Setup,
-        answering: impl Fn(&Asked) -> Vec<Act> + Send + Sync + 'static,
+        answering: impl Fn(&H2Attempt) -> Vec<Act> + Send + Sync + 'static,
     ) -> Self {
         let engine = H2Engine::answering(ways, answering).await;
         let world = at(&engine.url(), setup, "").await;
@@ -43,13 +44,13 @@ impl Two {
     }
 
     /// Starts an engine without deviations from the protocol, which answers by `answering`.
-    async fn answering(answering: impl Fn(&Asked) -> Vec<Act> + Send + Sync + 'static) -> Self {
-        Self::start(Ways::default(), setup().faulty(), answering).await
+    async fn answering(answering: impl Fn(&H2Attempt) -> Vec<Act> + Send + Sync + 'static) -> Self {
+        Self::start(H2Behaviour::default(), setup().allow_errors(), answering).await
     }
 
     /// Returns the number of connections that carried generations.
     fn connections(&self) -> usize {
-        let mut all: Vec<_> = self.engine.asked().iter().map(|asked| asked.connection).collect();
+        let mut all: Vec<_> = self.engine.attempts().iter().map(|asked| asked.connection).collect();
         all.sort_unstable();
         all.dedup();
         all.len()
@@ -66,13 +67,13 @@ fn number(n: usize) -> Request {
 }
 
 /// Returns the number that [`number`] gave a request.
-fn place(asked: &Asked) -> usize {
+fn place(asked: &H2Attempt) -> usize {
     let text = std::str::from_utf8(&asked.body).expect("UTF-8");
     let (_, rest) = text.split_once(r#""user":"n"#).expect("a number");
     rest.split('"').next().and_then(|n| n.parse().ok()).expect("a number")
 }
 
-async fn is_good(two: &Two, what: &str) {
+async fn is_good(two: &H2World, what: &str) {
     let answer = two.world.ask(&Request::stream("")).await;
     assert_eq!((answer.head.status, answer.text()), (200, Canonical::answer("a", 2).text()), "{what}");
 }
@@ -84,7 +85,7 @@ fn failed(answer: &crate::sim::Answer, status: u16, code: &str) {
 #[tokio::test]
 async fn fault_u46_answers_are_those_of_http1() {
     let two =
-        Two::answering(|asked| match String::from_utf8_lossy(&asked.body).contains(r#""stream":true"#) {
+        H2World::answering(|asked| match String::from_utf8_lossy(&asked.body).contains(r#""stream":true"#) {
             true => answer("a", 2),
             false => json(200, BODY),
         })
@@ -95,7 +96,7 @@ async fn fault_u46_answers_are_those_of_http1() {
         assert_eq!(answer.head.status, 200);
         assert!(answer.text().contains("whole"), "{}", answer.text());
     }
-    let asked = two.engine.asked();
+    let asked = two.engine.attempts();
     assert_eq!((asked.len(), two.connections()), (10, 1));
     assert_eq!(two.world.samewire.admin("/readyz").await.head.status, 200, "probes speak it too");
     two.end().await;
@@ -154,7 +155,7 @@ async fn fault_u46_heads_are_those_of_http1() {
 async fn fault_u46_many_requests_on_one_connection() {
     let gate = Gate::default();
     let held = gate.clone();
-    let two = Two::answering(move |_| {
+    let two = H2World::answering(move |_| {
         let body = Script::new().role().text("one").wait(&held).text("two").finish("stop").done();
         [vec![sse()], pieces(body), vec![Act::End]].concat()
     })
@@ -182,8 +183,8 @@ async fn fault_u46_many_requests_on_one_connection() {
 async fn fault_u46_one_request_at_a_time_on_a_connection() {
     let gate = Gate::default();
     let held = gate.clone();
-    let ways = Ways { streams: Some(1), ..Ways::default() };
-    let two = Two::start(ways, setup(), move |_| {
+    let ways = H2Behaviour { streams: Some(1), ..H2Behaviour::default() };
+    let two = H2World::start(ways, setup(), move |_| {
         [vec![sse(), Act::Await(held.clone())], answer("a", 2)[1..].to_vec()].concat()
     })
     .await;
@@ -208,14 +209,14 @@ async fn fault_u46_one_request_at_a_time_on_a_connection() {
 #[tokio::test]
 async fn fault_u46_refused_streams_are_sent_again() {
     for code in [REFUSED_STREAM, 0xd] {
-        let two = Two::answering(move |asked| match asked.number {
+        let two = H2World::answering(move |asked| match asked.number {
             0 | 2 => vec![Act::Reset(code)],
             _ => answer("a", 2),
         })
         .await;
         is_good(&two, "the first").await;
         is_good(&two, "another").await;
-        let asked = two.engine.asked();
+        let asked = two.engine.attempts();
         assert_eq!(asked.len(), 4);
         assert_eq!((&asked[0].body, &asked[2].body), (&asked[1].body, &asked[3].body));
         assert!(asked[1].connection > asked[0].connection, "on another connection");
@@ -225,25 +226,25 @@ async fn fault_u46_refused_streams_are_sent_again() {
 
 #[tokio::test]
 async fn fault_u46_who_refuses_everything_is_not_asked_for_ever() {
-    let two = Two::answering(|_| vec![Act::Reset(REFUSED_STREAM)]).await;
+    let two = H2World::answering(|_| vec![Act::Reset(REFUSED_STREAM)]).await;
     for request in [Request::stream(""), Request::plain("")] {
         let start = Instant::now();
         failed(&two.world.ask(&request).await, 502, "upstream_unreachable");
         assert!(start.elapsed() < Duration::from_secs(1));
     }
-    assert_eq!(two.engine.asked().len(), 4, "each twice");
+    assert_eq!(two.engine.attempts().len(), 4, "each twice");
     two.end().await;
 }
 
 #[tokio::test]
 async fn fault_u46_who_refuses_is_followed_by_another() {
-    let refusing = H2Engine::answering(Ways::default(), |_| vec![Act::Reset(REFUSED_STREAM)]).await;
+    let refusing = H2Engine::answering(H2Behaviour::default(), |_| vec![Act::Reset(REFUSED_STREAM)]).await;
     let good = Engine::script(Script::answer("a", 2)).await;
     let url = refusing.url();
     let lines = format!("[[upstream]]\nname = \"h2\"\nurl = \"{url}\"\nengine = \"vllm\"\nhttp = \"2\"");
-    let world = World::fleet(vec![good], setup().faulty().config(&lines), &[]).await;
+    let world = World::fleet(vec![good], setup().allow_errors().config(&lines), &[]).await;
     let start = Instant::now();
-    while refusing.asked().is_empty() {
+    while refusing.attempts().is_empty() {
         let answer = world.ask(&Request::stream("")).await;
         assert_eq!((answer.head.status, answer.text()), (200, Canonical::answer("a", 2).text()));
         assert!(start.elapsed() < PATIENCE, "chance never chose the one that refuses");
@@ -254,15 +255,15 @@ async fn fault_u46_who_refuses_is_followed_by_another() {
 #[tokio::test]
 async fn fault_u46_goaway_before_our_stream() {
     for (code, then) in
-        [(NO_ERROR, Act::Hang), (INTERNAL_ERROR, Act::Hang), (NO_ERROR, Act::Close(Manner::Fin))]
+        [(NO_ERROR, Act::Hang), (INTERNAL_ERROR, Act::Hang), (NO_ERROR, Act::Close(CloseKind::Fin))]
     {
-        let two = Two::answering(move |asked| match asked.number {
+        let two = H2World::answering(move |asked| match asked.number {
             0 => vec![Act::GoAway(false, code), then.clone()],
             _ => answer("a", 2),
         })
         .await;
         is_good(&two, "sent again").await;
-        let asked = two.engine.asked();
+        let asked = two.engine.attempts();
         assert_eq!((asked.len(), two.connections()), (2, 2), "{code}");
         two.end().await;
     }
@@ -274,7 +275,7 @@ async fn fault_u46_goaway_after_our_stream() {
     for code in [NO_ERROR, INTERNAL_ERROR] {
         let gate = Gate::default();
         let held = gate.clone();
-        let two = Two::answering(move |asked| match asked.number {
+        let two = H2World::answering(move |asked| match asked.number {
             0 => [vec![Act::GoAway(true, code), Act::Await(held.clone())], answer("a", 2)].concat(),
             _ => answer("a", 2),
         })
@@ -285,7 +286,7 @@ async fn fault_u46_goaway_after_our_stream() {
         is_good(&two, "meanwhile").await;
         gate.open();
         assert_eq!(first.await.expect("answered").text(), Canonical::answer("a", 2).text());
-        assert_eq!((two.engine.asked().len(), two.connections()), (2, 2));
+        assert_eq!((two.engine.attempts().len(), two.connections()), (2, 2));
         two.end().await;
     }
 }
@@ -293,10 +294,11 @@ async fn fault_u46_goaway_after_our_stream() {
 /// A request that the engine has accepted is not sent a second time.
 #[tokio::test]
 async fn fault_u46_goaway_after_our_stream_and_then_nothing() {
-    for manner in [Manner::Fin, Manner::Rst] {
-        let two = Two::answering(move |_| vec![Act::GoAway(true, INTERNAL_ERROR), Act::Close(manner)]).await;
+    for manner in [CloseKind::Fin, CloseKind::Rst] {
+        let two =
+            H2World::answering(move |_| vec![Act::GoAway(true, INTERNAL_ERROR), Act::Close(manner)]).await;
         failed(&two.world.ask(&Request::stream("")).await, 502, "upstream_reset");
-        assert_eq!(two.engine.asked().len(), 1, "{manner:?}");
+        assert_eq!(two.engine.attempts().len(), 1, "{manner:?}");
         two.end().await;
     }
 }
@@ -304,9 +306,9 @@ async fn fault_u46_goaway_after_our_stream_and_then_nothing() {
 #[tokio::test]
 async fn fault_u46_reset_before_a_head() {
     for code in [NO_ERROR, INTERNAL_ERROR, CANCEL] {
-        let two = Two::answering(move |_| vec![Act::Reset(code)]).await;
+        let two = H2World::answering(move |_| vec![Act::Reset(code)]).await;
         failed(&two.world.ask(&Request::stream("")).await, 502, "upstream_reset");
-        assert_eq!(two.engine.asked().len(), 1, "{code}: it may have worked for it");
+        assert_eq!(two.engine.attempts().len(), 1, "{code}: it may have worked for it");
         two.end().await;
     }
 }
@@ -319,15 +321,15 @@ async fn fault_u46_cut_in_the_middle() {
         Act::Reset(REFUSED_STREAM),
         Act::Reset(NO_ERROR),
         Act::GoAway(true, INTERNAL_ERROR),
-        Act::Close(Manner::Fin),
-        Act::Close(Manner::Rst),
+        Act::Close(CloseKind::Fin),
+        Act::Close(CloseKind::Rst),
     ];
     for cut in cuts {
         let last = cut.clone();
-        let two = Two::answering(move |_| {
+        let two = H2World::answering(move |_| {
             let tokens = pieces(Script::new().role().tok("a", 6, Duration::ZERO));
             let end = match last {
-                Act::GoAway(..) => vec![last.clone(), Act::Close(Manner::Fin)],
+                Act::GoAway(..) => vec![last.clone(), Act::Close(CloseKind::Fin)],
                 _ => vec![last.clone()],
             };
             [vec![sse()], tokens, end].concat()
@@ -344,7 +346,7 @@ async fn fault_u46_cut_in_the_middle() {
                 panic!("{cut:?}: {} {text}", answer.head.status);
             }
         }
-        assert_eq!(two.engine.asked().len(), 20, "{cut:?}: none is asked for twice");
+        assert_eq!(two.engine.attempts().len(), 20, "{cut:?}: none is asked for twice");
         two.end().await;
     }
 }
@@ -355,34 +357,38 @@ async fn fault_u46_early_answer_and_reset_without_error() {
     let error =
         r#"{"error":{"message":"too long","type":"invalid_request_error","code":"context_length_exceeded"}}"#;
     for end in [Act::Reset(NO_ERROR), Act::Hang] {
-        let ways = Ways { window: Some(1000), early: true, ..Ways::default() };
-        let two =
-            Two::start(ways, setup().faulty(), move |_| [json(400, error), vec![end.clone()]].concat()).await;
+        let ways = H2Behaviour { window: Some(1000), answers_early: true, ..H2Behaviour::default() };
+        let two = H2World::start(ways, setup().allow_errors(), move |_| {
+            [json(400, error), vec![end.clone()]].concat()
+        })
+        .await;
         let long = Request::stream(&format!(r#","user":"{}""#, "x".repeat(300_000)));
         for _ in 0..3 {
             let answer = two.world.ask(&long).await;
             assert_eq!(answer.failure().2.as_deref(), Some("context_length_exceeded"));
             assert_eq!(answer.head.status, 400);
         }
-        assert!(two.engine.asked().iter().all(|asked| asked.body.len() <= 1000));
+        assert!(two.engine.attempts().iter().all(|asked| asked.body.len() <= 1000));
         two.end().await;
     }
 }
 
 #[tokio::test]
 async fn fault_u46_zero_window_for_ever() {
-    let ways = Ways { window: Some(0), ..Ways::default() };
-    let two =
-        Two::start(ways, setup().faulty().config("[timeouts]\nfirst_token = 1"), |_| answer("a", 2)).await;
+    let ways = H2Behaviour { window: Some(0), ..H2Behaviour::default() };
+    let two = H2World::start(ways, setup().allow_errors().config("[timeouts]\nfirst_token = 1"), |_| {
+        answer("a", 2)
+    })
+    .await;
     for request in [Request::stream(""), Request::plain("")] {
         let start = Instant::now();
         failed(&two.world.ask(&request).await, 504, "upstream_timeout");
         let took = start.elapsed();
         assert!(took > Duration::from_millis(900) && took < Duration::from_secs(3), "{took:?}");
     }
-    until("both are given up", PATIENCE, || two.engine.asked().iter().all(|asked| asked.reset.is_some()))
+    until("both are given up", PATIENCE, || two.engine.attempts().iter().all(|asked| asked.reset.is_some()))
         .await;
-    assert_eq!(two.engine.asked().len(), 2, "a silent engine is not asked again");
+    assert_eq!(two.engine.attempts().len(), 2, "a silent engine is not asked again");
     two.end().await;
 }
 
@@ -391,7 +397,7 @@ async fn fault_u46_zero_window_for_ever() {
 async fn fault_u46_who_leaves_resets_one_stream() {
     let gate = Gate::default();
     let held = gate.clone();
-    let two = Two::answering(move |asked| {
+    let two = H2World::answering(move |asked| {
         let begun = pieces(Script::new().role().text("one"));
         match place(asked) % 3 {
             // The client stays to the end.
@@ -406,24 +412,25 @@ async fn fault_u46_who_leaves_resets_one_stream() {
     stays.send(&number(0).bytes()).await;
     stays.head().await;
     stays.event_with("one").await;
-    for (n, manner) in [(1, Manner::Fin), (2, Manner::Rst), (4, Manner::Rst), (5, Manner::Fin)] {
+    for (n, manner) in [(1, CloseKind::Fin), (2, CloseKind::Rst), (4, CloseKind::Rst), (5, CloseKind::Fin)] {
         let mut leaves = Client::connect(two.world.proxy()).await;
         leaves.send(&number(n).bytes()).await;
-        until("it has arrived", PATIENCE, || two.engine.asked().iter().any(|asked| place(asked) == n)).await;
+        until("it has arrived", PATIENCE, || two.engine.attempts().iter().any(|asked| place(asked) == n))
+            .await;
         if n % 3 == 2 {
             leaves.head().await;
             leaves.event_with("one").await;
         }
         let left = leaves.leave(manner);
         let reset =
-            || two.engine.asked().iter().find(|asked| place(asked) == n).and_then(|asked| asked.reset);
+            || two.engine.attempts().iter().find(|asked| place(asked) == n).and_then(|asked| asked.reset);
         until("it is reset", PATIENCE, || reset().is_some()).await;
         let (seen, code) = reset().expect("just seen");
         assert_eq!(code, CANCEL);
         let took = seen.saturating_duration_since(left);
         assert!(took < Duration::from_secs(1), "{took:?}");
     }
-    assert_eq!((two.engine.asked().len(), two.connections()), (5, 1), "none was sent again");
+    assert_eq!((two.engine.attempts().len(), two.connections()), (5, 1), "none was sent again");
     gate.open();
     let rest = String::from_utf8(stays.rest().await).expect("UTF-8");
     assert!(rest.ends_with("data: [DONE]\n\n"), "{rest}");
@@ -434,9 +441,9 @@ async fn fault_u46_who_leaves_resets_one_stream() {
 /// (faults U03).
 #[tokio::test]
 async fn fault_u46_closed_as_the_request_goes_out() {
-    for act in [Act::Close(Manner::Fin), Act::Close(Manner::Rst)] {
+    for act in [Act::Close(CloseKind::Fin), Act::Close(CloseKind::Rst)] {
         let closes = act.clone();
-        let two = Two::answering(move |asked| match asked.stream {
+        let two = H2World::answering(move |asked| match asked.stream {
             // The first request of a connection is answered, the second never.
             1 => answer("a", 2),
             _ => vec![closes.clone()],
@@ -445,7 +452,7 @@ async fn fault_u46_closed_as_the_request_goes_out() {
         for n in 0..6 {
             is_good(&two, &format!("{act:?} {n}")).await;
         }
-        let asked = two.engine.asked();
+        let asked = two.engine.attempts();
         assert_eq!((asked.len(), two.connections()), (11, 6), "{act:?}");
         assert_eq!(two.world.samewire.metric("samewire_panics_total").await, 0);
         two.end().await;
@@ -455,10 +462,10 @@ async fn fault_u46_closed_as_the_request_goes_out() {
 /// A connection dies under several requests before any answer: each request is repeated once.
 #[tokio::test]
 async fn fault_u46_closed_under_several_requests() {
-    let two = Two::answering(move |asked| match (place(asked), asked.stream) {
+    let two = H2World::answering(move |asked| match (place(asked), asked.stream) {
         (0, _) => answer("a", 2),
         (1, _) => vec![Act::Hang],
-        _ => vec![Act::Close(Manner::Rst)],
+        _ => vec![Act::Close(CloseKind::Rst)],
     })
     .await;
     assert_eq!(two.world.ask(&number(0)).await.head.status, 200);
@@ -466,7 +473,7 @@ async fn fault_u46_closed_under_several_requests() {
     let one = tokio::spawn(async move { number(1).ask(proxy).await });
     two.engine.wait(2).await;
     failed(&two.world.ask(&number(2)).await, 502, "upstream_reset");
-    let times = |of: usize| two.engine.asked().iter().filter(|asked| place(asked) == of).count();
+    let times = |of: usize| two.engine.attempts().iter().filter(|asked| place(asked) == of).count();
     assert_eq!(times(2), 2);
     until("the other is sent again", PATIENCE, || times(1) == 2).await;
     one.abort();
@@ -477,7 +484,7 @@ async fn fault_u46_closed_under_several_requests() {
 #[tokio::test]
 async fn fault_u46_lengths_that_are_not_true() {
     for (length, streams) in [("100000", false), ("3", false), ("100000", true), ("3", true)] {
-        let two = Two::answering(move |_| {
+        let two = H2World::answering(move |_| {
             let kind = if streams { "text/event-stream" } else { "application/json" };
             let lines = vec![("content-type", kind.to_owned()), ("content-length", length.to_owned())];
             let body = if streams { answer("a", 2)[1..].to_vec() } else { json(200, BODY)[1..].to_vec() };
@@ -489,15 +496,15 @@ async fn fault_u46_lengths_that_are_not_true() {
         let text = answer.text();
         let honest = streams && length == "100000" && text.contains("a.1 ");
         assert!(answer.head.status == 502 || honest, "{length} {streams}: {} {text}", answer.head.status);
-        assert_eq!(two.engine.asked().len(), 1);
+        assert_eq!(two.engine.attempts().len(), 1);
         two.end().await;
     }
 }
 
 #[tokio::test]
 async fn fault_u46_limits_hold() {
-    let setup = setup().faulty().config("[limits]\nmax_event_bytes = 2000\nmax_answer_bytes = 5000");
-    let two = Two::start(Ways::default(), setup, |asked| {
+    let setup = setup().allow_errors().config("[limits]\nmax_event_bytes = 2000\nmax_answer_bytes = 5000");
+    let two = H2World::start(H2Behaviour::default(), setup, |asked| {
         let text = "x".repeat(3000);
         match String::from_utf8_lossy(&asked.body).contains(r#""stream":true"#) {
             true => [vec![sse()], pieces(Script::new().role().text(&text)), vec![Act::Hang]].concat(),
@@ -515,7 +522,7 @@ async fn fault_u46_limits_hold() {
 /// A reader that stops does not stop other streams of its connection.
 #[tokio::test]
 async fn fault_u46_a_stopped_reader_holds_up_nobody() {
-    let two = Two::answering(|asked| match place(asked) {
+    let two = H2World::answering(|asked| match place(asked) {
         0 => {
             let text = "x".repeat(1000);
             let body = Script::new().role();
@@ -524,14 +531,14 @@ async fn fault_u46_a_stopped_reader_holds_up_nobody() {
         _ => answer("a", 2),
     })
     .await;
-    let mut stopped = Client::narrow(two.world.proxy()).await;
+    let mut stopped = Client::connect_narrow(two.world.proxy()).await;
     stopped.send(&number(0).bytes()).await;
     two.engine.wait(1).await;
     for n in 1..20 {
         assert_eq!(two.world.ask(&number(n)).await.text(), Canonical::answer("a", 2).text());
     }
     assert_eq!(two.connections(), 1);
-    stopped.leave(Manner::Rst);
+    stopped.leave(CloseKind::Rst);
     until("it is let go", PATIENCE, || two.engine.active() == 0).await;
     two.end().await;
 }
@@ -539,13 +546,13 @@ async fn fault_u46_a_stopped_reader_holds_up_nobody() {
 /// A connection whose pings are not answered is closed, and its requests fail.
 #[tokio::test]
 async fn fault_u46_an_engine_that_answers_no_ping() {
-    let ways = Ways { mute: true, ..Ways::default() };
-    let two = Two::start(ways, setup().faulty(), |asked| match asked.number {
+    let ways = H2Behaviour { ignores_pings: true, ..H2Behaviour::default() };
+    let two = H2World::start(ways, setup().allow_errors(), |asked| match asked.number {
         0 => vec![Act::Hang],
         _ => answer("a", 2),
     })
     .await;
-    let mut client = Client::connect(two.world.proxy()).await.patient(Duration::from_secs(60));
+    let mut client = Client::connect(two.world.proxy()).await.with_patience(Duration::from_secs(60));
     let start = Instant::now();
     client.send(&Request::plain("").bytes()).await;
     failed(&client.answer().await, 502, "upstream_reset");
@@ -571,7 +578,7 @@ async fn fault_u46_an_engine_of_http1_is_not_reached() {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n").await;
         }
     });
-    let world = at(&url, setup().faulty(), "").await;
+    let world = at(&url, setup().allow_errors(), "").await;
     let start = Instant::now();
     failed(&world.ask(&Request::stream("")).await, 502, "upstream_unreachable");
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
@@ -585,13 +592,13 @@ async fn fault_u46_an_engine_of_http1_is_not_reached() {
 async fn fault_u46_over_tls() {
     let authority = Authority::new("engines");
     let folder = Folder::new();
-    let line = named("ca_file", &folder.write("ca.pem", &authority.pem()));
+    let line = file_key_line("ca_file", &folder.write("ca.pem", &authority.pem()));
     for (offered, status) in [(Some(&b"h2"[..]), 200), (Some(b"http/1.1"), 502), (None, 502)] {
-        let engine = H2Engine::answering(Ways::default(), |_| answer("a", 2)).await;
+        let engine = H2Engine::answering(H2Behaviour::default(), |_| answer("a", 2)).await;
         let mut server = (*authority.sign("localhost", 100).server(None)).clone();
         server.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
         let tunnel = Tunnel::out_of_tls(engine.address, Arc::new(server)).await;
-        let world = at(&tunnel.url(), setup().faulty(), &line).await;
+        let world = at(&tunnel.url(), setup().allow_errors(), &line).await;
         for _ in 0..3 {
             let answer = world.ask(&Request::stream("")).await;
             assert_eq!(answer.head.status, status, "{offered:?}");
@@ -601,7 +608,7 @@ async fn fault_u46_over_tls() {
                 failed(&answer, 502, "upstream_unreachable");
             }
         }
-        assert_eq!(engine.asked().len(), if status == 200 { 3 } else { 0 });
+        assert_eq!(engine.attempts().len(), if status == 200 { 3 } else { 0 });
         world.end().await;
     }
 }

@@ -42,13 +42,13 @@ impl Drop for Folder {
 
 /// Exit code and stderr of a process that must not start.
 #[derive(Debug, PartialEq, Eq)]
-struct Ended {
+struct ExitResult {
     code: Option<i32>,
-    said: String,
+    stderr: String,
 }
 
 /// Runs samewire to its end. A process that keeps running is killed and has no exit code.
-fn run(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Ended {
+fn run(args: &[&str], prepare: impl FnOnce(&mut Command)) -> ExitResult {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.args(args).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     prepare(&mut command);
@@ -61,25 +61,25 @@ fn run(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Ended {
         std::thread::sleep(Duration::from_millis(1));
     }
     let output = child.wait_with_output().unwrap();
-    Ended { code: output.status.code(), said: String::from_utf8(output.stderr).unwrap() }
+    ExitResult { code: output.status.code(), stderr: String::from_utf8(output.stderr).unwrap() }
 }
 
 /// Runs `serve` with this file, on free ports.
-fn serve(config: &str, more: &[&str]) -> Ended {
+fn serve(config: &str, more: &[&str]) -> ExitResult {
     let folder = Folder::new();
     let file = folder.file("samewire.toml", config, 0o644);
     let mut args = vec!["serve", "--config", file.to_str().unwrap()];
     args.extend(more);
     let ended = run(&args, |_| {});
     // The folder's name differs from run to run.
-    Ended { said: ended.said.replace(file.to_str().unwrap(), "FILE"), ..ended }
+    ExitResult { stderr: ended.stderr.replace(file.to_str().unwrap(), "FILE"), ..ended }
 }
 
-fn check(config: &str) -> Ended {
+fn check(config: &str) -> ExitResult {
     let folder = Folder::new();
     let file = folder.file("samewire.toml", config, 0o644);
     let ended = run(&["check", "--config", file.to_str().unwrap()], |_| {});
-    Ended { said: ended.said.replace(file.to_str().unwrap(), "FILE"), ..ended }
+    ExitResult { stderr: ended.stderr.replace(file.to_str().unwrap(), "FILE"), ..ended }
 }
 
 /// Returns every key of the annotated example by its path, with its default.
@@ -130,7 +130,7 @@ fn with(path: &[String], value: &Value) -> String {
 }
 
 /// Returns the path of a key as messages write it.
-fn told(path: &[String]) -> String {
+fn path_text(path: &[String]) -> String {
     path.join(".").replacen("upstream.", "upstream[0].", 1).replacen("auth.key.", "auth.key[0].", 1)
 }
 
@@ -142,7 +142,7 @@ fn fault_o07_each_key_with_a_wrong_value() {
     let table = Value::Table(Table::from_iter([(CANARY.to_owned(), Value::from(CANARY))]));
     let mut wrong = 0;
     for (path, default) in keys() {
-        let name = told(&path);
+        let name = path_text(&path);
         let mut refused = 0;
         for value in [
             Value::from(CANARY),
@@ -169,14 +169,14 @@ fn fault_o07_each_key_with_a_wrong_value() {
                 let key = line.split_once(": ").map_or("", |(_, key)| key);
                 key.starts_with(&name) || beside(line) && key.starts_with(section)
             };
-            assert!(ended.said.lines().any(is_told), "{name}: {ended:?}");
-            for line in ended.said.lines() {
+            assert!(ended.stderr.lines().any(is_told), "{name}: {ended:?}");
+            for line in ended.stderr.lines() {
                 let (place, why) = line.split_once(": ").unwrap_or_else(|| panic!("{line}"));
                 let number = place.strip_prefix("FILE:").and_then(|line| line.parse::<usize>().ok());
                 let is_line = number.is_some_and(|number| (1..=text.lines().count()).contains(&number));
                 assert!(is_line && !why.is_empty() && line.len() < 250, "{line}\n{text}");
             }
-            let in_value = ended.said.replace(&format!("{name}.{CANARY}"), "");
+            let in_value = ended.stderr.replace(&format!("{name}.{CANARY}"), "");
             assert!(!in_value.contains("CANARY") && !in_value.contains("4815162342"), "{name}: {ended:?}");
             if refused == 1 {
                 assert_eq!(serve(&text, &[]), ended, "{text}");
@@ -233,13 +233,13 @@ fn fault_o07_files_that_are_wrong_as_a_whole() {
     for (text, mistakes) in rows {
         let ended = serve(&text, &[]);
         assert_eq!(ended.code, Some(2), "{text}: {ended:?}");
-        assert_eq!(ended.said.lines().count(), mistakes, "{text}: {ended:?}");
-        assert!(!ended.said.contains("CANARY"), "{text}: {ended:?}");
+        assert_eq!(ended.stderr.lines().count(), mistakes, "{text}: {ended:?}");
+        assert!(!ended.stderr.contains("CANARY"), "{text}: {ended:?}");
         assert_eq!(check(&text), ended, "{text}");
     }
     let ended = run(&["serve", "--config", "/nowhere/samewire.toml"], |_| {});
     assert_eq!(
-        (ended.code, ended.said.as_str()),
+        (ended.code, ended.stderr.as_str()),
         (Some(2), "/nowhere/samewire.toml: No such file or directory (os error 2)\n")
     );
 }
@@ -265,7 +265,7 @@ fn fault_o08_addresses_that_cannot_be_had() {
         assert_eq!(ended.code, Some(3), "{listen}, {admin}: {ended:?}");
         let expected = format!("cannot listen on {named}: ");
         assert!(
-            ended.said.lines().last().is_some_and(|line| line.starts_with(&expected)),
+            ended.stderr.lines().last().is_some_and(|line| line.starts_with(&expected)),
             "{expected}{ended:?}"
         );
     }
@@ -279,10 +279,10 @@ fn fault_o08_the_same_port_twice() {
         let ended = serve(config, &["--listen", listen, "--admin-listen", admin]);
         let told =
             format!("--admin-listen: takes the same port as listen ({listen}); give one of them another\n");
-        assert_eq!(ended, Ended { code: Some(2), said: told });
+        assert_eq!(ended, ExitResult { code: Some(2), stderr: told });
     }
     let ended = serve(config, &["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
-    assert!(ended.code.is_none() && ended.said.contains("listening"), "{ended:?}");
+    assert!(ended.code.is_none() && ended.stderr.contains("listening"), "{ended:?}");
 }
 
 /// Every key can be set through the environment, and misspelt variables are reported.
@@ -402,11 +402,11 @@ fn fault_o08_ports_that_are_not_for_everybody() {
     let ended = run(&args, |command| _ = as_nobody(command));
     if forbidden {
         assert_eq!(ended.code, Some(3), "{ended:?}");
-        assert!(ended.said.contains("cannot listen on 127.0.0.1:79: Permission denied"), "{ended:?}");
+        assert!(ended.stderr.contains("cannot listen on 127.0.0.1:79: Permission denied"), "{ended:?}");
     } else {
         // Listens at that port if permitted, or finds it taken; never listens at another one.
         assert!(
-            ended.code.is_none() && ended.said.contains("127.0.0.1:79") || ended.code == Some(3),
+            ended.code.is_none() && ended.stderr.contains("127.0.0.1:79") || ended.code == Some(3),
             "{ended:?}"
         );
     }
@@ -463,24 +463,24 @@ async fn fault_o09_files_with_keys() {
         ] {
             let ended = serve(&config(&path), &[]);
             assert_eq!(ended.code, Some(2), "{path:?}: {ended:?}");
-            let told = ended.said.split_once(": ").filter(|(line, _)| line.starts_with("FILE:"));
+            let told = ended.stderr.split_once(": ").filter(|(line, _)| line.starts_with("FILE:"));
             let is_told = told.is_some_and(|(_, told)| told.starts_with(&format!("{place}: {why}")));
             assert!(is_told, "{place} {why}: {ended:?}");
-            assert!(ended.said.lines().count() == 1 && !ended.said.contains("CANARY"), "{ended:?}");
-            assert!(!ended.said.contains(folder.0.to_str().unwrap()), "{ended:?}");
+            assert!(ended.stderr.lines().count() == 1 && !ended.stderr.contains("CANARY"), "{ended:?}");
+            assert!(!ended.stderr.contains(folder.0.to_str().unwrap()), "{ended:?}");
         }
         let bytes = file("no-text", "", 0o600);
         std::fs::write(&bytes, [0xff, 0xfe]).unwrap();
         let ended = serve(&config(&bytes), &[]);
         assert!(
-            ended.code == Some(2) && ended.said.contains(&format!(": {place}: the file cannot be read")),
+            ended.code == Some(2) && ended.stderr.contains(&format!(": {place}: the file cannot be read")),
             "{ended:?}"
         );
         // As Kubernetes mounts secrets: a symbolic link to a file that the group may read.
         std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o440)).unwrap();
         for path in [file("mine", good, 0o600), file("readable", good, 0o400), linked] {
             let ended = check(&config(&path));
-            assert_eq!((ended.code, ended.said.as_str()), (Some(0), ""), "{path:?}");
+            assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{path:?}");
         }
     }
 }
@@ -490,8 +490,8 @@ fn fault_o09_nobody_serves_everybody_by_accident() {
     let config = "[[upstream]]\nurl = \"http://127.0.0.1:1\"\n";
     for listen in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let ended = serve(config, &["--listen", listen]);
-        assert!(ended.code == Some(2) && ended.said.starts_with("--listen: "), "{listen}: {ended:?}");
-        assert!(ended.said.contains("--insecure-no-auth"), "{ended:?}");
+        assert!(ended.code == Some(2) && ended.stderr.starts_with("--listen: "), "{listen}: {ended:?}");
+        assert!(ended.stderr.contains("--insecure-no-auth"), "{ended:?}");
     }
     let folder = Folder::new();
     let file = folder.file("samewire.toml", config, 0o644);
@@ -505,9 +505,9 @@ fn fault_o09_nobody_serves_everybody_by_accident() {
         "127.0.0.1:0",
     ];
     let variable = run(&args, |command| _ = command.env("SAMEWIRE_INSECURE_NO_AUTH", "maybe"));
-    assert_eq!((variable.code, variable.said.lines().count()), (Some(2), 2), "{variable:?}");
+    assert_eq!((variable.code, variable.stderr.lines().count()), (Some(2), 2), "{variable:?}");
     let open = run(&[&args[..], &["--insecure-no-auth"]].concat(), |_| {});
-    assert!(open.code.is_none() && open.said.contains("listening"), "{open:?}");
+    assert!(open.code.is_none() && open.stderr.contains("listening"), "{open:?}");
 }
 
 /// Other processes of the same user cannot read the process's memory: its `/proc` files belong to root.
@@ -622,9 +622,9 @@ fn fault_u55_an_upstream_where_samewire_itself_listens() {
         ("127.0.0.1:8080", "http://127.0.0.1:9090"),
     ] {
         let ended = check(&file(listen, url));
-        assert_eq!(ended.code, Some(2), "{listen} {url}: {}", ended.said);
+        assert_eq!(ended.code, Some(2), "{listen} {url}: {}", ended.stderr);
         let said = "upstream[0].url: samewire itself listens there";
-        assert!(ended.said.contains(said), "{listen} {url}: {}", ended.said);
+        assert!(ended.stderr.contains(said), "{listen} {url}: {}", ended.stderr);
     }
     for (listen, url) in [
         ("127.0.0.1:8080", "http://127.0.0.1:8081"),
@@ -633,6 +633,6 @@ fn fault_u55_an_upstream_where_samewire_itself_listens() {
         ("127.0.0.1:8080", "http://engine:8080"),
     ] {
         let ended = check(&file(listen, url));
-        assert_eq!(ended.code, Some(0), "{listen} {url}: {}", ended.said);
+        assert_eq!(ended.code, Some(0), "{listen} {url}: {}", ended.stderr);
     }
 }

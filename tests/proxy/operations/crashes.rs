@@ -2,7 +2,7 @@
 //! on the same file (fault O16). Everything that clients have read stays true.
 
 use crate::operations::replicas::{TOLD, at, follow, sound};
-use crate::responses::races::{asked_for, numbered, obedient, random};
+use crate::responses::races::{asked_for, numbered_request, random, timed_engine};
 use crate::responses::stored::Folder;
 use crate::sim::{Client, Ended, Engine, PATIENCE, Request, Samewire, until};
 use rand::rngs::StdRng;
@@ -19,7 +19,7 @@ const KILLS: usize = 100;
 
 /// Facts that clients have read about one response, and that must stay true.
 #[derive(Default)]
-struct Told {
+struct Observed {
     number: usize,
     /// Final response object, byte for byte.
     end: Option<String>,
@@ -29,8 +29,8 @@ struct Told {
 
 /// Facts that clients have read about all responses, over all restarts of the process.
 #[derive(Default)]
-struct Promises {
-    told: RefCell<BTreeMap<String, Told>>,
+struct Observations {
+    told: RefCell<BTreeMap<String, Observed>>,
     /// Number of responses requested so far.
     asked: Cell<usize>,
 }
@@ -53,9 +53,9 @@ async fn ask(client: &mut Client, request: &Request) -> Option<String> {
     Some(answer.text().to_owned())
 }
 
-impl Promises {
+impl Observations {
     /// Compares an object with what was read before. Returns true if the response has ended.
-    fn hear(&self, id: &str, text: &str) -> bool {
+    fn observe(&self, id: &str, text: &str) -> bool {
         let mut told = self.told.borrow_mut();
         let told = told.get_mut(id).unwrap();
         match &told.end {
@@ -77,9 +77,9 @@ impl Promises {
             let number = self.asked.replace(self.asked.get() + 1);
             let takes = Duration::from_millis(random.random_range(0..200));
             let takes = random.random_ratio(2, 3).then_some(takes);
-            let Some(text) = ask(&mut client, &numbered(number, takes)).await else { return };
+            let Some(text) = ask(&mut client, &numbered_request(number, takes)).await else { return };
             let id = parsed(&text)["id"].as_str().unwrap().to_owned();
-            let known = self.told.borrow_mut().insert(id.clone(), Told { number, ..Told::default() });
+            let known = self.told.borrow_mut().insert(id.clone(), Observed { number, ..Observed::default() });
             assert!(known.is_none(), "{id} is made twice");
             latest.replace(Some(id));
             tokio::time::sleep(Duration::from_millis(random.random_range(10..120))).await;
@@ -115,12 +115,12 @@ impl Promises {
         let open = self.open();
         for id in open.iter().chain(ids.iter().take(20)) {
             let Some(text) = ask(&mut client, &at(id, "")).await else { return };
-            self.hear(id, &text);
+            self.observe(id, &text);
         }
     }
 
     /// Runs the clients against one process until it is killed.
-    async fn live(&self, life: Samewire, random: &mut StdRng) {
+    async fn run_until_killed(&self, life: Samewire, random: &mut StdRng) {
         let mut clients = Vec::new();
         for _ in 0..4 {
             clients.push((Client::connect(life.proxy).await, StdRng::seed_from_u64(random.random())));
@@ -147,7 +147,7 @@ impl Promises {
 }
 
 /// Checks a response after its end: its events, its object, and a resumed stream agree with what was read before.
-async fn holds(proxy: SocketAddr, id: &str, told: &Told, random: &mut StdRng) {
+async fn check_final(proxy: SocketAddr, id: &str, told: &Observed, random: &mut StdRng) {
     let object = parsed(told.end.as_ref().unwrap());
     let last = match object["status"].as_str().unwrap() {
         "completed" => "response.completed",
@@ -171,7 +171,7 @@ async fn holds(proxy: SocketAddr, id: &str, told: &Told, random: &mut StdRng) {
 }
 
 /// Waits until all responses have ended, including those that no client knows of, and checks the database.
-async fn closed(proxy: SocketAddr, promises: &Promises, folder: &Folder) {
+async fn closed(proxy: SocketAddr, promises: &Observations, folder: &Folder) {
     let start = Instant::now();
     let mut client = Client::connect(proxy).await;
     let table = rusqlite::Connection::open(folder.file()).unwrap();
@@ -179,7 +179,7 @@ async fn closed(proxy: SocketAddr, promises: &Promises, folder: &Folder) {
     loop {
         let mut open = promises.open();
         for id in &open {
-            promises.hear(id, &ask(&mut client, &at(id, "")).await.expect("it lives"));
+            promises.observe(id, &ask(&mut client, &at(id, "")).await.expect("it lives"));
         }
         open = promises.open();
         if open.is_empty() && count("SELECT COUNT(*) FROM samewire_records WHERE state < 2") == 0 {
@@ -196,7 +196,7 @@ async fn closed(proxy: SocketAddr, promises: &Promises, folder: &Folder) {
 }
 
 /// Checks that the engine received each request at most once, whatever died, and that no generation is left over.
-fn asked_once(engine: &Engine, promises: &Promises) {
+fn asked_once(engine: &Engine, promises: &Observations) {
     assert_eq!(engine.active_generations(), 0);
     let attempts = engine.attempt_count();
     let mut asked = vec![0; promises.asked.get()];
@@ -213,10 +213,10 @@ fn asked_once(engine: &Engine, promises: &Promises) {
 #[tokio::test]
 async fn fault_o16_what_was_said_survives_a_hundred_kills() {
     let mut random = random();
-    let engine = obedient().await;
+    let engine = timed_engine().await;
     let folder = Folder::new();
     let setup = folder.setup().upstream(&engine.url()).args(&["--engine", "vllm"]);
-    let promises = Promises::default();
+    let promises = Observations::default();
     for kill in 0..KILLS {
         if kill % 5 == 4 {
             // Kills the process while it opens the file, or closes the responses it finds there.
@@ -224,7 +224,7 @@ async fn fault_o16_what_was_said_survives_a_hundred_kills() {
             tokio::time::sleep(Duration::from_millis(random.random_range(0..150))).await;
             drop(life);
         } else {
-            promises.live(Samewire::start(&setup).await, &mut random).await;
+            promises.run_until_killed(Samewire::start(&setup).await, &mut random).await;
         }
     }
     let last = Samewire::start(&setup).await;
@@ -233,7 +233,7 @@ async fn fault_o16_what_was_said_survives_a_hundred_kills() {
     let told = promises.told.take();
     let mut lost = 0;
     for (id, told) in &told {
-        holds(last.proxy, id, told, &mut random).await;
+        check_final(last.proxy, id, told, &mut random).await;
         lost += usize::from(parsed(told.end.as_ref().unwrap())["status"] == "failed");
     }
     println!("{} responses, {lost} lost", told.len());
@@ -266,7 +266,7 @@ async fn fault_o16_hundreds_are_closed_soon() {
         store.create(new, 1).await.unwrap();
     }
     drop(store);
-    let engine = obedient().await;
+    let engine = timed_engine().await;
     let _life = Samewire::start(&folder.setup().upstream(&engine.url()).args(&["--engine", "vllm"])).await;
     let table = rusqlite::Connection::open(folder.file()).unwrap();
     let open = "SELECT COUNT(*) FROM samewire_records WHERE state < 2";

@@ -241,7 +241,7 @@ async fn a_drain_is_taken_back_after_the_last_stream_was_cut_but_no_sigterm_is()
     assert_eq!(answer.text(), Canonical::answer("b", 1).text());
     samewire.reconfigure("[timeouts]\nsettle = 600").await;
     samewire.signal("TERM");
-    until("it drains", PATIENCE, || samewire.has_said("\"draining\"") >= 2).await;
+    until("it drains", PATIENCE, || samewire.count_logged("\"draining\"") >= 2).await;
     let (_, why, code) = undo(&samewire).await;
     let expected = "the process is ending, as a signal has asked it to; that cannot be taken back\n";
     assert_eq!((why.as_str(), code), (expected, Some(1)));

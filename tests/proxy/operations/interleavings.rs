@@ -7,7 +7,7 @@
 
 use crate::responses::races::random;
 use crate::sim::{
-    Answer, Attempt, Client, Ended, Engine, Manner, PATIENCE, Request, Script, Setup, World, until,
+    Answer, Attempt, Client, CloseKind, Ended, Engine, PATIENCE, Request, Script, Setup, World, until,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 const TOKENS: usize = 12;
 const ENGINES: usize = 6;
 /// Largest number of engines that may see one request.
-const VISITS: usize = 4;
+const MAX_ENGINES: usize = 4;
 /// Limit of concurrent requests.
 const PERMITS: usize = 48;
 
@@ -28,7 +28,7 @@ const CONFIG: &str = "[limits]\nrequests = 48\n[timeouts]\nfirst_token = 0.5\nin
                       [retry]\nmax_attempts = 4\nbudget_per_second = 1000\n[health]\ninterval = 60\ndown_after = 100000";
 
 fn setup() -> Setup {
-    Setup::new().faulty().config(CONFIG)
+    Setup::new().allow_errors().config(CONFIG)
 }
 
 /// Faults that an engine may have in an attempt.
@@ -36,7 +36,7 @@ const FAULTS: [&str; 13] =
     ["none", "rst", "fin", "cut", "end", "abort", "error", "garbage", "push", "500", "400", "hang", "slow"];
 
 /// Parses `NAME.FAULT.AT.TIMES`: the fault occurs after `AT` tokens, in the first `TIMES` attempts.
-fn wish(text: &str) -> (&str, &str, usize, usize) {
+fn parse_fault(text: &str) -> (&str, &str, usize, usize) {
     let (_, rest) = text.split_once("\"user\":\"").expect("a user");
     let mut parts = rest.split('"').next().expect("split gives one").split('.');
     let mut part = || parts.next().expect("four parts");
@@ -48,7 +48,7 @@ fn wish(text: &str) -> (&str, &str, usize, usize) {
 type Counts = Arc<Mutex<HashMap<String, Vec<usize>>>>;
 
 fn script(attempt: &Attempt, engine: usize, counts: &Counts) -> Script {
-    let (name, fault, at, times) = wish(attempt.text());
+    let (name, fault, at, times) = parse_fault(attempt.text());
     let n = {
         let mut counts = counts.lock().expect("no panic");
         let asked = counts.entry(name.to_owned()).or_default();
@@ -94,7 +94,7 @@ async fn fleet(counts: &Counts) -> World {
         engines.push(Engine::answering(move |attempt| script(attempt, place, &counts)).await);
     }
     let world = World::fleet(engines, setup(), &[]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     world
 }
 
@@ -134,24 +134,24 @@ async fn all_permits_are_there(world: &World) {
 }
 
 /// Behaviour of one random client: its request, the fault it provokes, and whether it leaves.
-struct Walk {
+struct RandomClient {
     request: Request,
     name: String,
     fault: &'static str,
     /// True if the fault occurs in every attempt.
     always: bool,
-    leaves: Option<(u64, Manner)>,
+    leaves: Option<(u64, CloseKind)>,
     part: Option<usize>,
 }
 
-impl Walk {
+impl RandomClient {
     fn drawn(random: &mut StdRng, n: usize) -> Self {
         let fault = FAULTS[random.random_range(0..FAULTS.len())];
         let (at, always) = (random.random_range(0..TOKENS), random.random_ratio(1, 4));
         let name = format!("w{n}x{:x}", random.random_range(0..u32::MAX));
         let user = format!(r#","user":"{name}.{fault}.{at}.{}""#, if always { 9 } else { 1 });
         let request = Request::stream(&user);
-        let manner = if random.random_ratio(1, 2) { Manner::Fin } else { Manner::Rst };
+        let manner = if random.random_ratio(1, 2) { CloseKind::Fin } else { CloseKind::Rst };
         let leaves = random.random_ratio(1, 2).then(|| (random.random_range(0..40_000), manner));
         let length = request.bytes().len();
         let part = random.random_ratio(1, 12).then(|| random.random_range(0..length));
@@ -167,7 +167,7 @@ impl Walk {
             bytes.truncate(part);
         }
         client.send(&bytes).await;
-        if let Some((after, manner)) = self.leaves.or_else(|| self.part.map(|_| (20_000, Manner::Rst))) {
+        if let Some((after, manner)) = self.leaves.or_else(|| self.part.map(|_| (20_000, CloseKind::Rst))) {
             tokio::time::sleep(Duration::from_micros(after)).await;
             client.leave(manner);
             return None;
@@ -184,7 +184,7 @@ impl Walk {
         let engines: HashSet<usize> = asked.iter().copied().collect();
         // A kept connection that had just been closed is replaced once, at the same engine.
         assert!(asked.len() <= engines.len() + 1, "{}", what());
-        assert!(engines.len() <= if ["rst", "fin"].contains(&fault) { 2 } else { VISITS }, "{}", what());
+        assert!(engines.len() <= if ["rst", "fin"].contains(&fault) { 2 } else { MAX_ENGINES }, "{}", what());
         if answer.head.status != 200 {
             let code = answer.fault().code;
             // All engines may have asked to be spared.
@@ -233,7 +233,7 @@ async fn whatever_clients_and_engines_do_everything_is_as_it_was() {
     while start.elapsed() < length {
         let mut walks = JoinSet::new();
         for _ in 0..PERMITS * 3 / 4 {
-            let walk = Walk::drawn(&mut random, n);
+            let walk = RandomClient::drawn(&mut random, n);
             walks.spawn(walk.go(world.proxy(), Arc::clone(&counts)));
             n += 1;
         }
@@ -290,7 +290,7 @@ async fn leaving_at_any_moment_leaves_nothing() {
                 client.send(head).await;
                 client.send(rest).await;
                 tokio::time::sleep(after).await;
-                client.leave(if step % 2 == 0 { Manner::Fin } else { Manner::Rst });
+                client.leave(if step % 2 == 0 { CloseKind::Fin } else { CloseKind::Rst });
             });
         }
         while let Some(left) = clients.join_next().await {

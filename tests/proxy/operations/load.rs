@@ -86,7 +86,7 @@ async fn fault_c25_churn_leaves_nothing_behind() {
             let mut client = Client::connect(proxy).await;
             client.send(&Request::stream(&format!(r#","user":"churn-{n}""#)).bytes()).await;
             tokio::time::sleep(Duration::from_micros(n * 7919 % 30_000)).await;
-            let manner = if n % 2 == 0 { crate::sim::Manner::Fin } else { crate::sim::Manner::Rst };
+            let manner = if n % 2 == 0 { crate::sim::CloseKind::Fin } else { crate::sim::CloseKind::Rst };
             client.leave(manner);
         });
     }

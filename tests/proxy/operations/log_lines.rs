@@ -99,7 +99,7 @@ async fn unknown_models_are_told_as_they_were_written() {
         engines.push(engine);
     }
     let world = World::fleet(engines, Setup::new(), &[]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     let model = "no\\u001b[31m-such-\\n";
     let body = format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"CANARY"}}]}}"#);
     world.ask(&named(Request::chat(body), "model-1")).await;
@@ -148,8 +148,8 @@ async fn every_attempt_is_told_with_its_cause() {
     ] {
         let engines = vec![Engine::script(script).await, Engine::script(Script::answer("a", 1)).await];
         let config = "[health]\ninterval = 60\ndown_after = 100000";
-        let world = World::fleet(engines, Setup::new().faulty().config(config), &[]).await;
-        world.is_up().await;
+        let world = World::fleet(engines, Setup::new().allow_errors().config(config), &[]).await;
+        world.wait_until_up().await;
         // Either engine may be asked first.
         let mut tried = 0;
         let line = loop {

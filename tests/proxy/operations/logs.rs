@@ -29,7 +29,7 @@ async fn count(samewire: &Samewire, name: &str) -> u64 {
 async fn fault_o21_nobody_reads_the_log() {
     const DROPPED: &str = "samewire_log_lines_dropped_total";
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let setup = Setup::new().deaf().upstream(&engine.url()).args(&["--engine", "vllm"]).config(AT_ONCE);
+    let setup = Setup::new().pause_log().upstream(&engine.url()).args(&["--engine", "vllm"]).config(AT_ONCE);
     let mut samewire = Samewire::start(&setup).await;
     assert_eq!(count(&samewire, DROPPED).await, 0);
     let mut client = Client::connect(samewire.proxy).await;
@@ -44,7 +44,7 @@ async fn fault_o21_nobody_reads_the_log() {
     }
     assert_eq!(Request::stream("").ask(samewire.proxy).await.head.status, 200, "it goes on serving");
     // When the log is read again, every line is intact.
-    samewire.listen_again();
+    samewire.resume_log();
     let at_rest = count(&samewire, DROPPED).await;
     client.send(&Request::get("/v1/nothing").header("x-request-id", "later").bytes()).await;
     client.answer().await;
@@ -58,7 +58,8 @@ async fn fault_o21_nobody_reads_the_log() {
 #[tokio::test]
 async fn fault_o21_nobody_reads_the_log_of_a_process_that_ends() {
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let mut samewire = Samewire::start(&Setup::new().deaf().upstream(&engine.url()).config(AT_ONCE)).await;
+    let mut samewire =
+        Samewire::start(&Setup::new().pause_log().upstream(&engine.url()).config(AT_ONCE)).await;
     let mut client = Client::connect(samewire.proxy).await;
     for _ in 0..1000 {
         client.send(&Request::get("/v1/nothing").bytes()).await;

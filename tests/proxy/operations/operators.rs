@@ -96,7 +96,7 @@ async fn the_start_page_tells_what_runs() {
 #[tokio::test]
 async fn the_start_page_tells_what_is_missing() {
     let (url, _held) = crate::engines::waiting::refusing();
-    let setup = Setup::new().upstream(&url).faulty();
+    let setup = Setup::new().upstream(&url).allow_errors();
     let world = World::start(Engine::script(Script::new()).await, setup).await;
     wait_for(&world.samewire, "/readyz", 503).await;
     let page = Request::get("/").header("accept", "text/html").ask(world.samewire.admin).await;
@@ -110,7 +110,7 @@ async fn the_start_page_tells_what_is_missing() {
 #[tokio::test]
 async fn fault_o18_not_ready_without_an_engine() {
     let (url, _held) = crate::engines::waiting::refusing();
-    let setup = Setup::new().upstream(&url).faulty();
+    let setup = Setup::new().upstream(&url).allow_errors();
     let world = World::start(Engine::script(Script::new()).await, setup).await;
     wait_for(&world.samewire, "/readyz", 503).await;
     assert_eq!(world.samewire.admin("/livez").await.head.status, 200, "a restart would not help");
@@ -120,7 +120,7 @@ async fn fault_o18_not_ready_without_an_engine() {
 #[tokio::test]
 async fn metrics_have_their_names_after_traffic() {
     let engine = Engine::in_turn(vec![Script::answer("a", 5), Script::new().head_sse().role().fin()]).await;
-    let world = World::start(engine, Setup::new().faulty()).await;
+    let world = World::start(engine, Setup::new().allow_errors()).await;
     world.ask(&Request::stream("")).await;
     world.ask(&Request::stream("")).await;
     world.ask(&Request::get("/v1/models")).await;
@@ -271,7 +271,7 @@ async fn fault_o21_nothing_confidential_at_level_trace() {
         Script::new().rst(),
     ];
     let n = scripts.len();
-    let setup = Setup::new().faulty().config("[log]\nlevel = \"trace\"");
+    let setup = Setup::new().allow_errors().config("[log]\nlevel = \"trace\"");
     let world = World::start(Engine::in_turn(scripts).await, setup).await;
     let more = r#","user":"CANARY-USER","metadata":{"CANARY-KEY":"CANARY-VALUE"},"tools":[{"type":"function","function":{"name":"CANARY_TOOL"}}]"#;
     for _ in 0..n {
@@ -436,7 +436,7 @@ async fn fault_o03_a_second_interrupt_tells_what_has_begun() {
     let mut scrape = Client::connect(samewire.admin).await;
     scrape.send(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n").await;
     samewire.signal("INT");
-    until("it drains", PATIENCE, || samewire.has_said("draining") > 0).await;
+    until("it drains", PATIENCE, || samewire.count_logged("draining") > 0).await;
     samewire.signal("INT");
     let start = Instant::now();
     for mut client in streams {
@@ -472,7 +472,7 @@ async fn fault_o03_a_hangup_ends_nothing() {
     for _ in 0..20 {
         world.samewire.signal("HUP");
     }
-    until("it is said", PATIENCE, || world.samewire.has_said(IN_FORCE) > 0).await;
+    until("it is said", PATIENCE, || world.samewire.count_logged(IN_FORCE) > 0).await;
     gate.open();
     client.event_with("\"b\"").await;
     client.event_with("[DONE]").await;

@@ -2,7 +2,7 @@
 
 use crate::operations::replicas::{at, follow, id, on, sound};
 use crate::postgres::database;
-use crate::postgres::partition::{Partition, Way};
+use crate::postgres::partition::{Partition, RelayState};
 use crate::responses::over_chat::{object, prompt};
 use crate::sim::{Engine, PATIENCE, Request, Script, Setup, Step, World, until};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 async fn cut_off(engine: Engine) -> (Partition, World) {
     let partition = Partition::before(&database().await).await;
-    let setup: Setup = on(&partition.url).faulty();
+    let setup: Setup = on(&partition.url).allow_errors();
     let world = World::start(engine, setup).await;
     (partition, world)
 }
@@ -39,7 +39,7 @@ async fn fault_o17_what_runs_goes_on_through_ten_seconds_without_the_store() {
     let (partition, world) = cut_off(engine).await;
     let made = object(&world.ask(&prompt("m", r#","background":true"#)).await);
     world.engine.wait_attempts(1).await;
-    partition.way.send_replace(Way::Cut);
+    partition.state.send_replace(RelayState::Cut);
     let cut = Instant::now();
     // Chat does not depend on the store.
     assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
@@ -52,7 +52,7 @@ async fn fault_o17_what_runs_goes_on_through_ten_seconds_without_the_store() {
     let unstored = object(&world.ask(&prompt("m", "")).await);
     assert_eq!((&unstored["status"], &unstored["store"]), (&json!("completed"), &json!(false)));
     tokio::time::sleep(Duration::from_secs(10).saturating_sub(cut.elapsed())).await;
-    partition.way.send_replace(Way::Open);
+    partition.state.send_replace(RelayState::Open);
     let ended = over(&world, &id(&made)).await;
     assert_eq!(ended["status"], "completed", "{}", ended["error"]);
     let text = ended["output"][0]["content"][0]["text"].as_str().unwrap();
@@ -70,15 +70,15 @@ async fn fault_o17_what_runs_goes_on_through_ten_seconds_without_the_store() {
 async fn fault_o17_what_says_too_much_meanwhile_fails() {
     let flood = Script::new().head_sse().role().text("a").then(Step::Flood { events: 3_000, size: 16 << 10 });
     let (partition, world) = cut_off(Engine::script(flood.hang()).await).await;
-    partition.way.send_replace(Way::Open);
+    partition.state.send_replace(RelayState::Open);
     let made = object(&world.ask(&prompt("m", r#","background":true"#)).await);
     world.engine.wait_attempts(1).await;
-    partition.way.send_replace(Way::Cut);
+    partition.state.send_replace(RelayState::Cut);
     let before = world.samewire.rss();
     until("it is given up", PATIENCE, || world.engine.active_generations() == 0).await;
     let grown = world.samewire.rss().saturating_sub(before);
     assert!(grown < 160 << 20, "{grown}");
-    partition.way.send_replace(Way::Open);
+    partition.state.send_replace(RelayState::Open);
     assert_eq!(over(&world, &id(&made)).await["status"], "failed");
     world.end().await;
 }

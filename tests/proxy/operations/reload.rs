@@ -3,8 +3,8 @@
 use crate::clients::keys::{OTHER, entry, with};
 use crate::responses::socket::prompted;
 use crate::sim::{
-    Client, Engine, Gate, IN_FORCE, KEY, Manner, PATIENCE, Request, Samewire, Script, Setup, Socket, World,
-    until, within, write_secret,
+    Client, CloseKind, Engine, Gate, IN_FORCE, KEY, PATIENCE, Request, Samewire, Script, Setup, Socket,
+    World, until, within, write_secret,
 };
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -54,14 +54,14 @@ async fn fault_o05_what_runs_goes_on_and_what_is_new_goes_elsewhere() {
     let gate = Gate::default();
     let engines = vec![Engine::script(held(&gate)).await, Engine::script(Script::answer("new", 1)).await];
     let world = World::fleet(engines, Setup::new().config(QUICK), &["", "weight = 0"]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     let mut running = stream_of(&world).await;
     let (engines, only) = (world.engines().collect::<Vec<_>>(), "");
     world.samewire.reconfigure(&format!("{QUICK}{}", upstreams([(1, engines[1], only)]))).await;
     for _ in 0..5 {
         assert!(world.ask(&Request::stream("")).await.text().contains("new"));
     }
-    assert_eq!(world.shares(), [1, 5]);
+    assert_eq!(world.attempt_counts(), [1, 5]);
     gate.open();
     running.event_with("\"b\"").await;
     running.event_with("[DONE]").await;
@@ -91,9 +91,9 @@ async fn an_ejected_engine_that_is_replaced_leaves_no_open_circuit_behind() {
     let bad = Script::new().json("500 Internal Server Error", "{}");
     let good = || Engine::script(Script::answer("good", 1));
     let engines = vec![Engine::script(bad).await, good().await, good().await];
-    let setup = Setup::new().config(QUICK).faulty();
+    let setup = Setup::new().config(QUICK).allow_errors();
     let world = World::fleet(engines, setup, &["", "", "weight = 0"]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     let open = "samewire_upstream_circuit_open{upstream=\"e0\"}";
     for _ in 0..100 {
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
@@ -110,20 +110,20 @@ async fn an_ejected_engine_that_is_replaced_leaves_no_open_circuit_behind() {
 async fn fault_o05_the_file_is_watched() {
     let engines =
         vec![Engine::script(Script::answer("old", 1)).await, Engine::script(Script::answer("new", 1)).await];
-    let world = World::fleet(engines, Setup::new().config(QUICK).faulty(), &["", "weight = 0"]).await;
+    let world = World::fleet(engines, Setup::new().config(QUICK).allow_errors(), &["", "weight = 0"]).await;
     assert!(world.ask(&Request::stream("")).await.text().contains("old"));
     let engines: Vec<_> = world.engines().collect();
     world.samewire.configure(&upstreams([(0, engines[0], "weight = 0"), (1, engines[1], "")]));
-    until("it is seen", PATIENCE, || world.samewire.has_said(IN_FORCE) > 0).await;
+    until("it is seen", PATIENCE, || world.samewire.count_logged(IN_FORCE) > 0).await;
     assert!(world.ask(&Request::stream("")).await.text().contains("new"));
     // Reported once, and not again while the file stays the same.
     world.samewire.configure("[[upstream]]");
-    until("it is seen", PATIENCE, || world.samewire.has_said(REFUSED) > 0).await;
+    until("it is seen", PATIENCE, || world.samewire.count_logged(REFUSED) > 0).await;
     assert_eq!(world.samewire.metric("samewire_config_last_reload_success").await, 0);
     world.samewire.signal("HUP");
-    until("it is read again", PATIENCE, || world.samewire.has_said(REFUSED) > 1).await;
+    until("it is read again", PATIENCE, || world.samewire.count_logged(REFUSED) > 1).await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    assert_eq!((world.samewire.has_said(REFUSED), world.samewire.has_said(IN_FORCE)), (2, 1));
+    assert_eq!((world.samewire.count_logged(REFUSED), world.samewire.count_logged(IN_FORCE)), (2, 1));
     finish_broken(world).await;
 }
 
@@ -176,7 +176,7 @@ async fn fault_o05_options_limits_and_secrets_change() {
     assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
     assert_eq!(sent(0).as_deref(), Some("Bearer sk-CANARY-first"));
     write_secret(&secret, "sk-CANARY-second");
-    until("it is seen", PATIENCE, || world.samewire.has_said(IN_FORCE) > 0).await;
+    until("it is seen", PATIENCE, || world.samewire.count_logged(IN_FORCE) > 0).await;
     let answer = world.ask(&Request::stream("")).await;
     assert_eq!(sent(1).as_deref(), Some("Bearer sk-CANARY-second"));
     assert!(
@@ -195,7 +195,7 @@ async fn fault_o05_options_limits_and_secrets_change() {
         .reconfigure(&format!("threads = 7\n[limits]\nconnections = 9\n[store]\nplace = \"off\"\n{urls}"))
         .await;
     let said = "changes of these take a restart";
-    until("it is said", PATIENCE, || world.samewire.has_said(said) == 1).await;
+    until("it is said", PATIENCE, || world.samewire.count_logged(said) == 1).await;
     let lines = world.samewire.logs();
     let line = lines.iter().find(|line| line.contains(said)).unwrap();
     assert!(line.contains("\"threads, store, limits.connections\""), "{line}");
@@ -224,7 +224,7 @@ impl Load {
                     client.send(&Request::stream("").bytes()).await;
                     if turn % 10 == 9 {
                         client.head().await;
-                        client.leave(if n.is_multiple_of(2) { Manner::Rst } else { Manner::Fin });
+                        client.leave(if n.is_multiple_of(2) { CloseKind::Rst } else { CloseKind::Fin });
                         continue;
                     }
                     let answer = client.answer().await;
@@ -267,8 +267,8 @@ async fn fault_o05_reloads_under_load() {
     for _ in 0..4 {
         engines.push(Engine::script(paced()).await);
     }
-    let world = World::fleet(engines, Setup::new().config(QUICK).faulty(), &[]).await;
-    world.is_up().await;
+    let world = World::fleet(engines, Setup::new().config(QUICK).allow_errors(), &[]).await;
+    world.wait_until_up().await;
     let load = Load::of(12, world.proxy(), WHOLE);
     until("it flows", PATIENCE, || load.asked.load(Ordering::Relaxed) > 50).await;
     let files = world.samewire.metric("process_open_fds").await;
@@ -291,8 +291,12 @@ async fn fault_o05_reloads_under_load() {
     }
     let asked = load.end().await;
     assert!(asked > 100, "{asked} requests");
-    assert!(world.samewire.has_said(IN_FORCE) > turn / 3, "{} of {turn}", world.samewire.has_said(IN_FORCE));
-    assert!(world.samewire.has_said(REFUSED) > 0);
+    assert!(
+        world.samewire.count_logged(IN_FORCE) > turn / 3,
+        "{} of {turn}",
+        world.samewire.count_logged(IN_FORCE)
+    );
+    assert!(world.samewire.count_logged(REFUSED) > 0);
     // All connections to engines have ended, except recently used ones.
     let begun = Instant::now();
     loop {
@@ -314,9 +318,9 @@ async fn fault_o05_u23_what_stays_keeps_what_is_known_of_it() {
     let engines =
         vec![Engine::script(Script::new().raw(pushes)).await, Engine::script(Script::answer("a", 1)).await];
     let world = World::fleet(engines, Setup::new().config(QUICK), &[]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     let ask = async || assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
-    while world.shares()[0] == 0 {
+    while world.attempt_counts()[0] == 0 {
         ask().await;
     }
     let engines: Vec<_> = world.engines().collect();
@@ -336,7 +340,7 @@ async fn fault_o05_u23_what_stays_keeps_what_is_known_of_it() {
 #[tokio::test]
 async fn fault_o06_o09_no_file_that_is_read_again_opens_a_door() {
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let world = World::fleet(vec![engine], Setup::new().config(&entry(KEY, "")).faulty(), &[]).await;
+    let world = World::fleet(vec![engine], Setup::new().config(&entry(KEY, "")).allow_errors(), &[]).await;
     let right = upstreams([(0, &world.engine, "")]);
     let stranger = with(&Request::stream(""), OTHER);
     for (n, text) in
@@ -344,7 +348,7 @@ async fn fault_o06_o09_no_file_that_is_read_again_opens_a_door() {
     {
         world.samewire.configure(text);
         world.samewire.signal("HUP");
-        until("it is refused", PATIENCE, || world.samewire.has_said(REFUSED) > n).await;
+        until("it is refused", PATIENCE, || world.samewire.count_logged(REFUSED) > n).await;
         assert_eq!(world.ask(&stranger).await.head.status, 401, "{text}");
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 200, "{text}");
     }
@@ -363,7 +367,7 @@ async fn fault_o05_o19_how_engines_do_outlives_a_change() {
         Script::new().head_sse().role().text("a").tok("t", 600, Duration::from_millis(10)).wait(&gate);
     let engine = Engine::script(tokens.finish("stop").done().end()).await;
     let world = World::fleet(vec![engine], Setup::new().config(QUICK), &[]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     let running = stream_of(&world).await;
     world.engine.set_health(Script::new().hang());
     let lines = "[timeouts]\nconnect = 1\n";
@@ -381,11 +385,11 @@ async fn fault_o05_o19_how_engines_do_outlives_a_change() {
 #[tokio::test]
 async fn fault_o06_o24_a_file_that_never_ends_holds_up_nothing() {
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let world = World::fleet(vec![engine], Setup::new().config(QUICK).faulty(), &[]).await;
+    let world = World::fleet(vec![engine], Setup::new().config(QUICK).allow_errors(), &[]).await;
     let path = world.samewire.config();
     std::fs::remove_file(path).unwrap();
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
-    until("it is refused", Duration::from_secs(30), || world.samewire.has_said(REFUSED) > 0).await;
+    until("it is refused", Duration::from_secs(30), || world.samewire.count_logged(REFUSED) > 0).await;
     assert_eq!(world.samewire.admin("/livez").await.head.status, 200);
     assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
     std::fs::remove_file(path).unwrap();
@@ -407,7 +411,7 @@ fn check(samewire: &Samewire) -> (Option<i32>, String) {
 async fn fault_o06_what_is_wrong_changes_nothing() {
     let world = World::fleet(
         vec![Engine::script(Script::answer("a", 1)).await],
-        Setup::new().config(QUICK).faulty(),
+        Setup::new().config(QUICK).allow_errors(),
         &[],
     )
     .await;
@@ -460,7 +464,7 @@ async fn fault_o06_what_is_wrong_changes_nothing() {
         let (code, told) = check(&world.samewire);
         assert_eq!(code, Some(2), "{text}");
         world.samewire.signal("HUP");
-        until("it is refused", PATIENCE, || world.samewire.has_said(REFUSED) > n).await;
+        until("it is refused", PATIENCE, || world.samewire.count_logged(REFUSED) > n).await;
         let lines = world.samewire.logs();
         let line = lines.iter().rfind(|line| line.contains(REFUSED)).unwrap();
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -471,7 +475,7 @@ async fn fault_o06_what_is_wrong_changes_nothing() {
         assert_eq!(world.samewire.metric("samewire_config_last_reload_success").await, 0);
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 200, "{text}");
     }
-    assert_eq!(world.samewire.has_said(IN_FORCE), 0);
+    assert_eq!(world.samewire.count_logged(IN_FORCE), 0);
     for path in [open, empty] {
         std::fs::remove_file(path).unwrap();
     }
@@ -489,26 +493,28 @@ async fn fault_o23_engines_come_and_go_under_load() {
     let world =
         World::fleet(engines, Setup::new().config(QUICK), &["", "weight = 0", "weight = 0", "weight = 0"])
             .await;
-    world.is_up().await;
+    world.wait_until_up().await;
     let one = first(&world, 1);
     world.samewire.reconfigure(&one).await;
     let load = Load::of(12, world.proxy(), WHOLE);
-    until("it flows", PATIENCE, || world.shares()[0] > 50).await;
+    until("it flows", PATIENCE, || world.attempt_counts()[0] > 50).await;
     let four = first(&world, 4);
     world.samewire.reconfigure(&four).await;
-    let before: usize = world.shares().iter().sum();
-    until("all have some of it", Duration::from_secs(30), || world.shares().iter().all(|share| *share > 10))
-        .await;
-    let shares = world.shares();
+    let before: usize = world.attempt_counts().iter().sum();
+    until("all have some of it", Duration::from_secs(30), || {
+        world.attempt_counts().iter().all(|share| *share > 10)
+    })
+    .await;
+    let shares = world.attempt_counts();
     let since = shares.iter().sum::<usize>() - before;
     // Long before ten seconds have passed: no new engine has its full share yet.
     assert!(shares[1..].iter().all(|share| share * 4 < since * 2), "{shares:?} of {since} at once");
     world.samewire.reconfigure(&one).await;
-    let gone = world.shares();
+    let gone = world.attempt_counts();
     let before = gone[0];
-    until("the one goes on", PATIENCE, || world.shares()[0] > before + 30).await;
+    until("the one goes on", PATIENCE, || world.attempt_counts()[0] > before + 30).await;
     // A request whose engine was chosen just before the reload arrives just after it.
-    let late = world.shares().iter().zip(&gone).skip(1).map(|(now, then)| now - then).sum::<usize>();
+    let late = world.attempt_counts().iter().zip(&gone).skip(1).map(|(now, then)| now - then).sum::<usize>();
     assert!(late <= 12, "{late} requests for those that are gone");
     load.end().await;
     world.end().await;

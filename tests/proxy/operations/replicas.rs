@@ -44,7 +44,7 @@ fn slow(tokens: usize) -> Script {
 
 /// Returns the events that a reader gets from here to the end.
 pub async fn follow(proxy: SocketAddr, request: Request) -> Vec<Value> {
-    let mut client = Client::connect(proxy).await.patient(TOLD + PATIENCE);
+    let mut client = Client::connect(proxy).await.with_patience(TOLD + PATIENCE);
     client.send(&request.bytes()).await;
     assert_eq!(client.head().await.status, 200);
     let mut events = Vec::new();
@@ -148,7 +148,7 @@ async fn fault_o16_what_a_lost_replica_ran_is_closed_once() {
     let mut random = random();
     let database = database().await;
     let endless = Script::new().head_sse().role().tok("a", 3_000, Duration::from_millis(15)).hang();
-    let world = World::start(Engine::script(endless).await, on(&database).faulty()).await;
+    let world = World::start(Engine::script(endless).await, on(&database).allow_errors()).await;
     let other = another(&world, &database).await;
     let stopped = another(&world, &database).await;
     let mut lost = Vec::new();

@@ -18,7 +18,7 @@ async fn fault_o20_engines_make_no_labels() {
     engine.set_models(
         Script::new().json("200 OK", &format!(r#"{{"object":"list","data":[{}]}}"#, listed.join(","))),
     );
-    let world = World::start(engine, Setup::new().faulty()).await;
+    let world = World::start(engine, Setup::new().allow_errors()).await;
     world.ask(&Request::get("/v1/models")).await;
     for n in 0..50 {
         let body =

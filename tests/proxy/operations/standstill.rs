@@ -19,7 +19,7 @@ async fn fault_o25_a_bug_ends_one_request_and_no_other() {
             false => script.text("b").finish("stop").done().end(),
         }
     });
-    let world = World::start(engine.await, Setup::new().faulty()).await;
+    let world = World::start(engine.await, Setup::new().allow_errors()).await;
     let mut other = Client::connect(world.proxy()).await;
     other.send(&Request::stream(r#","user":"waits""#).bytes()).await;
     other.event_with_head(r#""a""#).await;

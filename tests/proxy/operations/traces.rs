@@ -293,7 +293,7 @@ async fn errors_are_told_by_their_codes() {
         Script::new().json("500 Oops", r#"{"error":{"message":"ODDITY-ERROR","type":"x","code":500}}"#),
         Script::new().head_sse().role().text("CANARY-ANSWER").rst(),
     ];
-    let setup = Setup::new().faulty().config(&collector.config());
+    let setup = Setup::new().allow_errors().config(&collector.config());
     let world = World::start(Engine::in_turn(scripts).await, setup).await;
     for _ in 0..3 {
         world.ask(&Request::stream("")).await;

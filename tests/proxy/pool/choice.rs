@@ -2,7 +2,7 @@
 
 use crate::responses::over_chat::{prompt, scripted};
 use crate::sim::{
-    Client, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, World, until, write_secret,
+    Client, CloseKind, Engine, Gate, PATIENCE, Request, Script, Setup, World, until, write_secret,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -56,12 +56,12 @@ async fn ids(world: &World) -> Vec<String> {
 }
 
 /// Opens this many streams and keeps them open.
-async fn held(world: &World, request: &Request, streams: usize) -> Vec<Client> {
+async fn open_streams(world: &World, request: &Request, streams: usize) -> Vec<Client> {
     let mut clients = Vec::new();
     for n in 1..=streams {
         let mut client = Client::connect(world.proxy()).await;
         client.send(&request.bytes()).await;
-        until("it is asked", PATIENCE, || world.shares().iter().sum::<usize>() >= n).await;
+        until("it is asked", PATIENCE, || world.attempt_counts().iter().sum::<usize>() >= n).await;
         clients.push(client);
     }
     clients
@@ -74,9 +74,9 @@ async fn the_one_with_the_fewest_requests_is_asked() {
     let engines =
         vec![Engine::script(script()).await, Engine::script(script()).await, Engine::script(script()).await];
     let world = World::fleet(engines, Setup::new().config(PATIENT), &[]).await;
-    world.is_up().await;
-    let clients = held(&world, &Request::stream(""), 30).await;
-    assert_eq!(world.shares(), [10, 10, 10]);
+    world.wait_until_up().await;
+    let clients = open_streams(&world, &Request::stream(""), 30).await;
+    assert_eq!(world.attempt_counts(), [10, 10, 10]);
     gate.open();
     for mut client in clients {
         client.head().await;
@@ -86,7 +86,7 @@ async fn the_one_with_the_fewest_requests_is_asked() {
     for _ in 0..60 {
         world.ask(&Request::stream("")).await;
     }
-    let shares = world.shares();
+    let shares = world.attempt_counts();
     assert!(shares.iter().all(|share| *share > 14), "{shares:?}");
     world.end().await;
 }
@@ -98,9 +98,9 @@ async fn weights_are_parts_of_the_traffic() {
     let engines =
         vec![Engine::script(script()).await, Engine::script(script()).await, Engine::script(script()).await];
     let world = World::fleet(engines, Setup::new().config(PATIENT), &["", "weight = 3", "weight = 0"]).await;
-    world.is_up().await;
-    let clients = held(&world, &Request::stream(""), 40).await;
-    let shares = world.shares();
+    world.wait_until_up().await;
+    let clients = open_streams(&world, &Request::stream(""), 40).await;
+    let shares = world.attempt_counts();
     assert!((9..=11).contains(&shares[0]) && (29..=31).contains(&shares[1]) && shares[2] == 0, "{shares:?}");
     gate.open();
     for mut client in clients {
@@ -114,14 +114,14 @@ async fn weights_are_parts_of_the_traffic() {
 async fn models_go_to_the_engines_that_list_them() {
     let engines = vec![listing(&["m", "small"]).await, listing(&["m", "large"]).await];
     let world = World::fleet(engines, Setup::new().config(PATIENT), &[]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     for model in ["m", "small", "large", "small", "large", "m"].iter().cycle().take(60) {
         assert_eq!(world.ask(&of(model)).await.head.status, 200, "{model}");
     }
     let (one, other) = (asked_for(&world.engine), asked_for(&world.others[0]));
     assert!(!one.contains("large") && !other.contains("small"), "{one:?} {other:?}");
     assert!(one.contains("m") && other.contains("m"));
-    let before = world.shares();
+    let before = world.attempt_counts();
     let answer = world.ask(&of("huge")).await;
     assert_eq!(answer.failure(), (404, "invalid_request_error".into(), Some("model_not_found".into())));
     let answer = world.ask(&prompt("huge", "")).await;
@@ -129,7 +129,7 @@ async fn models_go_to_the_engines_that_list_them() {
     // An invalid request is reported as such in any case.
     let answer = world.ask(&Request::post("/v1/responses", r#"{"model":"huge","input":7}"#)).await;
     assert_eq!(answer.head.status, 400);
-    assert_eq!(world.shares(), before);
+    assert_eq!(world.attempt_counts(), before);
     let all: BTreeSet<_> = ids(&world).await.into_iter().collect();
     assert_eq!(all, ["large", "m", "small"].map(str::to_owned).into());
     assert_eq!(world.ask(&Request::get("/v1/models/large")).await.head.status, 200);
@@ -143,7 +143,7 @@ async fn names_that_no_replica_lists_go_on() {
     let world =
         World::fleet(vec![listing(&["m"]).await, listing(&["m"]).await], Setup::new().config(PATIENT), &[])
             .await;
-    world.is_up().await;
+    world.wait_until_up().await;
     assert_eq!(world.ask(&of("default")).await.head.status, 200);
     world.end().await;
 }
@@ -159,7 +159,7 @@ async fn models_have_other_names_defaults_and_options() {
         &[],
     )
     .await;
-    world.is_up().await;
+    world.wait_until_up().await;
     let body = |path: &str, members: Value| {
         let mut request =
             json!({"model": "gpt-4o", "stream": true, "messages": [{"role": "user", "content": "x"}]});
@@ -180,7 +180,7 @@ async fn models_have_other_names_defaults_and_options() {
         let sent: Value = serde_json::from_str(world.others[0].attempts().last().unwrap().text()).unwrap();
         assert_eq!(sent["temperature"], json!(1), "{path}: what the client says counts");
     }
-    assert_eq!(world.shares(), [0, 4], "it has been said who serves it");
+    assert_eq!(world.attempt_counts(), [0, 4], "it has been said who serves it");
     assert_eq!(ids(&world).await, ["m", "gpt-4o", "fast"]);
     world.end().await;
 }
@@ -191,7 +191,7 @@ async fn the_only_engine_is_asked_for_what_it_does_not_list() {
     let lines = "[[model]]\nname = \"text\"\naliases = [\"gpt-4o\"]";
     let engine = Engine::script(scripted("text", "chatcmpl-1", true)).await;
     let world = World::fleet(vec![engine], Setup::new().config(PATIENT).config(lines), &[]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     for request in
         [of("gpt-4o"), of("huge"), prompt("gpt-4o", r#","stream":true"#), prompt("huge", r#","stream":true"#)]
     {
@@ -213,27 +213,28 @@ async fn a_conversation_stays_where_it_began() {
     let world =
         World::fleet(engines, Setup::new().config(PATIENT).config("[affinity]\nby = \"conversation\""), &[])
             .await;
-    world.is_up().await;
+    world.wait_until_up().await;
     let mut used = BTreeSet::new();
     for talk in 0..24 {
         let mut messages = vec![
             json!({"role": "system", "content": "be kind"}),
             json!({"role": "user", "content": format!("talk {talk}")}),
         ];
-        let before = world.shares();
+        let before = world.attempt_counts();
         for turn in 0..4 {
             let body = json!({"model": "text", "stream": true, "messages": messages});
             assert_eq!(world.ask(&Request::chat(body.to_string())).await.head.status, 200);
             messages.push(json!({"role": "assistant", "content": "hm"}));
             messages.push(json!({"role": "user", "content": format!("turn {turn}")}));
         }
-        let grown: Vec<_> = world.shares().iter().zip(&before).map(|(now, then)| now - then).collect();
+        let grown: Vec<_> =
+            world.attempt_counts().iter().zip(&before).map(|(now, then)| now - then).collect();
         assert_eq!(grown.iter().filter(|more| **more == 4).count(), 1, "all turns at one engine: {grown:?}");
         used.insert(grown.iter().position(|more| *more == 4).unwrap());
     }
     assert_eq!(used.len(), 4, "conversations are spread");
     // Responses that continue each other form a conversation, too.
-    let before = world.shares();
+    let before = world.attempt_counts();
     let mut previous = String::new();
     for _ in 0..4 {
         let answer = world.ask(&prompt("text", &format!(r#","stream":true{previous}"#))).await;
@@ -241,7 +242,7 @@ async fn a_conversation_stays_where_it_began() {
             answer.text().split(r#""id":"resp_"#).nth(1).and_then(|rest| rest.split('"').next()).unwrap();
         previous = format!(r#","previous_response_id":"resp_{id}""#);
     }
-    let grown: Vec<_> = world.shares().iter().zip(&before).map(|(now, then)| now - then).collect();
+    let grown: Vec<_> = world.attempt_counts().iter().zip(&before).map(|(now, then)| now - then).collect();
     assert_eq!(grown.iter().filter(|more| **more == 4).count(), 1, "{grown:?}");
     world.end().await;
 }
@@ -256,10 +257,10 @@ async fn a_header_keeps_requests_together_but_not_at_any_price() {
     }
     let lines = "[affinity]\nby = \"header\"\nheader = \"x-session\"";
     let world = World::fleet(engines, Setup::new().config(PATIENT).config(lines), &[]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     // One engine gets the first requests, until its load exceeds its share; then the others get some.
-    let clients = held(&world, &Request::stream("").header("x-session", "a"), 40).await;
-    let shares = world.shares();
+    let clients = open_streams(&world, &Request::stream("").header("x-session", "a"), 40).await;
+    let shares = world.attempt_counts();
     let most = *shares.iter().max().unwrap();
     assert!((12..=14).contains(&most), "a quarter more than its part: {shares:?}");
     gate.open();
@@ -267,21 +268,24 @@ async fn a_header_keeps_requests_together_but_not_at_any_price() {
         client.head().await;
         client.rest().await;
     }
-    let before = world.shares();
+    let before = world.attempt_counts();
     for _ in 0..12 {
         world.ask(&Request::stream("").header("x-session", "b")).await;
     }
-    let grown: Vec<_> = world.shares().iter().zip(&before).map(|(now, then)| now - then).collect();
+    let grown: Vec<_> = world.attempt_counts().iter().zip(&before).map(|(now, then)| now - then).collect();
     assert_eq!(grown.iter().max(), Some(&12), "{grown:?}");
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_o18_nobody_is_well() {
-    let world =
-        World::fleet(vec![named("a").await, named("b").await], Setup::new().config(QUICK).faulty(), &[])
-            .await;
-    world.is_up().await;
+    let world = World::fleet(
+        vec![named("a").await, named("b").await],
+        Setup::new().config(QUICK).allow_errors(),
+        &[],
+    )
+    .await;
+    world.wait_until_up().await;
     for engine in world.engines() {
         engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
     }
@@ -291,7 +295,7 @@ async fn fault_o18_nobody_is_well() {
         }
     };
     tokio::time::timeout(PATIENCE, ready(503)).await.unwrap();
-    let before = world.shares();
+    let before = world.attempt_counts();
     let mut times = Vec::new();
     let requests = [Request::stream(""), Request::plain(""), prompt("m", ""), Request::get("/v1/models")];
     for request in requests.iter().cycle().take(40) {
@@ -303,7 +307,7 @@ async fn fault_o18_nobody_is_well() {
     times.sort();
     println!("nobody is well: median {:?}, worst {:?}", times[20], times[39]);
     assert!(times[20] < Duration::from_millis(50), "{times:?}");
-    assert_eq!(world.shares(), before);
+    assert_eq!(world.attempt_counts(), before);
     // One engine that comes back is enough, and the other is still spared.
     world.engine.set_health(Script::new().whole("200 OK", "", ""));
     tokio::time::timeout(PATIENCE, ready(200)).await.unwrap();
@@ -317,9 +321,9 @@ async fn fault_o18_nobody_is_well() {
 #[tokio::test]
 async fn who_fails_is_ejected_and_half_of_them_never_are() {
     let bad = || Engine::script(Script::new().json("500 Internal Server Error", "{}"));
-    let setup = || Setup::new().config(PATIENT).faulty();
+    let setup = || Setup::new().config(PATIENT).allow_errors();
     let world = World::fleet(vec![bad().await, named("a").await], setup(), &[]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     for _ in 0..100 {
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
     }
@@ -340,11 +344,11 @@ async fn who_fails_is_ejected_and_half_of_them_never_are() {
         &[],
     )
     .await;
-    world.is_up().await;
+    world.wait_until_up().await;
     for _ in 0..100 {
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 500);
     }
-    let mut shares = world.shares();
+    let mut shares = world.attempt_counts();
     shares.sort_unstable();
     assert!(shares[0] < 25 && shares[1] > 30, "one of three is ejected: {shares:?}");
     world.end().await;
@@ -357,8 +361,9 @@ async fn fault_u19_who_rejects_the_proxys_key_is_asked_last() {
     let bad = Engine::script(Script::new().json("401 Unauthorized", r#"{"error":"Unauthorized"}"#)).await;
     let lines = format!("api_key_file = {key:?}");
     let world =
-        World::fleet(vec![bad, named("a").await], Setup::new().config(PATIENT).faulty(), &[&lines]).await;
-    world.is_up().await;
+        World::fleet(vec![bad, named("a").await], Setup::new().config(PATIENT).allow_errors(), &[&lines])
+            .await;
+    world.wait_until_up().await;
     let mut told = 0;
     for _ in 0..30 {
         let answer = world.ask(&Request::stream("")).await;
@@ -380,8 +385,9 @@ async fn fault_u19_who_rejects_a_clients_key_stays_in_use() {
         let bad = Engine::script(Script::new().json(line, r#"{"error":"no"}"#)).await;
         let lines = ["auth = \"pass\""; 2];
         let world =
-            World::fleet(vec![bad, named("a").await], Setup::new().config(PATIENT).faulty(), &lines).await;
-        world.is_up().await;
+            World::fleet(vec![bad, named("a").await], Setup::new().config(PATIENT).allow_errors(), &lines)
+                .await;
+        world.wait_until_up().await;
         let mut told = 0;
         for _ in 0..30 {
             let answer = world.ask(&Request::stream("")).await;
@@ -394,7 +400,7 @@ async fn fault_u19_who_rejects_a_clients_key_stays_in_use() {
         // The random choice sends it about half of them.
         assert!((3..=27).contains(&told), "{line}: {told}");
         for word in ["misconfigured", "ejected"] {
-            assert_eq!(world.samewire.has_said(word), 0, "{line}: {word}");
+            assert_eq!(world.samewire.count_logged(word), 0, "{line}: {word}");
         }
         world.end().await;
     }
@@ -419,8 +425,9 @@ async fn fault_u50_who_answers_as_another_model_is_asked_last() {
         let (wrong, right) = (wrong.await, right.await);
         right.set_models(models(if configured { &["m"] } else { &["m", "other"] }));
         let lines = if configured { "models = [\"m\"]" } else { "" };
-        let world = World::fleet(vec![wrong, right], Setup::new().config(PATIENT).faulty(), &[lines]).await;
-        world.is_up().await;
+        let world =
+            World::fleet(vec![wrong, right], Setup::new().config(PATIENT).allow_errors(), &[lines]).await;
+        world.wait_until_up().await;
         let request = if stream { Request::stream("") } else { Request::plain("") };
         let mut told = 0;
         for _ in 0..30 {
@@ -448,24 +455,27 @@ async fn models_may_have_names_that_are_not_listed() {
         engine
     };
     let world = World::fleet(vec![engine().await, engine().await], Setup::new().config(PATIENT), &[]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     assert_eq!(world.ask(&of("text")).await.head.status, 200);
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_u44_an_engine_restarts_under_traffic() {
-    let world =
-        World::fleet(vec![named("a").await, named("b").await], Setup::new().config(QUICK).faulty(), &[])
-            .await;
-    world.is_up().await;
+    let world = World::fleet(
+        vec![named("a").await, named("b").await],
+        Setup::new().config(QUICK).allow_errors(),
+        &[],
+    )
+    .await;
+    world.wait_until_up().await;
     let ask = async |times: usize| {
         for _ in 0..times {
             assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
         }
     };
     ask(20).await;
-    world.engine.set_health(Script::new().close(Manner::Rst));
+    world.engine.set_health(Script::new().close(CloseKind::Rst));
     let down = async {
         while !world.samewire.metrics().await.contains("samewire_upstream_up{upstream=\"e0\"} 0") {
             ask(1).await;

@@ -1,9 +1,9 @@
 //! Requests that fail on one engine and are answered by another (faults 7).
 
 use crate::canonical::Canonical;
-use crate::engines::waiting::{black_hole, refusing};
+use crate::engines::waiting::{refusing, unanswered_address};
 use crate::responses::over_chat::{events, prompt};
-use crate::sim::{Attempt, Client, Engine, Manner, PATIENCE, Request, Script, Setup, World, until};
+use crate::sim::{Attempt, Client, CloseKind, Engine, PATIENCE, Request, Script, Setup, World, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -50,12 +50,12 @@ fn good_stream() -> String {
 /// Starts samewire in front of these engines and waits until their models are known.
 async fn fleet(engines: Vec<Engine>, setup: Setup) -> World {
     let world = World::fleet(engines, setup, &[]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     world
 }
 
 fn setup() -> Setup {
-    Setup::new().faulty().config(PATIENT)
+    Setup::new().allow_errors().config(PATIENT)
 }
 
 fn refused(status: &str) -> Script {
@@ -82,7 +82,7 @@ async fn fault_u01_who_refuses_the_connection_is_passed_over() {
     let (nobody, _held) = refusing();
     let lines = format!("[[upstream]]\nname = \"gone\"\nurl = \"{nobody}\"\nmodels = [\"m\"]");
     let world = World::fleet(vec![good().await], setup(), &[&lines]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     let mut twice = 0;
     for n in 0..30 {
         let request = if n % 2 == 0 { Request::stream("") } else { Request::plain("") };
@@ -98,11 +98,11 @@ async fn fault_u01_who_refuses_the_connection_is_passed_over() {
 
 #[tokio::test]
 async fn fault_u04_who_never_answers_a_connect_is_passed_over() {
-    let (nobody, _held) = black_hole();
+    let (nobody, _held) = unanswered_address();
     let lines = format!("[[upstream]]\nname = \"gone\"\nurl = \"{nobody}\"\nmodels = [\"m\"]");
     let world =
         World::fleet(vec![good().await], setup().config("[timeouts]\nconnect = 0.2"), &[&lines]).await;
-    world.is_up().await;
+    world.wait_until_up().await;
     for _ in 0..12 {
         let answer = world.ask(&Request::stream("")).await;
         assert_eq!(answer.head.status, 200);
@@ -221,7 +221,7 @@ async fn what_another_would_say_too_is_not_asked_again() {
             (status, Some("1")),
             "{row}"
         );
-        assert_eq!(world.shares().iter().sum::<usize>(), 1, "{row}");
+        assert_eq!(world.attempt_counts().iter().sum::<usize>(), 1, "{row}");
         world.end().await;
     }
 }
@@ -244,7 +244,7 @@ async fn nothing_is_asked_again_behind_the_first_word() {
             "{what}: {}",
             answer.text()
         );
-        assert_eq!(world.shares().iter().sum::<usize>(), 1, "{what}");
+        assert_eq!(world.attempt_counts().iter().sum::<usize>(), 1, "{what}");
         world.end().await;
     }
 }
@@ -265,7 +265,7 @@ async fn fault_u06_u08_who_says_nothing_is_passed_over_while_there_is_time() {
         let times = "[timeouts]\nfirst_token = 0.3\ntotal_stream = 0.5\ntotal_whole = 0.5";
         let world = fleet(failing_first(1, 2, script).await, setup().config(times)).await;
         let answer = world.ask(&Request::plain("")).await;
-        assert_eq!((answer.head.status, world.shares().iter().sum::<usize>()), (504, 1), "{row}");
+        assert_eq!((answer.head.status, world.attempt_counts().iter().sum::<usize>()), (504, 1), "{row}");
         world.end().await;
     }
 }
@@ -287,7 +287,7 @@ async fn fault_u42_a_request_that_engines_die_of_reaches_two() {
         assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_reset".into())));
         assert_eq!(answer.head.header("x-should-retry"), Some("false"));
         assert_eq!(answer.head.header("x-samewire-attempts"), Some("2"));
-        assert_eq!(world.shares().iter().sum::<usize>(), 2 * n);
+        assert_eq!(world.attempt_counts().iter().sum::<usize>(), 2 * n);
     }
     is_good(&world, &Request::stream(""), "1", "the fleet stands").await;
     world.end().await;
@@ -319,7 +319,7 @@ async fn fault_u43_what_one_has_read_of_a_body_the_other_gets_whole() {
             let world = fleet(vec![first, good().await], setup()).await;
             // Either engine may be asked first.
             while world.engine.attempt_count() == 0 {
-                world.engine.set_appetite(part);
+                world.engine.limit_next_body(part);
                 let answer = world.ask(&request).await;
                 assert_eq!(answer.head.status, 200, "{part} of {length}");
                 let before = world.engine.attempt_count() + 1;
@@ -345,7 +345,7 @@ async fn fault_u23_all_push_back() {
     let answer = world.ask(&Request::stream("")).await;
     assert!(matches!(answer.head.status, 429 | 503));
     assert_eq!(answer.head.header("retry-after"), Some("7"), "the shorter one");
-    assert_eq!(world.shares(), [1, 1]);
+    assert_eq!(world.attempt_counts(), [1, 1]);
     // No engine is asked before that time; clients get an error at once.
     for _ in 0..20 {
         let answer = world.ask(&Request::stream("")).await;
@@ -354,7 +354,7 @@ async fn fault_u23_all_push_back() {
             answer.head.header("retry-after").and_then(|after| after.parse().ok()).expect("seconds");
         assert!((1..=7).contains(&after), "{after}");
     }
-    assert_eq!(world.shares(), [1, 1]);
+    assert_eq!(world.attempt_counts(), [1, 1]);
     world.end().await;
 }
 
@@ -373,7 +373,7 @@ async fn fault_u22_refusals_count_for_nothing() {
     for _ in 0..20 {
         is_good(&world, &Request::stream(""), "1", "after a thousand refusals").await;
     }
-    let shares = world.shares();
+    let shares = world.attempt_counts();
     assert!(shares.iter().all(|share| *share > 400), "{shares:?}");
     world.end().await;
 }
@@ -404,10 +404,10 @@ async fn fault_c24_a_client_that_left_is_not_asked_for_again() {
             let mut client = Client::connect(world.proxy()).await;
             client.send(&Request::stream("").bytes()).await;
             until("the first attempt has failed", PATIENCE, || failed() == n).await;
-            client.leave(Manner::Rst);
+            client.leave(CloseKind::Rst);
             until("the request is over", PATIENCE, || world.samewire.request_lines().len() == n).await;
         }
-        again += world.shares().iter().sum::<usize>() - LEAVERS;
+        again += world.attempt_counts().iter().sum::<usize>() - LEAVERS;
         is_good(&world, &Request::stream(""), "2", "a client that stays").await;
         world.end().await;
     }
@@ -429,7 +429,7 @@ async fn retries_have_a_budget() {
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 500);
     }
     assert!(start.elapsed() < Duration::from_secs(10), "the bound below holds for ten seconds");
-    let asked = world.shares().iter().sum::<usize>();
+    let asked = world.attempt_counts().iter().sum::<usize>();
     assert!((100..=120).contains(&asked), "a tenth of the requests, and ten: {asked}");
     let metrics = world.samewire.metrics().await;
     let spent = metrics.lines().find_map(|l| l.strip_prefix("samewire_retry_budget_exhausted_total "));
@@ -449,7 +449,7 @@ async fn fault_u03_one_replay_for_each_request() {
     };
     // Connections stay with the thread that opened them.
     let world = fleet(vec![engine().await, engine().await], setup().args(&["--threads", "1"])).await;
-    while world.shares().contains(&0) {
+    while world.attempt_counts().contains(&0) {
         assert_eq!(world.ask(&Request::stream("")).await.text(), good_stream());
     }
     let answer = world.ask(&Request::stream(r#","user":"poison""#)).await;

@@ -57,7 +57,7 @@ fn series(world: &World, name: &str, more: &str, value: &str) -> String {
 async fn what_an_engine_has_to_do_is_shown() {
     let engine = Engine::script(Script::answer("a", 1)).await;
     engine.set_route("/metrics", vllm(3, 2));
-    let world = World::start(engine, Setup::new().config(LOADED).faulty()).await;
+    let world = World::start(engine, Setup::new().config(LOADED).allow_errors()).await;
     let running = series(&world, "requests", ",state=\"running\"", "3");
     shows(&world, &running, true).await;
     shows(&world, &series(&world, "requests", ",state=\"waiting\"", "2"), true).await;
@@ -79,9 +79,9 @@ async fn what_an_engine_has_to_do_is_shown() {
         assert_eq!(world.samewire.admin("/readyz").await.head.status, 200, "that is no sickness");
         world.engine.set_route("/metrics", vllm(3, 2));
         // An engine that reported nothing is asked again at the next identification.
-        let before = world.samewire.has_said("upstream is not ready");
+        let before = world.samewire.count_logged("upstream is not ready");
         world.engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
-        until("it is down", PATIENCE, || world.samewire.has_said("upstream is not ready") > before).await;
+        until("it is down", PATIENCE, || world.samewire.count_logged("upstream is not ready") > before).await;
         world.engine.set_health(Script::new().whole("200 OK", "", ""));
         shows(&world, &running, true).await;
     }
@@ -131,13 +131,13 @@ async fn sglang_is_asked_where_it_answers() {
 }
 
 /// Opens this many streams and keeps them open.
-async fn held(world: &World, streams: usize) -> Vec<Client> {
+async fn open_streams(world: &World, streams: usize) -> Vec<Client> {
     let mut clients = Vec::new();
-    let before = world.shares().iter().sum::<usize>();
+    let before = world.attempt_counts().iter().sum::<usize>();
     for n in 1..=streams {
         let mut client = Client::connect(world.proxy()).await;
         client.send(&Request::stream("").bytes()).await;
-        until("it is asked", PATIENCE, || world.shares().iter().sum::<usize>() >= before + n).await;
+        until("it is asked", PATIENCE, || world.attempt_counts().iter().sum::<usize>() >= before + n).await;
         clients.push(client);
     }
     clients
@@ -174,8 +174,8 @@ async fn requests_that_others_have_sent_count() {
     // The reported load stays constant: these engines do not count.
     let world = World::fleet(engines, Setup::new().config(LOADED), &[]).await;
     known(&world).await;
-    let first = held(&world, 10).await;
-    assert_eq!(world.shares(), [0, 10], "the first one has ten of others");
+    let first = open_streams(&world, 10).await;
+    assert_eq!(world.attempt_counts(), [0, 10], "the first one has ten of others");
     let_go(&gate, first).await;
     world.end().await;
     // Requests sent by samewire are not counted twice, as its own and as load reported by the engine.
@@ -184,12 +184,12 @@ async fn requests_that_others_have_sent_count() {
     engines.iter().for_each(|engine| engine.set_route("/metrics", vllm(0, 0)));
     let world = World::fleet(engines, Setup::new().config(LOADED), &[]).await;
     known(&world).await;
-    let mut clients = held(&world, 10).await;
-    assert_eq!(world.shares(), [5, 5]);
+    let mut clients = open_streams(&world, 10).await;
+    assert_eq!(world.attempt_counts(), [5, 5]);
     world.engine.set_route("/metrics", vllm(4, 1));
     known(&world).await;
-    clients.extend(held(&world, 10).await);
-    assert_eq!(world.shares(), [10, 10]);
+    clients.extend(open_streams(&world, 10).await);
+    assert_eq!(world.attempt_counts(), [10, 10]);
     let_go(&gate, clients).await;
     world.end().await;
 }
@@ -200,9 +200,9 @@ async fn where_nobody_asks_only_our_own_requests_count() {
     let engines = vec![waiting(&gate).await, waiting(&gate).await];
     engines[0].set_route("/metrics", vllm(7, 3));
     let world = World::fleet(engines, Setup::new().config("[health]\ninterval = 0.02"), &[]).await;
-    world.is_up().await;
-    let clients = held(&world, 10).await;
-    assert_eq!(world.shares(), [5, 5]);
+    world.wait_until_up().await;
+    let clients = open_streams(&world, 10).await;
+    assert_eq!(world.attempt_counts(), [5, 5]);
     let_go(&gate, clients).await;
     world.end().await;
 }

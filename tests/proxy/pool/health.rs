@@ -1,7 +1,7 @@
 //! Health of the engine: outcomes of probes, and the readiness derived from them.
 
 use crate::clients::keys::entry;
-use crate::sim::{Client, Engine, Gate, KEY, Manner, PATIENCE, Request, Script, Setup, World, until};
+use crate::sim::{Client, CloseKind, Engine, Gate, KEY, PATIENCE, Request, Script, Setup, World, until};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ fn status(line: &str) -> Script {
 #[tokio::test]
 async fn fault_o18_an_engine_that_fails_is_not_ready_and_comes_back() {
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let world = World::start(engine, Setup::new().config(QUICK).faulty()).await;
+    let world = World::start(engine, Setup::new().config(QUICK).allow_errors()).await;
     becomes(&world, 200).await;
     for failing in
         [status("500 Internal Server Error"), status("503 Service Unavailable"), Script::new().hang()]
@@ -78,7 +78,7 @@ async fn who_wants_a_clients_key_of_a_probe_is_there() {
     let engine = Engine::script(Script::answer("a", 1)).await;
     engine.set_health(status("401 Unauthorized"));
     engine.set_models(status("401 Unauthorized"));
-    let setup = Setup::new().config(QUICK).upstream_keys(&format!("api_key_file = {key:?}")).faulty();
+    let setup = Setup::new().config(QUICK).upstream_keys(&format!("api_key_file = {key:?}")).allow_errors();
     let world = World::start(engine, setup).await;
     probes(&world, 8).await;
     assert_eq!(ready(&world).await, 503);
@@ -89,7 +89,7 @@ async fn who_wants_a_clients_key_of_a_probe_is_there() {
 #[tokio::test]
 async fn one_probe_that_fails_proves_nothing() {
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let setup = Setup::new().config(&format!("{QUICK}\ndown_after = 1000000")).faulty();
+    let setup = Setup::new().config(&format!("{QUICK}\ndown_after = 1000000")).allow_errors();
     let world = World::start(engine, setup).await;
     becomes(&world, 200).await;
     world.engine.set_health(status("500 Internal Server Error"));
@@ -103,7 +103,7 @@ async fn one_probe_that_fails_proves_nothing() {
 /// Starts a healthy engine with a running stream that continues when the gate opens.
 async fn speaking(gate: &Gate) -> (World, Client) {
     let script = Script::new().head_sse().role().text("a").wait(gate).finish("stop").done().end();
-    let world = World::start(Engine::script(script).await, Setup::new().config(QUICK).faulty()).await;
+    let world = World::start(Engine::script(script).await, Setup::new().config(QUICK).allow_errors()).await;
     becomes(&world, 200).await;
     let mut client = Client::connect(world.proxy()).await;
     client.send(&Request::stream("").bytes()).await;
@@ -149,7 +149,7 @@ async fn fault_o19_an_engine_that_has_stopped_talking_must_answer_probes() {
 /// A running stream does not excuse a probe whose connection is closed or reset.
 #[tokio::test]
 async fn fault_o19_probes_that_are_broken_off_count_while_it_streams() {
-    for manner in [Manner::Rst, Manner::Fin] {
+    for manner in [CloseKind::Rst, CloseKind::Fin] {
         let gate = Gate::default();
         let (world, mut client) = speaking(&gate).await;
         let said = Instant::now();
@@ -167,7 +167,8 @@ async fn fault_o19_probes_that_are_broken_off_count_while_it_streams() {
 #[tokio::test]
 async fn clients_are_told_whether_there_is_an_engine() {
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let setup = Setup::new().config(&entry(KEY, "")).config("[limits]\nrequests = 1").config(QUICK).faulty();
+    let setup =
+        Setup::new().config(&entry(KEY, "")).config("[limits]\nrequests = 1").config(QUICK).allow_errors();
     let world = World::start(engine, setup).await;
     becomes(&world, 200).await;
     let ask = |method: &str| Request::new(method, "/health").without("authorization");
@@ -176,7 +177,7 @@ async fn clients_are_told_whether_there_is_an_engine() {
     assert_eq!(answer.head.header("content-type"), Some("application/json"));
     let mut client = Client::connect(world.proxy()).await;
     client.send(&[ask("HEAD").bytes(), ask("GET").bytes()].concat()).await;
-    let head = client.bare_head().await;
+    let head = client.head_without_body().await;
     assert_eq!((head.status, head.header("content-length")), (200, Some("15")));
     assert_eq!(client.answer().await.text(), r#"{"status":"ok"}"#, "the connection goes on");
     assert_eq!(world.ask(&ask("POST").header("content-length", "0")).await.head.status, 401);
@@ -191,7 +192,7 @@ async fn clients_are_told_whether_there_is_an_engine() {
         !answer.text().contains("127.0.0.1") && answer.head.header("retry-after").is_some(),
         "{answer:?}"
     );
-    assert_eq!(world.samewire.has_said(r#""status":503"#), 0, "a probe every second fills no log");
+    assert_eq!(world.samewire.count_logged(r#""status":503"#), 0, "a probe every second fills no log");
     world.engine.set_health(status("200 OK"));
     becomes(&world, 200).await;
     world.end().await;

@@ -1,7 +1,7 @@
 //! Engines behind a host name: one that does not resolve, one with many addresses, one whose address changes.
 
 use crate::sim::{
-    Client, Dns, Engine, Gate, NAME, Names, PATIENCE, Request, Says, Script, Setup, World, until,
+    Client, Dns, DnsReply, Engine, Gate, NAME, NameFiles, PATIENCE, Request, Script, Setup, World, until,
 };
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
@@ -18,9 +18,9 @@ fn url(port: u16) -> String {
 }
 
 /// Starts a samewire that resolves `NAME` by these files.
-async fn behind(names: &Names, engine: Engine, setup: Setup) -> World {
+async fn behind(names: &NameFiles, engine: Engine, setup: Setup) -> World {
     let port = engine.address.port();
-    World::start(engine, setup.upstream(&url(port)).names(names.folder())).await
+    World::start(engine, setup.upstream(&url(port)).name_files(names.folder())).await
 }
 
 /// Starts engines on one port at consecutive addresses. Each reports its number, and holds marked requests until
@@ -59,13 +59,13 @@ async fn becomes_ready(world: &World) {
 
 #[tokio::test]
 async fn fault_u02_a_name_that_leads_nowhere() {
-    let (Some(names), Some(dns)) = (Names::new(), Dns::start(Says::Nothing)) else { return };
-    names.ask(&dns.address.to_string());
+    let (Some(names), Some(dns)) = (NameFiles::new(), Dns::start(DnsReply::Nothing)) else { return };
+    names.set_dns_server(&dns.address.to_string());
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let setup = Setup::new().faulty().config("[timeouts]\ndns = 0.3").config(ONE_PROBE);
+    let setup = Setup::new().allow_errors().config("[timeouts]\ndns = 0.3").config(ONE_PROBE);
     let world = behind(&names, engine, setup).await;
-    for says in [Says::Nothing, Says::Failure, Says::Empty] {
-        dns.say(says);
+    for says in [DnsReply::Nothing, DnsReply::Failure, DnsReply::Empty] {
+        dns.set_reply(says);
         for request in [Request::stream(""), Request::plain("")] {
             let start = Instant::now();
             let answer = world.ask(&request).await;
@@ -73,7 +73,7 @@ async fn fault_u02_a_name_that_leads_nowhere() {
             assert!(start.elapsed() < Duration::from_secs(1), "{says:?} {:?}", start.elapsed());
         }
     }
-    dns.say(Says::Silent);
+    dns.set_reply(DnsReply::Silent);
     let timed_out = async {
         loop {
             let start = Instant::now();
@@ -93,7 +93,7 @@ async fn fault_u02_a_name_that_leads_nowhere() {
     let took = crate::sim::within("a timeout", timed_out).await;
     assert!(took > Duration::from_millis(250) && took < Duration::from_secs(1), "dns = 0.3, {took:?}");
     assert_eq!(world.engine.attempt_count(), 0);
-    dns.say(Says::Address(ip(1)));
+    dns.set_reply(DnsReply::Address(ip(1)));
     until("the name is known", PATIENCE, || world.samewire.logs().iter().any(|l| l.contains("addresses")))
         .await;
     assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
@@ -103,34 +103,35 @@ async fn fault_u02_a_name_that_leads_nowhere() {
 /// Lookups do not grow with the number of requests, even if the name has no addresses.
 #[tokio::test]
 async fn fault_u02_no_lookup_for_each_request() {
-    let (Some(names), Some(dns)) = (Names::new(), Dns::start(Says::Nothing)) else { return };
-    names.ask(&dns.address.to_string());
-    let world = behind(&names, Engine::script(Script::answer("a", 1)).await, Setup::new().faulty()).await;
-    let (start, before) = (Instant::now(), dns.asked());
+    let (Some(names), Some(dns)) = (NameFiles::new(), Dns::start(DnsReply::Nothing)) else { return };
+    names.set_dns_server(&dns.address.to_string());
+    let world =
+        behind(&names, Engine::script(Script::answer("a", 1)).await, Setup::new().allow_errors()).await;
+    let (start, before) = (Instant::now(), dns.question_count());
     for _ in 0..100 {
         assert_eq!(world.ask(&Request::plain("")).await.head.status, 502);
     }
-    let lookups = (dns.asked() - before) / 2;
+    let lookups = (dns.question_count() - before) / 2;
     assert!(lookups as u64 <= start.elapsed().as_secs() + 2, "{lookups} in {:?}", start.elapsed());
-    dns.say(Says::Address(ip(1)));
+    dns.set_reply(DnsReply::Address(ip(1)));
     becomes_ready(&world).await;
-    let before = dns.asked();
-    dns.say(Says::Silent);
+    let before = dns.question_count();
+    dns.set_reply(DnsReply::Silent);
     for _ in 0..100 {
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
     }
-    assert_eq!(dns.asked(), before, "it is known");
+    assert_eq!(dns.question_count(), before, "it is known");
     world.end().await;
 }
 
 #[tokio::test]
 async fn fault_o28_no_dns_at_the_start() {
-    let Some(names) = Names::new() else { return };
+    let Some(names) = NameFiles::new() else { return };
     let engine = Engine::script(Script::answer("a", 1)).await;
-    let world = behind(&names, engine, Setup::new().faulty()).await;
+    let world = behind(&names, engine, Setup::new().allow_errors()).await;
     assert_eq!((ready(&world).await, world.samewire.admin("/livez").await.head.status), (503, 200));
     assert_eq!(world.ask(&Request::stream("")).await.failure().0, 502);
-    names.lead_to(&[ip(1)]);
+    names.set_hosts(&[ip(1)]);
     becomes_ready(&world).await;
     assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
     world.end().await;
@@ -138,10 +139,10 @@ async fn fault_o28_no_dns_at_the_start() {
 
 #[tokio::test]
 async fn fault_u02_fifty_addresses_of_which_one_answers() {
-    let Some(names) = Names::new() else { return };
+    let Some(names) = NameFiles::new() else { return };
     let engine = Engine::script(Script::answer("a", 1)).await;
     let nobody = (1..50).map(|n| Ipv4Addr::new(127, 0, 7, n));
-    names.lead_to(&nobody.chain([ip(1)]).collect::<Vec<_>>());
+    names.set_hosts(&nobody.chain([ip(1)]).collect::<Vec<_>>());
     let world = behind(&names, engine, Setup::new()).await;
     let start = Instant::now();
     for _ in 0..60 {
@@ -154,15 +155,15 @@ async fn fault_u02_fifty_addresses_of_which_one_answers() {
 /// An address that never answers costs its share of the connect timeout once, and is then skipped for a while.
 #[tokio::test]
 async fn fault_u02_an_address_that_never_answers() {
-    let Some(names) = Names::new() else { return };
-    let (hole, _held) = crate::engines::waiting::black_hole();
+    let Some(names) = NameFiles::new() else { return };
+    let (hole, _held) = crate::engines::waiting::unanswered_address();
     let port: u16 = hole.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
     let Ok(listener) = TcpListener::bind(SocketAddr::from((ip(2), port))) else {
         eprintln!("skipped: the port is taken at the other address");
         return;
     };
     let engine = Engine::on(listener, |_| Script::answer("a", 1)).await;
-    names.lead_to(&[ip(1), ip(2)]);
+    names.set_hosts(&[ip(1), ip(2)]);
     let setup = Setup::new().config("[timeouts]\nconnect = 1");
     let world = behind(&names, engine, setup).await;
     let start = Instant::now();
@@ -176,10 +177,10 @@ async fn fault_u02_an_address_that_never_answers() {
 /// A name with several engines counts as up while one of them is loading.
 #[tokio::test]
 async fn fault_o23_one_that_is_not_ready_is_not_all_of_them() {
-    let Some(names) = Names::new() else { return };
+    let Some(names) = NameFiles::new() else { return };
     let mut engines = replicas(3, &Gate::default()).await.into_iter();
-    names.lead_to(&[ip(1), ip(2), ip(3)]);
-    let setup = Setup::new().faulty().config("[health]\ninterval = 0.02\nup_after = 1");
+    names.set_hosts(&[ip(1), ip(2), ip(3)]);
+    let setup = Setup::new().allow_errors().config("[health]\ninterval = 0.02\nup_after = 1");
     let mut world = behind(&names, engines.next().expect("three"), setup).await;
     world.others = engines.collect();
     becomes_ready(&world).await;
@@ -202,11 +203,11 @@ async fn fault_o23_one_that_is_not_ready_is_not_all_of_them() {
 
 /// Sends this many requests. Returns how many of them each engine received.
 async fn shares(world: &World, requests: usize) -> Vec<usize> {
-    let before = world.shares();
+    let before = world.attempt_counts();
     for _ in 0..requests {
         assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
     }
-    world.shares().iter().zip(before).map(|(after, before)| after - before).collect()
+    world.attempt_counts().iter().zip(before).map(|(after, before)| after - before).collect()
 }
 
 /// Waits until requests reach these engines and no others.
@@ -226,11 +227,11 @@ async fn spread(world: &World, expected: impl Fn(&[usize]) -> bool) -> Duration 
 /// and lookups may fail in between.
 #[tokio::test]
 async fn fault_o23_more_engines_behind_a_name_and_fewer() {
-    let Some(names) = Names::new() else { return };
+    let Some(names) = NameFiles::new() else { return };
     let gate = Gate::default();
-    names.lead_to(&[ip(1)]);
+    names.set_hosts(&[ip(1)]);
     let mut engines = replicas(4, &gate).await.into_iter();
-    let setup = Setup::new().faulty();
+    let setup = Setup::new().allow_errors();
     let mut world = behind(&names, engines.next().expect("four"), setup).await;
     world.others = engines.collect();
     becomes_ready(&world).await;
@@ -241,19 +242,19 @@ async fn fault_o23_more_engines_behind_a_name_and_fewer() {
     client.event_with("one").await;
     assert_eq!(shares(&world, 8).await, [8, 0, 0, 0]);
 
-    names.lead_to(&[ip(1), ip(2), ip(3), ip(4)]);
+    names.set_hosts(&[ip(1), ip(2), ip(3), ip(4)]);
     // A change is noticed within half a minute, and new engines have their full share ten seconds later.
     let took = spread(&world, |shares| shares[1..].iter().any(|share| *share > 0)).await;
     assert!(took < Duration::from_secs(32), "{took:?}");
     spread(&world, |shares| *shares == [2, 2, 2, 2]).await;
 
     // The lookup fails: the known addresses are kept.
-    names.lead_to(&[]);
+    names.set_hosts(&[]);
     let failing = || world.samewire.logs().iter().any(|line| line.contains("cannot be looked up"));
     until("the name fails", Duration::from_secs(40), failing).await;
     assert_eq!(shares(&world, 8).await, [2, 2, 2, 2]);
 
-    names.lead_to(&[ip(3)]);
+    names.set_hosts(&[ip(3)]);
     spread(&world, |shares| *shares == [0, 0, 8, 0]).await;
     gate.open();
     client.event_with("two").await;

@@ -22,7 +22,7 @@ fn paced(name: &str) -> Script {
 }
 
 /// Outcome of one request during a restart, judged after the traffic has stopped.
-struct Fate {
+struct RequestOutcome {
     sent: Instant,
     /// Time until the head of its answer.
     waited: Duration,
@@ -32,7 +32,7 @@ struct Fate {
     ended: Ended,
 }
 
-impl Fate {
+impl RequestOutcome {
     async fn of(proxy: SocketAddr) -> Self {
         let sent = Instant::now();
         let answer = Request::stream("").ask(proxy).await;
@@ -74,7 +74,7 @@ impl Fate {
 /// Requests sent at a constant rate in the background, with their outcomes.
 struct Traffic {
     stop: Gate,
-    task: JoinHandle<Vec<Fate>>,
+    task: JoinHandle<Vec<RequestOutcome>>,
 }
 
 impl Traffic {
@@ -87,7 +87,7 @@ impl Traffic {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 tokio::select! {
-                    _ = ticks.tick() => drop(running.spawn(Fate::of(proxy))),
+                    _ = ticks.tick() => drop(running.spawn(RequestOutcome::of(proxy))),
                     Some(fate) = running.join_next() => fates.push(fate.expect("no panic")),
                     () = stopped.wait() => break,
                 }
@@ -98,7 +98,7 @@ impl Traffic {
         Self { stop, task }
     }
 
-    async fn end(self) -> Vec<Fate> {
+    async fn end(self) -> Vec<RequestOutcome> {
         self.stop.open();
         self.task.await.expect("no panic")
     }
@@ -111,7 +111,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 
 /// Returns a listener at an address whose ports other tests do not use, so that the port stays free while the
 /// engine is down.
-fn place() -> TcpListener {
+fn reserved_listener() -> TcpListener {
     TcpListener::bind("127.0.0.44:0").expect("a free port")
 }
 
@@ -137,12 +137,12 @@ async fn comes_back(world: &mut World) {
 /// request that can be answered.
 #[tokio::test]
 async fn fault_u44_a_restart_under_two_hundred_requests_a_second() {
-    let old = Engine::on(place(), |_| paced("old")).await;
+    let old = Engine::on(reserved_listener(), |_| paced("old")).await;
     let other = Engine::answering(|_| paced("other")).await;
-    let mut world = World::fleet(vec![old, other], Setup::new().config(PROBES).faulty(), &[]).await;
-    world.is_up().await;
+    let mut world = World::fleet(vec![old, other], Setup::new().config(PROBES).allow_errors(), &[]).await;
+    world.wait_until_up().await;
     let traffic = Traffic::start(world.proxy());
-    until("both are at work", PATIENCE, || world.shares().iter().all(|&share| share >= 100)).await;
+    until("both are at work", PATIENCE, || world.attempt_counts().iter().all(|&share| share >= 100)).await;
     let running = world.engine.active_generations();
     world.engine.crash().await;
     let crashed = Instant::now();
@@ -160,9 +160,9 @@ async fn fault_u44_a_restart_under_two_hundred_requests_a_second() {
     until("it is back in rotation", limit, || world.engine.attempt_count() > 0).await;
     // The engine is not flooded at once, and has its full share in the end.
     let share = async |requests: usize| {
-        let before = world.shares();
+        let before = world.attempt_counts();
         more(&world, requests).await;
-        let grown: Vec<_> = world.shares().iter().zip(before).map(|(now, then)| now - then).collect();
+        let grown: Vec<_> = world.attempt_counts().iter().zip(before).map(|(now, then)| now - then).collect();
         grown[0] * 100 / (grown[0] + grown[1])
     };
     let first = share(100).await;
@@ -188,9 +188,9 @@ async fn fault_u44_a_restart_under_two_hundred_requests_a_second() {
 /// Running streams end with an error if there is no other engine, and new requests are refused at once.
 #[tokio::test]
 async fn fault_u44_a_restart_of_the_only_engine() {
-    let old = Engine::on(place(), |_| paced("old")).await;
-    let mut world = World::fleet(vec![old], Setup::new().config(PROBES).faulty(), &[]).await;
-    world.is_up().await;
+    let old = Engine::on(reserved_listener(), |_| paced("old")).await;
+    let mut world = World::fleet(vec![old], Setup::new().config(PROBES).allow_errors(), &[]).await;
+    world.wait_until_up().await;
     let traffic = Traffic::start(world.proxy());
     until("it is at work", PATIENCE, || world.engine.attempt_count() >= 100).await;
     world.engine.crash().await;
@@ -244,7 +244,7 @@ async fn fault_o01_five_hundred_streams_end_and_nobody_is_turned_away() {
     let mut samewire = Samewire::start(&setup.config("[timeouts]\nsettle = 4")).await;
     let mut streams = Vec::new();
     for _ in 0..STREAMS {
-        let mut client = Client::connect(samewire.proxy).await.patient(PATIENCE * 4);
+        let mut client = Client::connect(samewire.proxy).await.with_patience(PATIENCE * 4);
         client.send(&Request::stream(r#","user":"long""#).bytes()).await;
         streams.push(client);
     }

@@ -234,7 +234,7 @@ async fn what_ended_is_not_cancelled() {
 async fn an_engine_that_refuses_makes_a_failed_response() {
     let script =
         Script::new().raw("HTTP/1.1 500 Oops\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}").fin();
-    let world = World::start(Engine::script(script).await, Setup::new().faulty()).await;
+    let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
     let id = started(&world).await;
     let object = ended(&world, &id).await;
     assert_eq!((&object["status"], &object["error"]["code"]), (&"failed".into(), &"server_error".into()));
@@ -247,7 +247,7 @@ async fn an_engine_that_refuses_makes_a_failed_response() {
 #[tokio::test]
 async fn fault_o14_an_end_that_has_no_room_is_a_failure() {
     let stream = Script::new().head_sse().role().tok("a", 1_000, Duration::ZERO).finish("stop").done().end();
-    let setup = Setup::new().config("[store]\nmax_bytes = 50000").faulty();
+    let setup = Setup::new().config("[store]\nmax_bytes = 50000").allow_errors();
     let world = World::start(Engine::script(stream).await, setup).await;
     let id = started(&world).await;
     let object = ended(&world, &id).await;
@@ -368,7 +368,7 @@ async fn fault_o16_a_lease_is_as_long_as_is_said() {
     let place = format!("sqlite:{}", path.display());
     let short = "[timeouts]\nbackground_lease = 1\nbackground_heartbeat = 0.2";
     let setup = || Setup::new().args(&["--store", &place]).config(short);
-    let mut world = World::start(Engine::script(slow(10_000)).await, setup().faulty()).await;
+    let mut world = World::start(Engine::script(slow(10_000)).await, setup().allow_errors()).await;
     let other = Samewire::start(&setup().upstream(&world.engine.url())).await;
     let id = started(&world).await;
     until("the engine works", crate::sim::PATIENCE, || world.engine.active_generations() == 1).await;

@@ -83,7 +83,7 @@ async fn an_engine_that_cannot_count_says_so() {
         Script::new().json("200 OK", r#"{"tokens":[1]}"#),
         Script::new().json("400 Bad Request", r#"{"object":"error","message":"too many","type":"BadRequestError","param":null,"code":400}"#),
     ];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new().faulty()).await;
+    let world = World::start(Engine::in_turn(scripts).await, Setup::new().allow_errors()).await;
     for (status, code) in [
         (501, Some("not_implemented")),
         (501, Some("not_implemented")),
@@ -168,7 +168,7 @@ async fn what_cannot_be_made_short() {
         chat(" \n", "stop"),
         Script::new().json("503 Service Unavailable", "{}"),
     ];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new().faulty()).await;
+    let world = World::start(Engine::in_turn(scripts).await, Setup::new().allow_errors()).await;
     for (body, param) in [
         (r#""model":5,"input":"a""#, "model"),
         (r#""model":"m""#, "input"),

@@ -15,7 +15,7 @@ fn post(path: &str, body: &Value) -> Request {
 }
 
 /// Creates a conversation with these items and returns its path.
-async fn made(world: &World, items: Value) -> String {
+async fn create_conversation(world: &World, items: Value) -> String {
     let made = object(&world.ask(&post("/v1/conversations", &json!({"items":items}))).await);
     format!("/v1/conversations/{}", id(&made))
 }
@@ -36,7 +36,7 @@ async fn items(world: &World, path: &str) -> Vec<Value> {
 }
 
 /// Returns a short form of each item.
-fn said(items: &[Value]) -> Vec<String> {
+fn short_forms(items: &[Value]) -> Vec<String> {
     let text = |item: &Value| match item["type"].as_str().unwrap() {
         "message" => format!(
             "{}: {}",
@@ -113,7 +113,7 @@ async fn a_conversation_lives() {
 #[tokio::test]
 async fn items_are_added_read_and_removed() {
     let world = World::start(engine().await, Setup::new()).await;
-    let path = made(&world, json!([user("first")])).await;
+    let path = create_conversation(&world, json!([user("first")])).await;
     let more = json!([
         {"type":"message","role":"assistant","content":"yes"},
         {"type":"function_call","call_id":"call_1","name":"f","arguments":"{}"},
@@ -150,9 +150,12 @@ async fn items_are_added_read_and_removed() {
         not_found(&answer);
         assert_eq!(answer.fault().message, format!("Item with id '{}' not found.", item.as_str().unwrap()));
     }
-    assert_eq!(said(&items(&world, &path).await), ["user: first", "function_call", "function_call_output"]);
+    assert_eq!(
+        short_forms(&items(&world, &path).await),
+        ["user: first", "function_call", "function_call_output"]
+    );
     // Referenced items are copied.
-    let other = made(&world, json!([{"type":"item_reference","id":"mine"}])).await;
+    let other = create_conversation(&world, json!([{"type":"item_reference","id":"mine"}])).await;
     object(&world.ask(&Request::new("DELETE", &path)).await);
     assert_eq!(items(&world, &other).await, data[2..]);
     world.end().await;
@@ -161,14 +164,14 @@ async fn items_are_added_read_and_removed() {
 #[tokio::test]
 async fn items_come_in_pages() {
     let world = World::start(engine().await, Setup::new()).await;
-    let path = made(&world, json!([])).await;
+    let path = create_conversation(&world, json!([])).await;
     let batch = |from: usize, to: usize| (from..to).map(|n| user(&format!("n{n}"))).collect::<Vec<_>>();
     for (from, to) in [(0, 20), (20, 40), (40, 45)] {
         let body = json!({"items":batch(from, to)});
         object(&world.ask(&post(&format!("{path}/items"), &body)).await);
     }
     let page = async |query: &str| object(&world.ask(&Request::get(&format!("{path}/items{query}"))).await);
-    let texts = |page: &Value| said(page["data"].as_array().unwrap());
+    let texts = |page: &Value| short_forms(page["data"].as_array().unwrap());
     let names = |range: std::ops::Range<usize>| range.map(|n| format!("user: n{n}")).collect::<Vec<_>>();
     let first = page("").await;
     assert_eq!(texts(&first), names(25..45).into_iter().rev().collect::<Vec<_>>());
@@ -206,7 +209,7 @@ async fn items_come_in_pages() {
 #[tokio::test]
 async fn what_is_wrong_is_named() {
     let world = World::start(engine().await, Setup::new()).await;
-    let path = made(&world, json!([])).await;
+    let path = create_conversation(&world, json!([])).await;
     let (new, added) = ("/v1/conversations".to_owned(), format!("{path}/items"));
     let many: Vec<_> = (0..21).map(|n| user(&n.to_string())).collect();
     let pairs: Value =
@@ -273,7 +276,7 @@ async fn what_is_wrong_is_named() {
 #[tokio::test]
 async fn fault_c32_what_is_not_yours_is_not_there() {
     let world = World::start(engine().await, Setup::new()).await;
-    let path = made(&world, json!([user("mine")])).await;
+    let path = create_conversation(&world, json!([user("mine")])).await;
     let (mine, kept) = (name(&path), items(&world, &path).await);
     let item = id(&kept[0]);
     let routes = |name: &str, item: &str| {
@@ -377,7 +380,8 @@ async fn responses_go_on_with_it() {
     let folder = Folder::new();
     for setup in [Setup::new(), folder.setup()] {
         let world = World::start(engine().await, setup).await;
-        let path = made(&world, json!([{"role":"system","content":"be brief"}, user("hi")])).await;
+        let path =
+            create_conversation(&world, json!([{"role":"system","content":"be brief"}, user("hi")])).await;
         let named = json!({"id":name(&path)});
         let mut expected = vec!["system: be brief".to_owned(), "user: hi".to_owned()];
         for (n, more) in
@@ -404,7 +408,7 @@ async fn responses_go_on_with_it() {
             }
             expected.extend([format!("user: turn {n}"), "assistant: Hello wörld".to_owned()]);
             let kept = items(&world, &path).await;
-            assert_eq!(said(&kept), expected);
+            assert_eq!(short_forms(&kept), expected);
             assert_eq!(kept.last().unwrap(), &response["output"][0]);
             let sent = messages(&world, n);
             let sent: Vec<_> = sent
@@ -441,7 +445,7 @@ async fn ended(world: &World, response: &Value) -> Value {
 #[tokio::test]
 async fn tools_and_references_in_it() {
     let world = World::start(engine().await, Setup::new()).await;
-    let path = made(&world, json!([])).await;
+    let path = create_conversation(&world, json!([])).await;
     let nothing = world.ask(&next(&path, "text", "")).await;
     assert_eq!(told(&nothing), (400, CODE.map(Into::into), Some("input".into())));
     object(&world.ask(&next(&path, "tools", &format!(r#","input":"go",{TOOLS}"#))).await);
@@ -462,7 +466,7 @@ async fn tools_and_references_in_it() {
     let sent = messages(&world, 2);
     assert_eq!(sent[5], json!({"role":"assistant","content":"Four.Four.","reasoning":"Two and two."}));
     assert_eq!(
-        said(&items(&world, &path).await),
+        short_forms(&items(&world, &path).await),
         [
             "user: go",
             "reasoning",
@@ -484,7 +488,7 @@ async fn tools_and_references_in_it() {
     object(&world.ask(&post(&format!("{path}/items"), &body)).await);
     object(&world.ask(&next(&path, "limit", "")).await);
     assert_eq!(
-        said(&items(&world, &path).await)[13..],
+        short_forms(&items(&world, &path).await)[13..],
         ["user: and?", "assistant: Hel"],
         "incomplete, and said"
     );
@@ -505,7 +509,7 @@ const ALL: &str = r#"{"tool_outputs":[{"tool_call_id":"call_1","output":"rain"},
 async fn a_held_stream_is_one_turn_of_it() {
     let scripts = ["tools", "text"].map(|scene| scripted(scene, &format!("chatcmpl-{scene}"), true));
     let world = World::start(Engine::in_turn(scripts.into()).await, Setup::new()).await;
-    let path = made(&world, json!([])).await;
+    let path = create_conversation(&world, json!([])).await;
     let request = next(&path, "m", &format!(r#","input":"go","stream":true,{TOOLS}"#));
     let request = request.header("x-samewire-dialect", "codex-legacy").header("x-samewire-tool-hold", "1");
     let mut client = Client::connect(world.proxy()).await;
@@ -516,7 +520,7 @@ async fn a_held_stream_is_one_turn_of_it() {
     assert_eq!(world.ask(&outputs).await.head.status, 202);
     let response = event(client.event_with("event: response.completed").await.trim_end());
     assert_eq!(response["response"]["conversation"]["id"], name(&path));
-    let kept = said(&items(&world, &path).await);
+    let kept = short_forms(&items(&world, &path).await);
     assert_eq!(kept[..3], ["user: go", "reasoning", "assistant: Looking."]);
     assert_eq!(
         kept[6..],
@@ -547,7 +551,7 @@ async fn handed_in_outputs_go_on_with_it() {
     });
     let world = World::start(engine.await, Setup::new()).await;
     for (first, background) in [("before", false), ("held", true)] {
-        let path = made(&world, json!([user(first)])).await;
+        let path = create_conversation(&world, json!([user(first)])).await;
         let request = next(&path, "tools", &format!(r#","input":"go","background":{background},{TOOLS}"#));
         let mut response = object(&world.ask(&request).await);
         if background {
@@ -562,7 +566,7 @@ async fn handed_in_outputs_go_on_with_it() {
             assert_eq!((after.get("conversation"), &after["previous_response_id"]), (None, &response["id"]));
         } else {
             assert_eq!(after["conversation"]["id"], name(&path));
-            let kept = said(&items(&world, &path).await);
+            let kept = short_forms(&items(&world, &path).await);
             assert_eq!((kept.len(), kept.last().unwrap().as_str()), (11, "assistant: Hello wörld"));
         }
     }
@@ -575,8 +579,8 @@ fn broken() -> Script {
 
 #[tokio::test]
 async fn what_fails_adds_nothing() {
-    let world = World::start(Engine::script(broken()).await, Setup::new().faulty()).await;
-    let path = made(&world, json!([user("before")])).await;
+    let world = World::start(Engine::script(broken()).await, Setup::new().allow_errors()).await;
+    let path = create_conversation(&world, json!([user("before")])).await;
     for more in ["", r#","store":false"#] {
         let told =
             events(&world.ask(&next(&path, "m", &format!(r#","input":"x","stream":true{more}"#))).await);
@@ -586,7 +590,7 @@ async fn what_fails_adds_nothing() {
     assert_eq!(whole.head.status, 502);
     let background = object(&world.ask(&next(&path, "m", r#","input":"x","background":true"#)).await);
     assert_eq!(ended(&world, &background).await["status"], "failed");
-    assert_eq!(said(&items(&world, &path).await), ["user: before"]);
+    assert_eq!(short_forms(&items(&world, &path).await), ["user: before"]);
     world.end().await;
 }
 
@@ -595,12 +599,12 @@ async fn what_is_cancelled_adds_nothing() {
     let world =
         World::start(Engine::script(Script::new().head_sse().role().text("Half").hang()).await, Setup::new())
             .await;
-    let path = made(&world, json!([user("before")])).await;
+    let path = create_conversation(&world, json!([user("before")])).await;
     let background = object(&world.ask(&next(&path, "m", r#","input":"x","background":true"#)).await);
     world.engine.wait_attempts(1).await;
     let cancel = Request::post(&format!("/v1/responses/{}/cancel", id(&background)), "");
     assert_eq!(object(&world.ask(&cancel).await)["status"], "cancelled");
-    assert_eq!(said(&items(&world, &path).await), ["user: before"]);
+    assert_eq!(short_forms(&items(&world, &path).await), ["user: before"]);
     world.end().await;
 }
 
@@ -622,7 +626,7 @@ async fn a_conversation_that_is_deleted_meanwhile() {
     for store in [true, false] {
         let gate = Gate::default();
         let world = World::start(Engine::script(gated(&gate, "chatcmpl-1")).await, Setup::new()).await;
-        let path = made(&world, json!([user("before")])).await;
+        let path = create_conversation(&world, json!([user("before")])).await;
         let mut client = Client::connect(world.proxy()).await;
         client
             .send(&next(&path, "m", &format!(r#","input":"x","stream":true,"store":{store}"#)).bytes())
@@ -650,7 +654,7 @@ async fn a_conversation_that_is_deleted_meanwhile() {
 async fn a_conversation_that_is_deleted_while_nobody_waits() {
     let gate = Gate::default();
     let world = World::start(Engine::script(gated(&gate, "chatcmpl-1")).await, Setup::new()).await;
-    let path = made(&world, json!([user("before")])).await;
+    let path = create_conversation(&world, json!([user("before")])).await;
     let response = object(&world.ask(&next(&path, "m", r#","input":"x","background":true"#)).await);
     assert_eq!(response["conversation"]["id"], name(&path));
     world.engine.wait_attempts(1).await;
@@ -667,7 +671,7 @@ async fn a_conversation_that_is_deleted_while_nobody_waits() {
 async fn fault_o14_a_full_conversation_takes_no_more_and_says_so() {
     let setup = Setup::new().config("[store]\nmax_bytes = 20000");
     let world = World::start(engine().await, setup).await;
-    let path = made(&world, json!([user(&"x".repeat(14_000))])).await;
+    let path = create_conversation(&world, json!([user(&"x".repeat(14_000))])).await;
     let response = object(&world.ask(&next(&path, "text", r#","input":"x""#)).await);
     assert_eq!(response["conversation"]["id"], name(&path));
     let large = format!(r#","input":"{}""#, "y".repeat(4_000));
@@ -675,7 +679,7 @@ async fn fault_o14_a_full_conversation_takes_no_more_and_says_so() {
     assert_eq!((&response["status"], response.get("conversation")), (&json!("completed"), None));
     let body = json!({"items":[user(&"z".repeat(6_000))]});
     for _ in 0..2 {
-        let path = made(&world, json!([user(&"x".repeat(14_000))])).await;
+        let path = create_conversation(&world, json!([user(&"x".repeat(14_000))])).await;
         let full = world.ask(&post(&format!("{path}/items"), &body)).await;
         assert_eq!(full.fault().code.as_deref(), Some("store_unavailable"), "{}", full.text());
         assert_eq!(items(&world, &path).await.len(), 1);
@@ -688,7 +692,7 @@ async fn fault_o15_a_store_that_hangs_is_not_pretended() {
     for store in [true, false] {
         let (folder, gate) = (Folder::new(), Gate::default());
         let world = World::start(Engine::script(gated(&gate, "chatcmpl-1")).await, folder.setup()).await;
-        let path = made(&world, json!([user("before")])).await;
+        let path = create_conversation(&world, json!([user("before")])).await;
         let mut client = Client::connect(world.proxy()).await;
         let more = format!(r#","input":"x","stream":true,"store":{store}"#);
         client.send(&next(&path, "m", &more).bytes()).await;
@@ -700,7 +704,7 @@ async fn fault_o15_a_store_that_hangs_is_not_pretended() {
         let response = event(&client.event_with("event: response.completed").await)["response"].clone();
         assert_eq!((response.get("conversation"), &response["store"]), (None, &json!(false)));
         lock.execute_batch("ROLLBACK").unwrap();
-        assert_eq!(said(&items(&world, &path).await), ["user: before"]);
+        assert_eq!(short_forms(&items(&world, &path).await), ["user: before"]);
         world.end().await;
     }
 }
@@ -710,7 +714,7 @@ async fn fault_o15_a_store_that_hangs_is_not_pretended() {
 async fn many_at_once_stay_whole() {
     let folder = Folder::new();
     let world = World::start(engine().await, folder.setup()).await;
-    let path = made(&world, json!([])).await;
+    let path = create_conversation(&world, json!([])).await;
     let mut clients = Vec::new();
     for n in 0..24 {
         let more =
@@ -730,7 +734,7 @@ async fn many_at_once_stay_whole() {
             _ => assert_eq!(ended(&world, &object(&answer)).await["conversation"]["id"], name(&path)),
         }
     }
-    let all = said(&items(&world, &path).await);
+    let all = short_forms(&items(&world, &path).await);
     let mut seen: Vec<_> = all
         .chunks(4)
         .map(|turn| {
@@ -776,7 +780,7 @@ async fn what_was_said_outlives_a_kill() {
 #[tokio::test]
 async fn a_response_of_a_conversation_is_gone_on_with_there() {
     let world = World::start(engine().await, Setup::new()).await;
-    let path = made(&world, json!([user("before")])).await;
+    let path = create_conversation(&world, json!([user("before")])).await;
     let first = object(&world.ask(&next(&path, "text", r#","input":"a""#)).await);
     let alone = |id: &str| {
         Request::post(
@@ -797,7 +801,7 @@ async fn a_response_of_a_conversation_is_gone_on_with_there() {
 #[tokio::test]
 async fn an_id_stands_for_one_item() {
     let world = World::start(engine().await, Setup::new()).await;
-    let path = made(&world, json!([])).await;
+    let path = create_conversation(&world, json!([])).await;
     let item = |text: &str| format!(r#"{{"id":"msg_u","role":"user","content":"{text}"}}"#);
     let input = |items: &str| next(&path, "text", &format!(r#","input":[{items}]"#));
     object(&world.ask(&input(&item("first"))).await);
@@ -819,7 +823,7 @@ async fn an_id_stands_for_one_item() {
             refused.text()
         );
     }
-    let kept = said(&items(&world, &path).await);
+    let kept = short_forms(&items(&world, &path).await);
     assert_eq!(kept, ["user: first", "assistant: Hello wörld", "assistant: Hello wörld"]);
     world.end().await;
 }
@@ -828,7 +832,7 @@ async fn an_id_stands_for_one_item() {
 #[tokio::test]
 async fn what_is_too_large_to_be_stored() {
     let world = World::start(engine().await, Setup::new().config("[store]\nmax_record_bytes = 10000")).await;
-    let path = made(&world, json!([])).await;
+    let path = create_conversation(&world, json!([])).await;
     let long = "x".repeat(12_000);
     for more in
         [r#","background":true"#, r#","store":true"#, &format!(r#","conversation":"{}""#, name(&path))]

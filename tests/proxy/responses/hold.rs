@@ -155,7 +155,7 @@ async fn a_held_stream_can_fail() {
         Script::new().json("503 Service Unavailable", r#"{"error":{"message":"busy","code":503}}"#),
         scripted("tools", "chatcmpl-3", true),
     ];
-    let setup = Setup::new().faulty().config("[timeouts]\ntool_hold = 1");
+    let setup = Setup::new().allow_errors().config("[timeouts]\ntool_hold = 1");
     let world = World::start(Engine::in_turn(scripts).await, setup).await;
     // The engine refuses the continuation.
     let (mut client, id, mut number) = open(&world, &held("")).await;

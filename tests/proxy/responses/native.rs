@@ -2,7 +2,9 @@
 
 use crate::responses::over_chat::{ask, events, last, object, prompt};
 use crate::responses::socket::{create, prompted};
-use crate::sim::{Attempt, Engine, Manner, PATIENCE, PROMPT, Request, Script, Setup, Socket, World, until};
+use crate::sim::{
+    Attempt, CloseKind, Engine, PATIENCE, PROMPT, Request, Script, Setup, Socket, World, until,
+};
 use serde_json::{Value, json};
 
 const ITEM: &str = r#"{"id":"x","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Hi","annotations":[]}]}"#;
@@ -145,8 +147,8 @@ async fn what_breaks_off_is_no_answer() {
             .ev(&envelope("created", "in_progress", ""))
             .ev(r#"{"type":"response.output_text.delta","item_id":"x","delta":"H"}"#)
     };
-    let scripts = vec![begun().close(Manner::Rst), begun().end()];
-    let world = World::start(Engine::in_turn(scripts).await, native().faulty()).await;
+    let scripts = vec![begun().close(CloseKind::Rst), begun().end()];
+    let world = World::start(Engine::in_turn(scripts).await, native().allow_errors()).await;
     for _ in 0..2 {
         let told = events(&world.ask(&prompt("text", r#","stream":true"#)).await);
         let kinds: Vec<_> = told.iter().rev().take(2).map(|event| event["type"].as_str().unwrap()).collect();

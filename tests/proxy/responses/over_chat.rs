@@ -1,7 +1,7 @@
 //! The Responses API in front of an engine that implements only Chat Completions.
 
 use crate::sim::{
-    Answer, Client, Ended, Engine, Gate, Manner, PATIENCE, PROMPT, Request, Script, Setup, World, until,
+    Answer, Client, CloseKind, Ended, Engine, Gate, PATIENCE, PROMPT, Request, Script, Setup, World, until,
 };
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -351,7 +351,7 @@ async fn what_fails_before_the_first_event_is_an_http_error() {
     let by_status = || Script::new().json("429 Too Many Requests", error);
     let by_event = || Script::new().head_sse().ev(error).done().end();
     let scripts = vec![by_status(), by_status(), by_event()];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new().faulty()).await;
+    let world = World::start(Engine::in_turn(scripts).await, Setup::new().allow_errors()).await;
     for stream in ["", r#","stream":true"#, r#","stream":true"#] {
         let answer = world.ask(&prompt("m", stream)).await;
         let expected = (429, "rate_limit_error".to_owned(), Some("rate_limit_exceeded".to_owned()));
@@ -375,7 +375,7 @@ async fn what_fails_in_the_stream_is_told_twice_and_stored() {
         begun("chatcmpl-3").rst(),
         begun("chatcmpl-4").ev("{\"id\":").end(),
     ];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new().faulty()).await;
+    let world = World::start(Engine::in_turn(scripts).await, Setup::new().allow_errors()).await;
     for (id, code) in [
         ("resp_1", "internal_error"),
         ("resp_2", "upstream_incomplete"),
@@ -408,7 +408,7 @@ async fn what_fails_after_a_timed_commit_still_begins_with_its_response() {
         Script::new().head_sse().ev(&role).wait(&gate).end(),
         Script::new().wait(&gate).json("429 Too Many Requests", error),
     ];
-    let (n, setup) = (scripts.len(), Setup::new().set("commit_after_seconds=1").faulty());
+    let (n, setup) = (scripts.len(), Setup::new().set("commit_after_seconds=1").allow_errors());
     let world = World::start(Engine::in_turn(scripts).await, setup).await;
     let mut clients = Vec::new();
     for at in 0..n {
@@ -456,7 +456,7 @@ async fn a_client_that_leaves_stops_the_engine_and_leaves_nothing() {
             client.event_with("output_text.delta").await;
         }
         until("the engine has answered", PATIENCE, || world.engine.written(n) > 0).await;
-        client.leave(Manner::Fin);
+        client.leave(CloseKind::Fin);
         until("the engine sees the close", PATIENCE, || world.engine.closed(n).is_some()).await;
     }
     let answer = world.ask(&Request::get("/v1/responses/resp_1")).await;

@@ -95,7 +95,7 @@ async fn what_is_made_in_the_background() {
     };
     let broken = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).fin();
     let engine = Engine::in_turn(vec![script(5), script(100_000), broken]).await;
-    let world = World::start(engine, Setup::new().faulty()).await;
+    let world = World::start(engine, Setup::new().allow_errors()).await;
     for (end, cancels) in [("completed", false), ("cancelled", true), ("failed", false)] {
         let made = object(&world.ask(&prompt("m", r#","background":true"#)).await);
         good(schemas.response(&made));

@@ -24,12 +24,12 @@ pub fn random() -> StdRng {
 
 /// Returns a request for a background response with this number, which takes the engine this long, or for ever with
 /// `None`.
-pub fn numbered(number: usize, takes: Option<Duration>) -> Request {
+pub fn numbered_request(number: usize, takes: Option<Duration>) -> Request {
     let takes = takes.map_or_else(|| "for ever".to_owned(), |takes| takes.as_millis().to_string());
     ask(&format!(r#""model":"m","background":true,"input":"{PROMPT} {number} {takes}""#))
 }
 
-fn wish(attempt: &Attempt) -> (usize, Option<Duration>) {
+fn parse_plan(attempt: &Attempt) -> (usize, Option<Duration>) {
     let (_, behind) = attempt.text().split_once(PROMPT).expect("the prompt");
     let (number, takes) = behind.split('"').next().unwrap().trim().split_once(' ').unwrap();
     (number.parse().unwrap(), takes.parse().ok().map(Duration::from_millis))
@@ -37,15 +37,15 @@ fn wish(attempt: &Attempt) -> (usize, Option<Duration>) {
 
 /// Returns the requests that reached the engine, with their numbers.
 pub fn asked_for(engine: &Engine) -> Vec<(usize, Attempt)> {
-    engine.attempts().into_iter().map(|attempt| (wish(&attempt).0, attempt)).collect()
+    engine.attempts().into_iter().map(|attempt| (parse_plan(&attempt).0, attempt)).collect()
 }
 
 /// Starts an engine that takes as long as the request says.
-pub async fn obedient() -> Engine {
+pub async fn timed_engine() -> Engine {
     const TOKENS: u32 = 6;
     Engine::answering(|attempt| {
         let begun = Script::new().head_sse().role();
-        match wish(attempt).1 {
+        match parse_plan(attempt).1 {
             Some(takes) => begun.tok("a", 1 + TOKENS as usize, takes / TOKENS).finish("stop").done().end(),
             None => begun.tok("a", 5, Duration::from_millis(3)).hang(),
         }
@@ -72,7 +72,7 @@ fn is_over(object: &Value) -> bool {
 
 /// Checks that there is exactly one final state, and that every request sent after it was first seen got it, too.
 /// Returns that state.
-fn agreed(seen: Vec<Seen>) -> Value {
+fn common_end(seen: Vec<Seen>) -> Value {
     let over = seen.iter().filter(|seen| is_over(&seen.object));
     let first = over.min_by_key(|seen| seen.told).expect("it ends");
     for other in &seen {
@@ -90,7 +90,7 @@ fn cancel(id: &str) -> Request {
 }
 
 /// Checks that the stored response has this final state on both processes, in the object and in the events.
-async fn lasts(end: &Value, replicas: [SocketAddr; 2]) {
+async fn check_stored_end(end: &Value, replicas: [SocketAddr; 2]) {
     let id = id(end);
     for proxy in replicas {
         assert_eq!(object(&at(&id, "").ask(proxy).await), *end);
@@ -110,7 +110,7 @@ struct Case {
     /// Processes that cancel, each with the delay after the start; `None` is after the end.
     cancels: Vec<(usize, Option<Duration>)>,
     /// Processes that fetch the object, each with the delay after the start.
-    looks: Vec<(usize, Duration)>,
+    reads: Vec<(usize, Duration)>,
 }
 
 impl Case {
@@ -125,11 +125,11 @@ impl Case {
         });
         let cancels = cancels.collect();
         let looks = (0..6).map(|_| (random.random_range(0..2), within(random, 2_000))).collect();
-        Self { number, takes, owner: random.random_range(0..2), cancels, looks }
+        Self { number, takes, owner: random.random_range(0..2), cancels, reads: looks }
     }
 
     async fn play(&self, replicas: [SocketAddr; 2]) -> Value {
-        let begun = object(&numbered(self.number, self.takes).ask(replicas[self.owner]).await);
+        let begun = object(&numbered_request(self.number, self.takes).ask(replicas[self.owner]).await);
         let id = id(&begun);
         let cancels = self.cancels.iter().map(|(by, when)| {
             let (id, by) = (&id, replicas[*by]);
@@ -143,7 +143,7 @@ impl Case {
                 seen
             }
         });
-        let looks = self.looks.iter().map(|(by, when)| {
+        let looks = self.reads.iter().map(|(by, when)| {
             let (id, by) = (&id, replicas[*by]);
             async move {
                 tokio::time::sleep(*when).await;
@@ -153,8 +153,8 @@ impl Case {
         let (mut seen, looked) =
             tokio::join!(futures::future::join_all(cancels), futures::future::join_all(looks));
         seen.extend(looked);
-        let end = agreed(seen);
-        lasts(&end, replicas).await;
+        let end = common_end(seen);
+        check_stored_end(&end, replicas).await;
         end
     }
 }
@@ -189,7 +189,7 @@ async fn fault_c43_cancels_race_on_two_replicas() {
     const CASES: usize = 320;
     let mut random = random();
     let database = database().await;
-    let world = World::start(obedient().await, on(&database)).await;
+    let world = World::start(timed_engine().await, on(&database)).await;
     let other = another(&world, &database).await;
     let replicas = [world.proxy(), other.proxy];
     let cases: Vec<_> = (0..CASES).map(|number| Case::any(number, &mut random)).collect();
@@ -220,7 +220,7 @@ async fn fault_c43_cancels_race_with_an_owner_that_stands_still() {
     const EACH: usize = 20;
     let mut random = random();
     let database = database().await;
-    let world = World::start(obedient().await, on(&database).faulty()).await;
+    let world = World::start(timed_engine().await, on(&database).allow_errors()).await;
     let owner = another(&world, &database).await;
     let third = another(&world, &database).await;
     let mut ends = Vec::new();
@@ -232,7 +232,7 @@ async fn fault_c43_cancels_race_with_an_owner_that_stands_still() {
     }
     at_rest(&world.engine, ROUNDS * EACH).await;
     for end in &ends {
-        lasts(end, [owner.proxy, third.proxy]).await;
+        check_stored_end(end, [owner.proxy, third.proxy]).await;
     }
     let cancelled = ends.iter().filter(|end| end["status"] == "cancelled").count();
     assert!(cancelled > ends.len() / 10 && cancelled < ends.len(), "{cancelled} of {} cancelled", ends.len());
@@ -249,7 +249,7 @@ async fn stands_still(
     let mut ids = Vec::new();
     for number in numbers {
         let takes = (!random.random_ratio(1, 4)).then(|| within(random, 0, 1_500));
-        ids.push(id(&object(&numbered(number, takes).ask(owner.proxy).await)));
+        ids.push(id(&object(&numbered_request(number, takes).ask(owner.proxy).await)));
     }
     tokio::time::sleep(within(random, 0, 500)).await;
     owner.signal("STOP");
@@ -277,7 +277,7 @@ async fn stands_still(
         for proxy in [owner.proxy, others[0]] {
             seen.push(see(proxy, at(id, "")).await);
         }
-        ends.push(agreed(seen));
+        ends.push(common_end(seen));
     }
     ends
 }

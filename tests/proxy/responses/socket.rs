@@ -271,7 +271,7 @@ async fn a_failed_continuation_is_not_gone_on_from() {
         }
     })
     .await;
-    let world = World::start(engine, Setup::new().faulty()).await;
+    let world = World::start(engine, Setup::new().allow_errors()).await;
     let mut socket = Socket::open(world.proxy()).await;
     for (members, status) in [
         (r#","input":[{"type":"function_call_output","call_id":"call_9","output":"x"}]"#, Some(400)),
@@ -451,7 +451,7 @@ async fn errors_of_the_engine_before_and_in_a_response() {
         Script::answer("a", 3),
     ])
     .await;
-    let world = World::start(engine, Setup::new().faulty().set("commit_after_seconds=1")).await;
+    let world = World::start(engine, Setup::new().allow_errors().set("commit_after_seconds=1")).await;
     let mut socket = Socket::open(world.proxy()).await;
     let next = prompted("m", "");
     socket.send(&next).await;

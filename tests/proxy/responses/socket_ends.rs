@@ -5,7 +5,7 @@ use crate::clients::leaving::settled;
 use crate::responses::over_chat::{engine, last};
 use crate::responses::socket::prompted;
 use crate::sim::{
-    Client, Engine, Frame, Gate, Manner, PATIENCE, Request, Samewire, Script, Setup, Socket, Step, World,
+    Client, CloseKind, Engine, Frame, Gate, PATIENCE, Request, Samewire, Script, Setup, Socket, Step, World,
     until, within,
 };
 use serde_json::{Value, json};
@@ -238,14 +238,14 @@ async fn fault_c24_c25_a_client_that_leaves_ends_its_response() {
             match way {
                 "close" => socket.frame(0x88, &[0x03, 0xe8]).await,
                 "half" => socket.half_close().await,
-                "fin" => left = socket.leave(Manner::Fin),
-                "rst" => left = socket.leave(Manner::Rst),
+                "fin" => left = socket.leave(CloseKind::Fin),
+                "rst" => left = socket.leave(CloseKind::Rst),
                 // More messages than may wait, so that the close stays behind unread bytes.
                 _ => {
                     for _ in 0..40 {
                         socket.try_raw(&Socket::masked(0x81, prompted("m", "").as_bytes())).await;
                     }
-                    left = socket.leave(Manner::Fin);
+                    left = socket.leave(CloseKind::Fin);
                 }
             }
             until("the engine sees the close", PATIENCE, || world.engine.closed(n).is_some()).await;
@@ -273,7 +273,7 @@ async fn fault_c09_a_slow_reader_slows_the_engine_and_loses_nothing() {
     let script = script.then(Step::Flood { events: EVENTS, size: SIZE }).finish("stop").done().end();
     let world = World::start(Engine::script(script).await, Setup::new().args(&["--store", "off"])).await;
     let request = Socket::request("/v1/responses").bytes();
-    let opened = Socket::over(Client::narrow(world.proxy()).await, &request).await;
+    let opened = Socket::over(Client::connect_narrow(world.proxy()).await, &request).await;
     let mut socket = opened.expect("an upgrade");
     socket.send(&prompted("m", "")).await;
     while socket.message().await["delta"] != "ready" {}
@@ -299,7 +299,7 @@ async fn fault_c09_a_client_that_takes_nothing_is_given_up() {
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 1").set("keepalive_seconds=1");
     let world = World::start(Engine::script(script).await, setup).await;
     let request = Socket::request("/v1/responses").bytes();
-    let opened = Socket::over(Client::narrow(world.proxy()).await, &request).await;
+    let opened = Socket::over(Client::connect_narrow(world.proxy()).await, &request).await;
     let mut socket = opened.expect("an upgrade");
     socket.send(&prompted("m", "")).await;
     until("the engine sees the close", PATIENCE, || world.engine.closed(0).is_some()).await;
@@ -322,7 +322,7 @@ async fn fault_c44_pings_whose_pongs_nobody_takes_are_not_read() {
     let setup = Setup::new().config("[timeouts]\nclient_write_stall = 3");
     let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
     let request = Socket::request("/v1/responses").bytes();
-    let opened = Socket::over(Client::narrow(world.proxy()).await, &request).await;
+    let opened = Socket::over(Client::connect_narrow(world.proxy()).await, &request).await;
     let mut socket = opened.expect("an upgrade");
     let before = world.samewire.rss();
     let much = Socket::masked(0x89, &[b'p'; 125]).repeat(1000);
@@ -346,7 +346,7 @@ async fn answers_to_refused_messages_are_bounded() {
     let script = Script::new().head_sse().wait(&gate).text("a").finish("stop").done().end();
     let world = World::start(Engine::script(script).await, Setup::new()).await;
     let request = Socket::request("/v1/responses").bytes();
-    let opened = Socket::over(Client::narrow(world.proxy()).await, &request).await;
+    let opened = Socket::over(Client::connect_narrow(world.proxy()).await, &request).await;
     let mut socket = opened.expect("an upgrade");
     let message = Socket::masked(0x81, prompted("m", "").as_bytes());
     let before = world.samewire.rss();
@@ -398,7 +398,7 @@ async fn a_websocket_is_one_of_the_connections() {
     assert!(refused.is_err(), "the kernel holds it");
     second.send(&prompted("text", "")).await;
     second.response().await;
-    first.leave(Manner::Fin);
+    first.leave(CloseKind::Fin);
     assert_eq!(third.head().await.status, 101);
     world.end().await;
 }

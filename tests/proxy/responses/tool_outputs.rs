@@ -129,7 +129,7 @@ async fn a_failure_gives_the_outputs_back() {
         Script::new().json("503 Service Unavailable", r#"{"error":{"message":"busy","code":503}}"#),
         scripted("text", "chatcmpl-2", false),
     ];
-    let world = World::start(Engine::in_turn(scripts).await, Setup::new().faulty()).await;
+    let world = World::start(Engine::in_turn(scripts).await, Setup::new().allow_errors()).await;
     let id = called(&world, "").await;
     assert_eq!(world.ask(&hand_in(&id, ALL)).await.head.status, 503);
     assert_eq!(object(&world.ask(&hand_in(&id, ALL)).await)["previous_response_id"], id);

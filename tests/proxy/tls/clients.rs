@@ -1,28 +1,28 @@
 //! TLS towards clients: invalid handshakes, their timeouts, and certificates that change.
 
 use crate::canonical::grammar;
-use crate::sim::tls::{Authority, Folder, Pair, Tunnel, connect, named};
+use crate::sim::tls::{Authority, CertifiedPair, Folder, Tunnel, connect, file_key_line};
 use crate::sim::{
-    Client, Ended, Engine, Gate, Manner, PATIENCE, Request, Script, Setup, Step, World, until, within,
+    Client, CloseKind, Ended, Engine, Gate, PATIENCE, Request, Script, Setup, Step, World, until, within,
 };
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Samewire with a certificate for `localhost`.
-struct Secure {
+struct TlsWorld {
     authority: Authority,
     folder: Folder,
     world: World,
 }
 
-impl Secure {
+impl TlsWorld {
     /// Starts samewire with TLS. `more` holds further keys of `[tls]`, and whatever may follow them.
     async fn start(engine: Engine, more: &str) -> Self {
         let (authority, folder) = (Authority::new("tests"), Folder::new());
         let pair = authority.sign("localhost", 300);
         let config = files(&folder, &pair) + more;
-        let world = World::start(engine, Setup::new().config(&config).faulty()).await;
+        let world = World::start(engine, Setup::new().config(&config).allow_errors()).await;
         Self { authority, folder, world }
     }
 
@@ -48,7 +48,7 @@ impl Secure {
     }
 
     /// Returns the certificate that new connections get.
-    async fn seen(&self) -> Vec<u8> {
+    async fn served_certificate(&self) -> Vec<u8> {
         let stream = connect(self.world.proxy(), &self.authority.client(None)).await.expect("a handshake");
         let (_, session) = stream.get_ref();
         session.peer_certificates().expect("a certificate")[0].to_vec()
@@ -61,10 +61,10 @@ impl Secure {
     }
 }
 
-fn files(folder: &Folder, pair: &Pair) -> String {
+fn files(folder: &Folder, pair: &CertifiedPair) -> String {
     let certificate = folder.write("tls.crt", &pair.certificate);
     let key = folder.write("tls.key", &pair.key);
-    format!("[tls]\n{}{}", named("cert_file", &certificate), named("key_file", &key))
+    format!("[tls]\n{}{}", file_key_line("cert_file", &certificate), file_key_line("key_file", &key))
 }
 
 async fn engine() -> Engine {
@@ -72,7 +72,7 @@ async fn engine() -> Engine {
 }
 
 /// Reads everything up to the end of the connection. Returns `None` if that takes longer than `limit`.
-async fn last_words(mut stream: TcpStream, limit: Duration) -> Option<Vec<u8>> {
+async fn read_to_close(mut stream: TcpStream, limit: Duration) -> Option<Vec<u8>> {
     let mut words = Vec::new();
     // A reset also counts as an end.
     tokio::time::timeout(limit, stream.read_to_end(&mut words)).await.ok().map(|_| words)
@@ -80,7 +80,7 @@ async fn last_words(mut stream: TcpStream, limit: Duration) -> Option<Vec<u8>> {
 
 #[tokio::test]
 async fn a_client_is_served_over_tls() {
-    let secure = Secure::start(engine().await, "").await;
+    let secure = TlsWorld::start(engine().await, "").await;
     let tunnel = secure.tunnel().await;
     let mut client = Client::connect(tunnel.address).await;
     for request in [Request::stream(""), Request::plain(""), Request::get("/v1/models"), Request::stream("")]
@@ -89,7 +89,7 @@ async fn a_client_is_served_over_tls() {
         let answer = client.answer().await;
         assert_eq!(answer.head.status, 200, "{}", answer.text());
     }
-    assert_eq!(tunnel.greeted.load(std::sync::atomic::Ordering::SeqCst), 1, "one connection for all");
+    assert_eq!(tunnel.handshakes.load(std::sync::atomic::Ordering::SeqCst), 1, "one connection for all");
     // An answer delimited by the close of the connection ends in an orderly way.
     let answer = Request::stream("").version("HTTP/1.0").ask(tunnel.address).await;
     assert_eq!((answer.head.status, answer.ended), (200, Ended::Close));
@@ -100,7 +100,7 @@ async fn a_client_is_served_over_tls() {
 
 #[tokio::test]
 async fn fault_c23_whoever_speaks_no_tls_is_sent_away() {
-    let secure = Secure::start(engine().await, "handshake = 1\n").await;
+    let secure = TlsWorld::start(engine().await, "handshake = 1\n").await;
     let rows: [(&str, &[u8]); 7] = [
         ("words", b"HELO mail.example\r\n"),
         ("a line without end", &[b'A'; 20_000]),
@@ -113,7 +113,7 @@ async fn fault_c23_whoever_speaks_no_tls_is_sent_away() {
     for (name, bytes) in rows {
         let mut stream = TcpStream::connect(secure.world.proxy()).await.unwrap();
         stream.write_all(bytes).await.unwrap();
-        let words = last_words(stream, Duration::from_secs(5)).await;
+        let words = read_to_close(stream, Duration::from_secs(5)).await;
         let words = words.unwrap_or_else(|| panic!("{name}: still open"));
         // An alert or nothing, but never HTTP.
         assert!(words.is_empty() || words[0] == 0x15, "{name}: {words:?}");
@@ -128,7 +128,7 @@ async fn fault_c23_whoever_speaks_no_tls_is_sent_away() {
 /// Plain HTTP gets an answer in plain HTTP, whether it arrives whole or in pieces, and occupies no handshake slot.
 #[tokio::test]
 async fn fault_c23_plain_http_is_told_to_speak_https() {
-    let secure = Secure::start(engine().await, "handshake = 2\nmax_handshakes = 1\n").await;
+    let secure = TlsWorld::start(engine().await, "handshake = 2\nmax_handshakes = 1\n").await;
     let post = b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}";
     let rows: [(&str, &[&[u8]], bool); 5] = [
         ("whole", &[post], true),
@@ -143,7 +143,7 @@ async fn fault_c23_plain_http_is_told_to_speak_https() {
             stream.write_all(piece).await.unwrap();
             tokio::task::yield_now().await;
         }
-        let words = last_words(stream, Duration::from_secs(5)).await;
+        let words = read_to_close(stream, Duration::from_secs(5)).await;
         let words = String::from_utf8(words.unwrap_or_else(|| panic!("{name}: still open"))).unwrap();
         let (head, body) = words.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{name}: {words:?}"));
         assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{name}: {head}");
@@ -177,7 +177,7 @@ async fn fault_c23_plain_http_is_told_to_speak_https() {
     let mut stream = TcpStream::connect(secure.world.proxy()).await.unwrap();
     stream.write_all(b"GET /heal").await.unwrap();
     let begun = Instant::now();
-    assert_eq!(last_words(stream, PATIENCE).await, Some(Vec::new()));
+    assert_eq!(read_to_close(stream, PATIENCE).await, Some(Vec::new()));
     let took = begun.elapsed();
     assert!(took > Duration::from_secs(1) && took < Duration::from_secs(6), "{took:?}");
     secure.becomes("samewire_tls_handshake_failures_total", 14.0).await;
@@ -188,14 +188,14 @@ async fn fault_c23_plain_http_is_told_to_speak_https() {
 /// A silent client occupies the only handshake slot until its timeout; then the next client gets the slot.
 #[tokio::test]
 async fn fault_c23_a_handshake_that_stalls_ends_in_time() {
-    let secure = Secure::start(engine().await, "handshake = 1\nmax_handshakes = 1\n").await;
+    let secure = TlsWorld::start(engine().await, "handshake = 1\nmax_handshakes = 1\n").await;
     let begun = Instant::now();
     let mut silent = TcpStream::connect(secure.world.proxy()).await.unwrap();
     silent.write_all(b"\x16\x03\x01\x02\x00\x01").await.unwrap();
     // Connections are accepted one after the other, but handled by different threads.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let second = tokio::spawn(connect_later(secure.world.proxy(), secure.authority.client(None)));
-    assert!(last_words(silent, PATIENCE).await.is_some());
+    assert!(read_to_close(silent, PATIENCE).await.is_some());
     let took = begun.elapsed();
     assert!(took > Duration::from_millis(800) && took < Duration::from_secs(4), "{took:?}");
     let waited = second.await.unwrap().expect("the next one gets its turn");
@@ -216,7 +216,7 @@ async fn connect_later(
 async fn fault_c23_only_clients_with_a_certificate_of_the_right_authority() {
     let (ours, theirs, folder) = (Authority::new("clients"), Authority::new("others"), Folder::new());
     let path = folder.write("clients.crt", &ours.pem());
-    let secure = Secure::start(engine().await, &named("client_ca_file", &path)).await;
+    let secure = TlsWorld::start(engine().await, &file_key_line("client_ca_file", &path)).await;
     let (good, wrong, late) = (ours.sign("me", 5), theirs.sign("me", 5), ours.sign("me", -5));
     for (name, own, served) in [
         ("none", None, false),
@@ -243,7 +243,7 @@ async fn fault_c23_only_clients_with_a_certificate_of_the_right_authority() {
 async fn fault_c23_a_client_that_ends_tls_early_has_left() {
     let gate = Gate::default();
     let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
-    let secure = Secure::start(Engine::script(script).await, "").await;
+    let secure = TlsWorld::start(Engine::script(script).await, "").await;
     let config = secure.authority.client(None);
     let request = Request::stream("").bytes();
     // No byte of a request, or half of one.
@@ -278,11 +278,11 @@ async fn fault_c23_a_client_that_ends_tls_early_has_left() {
 #[tokio::test]
 async fn fault_c26_disconnects_are_seen_through_tls() {
     let script = Script::new().head_sse().role().text("a").hang();
-    let secure = Secure::start(Engine::script(script).await, "").await;
+    let secure = TlsWorld::start(Engine::script(script).await, "").await;
     let tunnel = secure.tunnel().await;
     let mut n = 0;
     for surplus in [0, 1, 9_000, 100_000] {
-        for manner in [Manner::Fin, Manner::Rst] {
+        for manner in [CloseKind::Fin, CloseKind::Rst] {
             let mut client = Client::connect(tunnel.address).await;
             client.send(&Request::stream("").bytes()).await;
             client.send(&b"X".repeat(surplus)).await;
@@ -302,7 +302,7 @@ async fn fault_c26_disconnects_are_seen_through_tls() {
 #[tokio::test]
 async fn fault_c09_a_reader_that_stops_is_given_up_behind_tls_too() {
     let script = Script::new().head_sse().role().then(Step::Flood { events: 20_000, size: 2048 }).hang();
-    let secure = Secure::start(Engine::script(script).await, "[timeouts]\nclient_write_stall = 1\n").await;
+    let secure = TlsWorld::start(Engine::script(script).await, "[timeouts]\nclient_write_stall = 1\n").await;
     let mut stream = connect(secure.world.proxy(), &secure.authority.client(None)).await.unwrap();
     stream.write_all(&Request::stream("").bytes()).await.unwrap();
     until("the engine is let go", PATIENCE, || secure.world.engine.closed(0).is_some()).await;
@@ -319,9 +319,9 @@ async fn fault_c09_a_reader_that_stops_is_given_up_behind_tls_too() {
 async fn fault_c09_slow_readers_get_everything() {
     let script = Script::new().head_sse().role().then(Step::Flood { events: 2_000, size: 2048 });
     let script = script.finish("stop").done().end();
-    let secure = Secure::start(Engine::script(script).await, "").await;
+    let secure = TlsWorld::start(Engine::script(script).await, "").await;
     let tunnel = secure.tunnel().await;
-    let mut client = Client::narrow(tunnel.address).await;
+    let mut client = Client::connect_narrow(tunnel.address).await;
     client.send(&Request::stream("").bytes()).await;
     client.head().await;
     crate::clients::leaving::settled(|| secure.world.engine.written(0)).await;
@@ -335,8 +335,8 @@ async fn fault_c09_slow_readers_get_everything() {
 async fn fault_o24_new_connections_see_the_new_certificate() {
     let gate = Gate::default();
     let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
-    let secure = Secure::start(Engine::script(script).await, "").await;
-    let before = secure.seen().await;
+    let secure = TlsWorld::start(Engine::script(script).await, "").await;
+    let before = secure.served_certificate().await;
     let ends = secure.metric("samewire_tls_certificate_expiry_seconds").await;
     let tunnel = secure.tunnel().await;
     let mut client = Client::connect(tunnel.address).await;
@@ -346,12 +346,12 @@ async fn fault_o24_new_connections_see_the_new_certificate() {
     let next = secure.authority.sign("localhost", 400);
     files(&secure.folder, &next);
     let changed = async {
-        while secure.seen().await == before {
+        while secure.served_certificate().await == before {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     within("the new certificate", changed).await;
-    assert_eq!(secure.seen().await, next.der().to_vec());
+    assert_eq!(secure.served_certificate().await, next.der().to_vec());
     let now_ends = secure.metric("samewire_tls_certificate_expiry_seconds").await;
     assert!((now_ends - ends - 100.0 * 86_400.0).abs() < 60.0, "{ends} {now_ends}");
     // Existing connections continue.
@@ -363,8 +363,8 @@ async fn fault_o24_new_connections_see_the_new_certificate() {
 
 #[tokio::test]
 async fn fault_o24_a_bad_pair_changes_nothing() {
-    let secure = Secure::start(engine().await, "").await;
-    let before = secure.seen().await;
+    let secure = TlsWorld::start(engine().await, "").await;
+    let before = secure.served_certificate().await;
     let (good, other) = (secure.authority.sign("localhost", 200), secure.authority.sign("localhost", 200));
     let rows: [(&str, &str, &str, &str); 5] = [
         ("the key of another", &good.certificate, &other.key, "key_file"),
@@ -374,14 +374,14 @@ async fn fault_o24_a_bad_pair_changes_nothing() {
         ("the key in the place of the certificate", &good.key, &good.key, "cert_file"),
     ];
     for (n, (name, certificate, key, wrong)) in rows.into_iter().enumerate() {
-        let pair = Pair { certificate: certificate.to_owned(), key: key.to_owned() };
+        let pair = CertifiedPair { certificate: certificate.to_owned(), key: key.to_owned() };
         files(&secure.folder, &pair);
         until(name, PATIENCE, || secure.logged("ERROR", "no good") == n + 1).await;
         let lines = secure.world.samewire.logs();
         let line = lines.iter().rfind(|line| line.contains("no good")).unwrap();
         assert!(line.contains(wrong), "{name}: {line}");
         assert_eq!(secure.metric("samewire_tls_reload_success").await, 0.0, "{name}");
-        assert_eq!(secure.seen().await, before, "{name}");
+        assert_eq!(secure.served_certificate().await, before, "{name}");
     }
     let late = secure.authority.sign("localhost", -1);
     files(&secure.folder, &late);
@@ -389,11 +389,11 @@ async fn fault_o24_a_bad_pair_changes_nothing() {
     // The key file is missing.
     std::fs::remove_file(secure.folder.path("tls.key")).unwrap();
     until("a file that is not there", PATIENCE, || secure.logged("ERROR", "cannot be read") == 1).await;
-    assert_eq!(secure.seen().await, before);
+    assert_eq!(secure.served_certificate().await, before);
     // The files are valid again.
     files(&secure.folder, &good);
     secure.becomes("samewire_tls_reload_success", 1.0).await;
-    assert_eq!(secure.seen().await, good.der().to_vec());
+    assert_eq!(secure.served_certificate().await, good.der().to_vec());
     let answer = Request::plain("").ask(secure.tunnel().await.address).await;
     assert_eq!(answer.head.status, 200);
     secure.world.end().await;
@@ -416,14 +416,15 @@ async fn fault_o24_links_that_lead_elsewhere_are_seen() {
         symlink(format!("data/{name}"), folder.path(name)).unwrap();
     }
     let (certificate, key) = (folder.path("tls.crt"), folder.path("tls.key"));
-    let config = format!("[tls]\n{}{}", named("cert_file", &certificate), named("key_file", &key));
+    let config =
+        format!("[tls]\n{}{}", file_key_line("cert_file", &certificate), file_key_line("key_file", &key));
     let world = World::start(engine().await, Setup::new().config(&config)).await;
-    let secure = Secure { authority, folder, world };
-    assert_eq!(secure.seen().await, pairs[0].der().to_vec());
+    let secure = TlsWorld { authority, folder, world };
+    assert_eq!(secure.served_certificate().await, pairs[0].der().to_vec());
     symlink("two", secure.folder.path("data.next")).unwrap();
     std::fs::rename(secure.folder.path("data.next"), secure.folder.path("data")).unwrap();
     let changed = async {
-        while secure.seen().await != pairs[1].der().to_vec() {
+        while secure.served_certificate().await != pairs[1].der().to_vec() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
@@ -433,7 +434,7 @@ async fn fault_o24_links_that_lead_elsewhere_are_seen() {
 
 #[tokio::test]
 async fn fault_o24_a_certificate_that_ends_soon_is_told_of() {
-    let secure = Secure::start(engine().await, "").await;
+    let secure = TlsWorld::start(engine().await, "").await;
     assert_eq!(secure.logged("WARN", "expires soon"), 0, "300 days are not soon");
     for (days, level, text) in
         [(15, "INFO", "new certificate"), (13, "WARN", "expires soon"), (1, "WARN", "expires soon")]
@@ -459,9 +460,9 @@ fn fault_o09_keys_that_everybody_may_read_are_refused() {
     let (folder, authority) = (Folder::new(), Authority::new("tests"));
     let pair = authority.sign("localhost", 10);
     let tls = files(&folder, &pair);
-    let client = named("client_cert_file", &folder.path("tls.crt"))
-        + &named("client_key_file", &folder.path("tls.key"));
-    let ca = named("ca_file", &folder.write("ca.crt", &authority.pem()));
+    let client = file_key_line("client_cert_file", &folder.path("tls.crt"))
+        + &file_key_line("client_key_file", &folder.path("tls.key"));
+    let ca = file_key_line("ca_file", &folder.write("ca.crt", &authority.pem()));
     let (plain, secure) =
         ("[[upstream]]\nurl = \"http://127.0.0.1:1\"\n", "[[upstream]]\nurl = \"https://127.0.0.1:1\"\n");
     for (text, key) in [
@@ -488,16 +489,16 @@ fn fault_o09_keys_that_everybody_may_read_are_refused() {
 
 #[tokio::test]
 async fn fault_o24_a_key_that_everybody_may_read_changes_nothing() {
-    let secure = Secure::start(engine().await, "").await;
-    let before = secure.seen().await;
+    let secure = TlsWorld::start(engine().await, "").await;
+    let before = secure.served_certificate().await;
     files(&secure.folder, &secure.authority.sign("localhost", 200));
     allow(&secure.folder.path("tls.key"), 0o644);
     until("the line", PATIENCE, || secure.logged("ERROR", "everybody on this machine can read") == 1).await;
-    assert_eq!(secure.seen().await, before);
+    assert_eq!(secure.served_certificate().await, before);
     assert_eq!(secure.metric("samewire_tls_reload_success").await, 0.0);
     allow(&secure.folder.path("tls.key"), 0o600);
     secure.becomes("samewire_tls_reload_success", 1.0).await;
-    assert_ne!(secure.seen().await, before);
+    assert_ne!(secure.served_certificate().await, before);
     secure.world.end().await;
 }
 

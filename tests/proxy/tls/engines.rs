@@ -1,8 +1,8 @@
 //! TLS to engines: which certificates are trusted, which are not, and connections that are reused.
 
 use crate::canonical::grammar;
-use crate::sim::tls::{Authority, Folder, Pair, Tunnel, named};
-use crate::sim::{Client, Engine, Manner, PATIENCE, Request, Script, Setup, World, until};
+use crate::sim::tls::{Authority, CertifiedPair, Folder, Tunnel, file_key_line};
+use crate::sim::{Client, CloseKind, Engine, PATIENCE, Request, Script, Setup, World, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -22,11 +22,11 @@ struct Trusted {
 impl Trusted {
     fn new() -> Self {
         let (authority, folder) = (Authority::new("engines"), Folder::new());
-        let line = named("ca_file", &folder.write("ca.crt", &authority.pem()));
+        let line = file_key_line("ca_file", &folder.write("ca.crt", &authority.pem()));
         Self { authority, folder, line }
     }
 
-    fn good(&self) -> Pair {
+    fn good(&self) -> CertifiedPair {
         self.authority.sign("localhost", 100)
     }
 }
@@ -35,7 +35,7 @@ async fn engine() -> Engine {
     Engine::script(Script::answer("a", 3)).await
 }
 
-async fn behind(engine: &Engine, pair: &Pair) -> Tunnel {
+async fn behind(engine: &Engine, pair: &CertifiedPair) -> Tunnel {
     Tunnel::out_of_tls(engine.address, pair.server(None)).await
 }
 
@@ -46,7 +46,7 @@ fn unreachable() -> (u16, String, Option<String>) {
 /// Sends one request and checks the client's answer, and that the engine got the request exactly if it was
 /// answered. Returns the log lines.
 async fn ask_once(name: &str, engine: Engine, url: &str, lines: &str, served: bool) -> Vec<String> {
-    let world = World::start(engine, Setup::new().upstream_at(url, lines).faulty()).await;
+    let world = World::start(engine, Setup::new().upstream_at(url, lines).allow_errors()).await;
     let answer = world.ask(&Request::plain("")).await;
     if served {
         assert_eq!(answer.head.status, 200, "{name}: {}", answer.text());
@@ -75,7 +75,7 @@ async fn fault_u05_no_request_goes_to_a_stranger() {
         ("good", trusted.good(), "", None),
         ("expired", trusted.authority.sign("localhost", -1), "", Some("xpired")),
         ("wrong name", trusted.authority.sign("other.example", 9), "", Some("not valid for name")),
-        ("self-signed", Pair::alone("localhost"), "", Some("certificate")),
+        ("self-signed", CertifiedPair::self_signed("localhost"), "", Some("certificate")),
         ("unknown authority", Authority::new("engines").sign("localhost", 9), "", Some("certificate")),
         ("named", trusted.authority.sign("other.example", 9), "server_name = \"other.example\"\n", None),
         ("wrongly named", trusted.good(), "server_name = \"other.example\"\n", Some("not valid for name")),
@@ -93,7 +93,7 @@ async fn fault_u05_no_request_goes_to_a_stranger() {
 }
 
 /// Starts a server that answers any bytes with these bytes, and then nothing more.
-async fn parrot(words: &'static [u8]) -> (u16, tokio::task::JoinHandle<()>) {
+async fn fixed_reply_server(words: &'static [u8]) -> (u16, tokio::task::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let task = tokio::spawn(async move {
@@ -121,7 +121,7 @@ async fn fault_u05_whoever_speaks_no_tls_is_no_engine() {
         ("nothing", b""),
     ];
     for (name, words) in rows {
-        let (port, task) = parrot(words).await;
+        let (port, task) = fixed_reply_server(words).await;
         ask_once(name, engine().await, &format!("https://localhost:{port}"), &trusted.line, false).await;
         task.abort();
     }
@@ -129,7 +129,7 @@ async fn fault_u05_whoever_speaks_no_tls_is_no_engine() {
     let engine = engine().await;
     let url = engine.url().replace("http://127.0.0.1", "https://localhost");
     let setup = Setup::new().config("[timeouts]\nhandshake = 0.3").upstream_at(&url, &trusted.line);
-    let world = World::start(engine, setup.faulty()).await;
+    let world = World::start(engine, setup.allow_errors()).await;
     assert_eq!(world.ask(&Request::plain("")).await.head.status, 504, "it waits for the end of a head");
     assert_eq!((world.engine.attempt_count(), world.engine.probes().len()), (0, 0));
     world.end().await;
@@ -138,10 +138,10 @@ async fn fault_u05_whoever_speaks_no_tls_is_no_engine() {
 #[tokio::test]
 async fn fault_u05_another_engine_answers() {
     let (trusted, other) = (Trusted::new(), engine().await);
-    let stranger = behind(&other, &Pair::alone("localhost")).await;
+    let stranger = behind(&other, &CertifiedPair::self_signed("localhost")).await;
     // Both are asked while nothing is known about them.
     let config = format!("[[upstream]]\nurl = \"{}\"\nweight = 1000\n{}", stranger.url(), trusted.line);
-    let setup = Setup::new().config(&config).upstream_keys("weight = 1").faulty();
+    let setup = Setup::new().config(&config).upstream_keys("weight = 1").allow_errors();
     let world = World::start(engine().await, setup).await;
     for _ in 0..5 {
         let answer = world.ask(&Request::stream("")).await;
@@ -154,14 +154,14 @@ async fn fault_u05_another_engine_answers() {
 #[tokio::test]
 async fn any_certificate_will_do_only_where_that_is_called_a_danger() {
     let danger = "danger_accept_invalid_certs = true\n";
-    for pair in [Pair::alone("other.example"), Authority::new("a").sign("localhost", -1)] {
+    for pair in [CertifiedPair::self_signed("other.example"), Authority::new("a").sign("localhost", -1)] {
         let engine = engine().await;
         let tunnel = behind(&engine, &pair).await;
         let logs = ask_once("danger", engine, &tunnel.url(), danger, true).await;
         assert!(logged(&logs, r#""level":"WARN""#) && logged(&logs, "danger_accept_invalid_certs"));
     }
     // Without verification, the connection must still be TLS.
-    let (port, task) = parrot(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
+    let (port, task) = fixed_reply_server(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
     ask_once("HTTP", engine().await, &format!("https://localhost:{port}"), danger, false).await;
     task.abort();
 }
@@ -177,7 +177,8 @@ async fn fault_u04_a_handshake_that_stalls() {
         }
     });
     let trusted = Trusted::new();
-    let setup = Setup::new().config("[timeouts]\nhandshake = 1").upstream_at(&url, &trusted.line).faulty();
+    let setup =
+        Setup::new().config("[timeouts]\nhandshake = 1").upstream_at(&url, &trusted.line).allow_errors();
     let world = World::start(engine().await, setup).await;
     for request in [Request::stream(""), Request::plain("")] {
         let start = Instant::now();
@@ -201,8 +202,8 @@ async fn an_engine_that_asks_for_a_certificate() {
         let tunnel = Tunnel::out_of_tls(engine.address, trusted.good().server(Some(&clients))).await;
         let mut lines = trusted.line.clone();
         if let Some(own) = own {
-            lines += &named("client_cert_file", &trusted.folder.write("own.crt", &own.certificate));
-            lines += &named("client_key_file", &trusted.folder.write("own.key", &own.key));
+            lines += &file_key_line("client_cert_file", &trusted.folder.write("own.crt", &own.certificate));
+            lines += &file_key_line("client_key_file", &trusted.folder.write("own.key", &own.key));
         }
         ask_once(name, engine, &tunnel.url(), &lines, served).await;
     }
@@ -251,7 +252,11 @@ const WHOLE: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1
 
 /// Starts a server that reads heads, and bodies if `patient`, answers each with these bytes, and updates its TLS
 /// keys after each answer. Returns its address and a count of connections that carried a POST.
-async fn restless(server: Arc<ServerConfig>, answer: String, patient: bool) -> (String, Arc<AtomicUsize>) {
+async fn key_update_server(
+    server: Arc<ServerConfig>,
+    answer: String,
+    patient: bool,
+) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
     let count = Arc::new(AtomicUsize::new(0));
@@ -311,8 +316,8 @@ async fn connections_whose_keys_change_serve_again() {
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{WHOLE}",
         WHOLE.len()
     );
-    let (url, count) = restless(trusted.good().server(None), answer, true).await;
-    let setup = Setup::new().args(&["--threads", "1"]).upstream_at(&url, &trusted.line).faulty();
+    let (url, count) = key_update_server(trusted.good().server(None), answer, true).await;
+    let setup = Setup::new().args(&["--threads", "1"]).upstream_at(&url, &trusted.line).allow_errors();
     let world = World::start(engine().await, setup).await;
     for _ in 0..10 {
         let answer = world.ask(&Request::plain("")).await;
@@ -331,8 +336,9 @@ async fn an_answer_that_comes_early_is_read() {
         "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
-    let (url, _) = restless(trusted.good().server(None), answer, false).await;
-    let world = World::start(engine().await, Setup::new().upstream_at(&url, &trusted.line).faulty()).await;
+    let (url, _) = key_update_server(trusted.good().server(None), answer, false).await;
+    let world =
+        World::start(engine().await, Setup::new().upstream_at(&url, &trusted.line).allow_errors()).await;
     let user = "x".repeat(20 << 20);
     let answer = world.ask(&Request::plain(&format!(r#","user":"{user}""#))).await;
     assert_eq!(answer.head.status, 400, "{}", answer.text());
@@ -366,7 +372,7 @@ async fn fault_c24_a_client_that_leaves_ends_the_encrypted_request() {
     client.send(&Request::stream("").bytes()).await;
     client.head().await;
     client.event_with("\"a\"").await;
-    let left = client.leave(Manner::Fin);
+    let left = client.leave(CloseKind::Fin);
     until("the engine sees the close", PATIENCE, || world.engine.closed(0).is_some()).await;
     let (closed, _) = world.engine.closed(0).unwrap();
     assert!(closed.saturating_duration_since(left) < Duration::from_secs(1));
@@ -377,10 +383,10 @@ async fn fault_c24_a_client_that_leaves_ends_the_encrypted_request() {
 #[tokio::test]
 async fn probes_speak_tls_too() {
     let trusted = Trusted::new();
-    for (pair, ready) in [(trusted.good(), 200), (Pair::alone("localhost"), 503)] {
+    for (pair, ready) in [(trusted.good(), 200), (CertifiedPair::self_signed("localhost"), 503)] {
         let engine = engine().await;
         let tunnel = behind(&engine, &pair).await;
-        let setup = Setup::new().upstream_at(&tunnel.url(), &trusted.line).faulty();
+        let setup = Setup::new().upstream_at(&tunnel.url(), &trusted.line).allow_errors();
         let world = World::start(engine, setup).await;
         until("a verdict", PATIENCE, || {
             let logs = world.samewire.logs();

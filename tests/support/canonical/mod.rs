@@ -55,7 +55,7 @@ pub fn frames(body: &str) -> Result<Vec<Frame>, String> {
 }
 
 /// Parts of the client's request on which the grammar depends.
-pub struct Asked {
+pub struct GrammarRequest {
     api: Api,
     stream: bool,
     choices: u64,
@@ -67,7 +67,7 @@ pub struct Asked {
     named: bool,
 }
 
-impl Asked {
+impl GrammarRequest {
     pub fn of(case: &Case) -> Self {
         let ask = ChatRequest::recall(case.api, &Bytes::from(case.request.to_string())).unwrap();
         Self {
@@ -89,7 +89,7 @@ impl Asked {
 
 /// Checks a whole answer of any kind.
 pub fn check(case: &Case, answer: &Answer) -> Result<End, String> {
-    let asked = Asked::of(case);
+    let asked = GrammarRequest::of(case);
     if answer.status != 200 {
         let body = serde_json::from_str(&answer.body).map_err(|wrong| wrong.to_string())?;
         error_object(&body, false)?;
@@ -154,7 +154,7 @@ struct Progress {
 
 /// State of a stream, for checking its grammar frame by frame.
 struct Stream<'a> {
-    asked: &'a Asked,
+    asked: &'a GrammarRequest,
     envelope: Option<[Value; 3]>,
     /// Service tier and fingerprint: constant once they are known.
     late: [Value; 2],
@@ -165,7 +165,7 @@ struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    fn new(asked: &'a Asked) -> Self {
+    fn new(asked: &'a GrammarRequest) -> Self {
         Self {
             asked,
             envelope: None,
@@ -423,7 +423,7 @@ fn tool_call(list: &Value, calls: &mut Vec<bool>) -> Result<(), String> {
     Ok(())
 }
 
-fn logprobs(value: &Value, asked: &Asked) -> Result<(), String> {
+fn logprobs(value: &Value, asked: &GrammarRequest) -> Result<(), String> {
     let Some(lists) = value.as_object() else {
         return if value.is_null() { Ok(()) } else { Err("logprobs".to_owned()) };
     };
@@ -454,7 +454,7 @@ fn usage(usage: &Value) -> Result<(), String> {
 }
 
 /// Checks a whole object: every requested choice, in order, each with a finish reason.
-fn whole(asked: &Asked, body: &Value) -> Result<(), String> {
+fn whole(asked: &GrammarRequest, body: &Value) -> Result<(), String> {
     let may: Vec<&str> = CHUNK_EXTRAS.into_iter().chain(["usage"]).collect();
     only(body.as_object().ok_or("not an object")?, &["id", "object", "created", "model", "choices"], &may)?;
     if let Some(given) = body.get("usage") {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// Content of one choice, joined over all frames, without regard to their order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Said {
+pub struct ChoiceContent {
     pub content: String,
     pub reasoning: String,
     pub refusal: String,
@@ -28,7 +28,7 @@ pub struct Call {
     /// True if the arguments came as a JSON value, whose spelling may change.
     loose: bool,
     /// End of the first JSON value, if a second one that follows is to be treated as a repetition.
-    pub once: Option<usize>,
+    pub first_value_end: Option<usize>,
     index: Option<u64>,
     id: Option<String>,
 }
@@ -39,10 +39,10 @@ impl PartialEq for Call {
             serde_json::Deserializer::from_str(&call.arguments).into_iter::<Value>().next()?.ok()
         };
         let loose = self.loose || other.loose;
-        let same = match (self.once, other.once) {
+        let same = match (self.first_value_end, other.first_value_end) {
             // White space between two values may have come with the first.
             (None, None) => self.arguments == other.arguments,
-            _ => self.counted().trim_end() == other.counted().trim_end(),
+            _ => self.without_repetitions().trim_end() == other.without_repetitions().trim_end(),
         };
         // If the arguments are more than one value, only zeros at the end of numbers can differ.
         let respelled = || self.arguments.replace('0', "") == other.arguments.replace('0', "");
@@ -53,7 +53,7 @@ impl PartialEq for Call {
 
 impl Call {
     /// Returns the arguments without repetitions of their first value.
-    fn counted(&self) -> String {
+    fn without_repetitions(&self) -> String {
         let mut values = serde_json::Deserializer::from_str(&self.arguments).into_iter::<Value>();
         let Some(Ok(first @ (Value::Object(_) | Value::Array(_)))) = values.next() else {
             return self.arguments.clone();
@@ -78,15 +78,15 @@ impl Call {
 
 /// Content of a whole answer, and whether it ended in an error.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
-    pub choices: BTreeMap<u64, Said>,
+pub struct AnswerContent {
+    pub choices: BTreeMap<u64, ChoiceContent>,
     pub failed: bool,
     pub done: bool,
 }
 
 /// Reads an event stream, or a whole object. With `skip`, events that are not JSON objects are ignored.
-pub fn read(api: Api, input: &[u8], events: bool, skip: bool) -> Told {
-    let mut told = Told::default();
+pub fn read(api: Api, input: &[u8], events: bool, skip: bool) -> AnswerContent {
+    let mut told = AnswerContent::default();
     let all = if events { data(input) } else { vec![(false, String::from_utf8_lossy(input).into_owned())] };
     for (error, data) in all {
         if told.done || told.failed {
@@ -133,7 +133,7 @@ pub fn data(input: &[u8]) -> Vec<(bool, String)> {
     dispatched.map(|(error, data)| (error, data.join("\n"))).collect()
 }
 
-impl Told {
+impl AnswerContent {
     fn event(&mut self, api: Api, event: &Value) {
         if event.get("error").is_some_and(|error| !error.is_null()) || event["object"] == "error" {
             self.failed = true;
@@ -163,7 +163,7 @@ impl Told {
     }
 }
 
-impl Said {
+impl ChoiceContent {
     fn delta(&mut self, delta: &Value, whole: bool) {
         self.content.push_str(delta["content"].as_str().unwrap_or_default());
         self.reasoning.push_str(reasoning(delta));

@@ -148,7 +148,7 @@ impl Case {
     }
 
     /// Returns the case in which the engine sends this canonical answer.
-    pub fn again(&self, canonical: &str) -> Self {
+    pub fn fed_back(&self, canonical: &str) -> Self {
         Self {
             upstream: self.api,
             input: canonical.as_bytes().to_vec(),

@@ -47,7 +47,7 @@ struct Fold {
 struct Item {
     id: String,
     /// Item as it was added, extended by its events.
-    told: Value,
+    item: Value,
     /// Item as its final event had it.
     done: Option<Value>,
     /// Key of the open part, if there is one.
@@ -159,7 +159,7 @@ impl Fold {
         }
         self.items.push(Item {
             id,
-            told: item.clone(),
+            item: item.clone(),
             done: None,
             part: None,
             text: String::new(),
@@ -180,7 +180,7 @@ impl Fold {
             return Err("done and in progress".to_owned());
         }
         let kind = done["type"].as_str().unwrap();
-        let mut told = item.told.clone();
+        let mut told = item.item.clone();
         told["status"] = json!(status);
         match kind {
             "message" => {}
@@ -231,7 +231,7 @@ impl Fold {
             }
             "refusal.done" => item.ended(event, "refusal"),
             "function_call_arguments.done" => {
-                same("name", &event["name"], &item.told["name"])?;
+                same("name", &event["name"], &item.item["name"])?;
                 item.ended(event, "arguments")
             }
             "custom_tool_call_input.done" => item.ended(event, "input"),
@@ -254,7 +254,7 @@ impl Fold {
 
 impl Item {
     fn part_added(&mut self, key: &'static str, index: &str, event: &Value) -> Result<(), String> {
-        let parts = self.told[key].as_array_mut().ok_or("an item without parts")?;
+        let parts = self.item[key].as_array_mut().ok_or("an item without parts")?;
         same(index, &event[index], &json!(parts.len()))?;
         let part = &event["part"];
         let text = part.get("text").or_else(|| part.get("refusal")).ok_or("a part without text")?;
@@ -270,7 +270,7 @@ impl Item {
 
     /// Returns the part under `key` that is being filled: the last one.
     fn part(&mut self, key: &str) -> Result<&mut Value, String> {
-        self.told[key].as_array_mut().and_then(|parts| parts.last_mut()).ok_or_else(|| "no part".to_owned())
+        self.item[key].as_array_mut().and_then(|parts| parts.last_mut()).ok_or_else(|| "no part".to_owned())
     }
 
     fn annotations(&mut self) -> &mut Vec<Value> {
@@ -342,15 +342,15 @@ impl Item {
 
     /// Returns the item as it must be where the answer breaks off. `end` is the item in the final event.
     fn cut(&self, end: &Value) -> Result<Value, String> {
-        let mut cut = self.told.clone();
+        let mut cut = self.item.clone();
         if self.part == Some("content")
             && let Some(last) = cut["content"].as_array_mut().and_then(|parts| parts.last_mut())
         {
-            let at = self.told["content"].as_array().map_or(0, Vec::len) - 1;
+            let at = self.item["content"].as_array().map_or(0, Vec::len) - 1;
             *last = Self::with_bytes(last.take(), &end["content"][at], &self.logprobs)?;
         }
         cut["status"] = json!("incomplete");
-        for key in ["arguments", "input"].iter().filter(|key| self.told.get(**key).is_some()) {
+        for key in ["arguments", "input"].iter().filter(|key| self.item.get(**key).is_some()) {
             cut[*key] = json!(self.text);
         }
         Ok(cut)

@@ -31,7 +31,7 @@ pub fn check_within(limit: usize, case: &Case, sizes: &[usize]) -> Result<(), St
             return Err(told("the cut matters", &other.body));
         }
     }
-    let second = again(case, &answer);
+    let second = rewritten_again(case, &answer);
     let exempt =
         || loses_finish(case, &answer, end) || gains_code(&answer, &second) || gains_count(&answer, &second);
     if second != answer && !exempt() {
@@ -41,10 +41,10 @@ pub fn check_within(limit: usize, case: &Case, sizes: &[usize]) -> Result<(), St
 }
 
 /// Returns the answer to a case whose engine sends `answer` as it is.
-fn again(case: &Case, answer: &Answer) -> Answer {
+fn rewritten_again(case: &Case, answer: &Answer) -> Answer {
     let status = answer.status;
     let events = case.streams() && status == 200;
-    Case { status, events, ..case.again(&answer.body) }.run(&Cut::Whole)
+    Case { status, events, ..case.fed_back(&answer.body) }.run(&Cut::Whole)
 }
 
 /// True for the one kind of answer that is not a fixed point: an error right after a finish. In the engine's
@@ -80,7 +80,7 @@ fn gains_count(answer: &Answer, second: &Answer) -> bool {
 
 /// Checks a case with a small `max_event_bytes`. The fixed point is left out: an answer may be larger than the
 /// limit for the input.
-pub fn narrow(case: &Case, limit: usize, sizes: &[usize]) -> Result<(), String> {
+pub fn check_small_limit(case: &Case, limit: usize, sizes: &[usize]) -> Result<(), String> {
     let answer = case.run_within(limit, &Cut::Whole);
     canonical::check(case, &answer)?;
     for cut in [Cut::Sizes(sizes), Cut::Bytes] {

@@ -1,12 +1,12 @@
 //! A truncated answer never looks finished (properties P2, P7, P8; wire-format 3.3).
 
-use crate::canonical::said::{Told, read};
+use crate::canonical::said::{AnswerContent, read};
 use crate::canonical::{End, Frame, check, frames};
 use crate::cases::{Case, Cut};
 use samewire::wire::Ending;
 
 /// Returns true if a naive reading of the engine's bytes contains everything the client waits for.
-fn is_complete(case: &Case, told: &Told, choices: u64) -> bool {
+fn is_complete(case: &Case, told: &AnswerContent, choices: u64) -> bool {
     let finished = |index: u64| told.choices.get(&index).is_some_and(|said| said.finished);
     let supplied = told.done && case.options["missing_finish"] == "stop";
     let started = |index: u64| told.choices.contains_key(&index);

@@ -1,12 +1,12 @@
 //! Content is neither lost, duplicated, invented nor reordered (property P1; wire-format 1.1).
 
-use crate::canonical::said::{Call, Said, Told, read};
+use crate::canonical::said::{AnswerContent, Call, ChoiceContent, read};
 use crate::cases::{Case, Cut};
 use samewire::wire::Api;
 use serde_json::Value;
 
 /// Returns what the client must receive, by a naive reading of the engine's bytes.
-fn due(case: &Case) -> Told {
+fn expected(case: &Case) -> AnswerContent {
     let mut told = read(case.api, &case.input, case.events, case.options["invalid_event"] == "skip");
     let logprobs = match case.api {
         Api::Chat => case.request["logprobs"] == true,
@@ -46,7 +46,7 @@ fn due(case: &Case) -> Told {
 fn once(call: &mut Call) {
     let mut values = serde_json::Deserializer::from_str(&call.arguments).into_iter::<Value>();
     if let Some(Ok(Value::Object(_) | Value::Array(_))) = values.next() {
-        call.once = Some(values.byte_offset());
+        call.first_value_end = Some(values.byte_offset());
     }
 }
 
@@ -57,8 +57,8 @@ pub fn check(case: &Case) -> Result<(), String> {
     if answer.status != 200 {
         return Ok(());
     }
-    let (due, told) = (due(case), read(case.api, answer.body.as_bytes(), case.streams(), false));
-    let wrong = |index: &u64, due: &Said, told: &Said| {
+    let (due, told) = (expected(case), read(case.api, answer.body.as_bytes(), case.streams(), false));
+    let wrong = |index: &u64, due: &ChoiceContent, told: &ChoiceContent| {
         let input = String::from_utf8_lossy(&case.input);
         let request = &case.request;
         format!(
@@ -66,7 +66,7 @@ pub fn check(case: &Case) -> Result<(), String> {
             case.name, case.options
         )
     };
-    let nothing = Said::default();
+    let nothing = ChoiceContent::default();
     if let Some(made_up) = told.choices.keys().find(|index| !due.choices.contains_key(index)) {
         // 2.3 rule 6: the role frame of a lower choice may precede the engine's first chunk of it.
         if told.choices[made_up] != nothing {

@@ -23,13 +23,13 @@ pub(crate) fn check(body: &Value) -> Result<bool, String> {
             Err(failure) => return Err(format!("{failure:?}")),
         };
         let chat: Value = serde_json::from_slice(&sent).map_err(|error| format!("{error}: {sent:?}"))?;
-        said(body, &chat)?;
+        check_contains(body, &chat)?;
     }
     Ok(true)
 }
 
 /// Checks that every text of the input is in the chat messages, and that nulls are only in values passed on unread.
-fn said(body: &Value, chat: &Value) -> Result<(), String> {
+fn check_contains(body: &Value, chat: &Value) -> Result<(), String> {
     let messages =
         chat["messages"].as_array().filter(|messages| !messages.is_empty()).ok_or("no messages")?;
     let written = Value::from(messages.clone()).to_string();

@@ -38,7 +38,7 @@ pub(crate) fn check(case: &Case, sizes: &[usize]) -> Result<(), String> {
     if ended && !words.iter().any(|word| says(word)) {
         return Err(told("an end that nobody told", ""));
     }
-    let again = case.again(&answer.body).run(&Cut::Whole);
+    let again = case.fed_back(&answer.body).run(&Cut::Whole);
     // In an answer that breaks off, the error precedes the final object, which alone has the bytes of the last
     // tokens.
     let same = match ended || !case.streams() {

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 /// State of the relay, which a test changes while the store is connected.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum RelayState {
     /// Forwarding everything.
     Open,
     /// Forwarding nothing, with connections left open.
@@ -24,7 +24,7 @@ pub struct Partition {
     /// URL of the database through the relay.
     pub url: String,
     /// Current state; tests change it here.
-    pub way: watch::Sender<Way>,
+    pub state: watch::Sender<RelayState>,
     /// Number of connections made through the relay.
     pub connections: Arc<AtomicUsize>,
 }
@@ -37,7 +37,7 @@ impl Partition {
         let server: SocketAddr = host.parse().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("{start}@{}/{database}", listener.local_addr().unwrap());
-        let (way, seen) = watch::channel(Way::Open);
+        let (way, seen) = watch::channel(RelayState::Open);
         let connections = Arc::new(AtomicUsize::new(0));
         let count = connections.clone();
         tokio::spawn(async move {
@@ -46,11 +46,11 @@ impl Partition {
                 tokio::spawn(carry(client, server, seen.clone()));
             }
         });
-        Self { url, way, connections }
+        Self { url, state: way, connections }
     }
 }
 
-async fn carry(client: TcpStream, server: SocketAddr, way: watch::Receiver<Way>) {
+async fn carry(client: TcpStream, server: SocketAddr, way: watch::Receiver<RelayState>) {
     let Ok(server) = TcpStream::connect(server).await else { return };
     let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
         (client.into_split(), server.into_split());
@@ -58,18 +58,18 @@ async fn carry(client: TcpStream, server: SocketAddr, way: watch::Receiver<Way>)
     tokio::select! {
         () = pump(&mut from_client, &mut to_server, way.clone()) => {}
         () = pump(&mut from_server, &mut to_client, way) => {}
-        _ = closing.wait_for(|way| *way == Way::Closed) => {}
+        _ = closing.wait_for(|way| *way == RelayState::Closed) => {}
     }
 }
 
 async fn pump(
     from: &mut (impl AsyncReadExt + Unpin),
     to: &mut (impl AsyncWriteExt + Unpin),
-    mut way: watch::Receiver<Way>,
+    mut way: watch::Receiver<RelayState>,
 ) {
     let mut buffer = vec![0; 16 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        let open = way.wait_for(|way| *way != Way::Cut).await.is_ok();
+        let open = way.wait_for(|way| *way != RelayState::Cut).await.is_ok();
         if !open || to.write_all(&buffer[..length]).await.is_err() {
             return;
         }

@@ -2,7 +2,7 @@
 //! at any point, by FIN or by reset.
 
 use super::chunks::{Chunks, Piece, find};
-use super::engine::Manner;
+use super::engine::CloseKind;
 use super::{KEY, PATIENCE, PROMPT, within};
 use serde::Deserialize;
 use socket2::{Domain, SockRef, Socket, Type};
@@ -194,7 +194,7 @@ pub enum Ended {
 /// Error object in the body of an HTTP error.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fault {
+pub struct ErrorBody {
     /// Description for people.
     pub message: String,
     /// Error type: `invalid_request_error` …
@@ -215,10 +215,10 @@ pub struct Fault {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Faulty {
-    error: Fault,
+    error: ErrorBody,
 }
 
-impl Fault {
+impl ErrorBody {
     /// Parses an error body. Fails the test unless it has exactly the four members in their order, and only the
     /// extra ones that `usage_limit_reached` has.
     pub fn parse(body: &str) -> Self {
@@ -263,7 +263,7 @@ impl Answer {
     }
 
     /// Parses the error that this response is, and checks what all HTTP errors have in common.
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> ErrorBody {
         assert!(self.head.status >= 400, "an error, not {} {}", self.head.status, self.text());
         assert_eq!(self.head.header("content-type"), Some("application/json"), "{}", self.text());
         assert!(self.head.header("x-request-id").is_some(), "every answer has an id");
@@ -273,7 +273,7 @@ impl Answer {
             assert!((1..=60).contains(&seconds.parse().unwrap_or(0)), "retry-after: {seconds}");
         }
         assert!(!self.text().contains("127.0.0.1"), "no address of an upstream: {}", self.text());
-        Fault::parse(self.text())
+        ErrorBody::parse(self.text())
     }
 
     /// Returns status, type and code of the error that this response is.
@@ -308,7 +308,7 @@ impl Client {
     }
 
     /// Connects with a small receive buffer, so that the kernel does not hide a client that has stopped reading.
-    pub async fn narrow(to: SocketAddr) -> Self {
+    pub async fn connect_narrow(to: SocketAddr) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         socket.set_recv_buffer_size(32 * 1024).expect("a TCP socket");
         socket.connect(&to.into()).expect("samewire accepts");
@@ -323,7 +323,7 @@ impl Client {
     }
 
     /// Sets how long the server may be silent before the test fails.
-    pub fn patient(self, patience: Duration) -> Self {
+    pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
@@ -349,7 +349,7 @@ impl Client {
     }
 
     /// Closes the connection and returns the time just before.
-    pub fn leave(self, manner: Manner) -> Instant {
+    pub fn leave(self, manner: CloseKind) -> Instant {
         leave(self.stream, manner)
     }
 
@@ -383,7 +383,7 @@ impl Client {
     }
 
     /// Reads the head of a response to HEAD, which has no body whatever its headers announce.
-    pub async fn bare_head(&mut self) -> Head {
+    pub async fn head_without_body(&mut self) -> Head {
         let head = self.head().await;
         self.framing = Framing::Length(0);
         head
@@ -539,8 +539,8 @@ fn parse_head(text: &str) -> Head {
 }
 
 /// Closes a connection and returns the time just before.
-pub(super) fn leave(stream: TcpStream, manner: Manner) -> Instant {
-    if manner == Manner::Rst {
+pub(super) fn leave(stream: TcpStream, manner: CloseKind) -> Instant {
+    if manner == CloseKind::Rst {
         SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
     }
     Instant::now()

@@ -17,7 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 /// Way in which a connection is closed: tests tell an orderly close from a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum CloseKind {
     /// Orderly close, by FIN.
     Fin,
     /// Reset, by RST.
@@ -46,7 +46,7 @@ pub struct Attempt {
     /// True if the script ran to its end.
     pub finished: bool,
     /// Time and manner in which samewire closed the connection while the script ran.
-    pub closed: Option<(Instant, Manner)>,
+    pub closed: Option<(Instant, CloseKind)>,
 }
 
 impl Attempt {
@@ -73,7 +73,7 @@ struct Shared {
     health: Mutex<Script>,
     models: Mutex<Script>,
     routes: Mutex<HashMap<String, Script>>,
-    appetite: AtomicUsize,
+    body_read_limit: AtomicUsize,
     crash: Gate,
     active: AtomicUsize,
     open: AtomicUsize,
@@ -128,7 +128,7 @@ impl Engine {
             health: Mutex::new(Script::new().whole("200 OK", "", "")),
             models: Mutex::new(Script::new().json("200 OK", models)),
             routes: Mutex::default(),
-            appetite: AtomicUsize::new(usize::MAX),
+            body_read_limit: AtomicUsize::new(usize::MAX),
             crash: Gate::default(),
             active: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
@@ -159,8 +159,8 @@ impl Engine {
     }
 
     /// Limits how many bytes are read of the next body with a `content-length` before its script is played.
-    pub fn set_appetite(&self, bytes: usize) {
-        self.shared.appetite.store(bytes, Ordering::SeqCst);
+    pub fn limit_next_body(&self, bytes: usize) {
+        self.shared.body_read_limit.store(bytes, Ordering::SeqCst);
     }
 
     /// Resets all connections and refuses new ones from now on.
@@ -219,7 +219,7 @@ impl Engine {
     }
 
     /// Returns when and how samewire closed the connection during the nth request, if it did.
-    pub fn closed(&self, n: usize) -> Option<(Instant, Manner)> {
+    pub fn closed(&self, n: usize) -> Option<(Instant, CloseKind)> {
         lock(&self.shared.attempts).get(n).and_then(|attempt| attempt.closed)
     }
 }
@@ -285,15 +285,15 @@ struct Connection {
 
 /// Reason why a script ended before its last step.
 #[derive(Debug)]
-enum Cut {
-    ByScript(Manner),
-    BySamewire(Manner),
+enum Interrupted {
+    ByScript(CloseKind),
+    BySamewire(CloseKind),
 }
 
 impl Connection {
     /// Answers one request after the other until the connection ends.
     async fn serve(&mut self, shared: &Shared) {
-        while let Some(attempt) = self.read_request(&shared.appetite).await {
+        while let Some(attempt) = self.read_request(&shared.body_read_limit).await {
             self.served += 1;
             if attempt.method == "GET" {
                 let script = match attempt.target.as_str() {
@@ -327,37 +327,37 @@ impl Connection {
             attempts.push(attempt);
             attempts.len() - 1
         };
-        let note = |change: Note| {
+        let note = |change: AttemptChange| {
             let mut attempts = lock(&shared.attempts);
             match change {
-                Note::Written(n) => attempts[index].written += n,
-                Note::Finished => attempts[index].finished = true,
-                Note::Closed(manner) => attempts[index].closed = Some((Instant::now(), manner)),
+                AttemptChange::Written(n) => attempts[index].written += n,
+                AttemptChange::Finished => attempts[index].finished = true,
+                AttemptChange::Closed(manner) => attempts[index].closed = Some((Instant::now(), manner)),
             }
         };
         self.play(script, note).await
     }
 
     /// Plays a script while watching for the close of the connection. Returns true if the script reached its end.
-    async fn play(&mut self, script: Script, note: impl Fn(Note)) -> bool {
+    async fn play(&mut self, script: Script, note: impl Fn(AttemptChange)) -> bool {
         let Self { stream, inbox, .. } = self;
         let played = async {
             for step in script.0 {
                 step_of(stream, step, &note).await?;
             }
-            Ok::<(), Cut>(())
+            Ok::<(), Interrupted>(())
         };
         let result = tokio::select! {
             biased;
             result = played => result,
-            manner = closing(stream, inbox) => Err(Cut::BySamewire(manner)),
+            manner = closing(stream, inbox) => Err(Interrupted::BySamewire(manner)),
         };
         match result {
-            Ok(()) => note(Note::Finished),
-            Err(Cut::BySamewire(manner)) => note(Note::Closed(manner)),
-            Err(Cut::ByScript(manner)) => {
-                note(Note::Finished);
-                if manner == Manner::Rst {
+            Ok(()) => note(AttemptChange::Finished),
+            Err(Interrupted::BySamewire(manner)) => note(AttemptChange::Closed(manner)),
+            Err(Interrupted::ByScript(manner)) => {
+                note(AttemptChange::Finished);
+                if manner == CloseKind::Rst {
                     SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
                 }
             }
@@ -421,13 +421,13 @@ impl Connection {
 }
 
 /// Change to the record of an attempt while it is answered.
-enum Note {
+enum AttemptChange {
     Written(u64),
     Finished,
-    Closed(Manner),
+    Closed(CloseKind),
 }
 
-async fn step_of(stream: &TcpStream, step: Step, note: &impl Fn(Note)) -> Result<(), Cut> {
+async fn step_of(stream: &TcpStream, step: Step, note: &impl Fn(AttemptChange)) -> Result<(), Interrupted> {
     match step {
         Step::Send(bytes) => write(stream, &bytes, note).await?,
         Step::Split { bytes, every } => {
@@ -444,37 +444,41 @@ async fn step_of(stream: &TcpStream, step: Step, note: &impl Fn(Note)) -> Result
         Step::Sleep(time) => tokio::time::sleep(time).await,
         Step::Await(gate) => gate.wait().await,
         Step::Hang => std::future::pending().await,
-        Step::Close(manner) => return Err(Cut::ByScript(manner)),
+        Step::Close(manner) => return Err(Interrupted::ByScript(manner)),
     }
     Ok(())
 }
 
-async fn write(stream: &TcpStream, mut bytes: &[u8], note: &impl Fn(Note)) -> Result<(), Cut> {
+async fn write(
+    stream: &TcpStream,
+    mut bytes: &[u8],
+    note: &impl Fn(AttemptChange),
+) -> Result<(), Interrupted> {
     while !bytes.is_empty() {
-        stream.writable().await.map_err(|_| Cut::BySamewire(Manner::Rst))?;
+        stream.writable().await.map_err(|_| Interrupted::BySamewire(CloseKind::Rst))?;
         match stream.try_write(bytes) {
             Ok(n) => {
-                note(Note::Written(n as u64));
+                note(AttemptChange::Written(n as u64));
                 bytes = &bytes[n..];
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(_) => return Err(Cut::BySamewire(Manner::Rst)),
+            Err(_) => return Err(Interrupted::BySamewire(CloseKind::Rst)),
         }
     }
     Ok(())
 }
 
 /// Resolves when samewire has closed the connection. Other bytes that arrive are kept for the next request.
-async fn closing(stream: &TcpStream, inbox: &mut Vec<u8>) -> Manner {
+async fn closing(stream: &TcpStream, inbox: &mut Vec<u8>) -> CloseKind {
     loop {
         if stream.readable().await.is_err() {
-            return Manner::Rst;
+            return CloseKind::Rst;
         }
         match stream.try_read_buf(inbox) {
-            Ok(0) => return Manner::Fin,
+            Ok(0) => return CloseKind::Fin,
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(_) => return Manner::Rst,
+            Err(_) => return CloseKind::Rst,
         }
     }
 }

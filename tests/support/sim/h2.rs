@@ -2,7 +2,7 @@
 //! refuse, send GOAWAY, reset and withhold window whenever a test wants that. Request heads are not decoded: a
 //! request with a body counts as a generation, one without as a probe.
 
-use super::engine::Manner;
+use super::engine::CloseKind;
 use super::frames::kinds::{DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE};
 use super::frames::{ACK, END_HEADERS, END_STREAM, Frame, PREFACE, frame};
 use super::script::{Gate, Script, Step};
@@ -43,7 +43,7 @@ pub enum Act {
     /// Waits until samewire ends the stream.
     Hang,
     /// Closes the connection.
-    Close(Manner),
+    Close(CloseKind),
 }
 
 /// Returns the body that a [`Script`] would write, as data steps.
@@ -79,20 +79,20 @@ pub fn json(status: u16, body: &str) -> Vec<Act> {
 
 /// Settings of an HTTP/2 engine, and its deviations from a well-behaved one.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ways {
+pub struct H2Behaviour {
     /// Number of concurrent streams allowed on one connection.
     pub streams: Option<u32>,
     /// Flow-control window of a stream, in bytes, never increased; `None` takes the whole body.
     pub window: Option<u32>,
     /// True if the engine answers as soon as the head has arrived, without waiting for the body.
-    pub early: bool,
+    pub answers_early: bool,
     /// True if the engine answers only the first ping of a connection.
-    pub mute: bool,
+    pub ignores_pings: bool,
 }
 
 /// Request as it arrived, with the outcome of its stream.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct H2Attempt {
     /// Number of the connection, counted from 0 for each engine.
     pub connection: usize,
     pub stream: u32,
@@ -105,12 +105,12 @@ pub struct Asked {
     pub finished: bool,
 }
 
-type Answering = dyn Fn(&Asked) -> Vec<Act> + Send + Sync;
+type Answering = dyn Fn(&H2Attempt) -> Vec<Act> + Send + Sync;
 
 struct Shared {
     answering: Box<Answering>,
-    ways: Ways,
-    asked: Mutex<Vec<Asked>>,
+    ways: H2Behaviour,
+    attempts: Mutex<Vec<H2Attempt>>,
     connections: AtomicUsize,
     open: AtomicUsize,
     active: AtomicUsize,
@@ -133,15 +133,15 @@ impl Drop for H2Engine {
 impl H2Engine {
     /// Creates an engine that answers each request by the steps that `answering` returns for it.
     pub async fn answering(
-        ways: Ways,
-        answering: impl Fn(&Asked) -> Vec<Act> + Send + Sync + 'static,
+        ways: H2Behaviour,
+        answering: impl Fn(&H2Attempt) -> Vec<Act> + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let shared = Arc::new(Shared {
             answering: Box::new(answering),
             ways,
-            asked: Mutex::default(),
+            attempts: Mutex::default(),
             connections: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             active: AtomicUsize::new(0),
@@ -156,14 +156,14 @@ impl H2Engine {
     }
 
     /// Returns every request but probes, in order of arrival.
-    pub fn asked(&self) -> Vec<Asked> {
-        lock(&self.shared.asked).clone()
+    pub fn attempts(&self) -> Vec<H2Attempt> {
+        lock(&self.shared.attempts).clone()
     }
 
     /// Waits until at least `n` requests have arrived, and returns all of them.
-    pub async fn wait(&self, n: usize) -> Vec<Asked> {
-        super::until(&format!("{n} requests"), super::PATIENCE, || self.asked().len() >= n).await;
-        self.asked()
+    pub async fn wait(&self, n: usize) -> Vec<H2Attempt> {
+        super::until(&format!("{n} requests"), super::PATIENCE, || self.attempts().len() >= n).await;
+        self.attempts()
     }
 
     /// Number of requests the engine is working on.
@@ -235,9 +235,9 @@ async fn read(from: &mut OwnedReadHalf) -> Option<Frame> {
 }
 
 /// Write half of a connection, shared by its streams.
-type Out = Arc<tokio::sync::Mutex<OwnedWriteHalf>>;
+type SharedWriter = Arc<tokio::sync::Mutex<OwnedWriteHalf>>;
 
-async fn write(out: &Out, bytes: &[u8]) {
+async fn write(out: &SharedWriter, bytes: &[u8]) {
     // A closed connection is noticed by the reading task.
     let _ = out.lock().await.write_all(bytes).await;
 }
@@ -251,7 +251,7 @@ async fn serve(stream: TcpStream, id: usize, shared: Arc<Shared>) {
     if from.read_exact(&mut preface).await.is_err() || preface != PREFACE {
         return;
     }
-    let out: Out = Arc::new(tokio::sync::Mutex::new(out));
+    let out: SharedWriter = Arc::new(tokio::sync::Mutex::new(out));
     let mut settings = Vec::new();
     for (name, value) in [(3_u16, shared.ways.streams), (4, shared.ways.window)] {
         if let Some(value) = value {
@@ -280,7 +280,7 @@ async fn serve(stream: TcpStream, id: usize, shared: Arc<Shared>) {
             }
             Some(ended) = connection.running.join_next() => {
                 if let Ok(Some(manner)) = ended {
-                    if manner == Manner::Rst {
+                    if manner == CloseKind::Rst {
                         let out = connection.out.lock().await;
                         let linger = SockRef::from((*out).as_ref()).set_linger(Some(Duration::ZERO));
                         linger.expect("a TCP socket");
@@ -294,9 +294,9 @@ async fn serve(stream: TcpStream, id: usize, shared: Arc<Shared>) {
 
 struct Connection {
     id: usize,
-    out: Out,
+    out: SharedWriter,
     shared: Arc<Shared>,
-    running: JoinSet<Option<Manner>>,
+    running: JoinSet<Option<CloseKind>>,
     streams: HashMap<u32, (usize, Option<AbortHandle>)>,
     pinged: bool,
 }
@@ -306,7 +306,7 @@ impl Connection {
         let (stream, ends) = (frame.stream, frame.flags & END_STREAM != 0);
         match frame.kind {
             SETTINGS if frame.flags & ACK == 0 => write(&self.out, &self::frame(SETTINGS, ACK, 0, &[])).await,
-            PING if frame.flags & ACK == 0 && !(self.shared.ways.mute && self.pinged) => {
+            PING if frame.flags & ACK == 0 && !(self.shared.ways.ignores_pings && self.pinged) => {
                 self.pinged = true;
                 write(&self.out, &self::frame(PING, ACK, 0, &frame.payload)).await
             }
@@ -317,33 +317,33 @@ impl Connection {
             }
             HEADERS => {
                 let number = {
-                    let mut asked = lock(&self.shared.asked);
+                    let mut asked = lock(&self.shared.attempts);
                     let number = asked.len();
                     let (connection, body) = (self.id, Vec::new());
-                    asked.push(Asked { connection, stream, number, body, reset: None, finished: false });
+                    asked.push(H2Attempt { connection, stream, number, body, reset: None, finished: false });
                     number
                 };
                 self.streams.insert(stream, (number, None));
-                if self.shared.ways.early {
+                if self.shared.ways.answers_early {
                     self.answer(stream);
                 }
             }
             DATA => {
                 let number = self.streams[&stream].0;
-                lock(&self.shared.asked)[number].body.extend_from_slice(&frame.payload);
+                lock(&self.shared.attempts)[number].body.extend_from_slice(&frame.payload);
                 let more = u32::try_from(frame.payload.len()).expect("short").to_be_bytes();
                 if self.shared.ways.window.is_none() && !frame.payload.is_empty() {
                     write(&self.out, &self::frame(WINDOW_UPDATE, 0, 0, &more)).await;
                     write(&self.out, &self::frame(WINDOW_UPDATE, 0, stream, &more)).await;
                 }
-                if ends && !self.shared.ways.early {
+                if ends && !self.shared.ways.answers_early {
                     self.answer(stream);
                 }
             }
             RST_STREAM => {
                 let code = frame.payload.try_into().map(u32::from_be_bytes).expect("four bytes");
                 if let Some((number, task)) = self.streams.get(&stream) {
-                    lock(&self.shared.asked)[*number].reset = Some((Instant::now(), code));
+                    lock(&self.shared.attempts)[*number].reset = Some((Instant::now(), code));
                     task.iter().for_each(AbortHandle::abort);
                 }
             }
@@ -353,13 +353,13 @@ impl Connection {
 
     fn answer(&mut self, stream: u32) {
         let number = self.streams[&stream].0;
-        let asked = lock(&self.shared.asked)[number].clone();
+        let asked = lock(&self.shared.attempts)[number].clone();
         let acts = (self.shared.answering)(&asked);
         let (out, shared) = (Arc::clone(&self.out), Arc::clone(&self.shared));
         let task = self.running.spawn(async move {
             let _active = Counted::up(&shared.active);
             let end = play(&out, stream, acts).await;
-            lock(&shared.asked)[number].finished = true;
+            lock(&shared.attempts)[number].finished = true;
             end
         });
         self.streams.insert(stream, (number, Some(task)));
@@ -367,7 +367,7 @@ impl Connection {
 }
 
 /// Plays the steps of one stream. Everything between two waits is written at once.
-async fn play(out: &Out, stream: u32, acts: Vec<Act>) -> Option<Manner> {
+async fn play(out: &SharedWriter, stream: u32, acts: Vec<Act>) -> Option<CloseKind> {
     let mut bytes = Vec::new();
     for act in acts {
         match act {

@@ -2,7 +2,7 @@
 
 use super::client::{Answer, Request};
 use super::engine::Engine;
-use super::names::Names;
+use super::names::NameFiles;
 use super::{KEY, PATIENCE, PROMPT, until};
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -25,8 +25,8 @@ pub const IN_FORCE: &str = "the configuration was read again and is in force";
 pub struct Setup {
     args: Vec<String>,
     config: String,
-    faulty: bool,
-    deaf: bool,
+    allows_errors: bool,
+    log_paused: bool,
     upstreams: Vec<String>,
     upstream_keys: String,
     open_files: Option<u32>,
@@ -73,8 +73,8 @@ impl Setup {
     }
 
     /// Allows log lines of level ERROR, for tests that break the upstream.
-    pub fn faulty(mut self) -> Self {
-        self.faulty = true;
+    pub fn allow_errors(mut self) -> Self {
+        self.allows_errors = true;
         self
     }
 
@@ -84,15 +84,15 @@ impl Setup {
         self
     }
 
-    /// Stops reading the log once the admin listener is reported, until [`Samewire::listen_again`], so that stderr
+    /// Stops reading the log once the admin listener is reported, until [`Samewire::resume_log`], so that stderr
     /// fills up.
-    pub fn deaf(mut self) -> Self {
-        self.deaf = true;
+    pub fn pause_log(mut self) -> Self {
+        self.log_paused = true;
         self
     }
 
     /// Runs samewire with the name-resolution files of this folder in place of those in `/etc`.
-    pub fn names(mut self, folder: &Path) -> Self {
+    pub fn name_files(mut self, folder: &Path) -> Self {
         self.names = Some(folder.to_owned());
         self
     }
@@ -128,7 +128,7 @@ impl Drop for Samewire {
         // Both fail only for a process that has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.listen_again();
+        self.resume_log();
         if let Some(path) = &self.config {
             let _ = std::fs::remove_file(path);
         }
@@ -142,7 +142,7 @@ impl Samewire {
         let mut command = match (setup.open_files, &setup.names) {
             (None, None) => Command::new(env!("CARGO_BIN_EXE_samewire")),
             (_, Some(folder)) => {
-                let mut command = Names::command(folder);
+                let mut command = NameFiles::command(folder);
                 command.arg(env!("CARGO_BIN_EXE_samewire"));
                 command
             }
@@ -166,7 +166,7 @@ impl Samewire {
             command.env(name, "http://127.0.0.1:1");
         }
         command.envs(setup.environment.iter().map(|(name, value)| (name, value)));
-        Self::run(command, config, setup.deaf)
+        Self::run(command, config, setup.log_paused)
     }
 
     /// Starts the process by a command of the test's own, without waiting for its listeners.
@@ -235,8 +235,8 @@ impl Samewire {
         self.logs.lock().expect("no thread panics with the lock").clone()
     }
 
-    /// Resumes reading the log that [`Setup::deaf`] paused.
-    pub fn listen_again(&self) {
+    /// Resumes reading the log that [`Setup::pause_log`] paused.
+    pub fn resume_log(&self) {
         *self.deaf.0.lock().expect("no thread panics with the lock") = false;
         self.deaf.1.notify_all();
     }
@@ -306,16 +306,16 @@ impl Samewire {
     }
 
     /// Returns the number of log lines that contain `what`.
-    pub fn has_said(&self, what: &str) -> usize {
+    pub fn count_logged(&self, what: &str) -> usize {
         self.logs().iter().filter(|line| line.contains(what)).count()
     }
 
     /// Replaces the configuration, sends SIGHUP and waits until the new configuration is in force.
     pub async fn reconfigure(&self, text: &str) {
-        let before = self.has_said(IN_FORCE);
+        let before = self.count_logged(IN_FORCE);
         self.configure(text);
         self.signal("HUP");
-        until("it is in force", PATIENCE, || self.has_said(IN_FORCE) > before).await;
+        until("it is in force", PATIENCE, || self.count_logged(IN_FORCE) > before).await;
     }
 
     /// Path of the configuration file.
@@ -397,7 +397,7 @@ impl World {
             setup.upstreams.push(engine.url());
         }
         let samewire = Samewire::start(&setup).await;
-        Self { engine, others: Vec::new(), samewire, faulty: setup.faulty, ended: false }
+        Self { engine, others: Vec::new(), samewire, faulty: setup.allows_errors, ended: false }
     }
 
     /// Starts samewire in front of several vLLM engines, named `e0`, `e1` and so on. `lines` holds further
@@ -412,7 +412,7 @@ impl World {
         let samewire = Samewire::start(&setup).await;
         let mut engines = engines.into_iter();
         let engine = engines.next().expect("an engine at least");
-        Self { engine, others: engines.collect(), samewire, faulty: setup.faulty, ended: false }
+        Self { engine, others: engines.collect(), samewire, faulty: setup.allows_errors, ended: false }
     }
 
     /// Returns every engine, the first one included.
@@ -421,12 +421,12 @@ impl World {
     }
 
     /// Returns how many requests each engine has received, probes excluded.
-    pub fn shares(&self) -> Vec<usize> {
+    pub fn attempt_counts(&self) -> Vec<usize> {
         self.engines().map(Engine::attempt_count).collect()
     }
 
     /// Waits until the metrics report every engine as up.
-    pub async fn is_up(&self) {
+    pub async fn wait_until_up(&self) {
         let up = async {
             let up = |metrics: String| {
                 metrics
@@ -458,7 +458,7 @@ impl World {
     }
 
     /// Finishes the test without checks, because the test has ended the process itself.
-    pub fn give_up(mut self) {
+    pub fn end_without_checks(mut self) {
         self.ended = true;
     }
 

@@ -1,7 +1,7 @@
 //! HTTP/2 clients for samewire: one that sends arbitrary frames, and one that follows the protocol.
 
 use super::client::{self, Client, Request};
-use super::engine::Manner;
+use super::engine::CloseKind;
 use super::frames::{ACK, END_HEADERS, END_STREAM, Frame, PREFACE, frame, kinds};
 use super::within;
 use bytes::Bytes;
@@ -26,14 +26,14 @@ pub enum Hangup {
 }
 
 /// HTTP/2 client that sends arbitrary frames, for tests of protocol violations.
-pub struct Raw {
+pub struct RawH2Client {
     stream: TcpStream,
     inbox: Vec<u8>,
     /// True if the client acknowledges neither settings nor pings.
-    pub is_deaf: bool,
+    pub ignores_control_frames: bool,
 }
 
-impl Raw {
+impl RawH2Client {
     /// Connects and sends the preface and empty settings.
     pub async fn open(to: SocketAddr) -> Self {
         Self::open_with(Client::connect(to).await, &[]).await
@@ -42,7 +42,7 @@ impl Raw {
     /// Sends the preface and these settings on an existing connection.
     pub async fn open_with(client: Client, settings: &[(u16, u32)]) -> Self {
         let (stream, inbox) = client.into_parts();
-        let mut this = Self { stream, inbox, is_deaf: false };
+        let mut this = Self { stream, inbox, ignores_control_frames: false };
         let mut payload = Vec::new();
         // Without a table, response heads do not refer to earlier ones and are easy to decode.
         for (id, value) in settings.iter().chain(&[(HEADER_TABLE_SIZE, 0)]) {
@@ -56,7 +56,7 @@ impl Raw {
     /// Wraps a connection on which the preface and all requests have already been sent.
     pub fn resumed(client: Client) -> Self {
         let (stream, inbox) = client.into_parts();
-        Self { stream, inbox, is_deaf: false }
+        Self { stream, inbox, ignores_control_frames: false }
     }
 
     /// Encodes the header block of a request, without compression.
@@ -122,7 +122,7 @@ impl Raw {
     }
 
     /// Returns a WINDOW_UPDATE frame for a stream, or for the connection with stream 0.
-    pub fn room(stream: u32, bytes: u32) -> Vec<u8> {
+    pub fn window_update(stream: u32, bytes: u32) -> Vec<u8> {
         frame(kinds::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes())
     }
 
@@ -142,7 +142,7 @@ impl Raw {
     }
 
     /// Closes the connection and returns the time just before.
-    pub fn leave(self, manner: Manner) -> Instant {
+    pub fn leave(self, manner: CloseKind) -> Instant {
         client::leave(self.stream, manner)
     }
 
@@ -152,7 +152,7 @@ impl Raw {
             if let Some(frame) = self.parsed() {
                 if frame.flags & ACK == 0
                     && matches!(frame.kind, kinds::SETTINGS | kinds::PING)
-                    && !self.is_deaf
+                    && !self.ignores_control_frames
                 {
                     let payload = if frame.kind == kinds::PING { frame.payload.as_slice() } else { &[] };
                     self.try_send(&self::frame(frame.kind, ACK, 0, payload)).await;
@@ -204,7 +204,7 @@ impl Raw {
     }
 
     /// Reads until the body of a stream contains `text`.
-    pub async fn hears(&mut self, stream: u32, text: &str) {
+    pub async fn read_until(&mut self, stream: u32, text: &str) {
         let mut said = String::new();
         while !said.contains(text) {
             let frame = self.next().await.unwrap_or_else(|end| panic!("{end:?} behind {said}"));
@@ -216,7 +216,7 @@ impl Raw {
 
     /// Reads until the connection ends. Returns the code of the last GOAWAY, if one came, and how the connection
     /// ended.
-    pub async fn ends(&mut self) -> (Option<u32>, Hangup) {
+    pub async fn read_to_end(&mut self) -> (Option<u32>, Hangup) {
         let mut code = None;
         loop {
             match self.next().await {
@@ -229,22 +229,22 @@ impl Raw {
 }
 
 /// HTTP/2 client that follows the protocol, built on the `h2` crate.
-pub struct Two {
+pub struct H2Client {
     sender: SendRequest<Bytes>,
     task: JoinHandle<Result<(), h2::Error>>,
 }
 
-/// Response read by [`Two`], with the reset that ended it, if any.
+/// Response read by [`H2Client`], with the reset that ended it, if any.
 #[derive(Debug)]
-pub struct TwoAnswer {
+pub struct H2Answer {
     pub status: u16,
     pub headers: HeaderMap,
     /// Body, up to its end or to the reset that cut it short.
     pub body: Vec<u8>,
-    pub broken: Option<Option<Reason>>,
+    pub reset_reason: Option<Option<Reason>>,
 }
 
-impl TwoAnswer {
+impl H2Answer {
     /// Returns the body as text.
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("UTF-8")
@@ -252,17 +252,17 @@ impl TwoAnswer {
 
     /// Returns the error code in the body, empty if it has none.
     pub fn code(&self) -> String {
-        client::Fault::parse(self.text()).code.unwrap_or_default()
+        client::ErrorBody::parse(self.text()).code.unwrap_or_default()
     }
 }
 
-impl Drop for Two {
+impl Drop for H2Client {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Two {
+impl H2Client {
     /// Connects without TLS, with prior knowledge.
     pub async fn open(to: SocketAddr) -> Self {
         let stream = within("connect", TcpStream::connect(to)).await.expect("samewire accepts");
@@ -300,13 +300,13 @@ impl Two {
     }
 
     /// Sends a request and reads the whole response.
-    pub async fn ask(&mut self, request: &Request) -> TwoAnswer {
+    pub async fn ask(&mut self, request: &Request) -> H2Answer {
         let response = self.begin(request).await.unwrap_or_else(|error| panic!("no answer: {error}"));
         Self::read(response).await
     }
 
     /// Reads the rest of a response.
-    pub async fn read(response: http::Response<RecvStream>) -> TwoAnswer {
+    pub async fn read(response: http::Response<RecvStream>) -> H2Answer {
         let (head, mut stream) = response.into_parts();
         let (mut body, mut broken) = (Vec::new(), None);
         while let Some(data) = within("data", stream.data()).await {
@@ -321,7 +321,7 @@ impl Two {
                 }
             }
         }
-        TwoAnswer { status: head.status.as_u16(), headers: head.headers, body, broken }
+        H2Answer { status: head.status.as_u16(), headers: head.headers, body, reset_reason: broken }
     }
 
     /// Waits for samewire to close the connection. Returns true if it did so in an orderly way.

@@ -17,12 +17,12 @@ mod socket;
 pub mod tls;
 
 pub use chunks::{Chunks, Piece};
-pub use client::{Answer, Client, Ended, Fault, Head, Request};
-pub use engine::{Attempt, Engine, Manner};
+pub use client::{Answer, Client, Ended, ErrorBody, Head, Request};
+pub use engine::{Attempt, CloseKind, Engine};
 pub use frames::{frame, kinds};
 pub use harness::{IN_FORCE, LINES_OF_ONE_REQUEST, Samewire, Setup, World, write_secret};
-pub use http2::{Hangup, Raw, Two};
-pub use names::{Dns, NAME, Names, Says};
+pub use http2::{H2Client, Hangup, RawH2Client};
+pub use names::{Dns, DnsReply, NAME, NameFiles};
 pub use script::{Gate, Script, Step, json_string};
 pub use socket::{Frame, Socket};
 

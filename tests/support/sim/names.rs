@@ -15,18 +15,18 @@ const FILES: [&str; 3] = ["hosts", "resolv.conf", "nsswitch.conf"];
 pub const NAME: &str = "engine.test";
 
 /// Name-resolution files that one samewire process sees in `/etc`.
-pub struct Names {
+pub struct NameFiles {
     folder: Folder,
 }
 
-impl Names {
+impl NameFiles {
     /// Creates files by which no name resolves and no DNS server answers. Returns `None` and prints a note if this
     /// machine does not allow mount namespaces.
     pub fn new() -> Option<Self> {
         let this = Self { folder: Folder::new() };
         this.write("nsswitch.conf", "hosts: files dns\n");
-        this.ask("127.0.0.1");
-        this.lead_to(&[]);
+        this.set_dns_server("127.0.0.1");
+        this.set_hosts(&[]);
         let tried = Self::command(this.folder()).arg("true").stderr(Stdio::null()).status();
         if tried.is_ok_and(|status| status.success()) {
             return Some(this);
@@ -50,13 +50,13 @@ impl Names {
     }
 
     /// Makes the engine's name resolve to these addresses. With none, the DNS server is asked.
-    pub fn lead_to(&self, addresses: &[Ipv4Addr]) {
+    pub fn set_hosts(&self, addresses: &[Ipv4Addr]) {
         let line = |address: &Ipv4Addr| format!("{address} {NAME}\n");
         self.write("hosts", &addresses.iter().map(line).collect::<String>());
     }
 
     /// Sets the DNS server.
-    pub fn ask(&self, server: &str) {
+    pub fn set_dns_server(&self, server: &str) {
         let text = format!("nameserver {server}\noptions timeout:1 attempts:1 ndots:0\n");
         self.write("resolv.conf", &text);
     }
@@ -69,7 +69,7 @@ impl Names {
 
 /// Reply of the DNS server, the same for every question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Says {
+pub enum DnsReply {
     /// NXDOMAIN: the name does not exist.
     Nothing,
     /// SERVFAIL: the server could not resolve the name.
@@ -86,14 +86,14 @@ pub enum Says {
 pub struct Dns {
     /// Address on which the server listens, at port 53.
     pub address: Ipv4Addr,
-    says: Arc<Mutex<Says>>,
-    asked: Arc<AtomicUsize>,
+    reply: Arc<Mutex<DnsReply>>,
+    questions: Arc<AtomicUsize>,
 }
 
 impl Dns {
     /// Starts a server on a loopback address of its own. Returns `None` and prints a note if port 53 is not
     /// available.
-    pub fn start(says: Says) -> Option<Self> {
+    pub fn start(says: DnsReply) -> Option<Self> {
         let process = std::process::id().to_be_bytes();
         let socket = (0..200).find_map(|n| {
             let address = Ipv4Addr::new(127, 53, process[3], n);
@@ -103,8 +103,8 @@ impl Dns {
             eprintln!("skipped: port 53 cannot be had here");
             return None;
         };
-        let this = Self { address, says: Arc::new(Mutex::new(says)), asked: Arc::default() };
-        let (says, asked) = (Arc::clone(&this.says), Arc::clone(&this.asked));
+        let this = Self { address, reply: Arc::new(Mutex::new(says)), questions: Arc::default() };
+        let (says, asked) = (Arc::clone(&this.reply), Arc::clone(&this.questions));
         std::thread::spawn(move || {
             let mut space = [0; 512];
             while let Ok((length, from)) = socket.recv_from(&mut space) {
@@ -119,25 +119,25 @@ impl Dns {
     }
 
     /// Changes the reply from now on.
-    pub fn say(&self, says: Says) {
-        *self.says.lock().expect("no thread panics with the lock") = says;
+    pub fn set_reply(&self, says: DnsReply) {
+        *self.reply.lock().expect("no thread panics with the lock") = says;
     }
 
     /// Number of questions received. Each lookup asks two, one for IPv4 and one for IPv6.
-    pub fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+    pub fn question_count(&self) -> usize {
+        self.questions.load(Ordering::SeqCst)
     }
 }
 
-fn answer(question: &[u8], says: Says) -> Option<Vec<u8>> {
+fn answer(question: &[u8], says: DnsReply) -> Option<Vec<u8>> {
     let name = question[12..].iter().position(|length| *length == 0)? + 13;
     let is_a = question.get(name..name + 2)? == [0, 1];
     let (code, address) = match says {
-        Says::Silent => return None,
-        Says::Nothing => (3, None),
-        Says::Failure => (2, None),
-        Says::Empty => (0, None),
-        Says::Address(address) => (0, Some(address).filter(|_| is_a)),
+        DnsReply::Silent => return None,
+        DnsReply::Nothing => (3, None),
+        DnsReply::Failure => (2, None),
+        DnsReply::Empty => (0, None),
+        DnsReply::Address(address) => (0, Some(address).filter(|_| is_a)),
     };
     let count = u8::from(address.is_some());
     let mut out = [&question[..2], &[0x81, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0]].concat();

@@ -1,6 +1,6 @@
 //! Steps by which a scripted engine answers one request.
 
-use super::engine::Manner;
+use super::engine::CloseKind;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ pub enum Step {
     Await(Gate),
     /// Waits until samewire closes the connection.
     Hang,
-    /// Closes the connection: by a reset with [`Manner::Rst`], else by FIN.
-    Close(Manner),
+    /// Closes the connection: by a reset with [`CloseKind::Rst`], else by FIN.
+    Close(CloseKind),
 }
 
 /// Barrier that stays closed until a test opens it.
@@ -176,16 +176,16 @@ impl Script {
 
     /// Closes the connection by FIN.
     pub fn fin(self) -> Self {
-        self.then(Step::Close(Manner::Fin))
+        self.then(Step::Close(CloseKind::Fin))
     }
 
     /// Resets the connection.
     pub fn rst(self) -> Self {
-        self.then(Step::Close(Manner::Rst))
+        self.then(Step::Close(CloseKind::Rst))
     }
 
     /// Closes the connection in this manner.
-    pub fn close(self, manner: Manner) -> Self {
+    pub fn close(self, manner: CloseKind) -> Self {
         self.then(Step::Close(manner))
     }
 

@@ -1,7 +1,7 @@
 //! WebSocket client that sends arbitrary frames, valid or not, and reads the server's frames strictly.
 
 use super::client::{self, Answer, Client, Head, Request};
-use super::engine::Manner;
+use super::engine::CloseKind;
 use super::within;
 use serde_json::Value;
 use std::io::ErrorKind;
@@ -119,7 +119,7 @@ impl Socket {
     }
 
     /// Closes the connection and returns the time just before.
-    pub fn leave(self, manner: Manner) -> Instant {
+    pub fn leave(self, manner: CloseKind) -> Instant {
         client::leave(self.stream, manner)
     }
 

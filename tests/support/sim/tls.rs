@@ -58,16 +58,16 @@ impl Drop for Folder {
 
 /// Certificate with its private key, both in PEM.
 #[derive(Clone)]
-pub struct Pair {
+pub struct CertifiedPair {
     /// Certificate in PEM.
     pub certificate: String,
     /// Private key in PEM.
     pub key: String,
 }
 
-impl Pair {
+impl CertifiedPair {
     /// Creates a self-signed certificate for a host.
-    pub fn alone(host: &str) -> Self {
+    pub fn self_signed(host: &str) -> Self {
         let made = rcgen::generate_simple_self_signed([host.to_owned()]).expect("a certificate");
         Self { certificate: made.cert.pem(), key: made.signing_key.serialize_pem() }
     }
@@ -142,7 +142,7 @@ impl Authority {
     }
 
     /// Signs a certificate for a host. It expires in `days` days; with a negative number it has already expired.
-    pub fn sign(&self, host: &str, days: i64) -> Pair {
+    pub fn sign(&self, host: &str, days: i64) -> CertifiedPair {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new([host.to_owned()]).expect("a name");
         let day = Duration::from_secs(24 * 60 * 60);
@@ -152,7 +152,7 @@ impl Authority {
         let many = day * u32::try_from(days.abs()).expect("few days");
         params.not_after = if days < 0 { now - many } else { now + many };
         let signed = params.signed_by(&key, &self.0).expect("a certificate");
-        Pair { certificate: signed.pem(), key: key.serialize_pem() }
+        CertifiedPair { certificate: signed.pem(), key: key.serialize_pem() }
     }
 
     fn roots(&self) -> RootCertStore {
@@ -163,7 +163,7 @@ impl Authority {
 
     /// Returns the configuration of a TLS client that trusts this authority, and presents `own` if asked for a
     /// certificate.
-    pub fn client(&self, own: Option<&Pair>) -> Arc<ClientConfig> {
+    pub fn client(&self, own: Option<&CertifiedPair>) -> Arc<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(ring::default_provider().into());
         let builder = builder.with_safe_default_protocol_versions().expect("versions");
         let builder = builder.with_root_certificates(self.roots());
@@ -189,7 +189,7 @@ pub struct Tunnel {
     /// Address on which the tunnel listens.
     pub address: SocketAddr,
     /// Number of completed TLS handshakes.
-    pub greeted: Arc<AtomicUsize>,
+    pub handshakes: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
@@ -248,7 +248,7 @@ impl Tunnel {
                 }
             }
         });
-        Self { address, greeted, task }
+        Self { address, handshakes: greeted, task }
     }
 
     /// Returns the address in the form of samewire's `url` key.
@@ -285,6 +285,6 @@ async fn one_way(
 }
 
 /// Returns a configuration line that names a file, for `[tls]` or an upstream.
-pub fn named(key: &str, path: &Path) -> String {
+pub fn file_key_line(key: &str, path: &Path) -> String {
     format!("{key} = {path:?}\n")
 }

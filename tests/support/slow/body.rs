@@ -1,12 +1,12 @@
 //! Whole answers: a whole body rewritten, a whole body converted into a stream, a stream collected into a body
 //! (2.1, 2.11).
 
-use super::chunk::{self, Asked, CallPiece, Chunk, Entry, FunctionCall, Logprobs};
+use super::chunk::{self, CallPiece, Chunk, Entry, Extensions, FunctionCall, Logprobs};
 use super::failure::Failure;
 use super::frame;
 use super::json::{Json, Out};
-use super::machine::{self, Part, Run, Said};
-use super::{Case, Envelope, Word};
+use super::machine::{self, EngineEvent, Part, Run};
+use super::{Case, Envelope, FinishWord};
 use super::{call_id, fingerprint, finish_reason, forced_function, is_chat, service_tier, switch};
 
 /// Reads the body of a whole answer. Fails with the error that the body is.
@@ -91,7 +91,7 @@ fn ends_itself(word: &str) -> bool {
 }
 
 /// Returns the events that an engine would have sent had it streamed this body.
-pub fn as_events(case: &Case) -> Result<Vec<Said>, Failure> {
+pub fn as_events(case: &Case) -> Result<Vec<EngineEvent>, Failure> {
     let mut body = read(case)?;
     for choice in &mut body.choices {
         choice.calls.retain(CallPiece::says_anything);
@@ -111,14 +111,14 @@ pub fn as_events(case: &Case) -> Result<Vec<Said>, Failure> {
         choices: Vec::new(),
         usage: body.usage.take(),
         extra: None,
-        asked: Asked::new(),
+        asked: Extensions::new(),
         ..body.clone()
     };
-    let mut events = vec![Said::Chunk(Box::new(body))];
+    let mut events = vec![EngineEvent::Chunk(Box::new(body))];
     if usage.usage.is_some() {
-        events.push(Said::Chunk(Box::new(usage)));
+        events.push(EngineEvent::Chunk(Box::new(usage)));
     }
-    events.push(Said::Done);
+    events.push(EngineEvent::Done);
     Ok(events)
 }
 
@@ -154,7 +154,7 @@ struct Choice {
     logprobs: Option<Logprobs>,
     finish: &'static str,
     stop_reason: Option<String>,
-    asked: Asked,
+    asked: Extensions,
     extra: Option<String>,
 }
 
@@ -169,7 +169,7 @@ fn whole_choice(case: &Case, run: &Run, entry: &Entry, completion: Option<u64>) 
         calls.push(whole_call(case, run, entry.index, index, piece)?);
     }
     // A missing finish reason counts as `stop` where the option allows it.
-    let said = Word::of(&entry.finish);
+    let said = FinishWord::of(&entry.finish);
     // A custom call's input is free text, so it counts as complete.
     let arguments: Vec<String> = calls
         .iter()
@@ -220,7 +220,7 @@ pub fn collected(case: &Case, run: &Run) -> String {
     indices.sort_unstable();
     indices.dedup();
     let choices: Vec<Choice> = indices.into_iter().map(|index| collect(run, index)).collect();
-    let mut asked = Asked::new();
+    let mut asked = Extensions::new();
     for frame in &run.frames {
         join_asked(&mut asked, &frame.asked);
     }
@@ -241,7 +241,7 @@ fn collect(run: &Run, index: usize) -> Choice {
         logprobs: None,
         finish: "stop",
         stop_reason: None,
-        asked: Asked::new(),
+        asked: Extensions::new(),
         extra: None,
     };
     for frame in run.frames.iter().filter(|frame| frame.choice == index) {
@@ -286,7 +286,7 @@ fn collect(run: &Run, index: usize) -> Choice {
 }
 
 /// Merges extensions: the tokens of a text are concatenated over all chunks; other extensions are kept once.
-fn join_asked(known: &mut Asked, more: &Asked) {
+fn join_asked(known: &mut Extensions, more: &Extensions) {
     for (key, json) in more {
         match known.iter_mut().find(|(own, _)| own == key) {
             None => known.push((key, json.clone())),
@@ -311,7 +311,7 @@ fn object(
     tier: Option<&String>,
     fingerprint: Option<&String>,
     choices: &[Choice],
-    asked: &Asked,
+    asked: &Extensions,
     extra: Option<String>,
 ) -> String {
     let name = if is_chat(case) { "chat.completion" } else { "text_completion" };

@@ -6,7 +6,7 @@ use super::json::{Json, Out};
 use super::{Case, is_chat, passes_unknown};
 
 /// Extensions that the client requested, with their JSON.
-pub type Asked = Vec<(&'static str, String)>;
+pub type Extensions = Vec<(&'static str, String)>;
 
 /// Content of a chunk. Empty texts and lists stand for absent ones.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct Chunk {
     pub fingerprint: Option<String>,
     pub choices: Vec<Entry>,
     pub usage: Option<Usage>,
-    pub asked: Asked,
+    pub asked: Extensions,
     /// Value of `x_upstream`.
     pub extra: Option<String>,
 }
@@ -38,7 +38,7 @@ pub struct Entry {
     pub stop_reason: Option<String>,
     pub annotations: Option<String>,
     pub audio: Option<String>,
-    pub asked: Asked,
+    pub asked: Extensions,
     pub extra: Option<String>,
 }
 
@@ -67,7 +67,7 @@ pub enum Logprobs {
     Completion([Vec<String>; 4]),
     /// Lists of a completion converted from a chat's entries, with offsets as if its first token were the first of
     /// all; and the number of characters in its tokens.
-    Told([Vec<String>; 4], usize),
+    FromChat([Vec<String>; 4], usize),
 }
 
 const COMPLETION_LISTS: [&str; 4] = ["tokens", "token_logprobs", "top_logprobs", "text_offset"];
@@ -119,7 +119,7 @@ impl Logprobs {
     /// Shifts the offsets of converted logprobs by the characters before them, and adds its own characters to that
     /// number.
     pub fn place(self, before: &mut usize) -> Self {
-        let Self::Told([tokens, logprobs, top, offsets], length) = self else { return self };
+        let Self::FromChat([tokens, logprobs, top, offsets], length) = self else { return self };
         let moved = |at: &String| (at.parse::<usize>().unwrap() + *before).to_string();
         let offsets = offsets.iter().map(moved).collect();
         *before += length;
@@ -133,7 +133,7 @@ impl Logprobs {
             Self::Chat(content, refusal) => {
                 Out::Object(vec![("content", list_or_null(content)), ("refusal", list_or_null(refusal))])
             }
-            Self::Told(lists, _) | Self::Completion(lists) => Out::Object(
+            Self::FromChat(lists, _) | Self::Completion(lists) => Out::Object(
                 COMPLETION_LISTS.iter().zip(lists).map(|(key, items)| (*key, list(items))).collect(),
             ),
         }
@@ -403,7 +403,7 @@ fn chat_shaped(object: &Json) -> Option<Option<Logprobs>> {
         all[3].push(at.to_string());
         at += token.chars().count();
     }
-    Some((!entries.is_empty()).then_some(Logprobs::Told(all, at)))
+    Some((!entries.is_empty()).then_some(Logprobs::FromChat(all, at)))
 }
 
 // === usage (2.8) ===
@@ -470,8 +470,8 @@ fn unknown(object: &Json, known: &[&str]) -> Vec<(String, String)> {
 }
 
 /// Splits unknown members into extensions that the client requested, and others.
-fn asked_of(case: &Case, unknown: Vec<(String, String)>) -> (Asked, Vec<(String, String)>) {
-    let mut asked = Asked::new();
+fn asked_of(case: &Case, unknown: Vec<(String, String)>) -> (Extensions, Vec<(String, String)>) {
+    let mut asked = Extensions::new();
     let mut others = unknown;
     for key in super::wanted_extensions(case) {
         if others.iter().any(|(own, value)| own == key && value.starts_with('[')) {

@@ -56,7 +56,8 @@ impl Failure {
 
     /// Reads the error in an engine's HTTP response.
     pub fn from_http(status: u16, body: &[u8]) -> Self {
-        let said = std::str::from_utf8(body).ok().and_then(Json::parse).and_then(|json| Said::read(&json));
+        let said =
+            std::str::from_utf8(body).ok().and_then(Json::parse).and_then(|json| EngineError::read(&json));
         match said {
             Some(said) => said.judge(Some(status)),
             None => Self::unreadable(status),
@@ -65,14 +66,14 @@ impl Failure {
 
     /// Reads the error in a JSON object, if it is one (3.2).
     pub fn from_object(json: &Json) -> Option<Self> {
-        Said::read_event(json).map(|said| said.judge(None))
+        EngineError::read_event(json).map(|said| said.judge(None))
     }
 
     /// Reads the data of an event with the name `error`, which is an error in any case.
     pub fn from_error_event(data: &str) -> Self {
         let said = match Json::parse(data) {
-            Some(json) => Said::read(&json).unwrap_or_else(|| Said::flat(&json)),
-            None => Said { message: data.to_owned(), ..Said::default() },
+            Some(json) => EngineError::read(&json).unwrap_or_else(|| EngineError::flat(&json)),
+            None => EngineError { message: data.to_owned(), ..EngineError::default() },
         };
         said.judge(None)
     }
@@ -99,7 +100,7 @@ impl Failure {
 
 /// Engine's error before it is mapped to a row of the table (3.4).
 #[derive(Debug, Default)]
-struct Said {
+struct EngineError {
     message: String,
     kind: String,
     param: Option<String>,
@@ -110,7 +111,7 @@ struct Said {
     limits: Vec<(&'static str, String)>,
 }
 
-impl Said {
+impl EngineError {
     fn read(json: &Json) -> Option<Self> {
         Self::read_event(json).or_else(|| Self::detail(json))
     }

@@ -1,6 +1,6 @@
 //! Converts the frames of the state machine to the bytes of an SSE body (2.1, 2.11, 8.2).
 
-use super::chunk::Asked;
+use super::chunk::Extensions;
 use super::json::Out;
 use super::machine::{Frame, Part, Run};
 use super::{Case, is_chat, option, switch, wants_usage};
@@ -89,7 +89,7 @@ fn choice(case: &Case, frame: &Frame, finish: &Frame) -> Out {
 }
 
 /// Returns the extensions that the client requested (2.10).
-pub fn asked(asked: &Asked) -> impl Iterator<Item = (&'static str, Out)> {
+pub fn asked(asked: &Extensions) -> impl Iterator<Item = (&'static str, Out)> {
     asked.iter().map(|(key, json)| (*key, Out::Raw(json.clone())))
 }
 

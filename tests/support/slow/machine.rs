@@ -1,14 +1,14 @@
 //! Rules of a stream (2.3, 2.5, 3.2, 3.3), applied to the complete list of its events.
 
-use super::chunk::{self, Asked, CallPiece, Chunk, Entry, FunctionCall, Logprobs, Usage};
+use super::chunk::{self, CallPiece, Chunk, Entry, Extensions, FunctionCall, Logprobs, Usage};
 use super::failure::Failure;
 use super::json::Json;
-use super::{Case, Envelope, Word};
+use super::{Case, Envelope, FinishWord};
 use super::{call_id, fingerprint, finish_reason, forced_function, is_chat, option, service_tier, sse};
 
 /// Event of the engine, decoded; the rules of a stream run over the complete list of these.
 #[derive(Clone, Debug)]
-pub enum Said {
+pub enum EngineEvent {
     Chunk(Box<Chunk>),
     Failed(Failure),
     /// Data that is not a JSON object, or that has a wrong type in it.
@@ -26,8 +26,8 @@ pub struct Frame {
     pub usage: Option<Usage>,
     pub service_tier: Option<String>,
     pub fingerprint: Option<String>,
-    pub asked: Asked,
-    pub choice_asked: Asked,
+    pub asked: Extensions,
+    pub choice_asked: Extensions,
     pub extra: Option<String>,
     pub choice_extra: Option<String>,
     /// True if the frame's chunk also ends the choice, so that its count includes the finish.
@@ -80,14 +80,14 @@ pub struct Run {
     pub usage: Option<Usage>,
     pub failure: Option<Failure>,
     /// Extensions of the chunk with the usage, if no frame was made from it.
-    pub usage_asked: Asked,
+    pub usage_asked: Extensions,
     /// Service tier as known at the end.
     pub service_tier: Option<String>,
     pub fingerprint: Option<String>,
 }
 
 /// Decodes the engine's bytes into events.
-pub fn decode(case: &Case) -> Vec<Said> {
+pub fn decode(case: &Case) -> Vec<EngineEvent> {
     sse::events(&case.input)
         .into_iter()
         // llama.cpp begins a stream with a null.
@@ -95,29 +95,29 @@ pub fn decode(case: &Case) -> Vec<Said> {
             event.name == "error" || event.data.as_deref().is_none_or(|data| data.trim() != "null")
         })
         .map(|event| {
-            let Some(data) = event.data else { return Said::Nonsense };
+            let Some(data) = event.data else { return EngineEvent::Nonsense };
             if data.trim() == "[DONE]" {
-                return Said::Done;
+                return EngineEvent::Done;
             }
             if event.name == "error" {
-                return Said::Failed(Failure::from_error_event(&data));
+                return EngineEvent::Failed(Failure::from_error_event(&data));
             }
-            let Some(json) = Json::parse(&data) else { return Said::Nonsense };
+            let Some(json) = Json::parse(&data) else { return EngineEvent::Nonsense };
             if let Some(failure) = Failure::from_object(&json) {
-                return Said::Failed(failure);
+                return EngineEvent::Failed(failure);
             }
-            let Some(mut chunk) = chunk::read(case, &json) else { return Said::Nonsense };
+            let Some(mut chunk) = chunk::read(case, &json) else { return EngineEvent::Nonsense };
             // Reasoning that the client does not get is treated as absent.
             if option(case, "reasoning_field") == "none" {
                 chunk.choices.iter_mut().for_each(|entry| entry.reasoning.clear());
             }
-            Said::Chunk(Box::new(chunk))
+            EngineEvent::Chunk(Box::new(chunk))
         })
         .collect()
 }
 
 /// Applies the rules to the events and returns the frames.
-pub fn run(case: &Case, said: Vec<Said>) -> Run {
+pub fn run(case: &Case, said: Vec<EngineEvent>) -> Run {
     let mut machine = Machine {
         case,
         run: Run::default(),
@@ -154,7 +154,7 @@ struct Choice {
     /// True once the engine has mentioned the choice.
     started: bool,
     calls: Vec<Call>,
-    held: Option<Held>,
+    held: Option<HeldFinish>,
     finished: bool,
     /// Number of characters in tokens whose logprobs have no text offsets.
     characters: usize,
@@ -162,19 +162,19 @@ struct Choice {
 
 /// Finish that waits for what follows it (2.3 rule 7).
 #[derive(Clone, Debug)]
-struct Held {
-    word: Word,
+struct HeldFinish {
+    word: FinishWord,
     stop_reason: Option<String>,
     usage: Option<Usage>,
     extra: Leftovers,
-    choice_asked: Asked,
+    choice_asked: Extensions,
     choice_extra: Option<String>,
 }
 
 /// Members of a chunk besides its choices, for the first frame made from it.
 #[derive(Clone, Debug, Default)]
 struct Leftovers {
-    asked: Asked,
+    asked: Extensions,
     extra: Option<String>,
 }
 
@@ -200,24 +200,24 @@ struct Call {
 struct Riders {
     logprobs: Option<Logprobs>,
     usage: Option<Usage>,
-    choice_asked: Asked,
+    choice_asked: Extensions,
     choice_extra: Option<String>,
     last: bool,
 }
 
 impl Machine<'_> {
-    fn run_all(&mut self, said: Vec<Said>) -> Result<(), Failure> {
+    fn run_all(&mut self, said: Vec<EngineEvent>) -> Result<(), Failure> {
         let mut done = false;
         for one in said {
             match one {
-                Said::Done => {
+                EngineEvent::Done => {
                     done = true;
                     break;
                 }
-                Said::Failed(failure) => return Err(failure),
-                Said::Nonsense if option(self.case, "invalid_event") == "skip" => {}
-                Said::Nonsense => return Err(Failure::invalid_event()),
-                Said::Chunk(chunk) => self.chunk(*chunk)?,
+                EngineEvent::Failed(failure) => return Err(failure),
+                EngineEvent::Nonsense if option(self.case, "invalid_event") == "skip" => {}
+                EngineEvent::Nonsense => return Err(Failure::invalid_event()),
+                EngineEvent::Chunk(chunk) => self.chunk(*chunk)?,
             }
         }
         self.end(done)
@@ -272,8 +272,8 @@ impl Machine<'_> {
         let characters = &mut self.choices[at].characters;
         let logprobs = logprobs.map(|logprobs| logprobs.place(characters));
         let has_delta = entry.has_delta();
-        let word = Some(entry.finish.as_str()).filter(|word| !word.is_empty()).map(Word::of);
-        if word == Some(Word::Abort) && !has_delta && logprobs.is_none() {
+        let word = Some(entry.finish.as_str()).filter(|word| !word.is_empty()).map(FinishWord::of);
+        if word == Some(FinishWord::Abort) && !has_delta && logprobs.is_none() {
             // A lone error starts no choice, so that it can still be an HTTP error (3.4), and releases no finish.
             return Err(Failure::aborted());
         }
@@ -285,7 +285,7 @@ impl Machine<'_> {
         if self.choices[at].finished {
             return match word {
                 _ if has_delta => Err(Failure::invalid_event()),
-                Some(Word::Abort) => Err(Failure::aborted()),
+                Some(FinishWord::Abort) => Err(Failure::aborted()),
                 _ => Ok(()),
             };
         }
@@ -303,9 +303,9 @@ impl Machine<'_> {
             self.push(at, Part::Nothing, &mut riders, extra);
         }
         match word {
-            Some(Word::Abort) => return Err(Failure::aborted()),
+            Some(FinishWord::Abort) => return Err(Failure::aborted()),
             Some(word) if self.choices[at].held.is_none() => {
-                let held = Held {
+                let held = HeldFinish {
                     word,
                     stop_reason,
                     usage: riders.usage,
@@ -324,7 +324,7 @@ impl Machine<'_> {
     /// it (2.3 rules 4 and 7).
     fn speaks(&self, entry: &Entry, chunk_tells_more: bool) -> bool {
         let logprobs = entry.logprobs.is_some() && super::wants_logprobs(self.case);
-        let aborts = Word::of(&entry.finish) == Word::Abort;
+        let aborts = FinishWord::of(&entry.finish) == FinishWord::Abort;
         let begins_or_ends = !aborts
             && (!entry.finish.is_empty() || (is_chat(self.case) && !self.choices[entry.index].role_sent));
         let tells_more = !aborts && (chunk_tells_more || !entry.asked.is_empty());
@@ -538,12 +538,12 @@ impl Machine<'_> {
         }
         self.release_all_but(None)?;
         for at in missing {
-            let held = Held {
-                word: Word::Stop,
+            let held = HeldFinish {
+                word: FinishWord::Stop,
                 stop_reason: None,
                 usage: None,
                 extra: Leftovers::default(),
-                choice_asked: Asked::new(),
+                choice_asked: Extensions::new(),
                 choice_extra: None,
             };
             self.choices[at].held = Some(held);
@@ -593,7 +593,7 @@ impl Machine<'_> {
 impl Riders {
     /// Returns riders with usage only.
     fn only(usage: Option<Usage>) -> Self {
-        Self { logprobs: None, usage, choice_asked: Asked::new(), choice_extra: None, last: false }
+        Self { logprobs: None, usage, choice_asked: Extensions::new(), choice_extra: None, last: false }
     }
 }
 

@@ -363,7 +363,7 @@ fn sha256(text: &str) -> String {
 
 /// Meaning of an engine's finish reason, whichever word it uses (2.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Word {
+enum FinishWord {
     Stop,
     Length,
     ToolCalls,
@@ -372,7 +372,7 @@ enum Word {
     Abort,
 }
 
-impl Word {
+impl FinishWord {
     fn of(text: &str) -> Self {
         match text {
             "length" | "max_tokens" | "max_new_tokens" | "model_length" | "MAX_TOKENS" => Self::Length,
@@ -397,22 +397,27 @@ impl Word {
 }
 
 /// Returns the finish reason of a choice that sent these calls, given as their argument texts.
-fn finish_reason(case: &Case, said: Word, calls: &[String], completion_tokens: Option<u64>) -> &'static str {
+fn finish_reason(
+    case: &Case,
+    said: FinishWord,
+    calls: &[String],
+    completion_tokens: Option<u64>,
+) -> &'static str {
     let keeps_stop = option(case, "named_tool_choice_finish") == "openai" && forced_function(case).is_some();
     let word = match said {
-        Word::Stop if !calls.is_empty() && !keeps_stop => Word::ToolCalls,
-        Word::ToolCalls if calls.is_empty() => Word::Stop,
+        FinishWord::Stop if !calls.is_empty() && !keeps_stop => FinishWord::ToolCalls,
+        FinishWord::ToolCalls if calls.is_empty() => FinishWord::Stop,
         other => other,
     };
     let cut_call = calls.last().is_some_and(|arguments| Json::parse(arguments).is_none());
-    let lost_call = said == Word::ToolCalls && calls.is_empty();
+    let lost_call = said == FinishWord::ToolCalls && calls.is_empty();
     let limit_reached = match (completion_tokens, token_limit(case)) {
         (Some(used), Some(limit)) => used >= limit,
         _ => false,
     };
-    let could_hide = word == Word::ToolCalls || word == Word::Stop;
+    let could_hide = word == FinishWord::ToolCalls || word == FinishWord::Stop;
     if could_hide && (cut_call || lost_call) && limit_reached && choices(case) == 1 {
-        return Word::Length.text();
+        return FinishWord::Length.text();
     }
     word.text()
 }

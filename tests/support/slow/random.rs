@@ -517,11 +517,11 @@ struct CallPlan {
     /// True if every piece has the id and the type.
     repeats_id: bool,
     /// Data sent after the complete arguments.
-    behind: Behind,
+    after_arguments: AfterArguments,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Behind {
+enum AfterArguments {
     Nothing,
     /// The whole arguments again.
     Again,
@@ -566,10 +566,10 @@ fn call_plan() -> impl Strategy<Value = CallPlan> {
         proptest::bool::weighted(0.15),
         any::<bool>(),
         prop_oneof![
-            14 => Just(Behind::Nothing),
-            4 => Just(Behind::Again),
-            1 => Just(Behind::Other),
-            1 => Just(Behind::Cut),
+            14 => Just(AfterArguments::Nothing),
+            4 => Just(AfterArguments::Again),
+            1 => Just(AfterArguments::Other),
+            1 => Just(AfterArguments::Cut),
         ],
     )
         .prop_map(|(id, name, arguments, cuts, as_object, repeats_id, behind)| CallPlan {
@@ -579,7 +579,7 @@ fn call_plan() -> impl Strategy<Value = CallPlan> {
             cuts,
             as_object,
             repeats_id,
-            behind,
+            after_arguments: behind,
         })
 }
 
@@ -686,11 +686,11 @@ impl CallPlan {
             fragments.push(Some(quote(&self.arguments[start..end], false)));
             start = end;
         }
-        let second = match self.behind {
-            Behind::Nothing => "",
-            Behind::Again => self.arguments,
-            Behind::Other => r#"{"other":[1]}"#,
-            Behind::Cut => r#"{"ot"#,
+        let second = match self.after_arguments {
+            AfterArguments::Nothing => "",
+            AfterArguments::Again => self.arguments,
+            AfterArguments::Other => r#"{"other":[1]}"#,
+            AfterArguments::Cut => r#"{"ot"#,
         };
         if complete && !second.is_empty() {
             fragments.push(Some("\" \\n\"".to_owned()));
@@ -738,7 +738,7 @@ fn logprobs(chat: bool) -> BoxedStrategy<String> {
 
 /// Members around the choices, the same in every chunk, each in a spelling of its own.
 #[derive(Clone, Debug)]
-struct Around {
+struct EnvelopeText {
     id: &'static str,
     created: &'static str,
     model: &'static str,
@@ -748,7 +748,7 @@ struct Around {
     spaced: bool,
 }
 
-fn envelope() -> impl Strategy<Value = Around> {
+fn envelope() -> impl Strategy<Value = EnvelopeText> {
     let id = select(vec![
         r#""id":"chatcmpl-6ca2ec78-dac2-4759-8ffc","#,
         r#""id":"d3b406a9b33a435cb7a7bcc2266e48ac","#,
@@ -769,7 +769,7 @@ fn envelope() -> impl Strategy<Value = Around> {
         r#""service_tier":"odd","#,
     ]);
     (id, created, model, tier, any::<bool>(), proptest::bool::weighted(0.2)).prop_map(
-        |(id, created, model, tier, null_usage, spaced)| Around {
+        |(id, created, model, tier, null_usage, spaced)| EnvelopeText {
             id,
             created,
             model,
@@ -780,7 +780,7 @@ fn envelope() -> impl Strategy<Value = Around> {
     )
 }
 
-impl Around {
+impl EnvelopeText {
     fn chunk(&self, chat: bool, choices: &str, usage: Option<&String>, extras: &[&str]) -> String {
         let object = if chat { "chat.completion.chunk" } else { "text_completion" };
         self.space(&self.body(object, choices, usage.map(String::as_str), extras))
@@ -866,7 +866,7 @@ fn interleave(
     chat: bool,
     choices: Vec<Vec<Step>>,
     picks: &[u8],
-    envelope: &Around,
+    envelope: &EnvelopeText,
     extras: &Extras,
 ) -> Vec<String> {
     let mut queues: Vec<_> = choices.into_iter().map(Vec::into_iter).collect();
@@ -1226,7 +1226,7 @@ impl CallPlan {
     fn whole(&self, position: usize, indexed: bool) -> String {
         let whole = Self {
             cuts: Vec::new(),
-            behind: Behind::Nothing,
+            after_arguments: AfterArguments::Nothing,
             name: if self.name == Naming::Missing { Naming::Missing } else { Naming::First },
             ..self.clone()
         };

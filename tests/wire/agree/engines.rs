@@ -99,12 +99,12 @@ impl Dialect {
                 json!({"tool_calls": [{"index": slot, "function": {"arguments": text}}]})
             }
         };
-        self.dress(&mut delta, step);
+        self.add_nulls(&mut delta, step);
         delta
     }
 
     /// Adds the null members that an engine writes beside the content.
-    fn dress(self, delta: &mut Value, step: &Step) {
+    fn add_nulls(self, delta: &mut Value, step: &Step) {
         let delta = delta.as_object_mut().unwrap();
         let is_tool = matches!(step, Step::Start { .. } | Step::Arguments { .. });
         let nulls: &[&str] = match self {
@@ -184,7 +184,7 @@ impl Reply {
 
     /// Returns one stream for each choice, as an engine that gives one choice writes them, and the order of the
     /// choices.
-    pub fn each(&self, dialect: Dialect) -> (Vec<Vec<u8>>, &[u8]) {
+    pub fn one_stream_per_choice(&self, dialect: Dialect) -> (Vec<Vec<u8>>, &[u8]) {
         let one = |(at, steps): (usize, &Vec<Step>)| {
             let (choices, tokens) = (vec![steps.clone()], steps.len() + usize::from(at == 0));
             let events = Self { choices, tokens, ..self.clone() }.events(dialect);

@@ -172,7 +172,7 @@ proptest! {
             return Ok(());
         }
         let case = reply.stream(Dialect::Python);
-        let (answers, picks) = reply.each(Dialect::Rust);
+        let (answers, picks) = reply.one_stream_per_choice(Dialect::Rust);
         let body = gathered(&case, &answers, picks, piece);
         let answer = Answer { status: 200, body };
         prop_assert_eq!(canonical::check(&case, &answer), Ok(canonical::End::Complete), "{}", answer.body);

@@ -1,6 +1,6 @@
 //! Engines with and without a parser: the client cannot tell them apart.
 
-use super::{Said, case, said, stream, tools};
+use super::{AnswerParts, case, said, stream, tools};
 use crate::cases::{Case, Cut, captures};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -165,7 +165,7 @@ fn an_engine_that_parses_is_left_alone() {
 fn an_engine_that_parses_reasoning_may_leave_calls() {
     let call = "{\"name\": \"f\", \"arguments\": {\"number\": 1}}";
     let text = format!("\n\n<tool_call>\n{call}\n</tool_call>");
-    let expected = Said {
+    let expected = AnswerParts {
         reasoning: "hm".to_owned(),
         content: "\n\n".to_owned(),
         calls: vec![("f".to_owned(), "{\"number\": 1}".to_owned())],

@@ -14,7 +14,7 @@ use written::{Call, FORMATS, stands_alone, turn, written};
 
 /// Content of an answer, joined over all its frames, for comparison with what the model wrote.
 #[derive(Debug, Default, PartialEq)]
-struct Said {
+struct AnswerParts {
     reasoning: String,
     content: String,
     calls: Vec<(String, String)>,
@@ -64,10 +64,10 @@ fn whole(parser: &str, content: &str, finish: &str) -> Case {
     case(parser, false, input.to_string(), Ending::Whole)
 }
 
-fn said(case: &Case) -> Said {
+fn said(case: &Case) -> AnswerParts {
     let answer = case.run(&Cut::Whole);
     assert_eq!(answer.status, 200, "{}", answer.body);
-    let mut said = Said::default();
+    let mut said = AnswerParts::default();
     if !case.events {
         let body: Value = serde_json::from_str(&answer.body).unwrap();
         add(&mut said, &body["choices"][0]["message"]);
@@ -87,7 +87,7 @@ fn said(case: &Case) -> Said {
     said
 }
 
-fn add(said: &mut Said, delta: &Value) {
+fn add(said: &mut AnswerParts, delta: &Value) {
     said.reasoning += delta["reasoning_content"].as_str().unwrap_or_default();
     said.content += delta["content"].as_str().unwrap_or_default();
     for call in delta["tool_calls"].as_array().into_iter().flatten() {
@@ -265,11 +265,11 @@ fn call(name: &str, arguments: &str) -> (String, String) {
 #[test]
 fn reasoning_stands_before_calls() {
     let text = "<think>Hm </tool_call> <tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
-    let expected = Said {
+    let expected = AnswerParts {
         reasoning: "Hm </tool_call> ".to_owned(),
         calls: vec![call("f", "{}")],
         finish: "tool_calls".to_owned(),
-        ..Said::default()
+        ..AnswerParts::default()
     };
     assert_eq!(said(&stream("qwen3", &[text], "stop")), expected, "a call ends reasoning");
     let f = call("f", "{}");

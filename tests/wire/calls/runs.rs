@@ -1,7 +1,7 @@
 //! Marks repeated many times: the cost grows only with the length, and the result does not depend on how the text
 //! is cut.
 
-use super::{Said, said, stream, whole};
+use super::{AnswerParts, said, stream, whole};
 use crate::cases::{Case, Cut};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ fn run(parser: &str, before: &str, mark: &str) -> [Case; 3] {
 }
 
 /// Returns the result of `make`. Fails the test if it takes too long.
-fn soon<T>(name: &str, make: impl FnOnce() -> T) -> T {
+fn within_limit<T>(name: &str, make: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let made = make();
     assert!(begun.elapsed() < MOST, "{name}: {:?}", begun.elapsed());
@@ -47,14 +47,14 @@ fn a_run_of_marks_costs_what_its_length_does() {
     for (parser, before, mark) in RUNS {
         let text = mark.repeat(RUN / mark.len());
         for case in run(parser, before, mark) {
-            let said = soon(&format!("{parser} {before}{mark}"), || said(&case));
+            let said = within_limit(&format!("{parser} {before}{mark}"), || said(&case));
             assert!(said.calls.is_empty(), "{parser} {mark}");
             assert!(said.reasoning + &said.content == text, "{parser} {mark}");
         }
     }
     // Each of these is a call, and there are more than an answer may have.
     for case in run("glm45", "", "<tool_call>f<arg_key>") {
-        soon("glm45", || case.run(&Cut::Whole));
+        within_limit("glm45", || case.run(&Cut::Whole));
     }
 }
 
@@ -64,12 +64,12 @@ fn white_space_behind_a_mark_costs_what_its_length_does() {
     for (parser, mark) in [("qwen3", "<tool_call>"), ("kimi_k2", "<|tool_call_begin|>")] {
         let pieces: Vec<_> = [mark].into_iter().chain(std::iter::repeat_n(" ", 64 << 10)).collect();
         let case = stream(parser, &pieces, "stop");
-        assert_eq!(soon(parser, || said(&case)).content, pieces.concat());
+        assert_eq!(within_limit(parser, || said(&case)).content, pieces.concat());
     }
 }
 
 /// Returns what is read from a text cut into pieces of several lengths, and uncut.
-fn cut_in(parser: &str, text: &str) -> Vec<Said> {
+fn cut_in(parser: &str, text: &str) -> Vec<AnswerParts> {
     let cut = |length: usize| {
         let mut pieces = Vec::new();
         let mut rest = text;

@@ -69,7 +69,7 @@ fn words(text: &str) -> impl Iterator<Item = String> {
 }
 
 /// Returns everything that was sent, in order, including calls.
-fn spoken(frames: &[String]) -> String {
+fn all_text(frames: &[String]) -> String {
     kinds(frames).into_iter().map(|(_, text)| text + " ").collect()
 }
 
@@ -87,7 +87,7 @@ proptest! {
         prop_assume!(!text.contains("to=assistant"));
         let one = stream(Api::Chat, &[&text], finish);
         let frames = said(&one);
-        let said_words: Vec<_> = words(&spoken(&frames)).collect();
+        let said_words: Vec<_> = words(&all_text(&frames)).collect();
         let mut told = said_words.iter();
         for word in &due {
             prop_assert!(told.any(|said| said == word), "{word} is lost or moved: {text:?} gave {frames:?}");
@@ -116,7 +116,7 @@ proptest! {
             prop_assert_eq!(&case.run(&Cut::Bytes), &answer);
             let content: String = said(&case).iter().filter_map(|word| word.strip_prefix("c:")).collect();
             if !MARKERS.iter().any(|marker| content.contains(marker)) {
-                prop_assert_eq!(&case.again(&answer.body).run(&Cut::Whole), &answer, "{:?} again", text);
+                prop_assert_eq!(&case.fed_back(&answer.body).run(&Cut::Whole), &answer, "{:?} again", text);
             }
         }
     }

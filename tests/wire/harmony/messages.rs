@@ -175,7 +175,7 @@ fn check(messages: &[Message], stop: bool, sizes: &[usize], reads: &[usize]) -> 
     let content: String = frames.iter().filter_map(|word| word.strip_prefix("c:")).collect();
     let joins = MARKERS.iter().any(|marker| content.contains(marker));
     if !joins {
-        prop_assert_eq!(&chat.again(&answer.body).run(&Cut::Whole), &answer, "again");
+        prop_assert_eq!(&chat.fed_back(&answer.body).run(&Cut::Whole), &answer, "again");
     }
     whole_agrees(&whole(Api::Chat, &text, "stop"), messages)?;
     let expected = expected_items(messages);

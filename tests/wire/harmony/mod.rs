@@ -205,7 +205,7 @@ fn chat_frames() {
         assert_eq!(said(&case), expected, "{pieces:?}");
         let answer = case.run(&Cut::Whole);
         assert_eq!(case.run(&Cut::Bytes), answer, "{pieces:?}");
-        assert_eq!(case.again(&answer.body).run(&Cut::Whole), answer, "{pieces:?} again");
+        assert_eq!(case.fed_back(&answer.body).run(&Cut::Whole), answer, "{pieces:?} again");
     }
 }
 
@@ -497,7 +497,7 @@ fn items_of_responses() {
         let cut: Vec<_> = text.split_inclusive(|_| true).collect();
         assert_eq!(items(&stream(Api::Responses, &cut, finish)), expected, "{text}");
         let answer = streamed.run(&Cut::Whole);
-        assert_eq!(streamed.again(&answer.body).run(&Cut::Whole), answer, "{text} again");
+        assert_eq!(streamed.fed_back(&answer.body).run(&Cut::Whole), answer, "{text} again");
     }
 }
 
@@ -534,7 +534,7 @@ fn captured_text() {
         (text(&words, "r:"), text(&words, "c:")),
         (reasoning.to_owned(), "Two plus two is **four**.".to_owned())
     );
-    assert_eq!(case.again(&answer.body).run(&Cut::Whole), answer);
+    assert_eq!(case.fed_back(&answer.body).run(&Cut::Whole), answer);
     // Here the engine parsed the reasoning and sent it as such, so the rest stays unchanged.
     let case = parsed("sglang/gptoss-tool-role-raw-whole");
     let off = Case { options: json!({}), ..case.clone() };

@@ -7,7 +7,7 @@ mod memory;
 mod prefixes;
 mod regressions;
 
-use crate::laws::answer::{check, narrow};
+use crate::laws::answer::{check, check_small_limit};
 use crate::random;
 use crate::seeded::seeded;
 use proptest::prelude::*;
@@ -37,6 +37,6 @@ proptest! {
     /// The laws also hold for events at or slightly above the size limit.
     #[test]
     fn narrow_limits(case in mangle::fixture(), limit in 1usize..500, sizes in sizes()) {
-        narrow(&case, limit, &sizes).map_err(TestCaseError::fail)?;
+        check_small_limit(&case, limit, &sizes).map_err(TestCaseError::fail)?;
     }
 }

@@ -99,7 +99,7 @@ fn canonical_events_stay() {
         let own = responses().into_iter().map(|fixture| Case { options: options.clone(), ..fixture.case });
         for case in own.chain(chats().map(|case| of_chat(&case, options.clone()))) {
             let answer = case.run(&Cut::Whole);
-            let again = case.again(&answer.body).run(&Cut::Whole);
+            let again = case.fed_back(&answer.body).run(&Cut::Whole);
             if answer.status == 200 && again != answer {
                 let lines = answer.body.lines().zip(again.body.lines());
                 let (first, second) =
@@ -172,10 +172,10 @@ fn engine(events: &[Value]) -> Case {
 }
 
 /// Returns the object that a stream of these events ends with, after checking that it is canonical.
-fn told(events: &[Value]) -> Value {
+fn final_object(events: &[Value]) -> Value {
     let case = engine(events);
     let answer = case.run(&Cut::Whole);
-    assert_eq!(case.again(&answer.body).run(&Cut::Whole), answer);
+    assert_eq!(case.fed_back(&answer.body).run(&Cut::Whole), answer);
     fold(&answer.body).unwrap_or_else(|wrong| panic!("{wrong}\n{}", answer.body))
 }
 
@@ -241,7 +241,7 @@ fn foreign_items_pass() {
             json!([call("completed"), {"type": "message", "content": [{"type": "output_text", "text": "a"}]}, search]),
         ),
     ];
-    let output = told(&events)["output"].clone();
+    let output = final_object(&events)["output"].clone();
     let expected = json!([
         {"id": "ci_1_0", "type": "code_interpreter_call", "status": "completed", "code": "1"},
         {"id": "msg_1_1", "type": "message", "status": "completed", "role": "assistant",
@@ -268,9 +268,9 @@ fn every_text_is_told_once() {
     let call = |id: &str, arguments: &str| json!({"type": "function_call", "call_id": id, "name": "f", "arguments": arguments});
     let added = |item: Value| ev("output_item.added", json!({"item": item}));
     let done = |item: Value| ev("output_item.done", json!({"item": item}));
-    let message = |events: &[Value]| told(events)["output"][0]["content"][0]["text"].clone();
+    let message = |events: &[Value]| final_object(events)["output"][0]["content"][0]["text"].clone();
     let calls = |events: &[Value]| {
-        let told = told(events);
+        let told = final_object(events);
         let of = |item: &Value| {
             format!("{}={}", item["call_id"].as_str().unwrap(), item["arguments"].as_str().unwrap())
         };
@@ -341,7 +341,7 @@ fn nothing_that_is_modelled_is_lost() {
         {"id": "ctc_1_3", "type": "custom_tool_call", "status": "completed", "call_id": "c", "name": "p", "input": "{}{} x"},
         {"id": "fc_1_4", "type": "function_call", "status": "completed", "call_id": "d", "name": "f", "namespace": "n", "arguments": "{\"a\":1}"},
     ]);
-    assert_eq!(told(&[created(), completed(output)])["output"], expected);
+    assert_eq!(final_object(&[created(), completed(output)])["output"], expected);
 }
 
 /// Encrypted reasoning in an event of its own belongs to the open item, or to one that has ended.
@@ -353,7 +353,7 @@ fn encrypted_reasoning_may_come_late() {
     for events in
         [[created(), delta.clone(), context.clone(), done.clone()], [created(), delta, done, context]]
     {
-        let told = told(&[&events[..], &[completed(json!([]))]].concat());
+        let told = final_object(&[&events[..], &[completed(json!([]))]].concat());
         assert_eq!(told["output"][0]["encrypted_content"], "e");
         assert_eq!(told["output"].as_array().unwrap().len(), 1);
     }
@@ -377,7 +377,7 @@ fn ends_are_told_as_they_are() {
         (vec![created(), error], "failed", json!("rate_limit_exceeded")),
         (vec![created()], "failed", json!("server_error")),
     ] {
-        let told = told(&events);
+        let told = final_object(&events);
         assert_eq!(told["status"], status, "{events:?}");
         let why = told["incomplete_details"]["reason"].as_str().or_else(|| told["error"]["code"].as_str());
         assert_eq!(json!(why), reason, "{events:?}");
@@ -516,7 +516,7 @@ fn holds(case: &Case) -> Result<(), String> {
 /// Checks that an answer is unchanged when it is rewritten again.
 fn stays(case: &Case) -> Result<(), String> {
     let answer = case.run(&Cut::Whole);
-    let again = case.again(&answer.body).run(&Cut::Whole);
+    let again = case.fed_back(&answer.body).run(&Cut::Whole);
     match answer.status == 200 && again != answer {
         true => Err(format!("{}\n{}\n{}", case.input.escape_ascii(), answer.body, again.body)),
         false => Ok(()),

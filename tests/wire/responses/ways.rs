@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 /// Model answer in pieces, independent of the API and of the engine.
 #[derive(Clone, Debug)]
-struct Said {
+struct ModelAnswer {
     thoughts: Vec<String>,
     text: Vec<String>,
     calls: Vec<Vec<String>>,
@@ -23,7 +23,7 @@ struct Said {
 
 /// Engine whose shape of Responses is used (engines D).
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Teller {
+enum EngineShape {
     /// Shape of the published API.
     Plain,
     /// vLLM 0.21: bare ids, other ones at the end, a part event of its own, running content indices.
@@ -36,9 +36,9 @@ enum Teller {
     Sglang12,
 }
 
-const STREAMED: [Teller; 3] = [Teller::Plain, Teller::Vllm21, Teller::Vllm33];
+const STREAMED: [EngineShape; 3] = [EngineShape::Plain, EngineShape::Vllm21, EngineShape::Vllm33];
 
-impl Said {
+impl ModelAnswer {
     fn arguments(call: &[String]) -> String {
         call.concat()
     }
@@ -88,9 +88,10 @@ impl Said {
     }
 
     /// Returns the items of the final object.
-    fn output(&self, teller: Teller) -> Vec<Value> {
+    fn output(&self, teller: EngineShape) -> Vec<Value> {
         let mut output = Vec::new();
-        let id = |at: usize| if teller == Teller::Plain { format!("i{at}") } else { format!("late{at}") };
+        let id =
+            |at: usize| if teller == EngineShape::Plain { format!("i{at}") } else { format!("late{at}") };
         if !self.thoughts.is_empty() {
             output.push(json!({"id": id(0), "type": "reasoning", "summary": [], "encrypted_content": null,
                 "content": [{"type": "reasoning_text", "text": self.thoughts.concat()}], "status": null}));
@@ -107,7 +108,7 @@ impl Said {
         output
     }
 
-    fn object(&self, teller: Teller, status: &str) -> Value {
+    fn object(&self, teller: EngineShape, status: &str) -> Value {
         let over = status != "in_progress";
         let reason = json!({"reason": "max_output_tokens"});
         json!({"id": "resp_1", "object": "response", "created_at": 5, "model": "m", "status": status,
@@ -119,12 +120,12 @@ impl Said {
                 "output_tokens_details": {"reasoning_tokens": 2, "tool_output_tokens": 0}}) } else { Value::Null }})
     }
 
-    fn native(&self, teller: Teller) -> String {
-        let mut out = Told { teller, events: Vec::new(), items: 0, parts: 0 };
+    fn native(&self, teller: EngineShape) -> String {
+        let mut out = NativeEvents { teller, events: Vec::new(), items: 0, parts: 0 };
         for kind in ["created", "in_progress"] {
             out.say(kind, json!({"response": self.object(teller, "in_progress")}));
         }
-        if teller != Teller::Sglang12 {
+        if teller != EngineShape::Sglang12 {
             out.texts("reasoning", &self.thoughts, false);
             out.texts("message", &self.text, self.cut);
         }
@@ -135,7 +136,7 @@ impl Said {
         }
         let (kind, status) = match (self.cut, teller) {
             (false, _) => ("completed", "completed"),
-            (true, Teller::Vllm21) => ("completed", "incomplete"),
+            (true, EngineShape::Vllm21) => ("completed", "incomplete"),
             (true, _) => ("incomplete", "incomplete"),
         };
         out.say(kind, json!({"response": self.object(teller, status)}));
@@ -144,14 +145,14 @@ impl Said {
 }
 
 /// Events of an engine that is asked for Responses, built up in its own shape.
-struct Told {
-    teller: Teller,
+struct NativeEvents {
+    teller: EngineShape,
     events: Vec<String>,
     items: usize,
     parts: usize,
 }
 
-impl Told {
+impl NativeEvents {
     fn say(&mut self, kind: &str, mut more: Value) {
         let kind = format!("response.{kind}");
         more["type"] = json!(kind);
@@ -161,11 +162,11 @@ impl Told {
 
     /// Returns the index with which the engine ends an item.
     fn done_index(&self, at: usize) -> usize {
-        if self.teller == Teller::SglangHarmony { at + 1 } else { at }
+        if self.teller == EngineShape::SglangHarmony { at + 1 } else { at }
     }
 
     fn id(&self) -> String {
-        if self.teller == Teller::SglangHarmony {
+        if self.teller == EngineShape::SglangHarmony {
             "item_0".to_owned()
         } else {
             format!("{:032x}", self.items)
@@ -177,15 +178,18 @@ impl Told {
             return;
         }
         let (at, id, whole) = (self.items, self.id(), pieces.concat());
-        let part = if self.teller == Teller::Vllm21 { self.parts } else { 0 };
+        let part = if self.teller == EngineShape::Vllm21 { self.parts } else { 0 };
         self.items += 1;
         self.parts += 1;
         let thinks = kind == "reasoning";
         let stem = if thinks { "reasoning_text" } else { "output_text" };
         let part_stem =
-            if thinks && self.teller == Teller::Vllm21 { "reasoning_part" } else { "content_part" };
-        let part_kind =
-            if thinks && self.teller != Teller::SglangHarmony { "reasoning_text" } else { "output_text" };
+            if thinks && self.teller == EngineShape::Vllm21 { "reasoning_part" } else { "content_part" };
+        let part_kind = if thinks && self.teller != EngineShape::SglangHarmony {
+            "reasoning_text"
+        } else {
+            "output_text"
+        };
         let item = |status: &str, content: Value| json!({"id": id, "type": kind, "role": "assistant", "status": status, "summary": [], "content": content});
         let place = json!({"item_id": id, "output_index": at, "content_index": part});
         let with = |more: Value| {
@@ -207,7 +211,7 @@ impl Told {
         self.say(&format!("{stem}.done"), ends(with(json!({"text": whole}))));
         let full = json!({"type": part_kind, "text": whole});
         self.say(&format!("{part_stem}.done"), ends(with(json!({"part": full}))));
-        let status = if cut && self.teller != Teller::Vllm21 { "incomplete" } else { "completed" };
+        let status = if cut && self.teller != EngineShape::Vllm21 { "incomplete" } else { "completed" };
         let content = json!([{"type": if thinks { "reasoning_text" } else { "output_text" }, "text": whole}]);
         self.say("output_item.done", ends(json!({"item": item(status, content)})));
     }
@@ -227,7 +231,7 @@ impl Told {
         let all = pieces.concat();
         self.say("function_call_arguments.done", place("arguments", &all));
         let mut done = item(&all, "completed");
-        if self.teller == Teller::Vllm33 {
+        if self.teller == EngineShape::Vllm33 {
             // vLLM 0.33 repeats keys of the event inside the item.
             done["output_index"] = json!(index);
             done["sequence_number"] = json!(-1);
@@ -252,14 +256,16 @@ fn run(input: String, upstream: Api, stream: bool, events: bool) -> Answer {
 /// Returns the stream that this engine's answer should become. vLLM up to 0.32 marks an item cut by the limit as
 /// completed (fixtures/vllm/responses-length), and when it is sent it is not yet known to be the last one. The
 /// response itself is incomplete in either case.
-fn as_told(teller: Teller, body: &str) -> String {
+fn as_engine_sends(teller: EngineShape, body: &str) -> String {
     match teller {
-        Teller::Vllm21 => body.replace(r#""status":"incomplete","role""#, r#""status":"completed","role""#),
+        EngineShape::Vllm21 => {
+            body.replace(r#""status":"incomplete","role""#, r#""status":"completed","role""#)
+        }
         _ => body.to_owned(),
     }
 }
 
-fn said() -> impl Strategy<Value = Said> {
+fn said() -> impl Strategy<Value = ModelAnswer> {
     let words = || {
         select(vec!["a", " word", "\n\n", "é", "世界", "\"q\"", "\\", "</think>", "{"])
             .prop_map(str::to_owned)
@@ -276,7 +282,7 @@ fn said() -> impl Strategy<Value = Said> {
             if cut {
                 calls.clear();
             }
-            Said { thoughts, text, calls, cut }
+            ModelAnswer { thoughts, text, calls, cut }
         },
     )
 }
@@ -290,7 +296,7 @@ proptest! {
         let chat = run(said.chat(), Api::Chat, true, true);
         for teller in STREAMED {
             let native = run(said.native(teller), Api::Responses, true, true);
-            prop_assert_eq!(as_told(teller, &chat.body), native.body, "{:?}", teller);
+            prop_assert_eq!(as_engine_sends(teller, &chat.body), native.body, "{:?}", teller);
         }
     }
 
@@ -298,14 +304,14 @@ proptest! {
     #[test]
     fn answers_of_both_ways(said in said()) {
         let mut object = fold(&run(said.chat(), Api::Chat, true, true).body).unwrap();
-        for teller in [Teller::SglangHarmony, Teller::Sglang12] {
+        for teller in [EngineShape::SglangHarmony, EngineShape::Sglang12] {
             let native = fold(&run(said.native(teller), Api::Responses, true, true).body).unwrap();
             prop_assert_eq!(&object, &native, "{:?}", teller);
         }
         for teller in STREAMED {
             let collected = run(said.native(teller), Api::Responses, false, true);
             let chat = run(said.chat(), Api::Chat, false, true);
-            prop_assert_eq!(as_told(teller, &chat.body), collected.body, "{:?}", teller);
+            prop_assert_eq!(as_engine_sends(teller, &chat.body), collected.body, "{:?}", teller);
             let status = if said.cut { "incomplete" } else { "completed" };
             let whole = run(said.object(teller, status).to_string(), Api::Responses, false, false);
             prop_assert_eq!(&object, &serde_json::from_str::<Value>(&whole.body).unwrap(), "{:?} whole", teller);
