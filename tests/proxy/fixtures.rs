@@ -60,7 +60,7 @@ async fn engine_closes_in_both_manners() {
 }
 
 #[tokio::test]
-async fn gates_and_pieces() {
+async fn gates_hold_the_script_and_pieces_arrive_one_by_one() {
     let gate = Gate::default();
     let script = Script::new().head_sse().text("one").wait(&gate).text("two").done().end();
     let engine = Engine::script(script).await;
@@ -93,7 +93,7 @@ async fn a_reader_that_stops_stops_the_engine() {
 }
 
 #[tokio::test]
-async fn places_nobody_listens_at() {
+async fn addresses_that_refuse_or_never_answer() {
     let (refusing, _held) = crate::engines::waiting::refusing();
     let address = refusing.trim_start_matches("http://").to_owned();
     let refused = tokio::net::TcpStream::connect(&address).await.expect_err("nobody listens");

@@ -28,7 +28,7 @@ fn captures_and_vectors() {
 
 /// The same answers, collected for a client without a stream, and streamed to a client that wants one.
 #[test]
-fn the_other_form() {
+fn nothing_is_lost_in_the_other_form() {
     let mut wrong = Vec::new();
     for mut case in cases() {
         let stream = !case.streams();

@@ -127,7 +127,7 @@ async fn leave_without_engine(samewire: &Samewire, n: usize, manner: CloseKind, 
 }
 
 /// Returns an address that never completes a connect: its accept queue is full, and the kernel drops new packets.
-fn black_hole() -> (String, Vec<Socket>) {
+fn unanswered_address() -> (String, Vec<Socket>) {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
     listener.listen(0).expect("a bound socket");
@@ -148,7 +148,7 @@ fn black_hole() -> (String, Vec<Socket>) {
 async fn fault_c24_a_connect_is_given_up_within_100_ms() {
     let _alone = alone().await;
     let direct = Engine::answering(|_| script_for("between-tokens")).await;
-    let (url, _held) = black_hole();
+    let (url, _held) = unanswered_address();
     let patient = "[timeouts]\nconnect = 10";
     let setup = Setup::new().upstream(&url).allow_errors().config(patient);
     let world = World::start(Engine::script(Script::new()).await, setup).await;

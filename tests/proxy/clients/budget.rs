@@ -376,7 +376,7 @@ async fn keepalives_of_readers_come_as_often_as_is_said() {
 }
 
 #[tokio::test]
-async fn what_is_cut_has_as_long_as_is_said_to_take_leave() {
+async fn the_flush_timeout_bounds_the_last_write() {
     let script = Script::new().head_sse().role().then(Step::Flood { events: 2000, size: 16 * 1024 }).hang();
     for (flush, least, most) in [("0.2", 0, 1_000), ("2", 1_800, 5_000)] {
         let engine = Engine::script(script.clone()).await;

@@ -578,7 +578,7 @@ fn samewire(arguments: &[&str]) -> Output {
 }
 
 #[tokio::test]
-async fn a_key_that_was_made_opens() {
+async fn a_key_that_key_new_made_is_accepted() {
     let made: Vec<_> = [&["key", "new"][..], &["key", "new", "--name", "laptop", "--tenant", "alice"]]
         .into_iter()
         .map(|arguments| {

@@ -214,7 +214,7 @@ async fn the_front_end_in_rust_is_told_from_the_usual_one() {
 }
 
 #[tokio::test]
-async fn who_lets_in_no_probe_is_known_by_what_it_lets_in() {
+async fn an_engine_that_refuses_probes_is_identified_by_other_routes() {
     let world = unknown(Script::answer("a", 1), Setup::new().config(QUICK)).await;
     becomes_ready(&world).await;
     becomes(&world, &["engine=auto", "found_by=nothing", "version=unknown"]).await;
@@ -247,7 +247,7 @@ const SGLANG: &str = r#"{"id":"8d94de008afd4c0ba4cb30e1a28349ab","object":"chat.
 const SGLANG_END: &str = r#"{"id":"8d94de008afd4c0ba4cb30e1a28349ab","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"reasoning_content":null},"logprobs":null,"finish_reason":"stop","matched_stop":32002}]}"#;
 
 #[tokio::test]
-async fn who_lets_in_no_probe_at_all_is_known_by_its_answers() {
+async fn an_engine_that_refuses_all_probes_is_identified_by_its_answers() {
     for (events, expected) in [
         (
             &[ROLE, VLLM, VLLM_USAGE][..],
@@ -306,7 +306,7 @@ async fn another_version_under_the_same_address_is_noticed() {
 
 /// An engine is identified again after an outage, because it may be another one.
 #[tokio::test]
-async fn who_comes_back_is_looked_at_again() {
+async fn an_engine_is_identified_again_after_an_outage() {
     let world = World::start_as(vllm("0.21.0").await, "auto", Setup::new().config(ONCE).allow_errors()).await;
     becomes_ready(&world).await;
     becomes(&world, &["version=0.21.0"]).await;
@@ -337,7 +337,7 @@ async fn an_answer_that_breaks_off_is_a_reason_to_look() {
 
 /// Answers to identification requests do not affect an engine's health, whatever they contain.
 #[tokio::test]
-async fn nothing_that_it_says_of_itself_makes_it_less_well() {
+async fn identification_does_not_affect_health() {
     let huge = "x".repeat(3 << 20);
     for odd in [
         Script::new().hang(),

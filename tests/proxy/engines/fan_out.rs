@@ -400,7 +400,7 @@ async fn more_choices_than_there_may_be_are_refused() {
 
 /// The limit on an answer's size applies to all choices together.
 #[tokio::test]
-async fn all_of_them_together_are_bounded() {
+async fn the_size_limit_applies_to_all_choices_together() {
     let long = |attempt: &Attempt| {
         let choice = choice_of(attempt);
         let text = "x".repeat(400_000);
@@ -419,7 +419,7 @@ async fn all_of_them_together_are_bounded() {
 /// Upstream requests with a seed have separate bodies, which all count against the memory budget. Without a seed
 /// they share the body.
 #[tokio::test]
-async fn their_bodies_are_counted() {
+async fn bodies_of_all_choices_count_against_the_budget() {
     let gate = Gate::default();
     let held = gate.clone();
     let answering = move |attempt: &Attempt| {
@@ -472,7 +472,7 @@ fn broken(how: &str, choice: usize) -> Script {
 
 /// The client gets the same error as with one choice if no choice has content yet.
 #[tokio::test]
-async fn one_that_fails_first_fails_all() {
+async fn a_choice_that_fails_before_any_content_fails_the_answer() {
     for choice in 0..3 {
         for (how, speaks) in BREAKS {
             for is_stream in [true, false] {

@@ -16,7 +16,7 @@ impl Balancer {
         Self { listener, url }
     }
 
-    fn lead_to(self, address: std::net::SocketAddr) {
+    fn forward_to(self, address: std::net::SocketAddr) {
         tokio::spawn(async move {
             loop {
                 let Ok((mut stream, _)) = self.listener.accept().await else { return };
@@ -46,7 +46,7 @@ async fn is_refused(samewire: &Samewire) {
 async fn fault_u55_a_balancer_that_leads_back() {
     let balancer = Balancer::new().await;
     let samewire = Samewire::start(&setup(&balancer.url)).await;
-    balancer.lead_to(samewire.proxy);
+    balancer.forward_to(samewire.proxy);
     until("its probes find it", PATIENCE, || {
         samewire.logs().iter().any(|line| line.contains("it leads to samewire itself"))
     })
@@ -61,7 +61,7 @@ async fn fault_u55_two_in_a_ring() {
     let balancer = Balancer::new().await;
     let first = Samewire::start(&setup(&balancer.url)).await;
     let second = Samewire::start(&setup(&format!("http://{}", first.proxy))).await;
-    balancer.lead_to(second.proxy);
+    balancer.forward_to(second.proxy);
     is_refused(&first).await;
     is_refused(&second).await;
 }

@@ -221,7 +221,7 @@ fn seconds(default: u64) -> Duration {
 }
 
 #[tokio::test]
-async fn whatever_clients_and_engines_do_everything_is_as_it_was() {
+async fn random_faults_leave_the_process_as_it_was() {
     let (counts, mut random) = (Counts::default(), random());
     let world = fleet(&counts).await;
     // Lets descriptors settle that every process opens once.

@@ -89,7 +89,7 @@ async fn what_an_engine_has_to_do_is_shown() {
 }
 
 #[tokio::test]
-async fn who_is_not_to_ask_does_not() {
+async fn load_is_not_fetched_unless_configured() {
     let engine = Engine::script(Script::answer("a", 1)).await;
     engine.set_route("/metrics", vllm(3, 2));
     let world = World::start(engine, Setup::new().config("[health]\ninterval = 0.02")).await;

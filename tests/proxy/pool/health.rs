@@ -59,7 +59,7 @@ async fn fault_o18_an_engine_that_fails_is_not_ready_and_comes_back() {
 
 /// An engine is up if a gateway refuses the probe for lack of a client's key.
 #[tokio::test]
-async fn who_wants_a_clients_key_of_a_probe_is_there() {
+async fn an_engine_that_refuses_the_probe_for_its_key_is_up() {
     let engine = Engine::script(Script::answer("a", 1)).await;
     for code in ["401 Unauthorized", "403 Forbidden"] {
         engine.set_health(status(code));

@@ -120,7 +120,7 @@ async fn streamed_from_the_beginning() {
 
 /// A dialect whose streams end with `[DONE]` also ends stored streams with it.
 #[tokio::test]
-async fn the_mark_of_the_end() {
+async fn stored_streams_end_with_done_in_that_dialect() {
     let world = World::start(Engine::script(slow(2)).await, Setup::new()).await;
     let dialect = |request: Request| request.header("x-samewire-dialect", "openresponses");
     let body = ASK.replace("\"input\"", "\"stream\":true,\"input\"");

@@ -162,7 +162,7 @@ async fn a_conversation_becomes_a_summary_that_goes_on() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_made_short() {
+async fn invalid_requests_and_failed_summaries_are_errors() {
     let scripts = vec![
         chat("half a summ", "length"),
         chat(" \n", "stop"),

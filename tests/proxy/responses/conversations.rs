@@ -59,7 +59,7 @@ fn told(answer: &Answer) -> (u16, Option<String>, Option<String>) {
 }
 
 #[tokio::test]
-async fn a_conversation_lives() {
+async fn a_conversation_is_created_read_changed_and_deleted() {
     let world = World::start(engine().await, Setup::new()).await;
     for (before, version) in [("/v1", ""), ("/openai/v1", ""), ("/openai", "?api-version=2025-04-01-preview")]
     {
@@ -207,7 +207,7 @@ async fn items_come_in_pages() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named() {
+async fn invalid_requests_name_the_parameter() {
     let world = World::start(engine().await, Setup::new()).await;
     let path = create_conversation(&world, json!([])).await;
     let (new, added) = ("/v1/conversations".to_owned(), format!("{path}/items"));
@@ -711,7 +711,7 @@ async fn fault_o15_a_store_that_hangs_is_not_pretended() {
 
 /// Concurrent responses in one conversation do not interleave their items.
 #[tokio::test]
-async fn many_at_once_stay_whole() {
+async fn concurrent_responses_do_not_interleave_items() {
     let folder = Folder::new();
     let world = World::start(engine().await, folder.setup()).await;
     let path = create_conversation(&world, json!([])).await;

@@ -101,7 +101,7 @@ async fn state_is_kept_here_and_not_in_the_engine() {
 }
 
 #[tokio::test]
-async fn over_a_websocket_too() {
+async fn native_responses_work_over_a_websocket() {
     let world = World::start(engine().await, native()).await;
     let mut socket = Socket::open(world.proxy()).await;
     socket.send(&prompted("text", r#","store":false"#)).await;
@@ -119,7 +119,7 @@ async fn over_a_websocket_too() {
 }
 
 #[tokio::test]
-async fn in_the_background_too() {
+async fn native_responses_work_in_the_background() {
     let world = World::start(engine().await, native()).await;
     let queued = object(&world.ask(&prompt("text", r#","background":true"#)).await);
     assert_eq!(queued["status"], "queued");

@@ -513,7 +513,7 @@ async fn dialects_are_the_connections() {
 }
 
 #[tokio::test]
-async fn every_door_of_responses_has_one() {
+async fn every_responses_route_has_a_websocket() {
     let setup = Setup::new().config("[azure]\napi_versions = [\"2024-10-21\"]\nregion = \"here\"");
     let world = World::start(engine().await, setup).await;
     let dated = "/openai/responses?api-version=2024-10-21";
@@ -600,7 +600,7 @@ async fn fault_c17_what_is_no_upgrade_is_told_what_to_send() {
 /// Codex requests the WebSocket mode by a header, sends a superfluous `stream`, and sends context to the model
 /// before the first question.
 #[tokio::test]
-async fn the_manner_of_codex() {
+async fn codex_opens_and_warms_up_its_websocket() {
     let world = World::start(engine().await, Setup::new()).await;
     let request = Socket::request("/v1/responses").header("openai-beta", "responses_websockets=2026-02-06");
     let mut socket = Socket::open_with(world.proxy(), &request).await;

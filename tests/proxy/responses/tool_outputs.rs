@@ -166,7 +166,7 @@ async fn a_client_that_leaves_gives_the_outputs_back() {
 
 /// Concurrent outputs in any combination: each counts once, and one request continues the response.
 #[tokio::test]
-async fn many_at_once() {
+async fn concurrent_outputs_each_count_once() {
     let path = std::env::temp_dir().join(format!("samewire-outputs-{}.db", std::process::id()));
     let world =
         World::start(engine().await, Setup::new().args(&["--store", &format!("sqlite:{}", path.display())]))
@@ -199,7 +199,7 @@ async fn many_at_once() {
 
 /// A client may request a stream by its `accept` header alone.
 #[tokio::test]
-async fn events_by_accept() {
+async fn the_accept_header_asks_for_a_stream() {
     let world = World::start(engine().await, Setup::new()).await;
     let id = called(&world, "").await;
     let told = events(&world.ask(&hand_in(&id, ALL).header("accept", "text/event-stream")).await);

@@ -178,13 +178,13 @@ proptest! {
     #![proptest_config(seeded(3_000))]
 
     #[test]
-    fn any_value(body in value()) {
+    fn any_value_gives_a_request_or_a_refusal(body in value()) {
         check(&body).map_err(TestCaseError::fail)?;
     }
 
     /// Bytes of a valid request, with random edits.
     #[test]
-    fn mangled(body in body(), edits in proptest::collection::vec((any::<usize>(), any::<u8>(), 0usize..4), 1..4)) {
+    fn mangled_requests_give_a_request_or_a_refusal(body in body(), edits in proptest::collection::vec((any::<usize>(), any::<u8>(), 0usize..4), 1..4)) {
         let mut bytes = body.to_string().into_bytes();
         for (at, byte, cut) in edits {
             let at = at % bytes.len();
@@ -201,14 +201,14 @@ proptest! {
     }
 
     #[test]
-    fn nearly_right(body in body()) {
+    fn nearly_valid_requests_give_a_request_or_a_refusal(body in body()) {
         check(&body).map_err(TestCaseError::fail)?;
     }
 }
 
 /// A share of the random requests is accepted, so that the test above is not vacuous.
 #[test]
-fn some_are_sent() {
+fn some_of_the_random_requests_are_accepted() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let passed =

@@ -165,7 +165,7 @@ fn the_model_may_have_another_name() {
 }
 
 #[test]
-fn facts() {
+fn defaults_of_a_minimal_request() {
     let asked = read(&request(r#""input":"hi""#)).unwrap();
     assert_eq!(asked.model, "m");
     assert!(asked.store && !asked.background && !asked.stream && !asked.truncation_auto);
@@ -197,7 +197,7 @@ fn facts() {
 
 /// Parameters of the request that determine how the engine's answer is read.
 #[test]
-fn as_the_engine_sees_it() {
+fn parameters_that_decide_how_the_answer_is_read() {
     let asked = read(&request(
         r#""input":"hi","stream":true,"max_output_tokens":9,"include":["message.output_text.logprobs"],
         "tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}],
@@ -212,7 +212,7 @@ fn as_the_engine_sees_it() {
 /// A stored request is read again without the checks for missing or unsupported members, because it was answered
 /// before.
 #[test]
-fn recalled() {
+fn stored_requests_are_read_without_the_checks() {
     for body in ["{}", r#"{"input":[],"prompt":{"id":"p"}}"#, r#"{"prompt":{"id":"p"},"messages":[],"n":2}"#]
     {
         let body = body.to_owned().into();
@@ -226,7 +226,7 @@ fn recalled() {
 }
 
 #[test]
-fn without_a_store() {
+fn requests_that_need_a_store_are_refused_without_one() {
     let mut asked = read(&request(r#""input":"hi","store":true"#)).unwrap();
     asked.disable_store().unwrap();
     assert!(!asked.store);
@@ -244,7 +244,7 @@ fn without_a_store() {
 
 /// Parameters that the response object repeats (4.4).
 #[test]
-fn echoed() {
+fn parameters_that_the_response_repeats() {
     let asked = read(&request(
         r#""input":"hi","temperature":1,"top_p":0,"presence_penalty":-1,"frequency_penalty":0.5,"service_tier":"auto",
         "metadata":{ "a" : "b" },"text":{"verbosity":"low"},"reasoning":{"effort":"high","context":"auto"},

@@ -552,7 +552,7 @@ fn check(body: &str, (param, code, message): (&str, &str, &str)) {
 }
 
 #[test]
-fn parameters() {
+fn invalid_parameters_are_refused() {
     for (members, param, code, message) in ROWS {
         check(&request(members), (param, code, message));
     }
@@ -566,7 +566,7 @@ fn parameters() {
 }
 
 #[test]
-fn items() {
+fn invalid_items_are_refused() {
     for (item, param, code, message) in ITEMS {
         let before = r#"{"role":"user","content":"a"},{"role":"assistant","content":"b"}"#;
         check(&request(&format!("\"input\":[{before},{item}]")), (param, code, message));
@@ -574,7 +574,7 @@ fn items() {
 }
 
 #[test]
-fn tools() {
+fn invalid_tools_are_refused() {
     for (tools, param, code, message) in TOOLS {
         let before = r#"{"type":"function","name":"f"},{"type":"custom","name":"c"}"#;
         check(&request(&format!("\"input\":\"a\",\"tools\":[{before}{tools}")), (param, code, message));
@@ -606,7 +606,7 @@ fn tools() {
 
 /// Limits on counts: the largest allowed number, and one more.
 #[test]
-fn bounds() {
+fn counts_over_their_limits_are_refused() {
     let items = |count| {
         request(&format!("\"input\":[{}]", vec![r#"{"role":"user","content":"a"}"#; count].join(",")))
     };

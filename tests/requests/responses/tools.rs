@@ -17,7 +17,7 @@ fn with(choice: &str) -> String {
 }
 
 #[test]
-fn offered_and_chosen() {
+fn tools_and_choices_are_sent_to_the_engine() {
     let all = [F, C, NS_F, NS_G].join(",");
     let named = |name: &str| format!(r#"{{"type":"function","function":{{"name":"{name}"}}}}"#);
     let allowed =
@@ -138,7 +138,7 @@ fn called(namespace: Option<&str>, name: &str, kind: ToolKind) -> CalledTool {
 }
 
 #[test]
-fn the_way_back() {
+fn called_names_lead_to_the_declared_tools() {
     let tools = read(&with("")).unwrap().tools;
     for (wire, expected) in [
         ("f", called(None, "f", ToolKind::Function)),
@@ -157,7 +157,7 @@ fn the_way_back() {
 
 /// Names that are too long or already taken get a hash, always the same one.
 #[test]
-fn names_of_one_level() {
+fn long_or_taken_names_get_a_stable_hash() {
     let long = "é".repeat(70);
     let body = request(&format!(
         r#""input":"hi","tools":[{{"type":"namespace","name":"a","tools":[{{"type":"function","name":"{long}"}},{{"type":"function","name":"b__c"}}]}},
@@ -187,7 +187,7 @@ fn names_of_one_level() {
 
 /// Tools declared in the input, as newer clients send them, and those of earlier turns.
 #[test]
-fn items_add_tools() {
+fn tools_declared_in_input_items_are_offered() {
     let more = r#"{"type":"additional_tools","role":"developer","tools":[{"type":"custom","name":"c"},{"type":"web_search"}]}"#;
     let earlier = r#"{"type":"additional_tools","id":"at_1","role":"developer","tools":[{"type":"namespace","name":"ns","tools":[{"type":"function","name":"f"}]},{"type":"function","name":"f","description":"old"},{"type":"mcp","server_label":"s"}]}"#;
     let body = request(&format!(

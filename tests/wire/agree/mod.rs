@@ -86,7 +86,7 @@ fn mask(value: &mut Value) {
 const NAMED: [&str; 2] = ["vllm", "sglang"];
 
 #[test]
-fn scenarios_of_one_name() {
+fn scenarios_of_one_name_have_one_shape() {
     let mut both: BTreeMap<String, Vec<Case>> = BTreeMap::new();
     for fixture in captures().into_iter().filter(|fixture| NAMED.contains(&&*fixture.case.engine)) {
         let name = fixture.folder.file_name().unwrap().to_str().unwrap().to_owned();
@@ -166,7 +166,7 @@ proptest! {
     /// Several answers of one choice each, in any pieces and any order, give the same bytes for each choice as one
     /// engine that gives all.
     #[test]
-    fn a_choice_from_each(reply in engines::reply(), piece in 1..400_usize) {
+    fn choices_gathered_from_several_streams_equal_one_stream(reply in engines::reply(), piece in 1..400_usize) {
         let choices = reply.choices.len();
         if choices == 1 {
             return Ok(());
@@ -184,7 +184,7 @@ proptest! {
 
     /// Equal tokens in equal chunks give equal bytes.
     #[test]
-    fn the_same_chunks(reply in engines::reply()) {
+    fn equal_chunks_give_equal_bytes(reply in engines::reply()) {
         let first = run(&reply.stream(Dialect::Sglang));
         for dialect in Dialect::all_for(&reply) {
             let other = run(&reply.stream(dialect));
@@ -199,7 +199,7 @@ proptest! {
 
     /// Equal tokens in other chunks, or all at once, give an equal answer once collected.
     #[test]
-    fn other_chunks(reply in engines::reply()) {
+    fn other_chunks_give_an_equal_collected_answer(reply in engines::reply()) {
         let first = run(&reply.collected(Dialect::Sglang));
         for reply in [&reply, &reply.coarser()] {
             for dialect in Dialect::all_for(reply) {

@@ -230,7 +230,7 @@ proptest! {
     /// A truncated text yields nothing that was not written, and nothing twice: each part is a beginning of the
     /// part in the full answer, or text.
     #[test]
-    fn a_beginning_says_no_less(
+    fn truncated_text_adds_and_repeats_nothing(
         format in prop::sample::select(FORMATS.to_vec()),
         calls in calls(),
         end in any::<prop::sample::Index>(),

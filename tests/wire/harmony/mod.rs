@@ -115,7 +115,7 @@ fn items(case: &Case) -> Vec<[String; 3]> {
 }
 
 #[test]
-fn chat_frames() {
+fn chat_frames_of_each_message() {
     for (pieces, finish, expected) in [
         // Each message keeps its kind; nothing is inserted between two, and the cuts stay.
         (
@@ -223,7 +223,7 @@ fn whole_answers_say_the_same() {
 }
 
 #[test]
-fn off_is_off() {
+fn text_is_unchanged_without_the_option() {
     let text = "<|channel|>analysis<|message|>A";
     let off = Case { options: json!({}), ..stream(Api::Chat, &[text], "stop") };
     assert_eq!(said(&off), [&format!("c:{text}"), "stop"]);
@@ -517,7 +517,7 @@ fn native_responses_are_left_alone() {
 
 /// Text that SGLang really sends without a parser.
 #[test]
-fn captured_text() {
+fn captured_text_of_sglang_is_parsed() {
     let parsed = |name: &str| {
         let fixture = captures().into_iter().find(|fixture| fixture.case.name == name).expect(name);
         Case { options: json!({"harmony": "text"}), ..fixture.case }

@@ -132,7 +132,7 @@ fn huge_indices_of_calls() {
 }
 
 #[test]
-fn depth() {
+fn deep_nesting_is_refused_in_bounded_memory() {
     for open in ["[", "{\"a\":"] {
         let frame = format!("data: {{\"choices\":[],\"usage\":null,\"deep\":{}\n\n", open.repeat(100_000));
         let code = within(2 * LIMIT, 1, [frame.into_bytes()]);

@@ -36,7 +36,7 @@ proptest! {
 
     /// The laws also hold for events at or slightly above the size limit.
     #[test]
-    fn narrow_limits(case in mangle::fixture(), limit in 1usize..500, sizes in sizes()) {
+    fn laws_hold_at_the_event_size_limit(case in mangle::fixture(), limit in 1usize..500, sizes in sizes()) {
         check_small_limit(&case, limit, &sizes).map_err(TestCaseError::fail)?;
     }
 }

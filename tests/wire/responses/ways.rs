@@ -292,7 +292,7 @@ proptest! {
 
     /// Answers that engines stream completely are the same to the byte.
     #[test]
-    fn streams_of_both_ways(said in said()) {
+    fn native_streams_equal_those_made_of_chat(said in said()) {
         let chat = run(said.chat(), Api::Chat, true, true);
         for teller in STREAMED {
             let native = run(said.native(teller), Api::Responses, true, true);
@@ -302,7 +302,7 @@ proptest! {
 
     /// Answers that engines send late, or at once, are the same when collected.
     #[test]
-    fn answers_of_both_ways(said in said()) {
+    fn collected_native_answers_equal_those_made_of_chat(said in said()) {
         let mut object = fold(&run(said.chat(), Api::Chat, true, true).body).unwrap();
         for teller in [EngineShape::SglangHarmony, EngineShape::Sglang12] {
             let native = fold(&run(said.native(teller), Api::Responses, true, true).body).unwrap();
