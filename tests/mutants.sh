@@ -18,7 +18,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 VERSION=27.1.0
 # Those that can tell and take seconds; the tests of whole processes are not among them.
-TESTS=(--lib --test vectors --test golden --test properties --test requests --test requests_responses --test responses --test calls)
+TESTS=(--lib --test wire --test requests --
+  --skip agree:: --skip differential:: --skip fuzz_seeds:: --skip lossless:: --skip reference:: --skip schema:: --skip splits::)
 
 places=()
 options=()

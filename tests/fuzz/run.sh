@@ -19,7 +19,7 @@ shift
 targets=("$@")
 ((${#targets[@]})) || mapfile -t targets < <(cd fuzz_targets && printf '%s\n' *.rs | sed 's/\.rs$//')
 
-FUZZ_CORPUS=$PWD/corpus cargo test --locked --quiet --manifest-path ../../Cargo.toml --test fuzz_seeds -- --exact corpus
+FUZZ_CORPUS=$PWD/corpus cargo test --locked --quiet --manifest-path ../../Cargo.toml --test wire -- --exact fuzz_seeds::corpus
 broken=()
 for target in "${targets[@]}"; do
   printf '\n== %s, %d s\n' "$target" "$seconds"

@@ -1,6 +1,6 @@
 //! Tests of the fixtures against each other, without samewire: all other tests rely on them.
 
-use crate::sim::{Client, Ended, Engine, Gate, Manner, PATIENCE, Request, Script, Step, until};
+use crate::sim::{Client, CloseKind, Ended, Engine, Gate, PATIENCE, Request, Script, Step, until};
 use std::time::Duration;
 
 #[tokio::test]
@@ -26,7 +26,7 @@ async fn engine_and_client_understand_each_other() {
 async fn engine_sees_the_close_and_its_manner() {
     let flood = Script::new().head_sse().then(Step::Flood { events: 1000, size: 65_536 });
     for script in [Script::new().hang(), flood] {
-        for manner in [Manner::Fin, Manner::Rst] {
+        for manner in [CloseKind::Fin, CloseKind::Rst] {
             let engine = Engine::script(script.clone()).await;
             let mut client = Client::connect(engine.address).await;
             client.send(&Request::stream("").bytes()).await;
@@ -36,7 +36,7 @@ async fn engine_sees_the_close_and_its_manner() {
             until("the close is seen", PATIENCE, || engine.active_generations() == 0).await;
             let (seen, by) = engine.closed(0).expect("noted");
             assert!(seen.saturating_duration_since(left) < Duration::from_millis(500));
-            assert!(by == manner || by == Manner::Rst, "unread bytes turn a FIN into an RST");
+            assert!(by == manner || by == CloseKind::Rst, "unread bytes turn a FIN into an RST");
             assert!(!engine.only().finished);
         }
     }
@@ -44,7 +44,7 @@ async fn engine_sees_the_close_and_its_manner() {
 
 #[tokio::test]
 async fn engine_closes_in_both_manners() {
-    for (manner, ended) in [(Manner::Fin, Ended::Short), (Manner::Rst, Ended::Reset)] {
+    for (manner, ended) in [(CloseKind::Fin, Ended::Short), (CloseKind::Rst, Ended::Reset)] {
         let script = Script::new().head_sse().role().tok("a", 6, Duration::ZERO).in_one_write().close(manner);
         let engine = Engine::script(script).await;
         for _ in 0..50 {
@@ -60,7 +60,7 @@ async fn engine_closes_in_both_manners() {
 }
 
 #[tokio::test]
-async fn gates_and_pieces() {
+async fn gates_hold_the_script_and_pieces_arrive_one_by_one() {
     let gate = Gate::default();
     let script = Script::new().head_sse().text("one").wait(&gate).text("two").done().end();
     let engine = Engine::script(script).await;
@@ -81,11 +81,11 @@ async fn gates_and_pieces() {
 async fn a_reader_that_stops_stops_the_engine() {
     let script = Script::new().head_sse().then(Step::Flood { events: 3200, size: 16 * 1024 }).end();
     let engine = Engine::script(script).await;
-    let mut client = Client::narrow(engine.address).await;
+    let mut client = Client::connect_narrow(engine.address).await;
     client.send(&Request::stream("").bytes()).await;
     client.head().await;
     client.event().await;
-    let held = crate::leaving::settled(|| engine.written(0)).await;
+    let held = crate::clients::leaving::settled(|| engine.written(0)).await;
     assert!(held < 4 << 20, "{held}");
     let rest = client.rest().await;
     assert!(rest.len() > 3198 * 16 * 1024);
@@ -93,12 +93,12 @@ async fn a_reader_that_stops_stops_the_engine() {
 }
 
 #[tokio::test]
-async fn places_nobody_listens_at() {
-    let (refusing, _held) = crate::waiting::refusing();
+async fn addresses_that_refuse_or_never_answer() {
+    let (refusing, _held) = crate::engines::waiting::refusing();
     let address = refusing.trim_start_matches("http://").to_owned();
     let refused = tokio::net::TcpStream::connect(&address).await.expect_err("nobody listens");
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
-    let (hole, _held) = crate::waiting::black_hole();
+    let (hole, _held) = crate::engines::waiting::unanswered_address();
     let address = hole.trim_start_matches("http://").to_owned();
     let connect = tokio::net::TcpStream::connect(&address);
     assert!(tokio::time::timeout(Duration::from_millis(300), connect).await.is_err(), "nobody answers");

@@ -1,6 +1,6 @@
 //! Behaviour of a store that is full: what is evicted, and what is refused.
 
-use crate::in_each_place;
+use crate::places::in_each_place;
 use crate::responses::{NOW, completed, events, item, key, over, queued, running};
 use samewire::store::{CLOSING, Caps, Error, Finish, Item, LEASE, NewResponse, State, Store};
 

@@ -1,11 +1,11 @@
 //! Conversations and their items: creating, listing, adding, retrying and deleting them.
 
+use crate::places::{ROOMY, in_each_place};
 use crate::responses::{NOW, completed, item, items, key, over, running};
-use crate::{ROOMY, in_each_place};
 use samewire::store::{Error, Finish, Item, Key, NewResponse, PageRequest, State, Store};
 
 in_each_place!(
-    crate::ROOMY,
+    crate::places::ROOMY,
     a_conversation_lives,
     its_items_are_kept_in_order,
     a_response_is_stored_in_it,

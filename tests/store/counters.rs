@@ -1,12 +1,12 @@
 //! Counters of usage within a time window, which replicas share for their quotas.
 
+use crate::places::{self, ROOMY, in_each_place};
 use crate::responses::NOW;
-use crate::{ROOMY, in_each_place, places};
 use samewire::store::{Count, Counter, Error, Store};
 use std::sync::Arc;
 
 in_each_place!(
-    crate::ROOMY,
+    crate::places::ROOMY,
     a_writer_is_told_of_the_others,
     amounts_only_grow,
     windows_and_kinds_are_apart,

@@ -1,9 +1,8 @@
 //! Failures that only a database server can have.
 
-use crate::ROOMY;
-use crate::places;
+use crate::places::{self, ROOMY};
 use crate::postgres::connect;
-use crate::postgres::partition::{Partition, Way};
+use crate::postgres::partition::{Partition, RelayState};
 use crate::responses::{NOW, completed, key, over, running};
 use futures::future::join_all;
 use samewire::store::{Caps, Error, Store, StoreLocation};
@@ -110,13 +109,13 @@ async fn fault_o17_a_partition_costs_each_call_two_seconds() {
     let partition = Partition::before(place.url()).await;
     let store = opened(&partition).await.unwrap();
     store.create(running("resp_1"), NOW).await.unwrap();
-    partition.way.send_replace(Way::Cut);
+    partition.state.send_replace(RelayState::Cut);
     let start = Instant::now();
     let calls = (store.get(key("resp_1"), NOW), store.start(key("resp_1"), 1, "{}".into(), NOW));
     let (read, write) = tokio::join!(calls.0, calls.1);
     assert_eq!((read.unwrap_err(), write.unwrap_err()), (Error::Slow, Error::Slow));
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
-    partition.way.send_replace(Way::Open);
+    partition.state.send_replace(RelayState::Open);
     recovered(&store).await;
     store.finish(key("resp_1"), 1, completed("{}"), NOW).await.unwrap();
 }
@@ -127,7 +126,7 @@ async fn fault_o17_it_is_not_stormed() {
     let partition = Partition::before(place.url()).await;
     let store = opened(&partition).await.unwrap();
     let before = partition.connections.load(Ordering::Relaxed);
-    partition.way.send_replace(Way::Closed);
+    partition.state.send_replace(RelayState::Closed);
     let start = Instant::now();
     let mut failed = 0;
     while partition.connections.load(Ordering::Relaxed) < before + 3 {
@@ -139,7 +138,7 @@ async fn fault_o17_it_is_not_stormed() {
     // Three attempts, with more than a second before each.
     assert!(start.elapsed() >= Duration::from_secs(3), "{:?}", start.elapsed());
     assert!(failed > 100, "calls fail at once meanwhile: {failed}");
-    partition.way.send_replace(Way::Open);
+    partition.state.send_replace(RelayState::Open);
     recovered(&store).await;
 }
 

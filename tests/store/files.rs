@@ -1,7 +1,6 @@
 //! Failures that only a file can have: damage, permissions, locks, and two processes on it.
 
-use crate::ROOMY;
-use crate::places::{self, Fresh};
+use crate::places::{self, Fresh, ROOMY};
 use crate::responses::{NOW, completed, events, item, key, over, running};
 use rusqlite::Connection;
 use samewire::store::{Error, Finish, NewResponse, State, Store, StoreLocation};
@@ -39,7 +38,7 @@ async fn filled() -> Fresh {
 }
 
 #[tokio::test]
-async fn it_is_there_when_opened_again() {
+async fn records_are_there_when_the_file_is_opened_again() {
     let place = filled().await;
     let store = place.open(ROOMY).await;
     let totals = store.totals().await.unwrap();
@@ -202,7 +201,7 @@ async fn fault_o15_a_locked_file_is_told_in_time() {
 }
 
 #[tokio::test]
-async fn what_is_given_up_is_not_done() {
+async fn an_abandoned_write_is_not_done() {
     let place = filled().await;
     let store = place.open(ROOMY).await;
     let other = Connection::open(place.file()).unwrap();
@@ -281,7 +280,7 @@ async fn what_another_process_wrote_is_counted() {
 }
 
 #[test]
-fn places_have_names() {
+fn store_locations_are_parsed() {
     let sqlite = |path: &str| Ok(StoreLocation::Sqlite(path.into()));
     let url = "postgres://user:secret@host/db";
     let cases = [

@@ -1,9 +1,9 @@
 //! A process that writes to a file and is killed at a random moment: everything it acknowledged is there
 //! afterwards.
 
-use crate::places::{self, Fresh};
+use crate::places::{self, Fresh, ROOMY};
 use crate::responses::{NOW, completed, events, item, key, running};
-use crate::{ROOMY, seeded};
+use crate::seeded;
 use rand::{RngExt, SeedableRng};
 use samewire::store::{Caps, Finish, NewResponse, PageRequest, State, Store, StoreLocation};
 use std::io::{BufRead, BufReader, Write};

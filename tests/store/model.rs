@@ -298,7 +298,7 @@ fn memory_and_postgres_agree() {
 
 /// The steps have their intended effect: an item can be read back.
 #[tokio::test]
-async fn the_model_stores() {
+async fn items_of_the_model_can_be_read_back() {
     let steps = [
         Step::Create {
             key: key("record_0"),

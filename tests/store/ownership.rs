@@ -1,13 +1,13 @@
 //! Ownership of a running response: which process runs it, may write to it, and takes it over.
 
+use crate::places::{self, ROOMY, in_each_place};
 use crate::responses::{NOW, completed, events, key, queued, running};
-use crate::{ROOMY, in_each_place, places};
 use samewire::store::{Error, Finish, Key, LEASE, NewResponse, Running, State, Store};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 in_each_place!(
-    crate::ROOMY,
+    crate::places::ROOMY,
     a_cancel_reaches_the_owner,
     the_old_owner_is_fenced,
     heartbeats_keep_what_runs,

@@ -1,8 +1,33 @@
-//! The three kinds of store, each empty for every test.
+//! The three kinds of store, each empty for every test, and the macro that runs a test with each.
 
-use samewire::store::{Caps, Error, Store, StoreLocation};
+use samewire::store::{Caps, Error, LEASE, Store, StoreLocation};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Runs each function, given a store with these caps, as a test for each kind of store.
+macro_rules! in_each_place {
+    ($caps:expr, $($test:ident),* $(,)?) => {
+        in_each_place!(@ memory, $caps, $($test),*);
+        in_each_place!(@ sqlite, $caps, $($test),*);
+        in_each_place!(@ postgres, $caps, $($test),*);
+    };
+    (@ $place:ident, $caps:expr, $($test:ident),*) => {
+        mod $place {
+            $(
+                #[tokio::test]
+                async fn $test() {
+                    let place = crate::places::$place().await;
+                    super::$test(&place.open($caps).await).await;
+                }
+            )*
+        }
+    };
+}
+pub(crate) use in_each_place;
+
+/// Limits that no test reaches: everything fits, for an hour.
+pub(crate) const ROOMY: Caps =
+    Caps { ttl: 3_600_000, bytes: 64 << 20, records: 10_000, record_bytes: 1 << 20, lease: LEASE };
 
 /// Store location that is empty at first and deleted at the end.
 pub(crate) struct Fresh {

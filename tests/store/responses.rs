@@ -1,6 +1,6 @@
 //! Responses from their creation to their end, and which tenants may read them.
 
-use crate::{ROOMY, in_each_place};
+use crate::places::{ROOMY, in_each_place};
 use samewire::store::{
     Error, Events, FORMAT, Finish, Item, Key, LEASE, LINKS, NewResponse, PageRequest, State, Store,
 };
@@ -59,7 +59,7 @@ pub(crate) fn events(from: u64, bodies: &[&str]) -> Events {
 }
 
 in_each_place!(
-    crate::ROOMY,
+    crate::places::ROOMY,
     a_response_lives,
     states_never_go_back,
     every_other_tenant_sees_nothing,

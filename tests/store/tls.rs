@@ -1,6 +1,6 @@
 //! TLS to PostgreSQL: the guarantees of each `sslmode`, against a server with TLS and one without.
 
-use crate::ROOMY;
+use crate::places::ROOMY;
 use crate::postgres::{connect, database, with_tls};
 use crate::responses::{NOW, key, over};
 use samewire::store::{Error, Store, StoreLocation};

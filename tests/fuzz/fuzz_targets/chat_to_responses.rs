@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| samewire_fuzz::look("chat_to_responses", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| samewire_fuzz::run_within_limit("chat_to_responses", data));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| samewire_fuzz::look("h2_frames", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| samewire_fuzz::run_within_limit("h2_frames", data));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| samewire_fuzz::look("http1_head", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| samewire_fuzz::run_within_limit("http1_head", data));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| samewire_fuzz::look("media_url", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| samewire_fuzz::run_within_limit("media_url", data));

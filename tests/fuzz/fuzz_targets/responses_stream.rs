@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| samewire_fuzz::look("responses_stream", data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| samewire_fuzz::run_within_limit("responses_stream", data));

@@ -1,7 +1,7 @@
 //! An engine's answer through the rewriter: properties P1 to P4, P7, P8 and P16, and comparison with the slow
 //! implementation.
 
-use super::feed::grown;
+use super::feed::generated;
 use super::made;
 use crate::laws::{answer, differential, lossless};
 use crate::random;
@@ -11,7 +11,7 @@ const GROWN: u8 = 0xf0;
 
 pub fn run(data: &[u8]) {
     match data.split_first() {
-        Some((GROWN.., chance)) => drop(grown(random::case(), chance).map(|case| {
+        Some((GROWN.., chance)) => drop(generated(random::case(), chance).map(|case| {
             let sizes = [chance.len() + 1, 7];
             let judged = answer::check(&case, &sizes)
                 .and_then(|()| lossless::check(&case))

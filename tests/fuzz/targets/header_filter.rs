@@ -15,10 +15,10 @@ pub fn run(data: &[u8]) {
     let seen = send(&client(&joined(&ours)), &engine("200 OK", &joined(&theirs), ANSWER));
     let all = answers(&seen.client).unwrap_or_else(|| panic!("{}", seen.client.escape_ascii()));
     for request in &seen.engine {
-        sent(request, &ours);
+        check_request(request, &ours);
     }
     for answer in &all {
-        told(answer);
+        check_answer(answer);
     }
 }
 
@@ -37,7 +37,7 @@ fn joined(lines: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// Checks the request that the engine received.
-fn sent(request: &[u8], ours: &[Vec<u8>]) {
+fn check_request(request: &[u8], ours: &[Vec<u8>]) {
     let text = String::from_utf8_lossy(request);
     let (head, body) = text.split_once("\r\n\r\n").expect("a head");
     assert_eq!(body, BODY);
@@ -83,7 +83,7 @@ fn sent(request: &[u8], ours: &[Vec<u8>]) {
 }
 
 /// Checks the headers that the client received.
-fn told(answer: &Answer) {
+fn check_answer(answer: &Answer) {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     for (name, value) in &answer.headers {
         let good = match name.as_str() {

@@ -1,7 +1,7 @@
 //! The fuzz targets: each takes any bytes and asserts what must hold of them.
 //!
 //! They are called by libFuzzer (`fuzz_targets/`), and by a test on stable Rust, with seeds made of the fixtures
-//! (`tests/fuzz_seeds.rs`).
+//! (`tests/wire/fuzz_seeds.rs`).
 
 mod feed;
 mod made;
@@ -63,6 +63,7 @@ every_target!(targets);
 
 /// Time limit for one input under a fuzzer, all its assertions included: ten times the limit without the fuzzer and
 /// the sanitizers.
+#[allow(dead_code, reason = "libFuzzer alone has this limit")]
 pub const FUZZED: Duration = Duration::from_secs(1);
 
 impl Target {

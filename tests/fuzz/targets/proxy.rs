@@ -18,12 +18,12 @@ pub(crate) const ANSWER: &str = r#"{"id":"a","object":"chat.completion","created
 /// Running samewire and its engine, shared by all inputs of the process.
 struct Running {
     proxy: SocketAddr,
-    desk: Mutex<Desk>,
+    desk: Mutex<EngineRecord>,
 }
 
 /// Prepared answer of the engine, and the requests it has received.
 #[derive(Default)]
-struct Desk {
+struct EngineRecord {
     answer: Vec<u8>,
     asked: Vec<Vec<u8>>,
 }
@@ -55,7 +55,7 @@ fn running() -> &'static Running {
     })
 }
 
-fn desk() -> MutexGuard<'static, Desk> {
+fn desk() -> MutexGuard<'static, EngineRecord> {
     running().desk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -132,7 +132,7 @@ fn exchange_until(bytes: &[u8], answer: &[u8], pause: Duration, is_answered: fn(
     static ONE: Mutex<()> = Mutex::new(());
     let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let address = running().proxy;
-    *desk() = Desk { answer: answer.to_vec(), asked: Vec::new() };
+    *desk() = EngineRecord { answer: answer.to_vec(), asked: Vec::new() };
     let mut stream = TcpStream::connect(address).expect("samewire listens");
     stream.set_read_timeout(Some(pause)).expect("a timeout");
     stream.set_nodelay(true).expect("an option");

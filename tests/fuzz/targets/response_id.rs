@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         assert!(!rest.is_empty() && rest.bytes().all(plain), "{told} of {id:?}");
     }
-    assert_eq!(case.again(&answer.body).run(&Cut::Whole), answer);
+    assert_eq!(case.fed_back(&answer.body).run(&Cut::Whole), answer);
     block_on(absent(&id));
 }
 

@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
     let case = case(legacy, &chunks);
     let written = case.run(&Cut::Whole);
     assert_eq!(written.status, 200, "{}", written.body);
-    let again = case.again(&written.body);
+    let again = case.fed_back(&written.body);
     assert_eq!(again.transcript(), case.transcript(), "{}", written.body);
     assert_eq!(again.run(&Cut::Bytes), written);
     assert_eq!(said(&written.body), (content, reasoning, calls.concat()), "{}", written.body);

@@ -1,0 +1,222 @@
+//! Time from a client's leaving to the moment when its engine sees the cancellation.
+
+use super::percentile;
+use crate::lock::alone;
+use crate::sim::{
+    Client, CloseKind, Engine, PATIENCE, RawH2Client, Request, Samewire, Script, Setup, Step, World, until,
+};
+use socket2::{Domain, Socket, Type};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Number of cancellations of each kind.
+const ROUNDS: usize = 100;
+/// Limit for 95 of 100 cancellations, and the limit for all, each on top of the machine's own delay.
+const MOST: Duration = Duration::from_millis(100);
+const WORST: Duration = Duration::from_secs(1);
+
+/// Progress of the engine when the client leaves.
+const MOMENTS: [&str; 4] = ["before-head", "prefill", "between-tokens", "writing"];
+
+/// Ways in which a client leaves, over HTTP/1.1 and over HTTP/2.
+#[derive(Clone, Copy, Debug)]
+enum Leaves {
+    /// Closes its HTTP/1.1 connection, in this manner.
+    Closes(CloseKind),
+    /// Resets its HTTP/2 stream.
+    ResetsStream,
+}
+
+const MANNERS: [Leaves; 3] =
+    [Leaves::Closes(CloseKind::Fin), Leaves::Closes(CloseKind::Rst), Leaves::ResetsStream];
+
+fn script_for(moment: &str) -> Script {
+    let stream = Script::new().head_sse();
+    match moment {
+        "before-head" => Script::new().hang(),
+        "prefill" => stream.hang(),
+        "between-tokens" => stream.role().tok("a", 2, Duration::ZERO).hang(),
+        "writing" => stream.role().then(Step::Flood { events: 10_000, size: 4096 }).hang(),
+        other => panic!("no moment {other}"),
+    }
+}
+
+/// Sends a request to `to`, waits until the engine has reached the moment, and leaves. Returns the time until the
+/// engine saw it.
+async fn leave_at(engine: &Engine, to: SocketAddr, moment: &str, leaves: Leaves) -> Duration {
+    let n = engine.attempt_count();
+    let request = Request::stream(&format!(r#","user":"{moment}""#));
+    let has_come = async || {
+        until("the request reaches the engine", PATIENCE, || engine.attempt_count() > n).await;
+        if moment != "before-head" {
+            until("the engine has answered", PATIENCE, || engine.written(n) > 0).await;
+        }
+    };
+    let left = match leaves {
+        Leaves::Closes(manner) => {
+            let mut client = Client::connect(to).await;
+            client.send(&request.bytes()).await;
+            has_come().await;
+            client.leave(manner)
+        }
+        Leaves::ResetsStream => {
+            let mut raw = RawH2Client::open(to).await;
+            raw.ask(1, &request).await;
+            has_come().await;
+            let left = Instant::now();
+            raw.send(&RawH2Client::reset(1)).await;
+            until("the engine sees it", PATIENCE, || engine.closed(n).is_some()).await;
+            left
+        }
+    };
+    until("the engine sees it", PATIENCE, || engine.closed(n).is_some()).await;
+    let (seen, _) = engine.closed(n).expect("just seen");
+    assert_eq!(engine.attempt_count(), n + 1, "not tried again for a client that has left");
+    seen.saturating_duration_since(left)
+}
+
+/// Returns the machine's own delay: the same without samewire between client and engine.
+async fn without_samewire(engine: &Engine) -> Duration {
+    leave_at(engine, engine.address, "between-tokens", Leaves::Closes(CloseKind::Fin)).await
+}
+
+/// Checks the times against the limits, on top of those of the machine.
+fn judge(name: &str, mut through: Vec<Duration>, mut machine: Vec<Duration>) {
+    let at = |times: &mut [Duration]| [50, 95, 100].map(|hundredths| percentile(times, hundredths));
+    let ([median, most, worst], [of_machine, noise, worst_noise]) = (at(&mut through), at(&mut machine));
+    println!(
+        "{name}: {median:?}, 95 of 100 {most:?}, all {worst:?}; the machine {of_machine:?}, {noise:?}, {worst_noise:?}"
+    );
+    assert!(most <= MOST + noise, "{name}: {through:?}");
+    assert!(worst <= WORST + worst_noise, "{name}: {through:?}");
+}
+
+#[tokio::test]
+async fn fault_c24_c25_an_engine_is_let_go_of_within_100_ms() {
+    let _alone = alone().await;
+    let moment = |text: &str| MOMENTS.into_iter().find(|moment| text.contains(moment)).expect("a moment");
+    let engine = Engine::answering(move |attempt| script_for(moment(attempt.text()))).await;
+    let world = World::start(engine, Setup::new()).await;
+    for leaves in MANNERS {
+        for moment in MOMENTS {
+            let (mut through, mut machine) = (Vec::new(), Vec::new());
+            for _ in 0..ROUNDS {
+                through.push(leave_at(&world.engine, world.proxy(), moment, leaves).await);
+                machine.push(without_samewire(&world.engine).await);
+            }
+            judge(&format!("{leaves:?}, {moment}"), through, machine);
+        }
+    }
+    let count = ROUNDS * MANNERS.len() * MOMENTS.len();
+    let lines = || world.samewire.request_lines();
+    until("a line for each request", PATIENCE, || lines().len() >= count).await;
+    assert_eq!(lines().iter().filter(|line| line.contains(r#""end":"client_closed""#)).count(), count);
+    world.end().await;
+}
+
+/// Leaves once the request is there. Returns the time until its log line reports it. `n` is the number of earlier
+/// lines.
+async fn leave_without_engine(samewire: &Samewire, n: usize, manner: CloseKind, client: Client) -> Duration {
+    let left = client.leave(manner);
+    // Polls more often than the fixture does, because there is no engine that records the time.
+    while samewire.request_lines().len() == n {
+        assert!(left.elapsed() < PATIENCE, "the request is never given up");
+        tokio::time::sleep(Duration::from_micros(500)).await;
+    }
+    left.elapsed()
+}
+
+/// Returns an address that never completes a connect: its accept queue is full, and the kernel drops new packets.
+fn unanswered_address() -> (String, Vec<Socket>) {
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
+    listener.listen(0).expect("a bound socket");
+    let address = listener.local_addr().expect("bound");
+    let url = format!("http://{}", address.as_socket().expect("an IP address"));
+    let mut held = vec![listener];
+    for _ in 0..4 {
+        let filler = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        filler.set_nonblocking(true).expect("a socket");
+        // In progress, established or refused: in each case the queue stays full.
+        let _ = filler.connect(&address);
+        held.push(filler);
+    }
+    (url, held)
+}
+
+#[tokio::test]
+async fn fault_c24_a_connect_is_given_up_within_100_ms() {
+    let _alone = alone().await;
+    let direct = Engine::answering(|_| script_for("between-tokens")).await;
+    let (url, _held) = unanswered_address();
+    let patient = "[timeouts]\nconnect = 10";
+    let setup = Setup::new().upstream(&url).allow_errors().config(patient);
+    let world = World::start(Engine::script(Script::new()).await, setup).await;
+    for manner in [CloseKind::Fin, CloseKind::Rst] {
+        let (mut through, mut machine) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let n = world.samewire.request_lines().len();
+            let mut client = Client::connect(world.proxy()).await;
+            client.send(&Request::stream("").bytes()).await;
+            // The request is in flight, and can only be waiting for the connect.
+            while !in_flight(&world.samewire).await {}
+            through.push(leave_without_engine(&world.samewire, n, manner, client).await);
+            machine.push(without_samewire(&direct).await);
+        }
+        judge(&format!("{manner:?}, during connect"), through, machine);
+    }
+    let lines = world.samewire.request_lines();
+    assert!(lines.iter().all(|line| line.contains(r#""end":"client_closed""#)), "{lines:#?}");
+    world.end().await;
+}
+
+async fn in_flight(samewire: &Samewire) -> bool {
+    let metrics = samewire.metrics().await;
+    metrics.lines().any(|line| line.starts_with("samewire_requests_in_flight") && !line.ends_with(" 0"))
+}
+
+/// The client leaves in the pause before the second attempt, which lasts from 25 to 250 ms.
+#[tokio::test]
+async fn fault_c24_a_pause_before_another_attempt_ends_within_100_ms() {
+    let _alone = alone().await;
+    const STAYS: &str = "a client that stays";
+    let failing = || {
+        Engine::answering(|attempt| match attempt.text().contains(STAYS) {
+            true => Script::answer("a", 1),
+            false => Script::new().json(
+                "500 Internal Server Error",
+                r#"{"error":{"message":"no","type":"server_error","code":null}}"#,
+            ),
+        })
+    };
+    let direct = Engine::answering(|_| script_for("between-tokens")).await;
+    let setup = Setup::new().allow_errors().config("[retry]\nbudget_percent = 100\nbudget_per_second = 100");
+    let world = World::fleet(vec![failing().await, failing().await], setup, &[]).await;
+    world.wait_until_up().await;
+    let stays = Request::stream(&format!(r#","user":"{STAYS}""#));
+    let asked = || world.attempt_counts().iter().sum::<usize>();
+    let failed = || {
+        let attempts = world.engines().flat_map(Engine::attempts);
+        attempts.filter(|attempt| attempt.finished).count()
+    };
+    let (mut through, mut machine, mut again) = (Vec::new(), Vec::new(), 0);
+    for round in 0..ROUNDS {
+        let (lines, before, ended) = (world.samewire.request_lines().len(), asked(), failed());
+        let mut client = Client::connect(world.proxy()).await;
+        client.send(&Request::stream("").bytes()).await;
+        until("the first attempt has failed", PATIENCE, || failed() > ended).await;
+        let manner = if round % 2 == 0 { CloseKind::Fin } else { CloseKind::Rst };
+        through.push(leave_without_engine(&world.samewire, lines, manner, client).await);
+        machine.push(without_samewire(&direct).await);
+        again += asked() - before - 1;
+        // Five failures in a row would eject the engine.
+        for n in 0..4 {
+            assert_eq!(world.ask(&stays).await.head.status, 200);
+            until("its line", PATIENCE, || world.samewire.request_lines().len() > lines + 1 + n).await;
+        }
+    }
+    judge("in the pause before another attempt", through, machine);
+    // Some clients leave too late for that.
+    assert!(again <= ROUNDS / 3, "asked again for {again} of {ROUNDS}");
+    world.end().await;
+}

@@ -1,0 +1,72 @@
+//! Output of the command line about itself: the version, shell completions, manual pages.
+
+use std::process::{Command, Output};
+
+/// Names of all commands in `samewire --help`.
+const COMMANDS: [&str; 10] =
+    ["serve", "demo", "rewrite", "replay", "check", "key", "drain", "ready", "completions", "man"];
+
+fn samewire(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_samewire")).args(arguments).output().expect("the binary runs")
+}
+
+fn said(arguments: &[&str]) -> String {
+    let output = samewire(arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn the_version_is_the_packages() {
+    let version = said(&["--version"]);
+    let rest =
+        version.strip_prefix(concat!("samewire ", env!("CARGO_PKG_VERSION"))).expect("name and version");
+    // A release also reports its commit and date.
+    let is_commit = |word: &str| word.len() == 12 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let words: Vec<_> = rest.trim().trim_matches(['(', ')']).split(' ').collect();
+    assert!(rest.trim().is_empty() || is_commit(words[0]) && words[1].split('-').count() == 3, "{version}");
+}
+
+#[test]
+fn completions_know_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let text = said(&["completions", shell]);
+        for command in COMMANDS {
+            assert!(text.contains(command), "{shell}: {command}");
+        }
+        assert!(text.contains("admin-listen"), "{shell}: the flags, too");
+    }
+    let wrong = samewire(&["completions", "csh"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("csh"), "{wrong:?}");
+}
+
+#[test]
+fn completions_of_bash_are_a_script() {
+    let check = Command::new("bash")
+        .args(["-c", "source <(\"$1\" completions bash) && complete -p samewire", "-"])
+        .arg(env!("CARGO_BIN_EXE_samewire"))
+        .output()
+        .expect("bash runs");
+    assert!(check.status.success(), "{check:?}");
+}
+
+#[test]
+fn there_is_a_page_for_each_command() {
+    let page = said(&["man"]);
+    assert!(page.contains(".TH samewire 1"), "{page}");
+    let folder = std::env::temp_dir().join(format!("samewire-man-{}", std::process::id()));
+    said(&["man", "--out", folder.to_str().expect("UTF-8")]);
+    for command in COMMANDS {
+        let file = folder.join(format!("samewire-{command}.1"));
+        let page =
+            std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        assert!(page.contains(".SH OPTIONS") || page.contains(".SH SUBCOMMANDS"), "{page}");
+    }
+    assert!(folder.join("samewire.1").exists());
+    // A file is not a folder.
+    let file = folder.join("samewire.1");
+    let wrong = samewire(&["man", "--out", file.to_str().expect("UTF-8")]);
+    assert_eq!(wrong.status.code(), Some(3));
+    std::fs::remove_dir_all(&folder).expect("it is there");
+}

@@ -1,0 +1,854 @@
+//! The annotated example configuration is accurate, and every mistake in a configuration is reported.
+
+use samewire::config::{
+    AuthFile, Config, File, KeyFile, Mistakes, ModelFile, Overrides, UpstreamConfig, UpstreamFile,
+};
+use samewire::engine::{Identity, named};
+use samewire::wire::options::{Options, Parser};
+use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use toml::{Table, Value};
+
+const EXAMPLE: &str = include_str!("../../config/samewire.toml");
+
+fn read(text: &str, flags: &Overrides) -> Result<Config, Mistakes> {
+    Config::read(text, &[flags])
+}
+
+/// Returns a key entry whose hash consists of this digit.
+fn key(digit: char, lines: &str) -> String {
+    format!("[[auth.key]]\nhash = \"{}\"\n{lines}\n", digit.to_string().repeat(64))
+}
+
+/// Returns a file with an engine, preceded by these lines.
+fn with(lines: &str) -> String {
+    format!("{lines}\n[[upstream]]\nurl = \"http://127.0.0.1:8000\"\n")
+}
+
+fn mistakes(text: &str) -> String {
+    read(text, &Overrides::default()).map(|_| ()).expect_err(text).to_string()
+}
+
+fn keys(table: &Table, path: &str, found: &mut BTreeSet<String>) {
+    for (key, value) in table {
+        let path = format!("{path}{key}");
+        match value {
+            Value::Table(inner) => keys(inner, &format!("{path}."), found),
+            Value::Array(items) if items.iter().any(Value::is_table) => {
+                items
+                    .iter()
+                    .filter_map(Value::as_table)
+                    .for_each(|inner| keys(inner, &format!("{path}."), found));
+            }
+            _ => {}
+        }
+        found.insert(path);
+    }
+}
+
+fn keys_of(table: &Table) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    keys(table, "", &mut found);
+    found
+}
+
+/// Returns the example with its commented-out lines enabled: those without a space after the `#`.
+fn uncommented() -> String {
+    let plain = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if !rest.starts_with(' ') => format!("{rest}\n"),
+        _ => format!("{line}\n"),
+    };
+    EXAMPLE.lines().map(plain).collect()
+}
+
+#[test]
+fn the_example_is_the_defaults() {
+    let config = read(EXAMPLE, &Overrides::default()).unwrap();
+    let engine = UpstreamFile { url: "http://127.0.0.1:8000".to_owned(), ..UpstreamFile::default() };
+    assert_eq!(config.file, File { upstream: vec![engine], ..File::default() });
+    let more = toml::from_str::<File>(&uncommented()).unwrap();
+    let (auth, model) = (AuthFile { key: vec![KeyFile::default()] }, vec![ModelFile::default()]);
+    assert_eq!(more, File { auth, model, ..config.file });
+}
+
+#[test]
+fn the_example_has_every_key_and_a_reason_for_each() {
+    let auth = AuthFile { key: vec![KeyFile::default()] };
+    let (upstream, model) = (vec![UpstreamFile::default()], vec![ModelFile::default()]);
+    let all = File { upstream, model, auth, ..File::default() };
+    let written = toml::from_str::<Table>(&uncommented()).unwrap();
+    assert_eq!(keys_of(&written), keys_of(&Table::try_from(all).unwrap()));
+    for line in uncommented().lines().filter(|line| line.contains(" = ") && !line.starts_with('#')) {
+        assert!(line.contains(" # "), "no reason: {line}");
+    }
+}
+
+#[test]
+fn what_is_shown_can_be_read_again() {
+    let text = with(
+        "listen = \"127.0.0.1:1\"\n[wire]\nfingerprint_salt = \"grain\"\n[timeouts]\nconnect = 0.25\n[limits]\nmax_tools = 7\n[requests]\nmedia_urls = [\"a.example\"]\nallowed_fields = [\"rid\"]",
+    );
+    let config = read(&text, &Overrides::default()).unwrap();
+    let shown = config.shown();
+    for line in ["max_tools = 7\n", "media_urls = [\"a.example\"]\n", "allowed_fields = [\"rid\"]\n"] {
+        assert!(shown.contains(line), "{line} in {shown}");
+    }
+    assert!(!shown.contains("grain"), "{shown}");
+    let again = read(&shown, &Overrides::default()).unwrap();
+    assert_eq!(again.shown(), shown);
+    assert_eq!(again.timeouts.connect.as_millis(), 250);
+}
+
+/// Configured facts about an engine take precedence over detected ones.
+#[test]
+fn an_engine_is_what_the_file_says() {
+    let text = "[[upstream]]\nurl = \"http://a\"\nengine = \"vllm\"\nengine_version = \"0.21\"\nfront_end = \"rust\"";
+    let config = read(text, &Overrides::default()).unwrap();
+    let found = Identity { version: "0.32.0".parse().ok(), ..Identity::from(named("vllm").unwrap()) };
+    assert_eq!(config.upstreams[0].identity(found).to_string(), "vllm 0.21.0 (front end in Rust)");
+    let shown = config.shown();
+    assert!(shown.contains("engine_version = \"0.21\"\nfront_end = \"rust\"\n"), "{shown}");
+    let open = read("[[upstream]]\nurl = \"http://a\"", &Overrides::default()).unwrap();
+    assert_eq!(open.upstreams[0].identity(found), found);
+}
+
+#[test]
+fn every_mistake_is_told_with_its_path() {
+    for (text, expected) in [
+        ("", "upstream: no engine is named; give its address with --upstream http://HOST:PORT"),
+        ("x", "the configuration, line 1: key with no value, expected `=`"),
+        (&with("lisen = 1"), "lisen: unknown key; is listen meant?"),
+        (&with("[colours]\nred = 1"), "colours.red: unknown key"),
+        (
+            &with("[limits]\nmax_body_bytes = \"1 parsec\""),
+            "limits.max_body_bytes: must be bytes, or a size such as 64KiB, 32MB or 1GiB",
+        ),
+        (
+            &with("[limits]\nmax_body_bytes = true"),
+            "limits.max_body_bytes: expected bytes or a size such as \"64MiB\", found boolean",
+        ),
+        (
+            &with("[limits]\nmax_body_bytes = -1"),
+            "limits.max_body_bytes: expected bytes or a size such as \"64MiB\", found one that is below 0 or too large",
+        ),
+        (&with("[limits]\nmax_body_bytes = \"2TB\""), "limits.max_body_bytes: must be at most 1099511627776"),
+        (&with("[limits]\nmax_tools = \"1KB\""), "limits.max_tools: expected a whole number, found a text"),
+        (&with("[limits]\nrelay_body_bytes = 0"), "limits.relay_body_bytes: must be at least 1"),
+        (&with("[relay]\npaths = \"/a\""), "relay.paths: expected a list, found a text"),
+        (
+            &with("[relay]\npaths = [\"/a\", \"!/b\"]"),
+            "relay.paths[1]: '/b' is not relayed, so it cannot be removed",
+        ),
+        (
+            &with("[relay]\npaths = [\"/v1/chat/completions\"]"),
+            "relay.paths[0]: samewire answers '/v1/chat/completions' by itself",
+        ),
+        (&with("[cors]\norigins = \"*\""), "cors.origins: expected a list, found a text"),
+        (
+            &with("[cors]\norigins = [\"*\", \"https://app.example/\"]"),
+            "cors.origins[1]: must be an origin such as https://app.example or http://localhost:3000 (scheme, host and port, without a path or a slash at its end), or \"*\" for all",
+        ),
+        (
+            &with("[cors]\norigins = [\"null\"]"),
+            "cors.origins[0]: any page can have the origin 'null', from a sandboxed frame: say \"*\" if that is meant",
+        ),
+        (
+            &with("[cors]\norigins = [\"https://*.example\"]"),
+            "cors.origins[0]: a '*' within an origin is not supported: list each origin, or say \"*\" for all",
+        ),
+        (
+            &with("[admin]\nhosts = [\"a\", \"http://b\"]"),
+            "admin.hosts[1]: must be the name of a host, such as samewire.internal, without a scheme, a port or a path",
+        ),
+        (&with("[limits]\nmax_head_bytes = 1"), "limits.max_head_bytes: must be at least 8192"),
+        (&with("[limits]\nmax_headers = 1001"), "limits.max_headers: must be at most 1000"),
+        (&with("[limits]\nmax_uri_bytes = 65535"), "limits.max_uri_bytes: must be at most 65534"),
+        (&with("[limits]\nconnections = 0"), "limits.connections: must be at least 1"),
+        (&with("[limits]\nbackground_running = 0"), "limits.background_running: must be at least 1"),
+        (&with("[timeouts]\nclient_body_window = 0"), "timeouts.client_body_window: must be more than 0"),
+        (
+            &with("[timeouts]\nclient_body_rate = 1000001"),
+            "timeouts.client_body_rate: must be at most 1000000",
+        ),
+        (&with("[limits]\nmax_json_depth = 4"), "limits.max_json_depth: must be at least 8"),
+        (&with("[limits]\nmax_json_depth = 129"), "limits.max_json_depth: must be at most 128"),
+        (&with("[limits]\nmax_messages = 0"), "limits.max_messages: must be at least 1"),
+        (&with("[limits]\nmax_choices = 0"), "limits.max_choices: must be at least 1"),
+        (
+            &with("[requests]\nmedia_urls = \"private\""),
+            "requests.media_urls: must be \"public\", \"data\" or a list of hosts",
+        ),
+        (
+            &with("[requests]\nmedia_urls = true"),
+            "requests.media_urls: expected \"public\", \"data\" or a list of hosts, found boolean",
+        ),
+        (
+            &with("[requests]\nmedia_urls = [\"a.example\", \"https://b.example\"]"),
+            "requests.media_urls: must be hosts such as images.example.com, without scheme and port",
+        ),
+        (&with("[requests]\nallowed_fields = [\"\"]"), "requests.allowed_fields: a field without a name"),
+        (
+            &with("[requests]\nallow_fields = []"),
+            "requests.allow_fields: unknown key; is allowed_fields meant?",
+        ),
+        (&with("[timeouts]\nconect = 1"), "timeouts.conect: unknown key; is connect meant?"),
+        (&with("[timeouts]\nconnect = -1"), "timeouts.connect: must be seconds, from 0 to a year"),
+        (&with("[timeouts]\nconnect = 0"), "timeouts.connect: must be more than 0"),
+        (&with("[timeouts]\nconnect = \"366d\""), "timeouts.connect: must be seconds, from 0 to a year"),
+        (&with("[timeouts]\nconnect = \"0ms\""), "timeouts.connect: must be more than 0"),
+        (
+            &with("[timeouts]\nconnect = \"soon\""),
+            "timeouts.connect: must be seconds, or a time such as 250ms, 90s, 5m or 1h30m",
+        ),
+        (
+            &with("[timeouts]\nconnect = true"),
+            "timeouts.connect: expected seconds or a time such as \"5m\", found boolean",
+        ),
+        (&with("[wire]\nkeepalive_seconds = \"1500ms\""), "wire.keepalive_seconds: must be whole seconds"),
+        (&with("threads = 1025"), "threads: must be at most 1024; 0: one for each core"),
+        (&with("threads = \"many\""), "threads: expected a whole number, found a text"),
+        (
+            &with("[log]\nlevel = \"infos\""),
+            "log.level: expected one of `off`, `error`, `warn`, `info`, `debug`, `trace`; is info meant?",
+        ),
+        (
+            &with("[log]\ncontent = \"ture\""),
+            "log.content: expected true or false, found a text; is true meant?",
+        ),
+        (
+            &with("[wire]\nreasoning_field = \"resoning\""),
+            "wire.reasoning_field: expected one of `reasoning_content`, `reasoning`, `both`, `none`; is reasoning meant?",
+        ),
+        (
+            &with("[requests]\nmedia_urls = \"publik\""),
+            "requests.media_urls: must be \"public\", \"data\" or a list of hosts; is public meant?",
+        ),
+        (
+            &with("[store]\nplace = \"memroy\""),
+            "store.place: a store is `memory`, `sqlite:PATH`, `postgres://…` or `off`; is memory meant?",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nengine = \"vlm\"",
+            "upstream[0].engine: unknown engine; one of auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, openai, ollama, generic; is vllm meant?",
+        ),
+        (
+            &with(
+                "[[model]]\nname = \"a\"\nupstreams = [\"127.0.0.1:800\"]\n[[upstream]]\nname = \"east\"\nurl = \"http://b\"\n[[model]]\nname = \"b\"\nupstreams = [\"eats\"]",
+            ),
+            "model[0].upstreams: there is no upstream \"127.0.0.1:800\"\nmodel[1].upstreams: there is no upstream \"eats\"; is east meant?",
+        ),
+        (
+            &with("listen = \"127.0.0.1:9000\"\nadmin_listen = \"127.0.0.1:9000\""),
+            "admin_listen: takes the same port as listen (127.0.0.1:9000); give one of them another",
+        ),
+        (
+            &with("listen = \"127.0.0.1:9090\""),
+            "listen: takes the same port as admin_listen (127.0.0.1:9090); give one of them another",
+        ),
+        (
+            &with("listen = \"127.0.0.1:9000\"\nadmin_listen = \"0.0.0.0:9000\""),
+            "admin_listen: takes the same port as listen (127.0.0.1:9000); give one of them another",
+        ),
+        (
+            &with("listen = \"127.0.0.1:9000\"\nadmin_listen = \"[::]:9000\""),
+            "admin_listen: takes the same port as listen (127.0.0.1:9000); give one of them another",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://127.0.0.1:8000/v1/chat/completions\"",
+            "upstream[0].url: must not name a route, which samewire adds: write http://127.0.0.1:8000/v1",
+        ),
+        (
+            "[[upstream]]\nurl = \"localhost:8000\"",
+            "upstream[0].url: http:// is missing: write http://localhost:8000",
+        ),
+        (&with("[timeouts]\nconnect = nan"), "timeouts.connect: must be seconds, from 0 to a year"),
+        (
+            &with("[wire]\nreasoning_field = \"thoughts\""),
+            "wire.reasoning_field: expected one of `reasoning_content`, `reasoning`, `both`, `none`",
+        ),
+        (&with("[wire]\nharmony = \"bytes\""), "wire.harmony: expected one of `off`, `text`, `tokens`"),
+        (
+            &with("[wire.think]\nmode = \"on\""),
+            "wire.think.mode: expected one of `off`, `auto`, `forced`, `anywhere`",
+        ),
+        (
+            &with("[harmony]\nvocabulary_file = \"/nowhere/vocabulary\""),
+            "harmony.vocabulary_file: the file cannot be read: No such file or directory (os error 2)",
+        ),
+        (
+            &with("[harmony]\nvocabulary_file = \"Cargo.toml\""),
+            "harmony.vocabulary_file: line 1: must be a token in base64, a space and its rank",
+        ),
+        (&with("listen = \"here\""), "listen: must be an address such as 127.0.0.1:8080"),
+        (
+            &with("listen = \"0.0.0.0:8080\""),
+            "listen: 0.0.0.0:8080 can be reached from other machines and no keys are checked; listen on 127.0.0.1, make keys with samewire key new, or say --insecure-no-auth if everybody who can connect may use the engine",
+        ),
+        (
+            &with(&format!("insecure_no_auth = true\n{}", key('a', ""))),
+            "insecure_no_auth: there are keys in [auth], and they are checked; take one of the two out",
+        ),
+        (&with("[[auth.key]]"), "auth.key[0].hash: missing; the 64 hex digits that samewire key new prints"),
+        (
+            &with("[[auth.key]]\nhash = \"sk-CANARY\""),
+            "auth.key[0].hash: must be 64 hex digits, as samewire key new prints them",
+        ),
+        (
+            &with(
+                "[[auth.key]]\nhash = \"0000000000000000000000000000000000000000000000000000000000000000\"\nname = \"a\"\n[[auth.key]]\n\
+                 hash = \"1111111111111111111111111111111111111111111111111111111111111111\"\nname = \"a\"",
+            ),
+            "auth.key[1].name: the same as that of auth.key[0]",
+        ),
+        // A key in the wrong place is not repeated.
+        (&with("[auth]\nkey = \"sk-1\""), "auth.key: expected a list, found a text"),
+        (&with("auth = \"sk-1\""), "auth: expected a table; begin each key with [[auth.key]], found a text"),
+        (
+            "store = \"postgres://u:p@h/d\"\n[[upstream]]\nurl = \"http://127.0.0.1:8000\"",
+            "store: expected a table; say place = \"memory\" under [store], found a text",
+        ),
+        // Text without its at sign may be a password.
+        (
+            &with("[store]\nplace = \"postgres://u:secret.host/d\""),
+            "store.place: must be an address such as postgres://USER:PASSWORD@HOST/DATABASE",
+        ),
+        (&with("[[auth.key]]\nhash = 5"), "auth.key[0].hash: expected a text in quotes, found integer"),
+        (&with("[auth]\nkeys = []"), "auth.keys: unknown key; is key meant?"),
+        (
+            &with(&(key('a', "") + &key('b', "") + &key('a', ""))),
+            "auth.key[2].hash: the same as that of auth.key[0]",
+        ),
+        (
+            &with(&key('a', "tenant = \"a b\"\nname = \"ä\"")),
+            "auth.key[0].name: must be 1 to 64 letters, digits, dots, dashes and underscores\nauth.key[0].tenant: must be 1 to 64 letters, digits, dots, dashes and underscores",
+        ),
+        (&with(&key('a', "models = [\"m\", \"\"]")), "auth.key[0].models: a model without a name"),
+        (
+            &with(&key('a', "models = [\"m\"]\nmodels_not_included = [\"m\", \"\"]\nplan = \"a b\"")),
+            "auth.key[0].plan: must be 1 to 64 letters, digits, dots, dashes and underscores\nauth.key[0].models_not_included: `m` stands in models, too\nauth.key[0].models_not_included: a model without a name",
+        ),
+        (
+            &with(&key('a', "when_used_up = \"quota_exceeded\"")),
+            "auth.key[0].when_used_up: expected `insufficient_quota` or `usage_limit_reached`",
+        ),
+        (
+            &with(&key('a', "tokens_per_day = -1")),
+            "auth.key[0].tokens_per_day: expected a whole number, found one that is below 0 or too large",
+        ),
+        (&with(&key('a', "limit = 1")), "auth.key[0].limit: unknown key"),
+        (&with(&key('a', "[auth.key.limits]\nrequests = 1")), "auth.key[0].limits.requests: unknown key"),
+        (
+            &with(
+                &(key('a', "") + &key('b', "[auth.key.wire]\nresponses_dialect = \"azure\"\nreasoning = 1")),
+            ),
+            "auth.key[1].wire.reasoning: unknown key; is reasoning_field meant?\nauth.key[1].wire.responses_dialect: expected one of `openai`, `openresponses`, `codex-legacy`",
+        ),
+        ("[[upstream]]\nname = \"a\"", "upstream[0].url: missing; an address such as http://127.0.0.1:8000"),
+        (
+            "[[upstream]]\nurl = \"https://a\"\nca_file = \"/nowhere/ca\"",
+            "upstream[0].ca_file: the file cannot be read: No such file or directory (os error 2)",
+        ),
+        (
+            "[[upstream]]\nurl = \"https://a\"\nca_file = \"Cargo.toml\"",
+            "upstream[0].ca_file: it holds no certificate",
+        ),
+        (
+            "[[upstream]]\nurl = \"https://a\"\ndanger_accept_invalid_certs = true\nserver_name = \"a b\"",
+            "upstream[0].server_name: must be a host name or an address",
+        ),
+        (
+            "[[upstream]]\nurl = \"https://a\"\ndanger_accept_invalid_certs = true\nclient_key_file = \"k\"",
+            "upstream[0].client_cert_file: missing, although there is a client_key_file",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nca_file = \"ca\"\nserver_name = \"b\"",
+            "upstream[0].ca_file: the engine's address does not begin with https://\nupstream[0].server_name: the engine's address does not begin with https://",
+        ),
+        (&with("[tls]\ncert_file = \"c\""), "tls.key_file: missing, although there is a cert_file"),
+        (&with("[tls]\nkey_file = \"k\""), "tls.cert_file: missing, although there is a key_file"),
+        (
+            &with("[tls]\nclient_ca_file = \"ca\""),
+            "tls.cert_file: missing, although there is a client_ca_file",
+        ),
+        (
+            &with("[tls]\ncert_file = \"Cargo.toml\"\nkey_file = \"Cargo.toml\""),
+            "tls.cert_file: it holds no certificate",
+        ),
+        (&with("[tls]\nmin_version = \"1.1\""), "tls.min_version: expected `1.2` or `1.3`"),
+        (&with("[tls]\nhandshake = 0"), "tls.handshake: must be more than 0"),
+        (&with("[tls]\nmax_handshakes = 0"), "tls.max_handshakes: must be from 1 to 65535"),
+        ("[[upstream]]\nurl = \"http://a\"\nhttp = \"3\"", "upstream[0].http: expected `1.1` or `2`"),
+        (&with("[timeouts]\ndns = 0"), "timeouts.dns: must be more than 0"),
+        (
+            &with("[timeouts]\nbackground_lease = 9"),
+            "timeouts.background_lease: must be at least twice timeouts.background_heartbeat: one may come late",
+        ),
+        (&with("[timeouts]\nhandshake = 0"), "timeouts.handshake: must be more than 0"),
+        (&with("tls = 1"), "tls: expected a table; say cert_file = \"…\" under [tls], found integer"),
+        (
+            "[[upstream]]\nurl = \"http://u:p@a\"",
+            "upstream[0].url: must not carry a user name or password; use api_key_file",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nengine = \"tgi\"",
+            "upstream[0].engine: unknown engine; one of auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, openai, ollama, generic",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nengine_version = \"0.21.0\"",
+            "upstream[0].engine_version: says nothing while engine = \"auto\"; name the engine",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nengine = \"vllm\"\nengine_version = \"new\"",
+            "upstream[0].engine_version: must be a release such as 0.21.0",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nengine = \"sglang\"\nfront_end = \"rust\"",
+            "upstream[0].front_end: only vllm has one in Rust; name it as the engine",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\n[upstream.wire]\nreasoning = 1",
+            "upstream[0].wire.reasoning: unknown key; is reasoning_field meant?",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nauth = \"own\"",
+            "upstream[0].api_key_file: missing, although auth = \"own\"",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\napi_key_file = \"/nowhere/key\"",
+            "upstream[0].api_key_file: the file cannot be read: No such file or directory (os error 2)",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\n[[upstream]]\nurl = \"http://a/v1\"",
+            "upstream[1].name: \"a:80\" is the name of upstream[0] already",
+        ),
+        (
+            "[[upstream]]\nurl = \"http://a\"\nweight = 0",
+            "upstream: every weight is 0: no engine would be asked",
+        ),
+        ("[[upstream]]\nurl = \"http://a\"\nweight = 1001", "upstream[0].weight: must be at most 1000"),
+        (
+            &with("[[model]]\naliases = [\"a\"]"),
+            "model[0].name: missing; the name that the engines know the model by",
+        ),
+        (
+            &with("[[model]]\nname = \"a\"\n[[model]]\nname = \"b\"\naliases = [\"c\", \"a\"]"),
+            "model[1].aliases: \"a\" is a name of model[0] already",
+        ),
+        (
+            &with("[[model]]\nname = \"a\"\nupstreams = [\"x\"]"),
+            "model[0].upstreams: there is no upstream \"x\"",
+        ),
+        (
+            &with("[[model]]\nname = \"a\"\ndefaults = { messages = [] }"),
+            "model[0].defaults.messages: has no default; clients say it",
+        ),
+        (
+            &with("[[model]]\nname = \"a\"\nwire.rolle_frame = 1"),
+            "model[0].wire.rolle_frame: unknown key; is role_frame meant?",
+        ),
+        (&with("model = 1"), "model: expected a list, found integer"),
+        (&with("model = [1]"), "model: expected a table; begin each model with [[model]], found integer"),
+        (&with("[affinity]\nby = \"header\""), "affinity.header: missing, although by = \"header\""),
+        (
+            &with("[affinity]\nby = \"header\"\nheader = \"a b\""),
+            "affinity.header: must be the name of a header",
+        ),
+        (&with("[affinity]\nby = \"user\""), "affinity.by: expected one of `none`, `conversation`, `header`"),
+        (&with("[retry]\nmax_attempts = 5"), "retry.max_attempts: must be from 1 to 4"),
+        (&with("[retry]\nmax_attempts = 0"), "retry.max_attempts: must be from 1 to 4"),
+        (&with("[retry]\nbudget_percent = 101"), "retry.budget_percent: must be at most 100"),
+        (&with("[retry]\nbudget_per_second = 1001"), "retry.budget_per_second: must be at most 1000"),
+        (
+            "[[upstream]]\nurl = \"http://a\"\n[[upstream]]\nurll = \"http://b\"",
+            "upstream[1].urll: unknown key; is url meant?",
+        ),
+    ] {
+        assert_eq!(mistakes(text), expected, "{text}");
+    }
+}
+
+/// Temporary folder with a configuration file, deleted when dropped.
+struct Written(std::path::PathBuf);
+
+impl Written {
+    fn new(name: &str, text: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("samewire-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("samewire.toml"), text).unwrap();
+        Self(folder)
+    }
+
+    fn load(&self, flags: Overrides) -> Result<Config, Mistakes> {
+        Config::load(&Overrides { config: Some(self.0.join("samewire.toml")), ..flags })
+    }
+
+    /// Returns the reported mistakes, without the folder's path.
+    fn mistakes(&self, flags: Overrides) -> String {
+        let told = self.load(flags).map(|_| ()).unwrap_err().to_string();
+        told.replace(&format!("{}/", self.0.display()), "")
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn every_mistake_of_a_file_has_its_line() {
+    let engine = "[[upstream]]\nurl = \"http://a\"\n";
+    for (text, expected) in [
+        ("listen = \"a\"\nx", "samewire.toml:2: key with no value, expected `=`"),
+        (
+            "",
+            "samewire.toml: upstream: no engine is named; give its address with --upstream http://HOST:PORT",
+        ),
+        (
+            &format!("# a\n\n[limits]\n  max_tools = 1000001\n{engine}"),
+            "samewire.toml:4: limits.max_tools: must be at most 1000000",
+        ),
+        (&format!("{engine}urll = 1"), "samewire.toml:3: upstream[0].urll: unknown key; is url meant?"),
+        (
+            &format!("{engine}[upstream.wire]\nparser = \"herms\""),
+            "samewire.toml:4: upstream[0].wire.parser: must be off, auto or the name of a parser: qwen3, hermes, qwen3_coder, deepseek_r1, deepseek_v31, kimi_k2, glm45, mistral, llama3_json, pythonic, gemma4, \u{2026}; is hermes meant?",
+        ),
+        // A missing key is reported with the line of its table.
+        (
+            &format!("{engine}\n[[upstream]]\nname = \"b\""),
+            "samewire.toml:4: upstream[1].url: missing; an address such as http://127.0.0.1:8000",
+        ),
+        (
+            &format!("[tls]\ncert_file = \"c\"\n{engine}"),
+            "samewire.toml:1: tls.key_file: missing, although there is a cert_file",
+        ),
+        // The message names one entry of a list that spans several lines.
+        (
+            &format!("[cors]\norigins = [\n  \"*\",\n  \"null\",\n]\n{engine}"),
+            "samewire.toml:4: cors.origins[1]: any page can have the origin 'null', from a sandboxed frame: say \"*\" if that is meant",
+        ),
+        // Mistakes are sorted by line, not by name.
+        (
+            &format!("[retry]\nmax_attempts = 5\n[health]\ninterval = 0\n{engine}"),
+            "samewire.toml:2: retry.max_attempts: must be from 1 to 4\nsamewire.toml:4: health.interval: must be more than 0",
+        ),
+    ] {
+        assert_eq!(Written::new("lines", text).mistakes(Overrides::default()), expected, "{text}");
+    }
+}
+
+#[test]
+fn mistakes_of_flags_and_variables_name_them() {
+    let file = Written::new("flags", &with("threads = 1\n[tls]\nhandshake = 0"));
+    let flags = Overrides {
+        listen: Some("here".to_owned()),
+        threads: Some(5000),
+        engine: Some("vlm".to_owned()),
+        upstream: vec!["localhost:8000".to_owned(), "http://a".to_owned()],
+        ..Overrides::default()
+    };
+    let told = file.mistakes(flags.clone());
+    let engines =
+        "one of auto, vllm, sglang, llamacpp, tensorrt_llm, lmdeploy, transformers, openai, ollama, generic";
+    let lines = [
+        "samewire.toml:3: tls.handshake: must be more than 0".to_owned(),
+        "--threads: must be at most 1024; 0: one for each core".to_owned(),
+        "--listen: must be an address such as 127.0.0.1:8080".to_owned(),
+        "--upstream: http:// is missing: write http://localhost:8000".to_owned(),
+        format!("--engine: unknown engine; {engines}; is vllm meant?"),
+    ];
+    assert_eq!(told, lines.join("\n"));
+    let variables = Overrides { is_environment: true, ..flags };
+    let told = Config::read(&with(""), &[&variables]).map(|_| ()).unwrap_err().to_string();
+    for line in
+        ["SAMEWIRE_THREADS: must", "SAMEWIRE_LISTEN: must", "SAMEWIRE_UPSTREAM: http", "SAMEWIRE_ENGINE: un"]
+    {
+        assert_eq!(told.lines().filter(|told| told.starts_with(line)).count(), 1, "{line}: {told}");
+    }
+}
+
+#[test]
+fn times_and_sizes_are_taken_in_words() {
+    let text = with(
+        "[limits]\nmax_body_bytes = \"64MiB\"\nrelay_body_bytes = \"32MB\"\n[timeouts]\nconnect = \"250ms\"\ndrain = \"1h30m\"\n\
+         client_body_rate = \"2KiB\"\n[store]\nttl = \"7d\"\nmax_bytes = \"1GiB\"\n[tls]\nhandshake = \"5s\"\n[wire]\nkeepalive_seconds = \"5m\"\n\
+         [health]\nidentify = \"2m\"\n[trace]\ntimeout = \"300ms\"",
+    );
+    let config = read(&text, &Overrides::default()).unwrap();
+    assert_eq!((config.limits.max_body_bytes, config.limits.relay_body_bytes), (64 << 20, 32_000_000));
+    assert_eq!((config.timeouts.connect.as_millis(), config.timeouts.drain.as_secs()), (250, 5400));
+    assert_eq!(config.timeouts.client_body_rate, 2048);
+    assert_eq!((config.store.caps.ttl, config.store.caps.bytes), (7 * 86_400_000, 1 << 30));
+    assert_eq!((config.file.tls.handshake.as_secs(), config.health.identify.as_secs()), (5, 120));
+    assert_eq!(config.file.trace.timeout.as_millis(), 300);
+    assert_eq!(config.layers.options(0, None, None).keepalive_seconds, 300);
+    let shown = config.shown();
+    assert_eq!(read(&shown, &Overrides::default()).unwrap().shown(), shown);
+}
+
+#[test]
+fn paths_in_a_file_are_relative_to_its_folder() {
+    let text =
+        "[store]\nplace = \"sqlite:state.db\"\n[[upstream]]\nurl = \"http://a\"\napi_key_file = \"key\"\n";
+    let file = Written::new("paths", text);
+    let key = file.0.join("key");
+    std::fs::write(&key, "sk-1").unwrap();
+    std::fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+    let config = file.load(Overrides::default()).unwrap();
+    assert_eq!(format!("{:?}", config.upstreams[0].auth), "own");
+    let shown = config.shown();
+    for line in [
+        format!("place = \"sqlite:{}/state.db\"", file.0.display()),
+        format!("api_key_file = \"{}/key\"", file.0.display()),
+    ] {
+        assert!(shown.contains(&line), "{line}: {shown}");
+    }
+    // Paths in flags are relative to the current directory.
+    let here = std::env::current_dir().unwrap();
+    let flags = Overrides { store: Some("sqlite:other.db".to_owned()), ..Overrides::default() };
+    let shown = file.load(flags).unwrap().shown();
+    assert!(shown.contains(&format!("place = \"sqlite:{}/other.db\"", here.display())), "{shown}");
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let text = "listen = 8080\nthreads = -1\n[limits]\nrequests = 0\n[wire]\nrole_frame = 1\n[[upstream]]\nurl = \"x\"\nname = 5\n";
+    let told = mistakes(text);
+    for path in [
+        "listen:",
+        "threads:",
+        "limits.requests:",
+        "wire.role_frame:",
+        "upstream[0].url:",
+        "upstream[0].name:",
+    ] {
+        assert_eq!(told.lines().filter(|line| line.starts_with(path)).count(), 1, "{path} in {told}");
+    }
+}
+
+#[test]
+fn options_on_the_command_line() {
+    let set = |set: &[&str]| {
+        let flags =
+            Overrides { set: set.iter().map(|&one| one.to_owned()).collect(), ..Overrides::default() };
+        read(&with("[wire]\nkeepalive_seconds = 7"), &flags)
+    };
+    let config =
+        set(&["reasoning_field=both", "wire.force_usage=true", "model_name=7", "fingerprint_salt=\"a b\""])
+            .unwrap();
+    let options = config.layers.options(0, None, None);
+    assert_eq!(Value::try_from(options.reasoning_field).unwrap().as_str(), Some("both"));
+    assert_eq!((options.force_usage, options.keepalive_seconds), (true, 7));
+    assert_eq!((options.model_name.as_str(), options.fingerprint_salt.as_str()), ("7", "a b"));
+    for (one, expected) in [
+        ("reasoning_feld=both", "--set reasoning_feld: unknown option; is reasoning_field meant?"),
+        ("wire.colour=red", "--set colour: unknown option"),
+        (
+            "keepalive_seconds=often",
+            "--set keepalive_seconds: must be seconds, or a time such as 250ms, 90s, 5m or 1h30m",
+        ),
+        ("obfuscation=of", "--set obfuscation: expected `off` or `on_request`; is off meant?"),
+        ("reasoning_field", "--set: must be OPTION=VALUE"),
+    ] {
+        assert_eq!(set(&[one]).map(|_| ()).expect_err(one).to_string(), expected);
+    }
+}
+
+#[test]
+fn flags_beat_the_environment_which_beats_the_file() {
+    let upstream = |url: &str| vec![url.to_owned()];
+    let environment = Overrides {
+        listen: Some("127.0.0.1:2".to_owned()),
+        admin_listen: Some("127.0.0.1:2".to_owned()),
+        upstream: upstream("http://environment"),
+        ..Overrides::default()
+    };
+    let flags = Overrides {
+        listen: Some("127.0.0.1:3".to_owned()),
+        upstream: upstream("http://flag/v1"),
+        engine: Some("vllm".to_owned()),
+        threads: Some(3),
+        ..Overrides::default()
+    };
+    let text = with("listen = \"127.0.0.1:1\"\nadmin_listen = \"127.0.0.1:1\"\ninsecure_no_auth = true");
+    let config = Config::read(&text, &[&environment, &flags]).unwrap();
+    assert_eq!((config.listen.port(), config.admin_listen.port(), config.threads), (3, 2, 3));
+    let upstream = &config.upstreams[0];
+    assert_eq!((upstream.host.as_str(), upstream.engine.name), ("flag", "vllm"));
+    assert_eq!((upstream.name.as_str(), config.upstreams.len()), ("flag:80", 1));
+}
+
+#[test]
+fn options_of_one_upstream_lie_over_those_of_all() {
+    let text = "[wire]\nkeepalive_seconds = 7\nforce_usage = true\n[[upstream]]\nurl = \"http://a\"\n[upstream.wire]\nkeepalive_seconds = 3\n";
+    let config = read(text, &Overrides::default()).unwrap();
+    let options = config.layers.options(0, None, None);
+    assert_eq!((options.keepalive_seconds, options.force_usage), (3, true));
+}
+
+#[test]
+fn a_key_of_ones_own_is_read_and_never_shown() {
+    let path = std::env::temp_dir().join(format!("samewire-key-{}", std::process::id()));
+    std::fs::write(&path, "sk-CANARY\n").unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    let text = format!("[[upstream]]\nurl = \"http://a\"\napi_key_file = {path:?}\n");
+    let config = read(&text, &Overrides::default()).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert!(!format!("{config:?}").contains("CANARY"));
+    assert!(!config.shown().contains("CANARY"));
+    assert_eq!(format!("{:?}", config.upstreams[0].auth), "own");
+}
+
+#[test]
+fn what_is_checked_decides_who_may_connect_and_what_the_engine_sees() {
+    let auth = |text: &str| format!("{:?}", read(text, &Overrides::default()).unwrap().upstreams[0].auth);
+    let keys = format!("listen = \"0.0.0.0:1\"\n{}", key('a', "disabled = true"));
+    assert_eq!((auth(&with("")).as_str(), auth(&with(&keys)).as_str()), ("pass", "none"));
+    assert_eq!(auth(&(with(&keys) + "auth = \"pass\"")), "pass");
+    // A disabled key still counts as a key: no request is allowed without a valid one.
+    let config = read(&with(&keys), &Overrides::default()).unwrap();
+    assert!(config.auth.is_some_and(|ring| ring.caller(b"").is_none()));
+    assert!(read(&with(""), &Overrides::default()).unwrap().auth.is_none());
+}
+
+#[test]
+fn options_of_a_key_lie_over_those_of_the_upstream() {
+    let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    let text = format!(
+        "[wire]\nkeepalive_seconds = 7\nforce_usage = true\nresponses_dialect = \"codex-legacy\"\n\
+         [[auth.key]]\nhash = \"{hash}\"\ntenant = \"acme\"\nwire.responses_dialect = \"openresponses\"\n\
+         [[upstream]]\nurl = \"http://a\"\nwire = {{ keepalive_seconds = 3 }}\n"
+    );
+    let config = read(&text, &Overrides::default()).unwrap();
+    let ring = config.auth.unwrap();
+    let caller = ring.caller(b"abc").unwrap();
+    assert_eq!((&*caller.tenant, caller.has_named_tenant, caller.may_use("m")), ("acme", true, true));
+    let dialect =
+        |options: &Options| Value::try_from(options.responses_dialect).unwrap().as_str().map(str::to_owned);
+    let options = config.layers.options(0, None, Some(caller.index));
+    assert_eq!(dialect(&options).as_deref(), Some("openresponses"));
+    assert_eq!(dialect(&config.layers.options(0, None, None)).as_deref(), Some("codex-legacy"));
+    assert_eq!((options.keepalive_seconds, options.force_usage), (3, true));
+}
+
+#[test]
+fn a_drain_finds_the_operators_side() {
+    let path = std::env::temp_dir().join(format!("samewire-admin-{}.toml", std::process::id()));
+    let found = |told: Option<&str>, text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let flags = Overrides {
+            admin_listen: told.map(str::to_owned),
+            config: Some(path.clone()),
+            ..Overrides::default()
+        };
+        flags.admin_address().map(|address| address.to_string()).map_err(|mistakes| mistakes.to_string())
+    };
+    for (told, text, expected) in [
+        (None, "", "127.0.0.1:9090"),
+        (None, "admin_listen = \"0.0.0.0:7\"", "127.0.0.1:7"),
+        (None, "admin_listen = \"[::]:7\"\nupstream = 1", "[::1]:7"),
+        (Some("127.0.0.1:8"), "admin_listen = \"0.0.0.0:7\"", "127.0.0.1:8"),
+    ] {
+        assert_eq!(found(told, text).as_deref(), Ok(expected), "{told:?} {text}");
+    }
+    assert!(found(Some("nine"), "").is_err_and(|why| why.starts_with("--admin-listen: ")));
+    let line = format!("{}:2: admin_listen: ", path.display());
+    assert!(found(None, "\nadmin_listen = \"nine\"").is_err_and(|why| why.starts_with(&line)));
+    std::fs::remove_file(&path).unwrap();
+    let flags = Overrides { config: Some(path), ..Overrides::default() };
+    assert!(flags.admin_address().is_err_and(|mistakes| mistakes.to_string().contains("No such file")));
+}
+
+#[test]
+fn options_lie_over_each_other_in_order() {
+    let text = format!(
+        "[wire]\nkeepalive_seconds = 1\ncommit_after_seconds = 1\nmodel_name = \"all\"\nforce_usage = true\n{}{}\
+         [[upstream]]\nurl = \"http://a\"\n\
+         [[upstream]]\nurl = \"http://b\"\nwire = {{ keepalive_seconds = 2, commit_after_seconds = 2, model_name = \"upstream\" }}\n\
+         [[model]]\nname = \"m\"\n\
+         [[model]]\nname = \"n\"\nwire = {{ keepalive_seconds = 3, commit_after_seconds = 3 }}\n",
+        key('a', ""),
+        key('b', "wire.keepalive_seconds = 4"),
+    );
+    let config = read(&text, &Overrides::default()).unwrap();
+    let told = |upstream, model, key| {
+        let options = config.layers.options(upstream, model, key);
+        assert!(options.force_usage);
+        (options.keepalive_seconds, options.commit_after_seconds, options.model_name.clone())
+    };
+    for (upstream, model, key, expected) in [
+        (0, None, None, (1, 1, "all")),
+        (1, None, None, (2, 2, "upstream")),
+        (0, Some(0), Some(0), (1, 1, "all")),
+        (0, Some(1), None, (3, 3, "all")),
+        (1, Some(1), Some(0), (3, 3, "upstream")),
+        (1, Some(1), Some(1), (4, 3, "upstream")),
+        (0, None, Some(1), (4, 1, "all")),
+    ] {
+        let (keepalive, commit, name) = told(upstream, model, key);
+        assert_eq!((keepalive, commit, name.as_str()), expected, "{upstream} {model:?} {key:?}");
+    }
+    let upstreams: Vec<_> =
+        config.upstreams.iter().map(|upstream: &UpstreamConfig| upstream.name.as_str()).collect();
+    assert_eq!(upstreams, ["a:80", "b:80"]);
+}
+
+#[test]
+fn keys_are_counted_and_their_hashes_never_shown() {
+    let salt = "wire.fingerprint_salt = \"grain\"";
+    let keys = [
+        key('a', &format!("tenant = \"acme\"\nname = \"laptop\"\n{salt}")),
+        key('b', "tenant = \"acme\"\nmodels = [\"m\"]"),
+        key('c', "disabled = true"),
+    ];
+    let config = read(&(with(&keys.concat()) + salt), &Overrides::default()).unwrap();
+    let shown = config.shown();
+    let start = "# Keys: 3, 1 disabled; tenants: acme (2), 1 without a tenant's name, each for itself.\n# 127.0.0.1:8000 sees no key.\n";
+    assert!(shown.starts_with(start), "{shown}");
+    for part in ["hash = \"(hidden)\"", "name = \"laptop\"", "models = [\"m\"]", "disabled = true"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let all = shown + &format!("{config:?}");
+    for digit in ["aaaa", "bbbb", "cccc", "170, 170"] {
+        assert!(!all.contains(digit), "{digit}: {all}");
+    }
+    assert!(!config.shown().contains("grain"), "{}", config.shown());
+    assert!(!read(&with(""), &Overrides::default()).unwrap().shown().contains("Keys"));
+}
+
+/// The shipped example lists every parser, in the parsers' own order, and an error message suggests only existing
+/// ones.
+#[test]
+fn every_parser_is_told() {
+    let start = EXAMPLE.find("# Parsers: ").expect("the list");
+    let end = start + EXAMPLE[start..].find(".\n").expect("its end");
+    let list = EXAMPLE[start..end].replace("# Parsers:", "").replace('#', "");
+    let told: Vec<_> = list.split(',').map(str::trim).collect();
+    let names: Vec<_> = Parser::names().collect();
+    assert_eq!(told, names);
+    let found = mistakes(&with("[wire]\nparser = \"x\""));
+    let (_, examples) = found.split_once("the name of a parser: ").expect("examples");
+    for example in examples.lines().next().expect("a line").split(", ").filter(|word| *word != "\u{2026}") {
+        assert!(names.contains(&example), "{example}");
+    }
+}
+
+/// Parsers have the names that vLLM and SGLang give to theirs, wherever options are set.
+#[test]
+fn parsers_have_names() {
+    for name in
+        ["off", "auto", "hermes", "qwen25", "qwen3_coder", "deepseekv31", "kimi_k2", "llama4_pythonic"]
+    {
+        let text = with(&format!("[wire]\nparser = \"{name}\""));
+        assert!(read(&text, &Overrides::default()).is_ok(), "{name}");
+    }
+    let found = mistakes(&with("[wire]\nparser = \"CANARY\""));
+    let said = "wire.parser: must be off, auto or the name of a parser: ";
+    assert!(found.contains(said) && found.contains(", hermes, ") && !found.contains("CANARY"), "{found}");
+    let found = mistakes("[[upstream]]\nurl = \"http://a\"\nwire = { parser = \"x\" }");
+    assert!(
+        found.contains("upstream[0].wire.parser: must be off, auto or the name of a parser: "),
+        "{found}"
+    );
+}

@@ -1,0 +1,19 @@
+//! What is written about the program: documents, comments, and the shape of the source.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_types,
+    missing_docs,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod documents;
+mod layering;
+mod markdown;
+mod matrix;
+mod readme;

@@ -1,0 +1,290 @@
+//! Clients that leave, and clients that stop reading: for the former the engine must stop, for the latter it must
+//! wait.
+
+use crate::sim::{
+    Client, CloseKind, Ended, Engine, Gate, PATIENCE, Request, Script, Setup, Step, World, until, within,
+};
+use std::time::{Duration, Instant};
+
+/// Time a cancellation may take here, where tests run in parallel. The aim is 100 ms; the median is printed.
+const BOUND: Duration = Duration::from_secs(1);
+
+/// Progress of the engine when the client leaves.
+const MOMENTS: [&str; 6] = ["before-head", "prefill", "after-role", "between-tokens", "writing", "half-body"];
+
+fn script_for(moment: &str) -> Script {
+    let stream = Script::new().head_sse();
+    match moment {
+        "before-head" => Script::new().hang(),
+        "prefill" => stream.hang(),
+        "after-role" => stream.role().hang(),
+        "between-tokens" => stream.role().tok("a", 2, Duration::ZERO).hang(),
+        "writing" => stream.role().then(Step::Flood { events: 10_000, size: 4096 }).hang(),
+        "half-body" => Script::new()
+            .raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n{\"id\":\"chatcmpl-1\",")
+            .hang(),
+        other => panic!("no moment {other}"),
+    }
+}
+
+async fn world() -> World {
+    let moment = |text: &str| MOMENTS.into_iter().find(|moment| text.contains(moment)).expect("a moment");
+    World::start(Engine::answering(move |attempt| script_for(moment(attempt.text()))).await, Setup::new())
+        .await
+}
+
+/// Sends a request, waits for the moment and leaves. Returns the time until the engine saw the close.
+async fn leave_at(
+    world: &World,
+    moment: &str,
+    streaming: bool,
+    manner: CloseKind,
+    surplus: usize,
+) -> Duration {
+    let n = world.engine.attempt_count();
+    let user = format!(r#","user":"{moment}""#);
+    let request = if streaming { Request::stream(&user) } else { Request::plain(&user) };
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&request.bytes()).await;
+    client.send(&b"X".repeat(surplus)).await;
+    until("the request reaches the engine", PATIENCE, || world.engine.attempt_count() > n).await;
+    if moment != "before-head" {
+        until("the engine has answered", PATIENCE, || world.engine.written(n) > 0).await;
+    }
+    if streaming && matches!(moment, "between-tokens" | "writing") {
+        client.head().await;
+        client.event_with("content").await;
+    }
+    let left = client.leave(manner);
+    until("the engine sees the close", PATIENCE, || world.engine.closed(n).is_some()).await;
+    let (seen, _) = world.engine.closed(n).expect("just seen");
+    assert_eq!(world.engine.attempt_count(), n + 1, "not tried again for a client that has left");
+    seen.saturating_duration_since(left)
+}
+
+/// Leaves `rounds` times at each of the moments, in both manners, and checks the times.
+async fn check(rows: &[(&str, bool)], rounds: usize, surplus: usize, name: &str) {
+    let world = world().await;
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        for &(moment, streaming) in rows {
+            for manner in [CloseKind::Fin, CloseKind::Rst] {
+                let time = leave_at(&world, moment, streaming, manner, surplus).await;
+                assert!(time < BOUND, "{moment}, streaming {streaming}, {manner:?}: {time:?}");
+                times.push(time);
+            }
+        }
+    }
+    times.sort();
+    println!(
+        "{name}: median {:?}, worst {:?} of {}",
+        times[times.len() / 2],
+        times[times.len() - 1],
+        times.len()
+    );
+    assert!(times[times.len() / 2] < Duration::from_millis(300), "{times:?}");
+    let lines = || world.samewire.request_lines();
+    until("a line for each request", PATIENCE, || lines().len() >= times.len()).await;
+    for line in lines() {
+        assert!(line.contains(r#""end":"client_closed""#), "{line}");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_c24_disconnect_before_the_first_token_closes_the_engine() {
+    let rows = [("before-head", true), ("prefill", true), ("after-role", true)];
+    check(&rows, 5, 0, "left before the first token").await;
+}
+
+#[tokio::test]
+async fn fault_c24_disconnect_while_a_whole_answer_is_made_closes_the_engine() {
+    check(&[("before-head", false), ("half-body", false)], 5, 0, "left before a whole answer").await;
+}
+
+#[tokio::test]
+async fn fault_c25_disconnect_in_the_stream_closes_the_engine() {
+    check(&[("between-tokens", true), ("writing", true)], 5, 0, "left between tokens").await;
+}
+
+#[tokio::test]
+async fn fault_c26_disconnect_behind_a_surplus_byte_closes_the_engine() {
+    let rows = [("before-head", true), ("before-head", false), ("prefill", true), ("between-tokens", true)];
+    check(&rows, 2, 1, "left behind a surplus byte").await;
+}
+
+/// More surplus bytes than are ever read ahead, so that the close of the connection stays behind unread bytes.
+#[tokio::test]
+async fn fault_c26_disconnect_behind_many_surplus_bytes_closes_the_engine() {
+    let rows = [("before-head", true), ("before-head", false), ("prefill", true), ("between-tokens", true)];
+    for surplus in [9_000, 20_000, 100_000] {
+        check(&rows, 1, surplus, "left behind surplus bytes").await;
+    }
+}
+
+#[tokio::test]
+async fn fault_c24_disconnect_while_connecting() {
+    let (url, _held) = crate::engines::waiting::unanswered_address();
+    let world =
+        World::start(Engine::script(Script::new()).await, Setup::new().upstream(&url).allow_errors()).await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    let admin = || async { world.samewire.metrics().await };
+    let start = Instant::now();
+    while !admin().await.lines().any(|l| l.starts_with("samewire_requests_in_flight") && !l.ends_with(" 0")) {
+        assert!(start.elapsed() < PATIENCE, "the request is never in flight");
+    }
+    let left = client.leave(CloseKind::Fin);
+    until("the request is given up", PATIENCE, || {
+        world.samewire.request_lines().iter().any(|line| line.contains(r#""end":"client_closed""#))
+    })
+    .await;
+    assert!(left.elapsed() < BOUND, "{:?}", left.elapsed());
+    world.end().await;
+}
+
+/// Returns the number of cancelled exchanges, over all engines.
+async fn cancels(world: &World) -> usize {
+    let metrics = world.samewire.metrics().await;
+    let counts = metrics.lines().filter(|line| line.starts_with("samewire_upstream_cancels_total{"));
+    counts.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
+}
+
+/// Clients that leave do not count as failures of the engine, however many do so one after the other.
+#[tokio::test]
+async fn fault_c24_c25_disconnects_are_no_failures_of_the_engine() {
+    const EACH: usize = 15;
+    let mut engines = Vec::new();
+    for _ in 0..2 {
+        let engine = Engine::answering(|attempt| {
+            let moment = MOMENTS.into_iter().find(|moment| attempt.text().contains(moment));
+            moment.map_or_else(|| Script::answer("a", 2), script_for)
+        });
+        engines.push(engine.await);
+    }
+    let world = World::fleet(engines, Setup::new(), &[]).await;
+    world.wait_until_up().await;
+    let idle = || world.engines().all(|engine| engine.active_generations() == 0);
+    let mut left = 0;
+    for (moment, manner) in [("prefill", CloseKind::Fin), ("between-tokens", CloseKind::Rst)] {
+        for _ in 0..EACH {
+            let mut client = Client::connect(world.proxy()).await;
+            client.send(&Request::stream(&format!(r#","user":"{moment}""#)).bytes()).await;
+            until("it is asked", PATIENCE, || world.attempt_counts().iter().sum::<usize>() > left).await;
+            if moment == "between-tokens" {
+                client.event_with_head("content").await;
+            }
+            client.leave(manner);
+            until("the engine is let go of", PATIENCE, idle).await;
+            left += 1;
+        }
+    }
+    let lines = || world.samewire.request_lines();
+    until("a line for each request", PATIENCE, || lines().len() >= left).await;
+    let lines = lines();
+    for line in &lines {
+        assert!(line.contains(r#""end":"client_closed""#) && line.contains(r#""level":"INFO""#), "{line}");
+    }
+    let with = |status: &str| lines.iter().filter(|line| line.contains(status)).count();
+    assert_eq!((with(r#""status":499,"#), with(r#""status":200,"#)), (EACH, EACH), "{lines:#?}");
+    let counted = async {
+        while cancels(&world).await < left {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("each is counted", counted).await;
+    assert_eq!(cancels(&world).await, left, "once");
+    let before = world.attempt_counts();
+    assert_eq!(before.iter().sum::<usize>(), left, "none is tried again");
+    for _ in 0..30 {
+        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    }
+    let shares = world.attempt_counts();
+    assert!(shares.iter().zip(&before).all(|(now, then)| now > then), "{before:?} {shares:?}");
+    assert_eq!(world.samewire.count_logged("ejected"), 0);
+    world.end().await;
+}
+
+/// A client that closes the connection after its answer does not count as one that left.
+#[tokio::test]
+async fn close_after_the_answer_is_no_disconnect() {
+    let world = World::start(Engine::script(Script::answer("a", 2)).await, Setup::new()).await;
+    for _ in 0..10 {
+        world.ask(&Request::stream("")).await;
+    }
+    until("ten lines", PATIENCE, || world.samewire.request_lines().len() == 10).await;
+    let lines = world.samewire.request_lines();
+    assert!(lines.iter().all(|line| line.contains(r#""end":"complete""#)), "{lines:#?}");
+    world.end().await;
+}
+
+const EVENTS: u64 = 3_200;
+const SIZE: usize = 16 * 1024;
+
+#[tokio::test]
+async fn fault_c09_slow_reader_slows_the_engine_and_loses_nothing() {
+    let gate = Gate::default();
+    let script = Script::new().head_sse().role().text("ready").wait(&gate);
+    let script = script.then(Step::Flood { events: EVENTS, size: SIZE }).finish("stop").done().end();
+    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    let mut client = Client::connect_narrow(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    client.head().await;
+    client.event_with("ready").await;
+    let before = world.samewire.rss();
+    gate.open();
+    client.event_with("\"0:x").await;
+    let held = settled(|| world.engine.written(0)).await;
+    let grown = world.samewire.rss().saturating_sub(before);
+    println!("slow reader: the engine got rid of {held} bytes, samewire grew by {grown}");
+    assert!(held < 20 << 20, "the engine was not held back: {held}");
+    assert!(grown < 8 << 20, "samewire keeps what nobody reads: {grown}");
+    for n in 1..EVENTS {
+        let event = client.event().await.expect("another event");
+        let (_, text) = event.split_once("\"content\":\"").expect("content");
+        let (number, text) = text.split_once(':').expect("a numbered event");
+        assert_eq!(
+            (number.parse(), text.find(';')),
+            (Ok(n), Some(SIZE)),
+            "every event comes, in order and whole"
+        );
+    }
+    client.event_with("[DONE]").await;
+    assert_eq!((client.event().await, client.ended()), (None, Ended::LastChunk));
+    assert!(world.samewire.rss().saturating_sub(before) < 8 << 20);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_c09_stopped_reader_that_leaves_closes_the_engine() {
+    let script = Script::new().head_sse().role().then(Step::Flood { events: EVENTS, size: SIZE }).hang();
+    let world = World::start(Engine::script(script).await, Setup::new()).await;
+    for manner in [CloseKind::Fin, CloseKind::Rst] {
+        let n = world.engine.attempt_count();
+        let mut client = Client::connect_narrow(world.proxy()).await;
+        client.send(&Request::stream("").bytes()).await;
+        client.head().await;
+        settled(|| world.engine.written(n)).await;
+        let left = client.leave(manner);
+        until("the engine sees the close", PATIENCE, || world.engine.closed(n).is_some()).await;
+        let (seen, _) = world.engine.closed(n).expect("just seen");
+        assert!(seen.saturating_duration_since(left) < BOUND, "{manner:?}");
+    }
+    world.end().await;
+}
+
+/// Returns the value once it has been above zero and unchanged for half a second.
+pub async fn settled(mut value: impl FnMut() -> u64) -> u64 {
+    let (mut last, mut since, start) = (0, Instant::now(), Instant::now());
+    loop {
+        let now = value();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        if last > 0 && since.elapsed() > Duration::from_millis(500) {
+            return last;
+        }
+        assert!(start.elapsed() < PATIENCE, "never settles");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,164 @@
+//! Disclosure of an engine's error: clients get its class and the request id, and its text only where that reveals
+//! nothing of the engine's host. The log has everything but the content of the request.
+
+use crate::sim::{
+    Answer, Attempt, Engine, KEY, PATIENCE, PROMPT, Request, Script, Setup, Socket, World, until,
+};
+use serde_json::Value;
+
+/// Error text that reveals details of the engine's host.
+const TRACE: &str = "CUDA error at /opt/vllm/worker.py:77 on 10.1.2.3:5557";
+
+/// First of the sentences that clients get instead.
+const INTERNAL: &str = "The upstream engine reported an internal error.";
+
+fn error(message: &str) -> String {
+    format!(
+        r#"{{"error":{{"message":{},"type":"InternalServerError","code":500}}}}"#,
+        serde_json::to_string(message).unwrap()
+    )
+}
+
+/// Starts an engine that fails on every route with this message.
+async fn failing_engine(status: &'static str, message: &str) -> Engine {
+    Engine::script(Script::new().json(status, &error(message))).await
+}
+
+/// Returns a request with the prompt for each route that reaches an engine.
+fn requests() -> Vec<(&'static str, Request)> {
+    let post = |path: &str, body: String| Request::post(path, body);
+    vec![
+        ("chat stream", Request::stream("")),
+        ("chat", Request::plain("")),
+        ("completions", post("/v1/completions", format!(r#"{{"model":"m","prompt":"{PROMPT}"}}"#))),
+        (
+            "responses stream",
+            post("/v1/responses", format!(r#"{{"model":"m","input":"{PROMPT}","stream":true}}"#)),
+        ),
+        ("responses", post("/v1/responses", format!(r#"{{"model":"m","input":"{PROMPT}"}}"#))),
+        ("embeddings", post("/v1/embeddings", format!(r#"{{"model":"m","input":"{PROMPT}"}}"#))),
+        ("relayed", post("/score", format!(r#"{{"model":"m","text_1":"{PROMPT}"}}"#))),
+    ]
+}
+
+/// Returns the message and the request id of an error.
+fn refusal(answer: &Answer) -> (String, String) {
+    (answer.fault().message, answer.head.header("x-request-id").unwrap().to_owned())
+}
+
+/// Returns the log line of a request.
+async fn line(world: &World, request_id: &str) -> Value {
+    let find = || world.samewire.request_lines().into_iter().find(|line| line.contains(request_id));
+    until("the request's line", PATIENCE, || find().is_some()).await;
+    serde_json::from_str(&find().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn failures_of_an_engine_are_told_by_their_class_and_the_log_has_the_rest() {
+    let engine = failing_engine("500 Internal Server Error", &format!("{TRACE}: {PROMPT}")).await;
+    let world = World::start(engine, Setup::new().allow_errors()).await;
+    for (what, request) in requests() {
+        let answer = world.ask(&request).await;
+        let (message, id) = refusal(&answer);
+        assert_eq!(answer.head.status, 500, "{what}");
+        assert!(
+            message.starts_with(INTERNAL) && message.ends_with(&format!("under request id {id}.")),
+            "{what}: {message}"
+        );
+        let line = line(&world, &id).await;
+        assert_eq!(line["engine_status"], 500, "{what}: {line}");
+        let text = line["engine_error"].as_str().unwrap();
+        // The body of an upload is not kept, so the error text cannot be searched for its content.
+        let expected = if what == "relayed" {
+            text.starts_with("CUDA error at ")
+        } else {
+            text == format!("{TRACE}: […]")
+        };
+        assert!(expected, "{what}: {text}");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_operator_decides_how_much_of_an_engines_text_clients_read() {
+    let refused = format!("Bad path /opt/vllm/worker.py, see /v1/models: {PROMPT}");
+    let (hidden, class) =
+        (format!("Bad path …, see /v1/models: {PROMPT}"), "The engine refused the request.");
+    for (policy, status, message, expected) in [
+        ("auto", "400 Bad Request", refused.as_str(), hidden.as_str()),
+        ("pass", "400 Bad Request", &refused, &refused),
+        ("mask", "400 Bad Request", &refused, class),
+        ("auto", "503 Service Unavailable", TRACE, "The upstream engine is overloaded."),
+        ("pass", "503 Service Unavailable", TRACE, TRACE),
+        ("mask", "503 Service Unavailable", TRACE, "The upstream engine is overloaded."),
+    ] {
+        let setup = Setup::new().allow_errors().set(&format!("engine_errors={policy}"));
+        let world = World::start(failing_engine(status, message).await, setup).await;
+        for (what, request) in requests() {
+            let told = world.ask(&request).await.fault().message;
+            let rest = told.strip_prefix(expected).unwrap_or_else(|| panic!("{policy} {what}: {told}"));
+            assert_eq!(
+                rest.is_empty(),
+                expected != class && !expected.starts_with("The upstream"),
+                "{policy} {what}: {told}"
+            );
+        }
+        world.end().await;
+    }
+}
+
+/// The same rules apply in a stream that has begun, where the error is the last frame, and in the events of a
+/// response.
+#[tokio::test]
+async fn errors_in_a_stream_are_told_by_their_class() {
+    let begun = |_: &Attempt| Script::new().head_sse().role().text("a").ev(&error(TRACE)).end();
+    let world = World::start(Engine::answering(begun).await, Setup::new().allow_errors()).await;
+    for (what, request) in [&requests()[0], &requests()[3]] {
+        let answer = world.ask(request).await;
+        let id = answer.head.header("x-request-id").unwrap().to_owned();
+        assert_eq!(answer.head.status, 200, "{what}");
+        let text = answer.text();
+        let message = format!("{INTERNAL} The engine's own message is in the log, under request id {id}.");
+        assert!(text.contains(&message) && !text.contains("/opt/vllm"), "{what}: {text}");
+        let line = line(&world, &id).await;
+        assert_eq!(line["engine_error"], TRACE, "{what}: {line}");
+        assert_eq!(line["engine_status"], Value::Null, "{what}: {line}");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn errors_on_a_websocket_are_told_by_their_class() {
+    let engine = failing_engine("500 Internal Server Error", TRACE).await;
+    let world = World::start(engine, Setup::new().allow_errors()).await;
+    let mut socket = Socket::open(world.proxy()).await;
+    socket.send(&crate::responses::socket::prompted("m", "")).await;
+    let said = socket.text().await;
+    assert!(said.contains(INTERNAL) && !said.contains("/opt/vllm"), "{said}");
+    drop(socket);
+    world.end().await;
+}
+
+/// The engine's refusal of samewire's own key is not shown to the client; the log has the reason.
+#[tokio::test]
+async fn the_log_says_why_an_engine_refuses_samewires_key() {
+    let folder = std::env::temp_dir().join(format!("samewire-key-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("key");
+    crate::sim::write_secret(&path, "own-key");
+    let engine =
+        Engine::script(Script::new().json("401 Unauthorized", r#"{"error":"key has expired"}"#)).await;
+    let setup = Setup::new().allow_errors().upstream_keys(&format!("api_key_file = {path:?}"));
+    let world = World::start(engine, setup).await;
+    let answer = world.ask(&Request::stream("")).await;
+    let (message, id) = refusal(&answer);
+    assert_eq!((answer.head.status, message.as_str()), (502, "The upstream engine refused the proxy."));
+    let line = line(&world, &id).await;
+    assert_eq!(
+        (&line["engine_status"], &line["engine_error"]),
+        (&Value::from(401), &Value::from("key has expired"))
+    );
+    assert!(!line.to_string().contains(KEY), "{line}");
+    std::fs::remove_dir_all(&folder).unwrap();
+    world.end().await;
+}

@@ -1,0 +1,120 @@
+//! An engine that leaves Harmony text unparsed (`harmony = "text"`), tested through the process: its requests, and
+//! what clients of both APIs get.
+
+use crate::canonical::Canonical;
+use crate::responses::over_chat::{ask, events, last, object, prompt};
+use crate::sim::{Attempt, Engine, Request, Script, Setup, World, json_string};
+use serde_json::{Value, json};
+
+/// Model output, in the pieces that the engine sends.
+const PIECES: [&str; 8] = [
+    "<|channel|>analysis<|mess",
+    "age|>I ",
+    "look.<|end|>",
+    "<|start|>assistant<|channel|>commentary<|message|>One moment.<|end|><|start|>",
+    "assistant<|channel|>commentary to=functions.weather <|constrain|>json<|message|>",
+    "{\"city\":",
+    "\"Bern\"}<|",
+    "call|>",
+];
+
+async fn engine() -> Engine {
+    Engine::answering(|attempt: &Attempt| {
+        let body: Value = serde_json::from_slice(&attempt.body).unwrap();
+        if body["stream"] == true {
+            let script = Script::new().head_sse().role();
+            let script = PIECES.iter().fold(script, |script, piece| script.text(piece));
+            return script.finish("stop").usage(3, 9).done().end();
+        }
+        let content = json_string(&PIECES.concat());
+        Script::new().json(
+            "200 OK",
+            &format!(
+                r#"{{"id":"chatcmpl-2","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":{content}}},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":3,"completion_tokens":9,"total_tokens":12}}}}"#
+            ),
+        )
+    })
+    .await
+}
+
+fn parsed() -> Setup {
+    Setup::new().set("harmony=text")
+}
+
+/// Returns the values of `skip_special_tokens` that the engine received.
+fn asked(world: &World) -> Vec<Value> {
+    let body = |attempt: Attempt| serde_json::from_slice::<Value>(&attempt.body).unwrap();
+    world.engine.attempts().into_iter().map(|attempt| body(attempt)["skip_special_tokens"].clone()).collect()
+}
+
+#[tokio::test]
+async fn chat_gets_reasoning_text_and_a_call() {
+    let world = World::start(engine().await, parsed()).await;
+    let call = |fragment: &str| {
+        format!(r#"{{"tool_calls":[{{"index":0,"function":{{"arguments":{}}}}}]}}"#, json_string(fragment))
+    };
+    let expected = Canonical::new()
+        .role()
+        .reasoning("I ")
+        .reasoning("look.")
+        .content("One moment.")
+        .delta(
+            r#"{"tool_calls":[{"index":0,"id":"call_1_0_0","type":"function","function":{"name":"weather","arguments":""}}]}"#,
+            "null",
+        )
+        .delta(&call("{\"city\":"), "null")
+        .delta(&call("\"Bern\"}"), "null")
+        .finish("tool_calls")
+        .done();
+    let streamed = world.ask(&Request::stream("")).await;
+    assert_eq!(streamed.text(), expected.text());
+    let whole = object(&world.ask(&Request::plain("")).await);
+    let message = &whole["choices"][0]["message"];
+    assert_eq!([&message["reasoning_content"], &message["content"]], ["I look.", "One moment."]);
+    let function = json!({"name": "weather", "arguments": "{\"city\":\"Bern\"}"});
+    assert_eq!(message["tool_calls"][0]["function"], function);
+    assert_eq!(whole["choices"][0]["finish_reason"], "tool_calls");
+    assert_eq!(asked(&world), [false, false]);
+    let metrics = world.samewire.metrics().await;
+    let counted = metrics.lines().any(|line| {
+        line.starts_with("samewire_rewrites_total{")
+            && line.contains("rule=\"harmony\"")
+            && line.ends_with(" 6")
+    });
+    assert!(counted, "{metrics}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn responses_get_an_item_for_each_message() {
+    let world = World::start(engine().await, parsed()).await;
+    let streamed = events(&world.ask(&prompt("m", r#","stream":true"#)).await);
+    let whole = object(&world.ask(&prompt("m", "")).await);
+    for response in [last(&streamed), &whole] {
+        let items = response["output"].as_array().unwrap();
+        let kinds: Vec<_> = items.iter().map(|item| item["type"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["reasoning", "message", "function_call"]);
+        assert_eq!(
+            [&items[0]["content"][0]["text"], &items[1]["content"][0]["text"]],
+            ["I look.", "One moment."]
+        );
+        assert_eq!([&items[2]["name"], &items[2]["arguments"]], ["weather", "{\"city\":\"Bern\"}"]);
+        assert_eq!(response["status"], "completed");
+    }
+    assert_eq!(asked(&world), [false, false]);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn the_engine_is_asked_for_markers_unless_the_client_says_what_it_wants() {
+    let world = World::start(engine().await, parsed()).await;
+    world.ask(&Request::plain(r#","skip_special_tokens":true"#)).await;
+    world.ask(&ask(r#""model":"m","input":"hi","skip_special_tokens":true"#)).await;
+    assert_eq!(asked(&world), [true, true]);
+    world.end().await;
+    let world = World::start(engine().await, Setup::new()).await;
+    let whole = object(&world.ask(&Request::plain("")).await);
+    assert_eq!(whole["choices"][0]["message"]["content"], PIECES.concat());
+    assert_eq!(asked(&world), [Value::Null]);
+    world.end().await;
+}

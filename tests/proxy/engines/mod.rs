@@ -1,0 +1,22 @@
+//! Engines: what they are sent, what they answer, and what clients get of it.
+
+mod answers;
+mod cuts;
+mod detection;
+mod disclosure;
+mod errors;
+mod fan_out;
+mod floods;
+mod harmony;
+mod loops;
+mod objects;
+mod oddities;
+mod parsers;
+mod promote;
+mod recorded;
+mod refusals;
+mod relayed;
+mod relayed_uploads;
+mod requests;
+mod sniffing;
+pub(crate) mod waiting;

@@ -1,0 +1,96 @@
+//! Routes whose answers are one object, read completely before anything is sent to the client: failures are retried
+//! on another engine as everywhere (faults 7).
+
+use crate::sim::{Answer, Engine, Request, Script, Setup, World};
+
+const GOOD: &str = r#"{"object":"list","model":"m","data":[{"index":0,"object":"embedding","embedding":[1]}],"usage":{"prompt_tokens":1,"total_tokens":1}}"#;
+
+/// Settings by which failures never take an engine out of service.
+const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
+
+fn good() -> Script {
+    Script::new().json("200 OK", GOOD)
+}
+
+/// Starts engines with these scripts and waits until their models are known.
+async fn fleet(scripts: Vec<Script>, config: &str) -> World {
+    let mut engines = Vec::new();
+    for script in scripts {
+        engines.push(Engine::script(script).await);
+    }
+    let world = World::fleet(engines, Setup::new().allow_errors().config(PATIENT).config(config), &[]).await;
+    world.wait_until_up().await;
+    world
+}
+
+async fn embedded(world: &World) -> Answer {
+    world.ask(&Request::post("/v1/embeddings", r#"{"model":"m","input":"x"}"#)).await
+}
+
+#[tokio::test]
+async fn a_request_that_engines_die_of_reaches_two() {
+    let world = fleet(vec![Script::new().rst(); 4], "[retry]\nmax_attempts = 4").await;
+    for n in 1..=3 {
+        let answer = embedded(&world).await;
+        assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_reset".into())));
+        assert_eq!(answer.head.header("x-should-retry"), Some("false"));
+        assert_eq!(answer.head.header("x-samewire-attempts"), Some("2"));
+        assert_eq!(world.attempt_counts().iter().sum::<usize>(), 2 * n);
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn who_pushes_back_says_when_to_come_again() {
+    let pushing = |status: &str, seconds: u64| {
+        let line = format!("retry-after: {seconds}\r\n");
+        Script::new().whole_with(status, "application/json", &line, r#"{"error":{"message":"busy"}}"#)
+    };
+    for (first, second) in [(20, 7), (7, 20)] {
+        let scripts = vec![pushing("429 Too Many Requests", first), pushing("429 Too Many Requests", second)];
+        let world = fleet(scripts, "").await;
+        let answer = embedded(&world).await;
+        assert_eq!((answer.head.status, answer.head.header("retry-after")), (429, Some("7")));
+        assert_eq!(world.attempt_counts(), [1, 1]);
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn who_says_nothing_is_passed_over_while_there_is_time() {
+    let times = "[timeouts]\nfirst_token = 0.3\ntotal_whole = 30";
+    let world = fleet(vec![Script::new().hang(), good()], times).await;
+    while world.attempt_counts()[0] == 0 {
+        assert_eq!(embedded(&world).await.head.status, 200);
+    }
+    assert_eq!(embedded(&world).await.head.status, 200);
+    world.end().await;
+    let times = "[timeouts]\nfirst_token = 0.3\ntotal_whole = 0.5";
+    let world = fleet(vec![Script::new().hang(), Script::new().hang()], times).await;
+    let answer = embedded(&world).await;
+    assert_eq!((answer.head.status, world.attempt_counts().iter().sum::<usize>()), (504, 1));
+    world.end().await;
+}
+
+/// An answer that is too large is not requested again from another engine.
+#[tokio::test]
+async fn an_endless_object_is_asked_for_once() {
+    let endless = format!(r#"{{"object":"list","data":["{}"]}}"#, "x".repeat(3 << 20));
+    let scripts = vec![Script::new().json("200 OK", &endless); 2];
+    let world = fleet(scripts, "[limits]\nmax_answer_bytes = 1000000").await;
+    let answer = embedded(&world).await;
+    assert_eq!(answer.failure().2.as_deref(), Some("upstream_invalid_response"));
+    assert_eq!(world.attempt_counts().iter().sum::<usize>(), 1);
+    world.end().await;
+}
+
+/// An engine that hangs does not keep the models of the others out of the list.
+#[tokio::test]
+async fn a_list_does_not_wait_for_the_one_that_hangs() {
+    let world = fleet(vec![good(), good()], "").await;
+    let both = world.ask(&Request::get("/v1/models")).await;
+    world.engine.set_models(Script::new().hang());
+    let one = world.ask(&Request::get("/v1/models")).await;
+    assert_eq!((one.head.status, one.text()), (200, both.text()));
+    world.end().await;
+}

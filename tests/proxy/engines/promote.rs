@@ -1,0 +1,193 @@
+//! Answers that a parser classified completely as reasoning although the model did not think (`promote_reasoning`;
+//! the captures `text-as-reasoning*` of both engines): converted to text where the whole answer is known, left
+//! unchanged in streams.
+
+use crate::responses::over_chat::{object, prompt};
+use crate::sim::{Engine, Request, Script, Setup, World};
+use serde_json::{Value, json};
+
+const VLLM: &str = include_str!("../../../fixtures/vllm/text-as-reasoning-whole/upstream.json");
+const SGLANG: &str = include_str!("../../../fixtures/sglang/text-as-reasoning-whole/upstream.json");
+const VLLM_STREAM: &str = include_str!("../../../fixtures/vllm/text-as-reasoning/upstream.sse");
+const SGLANG_STREAM: &str = include_str!("../../../fixtures/sglang/text-as-reasoning/upstream.sse");
+
+/// Starts samewire in front of an engine with this one answer.
+async fn behind(answer: &str, promotes: bool) -> World {
+    let setup = Setup::new().set(&format!("promote_reasoning={promotes}"));
+    World::start_as(Engine::script(Script::new().json("200 OK", answer)).await, "auto", setup).await
+}
+
+async fn streaming(events: &str, promotes: bool) -> World {
+    let script = Script::new().head_sse().chunk(events).end();
+    let setup = Setup::new().set(&format!("promote_reasoning={promotes}"));
+    World::start_as(Engine::script(script).await, "auto", setup).await
+}
+
+/// Returns how often the rule was applied.
+async fn times(world: &World) -> usize {
+    let metrics = world.samewire.metrics().await;
+    let lines = metrics.lines().filter(|line| line.contains("rule=\"reasoning_promoted\""));
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
+}
+
+#[tokio::test]
+async fn a_whole_answer_that_is_all_reasoning_is_text_if_that_is_wanted() {
+    for (answer, text) in
+        [(VLLM, "Hello! How can I help you today?"), (SGLANG, "Hello! Two plus two is four.")]
+    {
+        let world = behind(answer, true).await;
+        let chat = object(&world.ask(&Request::plain("")).await);
+        let message = &chat["choices"][0]["message"];
+        assert_eq!((&message["content"], message.get("reasoning_content")), (&json!(text), None), "{chat}");
+        assert_eq!(chat["choices"][0]["finish_reason"], "stop");
+        let response = object(&world.ask(&prompt("m", "")).await);
+        let output = response["output"].as_array().unwrap();
+        assert_eq!((output.len(), &output[0]["type"]), (1, &json!("message")), "{response}");
+        assert_eq!(output[0]["content"][0]["text"], text);
+        let path = format!("/v1/responses/{}", response["id"].as_str().unwrap());
+        assert_eq!(
+            object(&world.ask(&Request::get(&path)).await)["output"],
+            response["output"],
+            "as it is stored"
+        );
+        // A client that wants a stream, from an engine that sends a whole answer.
+        let events = world.ask(&Request::stream("")).await;
+        assert!(events.text().contains(&format!(r#""content":"{text}""#)), "{}", events.text());
+        assert_eq!(times(&world).await, 3);
+        world.end().await;
+        // Unchanged unless the option is set.
+        let world = behind(answer, false).await;
+        let chat = object(&world.ask(&Request::plain("")).await);
+        let message = &chat["choices"][0]["message"];
+        assert_eq!(
+            (&message["content"], &message["reasoning_content"]),
+            (&Value::Null, &json!(text)),
+            "{chat}"
+        );
+        assert_eq!(times(&world).await, 0);
+        world.end().await;
+    }
+}
+
+/// An engine that parsed nothing, with a template that opens a reasoning block: samewire's own parser makes the
+/// classification.
+#[tokio::test]
+async fn what_our_own_parser_would_file_is_text_too() {
+    let answer = json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": "Hello!"}, "finish_reason": "stop"}]});
+    for (promotes, kind) in [(true, "message"), (false, "reasoning")] {
+        let setup = Setup::new().set(&format!("promote_reasoning={promotes}")).set("parser=deepseek_r1");
+        let engine = Engine::script(Script::new().json("200 OK", &answer.to_string())).await;
+        let world = World::start(engine, setup).await;
+        let chat = object(&world.ask(&Request::plain("")).await);
+        let (is_said, is_filed) = ("/choices/0/message/content", "/choices/0/message/reasoning_content");
+        let there = if promotes { is_said } else { is_filed };
+        assert_eq!(chat.pointer(there), Some(&json!("Hello!")), "{chat}");
+        let response = object(&world.ask(&prompt("m", "")).await);
+        assert_eq!(response["output"][0]["type"], kind, "{response}");
+        assert_eq!(times(&world).await, if promotes { 2 } else { 0 });
+        world.end().await;
+    }
+}
+
+/// Promoted text is kept even if reasoning is hidden from clients.
+#[tokio::test]
+async fn what_is_text_is_not_hidden_with_the_reasoning() {
+    let setup = Setup::new().set("promote_reasoning=true").set("reasoning_field=none");
+    let engine = Engine::script(Script::new().json("200 OK", VLLM)).await;
+    let world = World::start_as(engine, "auto", setup).await;
+    let chat = object(&world.ask(&Request::plain("")).await);
+    assert_eq!(chat["choices"][0]["message"]["content"], "Hello! How can I help you today?");
+    world.end().await;
+}
+
+/// Truncated reasoning, and answers with other content, are not promoted.
+#[tokio::test]
+async fn nothing_else_is_taken_for_text() {
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let mut answer: Value = serde_json::from_str(SGLANG).unwrap();
+        change(&mut answer["choices"][0]);
+        answer.to_string()
+    };
+    let call = json!([{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]);
+    for answer in [
+        changed(&|choice| choice["finish_reason"] = json!("length")),
+        changed(&|choice| choice["finish_reason"] = json!("content_filter")),
+        changed(&|choice| choice["finish_reason"] = json!("tool_calls")),
+        changed(&|choice| choice["finish_reason"] = json!("ran_out_of_words")),
+        changed(&|choice| choice["message"]["tool_calls"] = call.clone()),
+        changed(&|choice| choice["message"]["function_call"] = json!({"name": "f", "arguments": "{}"})),
+        changed(&|choice| choice["message"]["content"] = json!("4")),
+        changed(&|choice| choice["message"]["refusal"] = json!("No.")),
+        changed(&|choice| choice["message"]["audio"] = json!({"id": "a"})),
+    ] {
+        let mut said = Vec::new();
+        for promotes in [true, false] {
+            let world = behind(&answer, promotes).await;
+            let answer = world.ask(&Request::plain("")).await;
+            said.push(object(&answer)["choices"].clone());
+            world.end().await;
+        }
+        assert_eq!(said[0], said[1], "{answer}");
+        assert!(said[0][0]["message"]["reasoning_content"].is_string(), "{}", said[0]);
+    }
+}
+
+/// The reasoning of a stream has already been sent when its end shows that it was text: it is neither repeated nor
+/// held back.
+#[tokio::test]
+async fn a_stream_stays_as_it_comes() {
+    for events in [VLLM_STREAM, SGLANG_STREAM] {
+        let mut said = Vec::new();
+        for promotes in [true, false] {
+            let world = streaming(events, promotes).await;
+            let chat = world.ask(&Request::stream("")).await;
+            assert!(chat.text().contains("reasoning_content") && chat.text().contains("[DONE]"));
+            said.push(chat.text().to_owned());
+            assert_eq!(times(&world).await, 0);
+            world.end().await;
+        }
+        assert_eq!(said[0], said[1]);
+    }
+}
+
+/// An engine that is asked in Responses itself (the capture `resp-plain` of vLLM).
+#[tokio::test]
+async fn an_engines_own_response_is_read_the_same() {
+    let reasoning = |content: &str| {
+        json!({"id": "rs_9a7a6c8ee62e5a44", "summary": [], "type": "reasoning",
+        "content": [{"text": content, "type": "reasoning_text"}], "encrypted_content": null, "status": null})
+    };
+    let answer = |status: &str, output: Value| {
+        json!({"id": "resp_89f77e40ea2d9ccf", "created_at": 1_795_236_427, "model": "m", "object": "response",
+            "status": status, "incomplete_details": null, "output": output,
+            "usage": {"input_tokens": 13, "output_tokens": 10, "total_tokens": 23}})
+        .to_string()
+    };
+    let plain = reasoning("Hello! How can I help you today?");
+    let sealed = {
+        let mut sealed = plain.clone();
+        sealed["encrypted_content"] = json!("opaque");
+        sealed
+    };
+    let message = json!({"id": "msg_1", "type": "message", "role": "assistant", "status": "completed",
+        "content": [{"type": "output_text", "text": "4", "annotations": []}]});
+    for (answer, kinds) in [
+        (answer("completed", json!([plain])), &["message"][..]),
+        (answer("incomplete", json!([plain])), &["reasoning"]),
+        (answer("completed", json!([sealed])), &["reasoning"]),
+        (answer("completed", json!([plain, message])), &["reasoning", "message"]),
+    ] {
+        let setup = Setup::new().set("promote_reasoning=true").upstream_keys("responses = \"native\"");
+        let engine = Engine::script(Script::new().json("200 OK", &answer)).await;
+        let world = World::start(engine, setup).await;
+        let response = object(&world.ask(&prompt("m", "")).await);
+        let output = response["output"].as_array().unwrap();
+        let found: Vec<_> = output.iter().map(|item| item["type"].as_str().unwrap()).collect();
+        assert_eq!(found, kinds, "{response}");
+        if kinds == ["message"] {
+            assert_eq!(output[0]["content"][0]["text"], "Hello! How can I help you today?");
+        }
+        world.end().await;
+    }
+}

@@ -1,0 +1,305 @@
+//! Engines that are slow, silent or unreachable, and what the client sees meanwhile.
+
+use crate::canonical::{Canonical, grammar};
+use crate::sim::{Answer, Client, Ended, Engine, Gate, PATIENCE, Request, Script, Setup, World, until};
+use socket2::{Domain, Socket, Type};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+const BODY: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#;
+
+/// Returns an address that refuses connections, and the socket that keeps its port reserved.
+pub fn refusing() -> (String, Socket) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
+    (url(&socket), socket)
+}
+
+/// Returns an address that never completes a connect: its accept queue is full, and the kernel drops new packets.
+pub fn unanswered_address() -> (String, Vec<Socket>) {
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a free port");
+    listener.listen(0).expect("a bound socket");
+    let address = listener.local_addr().expect("bound");
+    let url = url(&listener);
+    let mut held = vec![listener];
+    for _ in 0..4 {
+        let filler = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        filler.set_nonblocking(true).expect("a socket");
+        // In progress, established or refused: in each case the queue stays full.
+        let _ = filler.connect(&address);
+        held.push(filler);
+    }
+    (url, held)
+}
+
+fn url(socket: &Socket) -> String {
+    let address = socket.local_addr().expect("bound").as_socket().expect("an IP address");
+    format!("http://{address}")
+}
+
+/// Returns a setup with timeouts short enough for tests.
+fn short_timeouts() -> Setup {
+    Setup::new().allow_errors().config("[timeouts]\nconnect = 0.3\nfirst_token = 1\ninter_token = 1")
+}
+
+fn timed_out(answer: &Answer) {
+    assert_eq!(answer.failure(), (504, "server_error".into(), Some("upstream_timeout".into())));
+}
+
+/// Reads up to the error frame of a timeout, which must be the last event of a body with a regular end.
+async fn error_frame_of_a_timeout(client: &mut Client) -> String {
+    let rest = String::from_utf8(client.rest().await).expect("UTF-8");
+    assert_eq!(client.ended(), Ended::LastChunk);
+    let blocks = grammar(&rest);
+    let last = blocks.last().expect("an end");
+    assert!(last.starts_with("event: error\n") && last.contains(r#""code":"upstream_timeout""#), "{last}");
+    rest.clone()
+}
+
+#[tokio::test]
+async fn fault_u01_refused_connection() {
+    let (url, _held) = refusing();
+    let world =
+        World::start(Engine::script(Script::new()).await, Setup::new().upstream(&url).allow_errors()).await;
+    let mut times = Vec::new();
+    for request in [Request::stream(""), Request::plain("")].iter().cycle().take(40) {
+        let answer = world.ask(request).await;
+        assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_unreachable".into())));
+        times.push(answer.waited);
+    }
+    times.sort();
+    println!("refused: median {:?}, worst {:?}", times[20], times[39]);
+    assert!(times[20] < Duration::from_millis(50), "{times:?}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u04_connect_that_hangs() {
+    let (url, _held) = unanswered_address();
+    let world = World::start(Engine::script(Script::new()).await, short_timeouts().upstream(&url)).await;
+    let start = Instant::now();
+    timed_out(&world.ask(&Request::stream("")).await);
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u06_no_head_ever() {
+    let world = World::start(Engine::script(Script::new().hang()).await, short_timeouts()).await;
+    for request in [Request::stream(""), Request::plain("")] {
+        let start = Instant::now();
+        timed_out(&world.ask(&request).await);
+        let took = start.elapsed();
+        assert!(took > Duration::from_millis(900) && took < Duration::from_secs(3), "{took:?}");
+    }
+    until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
+    assert_eq!(world.engine.attempt_count(), 2, "a silent engine is not asked again");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u06_no_event_after_a_timed_commit() {
+    let setup =
+        Setup::new().allow_errors().config("[timeouts]\nfirst_token = 2").set("commit_after_seconds=1");
+    let world = World::start(Engine::script(Script::new().head_sse().hang()).await, setup).await;
+    let start = Instant::now();
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    assert_eq!(client.head().await.status, 200);
+    let took = start.elapsed();
+    assert!(took > Duration::from_millis(900) && took < Duration::from_millis(1900), "{took:?}");
+    let rest = error_frame_of_a_timeout(&mut client).await;
+    assert!(rest.starts_with(": keepalive\n\n"), "a comment shows that the stream lives: {rest}");
+    assert!(!rest.contains("assistant"), "no role frame: {rest}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u07_late_first_token() {
+    let gate = Gate::default();
+    let script =
+        Script::new().head_sse().wait(&gate).role().tok("a", 2, Duration::ZERO).finish("stop").done().end();
+    let setup = Setup::new().set("commit_after_seconds=1").set("keepalive_seconds=1");
+    let world = World::start(Engine::script(script).await, setup).await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    assert_eq!(client.head().await.status, 200);
+    for _ in 0..2 {
+        assert_eq!(client.event().await.as_deref(), Some(": keepalive"));
+    }
+    gate.open();
+    let rest = String::from_utf8(client.rest().await).expect("UTF-8");
+    assert_eq!(rest, Canonical::answer("a", 2).text());
+    assert_eq!(world.engine.attempt_count(), 1);
+    world.end().await;
+}
+
+/// The first events of a response repeat its request and are held until the engine's first event: however long they
+/// are, the engine is read further.
+#[tokio::test]
+async fn a_long_request_is_repeated_and_the_engine_read_on() {
+    let gate = Gate::default();
+    let script =
+        Script::new().head_sse().role().wait(&gate).tok("a", 2, Duration::ZERO).finish("stop").done().end();
+    let setup = Setup::new().config("[timeouts]\nfirst_token = 10").set("commit_after_seconds=1");
+    let setup = setup.set("keepalive_seconds=1");
+    let world = World::start(Engine::script(script).await, setup).await;
+    let mut client = Client::connect(world.proxy()).await;
+    let instructions = "x".repeat(100_000);
+    let body = format!(r#"{{"model":"m","input":"x","instructions":"{instructions}","stream":true}}"#);
+    client.send(&Request::post("/v1/responses", body).bytes()).await;
+    assert_eq!(client.head().await.status, 200);
+    assert_eq!(client.event().await.as_deref(), Some(": keepalive"));
+    gate.open();
+    let rest = String::from_utf8(client.rest().await).expect("UTF-8");
+    assert_eq!(client.ended(), Ended::LastChunk);
+    let last = rest.split("\n\n").filter(|block| !block.is_empty()).last().expect("events");
+    assert!(last.starts_with("event: response.completed\n"), "{last}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u08_role_and_nothing_more() {
+    let world =
+        World::start(Engine::script(Script::new().head_sse().role().hang()).await, short_timeouts()).await;
+    timed_out(&world.ask(&Request::stream("")).await);
+    assert_eq!(world.engine.attempt_count(), 1);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u09_silence_in_the_stream() {
+    let script = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).hang();
+    let world = World::start(Engine::script(script).await, short_timeouts()).await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    assert_eq!(client.head().await.status, 200);
+    let rest = error_frame_of_a_timeout(&mut client).await;
+    assert!(rest.starts_with(Canonical::new().role().tok("a", 3).text()), "{rest}");
+    until("the engine is let go", Duration::from_secs(1), || world.engine.active_generations() == 0).await;
+    world.end().await;
+}
+
+/// Keepalive comments come from samewire and do not count as a sign of life of the engine.
+#[tokio::test]
+async fn fault_u09_comments_do_not_put_off_the_end_of_a_silent_stream() {
+    let script = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).hang();
+    let setup =
+        Setup::new().allow_errors().config("[timeouts]\ninter_token = 2.5").set("keepalive_seconds=1");
+    let world = World::start(Engine::script(script).await, setup).await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    client.event_with_head("a.2").await;
+    let start = Instant::now();
+    let rest = error_frame_of_a_timeout(&mut client).await;
+    assert_eq!(rest.matches(": keepalive\n\n").count(), 2, "{rest}");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    world.end().await;
+}
+
+/// A stream that has its finish reason is complete even if only `[DONE]` is missing.
+#[tokio::test]
+async fn silence_after_the_finish_is_a_good_end() {
+    let script = Script::new().head_sse().role().tok("a", 3, Duration::ZERO).finish("stop").hang();
+    let world = World::start(Engine::script(script).await, short_timeouts()).await;
+    let answer = world.ask(&Request::stream("")).await;
+    assert_eq!(answer.text(), Canonical::answer("a", 3).text());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn silence_within_a_whole_answer() {
+    let script = Script::new()
+        .raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n{");
+    let world = World::start(Engine::script(script.hang()).await, short_timeouts()).await;
+    timed_out(&world.ask(&Request::plain("")).await);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u10_comments_are_no_first_token() {
+    let ping = |script: Script| script.chunk(": ping\n\n").sleep(Duration::from_millis(100));
+    let script = (0..60).fold(Script::new().head_sse(), |script, _| ping(script)).hang();
+    let world = World::start(Engine::script(script).await, short_timeouts()).await;
+    let start = Instant::now();
+    timed_out(&world.ask(&Request::stream("")).await);
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u10_comments_keep_a_begun_stream_alive() {
+    let ping = |script: Script| script.chunk(": ping\n\n").sleep(Duration::from_millis(250));
+    let begun = Script::new().head_sse().role().tok("a", 1, Duration::ZERO);
+    let script = (0..8).fold(begun, |script, _| ping(script)).finish("stop").done().end();
+    let world = World::start(Engine::script(script).await, short_timeouts()).await;
+    assert_eq!(world.ask(&Request::stream("")).await.text(), Canonical::answer("a", 1).text());
+    world.end().await;
+}
+
+/// A slow whole answer is not silence: its limit is that of the first token.
+#[tokio::test]
+async fn slow_engine_within_its_time_is_served() {
+    let script = Script::new().sleep(Duration::from_millis(600)).json("200 OK", BODY);
+    let world = World::start(Engine::script(script).await, short_timeouts()).await;
+    assert_eq!(world.ask(&Request::plain("")).await.head.status, 200);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn keepalive_comments_come_only_between_events() {
+    let half = r#"data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"con"#;
+    let other = "tent\":\"a.1 \"},\"finish_reason\":null}]}\n\n";
+    let script = Script::new()
+        .head_sse()
+        .role()
+        .tok("a", 1, Duration::ZERO)
+        .sleep(Duration::from_millis(1500))
+        .chunk(half)
+        .sleep(Duration::from_millis(1500))
+        .chunk(other)
+        .finish("stop")
+        .done()
+        .end();
+    let world = World::start(Engine::script(script).await, Setup::new().set("keepalive_seconds=1")).await;
+    let answer = world.ask(&Request::stream("")).await;
+    let comments = answer.text().matches(": keepalive\n\n").count();
+    assert!((2..=4).contains(&comments), "{comments} in {}", answer.text());
+    grammar(answer.text());
+    assert_eq!(answer.text().replace(": keepalive\n\n", ""), Canonical::answer("a", 2).text());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn zero_seconds_mean_no_keepalive() {
+    let script =
+        Script::new().head_sse().role().tok("a", 1, Duration::ZERO).sleep(Duration::from_millis(1200));
+    let script = script.finish("stop").done().end();
+    let world = World::start(Engine::script(script).await, Setup::new().set("keepalive_seconds=0")).await;
+    assert_eq!(world.ask(&Request::stream("")).await.text(), Canonical::answer("a", 1).text());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn error_after_a_timed_commit_is_in_the_stream() {
+    let refusal = r#"{"error":{"message":"too many","type":"TooManyRequests","param":null,"code":429}}"#;
+    let engine = Engine::answering(move |attempt| {
+        let late = Script::new();
+        match attempt.text() {
+            text if text.contains("late-status") => {
+                late.sleep(Duration::from_millis(1300)).json("429 Too Many Requests", refusal)
+            }
+            _ => late.head_sse().sleep(Duration::from_millis(1300)).ev(refusal).done().end(),
+        }
+    });
+    let world = World::start(engine.await, Setup::new().set("commit_after_seconds=1").allow_errors()).await;
+    for moment in ["late-status", "late-event"] {
+        let answer = world.ask(&Request::stream(&format!(r#","user":"{moment}""#))).await;
+        assert_eq!((answer.head.status, answer.ended), (200, Ended::LastChunk), "{moment}");
+        let text = answer.text().replace(": keepalive\n\n", "");
+        let expected = Canonical::new().error_as("too many", "rate_limit_error", "\"rate_limit_exceeded\"");
+        assert_eq!(text, expected.text(), "{moment}");
+    }
+    world.end().await;
+}

@@ -1,0 +1,5 @@
+//! HTTP/2, towards clients and towards engines.
+
+mod abuse;
+mod clients;
+mod engines;

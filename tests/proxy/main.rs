@@ -1,0 +1,42 @@
+//! Tests of the built binary on loopback, between a scripted engine and a raw client.
+//!
+//! Each test is named after what it checks; for a row of the fault matrix, the name begins with the row. No part of
+//! samewire is replaced: the tested process is the one that users start. Every world ends with [`sim::World::end`],
+//! which checks that nothing was left over and no secret was revealed.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    unreachable_pub,
+    missing_docs,
+    dead_code,
+    reason = "a test fails by panicking, and the fixtures offer more than one file of tests needs"
+)]
+
+#[cfg(feature = "otlp")]
+#[path = "../support/sim/collector.rs"]
+mod collector;
+#[path = "../support/official/mod.rs"]
+mod official;
+#[path = "../support/postgres/mod.rs"]
+mod postgres;
+#[path = "../support/sim/mod.rs"]
+mod sim;
+
+mod canonical;
+mod clients;
+mod demo;
+mod deploy;
+mod engines;
+mod fixtures;
+mod http2;
+mod operations;
+mod pool;
+mod replay;
+mod responses;
+mod tls;

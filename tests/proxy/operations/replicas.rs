@@ -1,0 +1,208 @@
+//! Several samewires on one PostgreSQL: a response made by one is available on all.
+
+use crate::postgres::{connect, database};
+use crate::responses::over_chat::{engine, object, prompt};
+use crate::responses::races::random;
+use crate::sim::{Client, Engine, PATIENCE, Request, Samewire, Script, Setup, World, until};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Time after a crash within which clients must see the end of every response (O16).
+pub const TOLD: Duration = Duration::from_secs(30);
+
+pub fn on(database: &str) -> Setup {
+    Setup::new().args(&["--store", database])
+}
+
+/// Starts another samewire in front of the world's engine.
+pub async fn another(world: &World, database: &str) -> Samewire {
+    Samewire::start(&on(database).upstream(&world.engine.url()).args(&["--engine", "vllm"])).await
+}
+
+pub fn at(id: &str, more: &str) -> Request {
+    Request::get(&format!("/v1/responses/{id}{more}"))
+}
+
+pub fn id(object: &Value) -> String {
+    object["id"].as_str().unwrap().to_owned()
+}
+
+/// Starts a background response that runs until it is stopped.
+async fn started(proxy: SocketAddr) -> String {
+    let made = object(&prompt("m", r#","background":true"#).ask(proxy).await);
+    assert_eq!(made["status"], "queued");
+    id(&made)
+}
+
+fn slow(tokens: usize) -> Script {
+    let stream = Script::new().head_sse().role().tok("a", tokens, Duration::from_millis(10));
+    stream.finish("stop").done().end()
+}
+
+/// Returns the events that a reader gets from here to the end.
+pub async fn follow(proxy: SocketAddr, request: Request) -> Vec<Value> {
+    let mut client = Client::connect(proxy).await.with_patience(TOLD + PATIENCE);
+    client.send(&request.bytes()).await;
+    assert_eq!(client.head().await.status, 200);
+    let mut events = Vec::new();
+    while let Some(event) = client.event().await {
+        let data = event.lines().find_map(|line| line.strip_prefix("data: "));
+        events.extend(data.map(|data| serde_json::from_str::<Value>(data).unwrap()));
+    }
+    events
+}
+
+/// Checks that the sequence numbers continue after `after`, and that the only final event is the last one.
+pub fn sound(events: &[Value], after: usize, end: &str) {
+    for (number, event) in events.iter().enumerate() {
+        assert_eq!(event["sequence_number"], number + after, "{event}");
+    }
+    let ends = ["response.completed", "response.incomplete", "response.failed"];
+    let ended = events.iter().filter(|event| ends.iter().any(|end| event["type"] == *end)).count();
+    assert_eq!((ended, &events.last().unwrap()["type"]), (1, &json!(end)));
+}
+
+#[tokio::test]
+async fn what_one_has_made_the_other_continues_and_removes() {
+    let database = database().await;
+    let world = World::start(engine().await, on(&database)).await;
+    let other = another(&world, &database).await;
+    let first = object(&world.ask(&prompt("text", "")).await);
+    assert_eq!(object(&at(&id(&first), "").ask(other.proxy).await), first);
+    let next = prompt("text", &format!(r#","previous_response_id":"{}""#, id(&first)));
+    let second = object(&next.ask(other.proxy).await);
+    let body: Value = serde_json::from_slice(&world.engine.attempts()[1].body).unwrap();
+    assert_eq!(body["messages"][1], json!({"role": "assistant", "content": "Hello wörld\n"}));
+    assert_eq!(object(&world.ask(&at(&id(&second), "")).await), second);
+    let items = [
+        world.ask(&at(&id(&second), "/input_items")).await,
+        at(&id(&second), "/input_items").ask(other.proxy).await,
+    ];
+    assert_eq!(object(&items[0]), object(&items[1]));
+    let gone = Request::new("DELETE", &format!("/v1/responses/{}", id(&second)));
+    assert_eq!(world.ask(&gone).await.head.status, 200);
+    assert_eq!(at(&id(&second), "").ask(other.proxy).await.head.status, 404);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_c42_c43_the_other_reads_along_from_any_event_and_cancels() {
+    let database = database().await;
+    let engine = Engine::in_turn(vec![slow(60), slow(100_000)]).await;
+    let world = World::start(engine, on(&database)).await;
+    let other = another(&world, &database).await;
+    let made = started(world.proxy()).await;
+    let readers: Vec<_> = (0..8)
+        .map(|n| match n {
+            0 => at(&made, "?stream=true"),
+            n => at(&made, &format!("?stream=true&starting_after={}", n * 9 - 9)),
+        })
+        .map(|request| tokio::spawn(follow(other.proxy, request)))
+        .collect();
+    let all = follow(world.proxy(), at(&made, "?stream=true")).await;
+    sound(&all, 0, "response.completed");
+    for (n, reader) in readers.into_iter().enumerate() {
+        let from = n.checked_sub(1).map_or(0, |n| n * 9 + 1);
+        assert_eq!(reader.await.unwrap(), all[from..], "from {from}");
+    }
+    for after in 0..all.len() {
+        let request = at(&made, &format!("?stream=true&starting_after={after}"));
+        assert_eq!(follow(other.proxy, request).await, all[after + 1..]);
+    }
+    assert_eq!(object(&at(&made, "").ask(other.proxy).await), all.last().unwrap()["response"]);
+
+    let endless = started(world.proxy()).await;
+    until("the engine works", PATIENCE, || world.engine.active_generations() == 1).await;
+    let reader = tokio::spawn(follow(other.proxy, at(&endless, "?stream=true")));
+    let cancel = Request::post(&format!("/v1/responses/{endless}/cancel"), "");
+    let cancelled = object(&cancel.ask(other.proxy).await);
+    assert_eq!(cancelled["status"], "cancelled");
+    assert_eq!(object(&world.ask(&at(&endless, "")).await), cancelled);
+    until("the engine stops", Duration::from_secs(2), || world.engine.active_generations() == 0).await;
+    sound(&reader.await.unwrap(), 0, "response.incomplete");
+    world.end().await;
+}
+
+/// Starts background responses on a samewire that is killed at a random moment. Returns their ids.
+async fn killed(world: &World, database: &str, responses: usize, mut random: StdRng) -> Vec<String> {
+    let mut pause = async || tokio::time::sleep(Duration::from_millis(random.random_range(0..300))).await;
+    let replica = another(world, database).await;
+    let mut ids = Vec::new();
+    for _ in 0..responses {
+        ids.push(started(replica.proxy).await);
+        pause().await;
+    }
+    replica.signal("KILL");
+    ids
+}
+
+/// Ten samewires are killed and one is suspended. The two others close the responses of these, each once. The
+/// suspended one finds on resuming that it owns nothing any more.
+#[tokio::test]
+async fn fault_o16_what_a_lost_replica_ran_is_closed_once() {
+    const KILLED: usize = 10;
+    const EACH: usize = 3;
+    let mut random = random();
+    let database = database().await;
+    let endless = Script::new().head_sse().role().tok("a", 3_000, Duration::from_millis(15)).hang();
+    let world = World::start(Engine::script(endless).await, on(&database).allow_errors()).await;
+    let other = another(&world, &database).await;
+    let stopped = another(&world, &database).await;
+    let mut lost = Vec::new();
+    for _ in 0..EACH {
+        lost.push(started(stopped.proxy).await);
+    }
+    let survives = started(world.proxy()).await;
+    let kills = (0..KILLED).map(|_| killed(&world, &database, EACH, StdRng::seed_from_u64(random.random())));
+    lost.extend(futures::future::join_all(kills).await.concat());
+    until("the engine works", PATIENCE, || world.engine.active_generations() == EACH + 1).await;
+    stopped.signal("STOP");
+    let crash = Instant::now();
+    let readers: Vec<_> = lost
+        .iter()
+        .map(|id| tokio::spawn(follow(other.proxy, at(id, "?stream=true&starting_after=0"))))
+        .collect();
+    for id in &lost {
+        loop {
+            let stored = object(&world.ask(&at(id, "")).await);
+            if stored["status"] == "failed" {
+                let error = &stored["error"];
+                assert_eq!(error["code"], "server_error");
+                assert!(error["message"].as_str().unwrap().contains("[replica_lost]"), "{error}");
+                break;
+            }
+            assert!(["queued", "in_progress"].iter().any(|status| stored["status"] == *status), "{stored}");
+            assert!(crash.elapsed() < TOLD, "{id} still runs");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    for reader in readers {
+        sound(&reader.await.unwrap(), 1, "response.failed");
+    }
+    assert!(crash.elapsed() < TOLD, "{:?}", crash.elapsed());
+    let table = connect(&database).await;
+    let rows = async || {
+        let sql = "SELECT id, owner, term, state, events, bytes FROM samewire_records \
+                   WHERE id <> $1 ORDER BY id";
+        let rows = table.query(sql, &[&survives]).await.unwrap();
+        let row = |row: &tokio_postgres::Row| {
+            let text = |at: usize| row.get::<_, String>(at);
+            let number = |at: usize| row.get::<_, i64>(at);
+            (text(0), text(1), number(2), number(3), number(4), number(5))
+        };
+        rows.iter().map(row).collect::<Vec<_>>()
+    };
+    let closed = rows().await;
+    assert_eq!(closed.len(), lost.len());
+    // Each was taken over once (term 2), and has failed (state 4).
+    assert!(closed.iter().all(|row| (row.2, row.3) == (2, 4)), "{closed:?}");
+    stopped.signal("CONT");
+    until("it stops working", PATIENCE, || world.engine.active_generations() == 1).await;
+    assert_eq!(rows().await, closed);
+    assert_eq!(object(&world.ask(&at(&survives, "")).await)["status"], "in_progress");
+    world.ask(&Request::post(&format!("/v1/responses/{survives}/cancel"), "")).await;
+    world.end().await;
+}

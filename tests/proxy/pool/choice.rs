@@ -1,0 +1,502 @@
+//! Choice of the engine for a request (faults 8): by model, by load and by health.
+
+use crate::responses::over_chat::{prompt, scripted};
+use crate::sim::{
+    Client, CloseKind, Engine, Gate, PATIENCE, Request, Script, Setup, World, until, write_secret,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// Frequent probes with a short timeout.
+const QUICK: &str = "[health]\ninterval = 0.02\ntimeout = 0.5";
+/// Settings by which failures never take an engine out of service.
+const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
+
+/// Starts an engine whose every answer is this one token.
+async fn named(name: &str) -> Engine {
+    let name = name.to_owned();
+    Engine::answering(move |_| Script::answer(&name, 1)).await
+}
+
+/// Starts an engine that lists these models.
+async fn listing(models: &[&str]) -> Engine {
+    let engine = named("x").await;
+    engine.set_models(self::models(models));
+    engine
+}
+
+/// Returns a list of these models.
+fn models(names: &[&str]) -> Script {
+    let all: Vec<_> = names
+        .iter()
+        .map(|id| json!({"id": id, "object": "model", "created": 7, "owned_by": "vllm"}))
+        .collect();
+    Script::new().json("200 OK", &json!({"object": "list", "data": all}).to_string())
+}
+
+/// Returns a request for a model.
+fn of(model: &str) -> Request {
+    Request::chat(
+        json!({"model": model, "stream": true, "messages": [{"role": "user", "content": "x"}]}).to_string(),
+    )
+}
+
+/// Returns the models named in the requests that an engine received.
+fn asked_for(engine: &Engine) -> BTreeSet<String> {
+    let model =
+        |body: &str| serde_json::from_str::<Value>(body).unwrap()["model"].as_str().unwrap().to_owned();
+    engine.attempts().iter().map(|attempt| model(attempt.text())).collect()
+}
+
+async fn ids(world: &World) -> Vec<String> {
+    let answer = world.ask(&Request::get("/v1/models")).await;
+    let list: Value = serde_json::from_str(answer.text()).unwrap();
+    list["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Opens this many streams and keeps them open.
+async fn open_streams(world: &World, request: &Request, streams: usize) -> Vec<Client> {
+    let mut clients = Vec::new();
+    for n in 1..=streams {
+        let mut client = Client::connect(world.proxy()).await;
+        client.send(&request.bytes()).await;
+        until("it is asked", PATIENCE, || world.attempt_counts().iter().sum::<usize>() >= n).await;
+        clients.push(client);
+    }
+    clients
+}
+
+#[tokio::test]
+async fn the_one_with_the_fewest_requests_is_asked() {
+    let gate = Gate::default();
+    let script = || Script::new().head_sse().role().text("x").wait(&gate).finish("stop").done().end();
+    let engines =
+        vec![Engine::script(script()).await, Engine::script(script()).await, Engine::script(script()).await];
+    let world = World::fleet(engines, Setup::new().config(PATIENT), &[]).await;
+    world.wait_until_up().await;
+    let clients = open_streams(&world, &Request::stream(""), 30).await;
+    assert_eq!(world.attempt_counts(), [10, 10, 10]);
+    gate.open();
+    for mut client in clients {
+        client.head().await;
+        client.rest().await;
+    }
+    // Among equal engines the choice is random.
+    for _ in 0..60 {
+        world.ask(&Request::stream("")).await;
+    }
+    let shares = world.attempt_counts();
+    assert!(shares.iter().all(|share| *share > 14), "{shares:?}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn weights_are_parts_of_the_traffic() {
+    let gate = Gate::default();
+    let script = || Script::new().head_sse().role().text("x").wait(&gate).finish("stop").done().end();
+    let engines =
+        vec![Engine::script(script()).await, Engine::script(script()).await, Engine::script(script()).await];
+    let world = World::fleet(engines, Setup::new().config(PATIENT), &["", "weight = 3", "weight = 0"]).await;
+    world.wait_until_up().await;
+    let clients = open_streams(&world, &Request::stream(""), 40).await;
+    let shares = world.attempt_counts();
+    assert!((9..=11).contains(&shares[0]) && (29..=31).contains(&shares[1]) && shares[2] == 0, "{shares:?}");
+    gate.open();
+    for mut client in clients {
+        client.head().await;
+        client.rest().await;
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn models_go_to_the_engines_that_list_them() {
+    let engines = vec![listing(&["m", "small"]).await, listing(&["m", "large"]).await];
+    let world = World::fleet(engines, Setup::new().config(PATIENT), &[]).await;
+    world.wait_until_up().await;
+    for model in ["m", "small", "large", "small", "large", "m"].iter().cycle().take(60) {
+        assert_eq!(world.ask(&of(model)).await.head.status, 200, "{model}");
+    }
+    let (one, other) = (asked_for(&world.engine), asked_for(&world.others[0]));
+    assert!(!one.contains("large") && !other.contains("small"), "{one:?} {other:?}");
+    assert!(one.contains("m") && other.contains("m"));
+    let before = world.attempt_counts();
+    let answer = world.ask(&of("huge")).await;
+    assert_eq!(answer.failure(), (404, "invalid_request_error".into(), Some("model_not_found".into())));
+    let answer = world.ask(&prompt("huge", "")).await;
+    assert_eq!(answer.failure(), (404, "invalid_request_error".into(), Some("model_not_found".into())));
+    // An invalid request is reported as such in any case.
+    let answer = world.ask(&Request::post("/v1/responses", r#"{"model":"huge","input":7}"#)).await;
+    assert_eq!(answer.head.status, 400);
+    assert_eq!(world.attempt_counts(), before);
+    let all: BTreeSet<_> = ids(&world).await.into_iter().collect();
+    assert_eq!(all, ["large", "m", "small"].map(str::to_owned).into());
+    assert_eq!(world.ask(&Request::get("/v1/models/large")).await.head.status, 200);
+    assert_eq!(world.ask(&Request::get("/v1/models/huge")).await.head.status, 404);
+    world.end().await;
+}
+
+/// Engines with equal lists may know more names, so unlisted names are forwarded.
+#[tokio::test]
+async fn names_that_no_replica_lists_go_on() {
+    let world =
+        World::fleet(vec![listing(&["m"]).await, listing(&["m"]).await], Setup::new().config(PATIENT), &[])
+            .await;
+    world.wait_until_up().await;
+    assert_eq!(world.ask(&of("default")).await.head.status, 200);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn models_have_other_names_defaults_and_options() {
+    let lines = "[[model]]\nname = \"m\"\naliases = [\"gpt-4o\", \"fast\"]\nupstreams = [\"e1\"]\n\
+                 defaults = { temperature = 0.5, chat_template_kwargs = { enable_thinking = false } }\n\
+                 wire = { model_name = \"requested\" }\n";
+    let world = World::fleet(
+        vec![listing(&["m"]).await, listing(&["m"]).await],
+        Setup::new().config(PATIENT).config(lines),
+        &[],
+    )
+    .await;
+    world.wait_until_up().await;
+    let body = |path: &str, members: Value| {
+        let mut request =
+            json!({"model": "gpt-4o", "stream": true, "messages": [{"role": "user", "content": "x"}]});
+        if path == "/v1/responses" {
+            request = json!({"model": "gpt-4o", "stream": true, "input": "x"});
+        }
+        request.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        Request::post(path, request.to_string())
+    };
+    for path in ["/v1/chat/completions", "/v1/responses"] {
+        let answer = world.ask(&body(path, json!({}))).await;
+        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        assert!(answer.text().contains(r#""model":"gpt-4o""#), "{}", answer.text());
+        let sent: Value = serde_json::from_str(world.others[0].attempts().last().unwrap().text()).unwrap();
+        assert_eq!((&sent["model"], &sent["temperature"]), (&json!("m"), &json!(0.5)), "{path}");
+        assert_eq!(sent["chat_template_kwargs"], json!({"enable_thinking": false}), "{path}");
+        world.ask(&body(path, json!({"temperature": 1}))).await;
+        let sent: Value = serde_json::from_str(world.others[0].attempts().last().unwrap().text()).unwrap();
+        assert_eq!(sent["temperature"], json!(1), "{path}: what the client says counts");
+    }
+    assert_eq!(world.attempt_counts(), [0, 4], "it has been said who serves it");
+    assert_eq!(ids(&world).await, ["m", "gpt-4o", "fast"]);
+    world.end().await;
+}
+
+/// A single engine gets every request and reports itself which models it does not have.
+#[tokio::test]
+async fn the_only_engine_is_asked_for_what_it_does_not_list() {
+    let lines = "[[model]]\nname = \"text\"\naliases = [\"gpt-4o\"]";
+    let engine = Engine::script(scripted("text", "chatcmpl-1", true)).await;
+    let world = World::fleet(vec![engine], Setup::new().config(PATIENT).config(lines), &[]).await;
+    world.wait_until_up().await;
+    for request in
+        [of("gpt-4o"), of("huge"), prompt("gpt-4o", r#","stream":true"#), prompt("huge", r#","stream":true"#)]
+    {
+        let answer = world.ask(&request).await;
+        assert_eq!(answer.head.status, 200, "{}", answer.text());
+    }
+    assert_eq!(asked_for(&world.engine), ["huge", "text"].map(str::to_owned).into());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_conversation_stays_where_it_began() {
+    let mut engines = Vec::new();
+    for _ in 0..4 {
+        let engine = Engine::script(scripted("text", "chatcmpl-1", true)).await;
+        engine.set_models(models(&["text", "engine-m"]));
+        engines.push(engine);
+    }
+    let world =
+        World::fleet(engines, Setup::new().config(PATIENT).config("[affinity]\nby = \"conversation\""), &[])
+            .await;
+    world.wait_until_up().await;
+    let mut used = BTreeSet::new();
+    for talk in 0..24 {
+        let mut messages = vec![
+            json!({"role": "system", "content": "be kind"}),
+            json!({"role": "user", "content": format!("talk {talk}")}),
+        ];
+        let before = world.attempt_counts();
+        for turn in 0..4 {
+            let body = json!({"model": "text", "stream": true, "messages": messages});
+            assert_eq!(world.ask(&Request::chat(body.to_string())).await.head.status, 200);
+            messages.push(json!({"role": "assistant", "content": "hm"}));
+            messages.push(json!({"role": "user", "content": format!("turn {turn}")}));
+        }
+        let grown: Vec<_> =
+            world.attempt_counts().iter().zip(&before).map(|(now, then)| now - then).collect();
+        assert_eq!(grown.iter().filter(|more| **more == 4).count(), 1, "all turns at one engine: {grown:?}");
+        used.insert(grown.iter().position(|more| *more == 4).unwrap());
+    }
+    assert_eq!(used.len(), 4, "conversations are spread");
+    // Responses that continue each other form a conversation, too.
+    let before = world.attempt_counts();
+    let mut previous = String::new();
+    for _ in 0..4 {
+        let answer = world.ask(&prompt("text", &format!(r#","stream":true{previous}"#))).await;
+        let id =
+            answer.text().split(r#""id":"resp_"#).nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+        previous = format!(r#","previous_response_id":"resp_{id}""#);
+    }
+    let grown: Vec<_> = world.attempt_counts().iter().zip(&before).map(|(now, then)| now - then).collect();
+    assert_eq!(grown.iter().filter(|more| **more == 4).count(), 1, "{grown:?}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_header_keeps_requests_together_but_not_at_any_price() {
+    let gate = Gate::default();
+    let script = || Script::new().head_sse().role().text("x").wait(&gate).finish("stop").done().end();
+    let mut engines = Vec::new();
+    for _ in 0..4 {
+        engines.push(Engine::script(script()).await);
+    }
+    let lines = "[affinity]\nby = \"header\"\nheader = \"x-session\"";
+    let world = World::fleet(engines, Setup::new().config(PATIENT).config(lines), &[]).await;
+    world.wait_until_up().await;
+    // One engine gets the first requests, until its load exceeds its share; then the others get some.
+    let clients = open_streams(&world, &Request::stream("").header("x-session", "a"), 40).await;
+    let shares = world.attempt_counts();
+    let most = *shares.iter().max().unwrap();
+    assert!((12..=14).contains(&most), "a quarter more than its part: {shares:?}");
+    gate.open();
+    for mut client in clients {
+        client.head().await;
+        client.rest().await;
+    }
+    let before = world.attempt_counts();
+    for _ in 0..12 {
+        world.ask(&Request::stream("").header("x-session", "b")).await;
+    }
+    let grown: Vec<_> = world.attempt_counts().iter().zip(&before).map(|(now, then)| now - then).collect();
+    assert_eq!(grown.iter().max(), Some(&12), "{grown:?}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o18_nobody_is_well() {
+    let world = World::fleet(
+        vec![named("a").await, named("b").await],
+        Setup::new().config(QUICK).allow_errors(),
+        &[],
+    )
+    .await;
+    world.wait_until_up().await;
+    for engine in world.engines() {
+        engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
+    }
+    let ready = async |status| {
+        while world.samewire.admin("/readyz").await.head.status != status {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, ready(503)).await.unwrap();
+    let before = world.attempt_counts();
+    let mut times = Vec::new();
+    let requests = [Request::stream(""), Request::plain(""), prompt("m", ""), Request::get("/v1/models")];
+    for request in requests.iter().cycle().take(40) {
+        let answer = world.ask(request).await;
+        assert_eq!(answer.failure(), (503, "server_error".into(), Some("no_healthy_upstream".into())));
+        assert_eq!(answer.head.header("retry-after"), Some("5"));
+        times.push(answer.waited);
+    }
+    times.sort();
+    println!("nobody is well: median {:?}, worst {:?}", times[20], times[39]);
+    assert!(times[20] < Duration::from_millis(50), "{times:?}");
+    assert_eq!(world.attempt_counts(), before);
+    // One engine that comes back is enough, and the other is still spared.
+    world.engine.set_health(Script::new().whole("200 OK", "", ""));
+    tokio::time::timeout(PATIENCE, ready(200)).await.unwrap();
+    for _ in 0..20 {
+        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    }
+    assert_eq!(world.others[0].attempt_count(), before[1]);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn who_fails_is_ejected_and_half_of_them_never_are() {
+    let bad = || Engine::script(Script::new().json("500 Internal Server Error", "{}"));
+    let setup = || Setup::new().config(PATIENT).allow_errors();
+    let world = World::fleet(vec![bad().await, named("a").await], setup(), &[]).await;
+    world.wait_until_up().await;
+    for _ in 0..100 {
+        assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    }
+    let asked = world.engine.attempt_count();
+    assert!((5..=12).contains(&asked), "ejected after five: {asked}");
+    let metrics = world.samewire.metrics().await;
+    for line in [
+        "samewire_upstream_circuit_open{upstream=\"e0\"} 1\n",
+        "samewire_upstream_circuit_open{upstream=\"e1\"} 0\n",
+    ] {
+        assert!(metrics.contains(line), "{line}{metrics}");
+    }
+    world.end().await;
+    // If there is only one engine, or most are ejected, ejected ones are asked anyway.
+    let world = World::fleet(
+        vec![bad().await, bad().await, bad().await],
+        setup().config("[retry]\nmax_attempts = 1"),
+        &[],
+    )
+    .await;
+    world.wait_until_up().await;
+    for _ in 0..100 {
+        assert_eq!(world.ask(&Request::stream("")).await.head.status, 500);
+    }
+    let mut shares = world.attempt_counts();
+    shares.sort_unstable();
+    assert!(shares[0] < 25 && shares[1] > 30, "one of three is ejected: {shares:?}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u19_who_rejects_the_proxys_key_is_asked_last() {
+    let key = std::env::temp_dir().join(format!("samewire-pool-key-{}", std::process::id()));
+    write_secret(&key, "sk-CANARY-pool");
+    let bad = Engine::script(Script::new().json("401 Unauthorized", r#"{"error":"Unauthorized"}"#)).await;
+    let lines = format!("api_key_file = {key:?}");
+    let world =
+        World::fleet(vec![bad, named("a").await], Setup::new().config(PATIENT).allow_errors(), &[&lines])
+            .await;
+    world.wait_until_up().await;
+    let mut told = 0;
+    for _ in 0..30 {
+        let answer = world.ask(&Request::stream("")).await;
+        if answer.head.status != 200 {
+            assert_eq!(answer.failure(), (502, "server_error".into(), Some("upstream_error".into())));
+            told += 1;
+        }
+    }
+    assert_eq!((told, world.engine.attempt_count()), (1, 1));
+    assert!(world.samewire.logs().iter().any(|line| line.contains("upstream credentials rejected")));
+    std::fs::remove_file(&key).unwrap();
+    world.end().await;
+}
+
+/// An engine that refuses a client's key stays in use: the refusal is not a fault of the engine.
+#[tokio::test]
+async fn fault_u19_who_rejects_a_clients_key_stays_in_use() {
+    for (line, status) in [("401 Unauthorized", 401), ("403 Forbidden", 403)] {
+        let bad = Engine::script(Script::new().json(line, r#"{"error":"no"}"#)).await;
+        let lines = ["auth = \"pass\""; 2];
+        let world =
+            World::fleet(vec![bad, named("a").await], Setup::new().config(PATIENT).allow_errors(), &lines)
+                .await;
+        world.wait_until_up().await;
+        let mut told = 0;
+        for _ in 0..30 {
+            let answer = world.ask(&Request::stream("")).await;
+            if answer.head.status != 200 {
+                assert_eq!(answer.head.status, status, "{}", answer.text());
+                told += 1;
+            }
+        }
+        assert_eq!(told, world.engine.attempt_count(), "{line}: none is tried elsewhere");
+        // The random choice sends it about half of them.
+        assert!((3..=27).contains(&told), "{line}: {told}");
+        for word in ["misconfigured", "ejected"] {
+            assert_eq!(world.samewire.count_logged(word), 0, "{line}: {word}");
+        }
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn fault_u50_who_answers_as_another_model_is_asked_last() {
+    let other = |text: &str| text.replace(r#""model":"m""#, r#""model":"other""#);
+    let whole = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}"#;
+    // Either the configuration names its models, or the other engine lists the claimed model.
+    for (stream, configured) in [(true, true), (false, true), (true, false), (false, false)] {
+        let wrong = Engine::answering(move |_| {
+            match stream {
+            true => Script::new().head_sse().ev(&other(r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"x"},"finish_reason":null}]}"#)).hang(),
+            false => Script::new().json("200 OK", &other(whole)),
+        }
+        });
+        let right = Engine::answering(move |_| match stream {
+            true => Script::answer("a", 1),
+            false => Script::new().json("200 OK", whole),
+        });
+        let (wrong, right) = (wrong.await, right.await);
+        right.set_models(models(if configured { &["m"] } else { &["m", "other"] }));
+        let lines = if configured { "models = [\"m\"]" } else { "" };
+        let world =
+            World::fleet(vec![wrong, right], Setup::new().config(PATIENT).allow_errors(), &[lines]).await;
+        world.wait_until_up().await;
+        let request = if stream { Request::stream("") } else { Request::plain("") };
+        let mut told = 0;
+        for _ in 0..30 {
+            let answer = world.ask(&request).await;
+            if answer.head.status != 200 {
+                assert_eq!(
+                    answer.failure(),
+                    (502, "server_error".into(), Some("upstream_invalid_response".into()))
+                );
+                told += 1;
+            }
+        }
+        assert_eq!((told, world.engine.attempt_count()), (1, 1), "{stream} {configured}");
+        assert!(world.samewire.logs().iter().any(|line| line.contains("it answers as a model")));
+        world.end().await;
+    }
+}
+
+/// A name that no engine lists is forwarded: engines may accept names besides those they list.
+#[tokio::test]
+async fn models_may_have_names_that_are_not_listed() {
+    let engine = || async {
+        let engine = Engine::script(scripted("text", "chatcmpl-1", true)).await;
+        engine.set_models(models(&["text"]));
+        engine
+    };
+    let world = World::fleet(vec![engine().await, engine().await], Setup::new().config(PATIENT), &[]).await;
+    world.wait_until_up().await;
+    assert_eq!(world.ask(&of("text")).await.head.status, 200);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u44_an_engine_restarts_under_traffic() {
+    let world = World::fleet(
+        vec![named("a").await, named("b").await],
+        Setup::new().config(QUICK).allow_errors(),
+        &[],
+    )
+    .await;
+    world.wait_until_up().await;
+    let ask = async |times: usize| {
+        for _ in 0..times {
+            assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+        }
+    };
+    ask(20).await;
+    world.engine.set_health(Script::new().close(CloseKind::Rst));
+    let down = async {
+        while !world.samewire.metrics().await.contains("samewire_upstream_up{upstream=\"e0\"} 0") {
+            ask(1).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, down).await.unwrap();
+    let before = world.engine.attempt_count();
+    ask(20).await;
+    assert_eq!(world.engine.attempt_count(), before, "only probes while it is down");
+    world.engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
+    ask(20).await;
+    world.engine.set_health(Script::new().whole("200 OK", "", ""));
+    let start = Instant::now();
+    while world.engine.attempt_count() == before {
+        ask(1).await;
+        assert!(start.elapsed() < Duration::from_secs(10), "back within 10 s");
+    }
+    // A recovered engine is not flooded: with one request at a time, the other has less load relative to its share.
+    let (one, other) = (world.engine.attempt_count(), world.others[0].attempt_count());
+    ask(10).await;
+    let (one, other) = (world.engine.attempt_count() - one, world.others[0].attempt_count() - other);
+    assert!(one <= other, "{one} {other}");
+    world.end().await;
+}

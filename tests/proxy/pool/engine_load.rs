@@ -1,0 +1,208 @@
+//! Load reported by engines: fetched with the probes if configured, exposed as metrics, and used to choose an
+//! engine.
+
+use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Script, Setup, World, until, within};
+use serde_json::json;
+use std::time::Duration;
+
+/// Frequent probes that also fetch the engine's load.
+const LOADED: &str = "[health]\ninterval = 0.02\ntimeout = 0.3\nengine_load = true";
+
+/// Returns vLLM's metrics with these numbers, among others.
+fn vllm(running: usize, waiting: usize) -> Script {
+    let labels = r#"{engine="0",model_name="m"}"#;
+    let text = format!(
+        "# HELP vllm:num_requests_running Number of requests in model execution batches.\n\
+         # TYPE vllm:num_requests_running gauge\n\
+         vllm:num_requests_running{labels} {running}.0\n\
+         vllm:num_requests_waiting{labels} {waiting}.0\n\
+         vllm:kv_cache_usage_perc{labels} 0.25\n\
+         vllm:num_preemptions_total{labels} 7.0\n"
+    );
+    Script::new().whole("200 OK", "text/plain; version=0.0.4; charset=utf-8", text)
+}
+
+/// Starts an engine whose answers wait at a gate.
+async fn waiting(gate: &Gate) -> Engine {
+    let script = Script::new().head_sse().role().text("x").wait(gate).finish("stop").done().end();
+    Engine::script(script).await
+}
+
+fn asked(engine: &Engine, path: &str) -> usize {
+    engine.probes().iter().filter(|probe| probe.target == path).count()
+}
+
+async fn probes(engine: &Engine, more: usize) {
+    let before = asked(engine, "/health");
+    until("probes", PATIENCE, || asked(engine, "/health") >= before + more).await;
+}
+
+/// Waits until the metrics contain this line, or no longer contain it.
+async fn shows(world: &World, line: &str, shown: bool) {
+    let waiting = async {
+        while world.samewire.metrics().await.lines().any(|known| known == line) != shown {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(line, waiting).await;
+}
+
+/// Returns a metric line of the engine with this name.
+fn series(world: &World, name: &str, more: &str, value: &str) -> String {
+    let upstream = world.engine.address;
+    format!("samewire_upstream_engine_{name}{{upstream=\"{upstream}\"{more}}} {value}")
+}
+
+#[tokio::test]
+async fn what_an_engine_has_to_do_is_shown() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    engine.set_route("/metrics", vllm(3, 2));
+    let world = World::start(engine, Setup::new().config(LOADED).allow_errors()).await;
+    let running = series(&world, "requests", ",state=\"running\"", "3");
+    shows(&world, &running, true).await;
+    shows(&world, &series(&world, "requests", ",state=\"waiting\"", "2"), true).await;
+    shows(&world, &series(&world, "cache_usage", "", "0.25"), true).await;
+    let ready = world.samewire.admin("/readyz?verbose").await;
+    let told = "in_flight=0 engine_running=3 engine_waiting=2 engine_cache_usage=0.25";
+    assert!(ready.text().contains(told), "{}", ready.text());
+    // The engine no longer reports its load: no outdated value is shown.
+    for odd in [
+        Script::new().whole("404 Not Found", "", ""),
+        Script::new().whole("200 OK", "text/plain", "vllm:num_requests_running CANARY\n"),
+        Script::new().whole("200 OK", "text/plain", format!("# {}\n", "x".repeat(3 << 20))),
+        Script::new().hang(),
+        Script::new().rst(),
+    ] {
+        world.engine.set_route("/metrics", odd);
+        shows(&world, &running, false).await;
+        probes(&world.engine, 3).await;
+        assert_eq!(world.samewire.admin("/readyz").await.head.status, 200, "that is no sickness");
+        world.engine.set_route("/metrics", vllm(3, 2));
+        // An engine that reported nothing is asked again at the next identification.
+        let before = world.samewire.count_logged("upstream is not ready");
+        world.engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
+        until("it is down", PATIENCE, || world.samewire.count_logged("upstream is not ready") > before).await;
+        world.engine.set_health(Script::new().whole("200 OK", "", ""));
+        shows(&world, &running, true).await;
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn load_is_not_fetched_unless_configured() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    engine.set_route("/metrics", vllm(3, 2));
+    let world = World::start(engine, Setup::new().config("[health]\ninterval = 0.02")).await;
+    probes(&world.engine, 8).await;
+    assert_eq!(asked(&world.engine, "/metrics"), 0);
+    assert!(!world.samewire.metrics().await.contains("samewire_upstream_engine_requests{"));
+    world.end().await;
+}
+
+/// SGLang has metrics only if enabled; of its other routes, the first that answers is used from then on.
+#[tokio::test]
+async fn sglang_is_asked_where_it_answers() {
+    let labels = r#"{model_name="m",tp_rank="0"}"#;
+    let metrics = format!(
+        "sglang:num_running_reqs{labels} 4.0\nsglang:num_queue_reqs{labels} 1.0\nsglang:token_usage{labels} 0.5\n"
+    );
+    let loads = json!({"loads": [{"num_running_reqs": 3, "num_waiting_reqs": 1}, {"num_running_reqs": 1, "num_waiting_reqs": 0}]});
+    let get_load = json!([{"dp_rank": null, "num_reqs": 5, "num_waiting_reqs": 1, "num_tokens": 9}]);
+    for (place, says) in [
+        ("/metrics", Script::new().whole("200 OK", "text/plain", metrics)),
+        ("/v1/loads", Script::new().json("200 OK", &loads.to_string())),
+        ("/get_load", Script::new().json("200 OK", &get_load.to_string())),
+    ] {
+        let engine = Engine::script(Script::answer("a", 1)).await;
+        engine.set_route(
+            "/v1/loads",
+            Script::new().whole("500 Internal Server Error", "", "Internal Server Error"),
+        );
+        engine.set_route(place, says);
+        let world = World::start_as(engine, "sglang", Setup::new().config(LOADED)).await;
+        shows(&world, &series(&world, "requests", ",state=\"running\"", "4"), true).await;
+        shows(&world, &series(&world, "requests", ",state=\"waiting\"", "1"), true).await;
+        probes(&world.engine, 5).await;
+        for other in ["/metrics", "/v1/loads", "/get_load"].iter().filter(|other| **other != place) {
+            assert!(asked(&world.engine, other) <= 1, "{other} again and again");
+        }
+        world.end().await;
+    }
+}
+
+/// Opens this many streams and keeps them open.
+async fn open_streams(world: &World, streams: usize) -> Vec<Client> {
+    let mut clients = Vec::new();
+    let before = world.attempt_counts().iter().sum::<usize>();
+    for n in 1..=streams {
+        let mut client = Client::connect(world.proxy()).await;
+        client.send(&Request::stream("").bytes()).await;
+        until("it is asked", PATIENCE, || world.attempt_counts().iter().sum::<usize>() >= before + n).await;
+        clients.push(client);
+    }
+    clients
+}
+
+async fn let_go(gate: &Gate, clients: Vec<Client>) {
+    gate.open();
+    for mut client in clients {
+        client.head().await;
+        client.rest().await;
+    }
+}
+
+/// Waits until samewire knows the load of both engines.
+async fn known(world: &World) {
+    let all = async {
+        let known = |metrics: String| metrics.matches("samewire_upstream_engine_requests{").count();
+        while known(world.samewire.metrics().await) < 4 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("both say what they have to do", all).await;
+    for engine in world.engines() {
+        probes(engine, 2).await;
+    }
+}
+
+#[tokio::test]
+async fn requests_that_others_have_sent_count() {
+    let gate = Gate::default();
+    let engines = vec![waiting(&gate).await, waiting(&gate).await];
+    engines[0].set_route("/metrics", vllm(7, 3));
+    engines[1].set_route("/metrics", vllm(0, 0));
+    // The reported load stays constant: these engines do not count.
+    let world = World::fleet(engines, Setup::new().config(LOADED), &[]).await;
+    known(&world).await;
+    let first = open_streams(&world, 10).await;
+    assert_eq!(world.attempt_counts(), [0, 10], "the first one has ten of others");
+    let_go(&gate, first).await;
+    world.end().await;
+    // Requests sent by samewire are not counted twice, as its own and as load reported by the engine.
+    let gate = Gate::default();
+    let engines = vec![waiting(&gate).await, waiting(&gate).await];
+    engines.iter().for_each(|engine| engine.set_route("/metrics", vllm(0, 0)));
+    let world = World::fleet(engines, Setup::new().config(LOADED), &[]).await;
+    known(&world).await;
+    let mut clients = open_streams(&world, 10).await;
+    assert_eq!(world.attempt_counts(), [5, 5]);
+    world.engine.set_route("/metrics", vllm(4, 1));
+    known(&world).await;
+    clients.extend(open_streams(&world, 10).await);
+    assert_eq!(world.attempt_counts(), [10, 10]);
+    let_go(&gate, clients).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn where_nobody_asks_only_our_own_requests_count() {
+    let gate = Gate::default();
+    let engines = vec![waiting(&gate).await, waiting(&gate).await];
+    engines[0].set_route("/metrics", vllm(7, 3));
+    let world = World::fleet(engines, Setup::new().config("[health]\ninterval = 0.02"), &[]).await;
+    world.wait_until_up().await;
+    let clients = open_streams(&world, 10).await;
+    assert_eq!(world.attempt_counts(), [5, 5]);
+    let_go(&gate, clients).await;
+    world.end().await;
+}

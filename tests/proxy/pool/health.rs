@@ -1,0 +1,219 @@
+//! Health of the engine: outcomes of probes, and the readiness derived from them.
+
+use crate::clients::keys::entry;
+use crate::sim::{Client, CloseKind, Engine, Gate, KEY, PATIENCE, Request, Script, Setup, World, until};
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+/// Frequent probes with a short timeout.
+const QUICK: &str = "[health]\ninterval = 0.02\ntimeout = 0.1";
+
+async fn ready(world: &World) -> u16 {
+    world.samewire.admin("/readyz").await.head.status
+}
+
+/// Waits until readiness has this status.
+async fn becomes(world: &World, status: u16) {
+    let waiting = async {
+        while ready(world).await != status {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never {status}"));
+}
+
+fn asked(world: &World) -> usize {
+    world.engine.probes().iter().filter(|probe| probe.target == "/health").count()
+}
+
+/// Waits for some more probes.
+async fn probes(world: &World, more: usize) {
+    let before = asked(world);
+    until("probes", PATIENCE, || asked(world) >= before + more).await;
+}
+
+fn status(line: &str) -> Script {
+    Script::new().whole(line, "", "")
+}
+
+#[tokio::test]
+async fn fault_o18_an_engine_that_fails_is_not_ready_and_comes_back() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    let world = World::start(engine, Setup::new().config(QUICK).allow_errors()).await;
+    becomes(&world, 200).await;
+    for failing in
+        [status("500 Internal Server Error"), status("503 Service Unavailable"), Script::new().hang()]
+    {
+        world.engine.set_health(failing);
+        becomes(&world, 503).await;
+        assert_eq!(world.samewire.admin("/livez").await.head.status, 200, "a restart would not help");
+        world.engine.set_health(status("200 OK"));
+        becomes(&world, 200).await;
+    }
+    // An engine without a health route is judged by its list of models.
+    world.engine.set_health(status("404 Not Found"));
+    probes(&world, 8).await;
+    assert_eq!(ready(&world).await, 200);
+    world.end().await;
+}
+
+/// An engine is up if a gateway refuses the probe for lack of a client's key.
+#[tokio::test]
+async fn an_engine_that_refuses_the_probe_for_its_key_is_up() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    for code in ["401 Unauthorized", "403 Forbidden"] {
+        engine.set_health(status(code));
+        engine.set_models(status(code));
+    }
+    let world = World::start(engine, Setup::new().config(QUICK)).await;
+    becomes(&world, 200).await;
+    probes(&world, 8).await;
+    assert_eq!(ready(&world).await, 200);
+    assert_eq!(world.ask(&Request::stream("")).await.head.status, 200);
+    world.end().await;
+    // If samewire has a key of its own for the engine, the refusal is a configuration error.
+    let key = std::env::temp_dir().join(format!("samewire-health-key-{}", std::process::id()));
+    std::fs::write(&key, "sk-CANARY-health").unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    engine.set_health(status("401 Unauthorized"));
+    engine.set_models(status("401 Unauthorized"));
+    let setup = Setup::new().config(QUICK).upstream_keys(&format!("api_key_file = {key:?}")).allow_errors();
+    let world = World::start(engine, setup).await;
+    probes(&world, 8).await;
+    assert_eq!(ready(&world).await, 503);
+    std::fs::remove_file(&key).unwrap();
+    world.end().await;
+}
+
+#[tokio::test]
+async fn one_probe_that_fails_proves_nothing() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    let setup = Setup::new().config(&format!("{QUICK}\ndown_after = 1000000")).allow_errors();
+    let world = World::start(engine, setup).await;
+    becomes(&world, 200).await;
+    world.engine.set_health(status("500 Internal Server Error"));
+    probes(&world, 8).await;
+    assert_eq!(ready(&world).await, 200);
+    world.engine.set_health(status("503 Service Unavailable"));
+    becomes(&world, 503).await;
+    world.end().await;
+}
+
+/// Starts a healthy engine with a running stream that continues when the gate opens.
+async fn speaking(gate: &Gate) -> (World, Client) {
+    let script = Script::new().head_sse().role().text("a").wait(gate).finish("stop").done().end();
+    let world = World::start(Engine::script(script).await, Setup::new().config(QUICK).allow_errors()).await;
+    becomes(&world, 200).await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    assert_eq!(client.head().await.status, 200);
+    client.event_with("\"a\"").await;
+    (world, client)
+}
+
+/// An engine that streams is up, however long its answer to a probe takes.
+#[tokio::test]
+async fn fault_o19_a_busy_engine_may_be_slow_to_say_that_it_is_well() {
+    let gate = Gate::default();
+    let (world, mut client) = speaking(&gate).await;
+    world.engine.set_health(Script::new().hang());
+    probes(&world, 8).await;
+    assert_eq!(ready(&world).await, 200);
+    // A failed or refused probe counts in any case.
+    world.engine.set_health(status("500 Internal Server Error"));
+    becomes(&world, 503).await;
+    gate.open();
+    client.event_with("[DONE]").await;
+    world.engine.set_health(status("200 OK"));
+    becomes(&world, 200).await;
+    world.end().await;
+}
+
+/// Streamed tokens count as a sign of life for ten seconds, not longer.
+#[tokio::test]
+async fn fault_o19_an_engine_that_has_stopped_talking_must_answer_probes() {
+    let gate = Gate::default();
+    let (world, mut client) = speaking(&gate).await;
+    let said = Instant::now();
+    world.engine.set_health(Script::new().hang());
+    becomes(&world, 503).await;
+    assert!(said.elapsed() > Duration::from_secs(8), "{:?}", said.elapsed());
+    gate.open();
+    client.event_with("[DONE]").await;
+    world.engine.set_health(status("200 OK"));
+    becomes(&world, 200).await;
+    world.end().await;
+}
+
+/// A running stream does not excuse a probe whose connection is closed or reset.
+#[tokio::test]
+async fn fault_o19_probes_that_are_broken_off_count_while_it_streams() {
+    for manner in [CloseKind::Rst, CloseKind::Fin] {
+        let gate = Gate::default();
+        let (world, mut client) = speaking(&gate).await;
+        let said = Instant::now();
+        world.engine.set_health(Script::new().close(manner));
+        becomes(&world, 503).await;
+        assert!(said.elapsed() < Duration::from_secs(8), "{manner:?}: it was silent for that long");
+        gate.open();
+        client.event_with("[DONE]").await;
+        world.end().await;
+    }
+}
+
+/// The public health route reports the same state as the admin listener, without a key and without details of
+/// engines.
+#[tokio::test]
+async fn clients_are_told_whether_there_is_an_engine() {
+    let engine = Engine::script(Script::answer("a", 1)).await;
+    let setup =
+        Setup::new().config(&entry(KEY, "")).config("[limits]\nrequests = 1").config(QUICK).allow_errors();
+    let world = World::start(engine, setup).await;
+    becomes(&world, 200).await;
+    let ask = |method: &str| Request::new(method, "/health").without("authorization");
+    let answer = world.ask(&ask("GET")).await;
+    assert_eq!((answer.head.status, answer.text()), (200, r#"{"status":"ok"}"#));
+    assert_eq!(answer.head.header("content-type"), Some("application/json"));
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&[ask("HEAD").bytes(), ask("GET").bytes()].concat()).await;
+    let head = client.head_without_body().await;
+    assert_eq!((head.status, head.header("content-length")), (200, Some("15")));
+    assert_eq!(client.answer().await.text(), r#"{"status":"ok"}"#, "the connection goes on");
+    assert_eq!(world.ask(&ask("POST").header("content-length", "0")).await.head.status, 401);
+    let post = world.ask(&Request::new("POST", "/health").header("content-length", "0")).await;
+    assert_eq!((post.head.status, post.fault().message.as_str()), (405, "/health takes GET, not POST."));
+    world.engine.set_health(status("500 Internal Server Error"));
+    becomes(&world, 503).await;
+    let answer = world.ask(&ask("GET")).await;
+    let expected = (503, "server_error".into(), Some("no_healthy_upstream".into()));
+    assert_eq!(answer.failure(), expected);
+    assert!(
+        !answer.text().contains("127.0.0.1") && answer.head.header("retry-after").is_some(),
+        "{answer:?}"
+    );
+    assert_eq!(world.samewire.count_logged(r#""status":503"#), 0, "a probe every second fills no log");
+    world.engine.set_health(status("200 OK"));
+    becomes(&world, 200).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn clients_are_told_of_a_drain_and_at_the_limit_of_requests() {
+    let gate = Gate::default();
+    let script = Script::new().head_sse().role().text("a").wait(&gate).finish("stop").done().end();
+    let setup = Setup::new().config("[limits]\nrequests = 1").config(QUICK);
+    let world = World::start(Engine::script(script).await, setup).await;
+    becomes(&world, 200).await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&Request::stream("").bytes()).await;
+    client.event_with_head("\"a\"").await;
+    assert_eq!(world.ask(&Request::stream("")).await.head.status, 503, "that is one too many");
+    assert_eq!(world.ask(&Request::get("/health")).await.head.status, 200);
+    assert_eq!(Request::new("POST", "/drain").ask(world.samewire.admin).await.head.status, 200);
+    let answer = world.ask(&Request::get("/health")).await;
+    assert_eq!(answer.failure(), (503, "server_error".into(), Some("draining".into())));
+    gate.open();
+    client.rest().await;
+    world.end().await;
+}

@@ -1,0 +1,8 @@
+//! Pool of engines: which of them gets a request, and who answers when one fails.
+
+mod choice;
+mod elsewhere;
+mod engine_load;
+mod health;
+mod names;
+mod traffic;

@@ -1,0 +1,15 @@
+//! The Responses API: its objects, streams, WebSockets and stored state.
+
+mod background;
+mod compact;
+mod conversations;
+mod hold;
+mod native;
+pub(crate) mod over_chat;
+mod published;
+pub(crate) mod races;
+pub(crate) mod socket;
+mod socket_ends;
+pub(crate) mod stored;
+mod tool_outputs;
+mod truncation;

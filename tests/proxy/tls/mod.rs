@@ -1,0 +1,4 @@
+//! TLS, towards clients and towards engines.
+
+mod clients;
+mod engines;

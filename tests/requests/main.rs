@@ -1,0 +1,20 @@
+//! Requests as engines receive them: the library plans the request of a client for an engine and a version.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_types,
+    missing_docs,
+    unreachable_pub,
+    reason = "a test fails by panicking; requests are JSON of any shape"
+)]
+
+#[path = "../support/laws/request.rs"]
+mod law;
+#[path = "../support/seeded/mod.rs"]
+mod seeded;
+
+mod responses;
+mod rules;

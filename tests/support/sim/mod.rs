@@ -1,0 +1,54 @@
+//! Fixtures of the loopback tests: a scripted engine, a client that sends arbitrary bytes, and the built binary
+//! between them.
+//!
+//! Nothing here is an HTTP framework, because half of the tests break the framing on purpose. All three parts talk
+//! over real sockets on loopback, ports are chosen by the kernel, and every wait is for a condition with a limit.
+
+mod chunks;
+mod client;
+mod engine;
+mod frames;
+pub mod h2;
+mod harness;
+mod http2;
+mod names;
+mod script;
+mod socket;
+pub mod tls;
+
+pub use chunks::{Chunks, Piece};
+pub use client::{Answer, Client, Ended, ErrorBody, Head, Request};
+pub use engine::{Attempt, CloseKind, Engine};
+pub use frames::{frame, kinds};
+pub use harness::{IN_FORCE, LINES_OF_ONE_REQUEST, Samewire, Setup, World, write_secret};
+pub use http2::{H2Client, Hangup, RawH2Client};
+pub use names::{Dns, DnsReply, NAME, NameFiles};
+pub use script::{Gate, Script, Step, json_string};
+pub use socket::{Frame, Socket};
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+/// Text put into every prompt. Must not be found in any log line or metric.
+pub const PROMPT: &str = "CANARY-PROMPT-5d1f";
+
+/// API key that every client sends. Must not be found in any log line or metric.
+pub const KEY: &str = "sk-CANARY-77aa";
+
+/// Limit of every single wait of a test.
+pub const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Waits until `condition` holds. Fails the test, naming `what`, when it does not within `limit`.
+pub async fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < limit, "waited {limit:?} in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Returns the value of `future`. Fails the test, naming `what`, when it does not resolve within [`PATIENCE`].
+pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let limited = tokio::time::timeout(PATIENCE, future).await;
+    limited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain: {what}"))
+}

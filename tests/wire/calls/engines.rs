@@ -1,0 +1,247 @@
+//! Engines with and without a parser: the client cannot tell them apart.
+
+use super::{AnswerParts, case, said, stream, tools};
+use crate::cases::{Case, Cut, captures};
+use proptest::prelude::*;
+use proptest::sample::select;
+use samewire::wire::{Api, Ending, OutputBuffer};
+use serde_json::{Value, json};
+
+fn chunk(delta: &Value, logprobs: &Value, finish: Value) -> String {
+    let choice = json!({"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish});
+    format!("data: {}\n\n", json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]}))
+}
+
+/// Returns a stream of these deltas, each with its token if the client requested logprobs.
+fn of_deltas(parser: &str, deltas: &[(Value, &str)], logprobs: bool) -> Case {
+    let token = |token: &str| match logprobs {
+        true => {
+            json!({"content": [{"token": token, "logprob": -0.5, "bytes": null, "top_logprobs": []}]})
+        }
+        false => Value::Null,
+    };
+    let chunks = deltas.iter().map(|(delta, text)| chunk(delta, &token(text), Value::Null));
+    let input = chunks.collect::<String>() + &chunk(&json!({}), &Value::Null, "stop".into());
+    let mut case = case(parser, true, input + "data: [DONE]\n\n", Ending::Clean);
+    case.request["logprobs"] = logprobs.into();
+    case
+}
+
+/// Answer of a model: reasoning, text and calls, each in pieces.
+#[derive(Clone, Debug)]
+struct Answer {
+    reasoning: Vec<&'static str>,
+    content: Vec<&'static str>,
+    calls: Vec<Vec<&'static str>>,
+}
+
+fn answers() -> impl Strategy<Value = Answer> {
+    let words = || prop::collection::vec(select(vec!["a", " b", "é\n", "1.", "\"x\""]), 1..5);
+    let arguments =
+        select(vec![vec!["{", "\"text\": ", "\"x", "y\"", "}"], vec!["{}"], vec!["{\"number\":", " 12}"]]);
+    (words(), words(), prop::collection::vec(arguments, 0..3))
+        .prop_map(|(reasoning, content, calls)| Answer { reasoning, content, calls })
+}
+
+impl Answer {
+    fn parsed(&self) -> Vec<(Value, &'static str)> {
+        let reasoning = self.reasoning.iter().map(|text| (json!({"reasoning": text}), *text));
+        let content = self.content.iter().map(|text| (json!({"content": text}), *text));
+        let mut all: Vec<_> = reasoning.chain(content).collect();
+        for (at, call) in self.calls.iter().enumerate() {
+            let entry = |function: Value| json!({"tool_calls": [{"index": at, "function": function}]});
+            all.push((entry(json!({"name": "f", "arguments": ""})), "f"));
+            all.extend(call.iter().map(|piece| (entry(json!({"arguments": piece})), *piece)));
+        }
+        all
+    }
+
+    fn unparsed(&self) -> Vec<(Value, &'static str)> {
+        let mut pieces = vec!["<think>"];
+        pieces.extend(&self.reasoning);
+        pieces.push("</think>");
+        pieces.extend(&self.content);
+        for call in &self.calls {
+            pieces.extend(["<tool_", "call>", "\n{\"name\": \"f\", \"arguments\": "]);
+            pieces.extend(call);
+            pieces.extend(["}\n</tool", "_call>\n"]);
+        }
+        pieces.into_iter().map(|text| (json!({"content": text}), text)).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::seeded::seeded(128))]
+
+    #[test]
+    fn both_give_the_same_stream(answer in answers(), parser in select(vec!["qwen3", "auto"])) {
+        let parsed = of_deltas(parser, &answer.parsed(), false);
+        let unparsed = of_deltas(parser, &answer.unparsed(), false);
+        for api in [Api::Chat, Api::Responses] {
+            let as_api = |case: &Case| match api {
+                Api::Responses => {
+                    let request = json!({"model": "m", "stream": true, "input": "hi", "tools": tools_of_responses()});
+                    Case { api, request, ..case.clone() }.run(&Cut::Whole)
+                }
+                _ => case.run(&Cut::Whole),
+            };
+            prop_assert_eq!(as_api(&parsed), as_api(&unparsed));
+        }
+    }
+
+    /// The logprobs of each chunk are on a frame made from it, or on a frame of their own, in order.
+    #[test]
+    fn logprobs_stay_with_their_chunks(answer in answers()) {
+        let pieces = answer.unparsed();
+        let body = of_deltas("qwen3", &pieces, true).run(&Cut::Whole).body;
+        let mut told = Vec::new();
+        for line in body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|line| *line != "[DONE]") {
+            let frame: Value = serde_json::from_str(line).unwrap();
+            let choice = &frame["choices"][0];
+            let tokens = choice["logprobs"]["content"].as_array().cloned().unwrap_or_default();
+            let tokens: Vec<_> = tokens.iter().map(|entry| entry["token"].as_str().unwrap().to_owned()).collect();
+            let delta = &choice["delta"];
+            for key in ["reasoning_content", "content"] {
+                if let Some(text) = delta[key].as_str() {
+                    prop_assert_eq!(&tokens[..], [text], "{}", body);
+                }
+            }
+            told.extend(tokens);
+        }
+        let due: Vec<_> = pieces.iter().map(|(_, text)| (*text).to_owned()).collect();
+        prop_assert_eq!(told, due);
+    }
+
+    /// Each logprob is sent once and in order, however many tokens come at once and however many are held back.
+    #[test]
+    fn logprobs_of_many_tokens_at_once_are_all_told(answer in answers(), many in 1_usize..9, streams in any::<bool>()) {
+        let pieces = answer.unparsed();
+        let tokens: Vec<_> = pieces.iter().map(|(_, text)| *text).collect();
+        let token = |token: &&str| json!({"token": token, "logprob": -0.5, "bytes": null, "top_logprobs": []});
+        let listed = |tokens: &[&str]| json!({"content": tokens.iter().map(token).collect::<Vec<_>>()});
+        let mut case = if streams {
+            let of = |tokens: &[&str]| chunk(&json!({"content": tokens.concat()}), &listed(tokens), Value::Null);
+            let input: String = tokens.chunks(many).map(of).collect();
+            let end = chunk(&json!({}), &Value::Null, "stop".into());
+            case("qwen3", true, format!("{input}{end}data: [DONE]\n\n"), Ending::Clean)
+        } else {
+            let message = json!({"role": "assistant", "content": tokens.concat()});
+            let choice = json!({"index": 0, "message": message, "logprobs": listed(&tokens), "finish_reason": "stop"});
+            let body = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
+            case("qwen3", false, body.to_string(), Ending::Whole)
+        };
+        case.request["logprobs"] = true.into();
+        let body = case.run(&Cut::Whole).body;
+        let lines = body.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+        let frames = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let told = frames.flat_map(|frame| frame["choices"][0]["logprobs"]["content"].as_array().cloned().unwrap_or_default());
+        let told: Vec<_> = told.map(|entry| entry["token"].as_str().unwrap().to_owned()).collect();
+        prop_assert_eq!(told, tokens, "{}", body);
+    }
+}
+
+fn tools_of_responses() -> Value {
+    let flat = |tool: &Value| {
+        let mut tool = tool["function"].clone();
+        tool["type"] = "function".into();
+        tool
+    };
+    tools().as_array().unwrap().iter().map(flat).collect()
+}
+
+/// An engine that sends reasoning or calls in their own fields has parsed the text, so the text stays unchanged.
+#[test]
+fn an_engine_that_parses_is_left_alone() {
+    let raw = "<think>x</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+    let call = json!({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}]});
+    for first in [json!({"reasoning": "r"}), call] {
+        let case = of_deltas("auto", &[(first, ""), (json!({"content": raw}), "")], false);
+        assert_eq!(said(&case).content, raw);
+    }
+}
+
+/// An engine with only a reasoning parser leaves calls in the text, and the configured parser reads them.
+#[test]
+fn an_engine_that_parses_reasoning_may_leave_calls() {
+    let call = "{\"name\": \"f\", \"arguments\": {\"number\": 1}}";
+    let text = format!("\n\n<tool_call>\n{call}\n</tool_call>");
+    let expected = AnswerParts {
+        reasoning: "hm".to_owned(),
+        content: "\n\n".to_owned(),
+        calls: vec![("f".to_owned(), "{\"number\": 1}".to_owned())],
+        finish: "tool_calls".to_owned(),
+    };
+    let tool =
+        json!({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{\"number\": 1}"}}]});
+    for parser in ["hermes", "qwen3", "qwen3_thinking"] {
+        let letters = text.split_inclusive(|_: char| true).map(|letter| (json!({"content": letter}), ""));
+        for pieces in [vec![(json!({"content": text}), "")], letters.collect()] {
+            let deltas =
+                [vec![(json!({"reasoning": "h"}), ""), (json!({"reasoning": "m"}), "")], pieces].concat();
+            assert_eq!(said(&of_deltas(parser, &deltas, false)), expected, "{parser}");
+        }
+        let message = json!({"role": "assistant", "reasoning": "hm", "content": text});
+        let choice = json!({"index": 0, "message": message, "finish_reason": "stop"});
+        let body = json!({"id": "chatcmpl-1", "created": 5, "model": "m", "choices": [choice]});
+        assert_eq!(said(&case(parser, false, body.to_string(), Ending::Whole)), expected, "{parser}");
+        // An engine that sends tool calls has a parser for them, so text after them is text; tags before them were
+        // text, too.
+        let tags = (json!({"content": "<think>x</think>"}), "");
+        let deltas =
+            [(json!({"reasoning": "hm"}), ""), tags, (tool.clone(), ""), (json!({"content": text}), "")];
+        let said = said(&of_deltas(parser, &deltas, false));
+        assert_eq!(
+            (said.reasoning, said.calls),
+            (expected.reasoning.clone(), expected.calls.clone()),
+            "{parser}"
+        );
+        assert_eq!(said.content, format!("<think>x</think>{text}"), "{parser}");
+    }
+}
+
+/// Engine flags that would make samewire's parser unnecessary are suggested after it has worked, if the operator
+/// did not configure it.
+#[test]
+fn what_the_engine_left_is_known_afterwards() {
+    let call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+    let both = format!("<think>x</think>{call}");
+    let vllm = "--enable-auto-tool-choice --tool-call-parser hermes";
+    let all = format!("--reasoning-parser qwen3 {vllm}");
+    for (parser, model, text, family, flags) in [
+        ("auto", "Qwen3-8B", &*both, Some("qwen3"), Some(&*all)),
+        ("auto", "Qwen3-8B", call, Some("qwen3"), Some(vllm)),
+        ("auto", "Qwen3-8B", "<think>x</think>", Some("qwen3"), Some("--reasoning-parser qwen3")),
+        ("auto", "Qwen3-8B", "plain", None, None),
+        ("auto", "another", call, Some("auto"), None),
+        ("qwen3", "Qwen3-8B", call, None, None),
+    ] {
+        let mut case = stream(parser, &[text], "stop");
+        case.request["model"] = model.into();
+        let mut rewriter = case.rewriter(false);
+        let mut out = OutputBuffer::default();
+        rewriter.push(&case.input, &mut out);
+        rewriter.finish(case.ending, &mut out);
+        let unparsed = rewriter.summary().unparsed;
+        assert_eq!(unparsed.map(|unparsed| unparsed.family()), family, "{parser} {model} {text}");
+        assert_eq!(unparsed.and_then(|unparsed| unparsed.flags("vllm")).as_deref(), flags);
+    }
+}
+
+/// Text from two real engines without parsers yields what the engines' own parsers read from the same model.
+#[test]
+fn what_real_engines_left_is_what_their_parsers_read() {
+    let recorded = |name: &str| {
+        let mut case = captures().into_iter().find(|fixture| fixture.case.name == name).expect(name).case;
+        // The capture's own tool choice is removed: it had to be `none` because the engine would have refused
+        // tools.
+        case.request.as_object_mut().unwrap().remove("tool_choice");
+        Case { options: json!({"parser": "qwen3"}), ..case }
+    };
+    let parsed = said(&recorded("sglang/reasoning-text-tool"));
+    assert_eq!(parsed.calls, [("get_weather".to_owned(), "{\"city\": \"Berlin\"}".to_owned())]);
+    for raw in ["vllm/reasoning-text-tool-raw", "sglang/reasoning-text-tool-raw"] {
+        let case = recorded(raw);
+        assert!(!said(&Case { options: json!({}), ..case.clone() }).content.is_empty());
+        assert_eq!(said(&case), parsed, "{raw}");
+    }
+}
