@@ -6,7 +6,7 @@
                                  scenario, the later one counts
     --data FILE, --svg FILE      other places; `--svg -` prints the plot
 
-The same figures give the same bytes. tests/documents/figures.rs compares them with the committed plot.
+The same figures give the same bytes. tests/docs/documents/figures.rs compares them with the committed plot.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@
 //! client ←── server::relay  ←── wire::Rewriter { Framer → Decode → (Parse) → Normaliser → Encode }
 //! ```
 //!
-//! Modules in reading order. Each imports only modules listed before it (`tests/layering.rs` reads this list). The
+//! Modules in reading order. Each imports only modules listed before it (`tests/docs/layering/` reads this list). The
 //! modules up to [`seal`] use neither clocks nor sockets:
 
 // JSON text: borrowed values, and a writer, without a tree in between.

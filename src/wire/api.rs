@@ -2,7 +2,7 @@
 //!
 //! Takes and gives: plain data. Remembers: nothing. Never: reads or writes an answer.
 
-use super::event::{Reason, Usage};
+use super::event::{PROMPT_TOKEN_IDS, Reason, TOKEN_IDS, Usage};
 use super::options::{ContinuousUsage, Options, ReasoningField};
 use super::parse::{TextFormat, Unparsed};
 use super::rule::Tally;
@@ -50,11 +50,6 @@ impl Extensions {
         all.into_iter().filter(|(_, asked)| *asked).map(|(key, _)| key)
     }
 }
-
-/// Key of the token ids of a choice's text.
-pub(crate) const TOKEN_IDS: &str = "token_ids";
-/// Key of the token ids of the prompt.
-pub(crate) const PROMPT_TOKEN_IDS: &str = "prompt_token_ids";
 
 /// Shape of the answer to one request: the form that the client expects, and the facts needed to read the engine's
 /// bytes.

@@ -18,6 +18,11 @@ use super::fault::Failure;
 use crate::json::{Extras, Raw, Text};
 use std::fmt;
 
+/// Key of the token ids of a choice's text, among the riders of a delta.
+pub(crate) const TOKEN_IDS: &str = "token_ids";
+/// Key of the token ids of the prompt, among the riders of a chunk.
+pub(crate) const PROMPT_TOKEN_IDS: &str = "prompt_token_ids";
+
 /// Event: one thing that happened in an engine's answer, independent of its API.
 #[derive(Debug)]
 pub enum Event<'a> {

@@ -44,7 +44,7 @@ pub mod tools;
 pub use api::{
     Api, BodyForm, Ending, Extensions, MissingChoices, Models, Progress, Quirks, Shape, Stamp, Summary,
 };
-pub(crate) use api::{PROMPT_TOKEN_IDS, TOKEN_IDS};
+pub(crate) use event::{PROMPT_TOKEN_IDS, TOKEN_IDS};
 pub use output::OutputBuffer;
 pub(crate) use output::{Rope, Spelled};
 pub use parse::{EngineParsers, OutputConstraints, TextFormat, Unparsed, Vocabulary};
