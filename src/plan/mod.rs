@@ -330,6 +330,8 @@ fn upstream_body(
 mod tests {
     use super::*;
     use crate::engine::named;
+    use crate::request::{Caps, Rules};
+    use crate::wire::OutputConstraints;
 
     fn sent(engine: &str, options: Options, body: &'static str) -> String {
         let body = Bytes::from_static(body.as_bytes());
@@ -510,5 +512,152 @@ mod tests {
         ] {
             assert_eq!(sent(engine, options, body), expected);
         }
+    }
+
+    fn route(to: &str, options: Options) -> Route {
+        Route::new(named(to).unwrap(), Arc::new(options), 1 << 20)
+    }
+
+    fn planned(api: Api, body: &str, route: &Route) -> Plan {
+        let body = Bytes::from(body.to_owned());
+        plan(&ChatRequest::recall(api, &body).unwrap(), &body, route).unwrap()
+    }
+
+    fn text(body: &Bytes) -> &str {
+        std::str::from_utf8(body).unwrap()
+    }
+
+    #[test]
+    fn the_model_and_the_usage_option_are_written_in_their_place() {
+        for (api, body, path, expected) in [
+            (
+                Api::Chat,
+                r#"{"model":"a","stream":true,"stream_options":{"include_usage":false},"n":1}"#,
+                "/v1/chat/completions",
+                r#"{"model":"b","stream":true,"stream_options":{"include_usage":true},"n":1}"#,
+            ),
+            (
+                Api::Completions,
+                r#"{"model":"a","stream":true,"stream_options":{"include_usage":false},"prompt":"p"}"#,
+                "/v1/completions",
+                r#"{"model":"b","stream":true,"stream_options":{"include_usage":true},"prompt":"p"}"#,
+            ),
+            (Api::Completions, r#"{"prompt":"p"}"#, "/v1/completions", r#"{"model":"b","prompt":"p"}"#),
+        ] {
+            let route = Route { model_alias: Some("b".to_owned()), ..route("generic", Options::default()) };
+            let plan = planned(api, body, &route);
+            assert_eq!((text(&plan.body), plan.path), (expected, path));
+        }
+    }
+
+    #[test]
+    fn fault_c34_the_engine_reads_the_address_that_was_judged() {
+        let body = Bytes::from_static(
+            br#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"HTTPS://EXAMPLE.com"}}]}]}"#,
+        );
+        let ask = ChatRequest::read_for(Api::Chat, &body, None, &Rules::default()).unwrap();
+        assert_eq!(
+            text(&plan(&ask, &body, &route("generic", Options::default())).unwrap().body),
+            r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://example.com/"}}]}]}"#
+        );
+    }
+
+    /// An upstream is remembered to need a form only if the form changed the request.
+    #[test]
+    fn a_plan_names_the_fallbacks_that_changed_it() {
+        let all = [Fallback::SystemMerged, Fallback::FanOut].into_iter().collect();
+        for (body, used) in [
+            (r#"{"messages":[{"role":"user","content":"a"}]}"#, &[][..]),
+            (
+                r#"{"messages":[{"role":"user","content":"a"},{"role":"system","content":"b"}]}"#,
+                &[Fallback::SystemMerged],
+            ),
+            (r#"{"messages":[{"role":"user","content":"a"}],"n":2}"#, &[Fallback::FanOut]),
+        ] {
+            for (known, used) in [(all, used), (Fallbacks::default(), &[])] {
+                let route = Route { fallbacks: known, ..route("generic", Options::default()) };
+                let plan = planned(Api::Chat, body, &route);
+                assert_eq!(plan.fallbacks, used.iter().copied().collect(), "{body}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_an_unknown_engine_may_return_fewer_choices_than_asked() {
+        let learnt = || Fallbacks::default().with(Fallback::FanOut);
+        for (to, known, body, may) in [
+            ("auto", Fallbacks::default(), r#"{"n":2}"#, true),
+            ("auto", Fallbacks::default(), r#"{"n":1}"#, false),
+            ("auto", Fallbacks::default(), "{}", false),
+            ("auto", Fallbacks::default(), r#"{"n":3,"best_of":4}"#, false),
+            ("auto", learnt(), r#"{"n":2}"#, false),
+            ("vllm", Fallbacks::default(), r#"{"n":2}"#, false),
+            ("generic", Fallbacks::default(), r#"{"n":2}"#, false),
+        ] {
+            let route = Route { fallbacks: known, ..route(to, Options::default()) };
+            assert_eq!(planned(Api::Chat, body, &route).may_return_fewer, may, "{to} {body}");
+        }
+        let body = Bytes::from_static(br#"{"n":2}"#);
+        let one = ChatRequest::recall(Api::Chat, &body).unwrap().one_of_several(1);
+        assert!(!plan(&one, &body, &route("auto", Options::default())).unwrap().may_return_fewer);
+    }
+
+    /// Reasoning that the engine separates, or that nobody is to see, is not looked for in the text.
+    #[test]
+    fn the_format_of_the_text_knows_who_separates_reasoning() {
+        const MODEL: &str = "thinking-2507";
+        let auto = |reasoning_field| Options {
+            parser: "auto".to_owned().try_into().unwrap(),
+            reasoning_field,
+            ..Options::default()
+        };
+        let expected = |options: &Options, tells_reasoning| {
+            let parsers = EngineParsers { tells_reasoning, leaves_calls: false };
+            format!("{:?}", TextFormat::of(options, MODEL, OutputConstraints::default(), parsers))
+        };
+        let options = auto(ReasoningField::Both);
+        assert_ne!(expected(&options, true), expected(&options, false));
+        for (field, separates, member, tells) in [
+            (ReasoningField::Both, false, "", false),
+            (ReasoningField::Both, true, "", true),
+            (ReasoningField::Both, false, r#","include_reasoning":false"#, true),
+            (ReasoningField::None, false, "", true),
+        ] {
+            let options = auto(field);
+            let route = Route { separates_reasoning: separates, ..route("generic", options.clone()) };
+            let plan = planned(Api::Chat, &format!(r#"{{"model":"{MODEL}"{member}}}"#), &route);
+            assert_eq!(format!("{:?}", plan.shape.script), expected(&options, tells), "{field:?} {member}");
+        }
+        // In the Responses API, an option of its own says where reasoning goes: it is not hidden.
+        for (field, separates) in [(ReasoningField::Both, true), (ReasoningField::None, false)] {
+            let options = auto(field);
+            let route = Route { separates_reasoning: separates, ..route("generic", options.clone()) };
+            let body = Bytes::from(format!(r#"{{"model":"{MODEL}","input":"a"}}"#));
+            let asked = ResponsesRequest::read(&body, &options).unwrap();
+            let (path, shape, _) = response(&asked, &route);
+            assert_eq!(format!("{:?}", shape.script), expected(&options, separates), "{field:?}");
+            assert_eq!((path, shape.hide_reasoning), ("/v1/chat/completions", false), "{field:?}");
+            let native = Route { responses: ResponsesMode::Native, ..route };
+            assert_eq!(response(&asked, &native).0, "/v1/responses");
+        }
+    }
+
+    /// The generated request is under the operator's rules, but for limits that the client's own request has kept.
+    #[test]
+    fn a_generated_request_is_under_the_rules_of_the_one_it_came_from() {
+        let caps = Caps { messages: 1, tools: 1, ..Caps::PLAIN };
+        let rules = Arc::new(Rules { allowed: vec!["rid".to_owned()], caps, ..Rules::default() });
+        let route = route("vllm", Options::default());
+        let body = Bytes::from_static(
+            br#"{"model":"m","instructions":"i","input":"a","tools":[{"type":"function","name":"f"}],"rid":"x"}"#,
+        );
+        let mut asked =
+            ResponsesRequest::read_for(&body, &route.options, ResponsesMode::Chat, None, &rules).unwrap();
+        let earlier = r#"{"type":"additional_tools","tools":[{"type":"function","name":"g"}]}"#;
+        asked.add_earlier_tools(std::iter::once(earlier)).unwrap();
+        assert_eq!(
+            text(&response_body(&asked, &ChatInputs::default(), &route).unwrap().body),
+            r#"{"model":"m","messages":[{"role":"system","content":"i"},{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}],"rid":"x"}"#
+        );
     }
 }

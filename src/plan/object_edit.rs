@@ -201,3 +201,23 @@ fn bit(key: &str) -> u64 {
     let first = key.bytes().next().unwrap_or(0);
     1 << ((key.len() * 7 + usize::from(first)) % 64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removed_member_was_there_whether_written_or_appended() {
+        let body = r#"{"a":1}"#;
+        let fields = crate::request::fields::read(body, body).unwrap();
+        let spans: Vec<_> = fields.iter().map(MemberSpan::from).collect();
+        let mut edit = ObjectEdit::new(body, spans, body.len() - 1);
+        assert!(edit.remove("a") && !edit.remove("a"));
+        edit.set("b", "2");
+        assert!(edit.remove("b") && !edit.remove("b"));
+        edit.set("c", "3");
+        let mut edits = Edits::default();
+        edit.finish(&mut edits);
+        assert_eq!(edits.apply(&bytes::Bytes::from(body)), r#"{"c":3}"#);
+    }
+}

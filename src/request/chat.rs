@@ -253,3 +253,96 @@ fn forced_function(from: &Checked<'_>) -> Result<Option<String>, Failure> {
         .and_then(|name| Raw::of(&name).and_then(Text::of).map(|name| name.decoded().into_owned()));
     name.map(Some).ok_or_else(|| invalid("tool_choice.function.name", "it must be a string"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Caps, Rules};
+    use bytes::Bytes;
+
+    fn read(body: &str, rules: &Rules) -> Result<ChatRequest, Failure> {
+        ChatRequest::read_for(Api::Chat, &Bytes::from(body.to_owned()), None, rules)
+    }
+
+    fn with(members: &str) -> Result<ChatRequest, Failure> {
+        read(&format!(r#"{{"messages":[{{"role":"user","content":"a"}}],{members}}}"#), &Rules::ANSWERED)
+    }
+
+    /// Structured messages are parsed once more for the engine: all of them together are limited (property P15).
+    #[test]
+    fn structured_messages_have_a_limited_number_of_members() {
+        let message = |members: usize| format!(r#"{{"role":"user"{}}}"#, ",\"a\":0".repeat(members - 1));
+        let rules = Rules { caps: Caps { messages: 3, ..Caps::PLAIN }, ..Rules::ANSWERED };
+        let read = |counts: &[usize]| {
+            let messages: Vec<_> = counts.iter().map(|count| message(*count)).collect();
+            read(&format!("{{\"messages\":[{}]}}", messages.join(",")), &rules)
+        };
+        assert!(read(&[4096, 4095, 1]).is_ok());
+        assert!(read(&[4096, 4096]).is_ok(), "8192 members");
+        let failure = read(&[4096, 4096, 3]).unwrap_err();
+        assert_eq!(failure.param.as_deref(), Some("messages"));
+        assert_eq!(
+            failure.message,
+            "Invalid value for 'messages': they may have at most 8192 members together."
+        );
+    }
+
+    #[test]
+    fn content_has_a_limited_number_of_parts() {
+        let content = |content: &str| {
+            read(&format!(r#"{{"messages":[{{"role":"user","content":{content}}}]}}"#), &Rules::ANSWERED)
+        };
+        let parts = |count: usize| content(&format!("[{}0]", "0,".repeat(count - 1)));
+        assert!(parts(65_536).is_ok());
+        let failure = parts(65_537).unwrap_err();
+        assert_eq!(failure.param.as_deref(), Some("messages[0].content"));
+        assert_eq!(
+            failure.message,
+            "Invalid value for 'messages[0].content': it may have at most 65536 parts."
+        );
+        let text = "a".repeat(70_000);
+        assert!(content(&format!("\"{text}\"")).is_ok(), "a long text is one part");
+        assert!(content(&format!(r#"[{{"type":"text","text":"{text}"}}]"#)).is_ok());
+    }
+
+    #[test]
+    fn no_call_can_be_required_without_tools() {
+        for choice in [
+            r#""required""#,
+            r#"{"type":"function","function":{"name":"f"}}"#,
+            r#"{"type":"custom","custom":{"name":"c"}}"#,
+        ] {
+            let failure = with(&format!("\"tool_choice\":{choice}")).unwrap_err();
+            assert_eq!(
+                (failure.param.as_deref(), failure.message.as_ref()),
+                (Some("tool_choice"), "Invalid value for 'tool_choice': without tools none can be required."),
+                "{choice}"
+            );
+        }
+        for choice in [
+            r#""none""#,
+            r#""auto""#,
+            "null",
+            r#"{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}}"#,
+        ] {
+            assert!(with(&format!("\"tool_choice\":{choice}")).is_ok(), "{choice}");
+        }
+        assert!(with(r#""tool_choice":"required","functions":[{"name":"f"}]"#).is_ok());
+    }
+
+    #[test]
+    fn the_forced_tool_is_the_one_that_the_choice_names() {
+        let tools = r#"{"type":"function","function":{"name":"f"}},{"type":"custom","custom":{"name":"c"}}"#;
+        for (choice, forced) in [
+            (r#"{"type":"function","function":{"name":"f"}}"#, Some("f")),
+            (r#"{"function":{"strict":true,"name":"f"},"type":"function"}"#, Some("f")),
+            (r#"{"type":"custom","custom":{"name":"c"}}"#, Some("c")),
+            (r#""required""#, None),
+            (r#"{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[]}}"#, None),
+        ] {
+            let ask = with(&format!("\"tools\":[{tools}],\"tool_choice\":{choice}")).unwrap();
+            assert_eq!(ask.forced_function.as_deref(), forced, "{choice}");
+            assert_eq!(ask.custom_tools, ["c"]);
+        }
+    }
+}

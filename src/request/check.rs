@@ -403,3 +403,140 @@ impl<'a> Read<'a> for Elements<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::ChatRequest;
+    use crate::wire::Api;
+    use bytes::Bytes;
+
+    /// Reads a request with these members, beside those that its API requires.
+    fn read(api: Api, members: &str, rules: &Rules) -> Result<ChatRequest, Failure> {
+        let required = match api {
+            Api::Completions => r#""prompt":"a""#,
+            _ => r#""messages":[{"role":"user","content":"a"}]"#,
+        };
+        ChatRequest::read_for(api, &Bytes::from(format!("{{{required},{members}}}")), None, rules)
+    }
+
+    /// Returns the parameter that the failure names; `None` if there is no failure.
+    fn refused(members: &str, rules: &Rules) -> Option<String> {
+        read(Api::Chat, members, rules).err().map(|failure| failure.param.unwrap_or_default())
+    }
+
+    #[test]
+    fn reserved_fields_are_refused_at_every_depth() {
+        for (members, param) in [
+            (r#""rid":"x""#, "rid"),
+            (
+                r#""chat_template_kwargs":{"enable_thinking":true,"tokenize":true}"#,
+                "chat_template_kwargs.tokenize",
+            ),
+            (r#""extra_body":{"top_k":1,"rid":"x"}"#, "extra_body.rid"),
+            (
+                r#""extra_body":{"chat_template_kwargs":{"tools":[]}}"#,
+                "extra_body.chat_template_kwargs.tools",
+            ),
+        ] {
+            assert_eq!(refused(members, &Rules::default()).as_deref(), Some(param), "{members}");
+            let rules = Rules { allowed: vec![param.to_owned()], ..Rules::default() };
+            assert_eq!(refused(members, &rules), None, "{members}");
+        }
+        for members in [
+            r#""chat_template_kwargs":null"#,
+            r#""chat_template_kwargs":{"enable_thinking":false}"#,
+            r#""extra_body":null"#,
+            r#""extra_body":"rid""#,
+            r#""extra_body":{"top_k":1}"#,
+        ] {
+            assert_eq!(refused(members, &Rules::default()), None, "{members}");
+        }
+        let failure = read(Api::Chat, r#""chat_template_kwargs":"x""#, &Rules::default()).unwrap_err();
+        assert_eq!(failure.message, "Invalid value for 'chat_template_kwargs': it must be an object.");
+    }
+
+    #[test]
+    fn numbers_keep_to_the_ranges_of_the_api_where_those_are_enforced() {
+        let (engine, published) = (Rules::default(), Rules { ranges: Ranges::Api, ..Rules::default() });
+        for api in [Api::Chat, Api::Completions] {
+            for (key, least, most) in [
+                ("temperature", 0, 2),
+                ("top_p", 0, 1),
+                ("frequency_penalty", -2, 2),
+                ("presence_penalty", -2, 2),
+            ] {
+                let member = |value: &str| format!("\"{key}\":{value}");
+                let message = |value: &str, rules: &Rules| {
+                    let failure = read(api, &member(value), rules).unwrap_err();
+                    assert_eq!(failure.param.as_deref(), Some(key));
+                    failure.message.into_owned()
+                };
+                let range = format!("Invalid value for '{key}': it must be a number from {least} to {most}.");
+                for value in [least.to_string(), most.to_string(), "0.5".to_owned()] {
+                    assert!(read(api, &member(&value), &engine).is_ok(), "{key} {value}");
+                    assert!(read(api, &member(&value), &published).is_ok(), "{key} {value}");
+                }
+                for value in [format!("{}", least - 1), format!("{most}.01")] {
+                    assert!(read(api, &member(&value), &engine).is_ok(), "{key} {value}");
+                    assert_eq!(message(&value, &published), range);
+                }
+                for value in ["\"1\"", "true", "[1]"] {
+                    assert_eq!(
+                        message(value, &engine),
+                        format!("Invalid value for '{key}': it must be a number.")
+                    );
+                    assert_eq!(message(value, &published), range);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn limits_of_the_operator_hold() {
+        let caps = Caps { choices: 2, logprobs: 5, stops: 2, tools: 1, pairs: 1, ..Caps::PLAIN };
+        let rules = Rules { caps, ..Rules::default() };
+        let tool = r#"{"type":"function","function":{"name":"f"}}"#;
+        for members in [
+            r#""n":2"#,
+            r#""top_logprobs":5"#,
+            r#""stop":["a","b"]"#,
+            r#""stop":"a""#,
+            r#""metadata":{"a":"b"}"#,
+            &format!("\"tools\":[{tool}]"),
+        ] {
+            assert_eq!(refused(members, &rules), None, "{members}");
+        }
+        for (members, param) in [
+            (r#""n":3"#, "n"),
+            (r#""top_logprobs":6"#, "top_logprobs"),
+            // The whole vocabulary.
+            (r#""top_logprobs":-1"#, "top_logprobs"),
+            (r#""top_logprobs":-2"#, "top_logprobs"),
+            (r#""stop":["a","b","c"]"#, "stop"),
+            (r#""stop":["a",1]"#, "stop[1]"),
+            (r#""stop":1"#, "stop"),
+            (r#""metadata":{"a":"b","c":"d"}"#, "metadata"),
+            (&format!("\"tools\":[{tool},{tool}]"), "tools"),
+        ] {
+            assert_eq!(refused(members, &rules).as_deref(), Some(param), "{members}");
+        }
+        assert_eq!(refused(r#""top_logprobs":-1"#, &Rules::default()), None);
+    }
+
+    /// Engines take 0 for scoring alone, and -1 for no limit: neither limits the answer.
+    #[test]
+    fn only_a_positive_number_limits_the_answer() {
+        for (api, key) in [
+            (Api::Chat, "max_tokens"),
+            (Api::Chat, "max_completion_tokens"),
+            (Api::Completions, "max_tokens"),
+            (Api::Completions, "max_completion_tokens"),
+        ] {
+            for (value, limit) in [(-1, None), (0, None), (1, Some(1)), (5, Some(5))] {
+                let ask = read(api, &format!("\"{key}\":{value}"), &Rules::default()).unwrap();
+                assert_eq!(ask.limit, limit, "{key} {value}");
+            }
+        }
+    }
+}

@@ -346,9 +346,11 @@ mod tests {
     #[test]
     fn an_object_of_more_members_than_anything_has_is_refused() {
         let body = |members: usize| format!("{{{}\"b\":0}}", "\"a\":0,".repeat(members - 1));
-        let (most, more) = (body(MEMBERS), body(MEMBERS + 1));
+        let most = body(MEMBERS);
         assert_eq!(read(&most, &most).unwrap().len(), MEMBERS);
-        assert_eq!(read(&more, &more).unwrap_err().fault, Fault::InvalidValue);
+        for more in [MEMBERS + 1, MEMBERS + 2, 2 * MEMBERS].map(body) {
+            assert_eq!(read(&more, &more).unwrap_err().fault, Fault::InvalidValue);
+        }
         let body = |bytes: usize| format!("{{\"{}\":0}}", "a".repeat(bytes));
         let (most, more) = (body(KEY), body(KEY + 1));
         assert_eq!(read(&most, &most).unwrap().len(), 1);
@@ -416,12 +418,29 @@ mod tests {
     fn depth_and_surrogates() {
         let code = |body: &[u8]| text(body).map(|_| ()).map_err(|failure| failure.code.unwrap().into_owned());
         assert_eq!(code("[".repeat(128).as_bytes()), Ok(()));
+        assert_eq!(
+            code(format!("{{\"a\":{}", "[".repeat(128)).as_bytes()),
+            Err("json_too_deep".to_owned()),
+            "behind a string"
+        );
+        assert_eq!(code(format!("{{\"a\":\"{}\"}}", "[".repeat(200)).as_bytes()), Ok(()), "inside a string");
         assert_eq!(code("[".repeat(100_000).as_bytes()), Err("json_too_deep".to_owned()));
         assert_eq!(code(br#"{"a":"[[[\"[[\\"}"#), Ok(()));
         assert_eq!(code(br#"{"a":"\ud83d\ude00 \u0000"}"#), Ok(()));
         assert_eq!(code(br#"{"a":"\ud83d"}"#), Err("invalid_utf8".to_owned()));
         assert_eq!(code(br#"{"a":"\udc00"}"#), Err("invalid_utf8".to_owned()));
+        assert_eq!(code(br#"{"a":"\n\ud83d"}"#), Err("invalid_utf8".to_owned()), "behind another escape");
         assert_eq!(code(b"{\"a\":\"\xff\"}"), Err("invalid_utf8".to_owned()));
         assert_eq!(text(b"\xef\xbb\xbf{}").unwrap(), "{}");
+    }
+
+    #[test]
+    fn an_object_is_returned_without_a_member() {
+        let without = |object: &'static str, key: &str| without(&Bytes::from(object), key);
+        assert_eq!(without(r#"{"a":1,"b":2}"#, "a").unwrap(), r#"{"b":2}"#);
+        assert_eq!(without(r#"{"a":1}"#, "a").unwrap(), "{}");
+        assert_eq!(without("\u{feff}{\"a\":1,\"b\":2,\"a\":3}", "a").unwrap(), r#"{"b":2}"#);
+        assert_eq!(without(r#"{"a":1}"#, "b"), None);
+        assert_eq!(without("[]", "a"), None);
     }
 }

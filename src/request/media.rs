@@ -463,6 +463,10 @@ mod tests {
         let data = format!("data:image/png;base64,{}", "A".repeat(1 << 20));
         let address = Media::Public.judge(Text::json(&data), Kind::Image, String::new).unwrap();
         assert!(matches!(address, Address::Unchanged(text) if text.spelled().as_ptr() == data.as_ptr()));
+        // Neither is an address that is spelled as an engine reads it.
+        let address =
+            Media::Public.judge(Text::json("https://example.com/a"), Kind::Image, String::new).unwrap();
+        assert!(matches!(address, Address::Unchanged(_)));
     }
 
     #[test]

@@ -338,3 +338,43 @@ impl ChatRequest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_or_a_grammar_constrains_the_output() {
+        for (body, constrained) in [
+            ("{}", false),
+            (r#"{"response_format":{"type":"text"}}"#, false),
+            (r#"{"response_format":{"type":"json_object"}}"#, true),
+            (r#"{"guided_regex":"a+"}"#, true),
+            (r#"{"structured_outputs":{"json":{}}}"#, true),
+            (r#"{"guided_regex":null,"ebnf":null}"#, false),
+            (r#"{"response_format":{"type":"text"},"regex":"a"}"#, true),
+        ] {
+            let ask = ChatRequest::recall(Api::Chat, &Bytes::from(body)).unwrap();
+            assert_eq!(ask.offer().constrained, constrained, "{body}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_where_the_options_say_so() {
+        let body = Bytes::from_static(br#"{"messages":[{"role":"user","content":"a"}],"n":1,"top_k":1}"#);
+        let read = |allowed: &[&str]| {
+            let allowed = allowed.iter().map(|key| (*key).to_owned()).collect();
+            ChatRequest::read_for(Api::Chat, &body, None, &Rules { allowed, ..Rules::default() }).unwrap()
+        };
+        let failure = read(&[]).check_unknown(RequestUnknown::Reject).unwrap_err();
+        assert_eq!(failure.message, "Unknown parameter: 'top_k'.");
+        assert_eq!(
+            (failure.code.as_deref(), failure.param.as_deref()),
+            (Some("unknown_parameter"), Some("top_k"))
+        );
+        for unknown in [RequestUnknown::Pass, RequestUnknown::Drop] {
+            assert_eq!(read(&[]).check_unknown(unknown), Ok(()));
+        }
+        assert_eq!(read(&["top_k"]).check_unknown(RequestUnknown::Reject), Ok(()));
+    }
+}

@@ -99,3 +99,54 @@ fn write_allowed(all: &str, allowed: Option<&str>, key: &str) -> String {
     written.push(']');
     written
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Api;
+
+    #[test]
+    fn what_may_and_must_be_called_follows_from_every_form_of_the_choice() {
+        let custom = |name: &str| {
+            format!(
+                r#"{{"function":{{"name":"{name}","parameters":{{"properties":{{"input":{{"type":"string"}}}}}}}}}}"#
+            )
+        };
+        let customs = format!("[{},{}]", custom("c"), custom("d"));
+        let function = r#"[{"type":"function","function":{"name":"f"}}]"#;
+        for (body, tools, must, may) in [
+            (r#"{"functions":[{"name":"f"}]}"#, r#"[{"name":"f"}]"#, false, true),
+            (r#"{"functions":[{"name":"f"}],"function_call":"auto"}"#, r#"[{"name":"f"}]"#, false, true),
+            (
+                r#"{"functions":[{"name":"f"}],"function_call":{"name":"f"}}"#,
+                r#"[{"name":"f"}]"#,
+                true,
+                false,
+            ),
+            (r#"{"functions":[{"name":"f"}],"function_call":"none"}"#, "", false, false),
+            (
+                r#"{"tools":[{"type":"custom","custom":{"name":"c"}},{"type":"custom","custom":{"name":"d"}}]}"#,
+                customs.as_str(),
+                false,
+                true,
+            ),
+            // The type decides which member of the choice counts.
+            (
+                r#"{"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"type":"function","function":{"name":"f"},"allowed_tools":{"mode":"auto","tools":[]}}}"#,
+                function,
+                true,
+                false,
+            ),
+            (
+                r#"{"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"f"}}]}}}"#,
+                function,
+                true,
+                false,
+            ),
+        ] {
+            let ask = ChatRequest::recall(Api::Chat, &Bytes::from(body)).unwrap();
+            let offer = ask.offer();
+            assert_eq!((offer.tools, offer.required, ask.may_call()), (tools, must, may), "{body}");
+        }
+    }
+}

@@ -180,3 +180,49 @@ pub(super) fn hosted<'a>(item: Raw<'a>, media: &Media, path: &str) -> Result<Cow
     let edited = judge.edits.apply_within_limit(&Bytes::copy_from_slice(item.get().as_bytes()))?;
     Ok(Cow::Owned(String::from_utf8_lossy(&edited).into_owned()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{ChatRequest, Rules};
+    use crate::wire::Api;
+
+    const SCREEN: &str = r#"{"type":"computer_call_output","output":{"image_url":"URL"}}"#;
+
+    #[test]
+    fn fault_c34_addresses_in_messages_are_judged_where_a_policy_is_set() {
+        let read = |content: &str, rules: &Rules| {
+            let body = format!(r#"{{"messages":[{{"role":"user","content":{content}}}]}}"#);
+            let ask = ChatRequest::read_for(Api::Chat, &Bytes::from(body), None, rules);
+            ask.map(|_| ()).map_err(|failure| (failure.code.unwrap().into_owned(), failure.param.unwrap()))
+        };
+        let forbidden = |param: &str| Err(("forbidden_media_url".to_owned(), param.to_owned()));
+        for (content, param) in [
+            (r#"[{"type":"image_url","image_url":{"url":"http://10.0.0.1/"}}]"#, "image_url.url"),
+            (r#"[{"type":"image_url","image_url":"file:///etc/passwd"}]"#, "image_url"),
+            (r#"[{"type":"input_audio","input_audio":{"data":"http://10.0.0.1/"}}]"#, "input_audio.data"),
+        ] {
+            let param = format!("messages[0].content[0].{param}");
+            assert_eq!(read(content, &Rules::default()), forbidden(&param), "{content}");
+            assert_eq!(read(content, &Rules::ANSWERED), Ok(()), "{content}");
+        }
+        for content in [r#""http://10.0.0.1/""#, r#"[{"type":"text","text":"http://10.0.0.1/"}]"#] {
+            assert_eq!(read(content, &Rules::default()), Ok(()), "{content}");
+        }
+    }
+
+    #[test]
+    fn fault_c34_addresses_in_hosted_items_are_judged_where_a_policy_is_set() {
+        let item = |url: &str| SCREEN.replace("URL", url);
+        let sent = |url: &str, media: &Media| {
+            let item = item(url);
+            let sent = hosted(Raw::of(&item).unwrap(), media, "input[0]").map(Cow::into_owned);
+            sent.map_err(|failure| failure.param.unwrap())
+        };
+        let private = "http://10.0.0.1/";
+        assert_eq!(sent(private, &Media::Public), Err("input[0].output.image_url".to_owned()));
+        assert_eq!(sent(private, &Media::Unchecked), Ok(item(private)));
+        assert_eq!(sent("HTTPS://EXAMPLE.com", &Media::Public), Ok(item("https://example.com/")));
+        assert_eq!(sent("https://example.com/", &Media::Public), Ok(item("https://example.com/")));
+    }
+}

@@ -142,6 +142,14 @@ mod tests {
                 r#"{"id":"item_12_in3","type":"web_search_call","action":null}"#,
             ),
             (
+                r#"{"type":"computer_call_output","output":[{"type":"input_image","image_url":"u"}]}"#,
+                r#"{"id":"item_12_in3","type":"computer_call_output","output":[{"type":"input_image","image_url":"u"}]}"#,
+            ),
+            (
+                r#"{"type":"function_call_output","call_id":"c","output":[{"type":"input_image","image_url":"u"}],"more":[{"type":"input_image"}]}"#,
+                r#"{"id":"fco_12_in3","type":"function_call_output","status":"completed","call_id":"c","output":[{"type":"input_image","image_url":"u","detail":"auto"}],"more":[{"type":"input_image"}]}"#,
+            ),
+            (
                 r#"{"type":"compaction","id":"cmp_1","encrypted_content":"e"}"#,
                 r#"{"id":"cmp_1","type":"compaction","encrypted_content":"e"}"#,
             ),

@@ -320,4 +320,60 @@ mod tests {
         }
         assert_eq!(course.wait(0), Availability::Good(1.0));
     }
+
+    /// Answers to requests that were sent before the ejection neither end nor extend it.
+    #[test]
+    fn late_answers_do_not_decide_about_an_ejected_upstream() {
+        let mut course = Scenario::new();
+        course.after(&[Outcome::Bad; 5]);
+        for late in [Outcome::Good, Outcome::Refused, Outcome::Bad, Outcome::Bad, Outcome::Bad] {
+            assert!(matches!(course.after(&[late]), Availability::Ejected { .. }), "{late:?}");
+        }
+        assert_eq!(course.wait(13), Availability::Trial, "10 s, a fifth more or less");
+    }
+
+    /// Ejects an upstream and lets it return.
+    fn returned() -> Scenario {
+        let mut course = Scenario::new();
+        course.after(&[Outcome::Bad; 5]);
+        course.wait(13);
+        course.breaker.start_trial();
+        assert_eq!(course.after(&[Outcome::Good]), Availability::Good(FIRST_SHARE));
+        course
+    }
+
+    /// A good answer more than 300 s after the return sets the count of ejections back, and nothing else does
+    /// (faults 8).
+    #[test]
+    fn a_return_is_not_yet_a_recovery() {
+        let (good, bad) = (Outcome::Good, Outcome::Bad);
+        for (wait, outcomes, is_longer) in [
+            (1, &[good, bad, bad, bad, bad, bad][..], true),
+            (299, &[good, bad, bad, bad, bad, bad], true),
+            (301, &[bad, bad, bad, bad, bad], true),
+            (301, &[good, bad, bad, bad, bad, bad], false),
+        ] {
+            let mut course = returned();
+            course.wait(wait);
+            assert!(matches!(course.after(outcomes), Availability::Ejected { .. }));
+            // The first ejection lasts from 8 to 12 s, the second from 16 to 24 s.
+            let still = matches!(course.wait(14), Availability::Ejected { .. });
+            assert_eq!(still, is_longer, "{wait} s, {outcomes:?}");
+            assert_eq!(course.wait(11), Availability::Trial, "{wait} s, {outcomes:?}");
+        }
+    }
+
+    #[test]
+    fn answers_within_half_a_minute_count_together() {
+        let (good, bad) = (Outcome::Good, Outcome::Bad);
+        for start in [0, 60, 3_600] {
+            let mut course = Scenario::new();
+            course.wait(start);
+            for outcome in [bad, bad, good, bad, bad, good, bad, good, bad] {
+                assert_eq!(course.after(&[outcome]), Availability::Good(1.0), "from {start} s on");
+                course.wait(2);
+            }
+            assert!(matches!(course.after(&[bad]), Availability::Ejected { .. }), "from {start} s on");
+        }
+    }
 }

@@ -208,4 +208,22 @@ mod tests {
         assert!(pauses.iter().all(|pause| (4_000..=6_000).contains(&pause.as_millis())));
         assert!(pauses.iter().any(|pause| *pause < interval) && pauses.iter().any(|pause| *pause > interval));
     }
+
+    /// An engine that was never ready may still be loading, unless it says itself that it is not ready.
+    #[test]
+    fn an_engine_that_was_never_ready_is_down_after_three_probes_or_at_its_word() {
+        let config = Health::default();
+        let mut verdict = Verdict::default();
+        assert_eq!(verdict.after(REFUSES, false, &config), Some("it says that it is not ready"));
+        assert!(verdict.is_down(&config));
+        let mut verdict = Verdict::default();
+        for (probe, why, is_down) in [
+            (SILENT, "it does not answer in time", false),
+            (UNASKED, "the proxy has no room for another connection", false),
+            (BAD, "bad", true),
+        ] {
+            assert_eq!(verdict.after(probe, false, &config), Some(why));
+            assert_eq!(verdict.is_down(&config), is_down, "{why}");
+        }
+    }
 }

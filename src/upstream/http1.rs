@@ -274,6 +274,7 @@ mod tests {
             "5\r\nhello0\r\n",
             "5\r\nhello\n",
             "10000000000000000\r\n",
+            "1000000000000000\r\n",
             "5;\nhello",
             "0\r\n\n",
             "0\r\nx: y\n\r\n",
@@ -285,6 +286,11 @@ mod tests {
         assert!(body(Framing::Chunked(Chunk::START), extension.as_bytes(), 4096).is_err());
         let trailers = format!("0\r\n{}\r\n", "x: y\r\n".repeat(20_000));
         assert!(body(Framing::Chunked(Chunk::START), trailers.as_bytes(), 4096).is_err());
+        // The most that is allowed.
+        assert!(body(Framing::Chunked(Chunk::START), b"000000000000005\r\nhello", 64).is_ok());
+        let trailer = |bytes: usize| format!("0\r\n{}\r\n\r\n", "x".repeat(bytes));
+        assert!(body(Framing::Chunked(Chunk::START), trailer(16_384).as_bytes(), 4096).is_ok());
+        assert!(body(Framing::Chunked(Chunk::START), trailer(16_385).as_bytes(), 4096).is_err());
     }
 
     #[test]
@@ -321,6 +327,10 @@ mod tests {
             assert!(head(lines).is_err(), "{lines}");
         }
         assert!(Head::read(b"HTTP/1.1 200 OK\r\ncontent-le").unwrap().is_none());
+        let unfinished = |bytes: usize| format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(bytes - 20));
+        assert!(Head::read(unfinished(65_535).as_bytes()).unwrap().is_none());
+        assert!(Head::read(unfinished(65_536).as_bytes()).is_err());
+        assert!(Head::read(unfinished(70_000).as_bytes()).is_err());
         assert!(Head::read(b"SSH-2.0-x\r\n").is_err());
         assert!(Head::read(&b"HTTP/1.1 200 OK\r\nx: y\r\n".repeat(5000)).is_err());
     }

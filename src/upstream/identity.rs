@@ -187,4 +187,19 @@ mod tests {
         looked.set_engine(engine("sglang"), Evidence::Route("/server_info"));
         assert_eq!(looked.clone().merged_with_hints(&heard), looked, "what the engine itself says is better");
     }
+
+    /// A hint changes the version only of the engine that it is about, and only by a version.
+    #[test]
+    fn a_hint_is_about_one_engine() {
+        let version = Some(Version::new(0, 21, 0));
+        let mut known = DetectedEngine::configured(engine("vllm"));
+        known.take_hint(engine("sglang"), Some(Version::new(0, 5, 0)));
+        assert_eq!((known.identity.engine.name, known.identity.version), ("vllm", None), "of another engine");
+        known.take_hint(engine("vllm"), version);
+        known.take_hint(engine("vllm"), None);
+        assert_eq!((known.identity.version, known.version_evidence), (version, Evidence::Answer));
+        known.set_version(version, Evidence::Route("/version"));
+        known.take_hint(engine("vllm"), Some(Version::new(0, 5, 0)));
+        assert_eq!((known.identity.version, known.version_evidence), (version, Evidence::Route("/version")));
+    }
 }

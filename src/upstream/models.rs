@@ -199,6 +199,15 @@ mod tests {
                 r#"{"id":"a","created":1,"owned_by":"llamacpp","meta":{"n_ctx_train":4096}}"#,
                 r#"{"id":"a","object":"model","created":1,"owned_by":"llamacpp","context_length":4096}"#,
             ),
+            // A length of zero says nothing.
+            (
+                r#"{"id":"a","max_model_len":0,"context_length":0,"context_window":8}"#,
+                r#"{"id":"a","object":"model","created":0,"owned_by":"engine","context_length":8}"#,
+            ),
+            (
+                r#"{"id":"a","meta":{"n_ctx":0,"n_ctx_train":4096}}"#,
+                r#"{"id":"a","object":"model","created":0,"owned_by":"engine","context_length":4096}"#,
+            ),
             (r#"{"id":"a"}"#, r#"{"id":"a","object":"model","created":0,"owned_by":"engine"}"#),
         ] {
             let models = read(format!(r#"{{"data":[{entry}]}}"#).as_bytes()).unwrap();

@@ -535,4 +535,28 @@ mod tests {
         let order = here.order(None).await.unwrap();
         assert!(order.iter().all(|address| address.ip().is_loopback()), "{order:?}");
     }
+
+    #[test]
+    fn an_address_takes_part_by_its_age() {
+        let start = Instant::now();
+        let address = |joined, shunned| ResolvedAddress { address: at(1), joined, shunned };
+        let quarter = u32::MAX / 4;
+        for (age, chance, takes_part) in [
+            (0, 0, false),
+            (5, quarter, true),
+            (5, 3 * quarter, false),
+            (9, 3 * quarter, true),
+            (10, u32::MAX, true),
+            (11, u32::MAX, true),
+        ] {
+            let new = address(Some(start), None);
+            assert_eq!(new.takes_part(start + seconds(age), || chance), takes_part, "{age} s, {chance}");
+            assert!(
+                address(None, None).takes_part(start + seconds(age), || chance),
+                "it was among the first"
+            );
+            let shunned = address(None, Some(start + SHUNNED));
+            assert_eq!(shunned.takes_part(start + seconds(age), || chance), age >= 10, "{age} s");
+        }
+    }
 }

@@ -167,6 +167,8 @@ mod tests {
         retries.visit(1);
         let pause = retries.after(RetryClass::Reset, &Retry::default()).unwrap();
         assert!((25..=250).contains(&pause.as_millis()), "{pause:?}");
+        let pauses: Vec<_> = (0..200).map(|_| jitter().as_millis()).collect();
+        assert!(pauses.iter().all(|pause| (25..=250).contains(pause)), "{pauses:?}");
         assert!(!retries.is_poison());
         retries.visit(2);
         assert_eq!(retries.after(RetryClass::Reset, &Retry::default()), None);
@@ -179,11 +181,27 @@ mod tests {
         let start = budget.since;
         let takes = |at: Instant| (0..1000).take_while(|_| budget.take(at, &retry)).count();
         assert_eq!(takes(start), 30);
+        for _ in 0..2 {
+            assert_eq!(takes(start + Duration::from_secs(1)), 0, "the next second has no budget of its own");
+        }
         assert_eq!(takes(start + Duration::from_secs(9)), 0, "they count for ten seconds");
         assert_eq!(takes(start + Duration::from_secs(10)), 30);
         let later = start + Duration::from_secs(30);
         (0..500).for_each(|_| budget.request(later));
         assert_eq!(takes(later), 130);
         assert_eq!(takes(later + Duration::from_secs(60)), 30, "what was long ago counts no more");
+    }
+
+    #[test]
+    fn the_budget_is_counted_alike_at_any_age_of_the_process() {
+        for age in [0, 99, 1_000_003] {
+            let (budget, retry) = (RetryBudget::default(), Retry::default());
+            let start = budget.since + Duration::from_secs(age);
+            let takes = |at: Instant| (0..1000).take_while(|_| budget.take(at, &retry)).count();
+            (0..100).for_each(|_| budget.request(start));
+            (0..100).for_each(|_| budget.request(start + Duration::from_secs(1)));
+            assert_eq!(takes(start + Duration::from_secs(2)), 70, "{age}: 30, and a fifth of 200");
+            assert_eq!(takes(start + Duration::from_secs(3)), 0, "{age}");
+        }
     }
 }

@@ -187,6 +187,7 @@ fn unreadable(what: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Caps;
 
     const FORM: &str = "multipart/form-data; boundary=\"b-1\"";
 
@@ -379,5 +380,101 @@ mod tests {
                 assert_eq!(again.named().map(|named| named.model.as_str()), Some("another"), "{named:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_boundary_must_be_one_by_the_standard() {
+        let is_form =
+            |boundary: &str| !Scan::of(&format!("multipart/form-data; boundary={boundary}")).is_settled();
+        let long = "b".repeat(70);
+        for good in ["b", "\"b c\"", &long] {
+            assert!(is_form(good), "{good}");
+        }
+        for bad in ["", "\"\"", &format!("{long}b"), "ü", "a\u{7f}"] {
+            assert!(!is_form(bad), "{bad}");
+        }
+        assert!(Scan::of("multipart/form-data").is_settled());
+    }
+
+    /// The last byte that is allowed, and the first that is not, however the body is cut.
+    #[test]
+    fn lengths_end_at_their_limit() {
+        let value = |bytes: usize| format!(r#"{{"model":"{}"}}"#, "x".repeat(bytes - 2));
+        let form_value = |bytes: usize| form(&[(r#"name="model""#, &"x".repeat(bytes))]);
+        let head = |bytes: usize| {
+            let disposition = r#"Content-Disposition: form-data; name="model""#;
+            let padding = "y".repeat(bytes - disposition.len() - "\r\n\r\nx: \r\n\r\n".len());
+            format!("--b-1\r\n{disposition}\r\nx: {padding}\r\n\r\nm\r\n--b-1--\r\n")
+        };
+        for (kind, most, more, what) in [
+            ("application/json", value(4096), value(4097), "it must have at most 4096 bytes"),
+            (FORM, form_value(4096), form_value(4097), "it must have at most 4096 bytes"),
+            (FORM, head(16_384), head(16_385), "the head of a part is too long"),
+        ] {
+            for size in [1, 2, 64, 1000, most.len() + 1] {
+                let scan = scan(kind, most.as_bytes(), size).expect(what);
+                assert!(scan.named().is_some(), "{what} in pieces of {size}");
+                let failure = self::scan(kind, more.as_bytes(), size).expect_err(what);
+                assert!(failure.message.contains(what), "{}", failure.message);
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_is_as_deep_as_the_operator_allows() {
+        let rules = Rules { caps: Caps { depth: 3, ..Caps::PLAIN }, ..Rules::default() };
+        let scan = |body: &str| {
+            let mut scan = Scan::of("application/json");
+            scan.push(body.as_bytes(), &rules).map(|()| scan.named().is_some())
+        };
+        assert_eq!(scan(r#"{"a":[{"b":1},[2]],"model":"m"}"#), Ok(true));
+        for body in [r#"{"a":[[{}]],"model":"m"}"#, r#"{"a":{"b":[[]]},"model":"m"}"#] {
+            let failure = scan(body).unwrap_err();
+            assert_eq!(failure.fault, Fault::TooDeep);
+            assert_eq!(failure.message, "The request body is nested more than 3 levels deep.");
+        }
+    }
+
+    #[test]
+    fn only_one_byte_order_mark_may_come_first() {
+        for (body, named) in [
+            (&b"\xef\xbb\xbf{\"model\":\"m\"}"[..], true),
+            (b"\xef\xbb\xbf\xef{\"model\":\"m\"}", false),
+            (b"\xef\xbb\xbf\xef\xbb\xbf{\"model\":\"m\"}", false),
+            (b" \xef\xbb\xbf\xbf{\"model\":\"m\"}", false),
+        ] {
+            let scan = scan("application/json", body, 1).unwrap();
+            assert_eq!((scan.named().is_some(), scan.can_name()), (named, named), "{body:?}");
+        }
+    }
+
+    /// The names of a part end where an engine ends them.
+    #[test]
+    fn quoted_names_end_at_their_own_quote() {
+        for (disposition, named) in [
+            (r#"name="file"; filename="a\"; name=\"model""#, None),
+            (r#"filename="a\\"; name="model""#, Some("x")),
+            (r#"filename="a;b\"c"; name="model""#, Some("x")),
+        ] {
+            let scan = scan(FORM, form(&[(disposition, "x")]).as_bytes(), 7).unwrap();
+            assert_eq!(scan.named().map(|named| named.model.as_str()), named, "{disposition}");
+        }
+        for disposition in ["name*0=\"mod\"; name*1=\"el\"", "NAME*0*=utf-8''model", "name*=utf-8''model"] {
+            let failure = scan(FORM, form(&[(disposition, "x")]).as_bytes(), 7).expect_err(disposition);
+            assert_eq!(
+                failure.message,
+                "The multipart body cannot be read: the name of a part can be read in several ways."
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_is_inserted_between_the_preamble_and_the_first_part() {
+        let parts = form(&[(r#"name="n""#, "1")]);
+        let body = format!("preamble\r\n{parts}");
+        let scan = scan(FORM, body.as_bytes(), 3).unwrap();
+        let renamed = scan.renamed(&Bytes::from(body), "large").unwrap();
+        let inserted = "--b-1\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nlarge\r\n";
+        assert_eq!(std::str::from_utf8(&renamed).unwrap(), format!("preamble\r\n{inserted}{parts}"));
     }
 }

@@ -248,3 +248,73 @@ fn not_found(id: Text<'_>) -> Failure {
     let id: String = id.decoded().chars().take(64).collect();
     Failure::from(Fault::NotFound).with_message(format!("Item with id '{id}' not found.")).with_param("input")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODEL: &str = "thinking-2507";
+
+    /// What tells how the answer's text is parsed is taken from the request, whichever members stand beside it.
+    #[test]
+    fn the_format_of_the_text_follows_from_the_request() {
+        let options = Options { parser: Parser::Auto, ..Options::default() };
+        let none = OutputConstraints::default();
+        let tools = r#"[{"type":"function","function":{"name":"f"}}]"#;
+        let off = OutputConstraints { thinks: Some(false), ..none };
+        for (members, tells_reasoning, constraints, hides) in [
+            (r#""user":"none""#, false, none, false),
+            (r#""user":"none""#, true, none, true),
+            (r#""include_reasoning":false"#, false, none, true),
+            (r#""include_reasoning":true"#, false, none, false),
+            (r#""top_k":1,"chat_template_kwargs":{"enable_thinking":false}"#, false, off, false),
+            (r#""temperature":1,"reasoning":{"effort":"none"}"#, false, off, false),
+            (r#""temperature":1,"reasoning":{"effort":"low"}"#, false, none, false),
+            (
+                r#""temperature":1,"text":{"format":{"type":"json_object"}}"#,
+                false,
+                OutputConstraints { constrained: true, ..none },
+                false,
+            ),
+            (r#""text":{"format":{"type":"text"}}"#, false, none, false),
+            (
+                r#""tools":[{"type":"function","name":"f"}]"#,
+                false,
+                OutputConstraints { tools, ..none },
+                false,
+            ),
+            (
+                r#""tools":[{"type":"function","name":"f"}],"tool_choice":"required""#,
+                false,
+                OutputConstraints { tools, required: true, ..none },
+                false,
+            ),
+        ] {
+            let body = Bytes::from(format!(r#"{{"model":"{MODEL}","input":"a",{members}}}"#));
+            let asked = ResponsesRequest::read(&body, &options).unwrap();
+            let parsers = EngineParsers { tells_reasoning, leaves_calls: false };
+            let script = asked.script(None, &Capabilities { parsers, ..Capabilities::PLAIN }, &options);
+            let parsers = EngineParsers { tells_reasoning: hides, leaves_calls: false };
+            let expected = TextFormat::of(&options, MODEL, constraints, parsers);
+            assert_eq!(format!("{script:?}"), format!("{expected:?}"), "{members}");
+        }
+        // The comparison can tell them apart.
+        let shown = |constraints, tells_reasoning| {
+            let parsers = EngineParsers { tells_reasoning, leaves_calls: false };
+            format!("{:?}", TextFormat::of(&options, MODEL, constraints, parsers))
+        };
+        let plain = shown(none, false);
+        for other in [
+            shown(none, true),
+            shown(off, false),
+            shown(OutputConstraints { constrained: true, ..none }, false),
+            shown(OutputConstraints { tools, ..none }, false),
+        ] {
+            assert_ne!(plain, other);
+        }
+        assert_ne!(
+            shown(OutputConstraints { tools, ..none }, false),
+            shown(OutputConstraints { tools, required: true, ..none }, false)
+        );
+    }
+}

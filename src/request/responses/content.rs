@@ -263,3 +263,38 @@ pub(super) fn own_member(key: &str, text: &str, out: &mut BytesMut) {
     out.put_u8(b':');
     write_string(text, out);
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::request::Rules;
+    use crate::request::responses::{ResponsesMode, ResponsesRequest};
+    use crate::wire::options::Options;
+    use bytes::Bytes;
+    use std::sync::Arc;
+
+    #[test]
+    fn fault_c34_every_address_in_a_part_is_judged() {
+        let rules = Arc::new(Rules::default());
+        let read = |part: &str| {
+            let body = format!(r#"{{"input":[{{"role":"user","content":[{part}]}}]}}"#);
+            let options = Options::default();
+            ResponsesRequest::read_for(&Bytes::from(body), &options, ResponsesMode::Chat, None, &rules)
+                .map(|_| ())
+                .map_err(|failure| (failure.code.unwrap().into_owned(), failure.param.unwrap()))
+        };
+        for (part, key) in [
+            (r#"{"type":"input_image","image_url":"URL"}"#, "image_url"),
+            (r#"{"type":"input_file","filename":"a","file_data":"URL"}"#, "file_data"),
+            (r#"{"type":"input_audio","input_audio":{"data":"URL","format":"wav"}}"#, "input_audio.data"),
+        ] {
+            for (url, is_good) in
+                [("https://example.com/a", true), ("http://10.0.0.1/", false), ("file:///etc/passwd", false)]
+            {
+                let param = format!("input[0].content[0].{key}");
+                let expected = if is_good { Ok(()) } else { Err(("forbidden_media_url".to_owned(), param)) };
+                assert_eq!(read(&part.replace("URL", url)), expected, "{part} {url}");
+            }
+        }
+        assert_eq!(read(r#"{"type":"input_file","file_data":"iVBORw0="}"#), Ok(()));
+    }
+}

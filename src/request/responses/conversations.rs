@@ -168,4 +168,14 @@ mod tests {
         );
         assert_eq!(told(addition(b"", &RULES).unwrap_err()), "invalid_json ");
     }
+
+    #[test]
+    fn an_id_has_as_many_bytes_as_the_store_takes() {
+        let body = |id: &str| format!(r#"{{"items":[{{"role":"user","content":"x","id":"{id}"}}]}}"#);
+        let longest = "x".repeat(512);
+        let (_, items) = creation(body(&longest).as_bytes(), &RULES).unwrap();
+        assert_eq!(items[0].id.as_deref(), Some(longest.as_str()));
+        assert!(creation(body(&"é".repeat(256)).as_bytes(), &RULES).is_ok());
+        assert!(creation(body(&"é".repeat(257)).as_bytes(), &RULES).is_err());
+    }
 }

@@ -155,6 +155,10 @@ mod tests {
                 r#"{"type":"function","name":"f","description":null,"parameters":null,"strict":true}"#,
             ),
             (r#"{"name":"c","type":"custom"}"#, r#"{"type":"custom","name":"c","format":{"type":"text"}}"#),
+            (
+                r#"{"type":"custom","name":"c","description":"d","format":{"type":"text"}}"#,
+                r#"{"type":"custom","name":"c","description":"d","format":{"type":"text"}}"#,
+            ),
             (r#"{ "type" : "web_search", "z": 1.50 }"#, r#"{"type":"web_search","z":1.50}"#),
         ] {
             assert_eq!(tool(Raw::of(sent).unwrap()), shown);

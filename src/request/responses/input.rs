@@ -158,3 +158,22 @@ fn call<'a>(item: &Object<'a>, key: &str, kind: ToolKind) -> Result<Item<'a>, Fa
         kind,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_has_at_most_512_bytes_and_no_nul() {
+        let read = |id: &str| {
+            let json = format!(r#"{{"role":"user","content":"x","id":"{id}"}}"#);
+            let item = item("input[0]".to_owned(), Raw::of(&json).unwrap(), &Rules::ANSWERED);
+            item.map(|_| ()).map_err(|failure| (failure.param.unwrap(), failure.message.into_owned()))
+        };
+        assert_eq!(read(&"x".repeat(512)), Ok(()));
+        let message = "Invalid value for 'input[0].id': it must have at most 512 bytes, and no NUL.";
+        for id in ["x".repeat(513), "é".repeat(257), r"a\u0000".to_owned()] {
+            assert_eq!(read(&id), Err(("input[0].id".to_owned(), message.to_owned())), "{id}");
+        }
+    }
+}

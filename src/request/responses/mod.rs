@@ -516,3 +516,67 @@ fn items<'a>(from: &Checked<'a>, body: &Bytes, complete: bool) -> Result<Items<'
     }
     Ok(items)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(members: &str, unknown: RequestUnknown) -> Result<ResponsesRequest, Failure> {
+        let options = Options { request_unknown: unknown, ..Options::default() };
+        ResponsesRequest::read(&Bytes::from(format!(r#"{{"model":"m","input":"a",{members}}}"#)), &options)
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_where_the_options_say_so() {
+        for (members, param) in [
+            (r#""top_k":1"#, Some("top_k")),
+            (r#""type":"other""#, Some("type")),
+            (r#""generate":false"#, Some("generate")),
+            // A WebSocket message has a type, and may say whether to generate.
+            (r#""type":"response.create""#, None),
+            (r#""type":"response.create","generate":false"#, None),
+            (r#""type":"response.create","top_k":1"#, Some("top_k")),
+        ] {
+            match (read(members, RequestUnknown::Reject), param) {
+                (Ok(_), None) => {}
+                (Err(failure), Some(param)) => {
+                    assert_eq!(failure.code.as_deref(), Some("unknown_parameter"), "{members}");
+                    assert_eq!(failure.param.as_deref(), Some(param), "{members}");
+                }
+                (result, _) => panic!("{members}: {result:?}"),
+            }
+            assert!(read(members, RequestUnknown::Pass).is_ok(), "{members}");
+            assert!(read(members, RequestUnknown::Drop).is_ok(), "{members}");
+        }
+    }
+
+    #[test]
+    fn without_a_store_the_answer_says_that_nothing_is_stored() {
+        for members in [r#""user":"u","store":true"#, r#""user":"u","store":false"#, r#""user":"u""#] {
+            let mut asked = read(members, RequestUnknown::Pass).unwrap();
+            asked.disable_store().unwrap();
+            assert!(!asked.store, "{members}");
+            let mut echoed: Vec<_> = asked.echoed.iter().map(|(key, json)| (*key, json.as_ref())).collect();
+            echoed.sort_unstable();
+            assert_eq!(echoed, [("store", &b"false"[..]), ("user", b"\"u\"")], "{members}");
+        }
+        let failure =
+            read(r#""background":true"#, RequestUnknown::Pass).unwrap().disable_store().unwrap_err();
+        assert_eq!(failure.param.as_deref(), Some("background"));
+    }
+
+    /// A client that asks for summaries gets them beside the text (wire-format 4.5).
+    #[test]
+    fn summaries_come_beside_the_text_of_the_reasoning() {
+        use ResponsesReasoning::{Both, Content, Summary};
+        for (members, places) in [
+            (r#""reasoning":{"summary":"auto"}"#, [(Content, Both), (Summary, Summary), (Both, Both)]),
+            (r#""reasoning":{"effort":"low"}"#, [(Content, Content), (Summary, Summary), (Both, Both)]),
+        ] {
+            let asked = read(members, RequestUnknown::Pass).unwrap();
+            for (option, place) in places {
+                assert_eq!(asked.reasoning_place(option), place, "{members}");
+            }
+        }
+    }
+}

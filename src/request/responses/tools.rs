@@ -547,6 +547,11 @@ fn flat_name(namespace: &str, name: &str, taken: impl Fn(&str) -> bool) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Rules;
+    use crate::request::responses::ResponsesRequest;
+    use crate::wire::options::Options;
+    use bytes::Bytes;
+    use std::sync::Arc;
 
     #[test]
     fn names_fit() {
@@ -561,5 +566,51 @@ mod tests {
             flat_name("a__b", "c", |_| true),
             "and where the name was joined"
         );
+    }
+
+    fn tools(members: &str, way: ResponsesMode) -> Tools {
+        let body = Bytes::from(format!(r#"{{"input":"a",{members}}}"#));
+        let rules = Arc::new(Rules::ANSWERED);
+        ResponsesRequest::read_for(&body, &Options::default(), way, None, &rules).unwrap().tools
+    }
+
+    #[test]
+    fn a_call_is_required_by_every_form_of_the_choice_that_says_so() {
+        let function = r#"{"type":"function","name":"f"}"#;
+        let allowed =
+            |mode: &str| format!(r#"{{"type":"allowed_tools","mode":"{mode}","tools":[{function}]}}"#);
+        for (choice, must) in [
+            ("null", false),
+            (r#""auto""#, false),
+            (r#""none""#, false),
+            (r#""required""#, true),
+            (function, true),
+            (&allowed("auto"), false),
+            (&allowed("required"), true),
+        ] {
+            let members = format!("\"tools\":[{function}],\"tool_choice\":{choice}");
+            assert_eq!(tools(&members, ResponsesMode::Chat).must_call(), must, "{choice}");
+        }
+    }
+
+    #[test]
+    fn an_engine_with_this_api_is_offered_hosted_tools_too() {
+        for (offered, written) in [
+            (r#"[{"type":"web_search"}]"#, r#","tools":[{"type":"web_search"}]"#),
+            (
+                r#"[{"type":"web_search"},{"type":"code_interpreter"}]"#,
+                r#","tools":[{"type":"web_search"},{"type":"code_interpreter"}]"#,
+            ),
+            (
+                r#"[{"type":"web_search"},{"type":"function","name":"f"}]"#,
+                r#","tools":[{"type":"function","name":"f"},{"type":"web_search"}]"#,
+            ),
+            ("[]", ""),
+        ] {
+            let tools = tools(&format!("\"tools\":{offered}"), ResponsesMode::Native);
+            let mut out = BytesMut::new();
+            assert_eq!(tools.write(ResponsesMode::Native, &mut out), !written.is_empty(), "{offered}");
+            assert_eq!(std::str::from_utf8(&out).unwrap(), written);
+        }
     }
 }

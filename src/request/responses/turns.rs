@@ -305,6 +305,9 @@ impl<'a> Turn<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::responses::{Capabilities, ChatInputs, ResponsesRequest};
+    use crate::wire::options::Options;
+    use bytes::Bytes;
 
     #[test]
     fn arguments_are_objects() {
@@ -318,6 +321,35 @@ mod tests {
             (r"{}\n\u0041", ToolKind::Custom, r#"{"input":"{}\nA"}"#),
         ] {
             assert_eq!(arguments(Text::json(sent), kind), expected, "{sent}");
+        }
+    }
+
+    /// The oldest messages are left out together with the outputs of their calls; what remains must hold something
+    /// to answer (wire-format 4.2, `truncation`).
+    #[test]
+    fn the_oldest_are_left_out_and_the_last_message_stays() {
+        let user = |text: &str| format!(r#"{{"role":"user","content":"{text}"}}"#);
+        let system = r#"{"role":"system","content":"s"}"#;
+        let call = r#"{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}"#;
+        let output = r#"{"type":"function_call_output","call_id":"c","output":"o"}"#;
+        let sent = |items: &[&str], skip_oldest: usize| {
+            let body = Bytes::from(format!(r#"{{"model":"m","input":[{}]}}"#, items.join(",")));
+            let options = Options::default();
+            let inputs = ChatInputs { skip_oldest, ..ChatInputs::default() };
+            let asked = ResponsesRequest::read(&body, &options).unwrap();
+            let sent = asked.chat(&inputs, &Capabilities::PLAIN, &options);
+            sent.map(|sent| String::from_utf8(sent.to_vec()).unwrap()).map_err(|failure| failure.fault)
+        };
+        let chat = |messages: &[&str]| Ok(format!(r#"{{"model":"m","messages":[{}]}}"#, messages.join(",")));
+        let (a, b) = (user("a"), user("b"));
+        assert_eq!(sent(&[&a, &b], 0), chat(&[&a, &b]));
+        assert_eq!(sent(&[&a, &b], 1), chat(&[&b]));
+        assert_eq!(sent(&[system, &a, &b], 1), chat(&[system, &b]));
+        assert_eq!(sent(&[call, output, &b], 1), chat(&[&b]));
+        for (items, skip) in
+            [(&[a.as_str()][..], 1), (&[&a, &b], 2), (&[system, call, output], 1), (&[call, output], 1)]
+        {
+            assert_eq!(sent(items, skip), Err(Fault::ContextLength), "{items:?} {skip}");
         }
     }
 }
