@@ -258,4 +258,34 @@ mod tests {
         assert_eq!(text.matches("\"id\":\"chatcmpl-a\"").count(), 4, "{text}");
         assert_eq!(text.matches("data:").count(), 4, "one role for each: {text}");
     }
+
+    /// Checks that the prompt's ids are sent once, and the counts of each chunk with its role frame.
+    #[test]
+    fn what_comes_with_the_roles() {
+        let extensions = crate::wire::Extensions { token_ids: true, ..Default::default() };
+        let options = crate::wire::options::Options {
+            continuous_usage: crate::wire::options::ContinuousUsage::Always,
+            ..Default::default()
+        };
+        let shape = Shape {
+            extensions,
+            include_usage: true,
+            choices: 2,
+            ..Shape::new(Api::Chat, true, Arc::new(options))
+        };
+        let stamp = Stamp { id: "f".repeat(32), ..Stamp::default() };
+        let gather = Gather::new(&shape, &stamp);
+        let usage =
+            r#""prompt_token_ids":[7],"usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5},"#;
+        let mut out = OutputBuffer::default();
+        for choice in [0, 1] {
+            let mut rewriter = gather.rewriter(choice, shape.clone(), &stamp);
+            rewriter.push(&chunk(usage, r#"{"content":"x"}"#), &mut out);
+        }
+        let text = String::from_utf8(out.to_vec()).unwrap();
+        let frames: Vec<_> = text.split_terminator("\n\n").collect();
+        let ids: Vec<_> = frames.iter().map(|frame| frame.contains(r#""prompt_token_ids":[7]"#)).collect();
+        assert_eq!(ids, [true, false, false, false], "{text}");
+        assert_eq!(text.matches(r#""completion_tokens":3"#).count(), 4, "{text}");
+    }
 }
