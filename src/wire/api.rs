@@ -299,3 +299,23 @@ pub struct MissingChoices {
     /// Usage of the existing choices, if the client gets usage.
     pub usage: Option<Usage>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_byte_tells_the_form() {
+        for (first, says_events, expected) in [
+            (b'{', false, Some(BodyForm::Object)),
+            (b'{', true, Some(BodyForm::Object)),
+            (b'd', false, Some(BodyForm::Events)),
+            (b':', false, Some(BodyForm::Events)),
+            (b'x', true, Some(BodyForm::Events)),
+            (b'x', false, None),
+            (b'<', false, None),
+        ] {
+            assert_eq!(BodyForm::of(first, says_events), expected, "{first} {says_events}");
+        }
+    }
+}

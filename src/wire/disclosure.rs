@@ -169,6 +169,10 @@ mod tests {
             ("vllm-0.vllm.svc:8000 and localhost:8000", "… and …"),
             ("tcp://127.0.0.1:5557 timed out", "… timed out"),
             ("http://prefill:8100/v1 is away", "… is away"),
+            ("gemm.cu and x.cpp broke", "… and … broke"),
+            // What only looks like a file or an address.
+            ("no .cpp and no .rs", "no .cpp and no .rs"),
+            ("localhost:x, a.b:1, index:12, 3.5:10", "localhost:x, a.b:1, index:12, 3.5:10"),
             (
                 "See https://errors.pydantic.dev/2.11/v/missing.",
                 "See https://errors.pydantic.dev/2.11/v/missing.",

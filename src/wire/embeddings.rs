@@ -88,6 +88,9 @@ mod tests {
         let expected = r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.10,-1e-7]},{"object":"embedding","index":1,"embedding":"AAAA"}],"model":"m","usage":{"prompt_tokens":3,"total_tokens":3}}"#;
         assert_eq!(std::str::from_utf8(&out).unwrap(), expected);
         assert!(rewrite(b"{}", "x", &mut out).is_err());
-        assert!(rewrite(br#"{"object":"error","message":"m"}"#, "x", &mut out).is_err());
+        for error in [r#"{"object":"error","message":"m"}"#, r#"{"error":{"message":"m"}}"#] {
+            let failure = rewrite(error.as_bytes(), "x", &mut out).unwrap_err();
+            assert_eq!((failure.status, &*failure.message), (500, "m"), "{error}");
+        }
     }
 }

@@ -529,4 +529,48 @@ mod tests {
         let sum = most.plus(&Usage { prompt: 2, total: 3, cache_write: Some(1), ..Usage::default() });
         assert_eq!((sum.prompt, sum.total, sum.cache_write), (u64::MAX, 3, Some(u64::MAX)));
     }
+
+    #[test]
+    fn counts_that_nobody_gave_stay_unknown() {
+        let known = Usage { prompt_text: Some(2), ..Usage::default() };
+        let sum = Usage { cache_write: Some(1), ..Usage::default() }.plus(&known);
+        assert_eq!((sum.prompt_image, sum.prompt_text, sum.cache_write), (None, Some(2), Some(1)));
+    }
+
+    #[test]
+    fn riders_are_told_apart() {
+        let field = || {
+            let mut extras = Extras::default();
+            extras.keep("x".into(), Raw::NULL);
+            extras
+        };
+        let none = Riders::default;
+        // Whether there are any riders, fields of any level, of the choice, and of the chunk.
+        for (riders, expected) in [
+            (none(), [false; 4]),
+            (
+                Riders {
+                    usage: Some(Box::new(ChunkUsage { usage: Usage::default(), last: true })),
+                    ..none()
+                },
+                [false; 4],
+            ),
+            (Riders { logprobs: Some(Logprobs::Legacy([None; 4])), ..none() }, [true, false, false, false]),
+            (Riders { chunk_extensions: field(), ..none() }, [true, false, false, false]),
+            (Riders { choice_extensions: field(), ..none() }, [true, false, false, false]),
+            (Riders { chunk: field(), ..none() }, [true, true, false, true]),
+            (Riders { chunk_upstream: Some(Raw::NULL), ..none() }, [true, true, false, true]),
+            (Riders { choice: field(), ..none() }, [true, true, true, false]),
+            (Riders { delta: field(), ..none() }, [true, true, true, false]),
+            (Riders { choice_upstream: Some(Raw::NULL), ..none() }, [true, true, true, false]),
+        ] {
+            let found = [
+                !riders.is_empty(),
+                riders.has_extras(),
+                riders.has_choice_extras(),
+                riders.has_chunk_extras(),
+            ];
+            assert_eq!(found, expected, "{riders}");
+        }
+    }
 }

@@ -668,4 +668,92 @@ mod tests {
         let failure = Failure::of_answer(401, b"{\"error\":\"Unauthorized\"}", true);
         assert_eq!((failure.status, failure.code.as_deref()), (502, Some("upstream_error")));
     }
+
+    #[test]
+    fn the_engines_own_text_stays_known() {
+        let body = br#"{"error":{"message":"gpu-7 burns"}}"#;
+        let failure = Failure::of_answer(500, body, false).with_message("masked");
+        assert_eq!(failure.original(), "gpu-7 burns");
+        // A body without an error is for the log alone.
+        let failure = Failure::of_answer(502, b"<html>nginx", false);
+        assert_eq!(failure.original(), "The upstream engine returned an invalid response (HTTP 502).");
+        let failure = Failure::of_answer(401, br#"{"error":"Unauthorized"}"#, true);
+        assert_eq!(failure.original(), "The upstream engine refused the proxy.");
+        assert_eq!(failure.engine.unwrap().text, "Unauthorized");
+    }
+
+    #[test]
+    fn data_of_an_event_that_may_be_an_error() {
+        let internal = "The upstream engine reported an internal error.";
+        // Data, whether the event is named `error`, the message; none if it is no error.
+        for (data, named, expected) in [
+            ("", true, Some(internal)),
+            (" \n", true, Some(internal)),
+            ("CUDA error", true, Some("CUDA error")),
+            ("CUDA error", false, None),
+            (r#"{"id":"x"}"#, false, None),
+            (r#"{"id":"x"}"#, true, Some(internal)),
+            (r#"{"object":"error"}"#, false, Some(internal)),
+            (r#"{"type":"error"}"#, false, Some(internal)),
+            (r#"{"message":"m"}"#, false, Some("m")),
+        ] {
+            let failure = Failure::of_event(data, named);
+            assert_eq!(failure.as_ref().map(|failure| &*failure.message), expected, "{data} {named}");
+        }
+        let failure = Failure::of_event("CUDA error", true).unwrap();
+        assert_eq!(failure.engine.unwrap().text, "CUDA error");
+    }
+
+    #[test]
+    fn types_of_errors_tell_the_status() {
+        for (kind, status) in [
+            ("BadRequestError", 400),
+            ("invalid_request_error", 400),
+            ("exceed_context_size_error", 400),
+            ("AuthenticationError", 401),
+            ("PermissionDeniedError", 403),
+            ("usage_not_included", 403),
+            ("NotFoundError", 404),
+            ("ConflictError", 409),
+            ("rate_limit_error", 429),
+            ("TooManyRequestsError", 429),
+            ("insufficient_quota", 429),
+            ("usage_limit_reached", 429),
+            ("NotImplementedError", 501),
+            ("ServiceUnavailableError", 503),
+            ("OddError", 500),
+        ] {
+            let failure =
+                Failure::of_event(&format!(r#"{{"error":{{"message":"m","type":"{kind}"}}}}"#), false);
+            assert_eq!(failure.map(|failure| failure.status), Some(status), "{kind}");
+        }
+    }
+
+    #[test]
+    fn an_official_error_keeps_its_status_and_code() {
+        let error = |kind: &str, code: &str| {
+            format!(r#"{{"error":{{"message":"m","type":"{kind}","code":"{code}"}}}}"#)
+        };
+        for (kind, code, status) in [
+            ("rate_limit_error", "rate_limit_exceeded", 429),
+            ("invalid_request_error", "model_not_found", 404),
+            ("invalid_request_error", "odd", 400),
+        ] {
+            let failure = Failure::of_event(&error(kind, code), false).unwrap();
+            assert_eq!((failure.status, failure.code.as_deref()), (status, Some(code)));
+        }
+        let failure = Failure::of_answer(402, error("insufficient_quota", "odd").as_bytes(), false);
+        assert_eq!((failure.status, failure.code.as_deref()), (402, Some("odd")));
+    }
+
+    #[test]
+    fn long_texts_are_cut_with_a_mark() {
+        let (fits, long) = ("a".repeat(2048), "a".repeat(2049));
+        let cut = format!("{fits}…");
+        for (text, expected) in [(&fits, &fits), (&long, &cut)] {
+            assert_eq!(&Failure::of_event(text, true).unwrap().message, expected);
+            let failure = Failure::of_answer(500, text.as_bytes(), false);
+            assert_eq!(&failure.engine.unwrap().text, expected);
+        }
+    }
 }

@@ -125,7 +125,18 @@ mod tests {
             "call_6ca2ec78dac247598ffcaa13_0_1"
         );
         assert_eq!(canonical_call("functions.f:0"), "functions.f:0");
+        assert_eq!(canonical_call("chatcmpl-tool-a1"), "call_a1");
+        assert_eq!(canonical_call("chatcmpl-tool-"), "chatcmpl-tool-");
         assert_eq!(strict_call("call_a-b", "c", 0, 0), "call_a-b");
+        for other in ["call_a.b", "call_"] {
+            assert_eq!(strict_call(other, "c", 0, 0).len(), 29, "{other}");
+        }
+        assert_eq!(strict_call(&format!("call_{}", "a".repeat(59)), "c", 0, 0).len(), 64);
+        assert_eq!(strict_call(&format!("call_{}", "a".repeat(60)), "c", 0, 0).len(), 29);
+        for other in ["fp_012345678z", "fp_01234567", "vllm-0.10"] {
+            let hashed = fingerprint(other, "s");
+            assert!(hashed != other && hashed.len() == 13 && hashed.starts_with("fp_"), "{hashed}");
+        }
         assert_eq!(strict_call("functions.f:0", "c", 0, 0).len(), 29);
         assert_eq!(fingerprint("fp_0123456789", "s"), "fp_0123456789");
     }

@@ -433,3 +433,15 @@ impl Default for Options {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parsers_have_known_names() {
+        assert_eq!(Parser::try_from("hermes".to_owned()), Ok(Parser::Family("hermes".to_owned())));
+        let refused = Parser::try_from("hermis".to_owned()).unwrap_err();
+        assert!(refused.contains("must be off, auto or the name of a parser"), "{refused}");
+    }
+}

@@ -323,7 +323,8 @@ impl std::fmt::Debug for AnswerReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Api;
+    use crate::wire::options::{ContinuousUsage, Options};
+    use crate::wire::{Api, Extensions};
     use std::sync::Arc;
 
     fn two() -> (Rewriter, impl Fn(u32) -> AnswerReader) {
@@ -365,5 +366,30 @@ mod tests {
         let text = String::from_utf8(out.to_vec()).unwrap();
         assert_eq!(text.matches("\"id\":\"chatcmpl-a\"").count(), 4, "{text}");
         assert_eq!(text.matches("data:").count(), 4, "one role for each: {text}");
+    }
+
+    /// Checks that the prompt's ids are sent once, and the counts of each chunk with its role frame.
+    #[test]
+    fn what_comes_with_the_roles() {
+        let options = Options { continuous_usage: ContinuousUsage::Always, ..Options::default() };
+        let shape = Shape {
+            extensions: Extensions { token_ids: true, ..Extensions::default() },
+            include_usage: true,
+            choices: 2,
+            ..Shape::new(Api::Chat, true, Arc::new(options))
+        };
+        let stamp = Stamp { id: "f".repeat(32), ..Stamp::default() };
+        let mut rewriter = Rewriter::merging(&shape, &stamp);
+        let usage =
+            r#""prompt_token_ids":[7],"usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5},"#;
+        let mut out = OutputBuffer::default();
+        rewriter.push(&chunk(usage, r#"{"content":"x"}"#), &mut out);
+        rewriter.swap_reader(&mut AnswerReader::of_choice(1, shape, stamp));
+        rewriter.push(&chunk(usage, r#"{"content":"x"}"#), &mut out);
+        let text = String::from_utf8(out.to_vec()).unwrap();
+        let frames: Vec<_> = text.split_terminator("\n\n").collect();
+        let ids: Vec<_> = frames.iter().map(|frame| frame.contains(r#""prompt_token_ids":[7]"#)).collect();
+        assert_eq!(ids, [true, false, false, false], "{text}");
+        assert_eq!(text.matches(r#""completion_tokens":3"#).count(), 4, "{text}");
     }
 }

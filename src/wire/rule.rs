@@ -164,3 +164,23 @@ impl Tally {
         Rule::ALL.iter().copied().zip(self.0).filter(|(_, times)| *times > 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_have_no_section() {
+        assert_eq!(without_section(" The id got its prefix (2.7)."), "The id got its prefix");
+        assert_eq!(without_section("The id (of a call) is new."), "The id (of a call) is new");
+        assert_eq!(Rule::Id.what(), "The completion id got its prefix, was hashed or was made");
+    }
+
+    #[test]
+    fn rules_are_counted_each_by_itself() {
+        let mut tally = Tally::default();
+        tally.count(Rule::Id);
+        tally.add(Rule::Id, 2);
+        assert_eq!((tally.times(Rule::Id), tally.times(Rule::Role)), (3, 0));
+    }
+}

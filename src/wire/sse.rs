@@ -329,4 +329,22 @@ mod tests {
         );
         assert_eq!(frames(&[&[b"data: ".as_slice(), &long, b"\n\n"].concat()]), ["too large"]);
     }
+
+    /// Checks that the limit is that of an event's data, however many lines it has. Here it is 64 bytes.
+    #[test]
+    fn the_limit_is_that_of_the_data() {
+        let data = |length: usize| "x".repeat(length - 1) + "}";
+        for (input, expected) in [
+            (format!("data: {}\n\n", data(64)), data(64)),
+            (format!("data:{}\n\n", data(64)), data(64)),
+            (format!("data:{}\n\n", data(65)), "too large".to_owned()),
+            (format!("data: {}\ndata: {}\n\n", data(40), data(20)), format!("{}\n{}", data(40), data(20))),
+            (format!("data: {}\ndata: {}\n\n", data(32), data(31)), format!("{}\n{}", data(32), data(31))),
+            (format!("data: {}\ndata: {}\n\n", data(32), data(32)), "too large".to_owned()),
+        ] {
+            assert_eq!(frames(&[input.as_bytes()]), std::slice::from_ref(&expected), "{input}");
+            let (left, right) = input.as_bytes().split_at(20);
+            assert_eq!(frames(&[left, right]), [expected], "{input} in two");
+        }
+    }
 }

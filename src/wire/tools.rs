@@ -327,4 +327,46 @@ mod tests {
         assert!(tools.types("f", "h").is_text() && tools.types("f", "e").is_text());
         assert!(Tools::read("no JSON").is_empty());
     }
+
+    #[test]
+    fn types_by_what_a_schema_says() {
+        let nested = |levels: usize| {
+            (0..levels).fold(r#"{"type":"null"}"#.to_owned(), |inner, _| format!(r#"{{"anyOf":[{inner}]}}"#))
+        };
+        let none = Types::default();
+        let object = Types { object: true, ..none };
+        let definitions = r##""$defs":{"S":{"type":"string"},"I":{"type":"integer"},"N":{"type":"number"},"L":{"type":"array"},"B":{"type":"boolean"}}"##;
+        let both = |a: char, b: char| {
+            format!(r##"{{"anyOf":[{{"$ref":"#/$defs/{a}"}},{{"$ref":"#/$defs/{b}"}}]}}"##)
+        };
+        for (schema, expected) in [
+            (r#"{"properties":{}}"#.to_owned(), object),
+            // The type outranks what a constant would tell.
+            (r#"{"type":"string","const":1}"#.to_owned(), Types { string: true, ..none }),
+            (r#"{"type":"string","enum":[1]}"#.to_owned(), Types { string: true, ..none }),
+            (r#"{"const":1}"#.to_owned(), Types { number: true, ..none }),
+            (nested(4), Types { null: true, ..none }),
+            (nested(5), none),
+            // Types of several references add up, whichever comes first.
+            (both('S', 'I'), Types { string: true, integer: true, ..none }),
+            (both('I', 'S'), Types { string: true, integer: true, ..none }),
+            (both('N', 'L'), Types { number: true, array: true, ..none }),
+            (both('L', 'N'), Types { number: true, array: true, ..none }),
+            (both('B', 'I'), Types { boolean: true, integer: true, ..none }),
+            (both('I', 'B'), Types { boolean: true, integer: true, ..none }),
+        ] {
+            let tools = format!(
+                r#"[{{"function":{{"name":"f","parameters":{{"properties":{{"a":{schema}}},{definitions}}}}}}}]"#
+            );
+            assert_eq!(Tools::read(&tools).types("f", "a"), expected, "{schema}");
+        }
+    }
+
+    #[test]
+    fn the_only_function() {
+        let function = |name: &str| format!(r#"{{"function":{{"name":"{name}"}}}}"#);
+        assert_eq!(Tools::read(&format!("[{}]", function("f"))).only(), Some("f"));
+        assert_eq!(Tools::read(&format!("[{},{}]", function("f"), function("g"))).only(), None);
+        assert_eq!(Tools::read("[]").only(), None);
+    }
 }

@@ -695,3 +695,197 @@ fn logprobs<'a>(
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::event::ToolKind;
+
+    /// Sink that writes down what it receives, one line each.
+    #[derive(Default)]
+    struct Record {
+        lines: Vec<String>,
+        /// True if the sink makes no frame of anything, and so returns all riders.
+        makes_no_frame: bool,
+    }
+
+    impl Record {
+        fn add<'a>(&mut self, mut line: String, riders: Riders<'a>) -> Riders<'a> {
+            if let Some(running) = &riders.usage {
+                line += &format!(" running={}", running.usage.completion);
+                line += if running.last { " last" } else { "" };
+            }
+            for (level, raw) in [("chunk", riders.chunk_upstream), ("choice", riders.choice_upstream)] {
+                line += &raw.map_or_else(String::new, |raw| format!(" {level}.x_upstream={raw}"));
+            }
+            self.lines.push(line);
+            if self.makes_no_frame { riders } else { Riders::default() }
+        }
+    }
+
+    impl Sink for Record {
+        fn event(&mut self, event: Event<'_>) {
+            self.lines.push(event.to_string());
+        }
+
+        fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
+            let late = if matches!(delta, Delta::Sealed { late: true, .. }) { " late" } else { "" };
+            self.add(format!("{choice} {delta}{riders}{late}"), riders)
+        }
+
+        fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
+            let kind = if entry.kind == ToolKind::Custom { "custom" } else { "tool" };
+            let mut line = format!("{choice} {kind}");
+            line += &entry.index.map_or_else(String::new, |index| format!(" {index}"));
+            for (name, text) in [("id", entry.id), ("name", entry.name), ("args", entry.args)] {
+                line += &text.map_or_else(String::new, |text| format!(" {name}={}", text.decoded()));
+            }
+            self.add(line + &riders.to_string(), riders)
+        }
+
+        fn count_rule(&mut self, rule: Rule) {
+            self.lines.push(format!("rule {rule:?}"));
+        }
+    }
+
+    /// Returns an event of a stream.
+    pub(super) fn event(data: &str) -> Frame<'_> {
+        Frame { error: false, name: b"", data: data.as_bytes(), whole: false }
+    }
+
+    /// Returns the body of an answer that is no stream.
+    pub(super) fn whole(data: &str) -> Frame<'_> {
+        Frame { whole: true, ..event(data) }
+    }
+
+    /// Returns what a decoder reports of an answer.
+    pub(super) fn decoded(api: Api, reading: ReadOptions, frames: &[Frame<'_>]) -> Vec<String> {
+        let mut to = Record::default();
+        let mut decoder = decoder(api, reading);
+        frames.iter().for_each(|frame| decoder.frame(*frame, &mut to));
+        to.lines
+    }
+
+    pub(super) const INVALID: &str =
+        r#"fail 502 upstream_invalid_event "The upstream engine sent an event that is not valid JSON.""#;
+    /// Usage with every member that the format has.
+    const USAGE: &str = r#""usage":{"prompt_tokens":1,"completion_tokens":3,"total_tokens":4,"prompt_tokens_details":{},"completion_tokens_details":{}}"#;
+    const COUNTED: &str = "usage prompt=1 completion=3 total=4 cached=0 reasoning=0";
+
+    #[test]
+    fn a_whole_answer_that_has_lost_content_is_refused() {
+        let choice =
+            |message: &str, finish: &str| format!(r#"{{"index":0,{message}"finish_reason":"{finish}"}}"#);
+        let said = choice(r#""message":{"content":"a"},"#, "stop");
+        let blank = |finish: &str| choice(r#""message":{},"#, finish);
+        for (choices, expected) in [
+            (said.clone(), vec!["head", "0 content \"a\"", "rule FinishMerged", "0 finish stop", COUNTED]),
+            // Choices that have lost their content.
+            (blank("stop"), vec!["head", INVALID]),
+            (blank("eos"), vec!["head", INVALID]),
+            (choice("", "stop"), vec!["head", INVALID]),
+            (format!("{said},{said}"), vec!["head", INVALID]),
+            (format!("{said}],\"choices\":[{said}"), vec!["head", INVALID]),
+            // Choices that may be empty: the model reached a limit, or nobody knows why it stopped.
+            (blank("length"), vec!["head", "0 finish length", COUNTED]),
+            (blank("odd"), vec!["head", "rule FinishWord", "rule FinishUnknown", "0 finish stop", COUNTED]),
+        ] {
+            let body = format!("{{\"choices\":[{choices}],{USAGE}}}");
+            assert_eq!(decoded(Api::Chat, ReadOptions::default(), &[whole(&body)]), expected, "{choices}");
+        }
+        let nothing_generated = format!(r#"{{"choices":[{}],"usage":{{"prompt_tokens":1}}}}"#, blank("stop"));
+        assert_eq!(
+            decoded(Api::Chat, ReadOptions::default(), &[whole(&nothing_generated)])[2..],
+            ["0 finish stop", "usage prompt=1 completion=0 total=1 cached=0 reasoning=0"]
+        );
+        assert_eq!(decoded(Api::Chat, ReadOptions::default(), &[whole("null")]), [INVALID]);
+        assert_eq!(decoded(Api::Chat, ReadOptions::default(), &[event("null")]), ["rule EmptyChunk"]);
+    }
+
+    #[test]
+    fn chunks_become_events() {
+        let plain = ReadOptions::default();
+        let running = ReadOptions { continuous_usage: true, ..plain };
+        let ids = ReadOptions {
+            extensions: Extensions { token_ids: true, ..Extensions::default() },
+            ..ReadOptions::default()
+        };
+        let text = r#"{"index":0,"delta":{"content":"a"}"#;
+        for (reading, chunk, expected) in [
+            // Usage stays on each chunk; the last one is that of the finish.
+            (
+                running,
+                format!(r#"{{"choices":[{text}}}],{USAGE}}}"#),
+                vec!["head", "0 content \"a\" running=3", COUNTED],
+            ),
+            (
+                running,
+                format!(r#"{{"choices":[{text},"finish_reason":"stop"}}],{USAGE}}}"#),
+                vec![
+                    "head",
+                    "0 content \"a\" running=3 last",
+                    "rule FinishMerged",
+                    "0 finish stop running=3 last",
+                    COUNTED,
+                ],
+            ),
+            // Usage without the details of either side is completed.
+            (
+                plain,
+                format!(
+                    r#"{{"choices":[{text}}}],"usage":{{"prompt_tokens":1,"completion_tokens":3,"total_tokens":4,"prompt_tokens_details":{{}}}}}}"#
+                ),
+                vec!["rule Usage", "head", "0 content \"a\"", COUNTED],
+            ),
+            (
+                plain,
+                r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#.to_owned(),
+                vec!["head", "0 tool 0 id=c name=f args={}", "rule FinishMerged", "0 finish tool_calls"],
+            ),
+            // Extensions are lists; another value under their name is an unknown field.
+            (
+                ids,
+                format!(r#"{{"choices":[{text},"token_ids":[1]}}]}}"#),
+                vec!["head", "0 content \"a\" asked.choice.token_ids=[1]"],
+            ),
+            (
+                ids,
+                format!(r#"{{"choices":[{text},"token_ids":"x"}}]}}"#),
+                vec!["head", "rule UnknownField", "0 content \"a\" choice.token_ids=\"x\""],
+            ),
+            (
+                plain,
+                format!(r#"{{"created":1700000000123,"choices":[{text}}}]}}"#),
+                vec!["head created=1700000000", "0 content \"a\""],
+            ),
+        ] {
+            assert_eq!(decoded(Api::Chat, reading, &[event(&chunk)]), expected, "{chunk}");
+        }
+    }
+
+    /// Checks that the extensions about the prompt come on the role frame, before any part of the message.
+    #[test]
+    fn the_prompts_ids_precede_an_empty_text() {
+        let extensions = Extensions { token_ids: true, ..Extensions::default() };
+        let reading = ReadOptions { extensions, ..ReadOptions::default() };
+        let body = r#"{"prompt_token_ids":[7],"choices":[{"index":0,"message":{"content":""},"finish_reason":"stop"}]}"#;
+        assert_eq!(
+            decoded(Api::Chat, reading, &[whole(body)]),
+            ["head", "0 role asked.chunk.prompt_token_ids=[7]", "0 part EmptyContent", "0 finish stop"]
+        );
+    }
+
+    #[test]
+    fn what_belongs_to_the_chunk_goes_to_the_next_choice() {
+        let chunk = r#"{"x":1,"x_upstream":{"y":2},"prompt_token_ids":[7],"choices":[{"index":0,"delta":{},"z":1},{"index":1,"delta":{"content":"b"}}]}"#;
+        let extensions = Extensions { token_ids: true, ..Extensions::default() };
+        let reading = ReadOptions { extensions, ..ReadOptions::default() };
+        let mut to = Record { makes_no_frame: true, ..Record::default() };
+        decoder(Api::Chat, reading).frame(event(chunk), &mut to);
+        let second = to.lines.iter().find(|line| line.starts_with('1'));
+        assert_eq!(
+            second.map(String::as_str),
+            Some("1 content \"b\" asked.chunk.prompt_token_ids=[7] chunk.x=1 chunk.x_upstream={\"y\":2}")
+        );
+    }
+}

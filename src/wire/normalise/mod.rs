@@ -674,3 +674,379 @@ impl Normaliser {
         to.event(Event::End);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::options::{ContinuousUsage, Options, ToolCallIds};
+    use crate::wire::{Extensions, Models, OutputBuffer, Quirks, Rewriter};
+    use std::sync::Arc;
+
+    const USAGE: &str = r#""usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5}"#;
+    const DONE: &str = "[DONE]";
+
+    fn shape(options: Options) -> Shape {
+        Shape::new(Api::Chat, true, Arc::new(options))
+    }
+
+    fn plain() -> Shape {
+        shape(Options::default())
+    }
+
+    fn stops() -> Shape {
+        shape(Options { missing_finish: MissingFinish::Stop, ..Options::default() })
+    }
+
+    /// Shape of a stream with usage on its frames.
+    fn counting() -> Shape {
+        let options = Options { continuous_usage: ContinuousUsage::Always, ..Options::default() };
+        Shape { include_usage: true, ..shape(options) }
+    }
+
+    /// Shape for an engine that may send the arguments of a call again.
+    fn resending() -> Shape {
+        let quirks = Quirks { resends_arguments: true, ..Quirks::default() };
+        let options = Options { tool_call_ids: ToolCallIds::Preserve, ..Options::default() };
+        Shape { quirks, ..shape(options) }
+    }
+
+    /// Rewritten stream: the frames, as far as they have content, and the rewriter.
+    struct Answer {
+        frames: Vec<String>,
+        rewriter: Rewriter,
+    }
+
+    impl Answer {
+        /// Rewrites a stream of these data lines.
+        fn of(shape: Shape, data: &[&str]) -> Self {
+            let stamp = Stamp { id: "f".repeat(32), now: 7, ..Stamp::default() };
+            let mut answer = Self { frames: Vec::new(), rewriter: Rewriter::new(shape, stamp) };
+            for data in data {
+                let mut out = OutputBuffer::default();
+                answer.rewriter.push(format!("data: {data}\n\n").as_bytes(), &mut out);
+                answer.add(&out);
+            }
+            answer
+        }
+
+        fn add(&mut self, out: &OutputBuffer) {
+            let text = String::from_utf8(out.to_vec()).unwrap();
+            self.frames.extend(text.split_terminator("\n\n").map(str::to_owned));
+        }
+
+        fn finish(mut self, ending: Ending) -> Self {
+            let mut out = OutputBuffer::default();
+            self.rewriter.finish(ending, &mut out);
+            self.add(&out);
+            self
+        }
+
+        fn count(&self, part: &str) -> usize {
+            self.frames.iter().filter(|frame| frame.contains(part)).count()
+        }
+
+        fn times(&self, rule: Rule) -> u32 {
+            self.rewriter.summary().tally.times(rule)
+        }
+
+        /// Returns the code of the failure; none if there is none.
+        fn failure(&self) -> Option<String> {
+            self.rewriter.any_failure().and_then(|failure| failure.code.as_deref().map(str::to_owned))
+        }
+
+        fn finishes(&self) -> Vec<&'static str> {
+            self.rewriter.summary().finishes.iter().map(|reason| reason.as_str()).collect()
+        }
+    }
+
+    fn content(choice: u32, text: &str) -> String {
+        format!(r#"{{"choices":[{{"index":{choice},"delta":{{"content":"{text}"}}}}]}}"#)
+    }
+
+    fn finish(choice: u32, reason: &str) -> String {
+        format!(r#"{{"choices":[{{"index":{choice},"delta":{{}},"finish_reason":"{reason}"}}]}}"#)
+    }
+
+    fn call(entry: &str) -> String {
+        format!(r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{entry}]}}}}]}}"#)
+    }
+
+    fn whole(shape: Shape, body: &str) -> Answer {
+        let mut answer = Answer::of(Shape { stream: false, ..shape }, &[]);
+        let mut out = OutputBuffer::default();
+        answer.rewriter.whole(body.as_bytes(), &mut out);
+        answer.add(&out);
+        answer
+    }
+
+    #[test]
+    fn answers_with_too_few_choices() {
+        let two = |may_lack| Shape { choices: 2, may_lack, ..plain() };
+        let (a, stop, b, stop_b) = (content(0, "a"), finish(0, "stop"), content(1, "b"), finish(1, "stop"));
+        let lacks = |answer: &Answer| {
+            answer.rewriter.missing_choices().map(|missing| (missing.choices, missing.requested))
+        };
+        for ended in [
+            Answer::of(two(true), &[&a, &stop, DONE]),
+            Answer::of(two(true), &[&a, &stop]).finish(Ending::Clean),
+        ] {
+            assert_eq!((lacks(&ended), ended.failure()), (Some((1, 2)), None));
+            assert_eq!((ended.count(r#""finish_reason":"stop""#), ended.count(DONE)), (1, 0));
+        }
+        let incomplete = Some("upstream_incomplete".to_owned());
+        for (ended, why) in [
+            (Answer::of(two(false), &[&a, &stop, DONE]), "nobody requests the others"),
+            (Answer::of(two(false), &[&a, &stop]).finish(Ending::Clean), "nobody requests the others"),
+            (Answer::of(two(true), &[&a, DONE]), "its only choice is cut"),
+            (Answer::of(two(true), &[DONE]), "it has no choice"),
+        ] {
+            assert_eq!((lacks(&ended), ended.failure()), (None, incomplete.clone()), "{why}");
+        }
+        let complete = Answer::of(two(true), &[&a, &stop, &b, &stop_b, DONE]);
+        assert_eq!((lacks(&complete), complete.failure(), complete.count(DONE)), (None, None, 1));
+    }
+
+    #[test]
+    fn a_whole_answer_without_choices_is_invalid() {
+        let answer = whole(plain(), &format!(r#"{{"choices":[],{USAGE}}}"#));
+        let failure = answer.rewriter.any_failure().unwrap();
+        assert_eq!(failure.message, "The upstream engine returned an invalid response (HTTP 200).");
+    }
+
+    #[test]
+    fn the_envelope_is_completed() {
+        let first = r#"{"id":"x","created":0,"choices":[{"index":0,"delta":{"content":"a"}}]}"#;
+        let later =
+            r#"{"id":"x","created":0,"service_tier":"flex","choices":[{"index":0,"delta":{"content":"b"}}]}"#;
+        let answer = Answer::of(plain(), &[first, later, &content(0, "c")]);
+        assert_eq!(answer.count(r#""created":7,"#), 4, "{:?}", answer.frames);
+        let tiers: Vec<_> =
+            answer.frames.iter().map(|frame| frame.contains(r#""service_tier":"flex""#)).collect();
+        assert_eq!(tiers, [false, false, true, true]);
+    }
+
+    #[test]
+    fn the_first_finish_counts() {
+        let answer = Answer::of(plain(), &[&content(0, "a"), &finish(0, "stop"), &finish(0, "length"), DONE]);
+        assert_eq!((answer.finishes(), answer.times(Rule::FinishRepeated)), (vec!["stop"], 1));
+        let late = Answer::of(plain(), &[&content(0, "a"), &finish(0, "stop"), &content(0, "b"), DONE]);
+        assert_eq!((late.times(Rule::LateDelta), late.finishes()), (1, vec!["stop"]));
+        assert!(late.rewriter.progress().has_content);
+        let silent = Answer::of(plain(), &[r#"{"choices":[{"index":0,"delta":{"role":"assistant"}}]}"#]);
+        assert!(!silent.rewriter.progress().has_content);
+    }
+
+    #[test]
+    fn missing_finishes() {
+        let two = || Shape { choices: 2, ..stops() };
+        let (a, b) = (content(0, "a"), content(1, "b"));
+        let supplied = Answer::of(two(), &[&a, &finish(0, "length"), &b, DONE]);
+        assert_eq!((supplied.finishes(), supplied.times(Rule::FinishSupplied)), (vec!["length", "stop"], 1));
+        assert_eq!(supplied.count(r#""finish_reason":"stop""#), 1, "{:?}", supplied.frames);
+        let held = Answer::of(two(), &[&a, &b, &finish(1, "length"), DONE]);
+        assert_eq!((held.finishes(), held.times(Rule::FinishSupplied)), (vec!["stop", "length"], 1));
+        let incomplete = Some("upstream_incomplete".to_owned());
+        for (shape, data, why) in [
+            (plain(), &[&*a, DONE][..], "the option is off"),
+            (two(), &[&*a, DONE], "a choice has not begun"),
+            (two(), &[&*b, DONE], "a choice has not begun, although its role was sent"),
+            (Shape { choices: 2, ..plain() }, &[&*a, &*b, DONE], "the option is off"),
+        ] {
+            assert_eq!(Answer::of(shape, data).failure(), incomplete, "{why}");
+        }
+    }
+
+    #[test]
+    fn completions_begin_with_an_empty_text() {
+        let empty = |choice: u32| format!(r#"{{"choices":[{{"index":{choice},"text":""}}]}}"#);
+        let completions = || Shape { client: Api::Completions, upstream: Api::Completions, ..stops() };
+        let answer = Answer::of(completions(), &[&empty(0), DONE]);
+        assert_eq!((answer.failure(), answer.count(r#""finish_reason":"stop""#)), (None, 1));
+        let unknown = Answer::of(completions(), &[&empty(1), DONE]);
+        assert_eq!(unknown.failure().as_deref(), Some("upstream_invalid_event"));
+    }
+
+    #[test]
+    fn usage_and_what_comes_with_it() {
+        let alone = format!(r#"{{"choices":[],{USAGE}}}"#);
+        let beside = format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"a"}}}}],{USAGE}}}"#);
+        let wanted = || Shape { include_usage: true, ..plain() };
+        let (a, stop) = (content(0, "a"), finish(0, "stop"));
+        for (shape, data, moved, missing) in [
+            (wanted(), &[&*a, &stop, &alone, DONE][..], 0, 0),
+            (plain(), &[&*a, &stop, &alone, DONE], 1, 0),
+            (wanted(), &[&*beside, &stop, DONE], 1, 0),
+            (wanted(), &[&*a, &stop, DONE], 0, 1),
+            (plain(), &[&*a, &stop, DONE], 0, 0),
+        ] {
+            let answer = Answer::of(shape, data);
+            assert_eq!((answer.times(Rule::UsageMoved), answer.times(Rule::UsageMissing)), (moved, missing));
+            let usage = answer.rewriter.summary().usage;
+            let expected = data.iter().any(|data| data.contains("usage")).then_some((2, 3));
+            assert_eq!(usage.map(|usage| (usage.prompt, usage.completion)), expected, "{data:?}");
+        }
+        let body = format!(
+            r#"{{"choices":[{{"index":0,"message":{{"content":"a"}},"finish_reason":"stop"}}],{USAGE}}}"#
+        );
+        assert_eq!(whole(plain(), &body).times(Rule::UsageMoved), 0);
+        // Other fields of the usage chunk stay, also if another count follows without them.
+        let extra = format!(r#"{{"choices":[],"x":1,{USAGE}}}"#);
+        let answer = Answer::of(wanted(), &[&a, &stop, &extra, &alone, DONE]);
+        assert_eq!(answer.count(r#""x_upstream":{"x":1}"#), 1, "{:?}", answer.frames);
+        let ids = format!(r#"{{"choices":[],"prompt_token_ids":[7],{USAGE}}}"#);
+        let extensions = Extensions { token_ids: true, ..Extensions::default() };
+        let answer = Answer::of(Shape { extensions, ..wanted() }, &[&a, &stop, &ids, DONE]);
+        assert_eq!(answer.count(r#""prompt_token_ids":[7]"#), 1, "{:?}", answer.frames);
+    }
+
+    #[test]
+    fn the_prompts_ids_are_sent_once() {
+        let extensions = Extensions { token_ids: true, ..Extensions::default() };
+        let with_ids = format!(r#"{{"prompt_token_ids":[7],{}"#, &content(0, "a")[1..]);
+        let answer = Answer::of(Shape { extensions, ..plain() }, &[&with_ids, &content(0, "b"), &with_ids]);
+        let ids: Vec<_> = answer.frames.iter().map(|frame| frame.contains("prompt_token_ids")).collect();
+        assert_eq!(ids, [true, false, false, false], "{:?}", answer.frames);
+    }
+
+    #[test]
+    fn running_counts_stay_on_each_frame_of_their_chunk() {
+        let counted = |delta: &str| format!(r#"{{"choices":[{{"index":0,"delta":{delta}}}],{USAGE}}}"#);
+        let called =
+            counted(r#"{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]}"#);
+        let answer = Answer::of(counting(), &[&counted(r#"{"content":"a"}"#), &called]);
+        // The role and the text; the call's header and its arguments.
+        assert_eq!(
+            (answer.frames.len(), answer.count(r#""completion_tokens":3"#)),
+            (4, 4),
+            "{:?}",
+            answer.frames
+        );
+        let waiting = call(r#"{"index":0,"function":{"arguments":"{}"}}"#);
+        let named = counted(r#"{"tool_calls":[{"index":0,"id":"c","function":{"name":"f"}}]}"#);
+        let answer = Answer::of(counting(), &[&waiting, &named]);
+        assert_eq!(answer.count(r#""completion_tokens":3"#), 2, "{:?}", answer.frames);
+    }
+
+    #[test]
+    fn entries_of_calls() {
+        let named = r#"{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}"#;
+        let only_id = r#"{"index":0,"id":"c","function":{"arguments":"}"}}"#;
+        let arguments = r#"{"index":0,"function":{"arguments":"}"}}"#;
+        let fifth = r#"{"index":4,"id":"d","function":{"name":"g"}}"#;
+        for (entries, repeats, indices, names) in [
+            (&[named, arguments][..], 0, 0, 0),
+            (&[named, only_id], 1, 0, 0),
+            (&[named, named], 1, 0, 0),
+            (&[named, fifth], 0, 1, 0),
+            (&[arguments, named], 0, 0, 1),
+        ] {
+            let data: Vec<_> = entries.iter().map(|entry| call(entry)).collect();
+            let answer = Answer::of(plain(), &data.iter().map(String::as_str).collect::<Vec<_>>());
+            let found = [Rule::ToolRepeat, Rule::ToolIndex, Rule::ToolName].map(|rule| answer.times(rule));
+            assert_eq!(found, [repeats, indices, names], "{entries:?}");
+        }
+        // Without an index, an id or a name begins another call.
+        for second in [
+            r#"{"id":"d","function":{"name":"g"}}"#,
+            r#"{"function":{"name":"g"}}"#,
+            r#"{"id":"d","function":{"arguments":"{}","name":""}}"#,
+        ] {
+            let first = call(r#"{"id":"c","function":{"name":"f","arguments":"{}"}}"#);
+            let answer = Answer::of(plain(), &[&first, &call(second), &call(r#"{"function":{"name":"h"}}"#)]);
+            let headers = if second.contains("\"g\"") { 3 } else { 2 };
+            assert_eq!(answer.count(r#""type":"function""#), headers, "{second}: {:?}", answer.frames);
+        }
+    }
+
+    #[test]
+    fn text_behind_arguments_keeps_its_place() {
+        let first = call(r#"{"index":0,"id":"c","function":{"name":"f","arguments":"{\"a\":1}"}}"#);
+        let begun = call(r#"{"index":0,"function":{"arguments":"{\"a\""}}"#);
+        let other = call(r#"{"index":1,"id":"d","function":{"name":"g","arguments":""}}"#);
+        let order = |last: &str, mark: &str| {
+            let answer = Answer::of(resending(), &[&first, &begun, last, &finish(0, "tool_calls"), DONE]);
+            let held = answer.frames.iter().position(|frame| frame.contains(r#""arguments":"{\"a\"""#));
+            let next = answer.frames.iter().position(|frame| frame.contains(mark));
+            assert!(held.is_some() && next.is_some() && held < next, "{mark}: {:?}", answer.frames);
+        };
+        order(&content(0, "b"), r#""content":"b""#);
+        order(&other, r#""name":"g""#);
+        // Arguments that wait for the name of another call release nothing: they send nothing.
+        let nameless = call(r#"{"index":1,"function":{"arguments":"{"}}"#);
+        let again = call(r#"{"index":0,"function":{"arguments":":1}"}}"#);
+        let answer = Answer::of(resending(), &[&first, &begun, &nameless, &again]);
+        assert_eq!(
+            (answer.times(Rule::ToolArgumentsResent), answer.frames.len()),
+            (1, 3),
+            "{:?}",
+            answer.frames
+        );
+    }
+
+    #[test]
+    fn calls_without_a_name() {
+        let nameless = call(r#"{"index":0,"id":"c","function":{"arguments":"{}"}}"#);
+        let forced = || Shape { forced_function: Some("f".to_owned()), ..plain() };
+        let cut = Answer::of(forced(), &[&nameless]).finish(Ending::Clean);
+        assert_eq!(
+            (cut.count(r#""name":"f""#), cut.count("upstream_incomplete")),
+            (1, 1),
+            "{:?}",
+            cut.frames
+        );
+        let stream = Answer::of(plain(), &[&nameless, &finish(0, "tool_calls"), DONE]);
+        let body = r#"{"choices":[{"index":0,"message":{"tool_calls":[{"id":"c","function":{"arguments":"{}"}}]},"finish_reason":"tool_calls"}]}"#;
+        for (answer, status) in [(stream, 502), (whole(plain(), body), 500)] {
+            assert_eq!(answer.failure().as_deref(), Some("upstream_invalid_tool_call"));
+            assert_eq!(answer.rewriter.any_failure().map(|failure| failure.status), Some(status));
+        }
+    }
+
+    #[test]
+    fn finish_reasons_of_answers_with_calls() {
+        let called = call(r#"{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}"#);
+        let with = |finish, forced: bool| {
+            let options = Options { named_tool_choice_finish: finish, ..Options::default() };
+            let forced_function = forced.then(|| "f".to_owned());
+            Shape { forced_function, ..shape(options) }
+        };
+        use NamedToolChoiceFinish::{Openai, ToolCalls};
+        for (shape, expected, changed) in [
+            (with(Openai, true), "stop", 0),
+            (with(Openai, false), "tool_calls", 1),
+            (with(ToolCalls, true), "tool_calls", 1),
+            (with(ToolCalls, false), "tool_calls", 1),
+        ] {
+            let answer = Answer::of(shape, &[&called, &finish(0, "stop"), DONE]);
+            assert_eq!((answer.finishes(), answer.times(Rule::FinishWord)), (vec![expected], changed));
+        }
+    }
+
+    #[test]
+    fn another_model_is_found_out_once() {
+        let models = Some(Models::OneOf(Arc::from([Arc::from("m")])));
+        let shape = || Shape { models: models.clone(), model: "alias".to_owned(), ..plain() };
+        let named = |name: &str| format!(r#"{{"model":"{name}",{}"#, &content(0, "a")[1..]);
+        let wrong = Some("upstream_invalid_response".to_owned());
+        assert_eq!(Answer::of(shape(), &[&named("other")]).failure(), wrong);
+        assert_eq!(Answer::of(shape(), &[&content(0, "a"), &named("other")]).failure(), wrong);
+        assert_eq!(Answer::of(shape(), &[&named("alias"), &named("other")]).failure(), None);
+        assert_eq!(Answer::of(shape(), &[&named("m"), &named("other")]).failure(), None);
+        assert_eq!(Answer::of(plain(), &[&named("other")]).failure(), None);
+    }
+
+    #[test]
+    fn after_the_status_a_failure_is_a_frame() {
+        for commits in [false, true] {
+            let mut answer = Answer::of(plain(), &[]);
+            if commits {
+                answer.rewriter.commit();
+            }
+            let answer = answer.finish(Ending::Reset);
+            assert_eq!(
+                (answer.count("upstream_incomplete"), answer.rewriter.failure().is_none()),
+                (usize::from(commits), commits)
+            );
+        }
+    }
+}

@@ -89,3 +89,41 @@ impl Resent {
         digest.is_same(&self.first)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns what the last of several pieces after the first value turns out to be.
+    fn last(pieces: &[&str]) -> Repetition {
+        let mut resent = Resent::default();
+        resent.read(&Text::plain(r#"{"a":1}"#));
+        pieces.iter().map(|piece| resent.take(&Text::plain(piece))).last().unwrap()
+    }
+
+    #[test]
+    fn only_the_same_value_is_a_repetition() {
+        let held = |text: &str| Repetition::Other(Some(text.as_bytes().to_vec()));
+        for (pieces, expected) in [
+            (&[r#"{"a":1}"#][..], Repetition::Same),
+            (&[r#"{"a""#], Repetition::Begun),
+            (&[r#"{"a""#, ":1}"], Repetition::Same),
+            (&[r#"{"a":2}"#], Repetition::Other(None)),
+            (&[r#"{"a":1} {"a":1}"#], Repetition::Other(None)),
+            (&["]"], Repetition::Other(None)),
+            (&[r#"{"a""#, ":2}"], held(r#"{\"a\":2}"#)),
+            (&[r#"{"a""#, "]"], held(r#"{\"a\"]"#)),
+            (&[r#"{"a":2}"#, r#"{"a":1}"#], Repetition::Other(None)),
+        ] {
+            assert_eq!(last(pieces), expected, "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_beginning_is_passed_on() {
+        let (fits, long) = ("[".to_owned() + &"1".repeat(16383), "[".to_owned() + &"1".repeat(16384));
+        assert_eq!(last(&[&fits]), Repetition::Begun);
+        assert_eq!(last(&[&long]), Repetition::Other(None));
+        assert_eq!(last(&[&fits, "1"]), Repetition::Other(Some(long.into_bytes())));
+    }
+}

@@ -264,4 +264,190 @@ mod tests {
             assert_eq!(seen.rest(other), None, "{other}");
         }
     }
+
+    #[test]
+    fn nothing_was_said_at_first() {
+        let mut seen = EmittedText::default();
+        assert!(seen.is_empty());
+        seen.add(b"a");
+        assert!(!seen.is_empty());
+    }
+
+    /// Checks that only calls of the client's functions are calls; those of other MCP servers stay what they are.
+    #[test]
+    fn calls_of_mcp_servers() {
+        for (label, expected) in
+            [("functions", ItemKind::Function), ("deepwiki", ItemKind::Foreign("mcp_call".into()))]
+        {
+            let json = format!(r#"{{"type":"mcp_call","server_label":"{label}"}}"#);
+            let body: ItemBody<'_> = crate::json::read(&json).unwrap();
+            assert_eq!(ItemKind::of(&body), Some(expected));
+        }
+    }
+
+    fn search() -> ItemKind {
+        ItemKind::Foreign("web_search_call".into())
+    }
+
+    fn item(kind: ItemKind, id: Option<&str>, call_id: Option<&str>) -> Item {
+        Item { call_id: call_id.map(Into::into), ..Item::new(kind, id, 0) }
+    }
+
+    fn several() -> Items {
+        Items(vec![
+            item(ItemKind::Message, Some("m"), None),
+            item(search(), Some("w1"), None),
+            item(search(), Some("w2"), None),
+            item(ItemKind::Function, Some("f1"), Some("c")),
+            item(ItemKind::Function, Some("f2"), Some("c")),
+            item(ItemKind::Function, None, None),
+        ])
+    }
+
+    #[test]
+    fn events_find_the_open_item_of_their_type() {
+        let mut items = several();
+        for (kind, id, expected) in [
+            (ItemKind::Message, Some("m"), Some(0)),
+            (ItemKind::Message, Some("x"), Some(0)),
+            (ItemKind::Function, Some("f1"), Some(3)),
+            (ItemKind::Function, Some("x"), Some(5)),
+            (ItemKind::Custom, Some("m"), None),
+        ] {
+            assert_eq!(items.open(&kind, id), expected, "{kind:?} {id:?}");
+        }
+        for (family, id, expected) in [
+            ("web_search_call", None, Some(2)),
+            ("web_search_call", Some("w1"), Some(1)),
+            ("web_search_call", Some("x"), None),
+            ("file_search_call", None, None),
+            ("file_search_call", Some("w1"), None),
+        ] {
+            assert_eq!(items.foreign(family, id), expected, "{family} {id:?}");
+        }
+        items.0[0].open = false;
+        items.0[2].open = false;
+        assert_eq!(items.open(&ItemKind::Message, Some("m")), None);
+        assert_eq!(items.foreign("web_search_call", None), Some(1));
+        assert_eq!(items.kind_of(Some("m")), Some(&ItemKind::Message));
+        assert_eq!(items.kind_of(Some("f1")), Some(&ItemKind::Function));
+        assert_eq!((items.kind_of(Some("x")), items.kind_of(None)), (None, None));
+    }
+
+    #[test]
+    fn calls_are_found_by_their_call_id() {
+        let items = several();
+        for (id, call_id, expected) in [
+            (Some("f1"), Some("c"), Some(3)),
+            (Some("f2"), Some("c"), Some(4)),
+            (Some("x"), Some("c"), Some(4)),
+            (None, Some("c"), Some(4)),
+            (Some("f1"), Some("x"), None),
+            (Some("f1"), None, None),
+        ] {
+            assert_eq!(items.call(id, call_id), expected, "{id:?} {call_id:?}");
+        }
+    }
+
+    #[test]
+    fn an_announced_item_may_be_known() {
+        let mut items = several();
+        let announced = |items: &Items, id, call_id| items.find_announced(&ItemKind::Function, id, call_id);
+        assert_eq!(announced(&items, Some("f1"), Some("c")), Some(3));
+        // With an item id of its own it is another call, although the call id is the same.
+        assert_eq!(announced(&items, Some("f9"), Some("c")), None);
+        assert_eq!(announced(&items, None, Some("c")), Some(4));
+        // An item that has said nothing yet is the one that is announced.
+        assert_eq!(announced(&items, None, None), Some(5));
+        items.0[5].text.total.add(b"{");
+        assert_eq!(announced(&items, None, None), None);
+        items.0[5].text.total = EmittedText::default();
+        items.0[5].emitted = true;
+        assert_eq!(announced(&items, None, None), None);
+    }
+
+    #[test]
+    fn calls_without_a_known_id_complete_in_order() {
+        let call = |id| item(ItemKind::Function, Some(id), None);
+        let message = |id| item(ItemKind::Message, Some(id), None);
+        let items = Items(vec![call("f1"), call("f2"), message("m1"), message("m2")]);
+        assert_eq!(items.find_completed(&ItemKind::Function, Some("x"), None), Some(0));
+        assert_eq!(items.find_completed(&ItemKind::Function, Some("f2"), None), Some(1));
+        assert_eq!(items.find_completed(&ItemKind::Message, Some("x"), None), Some(3));
+    }
+
+    #[test]
+    fn items_of_the_end_match_those_of_the_events() {
+        let known = |kind: ItemKind, id: &str, call_id: &str, name: &str, text: &str| {
+            let own = |text: &str| Some(text).filter(|text| !text.is_empty()).map(Into::into);
+            let mut known = Item { call_id: own(call_id), name: own(name), ..Item::new(kind, Some(id), 0) };
+            known.text.total.add(text.as_bytes());
+            known
+        };
+        let listed = |kind: ItemKind, id: &str, call_id: &str, name: &str, text: &str| {
+            let own = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+            TerminalItem { kind, id: own(id), call_id: own(call_id), name: own(name), text: text.into() }
+        };
+        let (function, message) = (ItemKind::Function, ItemKind::Message);
+        // The last two: whether they match exactly, and whether they match by kind and order.
+        for (item, at_end, exactly, at_all) in [
+            (
+                known(message.clone(), "a", "", "", "ab"),
+                listed(function.clone(), "a", "", "", "ab"),
+                false,
+                false,
+            ),
+            (
+                known(function.clone(), "a", "c", "f", "x"),
+                listed(function.clone(), "b", "c", "g", "y"),
+                true,
+                true,
+            ),
+            (
+                known(function.clone(), "a", "c", "f", "x"),
+                listed(function.clone(), "a", "d", "f", "x"),
+                true,
+                true,
+            ),
+            (
+                known(function.clone(), "a", "c", "f", "x"),
+                listed(function.clone(), "a", "d", "f", "y"),
+                false,
+                true,
+            ),
+            (
+                known(function.clone(), "a", "c", "f", "x"),
+                listed(function.clone(), "a", "d", "g", "x"),
+                false,
+                false,
+            ),
+            (
+                known(function.clone(), "a", "", "", "x"),
+                listed(function, "a", "", "", "x"),
+                false,
+                false,
+            ),
+            (known(search(), "w", "", "", ""), listed(search(), "w", "", "", ""), true, true),
+            (known(search(), "w", "", "", ""), listed(search(), "v", "", "", ""), false, true),
+            (
+                known(message.clone(), "a", "", "", "ab"),
+                listed(message.clone(), "b", "", "", "abc"),
+                true,
+                true,
+            ),
+            (
+                known(message.clone(), "a", "", "", "ab"),
+                listed(message.clone(), "a", "", "", "xb"),
+                false,
+                true,
+            ),
+            (known(message.clone(), "a", "", "", ""), listed(message, "a", "", "", "abc"), false, true),
+        ] {
+            assert_eq!(
+                (at_end.matches(&item, true), at_end.matches(&item, false)),
+                (exactly, at_all),
+                "{at_end:?}"
+            );
+        }
+    }
 }

@@ -645,3 +645,304 @@ fn json_spelling(raw: Raw<'_>) -> String {
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Api;
+    use crate::wire::decode::tests::{INVALID, decoded, event, whole};
+
+    const CREATED: &str = r#"{"type":"response.created","response":{"id":"resp_1"}}"#;
+    const COMPLETED: &str =
+        r#"{"type":"response.completed","response":{"id":"resp_1","status":"completed","output":[]}}"#;
+    const MESSAGE: &str = r#"{"type":"response.output_text.delta","item_id":"m","delta":"a"}"#;
+    const LIMITS: &str = r#"{"type":"response.rate_limits.updated","limits":{"a":1}}"#;
+
+    /// Checks what the events after `response.created` report.
+    fn check(reading: ReadOptions, events: &[&str], expected: &[&str]) {
+        let frames: Vec<_> = std::iter::once(&CREATED).chain(events).map(|data| event(data)).collect();
+        let found = decoded(Api::Responses, reading, &frames);
+        assert_eq!(
+            (found[0].as_str(), &found[1..]),
+            ("head id=\"resp_1\"", &owned(expected)[..]),
+            "{events:#?}"
+        );
+    }
+
+    fn owned(lines: &[&str]) -> Vec<String> {
+        lines.iter().map(|&line| line.to_owned()).collect()
+    }
+
+    #[test]
+    fn text_comes_once_however_often_it_is_sent() {
+        check(
+            ReadOptions::default(),
+            &[
+                r#"{"type":"response.output_item.added","item":{"type":"message","id":"m"}}"#,
+                r#"{"type":"response.content_part.added","item_id":"m","part":{"type":"output_text"}}"#,
+                r#"{"type":"response.output_text.delta","item_id":"m","delta":"ab"}"#,
+                // The second part has its own text.
+                r#"{"type":"response.content_part.added","item_id":"m","part":{"type":"output_text"}}"#,
+                r#"{"type":"response.output_text.delta","item_id":"m","delta":"x"}"#,
+                r#"{"type":"response.output_text.done","item_id":"m","text":"xy"}"#,
+                r#"{"type":"response.output_item.done","item":{"type":"message","id":"m","content":[{"type":"output_text","text":"abxy"}]}}"#,
+                // Everything of the item again, after it has ended.
+                r#"{"type":"response.output_item.done","item":{"type":"message","id":"m","content":[{"type":"output_text","text":"abxy"}]}}"#,
+                r#"{"type":"response.output_text.done","item_id":"other","text":"abxy"}"#,
+                r#"{"type":"response.output_text.done","item_id":"m","text":"else"}"#,
+            ],
+            &[
+                "0 content \"ab\"",
+                "0 content \"x\"",
+                "rule ItemLate",
+                "0 content \"y\"",
+                "0 done",
+                "rule EventDropped",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_stream_may_begin_without_its_first_event() {
+        assert_eq!(
+            decoded(Api::Responses, ReadOptions::default(), &[event(MESSAGE)]),
+            ["head", "0 content \"a\""]
+        );
+    }
+
+    #[test]
+    fn text_that_only_its_part_carries() {
+        let reasoning = r#"{"type":"response.output_item.added","item":{"type":"reasoning","id":"r"}}"#;
+        for (events, expected) in [
+            (
+                &[
+                    r#"{"type":"response.reasoning_part.added","item_id":"r","part":{"type":"reasoning_text"}}"#,
+                ][..],
+                &[][..],
+            ),
+            (
+                &[
+                    r#"{"type":"response.reasoning_part.done","item_id":"r","part":{"type":"reasoning_text","text":"t"}}"#,
+                ],
+                &["rule ItemLate", "0 reasoning \"t\""],
+            ),
+            (
+                &[
+                    r#"{"type":"response.content_part.done","item_id":"r","part":{"type":"reasoning_text","text":"t"}}"#,
+                ],
+                &["rule ItemLate", "0 reasoning \"t\""],
+            ),
+            (
+                &[
+                    r#"{"type":"response.reasoning_summary_part.done","item_id":"r","part":{"type":"summary_text","text":"s"}}"#,
+                ],
+                &["rule ItemLate", "0 summary \"s\""],
+            ),
+            // SGLang calls a part of reasoning a text.
+            (
+                &[
+                    reasoning,
+                    r#"{"type":"response.content_part.done","item_id":"r","part":{"type":"output_text","text":"t"}}"#,
+                ],
+                &["rule ItemLate", "0 reasoning \"t\""],
+            ),
+        ] {
+            check(ReadOptions::default(), events, expected);
+        }
+    }
+
+    #[test]
+    fn annotations_come_once() {
+        check(
+            ReadOptions::default(),
+            &[
+                MESSAGE,
+                r#"{"type":"response.output_text.annotation.added","item_id":"m","annotation":{"n":1}}"#,
+                r#"{"type":"response.content_part.done","item_id":"m","part":{"type":"output_text","text":"a","annotations":[{"n":1},{"n":2}]}}"#,
+            ],
+            &["0 content \"a\"", "0 annotation {\"n\":1}", "0 annotation {\"n\":2}"],
+        );
+    }
+
+    #[test]
+    fn rate_limits_come_before_or_after_the_end() {
+        let limits = ReadOptions { limits: true, ..ReadOptions::default() };
+        check(limits, &[LIMITS], &["limits {\"a\":1}"]);
+        check(limits, &[r#"{"type":"response.rate_limits.updated","limits":[1]}"#], &["rule EventDropped"]);
+        check(ReadOptions::default(), &[COMPLETED], &["head id=\"resp_1\"", "0 finish stop", "end"]);
+        let error = Frame { error: true, name: b"error", ..event("gone") };
+        assert_eq!(
+            decoded(
+                Api::Responses,
+                limits,
+                &[event(CREATED), event(COMPLETED), error, event(r#"{"type":"ping"}"#), event(LIMITS)]
+            )[2..],
+            ["0 finish stop", "rule AfterDone", "rule AfterDone", "limits {\"a\":1}", "end"]
+        );
+        // Nothing follows an answer that is one object.
+        let body = r#"{"status":"completed","output":[]}"#;
+        assert_eq!(decoded(Api::Responses, limits, &[whole(body)]), ["head", "0 finish stop", "end"]);
+    }
+
+    #[test]
+    fn errors_and_what_is_none() {
+        let plain = ReadOptions::default();
+        let failed = ["rule ErrorShape", "fail 500 internal_error \"m\""];
+        check(plain, &[r#"{"type":"response.error","message":"m"}"#], &failed);
+        check(plain, &[r#"{"type":"error","message":"m"}"#], &failed);
+        check(plain, &[r#"{"type":"odd","error":{"message":"m"}}"#], &failed);
+        check(plain, &[r#"{"type":"ping"}"#], &["rule EventDropped"]);
+        check(
+            plain,
+            &[r#"{"type":"response.failed","response":{"status":"failed","error":{"message":"m"}}}"#],
+            &failed,
+        );
+        for body in [r#"{"object":"error","message":"m"}"#, r#"{"error":{"message":"m"}}"#] {
+            assert_eq!(decoded(Api::Responses, plain, &[whole(body)]), failed, "{body}");
+        }
+        let unfinished = r#"{"status":"in_progress","output":[]}"#;
+        assert_eq!(decoded(Api::Responses, plain, &[whole(unfinished)]), [INVALID]);
+    }
+
+    #[test]
+    fn a_call_has_its_name_once() {
+        check(
+            ReadOptions::default(),
+            &[
+                r#"{"type":"response.output_item.added","item":{"type":"function_call","id":"f1","call_id":"c1","name":"f"}}"#,
+                r#"{"type":"response.function_call_arguments.delta","item_id":"f1","delta":"{}"}"#,
+                r#"{"type":"response.function_call_arguments.done","item_id":"f1","name":"f","arguments":"{}"}"#,
+                r#"{"type":"response.output_item.done","item":{"type":"function_call","id":"f1","call_id":"c1","name":"f","arguments":"{}"}}"#,
+            ],
+            &["0 tool 0 id=c1 name=f", "0 tool 0 args={}", "0 done 0"],
+        );
+        check(
+            ReadOptions::default(),
+            &[
+                r#"{"type":"response.function_call_arguments.done","item_id":"f1","name":"f","arguments":"{}"}"#,
+            ],
+            &["0 tool 0 name=f", "rule ItemLate", "0 tool 0 args={}"],
+        );
+        check(
+            ReadOptions::default(),
+            &[
+                r#"{"type":"response.output_item.added","item":{"type":"custom_tool_call","id":"t1","call_id":"c1","name":"g"}}"#,
+                r#"{"type":"response.custom_tool_call_input.delta","item_id":"t1","delta":"in"}"#,
+            ],
+            &["0 custom 0 id=c1 name=g", "0 custom 0 args=in"],
+        );
+    }
+
+    #[test]
+    fn older_calls_are_complete_and_come_once() {
+        check(
+            ReadOptions::default(),
+            &[
+                r#"{"type":"response.tool_call.delta","delta":{"content":[{"type":"tool_call","id":"c1","name":"f","arguments":"{}"},{"type":"tool_call","id":"c1","name":"f","arguments":"{}"},{"type":"odd","id":"c2","name":"f"}]}}"#,
+            ],
+            &[
+                "0 tool 0 id=c1 name=f",
+                "rule ItemLate",
+                "0 tool 0 args={}",
+                "0 done 0",
+                "rule EventDropped",
+                "rule EventDropped",
+            ],
+        );
+    }
+
+    #[test]
+    fn sealed_reasoning_belongs_to_its_item() {
+        check(
+            ReadOptions::default(),
+            &[
+                r#"{"type":"response.reasoning_text.delta","item_id":"r","delta":"t"}"#,
+                MESSAGE,
+                r#"{"type":"response.additional_context","context":{"reasoning.encrypted_content":"s"}}"#,
+                r#"{"type":"response.output_item.done","item":{"type":"message","id":"m"}}"#,
+            ],
+            &["0 reasoning \"t\"", "0 content \"a\"", "0 sealed \"s\" late", "0 done"],
+        );
+        check(
+            ReadOptions::default(),
+            &[
+                r#"{"type":"response.output_item.done","item":{"type":"reasoning","id":"r","encrypted_content":"s"}}"#,
+            ],
+            &["0 sealed \"s\"", "0 done"],
+        );
+    }
+
+    #[test]
+    fn a_foreign_item_ends_the_text_before_it() {
+        check(
+            ReadOptions::default(),
+            &[
+                MESSAGE,
+                r#"{"type":"response.output_item.added","item":{"type":"web_search_call","id":"w"}}"#,
+                r#"{"type":"response.web_search_call.searching","item_id":"w"}"#,
+                r#"{"type":"response.output_item.done","item":{"type":"message","id":"m"}}"#,
+                r#"{"type":"response.output_item.done","item":{"type":"web_search_call","id":"w"}}"#,
+                r#"{"type":"response.web_search_call.completed","item_id":"w"}"#,
+            ],
+            &[
+                "0 content \"a\"",
+                r#"foreign Added web_search_call 0 {"type":"web_search_call","id":"w"}"#,
+                r#"foreign Told response.web_search_call.searching 0 {"type":"response.web_search_call.searching","item_id":"w"}"#,
+                r#"foreign Done web_search_call 0 {"type":"web_search_call","id":"w"}"#,
+                "rule EventDropped",
+            ],
+        );
+    }
+
+    #[test]
+    fn an_incomplete_item_makes_an_incomplete_answer() {
+        check(
+            ReadOptions::default(),
+            &[
+                MESSAGE,
+                r#"{"type":"response.output_item.done","item":{"type":"message","id":"m","status":"incomplete"}}"#,
+                COMPLETED,
+            ],
+            &["0 content \"a\"", "0 done cut", "head id=\"resp_1\"", "0 finish length", "end"],
+        );
+    }
+
+    #[test]
+    fn logprobs_are_those_of_the_text_if_they_were_asked_for() {
+        let asked = ReadOptions { logprobs: true, ..ReadOptions::default() };
+        let list = r#""logprobs":[{"token":"a","logprob":-1,"bytes":[97]}]"#;
+        let text = format!(r#"{{"type":"response.output_text.delta","item_id":"m","delta":"a",{list}}}"#);
+        let refusal = format!(r#"{{"type":"response.refusal.delta","item_id":"m","delta":"n",{list}}}"#);
+        let part = format!(
+            r#"{{"type":"response.content_part.done","item_id":"m","part":{{"type":"output_text","text":"a",{list}}}}}"#
+        );
+        let reasoning = r#"{"type":"response.reasoning_text.delta","item_id":"r","delta":"t"}"#;
+        check(
+            asked,
+            &[&text, &refusal, &part],
+            &["0 content \"a\" logprob(\"a\")", "0 refusal \"n\"", "0 tokens 1"],
+        );
+        check(ReadOptions::default(), &[&text, &part], &["rule LogprobsUnasked", "0 content \"a\""]);
+        check(asked, &[&text, reasoning, &part], &["0 content \"a\" logprob(\"a\")", "0 reasoning \"t\""]);
+    }
+
+    #[test]
+    fn whole_objects() {
+        let message = r#"{"type":"message","content":[{"type":"output_text","text":"a"}]}"#;
+        // vLLM 0.10.0 has the text in the item itself.
+        let reasoning = r#"{"type":"reasoning","text":"t"}"#;
+        for (item, expected) in [
+            (message, &["head", "0 content \"a\"", "0 done", "0 finish stop", "end"][..]),
+            (reasoning, &["head", "rule ItemLate", "0 reasoning \"t\"", "0 done", "0 finish stop", "end"]),
+        ] {
+            let body = format!(r#"{{"status":"completed","output":[{item}]}}"#);
+            assert_eq!(decoded(Api::Responses, ReadOptions::default(), &[whole(&body)]), expected);
+        }
+        for (items, last) in [(4096, "end"), (4097, INVALID)] {
+            let list = vec![r#"{"type":"message"}"#; items].join(",");
+            let body = format!(r#"{{"status":"completed","output":[{list}]}}"#);
+            let found = decoded(Api::Responses, ReadOptions::default(), &[whole(&body)]);
+            assert_eq!(found.last().map(String::as_str), Some(last), "{items} items");
+        }
+    }
+}
