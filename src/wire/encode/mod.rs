@@ -121,7 +121,7 @@ mod tests {
     use crate::wire::event::{
         ChunkUsage, Delta, Finish, Head, Logprobs, Reason, Riders, TokenLogprob, ToolKind, Usage,
     };
-    use crate::wire::options::{ContinuousUsage, Obfuscation, Options};
+    use crate::wire::options::{ContinuousUsage, Obfuscation, Options, UnknownFields};
     use std::sync::Arc;
 
     fn shape(api: Api, stream: bool, options: Options) -> Shape {
@@ -351,7 +351,8 @@ mod tests {
     #[test]
     fn completions() {
         let stream = shape(Api::Completions, true, Options::default());
-        let whole = shape(Api::Completions, false, Options::default());
+        let options = Options { unknown_fields: UnknownFields::Pass, ..Options::default() };
+        let whole = shape(Api::Completions, false, options);
         let offsets = written(
             &Shape { choices: 2, ..stream.clone() },
             vec![

@@ -678,7 +678,7 @@ impl Normaliser {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::options::{ContinuousUsage, Options, ToolCallIds};
+    use crate::wire::options::{ContinuousUsage, Options, ToolCallIds, UnknownFields};
     use crate::wire::{Extensions, Models, OutputBuffer, Quirks, Rewriter};
     use std::sync::Arc;
 
@@ -891,7 +891,9 @@ mod tests {
         assert_eq!(whole(plain(), &body).times(Rule::UsageMoved), 0);
         // Other fields of the usage chunk stay, also if another count follows without them.
         let extra = format!(r#"{{"choices":[],"x":1,{USAGE}}}"#);
-        let answer = Answer::of(wanted(), &[&a, &stop, &extra, &alone, DONE]);
+        let passing = shape(Options { unknown_fields: UnknownFields::Pass, ..Options::default() });
+        let passing = Shape { include_usage: true, ..passing };
+        let answer = Answer::of(passing, &[&a, &stop, &extra, &alone, DONE]);
         assert_eq!(answer.count(r#""x_upstream":{"x":1}"#), 1, "{:?}", answer.frames);
         let ids = format!(r#"{{"choices":[],"prompt_token_ids":[7],{USAGE}}}"#);
         let extensions = Extensions { token_ids: true, ..Extensions::default() };

@@ -369,3 +369,123 @@ fn prefix_at_end(text: &str) -> Option<usize> {
     let rest = text.get(at..)?;
     MARKERS.iter().any(|(spelling, _)| spelling.starts_with(rest)).then_some(at)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Collects the pieces, each with its kind; pieces of one kind in a row are joined.
+    #[derive(Default)]
+    struct Said(Vec<(&'static str, String)>);
+
+    impl Said {
+        fn add(&mut self, piece: Piece<'_>) {
+            let (kind, text) = match piece {
+                Piece::Recognised(_) => return,
+                Piece::Reasoning(text) => ("reasoning", text),
+                Piece::Content(text) => ("content", text),
+                Piece::Call { name, .. } => ("call", name),
+                Piece::Arguments(text) => ("arguments", text),
+                Piece::Item(json) => ("item", json),
+                Piece::MessageEnd => ("end", ""),
+            };
+            match self.0.last_mut() {
+                Some((last, all)) if *last == kind && kind != "end" => all.push_str(text),
+                _ => self.0.push((kind, text.to_owned())),
+            }
+        }
+
+        fn list(&self) -> Vec<String> {
+            self.0.iter().map(|(kind, text)| format!("{kind} {text}").trim_end().to_owned()).collect()
+        }
+    }
+
+    /// Returns what a text is parsed to, in one piece and character by character.
+    fn said(text: &str, complete: bool) -> Vec<String> {
+        let parse = |pieces: &mut dyn Iterator<Item = &str>| {
+            let (mut harmony, mut said) = (Harmony::new(true), Said::default());
+            pieces.for_each(|piece| harmony.read(piece, &mut |piece| said.add(piece)));
+            harmony.end(complete, &mut |piece| said.add(piece));
+            said.list()
+        };
+        let whole = parse(&mut std::iter::once(text));
+        assert_eq!(parse(&mut text.split_inclusive(|_: char| true)), whole, "{text}");
+        whole
+    }
+
+    #[test]
+    fn what_has_no_end() {
+        let search = r#"<|channel|>commentary to=browser.search<|message|>{"query":"q"}"#;
+        for (text, complete, expected) in [
+            ("<|channel|>analysis<|message|>r<|end|>", true, &["reasoning r", "end"][..]),
+            ("<|channel|>analysis<|message|>r", true, &["reasoning r"]),
+            ("<|channel|>final<|message|>a < b <|", true, &["content a < b <|"]),
+            // A browser call counts only if the model has finished it.
+            (search, false, &[]),
+            // White space between two messages belongs to none.
+            ("<|channel|>final<|message|>a<|end|> \n", true, &["content a", "end"]),
+            // Text without a header is the answer.
+            ("plain", true, &["content plain"]),
+            ("a<|constrain|>b", true, &["content a", "end", "content b"]),
+        ] {
+            assert_eq!(said(text, complete), expected, "{text}");
+        }
+        assert_eq!(said(search, true)[0].split(' ').next(), Some("item"));
+    }
+
+    #[test]
+    fn text_inside_a_message_passes_unchanged() {
+        let mut harmony = Harmony::new(false);
+        let mut route = |text: &str, next: &str| {
+            harmony.read(text, &mut |_| {});
+            harmony.route(next)
+        };
+        assert_eq!(route("", "a"), None);
+        assert_eq!(route("<|channel|>analysis<|message|>", "a"), Some(TextRoute::Reasoning));
+        assert_eq!(route("b", "a<"), None);
+        assert_eq!(route("b<", "a"), None);
+        assert_eq!(route(" b<|end|><|channel|>final<|message|>", "a"), Some(TextRoute::Content));
+        assert_eq!(route("b", "a<"), None);
+        assert_eq!(route("b<|", "a"), None);
+        assert_eq!(route("<|end|><|start|>assistant to=functions.f<|message|>", "a"), None);
+    }
+
+    #[test]
+    fn browser_calls_have_a_limit() {
+        let call = |length: usize| {
+            format!("<|channel|>commentary to=browser.search<|message|>{}<|call|>", "a".repeat(length))
+        };
+        let kinds = |text: &str| {
+            let (mut harmony, mut said) = (Harmony::new(true), Said::default());
+            harmony.read(text, &mut |piece| said.add(piece));
+            (said.0.len(), said.0[0].0, said.0[0].1.len())
+        };
+        assert_eq!(kinds(&call(65536)), (2, "reasoning", 65536));
+        assert_eq!(kinds(&call(65537)), (2, "reasoning", 65537));
+    }
+
+    #[test]
+    fn tokens_decide_what_is_a_marker() {
+        let (mut harmony, mut said) = (Harmony::new(false), Said::default());
+        let text = |text: &str| TokenMeaning::Text(text.to_owned());
+        for meant in [
+            text("plain <|end|>"),
+            TokenMeaning::Marker(Marker::Stop),
+            TokenMeaning::Marker(Marker::Start),
+            text("assistant"),
+            TokenMeaning::Marker(Marker::Channel),
+            text("analysis"),
+            TokenMeaning::Marker(Marker::Message),
+            text("r"),
+        ] {
+            harmony.read_token(meant, &mut |piece| said.add(piece));
+        }
+        assert_eq!(said.list(), ["content plain <|end|>", "end", "reasoning r"]);
+        // Text that may begin a header is held; once it cannot, it is the answer.
+        let (mut harmony, mut said) = (Harmony::new(false), Said::default());
+        harmony.read_token(text("assist"), &mut |piece| said.add(piece));
+        assert_eq!(said.list(), Vec::<String>::new());
+        harmony.read_token(text("ance"), &mut |piece| said.add(piece));
+        assert_eq!(said.list(), ["content assistance"]);
+    }
+}

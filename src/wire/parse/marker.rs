@@ -123,4 +123,26 @@ mod tests {
             assert_eq!(markers.find(text), found, "{text}");
         }
     }
+
+    #[test]
+    fn the_longest_marker() {
+        assert_eq!(Markers::new(["<a>", "[TOOL]", "x"]).longest(), 6);
+        assert_eq!(Markers::default().longest(), 0);
+    }
+
+    /// Checks that markers with one, two, three and more first letters are found alike.
+    #[test]
+    fn markers_with_several_first_letters() {
+        let all = ["<a>", "[b]", "{c}", "(d)"];
+        for count in 1..=4 {
+            let markers = Markers::new(all[..count].iter().copied());
+            for (marker, text) in all[..count].iter().enumerate() {
+                assert_eq!(
+                    markers.find(&format!("x{text}")),
+                    MarkerMatch::At { at: 1, marker },
+                    "{count} {text}"
+                );
+            }
+        }
+    }
 }

@@ -601,3 +601,159 @@ impl<'a> PieceEmitter<'a, '_> {
         Riders { usage: self.usage.clone(), ..std::mem::take(&mut self.riders) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::options::{Options, Parser};
+
+    const TOOLS: &str = r#"[{"function":{"name":"f","parameters":{"properties":{"a":{"type":"integer"},"b":{"type":"string"}}}}},{"function":{"name":"g"}}]"#;
+
+    fn reader(parser: &str) -> Reader {
+        let options = Options { parser: Parser::Family(parser.to_owned()), ..Options::default() };
+        let offer = OutputConstraints { tools: TOOLS, ..OutputConstraints::default() };
+        TextFormat::of(&options, "", offer, EngineParsers::default()).unwrap().reader(false)
+    }
+
+    /// Adds a piece: reasoning in `(…)`, content as it is, a call's name in `[…]` and its arguments behind.
+    fn add(said: &mut String, piece: Piece<'_>) {
+        match piece {
+            Piece::Reasoning(text) => *said += &format!("({text})"),
+            Piece::Content(text) | Piece::Arguments(text) => *said += text,
+            Piece::Call { name, .. } => *said += &format!("[{name}]"),
+            Piece::Recognised(_) | Piece::Item(_) | Piece::MessageEnd => {}
+        }
+    }
+
+    /// Returns what a text is parsed to. Its reasoning and content may come in pieces, its meaning may not differ.
+    fn parsed(parser: &str, text: &str) -> String {
+        let parse = |pieces: &mut dyn Iterator<Item = &str>| {
+            let (mut reader, mut said) = (reader(parser), String::new());
+            pieces.for_each(|piece| reader.read(piece, &mut |piece| add(&mut said, piece)));
+            reader.end(true, &mut |piece| add(&mut said, piece));
+            said.replace(")(", "")
+        };
+        let whole = parse(&mut std::iter::once(text));
+        assert_eq!(parse(&mut text.split_inclusive(|_: char| true)), whole, "{parser}: {text}");
+        whole
+    }
+
+    #[test]
+    fn calls_in_json() {
+        let (f, g) = (r#"{"name": "f", "arguments": {"a": 1}}"#, r#"{"name": "g", "arguments": {}}"#);
+        for (parser, text, expected) in [
+            ("hermes", format!("<tool_call>{f}</tool_call>"), r#"[f]{"a": 1}"#),
+            ("hermes", format!("<tool_call>{f}"), r#"[f]{"a": 1}"#),
+            ("hermes", format!("<tool_call>{f}</tool_c"), r#"[f]{"a": 1}"#),
+            ("hermes", format!("<tool_call>{f}</tool_call> and"), r#"[f]{"a": 1} and"#),
+            (
+                "hermes",
+                r#"<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>"#.to_owned(),
+                r#"[f]{"a": 1}"#,
+            ),
+            ("hermes", r#"<tool_call>{"name": "f", "arguments": {"a": 1"#.to_owned(), r#"[f]{"a": 1"#),
+            ("hermes", r#"<tool_call>{"name": "f"}</tool_call>"#.to_owned(), "[f]{}"),
+            // These are no calls.
+            ("hermes", r#"<tool_call>{"name": "f""#.to_owned(), r#"<tool_call>{"name": "f""#),
+            (
+                "hermes",
+                r#"<tool_call>{"name": 1}</tool_call>"#.to_owned(),
+                r#"<tool_call>{"name": 1}</tool_call>"#,
+            ),
+            ("hermes", "<tool_call>".to_owned(), "<tool_call>"),
+            ("mistral", format!("[TOOL_CALLS][{f}, {g}]"), r#"[f]{"a": 1}[g]{}"#),
+            ("mistral", format!("[TOOL_CALLS][{f},]"), r#"[f]{"a": 1}"#),
+            ("mistral", format!("[TOOL_CALLS][{f}"), r#"[f]{"a": 1}"#),
+            ("llama3_json", format!("{f}; {g}"), r#"[f]{"a": 1}[g]{}"#),
+            ("llama3_json", format!("{f}! {g}"), &format!(r#"[f]{{"a": 1}}! {g}"#)),
+            ("llama3_json", format!("{f};"), r#"[f]{"a": 1};"#),
+        ] {
+            assert_eq!(parsed(parser, &text), expected, "{parser}: {text}");
+        }
+    }
+
+    #[test]
+    fn calls_in_python() {
+        for (text, expected) in [
+            (r#"[f(a=1, b="x"), g()]"#, r#"[f]{"a": 1, "b": "x"}[g]{}"#),
+            ("[f(a=1),]", r#"[f]{"a": 1}"#),
+            ("[f(a=1)", r#"[f]{"a": 1}"#),
+            (r#"[f(a=1, b="x"#, r#"[f]{"a": 1, "b": "x"#),
+            ("[f(a=1)] and", r#"[f]{"a": 1} and"#),
+            // These are no calls.
+            ("[f", "[f"),
+            ("[f]", "[f]"),
+            ("[(a=1)]", "[(a=1)]"),
+            ("[1, 2]", "[1, 2]"),
+        ] {
+            assert_eq!(parsed("pythonic", text), expected, "{text}");
+        }
+        let name = |length: usize| "n".repeat(length);
+        assert_eq!(
+            parsed("pythonic", &format!("[{}(a=1)]", name(256))),
+            format!(r#"[{}]{{"a": 1}}"#, name(256))
+        );
+        let long = format!("[{}(a=1)]", name(257));
+        assert_eq!(parsed("pythonic", &long), long);
+    }
+
+    #[test]
+    fn calls_in_tags() {
+        let a = "<parameter=a>\n1\n</parameter>\n";
+        for (text, expected) in [
+            (format!("<tool_call>\n<function=f>\n{a}</function>\n</tool_call>"), r#"[f]{"a": 1}"#),
+            (format!("<tool_call>\n<function=f>\n{a}</function>\n</tool_call> and"), r#"[f]{"a": 1} and"#),
+            (format!("<tool_call>\n<function=f>\n{a}</function>\n</tool_c"), r#"[f]{"a": 1}"#),
+            (
+                format!("<tool_call>\n<function=f>\n{a}</function>\n<function=g>\n</function>\n</tool_call>"),
+                r#"[f]{"a": 1}[g]{}"#,
+            ),
+            // The text ends within the call, whose arguments stay open.
+            (format!("<tool_call>\n<function=f>\n{a}"), r#"[f]{"a": 1"#),
+            (format!("<tool_call>\n<function=f>\n{a}</func"), r#"[f]{"a": 1"#),
+            ("<tool_call>\n<function=f>\n<parameter=b>\nx".to_owned(), r#"[f]{"b": "x"#),
+            ("<tool_call>\n<function=f>\n{\"a\": 1".to_owned(), r#"[f]{"a": 1"#),
+            ("<tool_call>\n<function=f>\n{\"a\": 1}</function>\n</tool_call>".to_owned(), r#"[f]{"a": 1}"#),
+            // Text after a parameter ends the call.
+            (format!("<tool_call>\n<function=f>\n{a}oops"), "[f]{\"a\": 1}\noops"),
+            (format!("<tool_call>\n<function=f>\n{a}{{}}"), "[f]{\"a\": 1}\n{}"),
+            // These are no calls.
+            ("<tool_call></tool_call>".to_owned(), "<tool_call></tool_call>"),
+            ("<tool_call>\n<function=f".to_owned(), "<tool_call>\n<function=f"),
+            ("<tool_call>\n<function=f> oops".to_owned(), "<tool_call>\n<function=f> oops"),
+        ] {
+            assert_eq!(parsed("qwen3_coder", &text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn reasoning_that_the_engine_separates_is_not_looked_for() {
+        let mut said = String::new();
+        let mut reader = reader("deepseek_r1");
+        reader.read("<th", &mut |piece| add(&mut said, piece));
+        let Reader::Text(text) = &mut reader else { panic!("the parser is named") };
+        text.leave_reasoning(&mut |piece| add(&mut said, piece));
+        assert_eq!(said, "<th");
+        assert_eq!(parsed("deepseek_r1", "r</think>a"), "(r)a");
+        assert_eq!(parsed("deepseek_r1", "<think>r</think>a"), "(r)a");
+    }
+
+    #[test]
+    fn tokens_are_parsed_one_by_one_only_if_they_are_the_text() {
+        let tokens = |words: &[&'static str]| -> Vec<TokenLogprob<'static>> {
+            words
+                .iter()
+                .map(|word| TokenLogprob { token: Text::plain(word), ..TokenLogprob::default() })
+                .collect()
+        };
+        for (words, text, expected) in [
+            (&["a", "b"][..], "ab", true),
+            (&["a", "b"], "abc", false),
+            (&["a", "b"], "ac", false),
+            (&["ab"], "ab", false),
+            (&[], "", false),
+        ] {
+            assert_eq!(concatenate_to(&tokens(words), text), expected, "{words:?} {text}");
+        }
+    }
+}

@@ -220,3 +220,79 @@ fn think(option: &options::Think, family: &Family, opened: bool) -> options::Thi
     tags.end.clone_into(&mut think.end);
     think
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::options::Parser;
+
+    const TOOLS: &str = r#"[{"type":"function","function":{"name":"f"}}]"#;
+
+    fn of(parser: Parser, model: &str, tools: &str, leaves_calls: bool) -> Option<TextFormat> {
+        let options = Options { parser, ..Options::default() };
+        let offer = OutputConstraints { tools, ..OutputConstraints::default() };
+        TextFormat::of(&options, model, offer, EngineParsers { leaves_calls, ..EngineParsers::default() })
+    }
+
+    #[test]
+    fn formats_constrain_unless_they_are_text() {
+        for (json, expected) in [
+            (r#"{"type":"json_object"}"#, true),
+            (r#"{"type":"json_schema"}"#, true),
+            (r#"{"type":"text"}"#, false),
+            ("{}", false),
+        ] {
+            assert_eq!(OutputConstraints::is_format(json), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn calls_that_an_engine_refuses_are_parsed_for_known_models() {
+        assert!(of(Parser::Off, "qwen3-8b", TOOLS, false).is_none());
+        assert!(of(Parser::Off, "unknown", TOOLS, true).is_none());
+        let refused = of(Parser::Off, "qwen3-8b", TOOLS, true).unwrap();
+        assert!(
+            refused.can_read_calls()
+                && refused.refused_family().is_some()
+                && refused.guessed_family().is_none()
+        );
+        let named = of(Parser::Family("qwen3".to_owned()), "x", TOOLS, false).unwrap();
+        assert!(named.can_read_calls() && named.refused_family().is_none());
+        let toolless = of(Parser::Off, "qwen3-8b", "[]", true).unwrap();
+        assert!(!toolless.can_read_calls() && toolless.refused_family().is_none());
+    }
+
+    #[test]
+    fn gpt_oss_is_guessed_by_its_name() {
+        let guessed = of(Parser::Auto, "gpt-oss-20b", TOOLS, true).unwrap();
+        assert!(guessed.guessed_family().is_some() && guessed.refused_family().is_some());
+        let named = of(Parser::Family("gpt_oss".to_owned()), "x", TOOLS, false).unwrap();
+        assert!(named.guessed_family().is_none() && named.refused_family().is_none());
+        assert!(!named.has_tokens() && named.needs_special_tokens());
+    }
+
+    /// Checks in which texts a block of reasoning may lack its first tag.
+    #[test]
+    fn who_opens_the_block() {
+        let reasoning = |parser: Parser, thinks, tells_reasoning, constrained| {
+            let options = Options { parser, ..Options::default() };
+            let offer = OutputConstraints { thinks, constrained, ..OutputConstraints::default() };
+            let engine = EngineParsers { tells_reasoning, ..EngineParsers::default() };
+            let format = TextFormat::of(&options, "deepseek-r1", offer, engine).unwrap();
+            (format.think.mode, format.unopened)
+        };
+        let named = || Parser::Family("deepseek_r1".to_owned());
+        for (parser, thinks, tells, constrained, expected) in [
+            (named(), None, false, false, (ThinkMode::Forced, false)),
+            (named(), None, true, true, (ThinkMode::Forced, false)),
+            (named(), Some(false), false, false, (ThinkMode::Auto, false)),
+            (Parser::Auto, None, false, false, (ThinkMode::Forced, true)),
+            (Parser::Auto, None, true, false, (ThinkMode::Auto, true)),
+            (Parser::Auto, None, false, true, (ThinkMode::Auto, true)),
+            (Parser::Auto, Some(false), false, false, (ThinkMode::Auto, false)),
+        ] {
+            let why = format!("{parser:?} {thinks:?} {tells} {constrained}");
+            assert_eq!(reasoning(parser, thinks, tells, constrained), expected, "{why}");
+        }
+    }
+}

@@ -176,4 +176,49 @@ mod tests {
         assert_eq!(meant(&[2, 0, 3, 0]), [text("\u{fffd}a\u{fffd}a")]);
         assert_eq!(meant(&[199_998, 0, 150_000]), [text("a\u{fffd}")]);
     }
+
+    fn riders(ids: Option<&'static str>) -> Riders<'static> {
+        let mut riders = Riders::default();
+        if let Some(ids) = ids {
+            riders.choice.keep(TOKEN_IDS.into(), Raw::of(ids).unwrap());
+        }
+        riders
+    }
+
+    fn tokens() -> Tokens {
+        let vocabulary = Vocabulary::read("YQ== 0\nww== 2\nqQ== 3\n").unwrap();
+        Tokens::new(Arc::new(vocabulary))
+    }
+
+    #[test]
+    fn an_engine_that_sends_ids_late_sends_none() {
+        let mut late = tokens();
+        assert_eq!(late.read(&riders(None)), None);
+        assert_eq!(late.read(&riders(Some("[0]"))), None);
+        let mut gaps = tokens();
+        assert_eq!(gaps.read(&riders(Some("[0]"))), Some(vec![text("a")]));
+        assert_eq!(gaps.read(&riders(None)), None);
+        assert_eq!(gaps.read(&riders(Some("[0]"))), Some(vec![text("a")]));
+        assert_eq!(gaps.read(&riders(Some("[]"))), None);
+    }
+
+    #[test]
+    fn ids_without_text_wait_for_the_next_or_the_end() {
+        let mut waiting = tokens();
+        waiting.wait(&riders(Some("[0,0]")));
+        assert_eq!(waiting.read(&riders(Some("[0]"))), Some(vec![text("aaa")]));
+        waiting.wait(&riders(Some("[0,2]")));
+        assert_eq!(waiting.end(), [text("a"), text("\u{fffd}")]);
+        let mut textless = tokens();
+        textless.wait(&riders(Some("[0]")));
+        assert_eq!(textless.end(), [], "the text itself is parsed");
+    }
+
+    #[test]
+    fn only_the_beginning_of_a_character_waits() {
+        let mut halves = tokens();
+        assert_eq!(halves.translate(&[2]), []);
+        assert_eq!(halves.translate(&[3]), [text("é")]);
+        assert_eq!(halves.translate(&[3]), [text("\u{fffd}")], "a second half alone never becomes one");
+    }
 }

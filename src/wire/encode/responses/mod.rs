@@ -759,22 +759,19 @@ mod tests {
             events(Reply { dialect, ..Reply::default() }, deltas.collect())
         };
         let shown = |dialect| types(&answer(dialect)).join(" ");
-        assert_eq!(
-            shown(Openai),
-            "output_item.added reasoning_part.added reasoning_text.delta reasoning_summary_part.added \
-             reasoning_summary_text.delta reasoning_summary_text.done reasoning_summary_part.done \
-             reasoning_text.done reasoning_part.done output_item.done"
-        );
-        assert_eq!(
-            shown(Openresponses),
-            "output_item.added reasoning_part.added reasoning.delta reasoning_summary_part.added \
-             reasoning_summary_text.delta reasoning_summary_text.done reasoning_summary_part.done \
-             reasoning.done reasoning_part.done output_item.done"
-        );
+        let expected = |name: &str| {
+            format!(
+                "output_item.added content_part.added {name}.delta reasoning_summary_part.added \
+                 reasoning_summary_text.delta {name}.done content_part.done reasoning_summary_text.done \
+                 reasoning_summary_part.done output_item.done"
+            )
+        };
+        assert_eq!(shown(Openai), expected("reasoning_text"));
+        assert_eq!(shown(Openresponses), expected("reasoning"));
         let legacy = answer(CodexLegacy);
         assert_eq!(
             types(&legacy)[..8].join(" "),
-            "output_item.added reasoning_part.added reasoning_text.delta reasoning.delta \
+            "output_item.added content_part.added reasoning_text.delta reasoning.delta \
              reasoning_summary_part.added reasoning.summary.added reasoning_summary_text.delta \
              reasoning.summary.delta"
         );

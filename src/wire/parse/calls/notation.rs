@@ -472,4 +472,59 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn escapes_become_those_of_json() {
+        for (text, expected) in [
+            (r"\x41", Some((4, r"\u0041"))),
+            (r"\u0041", Some((6, r"\u0041"))),
+            (r"\U0001f600", Some((10, "\u{1f600}"))),
+            (r"\U00000041", Some((10, r"\u0041"))),
+            // The text ends within the escape.
+            (r"\", None),
+            (r"\x4", None),
+            (r"\u00e", None),
+            (r"\U0001f60", None),
+            // No escapes.
+            (r"\x4g", Some((1, r"\\"))),
+            (r"\x4 ", Some((1, r"\\"))),
+            (r"\xg", Some((1, r"\\"))),
+            (r"\Uffffffff", Some((1, r"\\"))),
+        ] {
+            assert_eq!(escape(text), expected.map(|(length, json)| (length, json.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn words_that_are_too_long_are_none() {
+        let (fits, long) = ("a".repeat(512), "a".repeat(513));
+        for (text, expected) in [(&fits, ReadArguments::Some(0)), (&long, ReadArguments::Wrong(0))] {
+            let found = Notation::new(Quotes::Python, '=', ')').read(text, false, &mut String::new());
+            assert_eq!(found, expected, "key of {} letters", text.len());
+        }
+        for (text, expected) in [(&fits, ReadArguments::Some(2)), (&long, ReadArguments::Wrong(2))] {
+            let text = format!("k={text}");
+            let found = Notation::new(Quotes::Python, '=', ')').read(&text, false, &mut String::new());
+            assert_eq!(found, expected, "value of {} letters", text.len());
+        }
+    }
+
+    #[test]
+    fn brackets_and_letters_of_each_notation() {
+        // Round brackets are a list in Python alone, and braces without quotes an object elsewhere.
+        assert_eq!(noted(Quotes::Mark("<|\"|>"), ':', '}', "a:(1)}").0, "{\"a\": ");
+        assert_eq!(noted(Quotes::Python, '=', ')', "a={b: 1})").0, r#"{"a": {"b": 1}}"#);
+        for (text, json) in [
+            (r#"a=rb"\x")"#, r#"{"a": "\\x"}"#),
+            (r#"a=rbu"x")"#, r#"{"a": "#),
+            // The text ends within a string or between two quotes.
+            (r#"a=""#, r#"{"a": ""#),
+            (r#"a="""#, r#"{"a": """#),
+            (r#"a="x\x4"#, r#"{"a": "x\\x4"#),
+        ] {
+            assert_eq!(noted(Quotes::Python, '=', ')', text).0, json, "{text}");
+        }
+        let mark = Quotes::Mark("<|\"|>");
+        assert_eq!(noted(mark, ':', '}', "a:<|\"|>x<|\"").0, r#"{"a": "x<|\""#);
+    }
 }

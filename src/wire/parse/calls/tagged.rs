@@ -447,3 +447,54 @@ impl Grammar for TaggedGrammar {
         steps(text, 0, |text| self.step(text, last, tools, emit))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_of_a_type_that_the_schema_allows() {
+        let types = |word: &str| Types {
+            string: word.contains('s'),
+            integer: word.contains('i'),
+            number: word.contains('n'),
+            boolean: word.contains('b'),
+            null: word.contains('0'),
+            object: word.contains('o'),
+            array: word.contains('a'),
+        };
+        for (text, word, expected) in [
+            (" 1 ", "i", "1"),
+            ("1.5", "n", "1.5"),
+            ("-1", "i", "-1"),
+            ("1", "s", "\"1\""),
+            ("1", "o", "1"),
+            ("1", "os", "\"1\""),
+            ("1", "b", "\"1\""),
+            ("1x", "i", "\"1x\""),
+            ("true", "b", "true"),
+            ("True", "b", "true"),
+            ("FALSE", "b", "false"),
+            ("True", "i", "\"True\""),
+            ("true", "o", "true"),
+            ("true", "os", "\"true\""),
+            ("true", "i", "\"true\""),
+            ("null", "0s", "null"),
+            ("None", "0", "null"),
+            ("None", "i", "\"None\""),
+            ("null", "i", "null"),
+            ("null", "s", "\"null\""),
+            ("[1]", "a", "[1]"),
+            ("[1]", "o", "[1]"),
+            ("[1]", "i", "\"[1]\""),
+            ("{}", "o", "{}"),
+            ("{}", "a", "\"{}\""),
+            ("\"x\"", "o", "\"x\""),
+            ("\"x\"", "os", r#""\"x\"""#),
+            ("\"x\"", "i", r#""\"x\"""#),
+            ("x", "io", "\"x\""),
+        ] {
+            assert_eq!(value_json(text, types(word)), expected, "{text} as {word}");
+        }
+    }
+}

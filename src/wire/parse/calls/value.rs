@@ -193,4 +193,45 @@ mod tests {
         assert_eq!(value.read(r#"{"a":"</t>","b":[1</"#, &stops), Part::Some(18));
         assert_eq!(value.read("</t>", &stops), Part::All(0));
     }
+
+    #[test]
+    fn words_contain_brackets_and_quotes() {
+        for (text, length) in [("12{,", 3), ("a\"b,", 3), ("x[1],", 3)] {
+            assert_eq!(value_length(text), Some(length), "{text}");
+        }
+    }
+
+    #[test]
+    fn arguments_in_each_spelling() {
+        // Pieces of text; the arguments emitted, and what the last piece gave.
+        for (pieces, expected, last) in [
+            (&[r#" {"a": 1} x"#][..], r#"{"a": 1}"#, Part::All(9)),
+            (&["  null x"], "{}", Part::All(6)),
+            (&["nu"], "", Part::Some(0)),
+            (&["", "nul"], "", Part::Some(0)),
+            (&[""], "", Part::Some(0)),
+            (&["  \"{\\\"a\\\":1}\" x"], "{\"a\":1}", Part::All(13)),
+            (&[" \" \" x"], "{}", Part::All(4)),
+            (&["\"{"], "", Part::Some(0)),
+            (&["12 "], "12", Part::All(2)),
+            (&[r#"{"a":"#, "null}"], r#"{"a":null}"#, Part::All(5)),
+        ] {
+            let (mut arguments, mut said) = (Arguments::default(), String::new());
+            let mut found = Part::Some(0);
+            for piece in pieces {
+                found = arguments.read(piece, &Markers::default(), &mut |piece| {
+                    let Piece::Arguments(text) = piece else { panic!("arguments alone") };
+                    said.push_str(text);
+                });
+            }
+            assert_eq!((said.as_str(), found), (expected, last), "{pieces:?}");
+            assert_eq!(arguments.has_emitted(), !expected.is_empty(), "{pieces:?}");
+        }
+        let mut rest = String::new();
+        Arguments::default().end("\"{", &mut |piece| {
+            let Piece::Arguments(text) = piece else { panic!("arguments alone") };
+            rest.push_str(text);
+        });
+        assert_eq!(rest, "\"{", "what the end cuts off is not lost");
+    }
 }
