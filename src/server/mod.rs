@@ -4,7 +4,7 @@
 //! clients and towards engines: a token crosses no thread and, over HTTP/1.1, no task (`benches/proxy`). The
 //! calling thread accepts connections, probes the upstreams and serves operators.
 //!
-//! This file defines the state that these parts share: [`App`] for the process and [`Worker`] for each thread.
+//! This file defines the state that these parts share: `App` for the process and `Worker` for each thread.
 
 mod active_config;
 mod admit;

@@ -73,6 +73,8 @@ pub(super) struct Relay {
     output_left: bool,
     /// True once the record is complete and the engine's connection released.
     closed: bool,
+    /// Bytes of the end that [`Self::write_end`] has returned.
+    end_bytes: usize,
     /// True for SSE, false for one object.
     stream: bool,
     record: Record,
@@ -125,6 +127,7 @@ impl Relay {
             by_events: false,
             output_left: false,
             closed: false,
+            end_bytes: 0,
             stream,
             record,
             store_sink: writer.map_or(StoreSink::Done, StoreSink::Pending),
@@ -601,7 +604,9 @@ impl Relay {
     pub(super) fn write_end(&mut self, persisted: Persisted) -> Bytes {
         let mut end = OutputBuffer::default();
         self.buffer.rewriter.encoder_mut().write_end(persisted, &mut end);
+        // Written once more, it replaces the one before.
         self.record.bytes += end.len();
+        self.record.bytes -= std::mem::replace(&mut self.end_bytes, end.len());
         end.join()
     }
 }

@@ -260,7 +260,7 @@ impl WaitingStream {
             match std::mem::replace(&mut self.stage, WaitStage::Over) {
                 WaitStage::Over => return None,
                 WaitStage::Failed(mut rewriter) => {
-                    let finished = rewriter.encoder().finished();
+                    let finished = self.writer.as_ref().and_then(|_| rewriter.encoder().finished());
                     let write_end = |persisted| {
                         let mut end = OutputBuffer::default();
                         rewriter.encoder_mut().write_end(persisted, &mut end);
@@ -271,7 +271,10 @@ impl WaitingStream {
                 WaitStage::Relays(mut relay) => {
                     let frame = std::future::poll_fn(|cx| relay.poll_frame(cx)).await;
                     if let Some(bytes) = frame.and_then(Result::ok).and_then(|frame| frame.into_data().ok()) {
-                        self.begin(relay.encoder());
+                        // A comment may come before an attempt that is discarded.
+                        if bytes != KEEPALIVE {
+                            self.begin(relay.encoder());
+                        }
                         self.stage = WaitStage::Relays(relay);
                         return Some(bytes);
                     }
@@ -312,7 +315,8 @@ impl WaitingStream {
     async fn end_relay(&mut self, mut relay: Box<Relay>) -> Option<Bytes> {
         self.continuation.upstream = Arc::clone(relay.upstream());
         let Some((paused, key)) = relay.take_pause().zip(self.key.as_ref()) else {
-            return self.end(relay.finished(), |persisted| relay.write_end(persisted)).await;
+            let finished = self.writer.as_ref().and_then(|_| relay.finished());
+            return self.end(finished, |persisted| relay.write_end(persisted)).await;
         };
         let encoder = relay.into_encoder();
         let items: Vec<_> = paused.iter().map(persist::stored_item).collect();

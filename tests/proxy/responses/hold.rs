@@ -4,6 +4,8 @@ use crate::clients::keys::{OTHER, SECOND, entry, with};
 use crate::responses::over_chat::{TOOLS, ask, chunk, event, object, prompt, scripted};
 use crate::sim::{Answer, Client, Engine, Gate, KEY, PATIENCE, Request, Script, Setup, World, until};
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn held(more: &str) -> Request {
     let request = prompt("tools", &format!(r#",{TOOLS},"stream":true{more}"#));
@@ -236,5 +238,39 @@ async fn all_answers_of_a_stream_are_charged() {
         .await;
     let next = world.ask(&prompt("text", "")).await;
     assert_eq!(next.head.header("x-ratelimit-remaining-tokens"), Some("78"), "104 - 26");
+    world.end().await;
+}
+
+/// Outputs find the stream although its first attempt had an id too: the client has seen nothing of it but a comment.
+#[tokio::test]
+async fn outputs_find_the_attempt_that_answered() {
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let mut engines = Vec::new();
+    for _ in 0..2 {
+        let attempts = Arc::clone(&attempts);
+        let engine = Engine::answering(move |_| match attempts.fetch_add(1, Ordering::SeqCst) {
+            0 => {
+                let role = chunk("chatcmpl-0", r#"{"role":"assistant","content":""}"#, "null");
+                Script::new().head_sse().ev(&role).hang()
+            }
+            1 => scripted("tools", "chatcmpl-1", true),
+            _ => scripted("text", "chatcmpl-2", true),
+        });
+        engines.push(engine.await);
+    }
+    let config = "[timeouts]\nfirst_token = 0.3\n[wire]\ncommit_after_seconds = 0";
+    let world = World::fleet(engines, Setup::new().config(config), &[]).await;
+    world.wait_until_up().await;
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&held("").bytes()).await;
+    assert_eq!(client.head().await.status, 200);
+    assert_eq!(client.event().await.unwrap().trim_end(), ": keepalive");
+    let mut number = 0;
+    let created = next(&mut client, &mut number).await;
+    let id = created["response"]["id"].as_str().unwrap().to_owned();
+    until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
+    assert_eq!(pending(&world.ask(&hand_in(&id, ALL)).await), json!([]));
+    until_event(&mut client, &mut number, "response.completed", "").await;
+    assert!(client.event().await.is_none());
     world.end().await;
 }

@@ -197,7 +197,8 @@ impl PendingJob {
         let mut storing: Option<Storing> = None;
         let mut stopped = false;
         loop {
-            if storing.is_none() {
+            // Once the answer has ended, `finish` stores all that is left in one transaction.
+            if storing.is_none() && !relay.as_ref().is_some_and(|relay| relay.is_end()) {
                 storing = log.store_next();
             }
             let stores = async {

@@ -421,12 +421,7 @@ mod tests {
                 false,
                 false,
             ),
-            (
-                known(function.clone(), "a", "", "", "x"),
-                listed(function, "a", "", "", "x"),
-                false,
-                false,
-            ),
+            (known(function.clone(), "a", "", "", "x"), listed(function, "a", "", "", "x"), false, false),
             (known(search(), "w", "", "", ""), listed(search(), "w", "", "", ""), true, true),
             (known(search(), "w", "", "", ""), listed(search(), "v", "", "", ""), false, true),
             (

@@ -328,7 +328,7 @@ impl Events {
         let known = self.limits.map(|Limits { used_percent, window_minutes }| {
             format!("{{\"primary\":{{\"used_percent\":{used_percent},\"window_minutes\":{window_minutes}}}}}")
         });
-        if let Some(limits) = known.or_else(|| self.engine_limits.take()) {
+        if let Some(limits) = known.or_else(|| self.engine_limits.clone()) {
             self.write_legacy_event(dialects::RATE_LIMITS, out, |out| {
                 for piece in ["},\"limits\":", &limits] {
                     out.extend_from_slice(piece.as_bytes());

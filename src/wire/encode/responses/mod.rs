@@ -697,6 +697,7 @@ impl std::fmt::Debug for Response {
 mod tests {
     use super::*;
     use crate::wire::event::Finish;
+    use bytes::Bytes;
     use serde_json::Value;
 
     /// Returns a stream's events, as JSON.
@@ -804,6 +805,38 @@ mod tests {
             (&Value::from("response.rate_limits.updated"), &Value::from(3))
         );
         assert_eq!(events(Reply::default(), deltas()).last().unwrap()["type"], "response.completed");
+    }
+
+    /// Checks that an end that waits for the store can be written again with another outcome, and is not lost.
+    #[test]
+    fn an_end_is_written_again_as_it_was() {
+        let mut echo = Echo::default();
+        echo.keep("conversation", Bytes::from_static(br#"{"id":"conv_1"}"#));
+        let form = StreamForm { framing: Framing::Lines, awaits_store: true, ..StreamForm::default() };
+        let dialect = ResponsesDialect::CodexLegacy;
+        let reply = Reply { stream: true, form, dialect, echo, ..Reply::default() };
+        let mut response = Response::new(reply, &Stamp::default());
+        let limits = Event::Limits(Raw::of(r#"{"primary":{"used_percent":3}}"#).unwrap());
+        let mut out = OutputBuffer::default();
+        let head = Event::Head(Head { id: Some(Text::plain("resp_1")), ..Head::default() });
+        for event in [head, limits, content("a")].into_iter().chain(stop()) {
+            response.event(event, &mut out);
+        }
+        assert!(!String::from_utf8(out.to_vec()).unwrap().contains("response.completed"));
+        let mut end = |persisted| {
+            let mut end = OutputBuffer::default();
+            response.write_end(persisted, &mut end);
+            String::from_utf8(end.to_vec()).unwrap()
+        };
+        let first = end(Persisted::ALL);
+        assert_eq!((first.lines().count(), end(Persisted::ALL)), (2, first.clone()));
+        let without = end(Persisted { conversation: false, ..Persisted::ALL });
+        assert_eq!(without, first.replace(r#","conversation":{"id":"conv_1"}"#, ""));
+        let unstored = end(Persisted { response: false, conversation: false });
+        assert_eq!(unstored, without.replace(r#""store":true"#, r#""store":false"#));
+        let finished = response.finished().unwrap();
+        assert_eq!((&*finished.id, finished.status, finished.stored), ("resp_1", "completed", false));
+        assert_eq!(finished.items.len(), 1);
     }
 
     #[test]
