@@ -35,7 +35,7 @@ pub enum RetryClass {
     Unsent,
     /// Engine has rejected the request because it is overloaded (429 or 503).
     Overloaded,
-    /// Engine closed the connection before any byte of the answer. The request itself may have crashed it.
+    /// The engine broke off, and the client has received nothing. The request itself may have crashed the engine.
     Reset,
     /// Engine may already have worked on the request, so a retry may repeat that work once.
     MaybeProcessed,
@@ -72,8 +72,8 @@ pub struct Error {
     pub public: Failure,
     /// Side that caused the failure, for health tracking, traces and the log.
     pub side: Side,
-    /// True if a reused connection failed before the first byte of the answer: it was probably stale, and one
-    /// attempt on a fresh connection is allowed.
+    /// True if the request may be sent once more on another connection: a reused connection failed before the answer
+    /// began, or an HTTP/2 engine did not begin the request.
     pub stale: bool,
     /// Retry class, which the retry logic consults.
     pub class: RetryClass,

@@ -1,4 +1,4 @@
-//! Probes: periodic checks whether the engine is up, and which models it serves (faults 8). A probe that succeeds
+//! Health of an upstream by its probes: a loop that probes it, and the verdict (faults 8). A probe that succeeds
 //! also identifies the engine from time to time (module `identify`).
 
 use super::Upstream;
@@ -8,7 +8,7 @@ use crate::config::Health;
 use std::time::Duration;
 
 /// Pause between probes until the first one has succeeded. An engine may take minutes to load its model, or may
-/// have been ready all along.
+/// have been ready all along. Short, so that an engine gets requests soon after it has become ready.
 const EAGER: Duration = Duration::from_millis(500);
 /// Time after the last piece of an answer during which an engine counts as up, although a probe gets no answer in
 /// time.
@@ -136,18 +136,16 @@ impl Probe<'_> {
     ) -> Result<(), ProbeFailure> {
         let mut result = Err(ProbeFailure::Silent);
         let patience = self.timeout.max(self.upstream.identity().engine.detection.min_health_timeout);
-        let (mut count, mut asked) = (1, 0);
-        // One silent engine says nothing about the others behind the same name.
-        while asked < count {
+        // One engine's failure says nothing about the others behind the same name.
+        for asked in 1..=BEHIND {
+            // Without a kept connection the next try goes to the next address.
             self.upstream.probes.close_idle();
-            count =
-                u32::try_from(self.upstream.probes.addresses().clamp(1, BEHIND)).unwrap_or(1).max(asked + 1);
+            let addresses = self.upstream.probes.addresses();
             let found = tokio::time::timeout(patience, self.check()).await;
             result = found.unwrap_or(Err(ProbeFailure::Silent));
-            if result.is_ok() {
+            if result.is_ok() || asked >= addresses {
                 break;
             }
-            asked += 1;
         }
         match result {
             Ok(()) => self.identify_if_due(identification, config).await,

@@ -1,8 +1,8 @@
 //! HTTP/2 to an engine: connections that carry many requests at once.
 //!
 //! Takes: a request. Gives: an [`Answer`], as HTTP/1.1 would. Each connection is driven by a task of its own, as
-//! the library requires; a second one is opened only when the engine allows no more requests on the first. Never:
-//! treats a request as unsent that the engine may have begun (faults U46).
+//! the library requires. For each address a second connection is opened only when the first has no free stream.
+//! Never: treats a request as unsent that the engine may have begun (faults U46).
 
 use super::answer::Answer;
 use super::hops;
@@ -77,19 +77,19 @@ impl ConnectionPool {
         })
     }
 
-    /// Closes connections that have been unused for too long. Requests that still run on a connection continue.
+    /// Drops connections that are closed or idle for longer than `pool_idle`.
     pub(super) fn sweep(&self) {
         self.all.lock().retain_mut(|connection| connection.is_open() && !connection.is_old(self.pool_idle));
     }
 
-    /// Closes the idle connections, and keeps none from now on.
+    /// Forgets the connections, and keeps none from now on: idle ones close now, others after their last stream.
     pub(super) fn retire(&self) {
         let mut all = self.all.lock();
         self.retired.store(true, Ordering::Relaxed);
         all.clear();
     }
 
-    /// Closes all idle connections.
+    /// Forgets the connections: idle ones close now, others after their last stream.
     pub(super) fn close_idle(&self) {
         self.all.lock().clear();
     }
@@ -255,8 +255,8 @@ async fn until_silent(mut pings: PingPong, state: &ConnectionShared) {
     }
 }
 
-/// Sends a request and reads the head of its answer. An error marked `aged` says that another connection may be
-/// tried: either the engine has refused to begin, or the connection has died of old age.
+/// Sends a request and reads the head of its answer. An error marked `stale` allows one more attempt on another
+/// connection: the engine did not begin the request, or the connection was already dead.
 ///
 /// # Errors
 /// Fails if no answer comes, or if it is not HTTP/2.

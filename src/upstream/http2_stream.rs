@@ -42,7 +42,7 @@ pub(super) struct ConnectionShared {
 #[derive(Debug)]
 pub(super) struct StreamSlot {
     pub(super) connection: Http2Connection,
-    /// Value of the connection's counter `heard` before this request.
+    /// Value of the connection's counter `received` before this request.
     pub(super) heard: u64,
 }
 

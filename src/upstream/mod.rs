@@ -399,8 +399,8 @@ impl Upstream {
         }
     }
 
-    /// Replaces the list of models with the one that the engine has just sent. A list that differs ends the state
-    /// "misplaced".
+    /// Replaces the list of models with the one that the engine has just sent. A list that differs ends the mismatch
+    /// with the configuration.
     fn listed(&self, models: &[Model]) {
         let models: Vec<_> = models.iter().filter(|model| model.id.len() <= 256).take(MODELS).collect();
         let mut known = self.listed.write();

@@ -63,11 +63,11 @@ pub enum NoUpstream {
     Unknown,
     /// No upstream is left: those that qualify were tried already.
     Exhausted,
-    /// Each upstream that serves the model is down.
+    /// Each upstream that serves the model is down, has weight 0, or cannot take the request as it is.
     Unwell,
     /// Each upstream that qualifies is overloaded or ejected, and at least one is overloaded.
     Pushed {
-        /// Status that the first of them to be available again has sent: 429 or 503.
+        /// Status 429 or 503, from the upstream whose pause ends first.
         status: u16,
         /// Time until that upstream may be tried again.
         wait: Duration,
@@ -292,8 +292,8 @@ impl Pool {
         self.choose_among(if right.is_empty() { &up } else { &right }, criteria, now)
     }
 
-    /// Returns an upstream that serves the model, so that the request can be read for it before one is chosen. If
-    /// there is none, returns the first upstream, and false.
+    /// Returns an upstream that serves the model, whose options are used to read the request, before the upstream is
+    /// chosen. If there is none, returns the first upstream, and false.
     pub fn upstream_to_read_for(&self, model: &str, chance: u64) -> (Arc<Upstream>, bool) {
         // A single upstream itself refuses models that it does not have.
         if self.is_single() {
@@ -306,7 +306,7 @@ impl Pool {
         (Arc::clone(found.unwrap_or(&self.first)), found.is_some())
     }
 
-    /// Counts another request on the same upstream, for a request that continues there.
+    /// Returns the same upstream again, with one more request counted on it.
     pub fn same_upstream(upstream: &Arc<Upstream>) -> ChosenUpstream {
         ChosenUpstream::new(upstream, false)
     }
@@ -323,7 +323,7 @@ impl Pool {
     }
 
     /// Returns the upstreams that serve a model: those configured for it, else those that list it, else those whose
-    /// models are unknown.
+    /// models are unknown; if no list is unknown, the model is not configured and all lists are equal, all upstreams.
     fn serving(&self, model: &str) -> Vec<&Arc<Upstream>> {
         let known = self.model(model).map(|(_, known)| known);
         let name = known.map_or(model, |known| known.name.as_str());
@@ -404,8 +404,8 @@ fn draw(seed: u64, upstream: &Upstream) -> f64 {
     number
 }
 
-/// Returns such a number adjusted by the weight, so that each upstream has the largest one as often as its weight
-/// demands.
+/// Returns [`draw`] scaled by weight: over many seeds, an upstream has the highest value in proportion to its
+/// weight.
 fn weighted(seed: u64, upstream: &Upstream) -> f64 {
     draw(seed, upstream).max(f64::MIN_POSITIVE).ln() / f64::from(upstream.config.weight)
 }

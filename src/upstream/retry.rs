@@ -20,7 +20,7 @@ pub struct RetryState {
     sent: u32,
     /// True if an engine may have worked on the request.
     may_have_worked: bool,
-    /// Number of engines that broke off before they sent anything.
+    /// Number of attempts in which the engine broke off.
     resets: u32,
 }
 

@@ -48,7 +48,7 @@ struct Template {
     behind: Box<[u8]>,
     /// Bytes in the engine's frame between the text and its repetition; `None`: the text occurs once.
     repeats: Option<Box<[u8]>>,
-    /// Bytes before the text in the client's frame, and behind it in `back`.
+    /// Bytes before the text in the client's frame, and behind it in `output_after`.
     output_before: Box<[u8]>,
     output_after: Box<[u8]>,
     /// Bytes in the client's frame between the text and its repetition (`reasoning_field = "both"`).

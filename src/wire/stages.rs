@@ -2,6 +2,12 @@
 //!
 //! Takes: frames, and how the bytes ended. Gives: grammatical events. Remembers: what the stages remember. Never:
 //! encodes.
+//!
+//! The events of a chunk pass nested sinks in this order:
+//!
+//! ```text
+//! ChoiceEmitter → Checked → Observer → ParserSink → NormaliserSink → Output
+//! ```
 
 use super::decode::{CheckedDecoder, Sink};
 use super::event::{Delta, Event, Riders, ToolEntry};

@@ -26,12 +26,14 @@ const READS: usize = 16;
 /// Upstream with a request in progress; dropping it before the end of the answer counts as a cancellation.
 pub(in crate::server) struct ActiveExchange {
     pub(in crate::server) chosen: ChosenUpstream,
+    /// True if nothing of a request is in progress at the upstream, so that dropping this cancels nothing.
     pub(in crate::server) is_over: bool,
 }
 
 impl ActiveExchange {
     /// Creates the value for an upstream that has not been sent the request yet.
     pub(in crate::server) fn begin(chosen: ChosenUpstream) -> Self {
+        // Until the request is sent, there is nothing to cancel.
         Self { chosen, is_over: true }
     }
 }
@@ -66,13 +68,15 @@ pub(in crate::server) struct PassThrough {
     upload: Option<Upload>,
     length: Option<u64>,
     buffer: BytesMut,
-    /// Fault for which the answer cannot be read any further; the client sees it after the bytes before it.
-    broken: Option<Fault>,
+    /// True once the answer has broken off. The response is aborted after the bytes already received.
+    is_broken: bool,
     /// True once the client's connection has had a turn to send those bytes.
     has_paused: bool,
+    /// Time at which the answer must have ended (`timeouts.total_stream`).
     total: Instant,
+    /// Longest wait for the engine's next bytes (`timeouts.inter_token`).
     patience: Duration,
-    /// Time since which the engine is waited for.
+    /// Start of the present wait for the engine.
     waiting: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -96,7 +100,7 @@ impl PassThrough {
             upload,
             length,
             buffer: first,
-            broken: None,
+            is_broken: false,
             has_paused: false,
             total,
             patience,
@@ -106,43 +110,6 @@ impl PassThrough {
         });
         this.has_read(read);
         this
-    }
-
-    /// Returns the bytes that are still to come, if the engine has declared them.
-    pub(in crate::server) fn size_hint(&self) -> SizeHint {
-        self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
-    }
-
-    /// Returns true if the whole answer has been handed over.
-    pub(in crate::server) fn is_end(&self) -> bool {
-        self.answer.is_none() && self.buffer.is_empty() && self.broken.is_none()
-    }
-
-    /// Returns the next bytes of the body; fails at the end if the answer has broken off.
-    pub(in crate::server) fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        if self.buffer.is_empty() && self.answer.is_some() {
-            ready!(self.poll_read(cx));
-        }
-        if !self.buffer.is_empty() {
-            let bytes = self.buffer.split().freeze();
-            self.record.bytes += bytes.len();
-            if let Some(left) = &mut self.length {
-                *left = left.saturating_sub(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
-            }
-            return Poll::Ready(Some(Ok(Frame::data(bytes))));
-        }
-        match &self.broken {
-            None => Poll::Ready(None),
-            // Bytes already received must not be lost with the connection.
-            Some(_) if !std::mem::replace(&mut self.has_paused, true) => {
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-            Some(_) => Poll::Ready(Some(Err(Broken))),
-        }
     }
 
     /// Reads from the engine. Ready when there are bytes or none will follow.
@@ -224,7 +191,7 @@ impl PassThrough {
             self.report_outcome(Some(&failure));
         }
         self.underway.is_over = self.answer.take().is_some_and(|answer| answer.has_ended());
-        self.broken = Some(fault);
+        self.is_broken = true;
     }
 
     /// Reports the outcome of the attempt to the upstream and the record.
@@ -246,14 +213,35 @@ impl http_body::Body for PassThrough {
     type Error = Broken;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        self.get_mut().poll_frame(cx)
+        let this = self.get_mut();
+        if this.buffer.is_empty() && this.answer.is_some() {
+            ready!(this.poll_read(cx));
+        }
+        if !this.buffer.is_empty() {
+            let bytes = this.buffer.split().freeze();
+            this.record.bytes += bytes.len();
+            if let Some(left) = &mut this.length {
+                *left = left.saturating_sub(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+            }
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        if !this.is_broken {
+            return Poll::Ready(None);
+        }
+        // Bytes already received must not be lost with the connection.
+        if !std::mem::replace(&mut this.has_paused, true) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Some(Err(Broken)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.is_end()
+        self.answer.is_none() && self.buffer.is_empty() && !self.is_broken
     }
 
+    /// Returns the bytes that are still to come, if the engine has declared them.
     fn size_hint(&self) -> SizeHint {
-        self.size_hint()
+        self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }

@@ -1,7 +1,7 @@
 //! Acceptance of client connections, and the task that serves each of them.
 //!
-//! Takes: a listener. Gives: each connection, with its slot, to the worker thread with the fewest. Remembers: idle
-//! connections, to close one of them when the limit is reached. Never: interprets a request.
+//! Takes: a listener. Gives: each connection, with its slot, to the worker thread with the fewest connections.
+//! Remembers: idle connections, to close one of them when the limit is reached. Never: interprets a request.
 
 use super::connection::{ClientIo, LINGER, VANISHED_AFTER};
 use super::connection_state::ConnectionState;
@@ -84,7 +84,7 @@ impl Acceptor {
             evicting: None,
             full_since: None,
             pause: PAUSES.0,
-            // Few descriptors: keep most of them for connections that are served.
+            // If the connection limit is low, an eighth of it is enough for refusals.
             refusals: Arc::new(Semaphore::new((most / 8).clamp(4, MAX_REFUSALS))),
         }
     }
@@ -205,6 +205,7 @@ pub(in crate::server) async fn serve_connection(
     let mut io = ClientIo::new(stream, stage.clone(), slot);
     let mut phases = PhaseWatcher::of(&shutdown);
     let begun = std::future::poll_fn(|cx| {
+        // Only registers for changes: the next function reads the phase itself.
         phases.poll(cx, &shutdown);
         io.poll_is_http2(cx)
     });
@@ -231,7 +232,8 @@ pub(in crate::server) async fn serve_connection(
 fn configure_socket(stream: std::net::TcpStream) -> io::Result<TcpStream> {
     let stream = TcpStream::from_std(stream)?;
     stream.set_nodelay(true)?;
-    // Give up a client that vanished silently within 45 s.
+    // A client that no longer acknowledges is given up after `VANISHED_AFTER`; the probes only make an idle
+    // connection notice.
     let keepalive =
         TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(15));
     let socket = SockRef::from(&stream);

@@ -23,7 +23,7 @@ pub(super) struct Family {
     pub(super) answer: (&'static str, &'static str),
     /// Formats in which the models write calls.
     pub(super) calls: &'static [&'static Format],
-    /// Markers that are special tokens.
+    /// Which markers are special tokens.
     pub(super) special: Special,
     /// Markers that end a turn. They are visible only if special tokens are shown.
     pub(super) turns: &'static [&'static str],
@@ -36,14 +36,18 @@ pub(super) struct Family {
 /// Tags around reasoning, and how the chat template treats the first one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tags {
+    /// Cases in which the template opens the block.
     pub(super) opened: BlockOpening,
+    /// Tag before the reasoning.
     pub(super) start: &'static str,
+    /// Tag after the reasoning.
     pub(super) end: &'static str,
 }
 
 /// Behaviour of the chat template: if it opens the reasoning block, the start tag is missing from the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockOpening {
+    /// Never opened: a model that reasons writes the start tag itself.
     Never,
     /// Opened only if the request switches reasoning on.
     OnRequest,
@@ -133,6 +137,7 @@ pub(super) static FAMILIES: &[Family] = &[
         sglang: parsers("nemotron_3", "qwen3_coder"),
         ..PLAIN
     },
+    // Before `step3`: `step3p5` contains that name.
     Family {
         names: &["step3p5"],
         models: &["step-3.5", "step3.5", "step3p5"],
@@ -142,6 +147,7 @@ pub(super) static FAMILIES: &[Family] = &[
         sglang: parsers("step3p5", "step3p5"),
         ..PLAIN
     },
+    // Before `qwen3`, whose name it contains.
     Family {
         names: &["qwen3_5"],
         models: &["qwen3.5", "qwen3.6"],
@@ -151,6 +157,7 @@ pub(super) static FAMILIES: &[Family] = &[
         sglang: parsers("qwen3", "qwen3_coder"),
         ..PLAIN
     },
+    // Before `qwen3`, whose name it contains.
     Family {
         names: &["qwen3_coder", "qwen3_xml"],
         models: &["qwen3-coder"],
@@ -159,6 +166,7 @@ pub(super) static FAMILIES: &[Family] = &[
         sglang: parsers("", "qwen3_coder"),
         ..PLAIN
     },
+    // Before `qwen3`, whose name these models' names contain.
     Family {
         names: &["qwen3_thinking", "qwen3-thinking"],
         models: &["thinking-2507"],
@@ -168,6 +176,7 @@ pub(super) static FAMILIES: &[Family] = &[
         sglang: parsers("qwen3-thinking", "qwen25"),
         ..PLAIN
     },
+    // Before `qwen3`, whose name these models' names contain.
     Family {
         names: &["qwen3_instruct"],
         models: &["instruct-2507"],
@@ -185,6 +194,7 @@ pub(super) static FAMILIES: &[Family] = &[
         sglang: parsers("qwen3", "qwen25"),
         ..PLAIN
     },
+    // Before `deepseek_v3`, whose name it contains.
     Family {
         names: &["deepseek_v32", "deepseek_v4", "deepseekv32", "deepseekv4", "deepseek-v4"],
         models: &["deepseek-v3.2", "deepseek-v4"],
@@ -196,6 +206,7 @@ pub(super) static FAMILIES: &[Family] = &[
         sglang: parsers("deepseek-v3", "deepseekv32"),
         ..PLAIN
     },
+    // Before `deepseek_v3`, whose name it contains.
     Family {
         names: &["deepseek_v31", "deepseekv31", "deepseek-v3"],
         models: &["deepseek-v3.1"],
@@ -228,6 +239,7 @@ pub(super) static FAMILIES: &[Family] = &[
         sglang: parsers("", "deepseekv3"),
         ..PLAIN
     },
+    // Before `mistral` and `llama3_json`: names of Hermes models often contain that of their base model.
     Family {
         names: &["hermes", "qwen25", "qwen"],
         models: &["hermes", "qwen2.5", "qwen2"],
@@ -383,6 +395,7 @@ pub(super) static FAMILIES: &[Family] = &[
         vllm: parsers("granite", "granite"),
         ..PLAIN
     },
+    // Chosen only by configuration.
     Family {
         names: &["granite_thinking_parser"],
         think: think(BlockOpening::OnRequest),
@@ -435,6 +448,7 @@ pub(super) static FAMILIES: &[Family] = &[
         vllm: parsers("cohere_command3", "cohere_command3"),
         ..COMMAND
     },
+    // Chosen only by configuration.
     Family {
         names: &["cohere_command4"],
         answer: ("<|START_TEXT|>", "<|END_TEXT|>"),

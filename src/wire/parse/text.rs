@@ -26,8 +26,8 @@ impl Plain {
         }
     }
 
-    /// Prepares for `text`, which is all the text there will be. Returns true if it is an answer that would have
-    /// been parsed as reasoning.
+    /// Prepares for `text`, which is all the text there will be. Returns true if the text is an answer although the
+    /// template opened a reasoning block: it has no tag.
     pub(super) fn prepare_whole(&mut self, text: &str) -> bool {
         self.think.as_mut().is_some_and(|think| think.prepare_whole(text))
     }

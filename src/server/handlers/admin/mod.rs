@@ -75,7 +75,8 @@ fn router(present: Arc<ActiveConfig>) -> Router {
         .with_state(present)
 }
 
-/// Passes on requests except those that a browser sends for a foreign page (docs/guide.md#the-admin-address).
+/// Refuses requests for a host that is neither an address nor listed, and requests that a browser sends for another
+/// site's page (docs/guide.md#the-admin-address).
 async fn admit(State(present): State<Arc<ActiveConfig>>, request: Request, next: Next) -> Response {
     /// Set once a refusal was logged. A scraper with an unlisted name repeats its request forever, so further ones
     /// are not logged.
@@ -143,8 +144,8 @@ async fn cancel(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String
     }
 }
 
-/// Starts a drain, and answers once no requests are left: for an engine's `preStop` hook, which can only send a
-/// GET.
+/// Starts a drain, and answers once no requests are left: for the `preStop` hook of the engine's container in the
+/// same pod, which can only send a GET.
 async fn drained(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String) {
     match present.app().drained().await {
         Some(0) => (StatusCode::OK, "drained\n".to_owned()),

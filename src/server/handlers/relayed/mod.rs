@@ -1,5 +1,6 @@
-//! Engine routes that are relayed unchanged (docs/guide.md#relayed-routes): their paths, the part of a body that
-//! is held before an engine is chosen, and the attempts.
+//! Routes whose request and answer bodies pass through (docs/guide.md#relayed-routes); only the model's name may be
+//! replaced. This module has their paths, the part of a body that is held before an engine is chosen, and the
+//! attempts.
 //!
 //! A body is held until its model is known, and completely if it is short: then it can be sent to another
 //! upstream. The rest is sent as it arrives, and once a piece of that has been sent the request stays with its
@@ -60,12 +61,12 @@ struct HeldBody {
     rest_length: Option<u64>,
 }
 
-/// Model that a request is for, and whether the engine's body must name it.
+/// Model that a request is for, and whether the body sent to the engine must name it.
 #[derive(Default)]
 struct RequestedModel {
     /// Client's name for the model; empty if the engine chooses.
     model: String,
-    /// True if the engine's request must name the model.
+    /// True if the body sent to the engine must name the model.
     is_written: bool,
 }
 
@@ -299,8 +300,8 @@ impl RequestContext {
         }
     }
 
-    /// Sends a request and waits for the first byte of the answer. Fails on an error, on silence of the engine and
-    /// on shutdown.
+    /// Sends a request and waits until its status is decided: by the first byte of the body, or by
+    /// `commit_after_seconds` after the head. Fails on an error, on silence of the engine and on shutdown.
     async fn opened(
         &self,
         sender: &Sender,
