@@ -19,7 +19,7 @@ const READ: usize = 16 << 10;
 
 /// Failure to read a body to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broken {
+pub enum ReadError {
     /// Connection ended too early.
     Reset,
     /// Framing is malformed, or the body exceeds a limit.
@@ -130,7 +130,7 @@ impl Answer {
         &mut self,
         cx: &mut Context<'_>,
         sink: &mut dyn FnMut(&[u8]),
-    ) -> Poll<Result<Read, Broken>> {
+    ) -> Poll<Result<Read, ReadError>> {
         if !self.seen.is_empty() {
             sink(&std::mem::take(&mut self.seen));
             let over = self.head.framing == Framing::Over;
@@ -146,7 +146,7 @@ impl Answer {
                 {
                     self.upload = None;
                     if let Sent::Broken(_) = sent {
-                        return Poll::Ready(Err(Broken::Reset));
+                        return Poll::Ready(Err(ReadError::Reset));
                     }
                 }
                 line
@@ -166,7 +166,7 @@ impl Answer {
         self.drained = buffer.remaining() > 0 && !line.stream.holds_more();
         self.closed = buffer.filled().is_empty();
         match read {
-            Err(_) => Poll::Ready(Err(Broken::Reset)),
+            Err(_) => Poll::Ready(Err(ReadError::Reset)),
             Ok(()) if buffer.filled().is_empty() => Poll::Ready(self.closed()),
             Ok(()) => Poll::Ready(self.take(buffer.filled(), sink)),
         }
@@ -177,32 +177,33 @@ impl Answer {
         self.drained
     }
 
-    fn piece(&mut self, piece: ReadProgress) -> Result<Read, Broken> {
+    fn piece(&mut self, piece: ReadProgress) -> Result<Read, ReadError> {
         match piece {
             ReadProgress::Some => return Ok(Read::More),
             ReadProgress::Last => {}
-            ReadProgress::Malformed => return Err(Broken::Malformed),
+            ReadProgress::Malformed => return Err(ReadError::Malformed),
             ReadProgress::Reset => {
                 self.closed = true;
-                return Err(Broken::Reset);
+                return Err(ReadError::Reset);
             }
         }
         self.head.framing = Framing::Over;
         Ok(Read::End)
     }
 
-    fn closed(&mut self) -> Result<Read, Broken> {
+    fn closed(&mut self) -> Result<Read, ReadError> {
         if self.head.framing != Framing::Close {
-            return Err(Broken::Reset);
+            return Err(ReadError::Reset);
         }
         self.head.framing = Framing::Over;
         Ok(Read::End)
     }
 
-    fn take(&mut self, mut bytes: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<Read, Broken> {
+    fn take(&mut self, mut bytes: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<Read, ReadError> {
         while !bytes.is_empty() && self.head.framing != Framing::Over {
-            let step = self.head.framing.step(bytes).map_err(|_| Broken::Malformed)?;
-            let (front, rest) = bytes.split_at_checked(step.framing + step.data).ok_or(Broken::Malformed)?;
+            let step = self.head.framing.step(bytes).map_err(|_| ReadError::Malformed)?;
+            let (front, rest) =
+                bytes.split_at_checked(step.framing + step.data).ok_or(ReadError::Malformed)?;
             if step.data > 0 {
                 sink(front.get(step.framing..).unwrap_or_default());
             }
@@ -220,27 +221,27 @@ impl Answer {
     ///
     /// # Errors
     /// Fails as [`Answer::poll_read`] does; also if more is left than the end of an answer.
-    pub(super) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    pub(super) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReadError>> {
         for _ in 0..4 {
             if let Read::End = ready!(self.poll_read(cx, &mut |_| {}))? {
                 return Poll::Ready(Ok(()));
             }
         }
-        Poll::Ready(Err(Broken::Malformed))
+        Poll::Ready(Err(ReadError::Malformed))
     }
 
     /// Reads the whole body, unless it is larger than `limit` bytes.
     ///
     /// # Errors
     /// Fails if the body breaks off or is too large, with what has arrived.
-    pub async fn collect(&mut self, limit: usize) -> Result<BytesMut, (BytesMut, Broken)> {
+    pub async fn collect(&mut self, limit: usize) -> Result<BytesMut, (BytesMut, ReadError)> {
         let mut body = BytesMut::new();
         loop {
             let mut sink = |bytes: &[u8]| body.extend_from_slice(bytes);
             match std::future::poll_fn(|cx| self.poll_read(cx, &mut sink)).await {
                 Ok(Read::End) => return Ok(body),
                 Ok(Read::More) if body.len() < limit => {}
-                Ok(Read::More) => return Err((body, Broken::Malformed)),
+                Ok(Read::More) => return Err((body, ReadError::Malformed)),
                 Err(broken) => return Err((body, broken)),
             }
         }

@@ -117,7 +117,7 @@ impl Client {
     /// a client for probes.
     fn next_address(&self) -> Option<SocketAddr> {
         let last = || match &self.connections {
-            Some(connections) => connections.last(),
+            Some(connections) => connections.last_address(),
             None => Some(self.idle.lock().last()?.connection.to),
         };
         self.sticky.then(last).flatten().or_else(|| self.addresses.next())
@@ -157,7 +157,7 @@ impl Client {
     async fn send_http2(&self, connections: &ConnectionPool, request: &Outgoing) -> Result<Answer, Error> {
         let head =
             connections.head(request, &self.prefix, &self.peer).ok_or_else(|| Error::from(Fault::Proxy))?;
-        let (mut after, newest) = (0, connections.newest());
+        let (mut after, newest) = (0, connections.newest_number());
         loop {
             let to = self.next_address();
             let place = match connections.take_slot(to, after) {

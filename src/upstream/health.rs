@@ -9,12 +9,12 @@ use std::time::Duration;
 
 /// Pause between probes until the first one has succeeded. An engine may take minutes to load its model, or may
 /// have been ready all along. Short, so that an engine gets requests soon after it has become ready.
-const EAGER: Duration = Duration::from_millis(500);
+const FIRST_PROBE_PAUSE: Duration = Duration::from_millis(500);
 /// Time after the last piece of an answer during which an engine counts as up, although a probe gets no answer in
 /// time.
-const LIVELY: Duration = Duration::from_secs(10);
+const RECENT_ANSWER: Duration = Duration::from_secs(10);
 /// Upper limit for the engines behind one host name that one probe tries until one of them is well.
-const BEHIND: usize = 4;
+const MAX_ENGINES: usize = 4;
 
 /// Probes an upstream until it is retired, and sets its readiness accordingly. `config` returns the settings in
 /// force, which a reload may change.
@@ -35,7 +35,7 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
             cause = probe.cause,
             "a probe has come back"
         );
-        let trouble = verdict.after(found, upstream.was_heard_within(LIVELY), config);
+        let trouble = verdict.add_result(found, upstream.was_heard_within(RECENT_ANSWER), config);
         if trouble != upstream.trouble() {
             let cause = probe.cause.take();
             match trouble {
@@ -48,7 +48,8 @@ pub async fn watch(upstream: &Upstream, config: impl Fn() -> Health) {
         upstream.set_trouble(trouble);
         upstream.set_down(verdict.is_down(config));
         upstream.figures.up.set(trouble.is_none().into());
-        let pause = if verdict.proven { spread(*config.interval) } else { EAGER.min(*config.interval) };
+        let pause =
+            if verdict.proven { spread(*config.interval) } else { FIRST_PROBE_PAUSE.min(*config.interval) };
         tokio::time::sleep(pause).await;
     }
 }
@@ -83,7 +84,7 @@ impl Verdict {
 
     /// Adds the result of a probe and returns the reason why the upstream is not ready, if it is not. `lively`: an
     /// answer has arrived recently.
-    fn after(
+    fn add_result(
         &mut self,
         found: Result<(), ProbeFailure>,
         lively: bool,
@@ -98,11 +99,11 @@ impl Verdict {
                 let enough = !self.proven
                     || trouble == ProbeFailure::Refuses
                     || self.contradicting >= config.down_after;
-                self.turn(enough, Some(trouble.why()));
+                self.change_if(enough, Some(trouble.why()));
             }
             (Ok(()), Some(_)) => {
                 self.contradicting += 1;
-                self.turn(!self.proven || self.contradicting >= config.up_after, None);
+                self.change_if(!self.proven || self.contradicting >= config.up_after, None);
             }
             (Err(trouble), Some(_)) => {
                 self.contradicting = 0;
@@ -121,7 +122,7 @@ impl Verdict {
         self.trouble.is_some() && (self.proven || self.refuses || self.failed >= config.down_after)
     }
 
-    fn turn(&mut self, enough: bool, trouble: Option<&'static str>) {
+    fn change_if(&mut self, enough: bool, trouble: Option<&'static str>) {
         if enough {
             (self.trouble, self.contradicting) = (trouble, 0);
         }
@@ -137,7 +138,7 @@ impl Probe<'_> {
         let mut result = Err(ProbeFailure::Silent);
         let patience = self.timeout.max(self.upstream.identity().engine.detection.min_health_timeout);
         // One engine's failure says nothing about the others behind the same name.
-        for asked in 1..=BEHIND {
+        for asked in 1..=MAX_ENGINES {
             // Without a kept connection the next try goes to the next address.
             self.upstream.probes.close_idle();
             let addresses = self.upstream.probes.addresses();
@@ -171,7 +172,7 @@ mod tests {
     /// Returns the verdict after each probe: `+` for ready, `-` for not ready.
     fn course(probes: &[Result<(), ProbeFailure>], lively: bool) -> String {
         let (mut verdict, config) = (Verdict::default(), Health::default());
-        let ready = |probe| verdict.after(probe, lively, &config).is_none();
+        let ready = |probe| verdict.add_result(probe, lively, &config).is_none();
         probes.iter().copied().map(ready).map(|ready| if ready { '+' } else { '-' }).collect()
     }
 
@@ -212,7 +213,7 @@ mod tests {
     fn an_engine_that_was_never_ready_is_down_after_three_probes_or_at_its_word() {
         let config = Health::default();
         let mut verdict = Verdict::default();
-        assert_eq!(verdict.after(REFUSES, false, &config), Some("it says that it is not ready"));
+        assert_eq!(verdict.add_result(REFUSES, false, &config), Some("it says that it is not ready"));
         assert!(verdict.is_down(&config));
         let mut verdict = Verdict::default();
         for (probe, why, is_down) in [
@@ -220,7 +221,7 @@ mod tests {
             (UNASKED, "the proxy has no room for another connection", false),
             (BAD, "bad", true),
         ] {
-            assert_eq!(verdict.after(probe, false, &config), Some(why));
+            assert_eq!(verdict.add_result(probe, false, &config), Some(why));
             assert_eq!(verdict.is_down(&config), is_down, "{why}");
         }
     }

@@ -33,17 +33,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Bytes that an engine may send of one answer before they are read (stream window).
-const WINDOW: u32 = 64 << 10;
+const STREAM_WINDOW: u32 = 64 << 10;
 /// Bytes that an engine may send on one connection before they are read. Large enough that an answer that is not
 /// read blocks no other.
-const WINDOWS: u32 = 100 * WINDOW;
+const CONNECTION_WINDOW: u32 = 100 * STREAM_WINDOW;
 /// Budget for small frames. Tokens arrive in small frames; the library takes too many unread ones for an attack,
 /// and would close the connection.
 const SMALL_FRAMES: usize = 64 << 20;
 /// Interval between pings while a connection has requests.
-const PING: Duration = Duration::from_secs(15);
+const PING_INTERVAL: Duration = Duration::from_secs(15);
 /// Time for the engine to answer a ping, since engines are busy at times; then the connection is given up.
-const PONG: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// HTTP/2 connections of one client, with the means to open another one only when it is needed.
 #[derive(Debug)]
@@ -95,12 +95,12 @@ impl ConnectionPool {
     }
 
     /// Returns the number of the newest connection that was made so far.
-    pub(super) fn newest(&self) -> u64 {
+    pub(super) fn newest_number(&self) -> u64 {
         self.count.load(Ordering::Relaxed).saturating_sub(1)
     }
 
     /// Returns the address that the newest kept connection leads to.
-    pub(super) fn last(&self) -> Option<SocketAddr> {
+    pub(super) fn last_address(&self) -> Option<SocketAddr> {
         Some(self.all.lock().last()?.to)
     }
 
@@ -154,12 +154,12 @@ impl ConnectionPool {
         let mut builder = Builder::new();
         builder
             .enable_push(false)
-            .initial_window_size(WINDOW)
-            .initial_connection_window_size(WINDOWS)
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .data_frame_budget(SMALL_FRAMES)
             // Frames that still arrive for cancelled requests are not an offence, however many they are.
             .max_concurrent_reset_streams(4 * STREAMS)
-            .reset_stream_duration(PONG)
+            .reset_stream_duration(PING_TIMEOUT)
             .max_local_error_reset_streams(None)
             .max_header_list_size(u32::try_from(HEAD_LIMIT).unwrap_or(u32::MAX));
         let no_http2 = |error: h2::Error| match error.into_io() {
@@ -246,9 +246,9 @@ async fn drive(
 
 async fn until_silent(mut pings: PingPong, state: &ConnectionShared) {
     loop {
-        tokio::time::sleep(PING).await;
+        tokio::time::sleep(PING_INTERVAL).await;
         if state.streams.load(Ordering::Relaxed) > 0
-            && !matches!(tokio::time::timeout(PONG, pings.ping(Ping::opaque())).await, Ok(Ok(_)))
+            && !matches!(tokio::time::timeout(PING_TIMEOUT, pings.ping(Ping::opaque())).await, Ok(Ok(_)))
         {
             return;
         }
@@ -274,7 +274,7 @@ pub(super) async fn exchange(
     let response = match &request.upload {
         Some(rest) => {
             upload = Some(Streaming::new(stream, body, rest.clone()));
-            let answered = std::future::poll_fn(|cx| match poll_upload(&mut upload, cx) {
+            let answered = std::future::poll_fn(|cx| match drive_upload(&mut upload, cx) {
                 Ok(()) => Pin::new(&mut response).poll(cx).map(Ok),
                 Err(failure) => Poll::Ready(Err(Error::from(failure).with_class(RetryClass::Never))),
             });
@@ -299,7 +299,7 @@ pub(super) async fn exchange(
 ///
 /// # Errors
 /// Fails if the client's body breaks off.
-fn poll_upload(upload: &mut Option<Streaming>, cx: &mut Context<'_>) -> Result<(), Failure> {
+fn drive_upload(upload: &mut Option<Streaming>, cx: &mut Context<'_>) -> Result<(), Failure> {
     let Some(Poll::Ready(sent)) = upload.as_mut().map(|upload| upload.poll(cx)) else { return Ok(()) };
     *upload = None;
     if let Sent::Broken(failure) = sent { Err(failure) } else { Ok(()) }

@@ -21,7 +21,7 @@ mod retry;
 mod upload;
 mod upload_exchange;
 
-pub use answer::{Answer, Broken, Read};
+pub use answer::{Answer, Read, ReadError};
 pub use circuit_breaker::Outcome;
 pub use client::Client;
 pub use hops::Hops;
@@ -213,7 +213,7 @@ impl Upstream {
         self.retired.store(true, Ordering::Relaxed);
         let breaker = std::mem::take(&mut *self.breaker.lock());
         if breaker.is_ejected() {
-            self.ejected.one_less();
+            self.ejected.remove();
             self.figures.circuit_open.set(0);
         }
         self.clients.iter().chain([&self.client]).for_each(|client| client.retire());
@@ -497,7 +497,7 @@ impl Upstream {
         if outcome == Outcome::Bad {
             self.identity_doubtful.store(true, Ordering::Relaxed);
         }
-        let may = || !self.retired.load(Ordering::Relaxed) && self.ejected.one_more();
+        let may = || !self.retired.load(Ordering::Relaxed) && self.ejected.try_add();
         self.with_breaker(|breaker| breaker.record(outcome, now, self.since, may));
     }
 
@@ -511,7 +511,7 @@ impl Upstream {
                 tracing::warn!(upstream = self.config.name, "upstream fails: ejected for a while")
             }
             (true, false) => {
-                self.ejected.one_less();
+                self.ejected.remove();
                 self.figures.circuit_open.set(0);
                 tracing::info!(upstream = self.config.name, "upstream is back");
             }
@@ -523,7 +523,7 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         if self.breaker.get_mut().is_ejected() {
-            self.ejected.one_less();
+            self.ejected.remove();
         }
     }
 }

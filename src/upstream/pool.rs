@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Factor by which an upstream may exceed its share of all requests before a conversation moves to another one.
-const OVER: f64 = 1.25;
+const MAX_OVER_SHARE: f64 = 1.25;
 
 /// Set of all upstreams of a configuration, with the means to choose between them. A reload makes a new pool, which
 /// keeps the upstreams that did not change.
@@ -64,9 +64,9 @@ pub enum NoUpstream {
     /// No upstream is left: those that qualify were tried already.
     Exhausted,
     /// Each upstream that serves the model is down, has weight 0, or cannot take the request as it is.
-    Unwell,
+    NoneAvailable,
     /// Each upstream that qualifies is overloaded or ejected, and at least one is overloaded.
-    Pushed {
+    Overloaded {
         /// Status 429 or 503, from the upstream whose pause ends first.
         status: u16,
         /// Time until that upstream may be tried again.
@@ -140,14 +140,14 @@ impl Pool {
     }
 
     /// Counts a new request in the retry budget. With a single upstream there are no retries, and no count.
-    pub fn count(&self) {
+    pub fn count_request(&self) {
         if !self.is_single() {
             self.budget.request(Instant::now());
         }
     }
 
     /// Returns true if the retry budget allows one more retry, and counts it if so.
-    pub fn may_send_again(&self) -> bool {
+    pub fn try_take_retry(&self) -> bool {
         self.budget.take(Instant::now(), &self.retry)
     }
 
@@ -220,7 +220,7 @@ impl Pool {
         let name = self.engine_name(model);
         let alias = Some(name).filter(|name| *name != model);
         // With a single engine, an answer cannot come from another engine's model.
-        let models = if self.is_single() { None } else { self.answers_as(upstream, alias) };
+        let models = if self.is_single() { None } else { self.accepted_model_names(upstream, alias) };
         Route {
             model_alias: alias.map(ToOwned::to_owned),
             models,
@@ -232,7 +232,7 @@ impl Pool {
     /// Returns the rule for the model names in an upstream's answers, which reveals an engine that answers as a
     /// wrong model. If the engine keeps to its list, only configured and listed names are right; else every name is
     /// right that no other upstream alone lists.
-    fn answers_as(&self, upstream: &Upstream, alias: Option<&str>) -> Option<Models> {
+    fn accepted_model_names(&self, upstream: &Upstream, alias: Option<&str>) -> Option<Models> {
         if !upstream.config.models.is_empty() && upstream.identity().engine.names_models {
             let known = upstream
                 .names()
@@ -267,7 +267,7 @@ impl Pool {
     /// Fails if no upstream qualifies, or if those that do are down or overloaded.
     pub fn choose(&self, criteria: &SelectionCriteria<'_>) -> Result<ChosenUpstream, NoUpstream> {
         if let [only] = self.upstreams.as_slice() {
-            return Self::take_only(only, criteria);
+            return Self::choose_single(only, criteria);
         }
         let now = Instant::now();
         let serving = self.serving(criteria.model);
@@ -277,15 +277,21 @@ impl Pool {
         let is_left = |upstream: &&&Arc<Upstream>| {
             upstream.config.weight > 0
                 && !criteria.visited.contains(&upstream.id)
-                && criteria.compatible_with.is_none_or(|like| self.asks_alike(like, upstream, criteria.model))
+                && criteria
+                    .compatible_with
+                    .is_none_or(|like| self.is_compatible(like, upstream, criteria.model))
         };
         let left: Vec<_> = serving.iter().filter(is_left).copied().collect();
         if left.is_empty() {
-            return Err(if criteria.visited.is_empty() { NoUpstream::Unwell } else { NoUpstream::Exhausted });
+            return Err(if criteria.visited.is_empty() {
+                NoUpstream::NoneAvailable
+            } else {
+                NoUpstream::Exhausted
+            });
         }
         let up: Vec<_> = left.into_iter().filter(|upstream| !upstream.is_down()).collect();
         if up.is_empty() {
-            return Err(NoUpstream::Unwell);
+            return Err(NoUpstream::NoneAvailable);
         }
         // An upstream that does not match its configuration is chosen only if no other one is available.
         let right: Vec<_> = up.iter().filter(|upstream| !upstream.is_mismatched()).copied().collect();
@@ -311,13 +317,13 @@ impl Pool {
         ChosenUpstream::new(upstream, false)
     }
 
-    fn take_only(
+    fn choose_single(
         only: &Arc<Upstream>,
         criteria: &SelectionCriteria<'_>,
     ) -> Result<ChosenUpstream, NoUpstream> {
         match (criteria.visited.is_empty(), only.is_down()) {
             (false, _) => Err(NoUpstream::Exhausted),
-            (true, true) => Err(NoUpstream::Unwell),
+            (true, true) => Err(NoUpstream::NoneAvailable),
             (true, false) => Ok(ChosenUpstream::new(only, false)),
         }
     }
@@ -345,7 +351,7 @@ impl Pool {
     }
 
     /// Returns true if a request that was read for one upstream can be sent to the other one unchanged.
-    fn asks_alike(&self, one: &Upstream, other: &Upstream, model: &str) -> bool {
+    fn is_compatible(&self, one: &Upstream, other: &Upstream, model: &str) -> bool {
         let of = |upstream| self.options(upstream, model, None);
         let (a, b) = (of(one), of(other));
         one.config.responses == other.config.responses
@@ -384,13 +390,13 @@ impl Pool {
         // Overloaded upstreams get no request, since they asked for a pause. Ejected ones are the last resort, the
         // one with the shortest time left first: only their answers speak against them, not their probes.
         if let Some((wait, status)) = pushed.min() {
-            return Err(NoUpstream::Pushed { status, wait });
+            return Err(NoUpstream::Overloaded { status, wait });
         }
         let ejected = standings.iter().filter_map(|(upstream, availability)| match availability {
             Availability::Ejected { left } => Some((*left, *upstream)),
             _ => None,
         });
-        let least_bad = ejected.min_by_key(|(left, _)| *left).ok_or(NoUpstream::Unwell)?;
+        let least_bad = ejected.min_by_key(|(left, _)| *left).ok_or(NoUpstream::NoneAvailable)?;
         Ok(ChosenUpstream::new(least_bad.1, false))
     }
 }
@@ -418,7 +424,7 @@ fn preferred<'u>(good: &[&'u Arc<Upstream>], criteria: &SelectionCriteria<'_>) -
     let weight = |upstream: &Upstream| f64::from(upstream.config.weight);
     let requests = good.iter().map(|upstream| upstream.load()).sum::<f64>() + 1.0;
     let weights = good.iter().map(|upstream| weight(upstream)).sum::<f64>();
-    let most = (OVER * requests * weight(drawn) / weights).ceil();
+    let most = (MAX_OVER_SHARE * requests * weight(drawn) / weights).ceil();
     (drawn.load() + 1.0 <= most).then_some(drawn)
 }
 
@@ -440,12 +446,12 @@ pub(super) struct EjectionCount {
 }
 
 impl EjectionCount {
-    pub(super) fn one_more(&self) -> bool {
+    pub(super) fn try_add(&self) -> bool {
         let may = |now| (now < self.most.load(Ordering::Relaxed)).then_some(now + 1);
         self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may).is_ok()
     }
 
-    pub(super) fn one_less(&self) {
+    pub(super) fn remove(&self) {
         self.now.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Upper limit for the upstreams that are tried for one request.
-const VISITS: usize = 4;
+const MAX_UPSTREAMS: usize = 4;
 /// Seconds over which the budget is counted.
-const SECONDS: usize = 10;
+const BUDGET_SECONDS: usize = 10;
 
 /// State of the attempts for one request. Decides after each failure whether another upstream may be tried.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +39,7 @@ impl RetryState {
     /// Records that the last attempt failed, and returns the pause before the next one; `None` if there must be
     /// none. After a failure in which an engine may have worked on the request, there is at most one more attempt
     /// at an engine that receives it, whatever the configuration says.
-    pub fn after(&mut self, class: RetryClass, retry: &Retry) -> Option<Duration> {
+    pub fn next_pause(&mut self, class: RetryClass, retry: &Retry) -> Option<Duration> {
         if class != RetryClass::Unsent {
             self.sent += 1;
         }
@@ -56,7 +56,7 @@ impl RetryState {
             RetryClass::MaybeProcessed | RetryClass::Reset => jitter(),
             _ => Duration::ZERO,
         };
-        (goes_on && self.visited.len() < VISITS).then_some(pause)
+        (goes_on && self.visited.len() < MAX_UPSTREAMS).then_some(pause)
     }
 }
 
@@ -70,7 +70,7 @@ fn jitter() -> Duration {
 /// second. Limits the extra load when many engines fail at once.
 #[derive(Debug)]
 pub(super) struct RetryBudget {
-    seconds: Mutex<[Second; SECONDS]>,
+    seconds: Mutex<[Second; BUDGET_SECONDS]>,
     since: Instant,
 }
 
@@ -96,7 +96,7 @@ impl RetryBudget {
     /// Returns true if the budget allows one more retry, and counts it if so.
     pub(super) fn take(&self, now: Instant, retry: &Retry) -> bool {
         self.at(now, |second, (requests, retries)| {
-            let seconds = u64::try_from(SECONDS).unwrap_or(1);
+            let seconds = u64::try_from(BUDGET_SECONDS).unwrap_or(1);
             let share = u64::from(retry.budget_percent) * requests / 100;
             let may = retries < share + u64::from(retry.budget_per_second) * seconds;
             second.retries += u32::from(may);
@@ -108,11 +108,11 @@ impl RetryBudget {
     fn at<T>(&self, now: Instant, act: impl FnOnce(&mut Second, (u64, u64)) -> T) -> T {
         let number = now.saturating_duration_since(self.since).as_secs();
         let mut seconds = self.seconds.lock();
-        let recent = |second: &&Second| second.number + SECONDS as u64 > number;
+        let recent = |second: &&Second| second.number + BUDGET_SECONDS as u64 > number;
         let spent = seconds.iter().filter(recent).fold((0, 0), |(requests, retries), second| {
             (requests + u64::from(second.requests), retries + u64::from(second.retries))
         });
-        let place = usize::try_from(number).unwrap_or(0) % SECONDS;
+        let place = usize::try_from(number).unwrap_or(0) % BUDGET_SECONDS;
         let mut none = Second::default();
         let second = seconds.get_mut(place).unwrap_or(&mut none);
         if second.number != number {
@@ -132,7 +132,7 @@ mod tests {
         let mut retries = RetryState::default();
         for (at, class) in classes.iter().enumerate() {
             retries.visit(0);
-            if retries.after(*class, &retry).is_none() {
+            if retries.next_pause(*class, &retry).is_none() {
                 return at + 1;
             }
         }
@@ -163,15 +163,15 @@ mod tests {
     fn pauses() {
         let mut retries = RetryState::default();
         retries.visit(0);
-        assert_eq!(retries.after(RetryClass::Unsent, &Retry::default()), Some(Duration::ZERO));
+        assert_eq!(retries.next_pause(RetryClass::Unsent, &Retry::default()), Some(Duration::ZERO));
         retries.visit(1);
-        let pause = retries.after(RetryClass::Reset, &Retry::default()).unwrap();
+        let pause = retries.next_pause(RetryClass::Reset, &Retry::default()).unwrap();
         assert!((25..=250).contains(&pause.as_millis()), "{pause:?}");
         let pauses: Vec<_> = (0..200).map(|_| jitter().as_millis()).collect();
         assert!(pauses.iter().all(|pause| (25..=250).contains(pause)), "{pauses:?}");
         assert!(!retries.is_poison());
         retries.visit(2);
-        assert_eq!(retries.after(RetryClass::Reset, &Retry::default()), None);
+        assert_eq!(retries.next_pause(RetryClass::Reset, &Retry::default()), None);
         assert!(retries.is_poison());
     }
 

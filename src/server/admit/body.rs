@@ -6,7 +6,7 @@
 use super::budget::{BudgetShare, make_room};
 use crate::config::Timeouts;
 use crate::server::App;
-use crate::server::net::connection::overslept;
+use crate::server::net::connection::late_timer_extension;
 use crate::server::net::connection_state::ActiveRequest;
 use crate::wire::OutputBuffer;
 use crate::wire::fault::{Failure, Fault};
@@ -95,7 +95,7 @@ impl Reader {
         loop {
             let now = Instant::now();
             if now >= self.window {
-                match overslept(self.window, now) {
+                match late_timer_extension(self.window, now) {
                     _ if self.in_window >= self.min_window_bytes => {
                         (self.window, self.in_window) = (now + self.window_length, 0);
                     }
@@ -106,7 +106,7 @@ impl Reader {
             let until = (now + self.idle).min(self.end).min(self.window);
             let frame = match tokio::time::timeout_at(until, body.frame()).await {
                 Err(_) if until == self.window && until < self.end => continue,
-                Err(_) => match overslept(until, Instant::now()) {
+                Err(_) => match late_timer_extension(until, Instant::now()) {
                     Some(more) => {
                         (self.end, self.window) = (self.end + more, self.window + more);
                         continue;
@@ -138,15 +138,15 @@ pub(in crate::server) fn min_window_bytes(timeouts: &Timeouts) -> usize {
 /// Error of a response body that cannot be completed. The connection or the HTTP/2 stream is then aborted, so that
 /// the client does not take the answer for complete.
 #[derive(Debug)]
-pub(in crate::server) struct Broken;
+pub(in crate::server) struct AbortedBody;
 
-impl std::fmt::Display for Broken {
+impl std::fmt::Display for AbortedBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("the answer cannot be ended")
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for AbortedBody {}
 
 /// Body of a response: bytes at hand, a relayed engine answer, or another stream of bytes. It can keep its
 /// connection marked as busy.
@@ -157,7 +157,7 @@ pub(in crate::server) struct Body {
 
 enum Content {
     Full(OutputBuffer),
-    Arriving(Pin<Box<dyn http_body::Body<Data = Bytes, Error = Broken> + Send>>),
+    Arriving(Pin<Box<dyn http_body::Body<Data = Bytes, Error = AbortedBody> + Send>>),
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 
@@ -169,7 +169,7 @@ impl Body {
 
     /// Returns a body that relays an engine's answer while it arrives.
     pub(in crate::server) fn arriving(
-        answer: Box<impl http_body::Body<Data = Bytes, Error = Broken> + Send + 'static>,
+        answer: Box<impl http_body::Body<Data = Bytes, Error = AbortedBody> + Send + 'static>,
     ) -> Self {
         Self { content: Content::Arriving(Box::into_pin(answer)), _busy: None }
     }
@@ -187,9 +187,12 @@ impl Body {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = AbortedBody;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, AbortedBody>>> {
         match &mut self.get_mut().content {
             Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes.take())))),

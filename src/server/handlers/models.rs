@@ -58,7 +58,7 @@ impl RequestContext {
         let app = Arc::clone(&self.app);
         let sender = self.sender(headers);
         let up: Vec<_> = app.pool.upstreams().iter().filter(|upstream| !upstream.is_down()).collect();
-        let Some(first) = up.first() else { return Err(self.no_upstream(NoUpstream::Unwell, "")) };
+        let Some(first) = up.first() else { return Err(self.no_upstream(NoUpstream::NoneAvailable, "")) };
         if let Some(record) = &mut self.record {
             record.attempts = u32::try_from(up.len()).unwrap_or(u32::MAX);
             record.upstream = Some(Arc::clone(first));

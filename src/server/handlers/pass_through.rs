@@ -4,11 +4,11 @@
 //! disconnects drops the answer, and with it the engine's connection. An answer that breaks off is broken off
 //! towards the client.
 
-use crate::server::admit::body::Broken;
-use crate::server::net::connection::overslept;
+use crate::server::admit::body::AbortedBody;
+use crate::server::net::connection::late_timer_extension;
 use crate::server::record::Record;
 use crate::server::relay::attempt::report_outcome;
-use crate::upstream::{Answer, Broken as BrokenAnswer, ChosenUpstream, Read, Upload};
+use crate::upstream::{Answer, ChosenUpstream, Read, ReadError as BrokenAnswer, Upload};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
@@ -19,9 +19,9 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Buffer space reserved for each read, in bytes.
-const ROOM: usize = 16 << 10;
+const READ_BUFFER: usize = 16 << 10;
 /// Reads without a byte of the body after which other streams get their turn.
-const READS: usize = 16;
+const EMPTY_READS: usize = 16;
 
 /// Upstream with a request in progress; dropping it before the end of the answer counts as a cancellation.
 pub(in crate::server) struct ActiveExchange {
@@ -114,14 +114,14 @@ impl PassThrough {
 
     /// Reads from the engine. Ready when there are bytes or none will follow.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        for _ in 0..READS {
+        for _ in 0..EMPTY_READS {
             if self.record.app.is_cut() {
                 self.fail(Fault::Draining);
                 return Poll::Ready(());
             }
             let Self { answer, buffer, .. } = self;
             let Some(answer) = answer else { return Poll::Ready(()) };
-            buffer.reserve(ROOM);
+            buffer.reserve(READ_BUFFER);
             let Poll::Ready(read) = answer.poll_read(cx, &mut |bytes| buffer.extend_from_slice(bytes)) else {
                 ready!(self.poll_late(cx));
                 self.fail(Fault::Timeout);
@@ -151,7 +151,7 @@ impl PassThrough {
             }
             ready!(sleep.as_mut().poll(cx));
             let now = Instant::now();
-            match overslept(end, now) {
+            match late_timer_extension(end, now) {
                 Some(more) => {
                     (since, self.total) = (since + more, self.total + more);
                     self.waiting = Some(since);
@@ -210,9 +210,12 @@ impl std::fmt::Debug for PassThrough {
 
 impl http_body::Body for PassThrough {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = AbortedBody;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, AbortedBody>>> {
         let this = self.get_mut();
         if this.buffer.is_empty() && this.answer.is_some() {
             ready!(this.poll_read(cx));
@@ -233,7 +236,7 @@ impl http_body::Body for PassThrough {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        Poll::Ready(Some(Err(Broken)))
+        Poll::Ready(Some(Err(AbortedBody)))
     }
 
     fn is_end_stream(&self) -> bool {

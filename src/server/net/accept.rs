@@ -35,7 +35,7 @@ const SLOT_WAIT: Duration = Duration::from_secs(1);
 /// Interval at which the waiting acceptor checks for a free slot.
 const SLOT_CHECK: Duration = Duration::from_millis(20);
 /// Limit for the bytes that the kernel buffers for a client before it sends them (`TCP_NOTSENT_LOWAT`).
-const UNSENT: u32 = 32 << 10;
+const KERNEL_UNSENT_BYTES: u32 = 32 << 10;
 /// Time that an evicted connection has to close before another one is evicted: it may have to write to a client
 /// that does not read.
 const EVICTION_TIME: Duration = Duration::from_millis(100);
@@ -197,7 +197,7 @@ pub(in crate::server) async fn serve_connection(
     panics::point("connection", None);
     let worker = Arc::clone(&slot.worker);
     let app = worker.active_config.app();
-    let Some(stream) = tls::greet(&app, stream).await else { return };
+    let Some(stream) = tls::handshake(&app, stream).await else { return };
     // Release the configuration: the connection may stay open for longer than it is in force.
     let shutdown = Arc::clone(&app.shutdown);
     drop(app);
@@ -241,6 +241,6 @@ fn configure_socket(stream: std::net::TcpStream) -> io::Result<TcpStream> {
     socket.set_tcp_user_timeout(Some(VANISHED_AFTER))?;
     // Otherwise the kernel buffers megabytes for a slow client and reports no progress until a third of them is
     // taken: the client would seem to take nothing.
-    socket.set_tcp_notsent_lowat(UNSENT)?;
+    socket.set_tcp_notsent_lowat(KERNEL_UNSENT_BYTES)?;
     Ok(stream)
 }

@@ -82,7 +82,7 @@ impl WriteTimer {
 
 /// Returns the time by which a wait must be extended because its timer fired far too late, else `None`. Data that
 /// arrived meanwhile is still unread in the socket: it is read before a peer counts as late (faults O12).
-pub(in crate::server) fn overslept(end: Instant, now: Instant) -> Option<Duration> {
+pub(in crate::server) fn late_timer_extension(end: Instant, now: Instant) -> Option<Duration> {
     let late = now.saturating_duration_since(end);
     (late > LATE_TIMER).then(|| late + CLOSE_CHECK)
 }
@@ -264,7 +264,7 @@ impl ClientIo {
                 sleep.as_mut().reset(end);
             }
             ready!(sleep.as_mut().poll(cx));
-            let Some(more) = overslept(end, Instant::now()) else {
+            let Some(more) = late_timer_extension(end, Instant::now()) else {
                 return Poll::Ready(Err(ErrorKind::TimedOut.into()));
             };
             end += more;
@@ -350,7 +350,7 @@ impl ClientIo {
             sleep.as_mut().reset(stall.end());
             ready!(sleep.as_mut().poll(cx));
         }
-        while let Some(more) = overslept(stall.end(), Instant::now()) {
+        while let Some(more) = late_timer_extension(stall.end(), Instant::now()) {
             stall.prolong(more);
             sleep.as_mut().reset(stall.end());
             ready!(sleep.as_mut().poll(cx));

@@ -154,7 +154,7 @@ fn not_over(identity: Identity) -> Result<Identity, TlsFileError> {
 }
 
 /// Performs the handshake if TLS is configured. `None` if it fails or the process is draining.
-pub(in crate::server) async fn greet(app: &App, stream: TcpStream) -> Option<Socket> {
+pub(in crate::server) async fn handshake(app: &App, stream: TcpStream) -> Option<Socket> {
     let Some(front) = &app.server_identity else { return Some(stream.into()) };
     let mut phases = app.shutdown.subscribe();
     let greeted = Box::pin(front.handshake(stream));

@@ -309,7 +309,7 @@ impl UpstreamSelection {
     /// Chooses the next upstream and records the attempt. Fails if no upstream qualifies.
     pub(in crate::server) fn next(&mut self, app: &App) -> Result<ChosenUpstream, NoUpstream> {
         if self.retries.visited.is_empty() {
-            app.pool.count();
+            app.pool.count_request();
         }
         let chosen = app.pool.choose(&SelectionCriteria {
             model: &self.model,
@@ -329,7 +329,7 @@ impl UpstreamSelection {
         class: RetryClass,
         app: &App,
     ) -> Option<(ChosenUpstream, Duration)> {
-        let pause = self.retries.after(class, &app.pool.retry)?;
+        let pause = self.retries.next_pause(class, &app.pool.retry)?;
         let chosen = self.next(app).ok()?;
         may_send_again(app).then_some((chosen, pause))
     }
@@ -348,7 +348,7 @@ impl UpstreamSelection {
             way.push(Arc::clone(found.0.upstream()));
             return Some(found);
         };
-        let pause = self.retries.after(class, &app.pool.retry)?;
+        let pause = self.retries.next_pause(class, &app.pool.retry)?;
         self.retries.visit(known.id);
         may_send_again(app).then(|| (Pool::same_upstream(known), pause))
     }
@@ -370,7 +370,7 @@ impl UpstreamSelection {
 }
 
 fn may_send_again(app: &App) -> bool {
-    let may = app.pool.may_send_again();
+    let may = app.pool.try_take_retry();
     if !may {
         app.metrics.budget_exhausted.add(1);
     }
@@ -491,8 +491,10 @@ impl RequestContext {
     pub(in crate::server) fn no_upstream(&mut self, nobody: NoUpstream, model: &str) -> Failure {
         let (failure, wait) = match nobody {
             NoUpstream::Unknown => return no_such_model(model),
-            NoUpstream::Exhausted | NoUpstream::Unwell => (Fault::NoUpstream.into(), RETRY_AFTER_SECONDS),
-            NoUpstream::Pushed { status, wait } => {
+            NoUpstream::Exhausted | NoUpstream::NoneAvailable => {
+                (Fault::NoUpstream.into(), RETRY_AFTER_SECONDS)
+            }
+            NoUpstream::Overloaded { status, wait } => {
                 let fault = if status == 429 { Fault::RateLimit } else { Fault::EngineOverloaded };
                 (Failure::from(fault), wait.as_secs().saturating_add(1))
             }

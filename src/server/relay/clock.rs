@@ -1,7 +1,7 @@
 //! Timers of one request to an engine.
 
 use crate::config::Timeouts;
-use crate::server::net::connection::overslept;
+use crate::server::net::connection::late_timer_extension;
 use crate::wire::options::Options;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -149,7 +149,7 @@ impl Clock {
         loop {
             let (at, due) = self.next();
             if at <= self.now {
-                let Some(more) = overslept(at, self.now) else { return Poll::Ready(due) };
+                let Some(more) = late_timer_extension(at, self.now) else { return Poll::Ready(due) };
                 for since in [&mut self.started, &mut self.asked, &mut self.waiting, &mut self.written] {
                     *since += more;
                 }

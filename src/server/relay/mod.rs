@@ -16,7 +16,7 @@ mod exchange;
 mod fan_out;
 mod resend;
 
-use super::admit::body::{Body, Broken as Unsendable};
+use super::admit::body::{AbortedBody as Unsendable, Body};
 use super::admit::headers;
 use super::admit::quota::Ticket;
 use super::panics;
@@ -24,7 +24,7 @@ use super::record::Record;
 use super::responses::persist::{PendingWrite, ResponseWriter};
 use crate::config::Limits;
 use crate::error::RetryClass;
-use crate::upstream::{Answer, Broken, Read, Upstream};
+use crate::upstream::{Answer, Read, ReadError, Upstream};
 use crate::wire::encode::{Encode, Finished, OutputItem, Persisted};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::Options;
@@ -396,8 +396,8 @@ impl Relay {
             _ if wrong => self.fail(Fault::InvalidResponse.into()),
             Ok(Read::More) => self.refused_early(),
             Ok(Read::End) => self.end(Ending::Clean),
-            Err(Broken::Reset) => self.end(Ending::Reset),
-            Err(Broken::Malformed) => self.malformed(),
+            Err(ReadError::Reset) => self.end(Ending::Reset),
+            Err(ReadError::Malformed) => self.malformed(),
         }
         Poll::Ready(())
     }

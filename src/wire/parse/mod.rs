@@ -38,7 +38,7 @@ use family::GPT_OSS;
 use harmony::Harmony;
 pub use script::{EngineParsers, OutputConstraints, TextFormat};
 use std::sync::Arc;
-use text::Plain;
+use text::TextParser;
 use tokens::Tokens;
 pub use unparsed::Unparsed;
 use unparsed::UnparsedKinds;
@@ -117,7 +117,7 @@ struct Choice {
 enum Reader {
     /// Parser for Harmony. The tokens are present if token ids decide what is a marker (option `harmony`).
     Harmony(Box<Harmony>, Option<Tokens>),
-    Text(Box<Plain>),
+    Text(Box<TextParser>),
     /// Undetermined format: the beginning of the text has not arrived yet.
     Undecided(Undecided),
     /// Parsing is off, because the engine has parsed this choice itself.
@@ -129,7 +129,7 @@ enum Reader {
 #[derive(Debug)]
 struct Undecided {
     /// Parser to continue with if the text is not Harmony.
-    text: Box<Plain>,
+    text: Box<TextParser>,
     /// True if the client's API has output items; handed to the Harmony parser.
     items: bool,
     /// Buffered text that may be the beginning of Harmony.
@@ -285,7 +285,7 @@ impl Parsing {
         if let Some(Reader::Text(reader) | Reader::Undecided(Undecided { text: reader, .. })) =
             self.reader(choice as usize)
         {
-            reader.only_text();
+            reader.expect_only_text();
         }
     }
 

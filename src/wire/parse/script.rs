@@ -5,7 +5,7 @@ use super::calls::{Calls, Starts};
 use super::family::{BlockOpening, Family, GPT_OSS, Special};
 use super::format::{Format, REQUIRED};
 use super::harmony::Harmony;
-use super::text::Plain;
+use super::text::TextParser;
 use super::think::Think;
 use super::tokens::Tokens;
 use super::vocabulary::Vocabulary;
@@ -186,7 +186,7 @@ impl TextFormat {
             return Reader::Harmony(Box::new(Harmony::new(items)), tokens);
         }
         let starts = Arc::new(Starts::of(&self.calls, &self.tools));
-        let text = Box::new(Plain::new(
+        let text = Box::new(TextParser::new(
             Think::of(&self.think, self.unopened, &starts).map(|think| think.assumed(self.assumed)),
             AnswerMarkers::of(self.answer, &starts),
             Calls::of(&starts, self.turns),

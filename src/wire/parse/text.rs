@@ -8,19 +8,19 @@ use super::{Emit, Piece, TextRoute};
 
 /// Parser chain of one choice; each stage is present only if the model's format needs it.
 #[derive(Debug, Default)]
-pub(super) struct Plain {
+pub(super) struct TextParser {
     think: Option<Think>,
     wrapper: Option<AnswerMarkers>,
     calls: Option<Calls>,
 }
 
-impl Plain {
+impl TextParser {
     pub(super) fn new(think: Option<Think>, wrapper: Option<AnswerMarkers>, calls: Option<Calls>) -> Self {
         Self { think, wrapper, calls }
     }
 
     /// Announces that the next text is the model's entire output and that generation ended by itself.
-    pub(super) fn only_text(&mut self) {
+    pub(super) fn expect_only_text(&mut self) {
         if let Some(think) = &mut self.think {
             think.only_text();
         }
@@ -47,8 +47,8 @@ impl Plain {
     pub(super) fn read(&mut self, text: &str, emit: Emit<'_>) {
         let Self { think, wrapper, calls } = self;
         match think {
-            Some(think) => think.read(text, &mut |piece| after_reasoning(wrapper, calls, piece, emit)),
-            None => after_reasoning(wrapper, calls, Piece::Content(text), emit),
+            Some(think) => think.read(text, &mut |piece| read_content(wrapper, calls, piece, emit)),
+            None => read_content(wrapper, calls, Piece::Content(text), emit),
         }
     }
 
@@ -57,7 +57,7 @@ impl Plain {
     pub(super) fn leave_reasoning(&mut self, emit: Emit<'_>) {
         let Self { think, wrapper, calls } = self;
         if let Some(think) = think.take() {
-            think.leave(&mut |piece| after_reasoning(wrapper, calls, piece, emit));
+            think.leave(&mut |piece| read_content(wrapper, calls, piece, emit));
         }
         if let Some(calls) = calls {
             calls.end(emit);
@@ -68,10 +68,10 @@ impl Plain {
     pub(super) fn end(&mut self, emit: Emit<'_>) {
         let Self { think, wrapper, calls } = self;
         if let Some(think) = think {
-            think.end(&mut |piece| after_reasoning(wrapper, calls, piece, emit));
+            think.end(&mut |piece| read_content(wrapper, calls, piece, emit));
         }
         if let Some(wrapper) = wrapper {
-            wrapper.finish(&mut |text| into_calls(calls, Piece::Content(text), emit));
+            wrapper.finish(&mut |text| pass_to_calls(calls, Piece::Content(text), emit));
         }
         if let Some(calls) = calls {
             calls.end(emit);
@@ -80,7 +80,7 @@ impl Plain {
 }
 
 /// Passes content through the parser of answer markers, if any, and everything on to the call parser.
-fn after_reasoning(
+fn read_content(
     wrapper: &mut Option<AnswerMarkers>,
     calls: &mut Option<Calls>,
     piece: Piece<'_>,
@@ -88,14 +88,14 @@ fn after_reasoning(
 ) {
     match (wrapper, piece) {
         (Some(wrapper), Piece::Content(text)) => {
-            wrapper.read(text, &mut |text| into_calls(calls, Piece::Content(text), emit));
+            wrapper.read(text, &mut |text| pass_to_calls(calls, Piece::Content(text), emit));
         }
-        (_, piece) => into_calls(calls, piece, emit),
+        (_, piece) => pass_to_calls(calls, piece, emit),
     }
 }
 
 /// Passes content to the call parser, if any; other pieces are emitted directly.
-fn into_calls(calls: &mut Option<Calls>, piece: Piece<'_>, emit: Emit<'_>) {
+fn pass_to_calls(calls: &mut Option<Calls>, piece: Piece<'_>, emit: Emit<'_>) {
     match (calls, piece) {
         (Some(calls), Piece::Content(text)) => calls.read(text, emit),
         (Some(calls), Piece::Reasoning(_)) => {

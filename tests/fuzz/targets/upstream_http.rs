@@ -4,7 +4,7 @@
 use super::feed::Feed;
 use samewire::config::{Config, Timeouts, UpstreamConfig};
 use samewire::telemetry::Propagation;
-use samewire::upstream::{Broken, Client, Hops, Outgoing};
+use samewire::upstream::{ReadError, Client, Hops, Outgoing};
 use std::sync::OnceLock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -17,7 +17,7 @@ const LIMIT: usize = 1 << 20;
 #[derive(Debug, PartialEq)]
 enum Read {
     /// Status, body, and how the body ended.
-    Answer(u16, Vec<u8>, Result<(), Broken>),
+    Answer(u16, Vec<u8>, Result<(), ReadError>),
     /// Error code.
     Error(String),
 }

@@ -26,15 +26,15 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 /// Limit for concurrent connections of operators.
-const PLACES: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// Time limit for the header of a request.
-const HEAD: Duration = Duration::from_secs(30);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves operators without end, even when clients have taken all descriptors.
 pub(in crate::server) async fn serve(listener: TcpListener, present: Arc<ActiveConfig>) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(8 << 10);
-    let places = Arc::new(Semaphore::new(PLACES));
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(8 << 10);
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let router = router(present);
     let spare = Arc::new(Spare::new());
     loop {
@@ -69,7 +69,7 @@ fn router(present: Arc<ActiveConfig>) -> Router {
         .route("/metrics", get(metrics))
         .route("/drain", post(drain))
         .route("/drain/undo", post(cancel))
-        .route("/drain/wait", get(drained))
+        .route("/drain/wait", get(drain_and_wait))
         .fallback(async || (StatusCode::NOT_FOUND, "not found\n"))
         .layer(from_fn_with_state(Arc::clone(&present), admit))
         .with_state(present)
@@ -146,7 +146,7 @@ async fn cancel(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String
 
 /// Starts a drain, and answers once no requests are left: for the `preStop` hook of the engine's container in the
 /// same pod, which can only send a GET.
-async fn drained(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String) {
+async fn drain_and_wait(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String) {
     match present.app().drained().await {
         Some(0) => (StatusCode::OK, "drained\n".to_owned()),
         Some(left) => (StatusCode::SERVICE_UNAVAILABLE, format!("{left} requests are left\n")),

@@ -7,7 +7,7 @@ use crate::request::Rules;
 use crate::request::relayed::Scan;
 use crate::server::App;
 use crate::server::admit::body::min_window_bytes;
-use crate::server::net::connection::overslept;
+use crate::server::net::connection::late_timer_extension;
 use crate::server::net::connection_state::{ActiveRequest, ConnectionState};
 use crate::upstream::Source;
 use crate::wire::fault::{Failure, Fault};
@@ -172,7 +172,7 @@ impl BodyTimers {
             }
             ready!(sleep.as_mut().poll(cx));
             let now = Instant::now();
-            if let Some(more) = overslept(end, now) {
+            if let Some(more) = late_timer_extension(end, now) {
                 (idle, window) = (idle + more, window + more);
             } else if end == idle_end || self.in_window < self.least {
                 return Poll::Ready(());

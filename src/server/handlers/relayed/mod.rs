@@ -34,9 +34,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 /// Largest body that is held completely, so that it can be sent again, in bytes.
-const WHOLE: usize = 256 << 10;
+const HELD_WHOLE_BYTES: usize = 256 << 10;
 /// Bytes searched for the model where it does not affect the choice of an upstream.
-const LOOK: usize = 64 << 10;
+const MODEL_SEARCH_BYTES: usize = 64 << 10;
 
 /// Maps a path to the route family and the engine's path of a relayed route; `None` if it is not one.
 pub(in crate::server) fn find(path: &str, relayed: &Relayed) -> Option<(RouteFamily, String)> {
@@ -67,7 +67,7 @@ struct RequestedModel {
     /// Client's name for the model; empty if the engine chooses.
     model: String,
     /// True if the body sent to the engine must name the model.
-    is_written: bool,
+    must_name: bool,
 }
 
 /// Failed attempt of which the client has received nothing.
@@ -97,7 +97,7 @@ impl RequestContext {
             return Err(Fault::UnknownUrl.into());
         };
         let mut held = self.hold_body(head, body).await?;
-        let RequestedModel { model, is_written } = self.model_of(head, &mut held).await?;
+        let RequestedModel { model, must_name: is_written } = self.find_model(head, &mut held).await?;
         let HeldBody { front, scan, rest, rest_length } = held;
         if let Some(record) = &mut self.record {
             record.model = self.app.pool.label(&model);
@@ -146,11 +146,12 @@ impl RequestContext {
         }) {
             return Err(Fault::TooLarge.into());
         }
-        let is_short =
-            declared.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length <= WHOLE));
+        let is_short = declared
+            .is_some_and(|length| usize::try_from(length).is_ok_and(|length| length <= HELD_WHOLE_BYTES));
         let is_restricted = self.caller.as_ref().is_some_and(|caller| !caller.models.is_empty());
         let decides = is_restricted || app.pool.needs_model() || self.family.deployment(head).is_some();
-        let most = if decides { limits.relay_buffer_bytes.max(LOOK) } else { LOOK };
+        let most =
+            if decides { limits.relay_buffer_bytes.max(MODEL_SEARCH_BYTES) } else { MODEL_SEARCH_BYTES };
         let mut body = ClientBody::new(body, scan, &app, &self.active_request);
         if let Some(record) = &mut self.record {
             record.uploaded = Some(body.progress());
@@ -159,7 +160,7 @@ impl RequestContext {
         let mut front = BytesMut::new();
         loop {
             let is_enough = !is_short && (body.scan.is_settled() || front.len() >= most);
-            if is_enough && (declared.is_some() || front.len() >= WHOLE) {
+            if is_enough && (declared.is_some() || front.len() >= HELD_WHOLE_BYTES) {
                 break;
             }
             let piece = tokio::select! {
@@ -198,24 +199,24 @@ impl RequestContext {
 
     /// Returns the model that a request is for, by the client's name for it; empty if any will do. Fails if the
     /// caller may not use it, or must name one and has not.
-    async fn model_of(
+    async fn find_model(
         &mut self,
         head: &request::Parts,
         held: &mut HeldBody,
     ) -> Result<RequestedModel, Failure> {
         let is_restricted = self.caller.as_ref().is_some_and(|caller| !caller.models.is_empty());
         let wanted = match (self.family.deployment(head), held.scan.named()) {
-            (Some(deployment), _) => RequestedModel { model: deployment, is_written: true },
+            (Some(deployment), _) => RequestedModel { model: deployment, must_name: true },
             (None, Some(named)) if !named.model.is_empty() => {
-                RequestedModel { model: named.model.clone(), is_written: true }
+                RequestedModel { model: named.model.clone(), must_name: true }
             }
-            _ => self.unnamed_model(&head.headers, held.scan.is_settled(), is_restricted).await?,
+            _ => self.default_model_for(&head.headers, held.scan.is_settled(), is_restricted).await?,
         };
         if wanted.model.is_empty() {
             return Ok(wanted);
         }
         self.check_model(&wanted.model)?;
-        if held.scan.named().is_none() && wanted.is_written {
+        if held.scan.named().is_none() && wanted.must_name {
             if is_restricted && !held.scan.can_name() {
                 let message =
                     "This key may use some models only, and no model can be named in a body of this form.";
@@ -230,14 +231,14 @@ impl RequestContext {
 
     /// Returns the model of a request that names none. `is_settled` is true if the rest of the body cannot name
     /// one either. Fails if several could be meant.
-    async fn unnamed_model(
+    async fn default_model_for(
         &mut self,
         headers: &HeaderMap,
         is_settled: bool,
         is_restricted: bool,
     ) -> Result<RequestedModel, Failure> {
         if let Some([only]) = self.caller.as_ref().map(|caller| caller.models.as_slice()) {
-            return Ok(RequestedModel { model: only.clone(), is_written: true });
+            return Ok(RequestedModel { model: only.clone(), must_name: true });
         }
         if !is_restricted && !self.app.pool.needs_model() {
             return Ok(RequestedModel::default());
@@ -247,7 +248,7 @@ impl RequestContext {
             return Err(Failure::from(Fault::MissingParameter).with_message(message).with_param("model"));
         }
         match self.default_model(headers).await {
-            Ok(Some(model)) => Ok(RequestedModel { model: model.to_string(), is_written: is_restricted }),
+            Ok(Some(model)) => Ok(RequestedModel { model: model.to_string(), must_name: is_restricted }),
             Ok(None) => Ok(RequestedModel::default()),
             // Equivalent engines choose by themselves.
             Err(_) if !is_restricted && self.app.pool.upstream_to_read_for("", self.ids.tie_breaker()).1 => {
@@ -333,7 +334,7 @@ impl RequestContext {
                 collected.unwrap_or_else(|(body, _)| body)
             };
             let failure = Failure::of_answer(status, &body, upstream.config.auth.are_ours());
-            let error = Error::from(no_such_route(failure, status, outgoing))
+            let error = Error::from(name_missing_route(failure, status, outgoing))
                 .with_class(RetryClass::of_status(status));
             return Err(FailedAttempt { error, status: Some(status), passed });
         }
@@ -391,7 +392,7 @@ async fn silence(patience: Duration, progress: Option<&Progress>) {
 }
 
 /// Names the route in the failure if the engine does not have it.
-fn no_such_route(failure: Failure, status: u16, outgoing: &Outgoing) -> Failure {
+fn name_missing_route(failure: Failure, status: u16, outgoing: &Outgoing) -> Failure {
     let is_plain = failure.fault == Fault::InvalidResponse || failure.original() == "Not Found";
     if status != 404 || !is_plain {
         return failure;

@@ -8,7 +8,7 @@ mod frames;
 mod socket;
 mod stream;
 
-use super::connection::{ClientIo, LINGER, overslept};
+use super::connection::{ClientIo, LINGER, late_timer_extension};
 use super::connection_state::ConnectionState;
 use super::shutdown::{PhaseWatcher as Phases, Shutdown};
 use crate::config::{Limits, Timeouts};
@@ -291,7 +291,7 @@ impl Deadlines {
     /// Returns true if the deadline has passed. Input that arrived while the thread was blocked has not been read
     /// yet, so a long overdue deadline is deferred first (faults O12).
     fn is_over(&mut self, end: Instant) -> bool {
-        let end = match overslept(end, self.now) {
+        let end = match late_timer_extension(end, self.now) {
             Some(more) => {
                 self.missed = true;
                 *self.grace.get_or_insert(end + more)

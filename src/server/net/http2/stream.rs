@@ -2,7 +2,7 @@
 
 use crate::config::Limits;
 use crate::server::Worker;
-use crate::server::net::connection::overslept;
+use crate::server::net::connection::late_timer_extension;
 use crate::server::net::connection_state::ConnectionState;
 use crate::server::net::shutdown::PhaseWatcher as Phases;
 use crate::server::net::stall::Stall;
@@ -179,7 +179,7 @@ impl Answer {
             sleep.as_mut().reset(stall.end());
         }
         ready!(sleep.as_mut().poll(cx));
-        while let Some(more) = overslept(stall.end(), Instant::now()) {
+        while let Some(more) = late_timer_extension(stall.end(), Instant::now()) {
             stall.prolong(more);
             sleep.as_mut().reset(stall.end());
             ready!(sleep.as_mut().poll(cx));

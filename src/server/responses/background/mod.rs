@@ -14,7 +14,7 @@ pub(in crate::server) use recovery::{close_lost, heartbeat_and_compare, take_ove
 use super::persist::{final_state, stored_output};
 use crate::config::Limits;
 use crate::server::App;
-use crate::server::admit::body::Broken;
+use crate::server::admit::body::AbortedBody;
 use crate::server::relay::Relay;
 use crate::store::{Error, Events, Finish, Json, Key, Store};
 use crate::wire::encode::{Persisted, write_error};
@@ -256,7 +256,7 @@ impl PendingJob {
 }
 
 /// Returns the next frame of the relay; pending while there is no relay yet.
-async fn next(relay: &mut Option<Box<Relay>>) -> Option<Result<Frame<Bytes>, Broken>> {
+async fn next(relay: &mut Option<Box<Relay>>) -> Option<Result<Frame<Bytes>, AbortedBody>> {
     match relay {
         Some(relay) => std::future::poll_fn(|cx| relay.poll_frame(cx)).await,
         None => std::future::pending().await,
