@@ -349,7 +349,7 @@ mod tests {
         let (good, bad) = (Outcome::Good, Outcome::Bad);
         for (wait, outcomes, is_longer) in [
             (1, &[good, bad, bad, bad, bad, bad][..], true),
-            (299, &[good, bad, bad, bad, bad, bad], true),
+            (300, &[good, bad, bad, bad, bad, bad], true),
             (301, &[bad, bad, bad, bad, bad], true),
             (301, &[good, bad, bad, bad, bad, bad], false),
         ] {
