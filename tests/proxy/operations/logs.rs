@@ -159,7 +159,7 @@ fn fault_o21_a_panic_tells_where_and_not_what() {
     let itself = std::env::current_exe().unwrap();
     let mut command = Command::new(itself);
     command
-        .args(["--exact", "logs::fault_o21_a_panic_tells_where_and_not_what", "--nocapture"])
+        .args(["--exact", "operations::logs::fault_o21_a_panic_tells_where_and_not_what", "--nocapture"])
         .env(CHILD, "1");
     let output = command.output().unwrap();
     let text =
