@@ -388,7 +388,7 @@ mod tests {
                 encoder.event(event, &mut out);
             }
             let text = String::from_utf8(out.to_vec()).unwrap();
-            assert!(text.contains(r#""model":"","choices":"#), "{text}");
+            assert!(text.contains(r#""created":1,"choices":"#), "{text}");
         }
     }
 }

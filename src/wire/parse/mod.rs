@@ -688,13 +688,15 @@ mod tests {
         ] {
             assert_eq!(parsed("pythonic", text), expected, "{text}");
         }
-        let name = |length: usize| "n".repeat(length);
-        assert_eq!(
-            parsed("pythonic", &format!("[{}(a=1)]", name(256))),
-            format!(r#"[{}]{{"a": 1}}"#, name(256))
-        );
-        let long = format!("[{}(a=1)]", name(257));
-        assert_eq!(parsed("pythonic", &long), long);
+    }
+
+    /// Checks that a name of 256 letters is one, and a longer one is text.
+    #[test]
+    fn names_have_a_limit() {
+        let text = |name: &str| format!("<start_function_call>call:{name}{{a:1}}<end_function_call>");
+        let (fits, long) = ("n".repeat(256), "n".repeat(257));
+        assert_eq!(parsed("functiongemma", &text(&fits)), format!(r#"[{fits}]{{"a": 1}}"#));
+        assert_eq!(parsed("functiongemma", &text(&long)), text(&long));
     }
 
     #[test]

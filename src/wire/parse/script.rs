@@ -264,8 +264,11 @@ mod tests {
 
     #[test]
     fn gpt_oss_is_guessed_by_its_name() {
-        let guessed = of(Parser::Auto, "gpt-oss-20b", TOOLS, true).unwrap();
-        assert!(guessed.guessed_family().is_some() && guessed.refused_family().is_some());
+        let guessed = of(Parser::Auto, "gpt-oss-20b", TOOLS, false).unwrap();
+        assert!(guessed.guessed_family().is_some() && guessed.refused_family().is_none());
+        // An engine that refuses calls leaves nothing to guess: they are parsed here.
+        let refused = of(Parser::Auto, "gpt-oss-20b", TOOLS, true).unwrap();
+        assert!(refused.guessed_family().is_none() && refused.refused_family().is_some());
         let named = of(Parser::Family("gpt_oss".to_owned()), "x", TOOLS, false).unwrap();
         assert!(named.guessed_family().is_none() && named.refused_family().is_none());
         assert!(!named.has_tokens() && named.needs_special_tokens());

@@ -186,7 +186,7 @@ mod tests {
     }
 
     fn tokens() -> Tokens {
-        let vocabulary = Vocabulary::read("YQ== 0\nww== 2\nqQ== 3\n").unwrap();
+        let vocabulary = Vocabulary::read("YQ== 0\nYg== 1\nww== 2\nqQ== 3\n").unwrap();
         Tokens::new(Arc::new(vocabulary))
     }
 

@@ -516,7 +516,7 @@ mod tests {
         assert_eq!(noted(Quotes::Python, '=', ')', "a={b: 1})").0, r#"{"a": {"b": 1}}"#);
         for (text, json) in [
             (r#"a=rb"\x")"#, r#"{"a": "\\x"}"#),
-            (r#"a=rbu"x")"#, r#"{"a": "#),
+            (r#"a=rbu"x")"#, r#"{"a": "rbu""#),
             // The text ends within a string or between two quotes.
             (r#"a=""#, r#"{"a": ""#),
             (r#"a="""#, r#"{"a": """#),
