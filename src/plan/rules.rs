@@ -155,104 +155,106 @@ mod tests {
         (String::from_utf8(plan.body.to_vec()).unwrap(), plan.shape.adapted)
     }
 
-    /// The engine receives exactly this, and exactly these rules are named.
+    /// Engine, the client's body, the body that the engine receives, and the rules that are named.
+    const CHANGES: &[(&str, &str, &str, &[&str])] = &[
+        // A stop string, a limit and a message that need no change.
+        ("sglang", r#"{"stop":["a", "b"]}"#, r#"{"stop":["a", "b"]}"#, &[]),
+        ("sglang 0.5.11", r#"{"max_tokens":1}"#, r#"{"max_tokens":1}"#, &[]),
+        (
+            "openai",
+            r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"x"}]}"#,
+            r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"x"}]}"#,
+            &[],
+        ),
+        // An empty message is not gone on with.
+        (
+            "vllm",
+            r#"{"messages":[{"role":"user","content":"u"},{"role":"assistant","content":""}]}"#,
+            r#"{"messages":[{"role":"user","content":"u"},{"role":"assistant","content":""}]}"#,
+            &[],
+        ),
+        (
+            "vllm",
+            r#"{"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[]}]}"#,
+            r#"{"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[]}]}"#,
+            &[],
+        ),
+        // Three messages become one, and those behind them are changed too.
+        (
+            "sglang 0.5.0",
+            r#"{"messages":[{"role":"system","content":"a"},{"role":"developer","content":"b"},{"role":"system","content":"c"},{"role":"user","content":"u"},{"role":"assistant","content":"d","reasoning":"r"},{"role":"user","content":"v"}]}"#,
+            r#"{"messages":[{"role":"system","content":"a\n\nb\n\nc"},{"role":"user","content":"u"},{"role":"assistant","content":"d","reasoning_content":"r"},{"role":"user","content":"v"}]}"#,
+            &["reasoning_key", "developer_role"],
+        ),
+        (
+            "sglang 0.5.0",
+            r#"{"messages":[{"role": "developer", "content": "d"},{"role":"user","content":"u"}]}"#,
+            r#"{"messages":[{"role": "system", "content": "d"},{"role":"user","content":"u"}]}"#,
+            &["developer_role"],
+        ),
+        // A key with an escape is written anew, inside its own part.
+        (
+            "sglang",
+            r#"{"messages":[{"role":"user","content":[{"type":"refusal","refus\u0061l":"no"},{"type":"image_url","image_url":{"url":"data:,"}}]}]}"#,
+            r#"{"messages":[{"role":"user","content":[{"type":"text","text":"no"},{"type":"image_url","image_url":{"url":"data:,"}}]}]}"#,
+            &["part_refusal"],
+        ),
+        // The same rule changes tools and messages.
+        (
+            "vllm",
+            r#"{"functions":[{"name":"f"}],"messages":[{"role":"user","content":"u"},{"role":"function","name":"f","content":"x"}]}"#,
+            r#"{"messages":[{"role":"user","content":"u"},{"role":"tool","name":"f","content":"x","tool_call_id":"call00001"}],"tools":[{"type":"function","function":{"name":"f"}}]}"#,
+            &["legacy_functions"],
+        ),
+        (
+            "vllm",
+            r#"{"messages":[{"role":"assistant","content":"d","tool_calls":[{"id":"1","type":"custom","custom":{"name":"c","input":"i"}}]},{"role":"tool","tool_call_id":"1","content":"x"}],"tools":[{"type":"custom","custom":{"name":"c"}}]}"#,
+            r#"{"messages":[{"role":"assistant","content":"d","tool_calls":[{"id":"1","type":"function","function":{"name":"c","arguments":"{\"input\":\"i\"}"}}]},{"role":"tool","tool_call_id":"1","content":"x"}],"tools":[{"type":"function","function":{"name":"c","parameters":{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}}}]}"#,
+            &["custom_tools"],
+        ),
+        // Its arguments are an object already.
+        (
+            "vllm",
+            r#"{"messages":[{"role":"assistant","content":"d","function_call":{"name":"f","arguments":"{}"}},{"role":"function","name":"f","content":"x"}]}"#,
+            r#"{"messages":[{"role":"assistant","content":"d","tool_calls":[{"id":"call00000","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","name":"f","content":"x","tool_call_id":"call00000"}]}"#,
+            &["legacy_functions"],
+        ),
+        ("vllm", r#"{"function_call":"auto","n":1}"#, r#"{"n":1}"#, &["legacy_functions"]),
+        // Once the custom tool is left out, there is none to convert; a list of allowed tools alone stays.
+        (
+            "vllm",
+            r#"{"tools":[{"type":"function","function":{"name":"f"}},{"type":"custom","custom":{"name":"c"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"f"}}]}}}"#,
+            r#"{"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto"}"#,
+            &["allowed_tools"],
+        ),
+        (
+            "vllm",
+            r#"{"tools":[ {"type":"function","function":{"name":"f"}} ],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"f"}}]}}}"#,
+            r#"{"tools":[ {"type":"function","function":{"name":"f"}} ],"tool_choice":"required"}"#,
+            &["allowed_tools"],
+        ),
+        // What the client states in the engine's own words wins.
+        (
+            "vllm",
+            r#"{"guided_regex":"a","structured_outputs":{"json":{}}}"#,
+            r#"{"structured_outputs":{"json":{}}}"#,
+            &["constraints"],
+        ),
+        // The rest of the object is for the engine.
+        (
+            "sglang",
+            r#"{"reasoning":{"effort":"low","summary":"auto"}}"#,
+            r#"{"reasoning":{"effort":"low","summary":"auto"},"reasoning_effort":"low"}"#,
+            &["reasoning_object"],
+        ),
+    ];
+
     #[test]
     fn rules_are_named_that_changed_something_and_no_others() {
-        for (to, before, after, rules) in [
-            // A stop string, a limit and a message that need no change.
-            ("sglang", r#"{"stop":["a", "b"]}"#, r#"{"stop":["a", "b"]}"#, &[][..]),
-            ("sglang 0.5.11", r#"{"max_tokens":1}"#, r#"{"max_tokens":1}"#, &[]),
-            (
-                "openai",
-                r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"x"}]}"#,
-                r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"x"}]}"#,
-                &[],
-            ),
-            // An empty message is not gone on with.
-            (
-                "vllm",
-                r#"{"messages":[{"role":"user","content":"u"},{"role":"assistant","content":""}]}"#,
-                r#"{"messages":[{"role":"user","content":"u"},{"role":"assistant","content":""}]}"#,
-                &[],
-            ),
-            (
-                "vllm",
-                r#"{"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[]}]}"#,
-                r#"{"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[]}]}"#,
-                &[],
-            ),
-            // Three messages become one, and those behind them are changed too.
-            (
-                "sglang 0.5.0",
-                r#"{"messages":[{"role":"system","content":"a"},{"role":"developer","content":"b"},{"role":"system","content":"c"},{"role":"user","content":"u"},{"role":"assistant","content":"d","reasoning":"r"},{"role":"user","content":"v"}]}"#,
-                r#"{"messages":[{"role":"system","content":"a\n\nb\n\nc"},{"role":"user","content":"u"},{"role":"assistant","content":"d","reasoning_content":"r"},{"role":"user","content":"v"}]}"#,
-                &["reasoning_key", "developer_role"],
-            ),
-            (
-                "sglang 0.5.0",
-                r#"{"messages":[{"role": "developer", "content": "d"},{"role":"user","content":"u"}]}"#,
-                r#"{"messages":[{"role": "system", "content": "d"},{"role":"user","content":"u"}]}"#,
-                &["developer_role"],
-            ),
-            // A key with an escape is written anew, inside its own part.
-            (
-                "sglang",
-                r#"{"messages":[{"role":"user","content":[{"type":"refusal","refus\u0061l":"no"},{"type":"image_url","image_url":{"url":"data:,"}}]}]}"#,
-                r#"{"messages":[{"role":"user","content":[{"type":"text","text":"no"},{"type":"image_url","image_url":{"url":"data:,"}}]}]}"#,
-                &["part_refusal"],
-            ),
-            // The same rule changes tools and messages.
-            (
-                "vllm",
-                r#"{"functions":[{"name":"f"}],"messages":[{"role":"user","content":"u"},{"role":"function","name":"f","content":"x"}]}"#,
-                r#"{"messages":[{"role":"user","content":"u"},{"role":"tool","name":"f","content":"x","tool_call_id":"call00001"}],"tools":[{"type":"function","function":{"name":"f"}}]}"#,
-                &["legacy_functions"],
-            ),
-            (
-                "vllm",
-                r#"{"messages":[{"role":"assistant","content":"d","tool_calls":[{"id":"1","type":"custom","custom":{"name":"c","input":"i"}}]},{"role":"tool","tool_call_id":"1","content":"x"}],"tools":[{"type":"custom","custom":{"name":"c"}}]}"#,
-                r#"{"messages":[{"role":"assistant","content":"d","tool_calls":[{"id":"1","type":"function","function":{"name":"c","arguments":"{\"input\":\"i\"}"}}]},{"role":"tool","tool_call_id":"1","content":"x"}],"tools":[{"type":"function","function":{"name":"c","parameters":{"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false}}}]}"#,
-                &["custom_tools"],
-            ),
-            // Its arguments are an object already.
-            (
-                "vllm",
-                r#"{"messages":[{"role":"assistant","content":"d","function_call":{"name":"f","arguments":"{}"}},{"role":"function","name":"f","content":"x"}]}"#,
-                r#"{"messages":[{"role":"assistant","content":"d","tool_calls":[{"id":"call00000","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","name":"f","content":"x","tool_call_id":"call00000"}]}"#,
-                &["legacy_functions"],
-            ),
-            ("vllm", r#"{"function_call":"auto","n":1}"#, r#"{"n":1}"#, &["legacy_functions"]),
-            // Once the custom tool is left out, there is none to convert; a list of allowed tools alone stays.
-            (
-                "vllm",
-                r#"{"tools":[{"type":"function","function":{"name":"f"}},{"type":"custom","custom":{"name":"c"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"f"}}]}}}"#,
-                r#"{"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto"}"#,
-                &["allowed_tools"],
-            ),
-            (
-                "vllm",
-                r#"{"tools":[ {"type":"function","function":{"name":"f"}} ],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"f"}}]}}}"#,
-                r#"{"tools":[ {"type":"function","function":{"name":"f"}} ],"tool_choice":"required"}"#,
-                &["allowed_tools"],
-            ),
-            // What the client states in the engine's own words wins.
-            (
-                "vllm",
-                r#"{"guided_regex":"a","structured_outputs":{"json":{}}}"#,
-                r#"{"structured_outputs":{"json":{}}}"#,
-                &["constraints"],
-            ),
-            // The rest of the object is for the engine.
-            (
-                "sglang",
-                r#"{"reasoning":{"effort":"low","summary":"auto"}}"#,
-                r#"{"reasoning":{"effort":"low","summary":"auto"},"reasoning_effort":"low"}"#,
-                &["reasoning_object"],
-            ),
-        ] {
+        for (to, before, after, rules) in CHANGES {
             let (sent, used) = sent(to, Options::default(), before);
-            assert_eq!(sent, after, "{to}");
-            assert_eq!(used, rules, "{to} {before}");
+            assert_eq!(sent, *after, "{to}");
+            assert_eq!(used, *rules, "{to} {before}");
         }
     }
 

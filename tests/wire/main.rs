@@ -42,6 +42,7 @@ mod json;
 mod lossless;
 mod properties;
 mod reference;
+mod response_events;
 mod responses;
 mod schema;
 mod splits;
