@@ -123,7 +123,8 @@ fn is_path(text: &str) -> bool {
 /// Returns true if the text names a source file, with or without a line number.
 fn is_source(text: &str) -> bool {
     let file = text.split(':').next().unwrap_or(text);
-    [".py", ".cu", ".cpp", ".rs"].iter().any(|end| file.ends_with(end)) && file.len() > 4
+    let has_name = |end: &&str| file.strip_suffix(*end).is_some_and(|name| !name.is_empty());
+    [".py", ".cu", ".cpp", ".rs"].iter().any(has_name)
 }
 
 /// Returns true if the text is an IP address, with or without a port, or a host name with a port.
@@ -170,6 +171,7 @@ mod tests {
             ("tcp://127.0.0.1:5557 timed out", "… timed out"),
             ("http://prefill:8100/v1 is away", "… is away"),
             ("gemm.cu and x.cpp broke", "… and … broke"),
+            ("a.py:3, k.cu and x.rs broke", "…, … and … broke"),
             // What only looks like a file or an address.
             ("no .cpp and no .rs", "no .cpp and no .rs"),
             ("localhost:x, a.b:1, index:12, 3.5:10", "localhost:x, a.b:1, index:12, 3.5:10"),
