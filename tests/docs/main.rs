@@ -1,4 +1,4 @@
-//! What is written about the program: documents, comments, and the shape of the source.
+//! Tests of the documents, of the comments, and of the shape of the source.
 
 #![allow(
     clippy::unwrap_used,

@@ -255,7 +255,7 @@ mod tests {
 
     const MODEL: &str = "thinking-2507";
 
-    /// What tells how the answer's text is parsed is taken from the request, whichever members stand beside it.
+    /// Checks that the request's constraints on the answer's text are found, whichever members stand beside them.
     #[test]
     fn the_format_of_the_text_follows_from_the_request() {
         let options = Options { parser: Parser::Auto, ..Options::default() };

@@ -590,7 +590,7 @@ impl Relay {
         self.buffer.rewriter.encoder()
     }
 
-    /// Returns the answer once it has ended, for the store; `None` if it is not to be stored or has not ended.
+    /// Returns the answer once it has ended; `None` before, and for APIs whose answers are not stored.
     pub(super) fn finished(&self) -> Option<Finished> {
         self.encoder().finished()
     }

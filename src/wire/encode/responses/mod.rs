@@ -79,7 +79,7 @@ pub struct Reply {
     pub sealing: Sealing,
     /// True for a stream of events, false for one object.
     pub stream: bool,
-    /// What the reader of the answer needs.
+    /// Form of the answer, as its reader needs it.
     pub form: StreamForm,
 }
 
