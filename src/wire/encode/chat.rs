@@ -19,7 +19,7 @@ use bytes::{BufMut, BytesMut};
 
 /// Streaming encoder: writes one SSE frame for each delta, then the usage frame and `[DONE]`.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct ChatStream {
     envelope: Envelope,
     last: LastFrame,
     padding: Option<Padding>,
@@ -28,7 +28,7 @@ pub(super) struct Stream {
     custom: Vec<(u32, u32)>,
 }
 
-impl Stream {
+impl ChatStream {
     pub(super) fn new(shape: &Shape, stamp: &Stamp) -> Self {
         let options = shape.options.clone();
         let pads = options.obfuscation == Obfuscation::OnRequest && shape.include_obfuscation;
@@ -41,7 +41,7 @@ impl Stream {
     }
 }
 
-impl Encode for Stream {
+impl Encode for ChatStream {
     fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         let out = out.open();
         if matches!(event, Event::Usage { .. } | Event::Fail(_) | Event::End) {
@@ -66,7 +66,7 @@ impl Encode for Stream {
     }
 }
 
-impl Stream {
+impl ChatStream {
     fn delta(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) {
         if matches!(
             delta,
@@ -244,7 +244,7 @@ impl Padding {
 
 /// Whole-object encoder: collects the message of each choice and writes one object when the answer ends.
 #[derive(Debug)]
-pub(super) struct Whole {
+pub(super) struct ChatWhole {
     envelope: Envelope,
     choices: Vec<Message>,
     usage: Option<crate::wire::event::Usage>,
@@ -269,7 +269,7 @@ struct Message {
     leftovers: BytesMut,
 }
 
-impl Whole {
+impl ChatWhole {
     pub(super) fn new(shape: &Shape) -> Self {
         Self {
             envelope: Envelope::new("chat.completion", shape.options.clone(), false),
@@ -281,7 +281,7 @@ impl Whole {
     }
 }
 
-impl Encode for Whole {
+impl Encode for ChatWhole {
     fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         let out = out.open();
         match event {
@@ -299,7 +299,7 @@ impl Encode for Whole {
     }
 }
 
-impl Whole {
+impl ChatWhole {
     fn keep_chunk_riders(&mut self, riders: &Riders<'_>) {
         self.extensions.add(&riders.chunk_extensions);
         if self.leftovers.is_empty() {

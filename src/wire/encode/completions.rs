@@ -17,14 +17,14 @@ use bytes::{BufMut, BytesMut};
 
 /// Streaming encoder: writes one SSE frame for each delta, then the usage frame and `[DONE]`.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct CompletionsStream {
     envelope: Envelope,
     last: LastFrame,
     /// Character offset of each choice's next token, for engines that send tokens without offsets.
     offsets: Vec<usize>,
 }
 
-impl Stream {
+impl CompletionsStream {
     pub(super) fn new(shape: &Shape) -> Self {
         let envelope = Envelope::new("text_completion", shape.options.clone(), shape.include_usage);
         Self { envelope, last: LastFrame::new(shape), offsets: Vec::new() }
@@ -87,7 +87,7 @@ impl Stream {
     }
 }
 
-impl Encode for Stream {
+impl Encode for CompletionsStream {
     fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         let out = out.open();
         if matches!(event, Event::Usage { .. } | Event::Fail(_) | Event::End) {
@@ -115,7 +115,7 @@ impl Encode for Stream {
 
 /// Whole-object encoder: collects text and logprobs of each choice and writes one object when the answer ends.
 #[derive(Debug)]
-pub(super) struct Whole {
+pub(super) struct CompletionsWhole {
     envelope: Envelope,
     choices: Vec<ChoiceText>,
     usage: Option<Usage>,
@@ -134,7 +134,7 @@ struct ChoiceText {
     leftovers: BytesMut,
 }
 
-impl Whole {
+impl CompletionsWhole {
     pub(super) fn new(shape: &Shape) -> Self {
         Self {
             envelope: Envelope::new("text_completion", shape.options.clone(), false),
@@ -205,7 +205,7 @@ impl Whole {
     }
 }
 
-impl Encode for Whole {
+impl Encode for CompletionsWhole {
     fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
         let out = out.open();
         match event {

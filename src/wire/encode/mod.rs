@@ -97,10 +97,12 @@ pub struct Limits {
 /// them in another form than the engine.
 pub fn encoder(shape: &Shape, stamp: &Stamp) -> Box<dyn Encode> {
     match (shape.client, shape.stream) {
-        (Api::Chat, true) => tool_names::ToolNames::wrap(Box::new(chat::Stream::new(shape, stamp)), shape),
-        (Api::Chat, false) => tool_names::ToolNames::wrap(Box::new(chat::Whole::new(shape)), shape),
-        (Api::Completions, true) => Box::new(completions::Stream::new(shape)),
-        (Api::Completions, false) => Box::new(completions::Whole::new(shape)),
+        (Api::Chat, true) => {
+            tool_names::ToolNames::wrap(Box::new(chat::ChatStream::new(shape, stamp)), shape)
+        }
+        (Api::Chat, false) => tool_names::ToolNames::wrap(Box::new(chat::ChatWhole::new(shape)), shape),
+        (Api::Completions, true) => Box::new(completions::CompletionsStream::new(shape)),
+        (Api::Completions, false) => Box::new(completions::CompletionsWhole::new(shape)),
         (Api::Responses, stream) => {
             let reply = Reply {
                 reasoning: shape.options.responses_reasoning,
