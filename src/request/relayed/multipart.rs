@@ -205,8 +205,7 @@ fn name(head: &[u8]) -> Result<String, Failure> {
             continue;
         }
         for (key, value) in parameters(value) {
-            let is_extended =
-                key.eq_ignore_ascii_case("name*") || key.to_ascii_lowercase().starts_with("name*");
+            let is_extended = key.to_ascii_lowercase().starts_with("name*");
             if is_extended || key.eq_ignore_ascii_case("name") && (found.is_some() || value.contains('\\')) {
                 return Err(doubtful());
             }

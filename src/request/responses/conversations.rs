@@ -15,9 +15,6 @@ use std::collections::HashSet;
 /// Maximum number of items that one request may add.
 const MOST: usize = 20;
 
-/// Maximum length of an id, in bytes.
-const ID: usize = 512;
-
 /// Fields that these requests may have.
 const KNOWN: &[&str] = &["metadata", "items"];
 
@@ -85,14 +82,8 @@ fn items(from: &Checked<'_>) -> Result<Vec<NewItem>, Failure> {
         let refers = matches!(input::item(path.clone(), raw, from.rules)?, Item::Reference(_));
         let item = Object::of(path, raw)?;
         let id = item.text("id")?.map(|id| id.decoded().into_owned()).filter(|id| !id.is_empty());
-        if let Some(id) = &id {
-            if id.len() > ID || id.contains('\0') {
-                let must = format!("it may have at most {ID} bytes, none of them zero");
-                return Err(invalid(item.path("id"), &must));
-            }
-            if !seen.insert(id.clone()) {
-                return Err(invalid(item.path("id"), "another item has the same"));
-            }
+        if id.as_ref().is_some_and(|id| !seen.insert(id.clone())) {
+            return Err(invalid(item.path("id"), "another item has the same"));
         }
         items.push(NewItem { json: raw.get().to_owned(), id, refers });
     }
