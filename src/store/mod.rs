@@ -99,7 +99,6 @@ pub type DurationHook = Arc<dyn Fn(&'static str, Duration) + Send + Sync>;
 /// Store: the operations on responses, conversations and counters, independent of the backend.
 pub struct Store {
     backend: Backend,
-    caps: Arc<Caps>,
     deadline: Duration,
     watch: Option<DurationHook>,
 }
@@ -116,11 +115,11 @@ impl Store {
     pub async fn open(place: &StoreLocation, caps: Caps) -> Result<Option<Self>, Error> {
         let backend = match place {
             StoreLocation::Off => return Ok(None),
-            StoreLocation::Memory => Backend::Memory(Mutex::default()),
-            StoreLocation::Sqlite(path) => Backend::Sqlite(Sqlite::open(path).await?),
-            StoreLocation::Postgres(url) => Backend::Postgres(Postgres::open(url).await?),
+            StoreLocation::Memory => Backend::Memory(Mutex::new(Memory::new(caps))),
+            StoreLocation::Sqlite(path) => Backend::Sqlite(Sqlite::open(path, caps).await?),
+            StoreLocation::Postgres(url) => Backend::Postgres(Postgres::open(url, caps).await?),
         };
-        Ok(Some(Self { backend, caps: Arc::new(caps), deadline: DEADLINE, watch: None }))
+        Ok(Some(Self { backend, deadline: DEADLINE, watch: None }))
     }
 
     /// Sets the callback that gets the duration of every operation.
@@ -234,22 +233,18 @@ macro_rules! operations {
                     $($argument.validate()?;)*
                     self.timed(stringify!($name), async {
                     match &self.backend {
-                        Backend::Memory(memory) => {
-                            let mut table = memory.lock();
-                            table.$name(&self.caps, $(&$argument),*)
-                        }
+                        Backend::Memory(memory) => memory.lock().$name($(&$argument),*),
                         Backend::Sqlite(sqlite) => {
-                            let caps = Arc::clone(&self.caps);
                             let work = move |session: &mut sqlite::Session| {
-                                ready(sql::$name(session, &caps, $(&$argument),*))
+                                ready(sql::$name(session, $(&$argument),*))
                             };
                             in_time(self.deadline, sqlite.run(operations!(@writes $mode), work)).await
                         }
                         Backend::Postgres(postgres) => {
                             in_time(self.deadline, Box::pin(async {
                                 let writes = operations!(@writes $mode);
-                                let mut session = postgres.session(writes, &self.caps).await?;
-                                let answer = sql::$name(&mut session, &self.caps, $(&$argument),*).await;
+                                let mut session = postgres.session(writes).await?;
+                                let answer = sql::$name(&mut session, $(&$argument),*).await;
                                 session.end(answer).await
                             }))
                             .await

@@ -8,7 +8,7 @@
 //! (faults O14). That makes `synchronous=FULL` cheap enough to use: with a write-ahead log, NORMAL survives a
 //! killed process too, but a power cut would lose responses that were reported to clients as stored.
 
-use super::record::{Error, Totals};
+use super::record::{Caps, Error, Totals};
 use super::sql::{self, Row, SCHEMA, Sql, SqlValue, ready};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
@@ -89,12 +89,12 @@ pub(super) struct Sqlite {
 }
 
 impl Sqlite {
-    pub(super) async fn open(path: &Path) -> Result<Self, Error> {
+    pub(super) async fn open(path: &Path, caps: Caps) -> Result<Self, Error> {
         let (jobs, mut queue) = mpsc::channel::<Box<dyn Job>>(QUEUE);
         let (reply, opened) = oneshot::channel();
         let path = path.to_path_buf();
         let thread = std::thread::Builder::new().name("samewire-store".to_owned());
-        let run = move || match Session::open(path) {
+        let run = move || match Session::open(path, caps) {
             Ok(mut session) => {
                 let _ = reply.send(Ok(()));
                 while let Some(first) = queue.blocking_recv() {
@@ -177,6 +177,7 @@ fn length(path: &Path) -> u64 {
 /// Connection, with what is known about the file and the transaction that is open.
 pub(super) struct Session {
     db: Connection,
+    caps: Caps,
     disk: Disk,
     totals: Totals,
     /// Bytes that the transaction adds to the log.
@@ -191,9 +192,9 @@ pub(super) struct Session {
 }
 
 impl Session {
-    fn open(path: PathBuf) -> Result<Self, Error> {
+    fn open(path: PathBuf, caps: Caps) -> Result<Self, Error> {
         let told = |error: Error| Error::unavailable(format_args!("{}: {}", path.display(), reason(&error)));
-        let mut session = prepare(&path).map_err(told)?;
+        let mut session = prepare(&path, caps).map_err(told)?;
         session.totals = ready(sql::count(&mut session)).map_err(told)?;
         Ok(session)
     }
@@ -355,6 +356,10 @@ impl Session {
 impl Sql for Session {
     const LOCK: &'static str = "";
 
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
     async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<Row>, Error> {
         let mut statement = self.db.prepare_cached(sql).map_err(from_sqlite)?;
         let width = statement.column_count();
@@ -450,7 +455,7 @@ fn create(path: &Path) -> Result<(), Error> {
 
 /// Opens the file and checks that it is a samewire store, intact, and not newer than this version. Writes to it
 /// only then.
-fn prepare(path: &Path) -> Result<Session, Error> {
+fn prepare(path: &Path, caps: Caps) -> Result<Session, Error> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     create(path)?;
@@ -485,6 +490,7 @@ fn prepare(path: &Path) -> Result<Session, Error> {
     let file = identity(path)?;
     Ok(Session {
         db,
+        caps,
         disk,
         totals: Totals::default(),
         log: 0,

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Tables of the records, with indexes for each kind of lookup.
-#[derive(Default)]
 pub(super) struct Memory {
+    caps: Caps,
     rows: BTreeMap<Key, Row>,
     running: BTreeSet<Key>,
     /// Records that may be evicted, oldest first.
@@ -29,6 +29,19 @@ pub(super) struct Memory {
 }
 
 impl Memory {
+    pub(super) fn new(caps: Caps) -> Self {
+        Self {
+            caps,
+            rows: BTreeMap::new(),
+            running: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            ids: BTreeSet::new(),
+            bytes: 0,
+            undo: None,
+            counters: Counters::default(),
+        }
+    }
+
     fn row(&self, key: &Key, kind: Kind, now: Millis) -> Result<&Row, Error> {
         self.rows.get(key).filter(|row| row.kind == kind && row.is_alive(now)).ok_or(Error::NotFound)
     }
@@ -86,17 +99,17 @@ impl Memory {
     }
 
     /// Evicts old records until `key` may have this weight. Changes nothing if that is impossible.
-    fn make_room(&mut self, caps: &Caps, key: &Key, weight: u64, closing: bool) -> Result<(), Error> {
+    fn make_room(&mut self, key: &Key, weight: u64, closing: bool) -> Result<(), Error> {
         let before = self.rows.get(key).map_or(0, |row| row.record.bytes);
         let closing = closing && weight <= before + CLOSING;
-        if weight > caps.record_bytes && !closing {
+        if weight > self.caps.record_bytes && !closing {
             return Err(Error::Full);
         }
         let mut bytes = self.bytes - before + weight;
         let mut records = self.rows.len() as u64 + u64::from(!self.rows.contains_key(key));
         let mut oldest = self.ended.iter().filter(|(_, ended)| ended != key);
         let mut victims = Vec::new();
-        while bytes > caps.bytes || records > caps.records {
+        while bytes > self.caps.bytes || records > self.caps.records {
             let Some((_, victim)) = oldest.next() else {
                 if closing {
                     break;
@@ -116,28 +129,27 @@ impl Memory {
         Ok(())
     }
 
-    fn insert(&mut self, caps: &Caps, row: Row) -> Result<(), Error> {
+    fn insert(&mut self, row: Row) -> Result<(), Error> {
         let key = row.record.key.clone();
         if self.rows.contains_key(&key) {
             return Err(Error::Conflict);
         }
-        self.make_room(caps, &key, row.record.bytes, false)?;
+        self.make_room(&key, row.record.bytes, false)?;
         self.put(row);
         Ok(())
     }
 
-    pub(super) fn create(&mut self, caps: &Caps, new: &NewResponse, now: &Millis) -> Result<(), Error> {
+    pub(super) fn create(&mut self, new: &NewResponse, now: &Millis) -> Result<(), Error> {
         if !new.state.is_terminal() && !new.output.is_empty() {
             return Err(Error::Conflict);
         }
-        let record = Record::first(new, caps, *now);
+        let record = Record::first(new, &self.caps, *now);
         let items = [(Side::Input, placed(&new.input, 0)), (Side::Output, placed(&new.output, 0))].into();
-        self.insert(caps, Row { record, kind: Kind::Response, touched: *now, items, events: Vec::new() })
+        self.insert(Row { record, kind: Kind::Response, touched: *now, items, events: Vec::new() })
     }
 
     pub(super) fn start(
         &mut self,
-        caps: &Caps,
         key: &Key,
         term: &u64,
         response: &Json,
@@ -150,7 +162,7 @@ impl Memory {
             _ => return Err(Error::Conflict),
         }
         let bytes = record.bytes - record.response.len() as u64 + response.len() as u64;
-        self.make_room(caps, key, bytes, false)?;
+        self.make_room(key, bytes, false)?;
         self.change(key, |row| {
             row.record.state = State::InProgress;
             row.record.response = response.clone();
@@ -162,7 +174,6 @@ impl Memory {
 
     pub(super) fn append_events(
         &mut self,
-        caps: &Caps,
         key: &Key,
         term: &u64,
         events: &Events,
@@ -174,7 +185,7 @@ impl Memory {
         }
         let fresh = events.fresh(record.events)?;
         let bytes = record.bytes + weight_of_events(fresh);
-        self.make_room(caps, key, bytes, false)?;
+        self.make_room(key, bytes, false)?;
         self.change(key, |row| {
             row.events.extend_from_slice(fresh);
             row.record.events = row.events.len() as u64;
@@ -185,7 +196,6 @@ impl Memory {
 
     pub(super) fn finish(
         &mut self,
-        caps: &Caps,
         key: &Key,
         term: &u64,
         finish: &Finish,
@@ -204,7 +214,8 @@ impl Memory {
             + finish.response.len() as u64
             + weight_of_items(&finish.output)
             + weight_of_events(fresh);
-        self.make_room(caps, key, bytes, true)?;
+        self.make_room(key, bytes, true)?;
+        let expires = now.saturating_add(self.caps.ttl);
         self.change_items(key, |row| {
             row.events.extend_from_slice(fresh);
             row.items.insert(Side::Output, placed(&finish.output, 0));
@@ -212,36 +223,29 @@ impl Memory {
             let record = &mut row.record;
             record.state = finish.state;
             record.response = finish.response.clone();
-            record.expires = now.saturating_add(caps.ttl);
+            record.expires = expires;
             record.events = row.events.len() as u64;
             record.bytes = bytes;
         });
         Ok(())
     }
 
-    pub(super) fn get(&mut self, _: &Caps, key: &Key, now: &Millis) -> Result<Record, Error> {
+    pub(super) fn get(&mut self, key: &Key, now: &Millis) -> Result<Record, Error> {
         self.row(key, Kind::Response, *now).map(|row| row.record.clone())
     }
 
-    pub(super) fn delete(&mut self, _: &Caps, key: &Key, now: &Millis) -> Result<(), Error> {
+    pub(super) fn delete(&mut self, key: &Key, now: &Millis) -> Result<(), Error> {
         self.row(key, Kind::Response, *now)?;
         self.remove_with_items(key);
         Ok(())
     }
 
-    pub(super) fn input_items(
-        &mut self,
-        _: &Caps,
-        key: &Key,
-        ask: &PageRequest,
-        now: &Millis,
-    ) -> Result<Page, Error> {
+    pub(super) fn input_items(&mut self, key: &Key, ask: &PageRequest, now: &Millis) -> Result<Page, Error> {
         self.row(key, Kind::Response, *now)?.page(Side::Input, ask)
     }
 
     pub(super) fn events_after(
         &mut self,
-        _: &Caps,
         key: &Key,
         after: &Option<u64>,
         limit: &usize,
@@ -254,7 +258,7 @@ impl Memory {
         Ok(Replay { events: Events { from, bodies }, total: row.record.events, state: row.record.state })
     }
 
-    pub(super) fn request_cancel(&mut self, _: &Caps, key: &Key, now: &Millis) -> Result<State, Error> {
+    pub(super) fn request_cancel(&mut self, key: &Key, now: &Millis) -> Result<State, Error> {
         let state = self.row(key, Kind::Response, *now)?.record.state;
         if !state.is_terminal() {
             self.change(key, |row| row.record.cancel = true);
@@ -262,7 +266,7 @@ impl Memory {
         Ok(state)
     }
 
-    pub(super) fn is_cancel_requested(&mut self, _: &Caps, key: &Key, now: &Millis) -> Result<bool, Error> {
+    pub(super) fn is_cancel_requested(&mut self, key: &Key, now: &Millis) -> Result<bool, Error> {
         self.row(key, Kind::Response, *now).map(|row| row.record.cancel)
     }
 
@@ -271,7 +275,7 @@ impl Memory {
         self.running.iter().filter(wanted).cloned().collect()
     }
 
-    pub(super) fn running(&mut self, _: &Caps, owner: &Arc<str>) -> Result<Vec<Running>, Error> {
+    pub(super) fn running(&mut self, owner: &Arc<str>) -> Result<Vec<Running>, Error> {
         let keys = self.running_of(|record| record.owner == *owner);
         let records = keys.into_iter().filter_map(|key| Some(&self.rows.get(&key)?.record));
         let running =
@@ -279,17 +283,17 @@ impl Memory {
         Ok(records.map(running).collect())
     }
 
-    pub(super) fn heartbeat(&mut self, caps: &Caps, owner: &Arc<str>, now: &Millis) -> Result<u64, Error> {
+    pub(super) fn heartbeat(&mut self, owner: &Arc<str>, now: &Millis) -> Result<u64, Error> {
         let keys = self.running_of(|record| record.owner == *owner);
+        let lease = now.saturating_add(self.caps.lease);
         for key in &keys {
-            self.change(key, |row| row.record.lease = now.saturating_add(caps.lease));
+            self.change(key, |row| row.record.lease = lease);
         }
         Ok(keys.len() as u64)
     }
 
     pub(super) fn orphans(
         &mut self,
-        caps: &Caps,
         owner: &Arc<str>,
         limit: &usize,
         now: &Millis,
@@ -301,7 +305,7 @@ impl Memory {
             .collect();
         keys.sort();
         let keys = keys.into_iter().take(*limit);
-        let lease = now.saturating_add(caps.lease);
+        let lease = now.saturating_add(self.caps.lease);
         let mut claimed: Vec<_> = keys.filter_map(|(_, key)| self.hand_over(&key, owner, lease)).collect();
         claimed.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(claimed)
@@ -318,7 +322,6 @@ impl Memory {
 
     pub(super) fn take_over(
         &mut self,
-        caps: &Caps,
         key: &Key,
         term: &u64,
         owner: &Arc<str>,
@@ -327,16 +330,10 @@ impl Memory {
         if self.owned(key, *term, *now)?.record.state.is_terminal() {
             return Err(Error::Conflict);
         }
-        self.hand_over(key, owner, now.saturating_add(caps.lease)).ok_or(Error::NotFound)
+        self.hand_over(key, owner, now.saturating_add(self.caps.lease)).ok_or(Error::NotFound)
     }
 
-    pub(super) fn chain(
-        &mut self,
-        _: &Caps,
-        key: &Key,
-        bytes: &u64,
-        now: &Millis,
-    ) -> Result<Vec<Item>, Error> {
+    pub(super) fn chain(&mut self, key: &Key, bytes: &u64, now: &Millis) -> Result<Vec<Item>, Error> {
         let mut rows = Vec::new();
         let mut next = Some(key.id.clone());
         while let Some(id) = next {
@@ -365,16 +362,17 @@ impl Memory {
         if weight > *bytes { Err(Error::Full) } else { Ok(items) }
     }
 
-    pub(super) fn refresh(&mut self, caps: &Caps, key: &Key, now: &Millis) -> Result<(), Error> {
+    pub(super) fn refresh(&mut self, key: &Key, now: &Millis) -> Result<(), Error> {
+        let ttl = self.caps.ttl;
         let mut next = Some(key.id.clone());
         for _ in 0..LINKS {
             let Some(id) = next else { break };
             let key = Key { tenant: key.tenant.clone(), id };
             let Ok(row) = self.row(&key, Kind::Response, *now) else { break };
             next = row.record.previous.clone();
-            if row.record.state.is_terminal() && row.record.expires <= now.saturating_add(caps.ttl / 2) {
+            if row.record.state.is_terminal() && row.record.expires <= now.saturating_add(ttl / 2) {
                 self.change_items(&key, |row| {
-                    row.record.expires = now.saturating_add(caps.ttl);
+                    row.record.expires = now.saturating_add(ttl);
                     row.touched = *now;
                 });
             }
@@ -384,7 +382,6 @@ impl Memory {
 
     pub(super) fn resolve(
         &mut self,
-        _: &Caps,
         tenant: &Arc<str>,
         ids: &[Arc<str>],
         now: &Millis,
@@ -401,7 +398,7 @@ impl Memory {
         Ok(ids.iter().map(find).collect())
     }
 
-    pub(super) fn sweep(&mut self, _: &Caps, now: &Millis) -> Result<u64, Error> {
+    pub(super) fn sweep(&mut self, now: &Millis) -> Result<u64, Error> {
         let keys = self.ended.iter().map(|(_, key)| key);
         let expired = keys.filter(|key| self.rows.get(*key).is_some_and(|row| !row.is_alive(*now)));
         let expired: Vec<Key> = expired.take(1_000).cloned().collect();
@@ -412,19 +409,19 @@ impl Memory {
         Ok(expired.len() as u64)
     }
 
-    pub(super) fn totals(&mut self, _: &Caps) -> Result<Totals, Error> {
+    pub(super) fn totals(&mut self) -> Result<Totals, Error> {
         Ok(Totals { records: self.rows.len() as u64, bytes: self.bytes })
     }
 
-    pub(super) fn flush(&mut self, _: &Caps) -> Result<(), Error> {
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    pub(super) fn has_room(&mut self, caps: &Caps, bytes: &u64) -> Result<(), Error> {
+    pub(super) fn has_room(&mut self, bytes: &u64) -> Result<(), Error> {
         let running = self.running.iter().filter_map(|key| self.rows.get(key));
         let (records, weight) =
             running.fold((0, 0), |(records, weight), row| (records + 1, weight + row.record.bytes));
-        caps.check_fits(Totals { records, bytes: weight }, *bytes)
+        self.caps.check_fits(Totals { records, bytes: weight }, *bytes)
     }
 }
 
@@ -432,19 +429,18 @@ impl Memory {
 impl Memory {
     pub(super) fn create_conversation(
         &mut self,
-        caps: &Caps,
         key: &Key,
         metadata: &Json,
         items: &[Item],
         now: &Millis,
     ) -> Result<(), Error> {
         let items = without_known(items, |_| false);
-        let record = Record::conversation(key, metadata, &items, caps, *now);
+        let record = Record::conversation(key, metadata, &items, &self.caps, *now);
         let items = [(Side::Conversation, placed(&items, 0))].into();
-        self.insert(caps, Row { record, kind: Kind::Conversation, touched: *now, items, events: Vec::new() })
+        self.insert(Row { record, kind: Kind::Conversation, touched: *now, items, events: Vec::new() })
     }
 
-    pub(super) fn conversation(&mut self, _: &Caps, key: &Key, now: &Millis) -> Result<Conversation, Error> {
+    pub(super) fn conversation(&mut self, key: &Key, now: &Millis) -> Result<Conversation, Error> {
         let record = &self.row(key, Kind::Conversation, *now)?.record;
         Ok(Conversation { key: key.clone(), created: record.created, metadata: record.response.clone() })
     }
@@ -452,16 +448,16 @@ impl Memory {
     /// Changes a conversation, and extends its life.
     fn renew(
         &mut self,
-        caps: &Caps,
         key: &Key,
         bytes: u64,
         now: Millis,
         change: impl FnOnce(&mut Row),
     ) -> Result<(), Error> {
-        self.make_room(caps, key, bytes, false)?;
+        self.make_room(key, bytes, false)?;
+        let expires = now.saturating_add(self.caps.ttl);
         self.change_items(key, |row| {
             row.record.bytes = bytes;
-            row.record.expires = now.saturating_add(caps.ttl);
+            row.record.expires = expires;
             row.touched = now;
             change(row);
         });
@@ -470,34 +466,27 @@ impl Memory {
 
     pub(super) fn update_conversation(
         &mut self,
-        caps: &Caps,
         key: &Key,
         metadata: &Json,
         now: &Millis,
     ) -> Result<(), Error> {
         let record = &self.row(key, Kind::Conversation, *now)?.record;
         let bytes = record.bytes - record.response.len() as u64 + metadata.len() as u64;
-        self.renew(caps, key, bytes, *now, |row| row.record.response = metadata.clone())
+        self.renew(key, bytes, *now, |row| row.record.response = metadata.clone())
     }
 
-    pub(super) fn delete_conversation(&mut self, _: &Caps, key: &Key, now: &Millis) -> Result<(), Error> {
+    pub(super) fn delete_conversation(&mut self, key: &Key, now: &Millis) -> Result<(), Error> {
         self.row(key, Kind::Conversation, *now)?;
         self.remove_with_items(key);
         Ok(())
     }
 
-    pub(super) fn add_items(
-        &mut self,
-        caps: &Caps,
-        key: &Key,
-        items: &[Item],
-        now: &Millis,
-    ) -> Result<(), Error> {
+    pub(super) fn add_items(&mut self, key: &Key, items: &[Item], now: &Millis) -> Result<(), Error> {
         let row = self.row(key, Kind::Conversation, *now)?;
         let fresh = without_known(items, |id| row.side(Side::Conversation).any(|(_, item)| item.id == *id));
         let next = row.side(Side::Conversation).next_back().map_or(0, |(place, _)| place + 1);
         let bytes = row.record.bytes + weight_of_items(&fresh);
-        self.renew(caps, key, bytes, *now, |row| {
+        self.renew(key, bytes, *now, |row| {
             row.items.entry(Side::Conversation).or_default().extend(placed(&fresh, next));
         })
     }
@@ -506,7 +495,6 @@ impl Memory {
     /// anything.
     fn with_conversation(
         &mut self,
-        caps: &Caps,
         conversation: &Arc<str>,
         key: &Key,
         items: &[Item],
@@ -518,7 +506,7 @@ impl Memory {
         self.undo = Some(Vec::new());
         // The items come first, so that room for the response is not made by evicting the conversation.
         let done = self
-            .add_items(caps, &conversation, items, now)
+            .add_items(&conversation, items, now)
             .map_err(Error::of_conversation)
             .and_then(|()| work(self))
             .and_then(|()| {
@@ -543,18 +531,16 @@ impl Memory {
 
     pub(super) fn create_in(
         &mut self,
-        caps: &Caps,
         conversation: &Arc<str>,
         new: &NewResponse,
         now: &Millis,
     ) -> Result<(), Error> {
         let items = [&*new.input, &*new.output].concat();
-        self.with_conversation(caps, conversation, &new.key, &items, now, |this| this.create(caps, new, now))
+        self.with_conversation(conversation, &new.key, &items, now, |this| this.create(new, now))
     }
 
     pub(super) fn finish_in(
         &mut self,
-        caps: &Caps,
         conversation: &Arc<str>,
         key: &Key,
         term: &u64,
@@ -563,22 +549,14 @@ impl Memory {
     ) -> Result<(), Error> {
         let row = self.owned(key, *term, *now)?;
         if row.record.state.is_terminal() || !finish.state.is_terminal() {
-            return self.finish(caps, key, term, finish, now);
+            return self.finish(key, term, finish, now);
         }
         let input = row.side(Side::Input).map(|(_, item)| item);
         let items: Vec<Item> = input.chain(&finish.output).cloned().collect();
-        self.with_conversation(caps, conversation, key, &items, now, |this| {
-            this.finish(caps, key, term, finish, now)
-        })
+        self.with_conversation(conversation, key, &items, now, |this| this.finish(key, term, finish, now))
     }
 
-    pub(super) fn transcript(
-        &mut self,
-        _: &Caps,
-        key: &Key,
-        bytes: &u64,
-        now: &Millis,
-    ) -> Result<Vec<Item>, Error> {
+    pub(super) fn transcript(&mut self, key: &Key, bytes: &u64, now: &Millis) -> Result<Vec<Item>, Error> {
         let row = self.row(key, Kind::Conversation, *now)?;
         let weight: u64 = row.side(Side::Conversation).map(|(_, item)| item.body.len() as u64).sum();
         if weight > *bytes {
@@ -589,7 +567,6 @@ impl Memory {
 
     pub(super) fn conversation_items(
         &mut self,
-        _: &Caps,
         key: &Key,
         ask: &PageRequest,
         now: &Millis,
@@ -599,7 +576,6 @@ impl Memory {
 
     pub(super) fn conversation_item(
         &mut self,
-        _: &Caps,
         key: &Key,
         id: &Arc<str>,
         now: &Millis,
@@ -609,18 +585,12 @@ impl Memory {
         found.map(|(_, item)| item.clone()).ok_or(Error::NotFound)
     }
 
-    pub(super) fn delete_item(
-        &mut self,
-        caps: &Caps,
-        key: &Key,
-        id: &Arc<str>,
-        now: &Millis,
-    ) -> Result<(), Error> {
+    pub(super) fn delete_item(&mut self, key: &Key, id: &Arc<str>, now: &Millis) -> Result<(), Error> {
         let row = self.row(key, Kind::Conversation, *now)?;
         let found = row.side(Side::Conversation).find(|(_, item)| item.id == *id);
         let (place, item) = found.ok_or(Error::NotFound)?;
         let bytes = row.record.bytes - weight_of_items(std::slice::from_ref(item));
-        self.renew(caps, key, bytes, *now, |row| {
+        self.renew(key, bytes, *now, |row| {
             row.items.entry(Side::Conversation).or_default().remove(&place);
         })
     }
@@ -637,14 +607,13 @@ pub(super) fn without_known(items: &[Item], known: impl Fn(&Arc<str>) -> bool) -
     items.iter().filter(|item| !known(&item.id) && seen.insert(&item.id)).cloned().collect()
 }
 impl Memory {
-    pub(super) fn put_counts(&mut self, _: &Caps, writer: &Arc<str>, counts: &[Count]) -> Result<(), Error> {
+    pub(super) fn put_counts(&mut self, writer: &Arc<str>, counts: &[Count]) -> Result<(), Error> {
         self.counters.put(writer, counts);
         Ok(())
     }
 
     pub(super) fn counts_of_others(
         &mut self,
-        _: &Caps,
         names: &[Arc<str>],
         besides: &Arc<str>,
         now: &Millis,

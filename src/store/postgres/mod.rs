@@ -30,6 +30,7 @@ const AHEAD: usize = 16;
 /// Connection pool, with the lock for operations that count.
 pub(super) struct Postgres {
     pool: Pool,
+    caps: Caps,
     /// Lock for operations that write while totals are counted: each must see what the previous one has done.
     counting: Mutex<()>,
 }
@@ -40,17 +41,18 @@ impl Postgres {
         Server::is_url(url)
     }
 
-    pub(super) async fn open(url: &str) -> Result<Self, Error> {
-        Ok(Self { pool: Pool::open(Server::of(url)?).await?, counting: Mutex::default() })
+    pub(super) async fn open(url: &str, caps: Caps) -> Result<Self, Error> {
+        Ok(Self { pool: Pool::open(Server::of(url)?).await?, caps, counting: Mutex::default() })
     }
 
     /// Starts an operation on a connection from the pool.
-    pub(super) async fn session(&self, writes: bool, caps: &Caps) -> Result<Session<'_>, Error> {
-        let alone = match writes && caps.counts() {
+    pub(super) async fn session(&self, writes: bool) -> Result<Session<'_>, Error> {
+        let alone = match writes && self.caps.counts() {
             true => Some(self.counting.lock().await),
             false => None,
         };
-        Ok(Session { held: self.pool.take().await?, writes, waiting: Vec::new(), _alone: alone })
+        let held = self.pool.take().await?;
+        Ok(Session { held, caps: &self.caps, writes, waiting: Vec::new(), _alone: alone })
     }
 
     pub(super) async fn clock(&self) -> Result<Millis, Error> {
@@ -86,6 +88,7 @@ struct Later {
 /// isolation level each statement has its own snapshot anyway. Rolled back if dropped before its end.
 pub(super) struct Session<'a> {
     held: Held,
+    caps: &'a Caps,
     writes: bool,
     /// Statements that are sent together with the next one whose result matters.
     waiting: Vec<Later>,
@@ -185,6 +188,10 @@ impl ToSql for SqlValue {
 
 impl Sql for Session<'_> {
     const LOCK: &'static str = " FOR UPDATE";
+
+    fn caps(&self) -> &Caps {
+        self.caps
+    }
 
     async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<Row>, Error> {
         let (rows, _) = self.send(Some((sql, values))).await?;

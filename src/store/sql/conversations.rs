@@ -15,22 +15,20 @@ use std::sync::Arc;
 
 pub(in crate::store) async fn create_conversation<S: Sql>(
     s: &mut S,
-    caps: &Caps,
     key: &Key,
     metadata: &Json,
     items: &[Item],
     now: &Millis,
 ) -> Result<(), Error> {
     let items = without_known(items, |_| false);
-    let record = Record::conversation(key, metadata, &items, caps, *now);
+    let record = Record::conversation(key, metadata, &items, s.caps(), *now);
     insert_record(s, &record, Kind::Conversation).await?;
     insert_items(s, key, Side::Conversation, 0, &items).await?;
-    make_room(s, caps, key, WeightChange::new(0, record.bytes)).await
+    make_room(s, key, WeightChange::new(0, record.bytes)).await
 }
 
 pub(in crate::store) async fn conversation<S: Sql>(
     s: &mut S,
-    _: &Caps,
     key: &Key,
     now: &Millis,
 ) -> Result<Conversation, Error> {
@@ -39,29 +37,22 @@ pub(in crate::store) async fn conversation<S: Sql>(
 }
 
 /// Updates the weight and the age of a conversation after a change.
-async fn renew<S: Sql>(
-    s: &mut S,
-    caps: &Caps,
-    key: &Key,
-    grown: WeightChange,
-    now: Millis,
-) -> Result<(), Error> {
+async fn renew<S: Sql>(s: &mut S, key: &Key, grown: WeightChange, now: Millis) -> Result<(), Error> {
     let sql =
         "UPDATE samewire_records SET bytes = $1, touched = $2, expires = $3 WHERE tenant = $4 AND id = $5";
     let values = [
         grown.after.into(),
         now.into(),
-        now.saturating_add(caps.ttl).into(),
+        now.saturating_add(s.caps().ttl).into(),
         (&key.tenant).into(),
         (&key.id).into(),
     ];
     s.later(sql, &values).await?;
-    make_room(s, caps, key, grown).await
+    make_room(s, key, grown).await
 }
 
 pub(in crate::store) async fn update_conversation<S: Sql>(
     s: &mut S,
-    caps: &Caps,
     key: &Key,
     metadata: &Json,
     now: &Millis,
@@ -70,12 +61,11 @@ pub(in crate::store) async fn update_conversation<S: Sql>(
     let sql = "UPDATE samewire_records SET response = $1 WHERE tenant = $2 AND id = $3";
     s.later(sql, &[metadata.into(), (&key.tenant).into(), (&key.id).into()]).await?;
     let bytes = head.bytes.saturating_sub(head.response) + metadata.len() as u64;
-    renew(s, caps, key, WeightChange::new(head.bytes, bytes), *now).await
+    renew(s, key, WeightChange::new(head.bytes, bytes), *now).await
 }
 
 pub(in crate::store) async fn delete_conversation<S: Sql>(
     s: &mut S,
-    _: &Caps,
     key: &Key,
     now: &Millis,
 ) -> Result<(), Error> {
@@ -84,7 +74,6 @@ pub(in crate::store) async fn delete_conversation<S: Sql>(
 
 pub(in crate::store) async fn add_items<S: Sql>(
     s: &mut S,
-    caps: &Caps,
     key: &Key,
     items: &[Item],
     now: &Millis,
@@ -98,12 +87,11 @@ pub(in crate::store) async fn add_items<S: Sql>(
     let fresh = without_known(items, |id| known.contains(id));
     insert_items(s, key, Side::Conversation, next, &fresh).await?;
     let bytes = head.bytes + weight_of_items(&fresh);
-    renew(s, caps, key, WeightChange::new(head.bytes, bytes), *now).await
+    renew(s, key, WeightChange::new(head.bytes, bytes), *now).await
 }
 
 pub(in crate::store) async fn create_in<S: Sql>(
     s: &mut S,
-    caps: &Caps,
     conversation: &Arc<str>,
     new: &NewResponse,
     now: &Millis,
@@ -111,14 +99,13 @@ pub(in crate::store) async fn create_in<S: Sql>(
     let key = Key { tenant: new.key.tenant.clone(), id: conversation.clone() };
     // The items come first, so that room for the response is not made by evicting the conversation.
     let items = [&*new.input, &*new.output].concat();
-    add_items(s, caps, &key, &items, now).await.map_err(Error::of_conversation)?;
-    create(s, caps, new, now).await?;
+    add_items(s, &key, &items, now).await.map_err(Error::of_conversation)?;
+    create(s, new, now).await?;
     state(s, &key, Kind::Conversation, *now).await.map(drop).map_err(Error::of_conversation)
 }
 
 pub(in crate::store) async fn finish_in<S: Sql>(
     s: &mut S,
-    caps: &Caps,
     conversation: &Arc<str>,
     key: &Key,
     term: &u64,
@@ -126,7 +113,7 @@ pub(in crate::store) async fn finish_in<S: Sql>(
     now: &Millis,
 ) -> Result<(), Error> {
     if owned(s, key, *term, *now).await?.state.is_terminal() || !end.state.is_terminal() {
-        return finish(s, caps, key, term, end, now).await;
+        return finish(s, key, term, end, now).await;
     }
     let sql =
         "SELECT id, body FROM samewire_items WHERE tenant = $1 AND holder = $2 AND side = 2 ORDER BY place";
@@ -134,14 +121,13 @@ pub(in crate::store) async fn finish_in<S: Sql>(
     let mut items = rows.iter().map(|row| row.item(0)).collect::<Result<Vec<_>, _>>()?;
     items.extend_from_slice(&end.output);
     let conversation = Key { tenant: key.tenant.clone(), id: conversation.clone() };
-    add_items(s, caps, &conversation, &items, now).await.map_err(Error::of_conversation)?;
-    finish(s, caps, key, term, end, now).await?;
+    add_items(s, &conversation, &items, now).await.map_err(Error::of_conversation)?;
+    finish(s, key, term, end, now).await?;
     state(s, &conversation, Kind::Conversation, *now).await.map(drop).map_err(Error::of_conversation)
 }
 
 pub(in crate::store) async fn transcript<S: Sql>(
     s: &mut S,
-    _: &Caps,
     key: &Key,
     bytes: &u64,
     now: &Millis,
@@ -160,7 +146,6 @@ pub(in crate::store) async fn transcript<S: Sql>(
 
 pub(in crate::store) async fn conversation_items<S: Sql>(
     s: &mut S,
-    _: &Caps,
     key: &Key,
     ask: &PageRequest,
     now: &Millis,
@@ -171,7 +156,6 @@ pub(in crate::store) async fn conversation_items<S: Sql>(
 
 pub(in crate::store) async fn conversation_item<S: Sql>(
     s: &mut S,
-    _: &Caps,
     key: &Key,
     id: &Arc<str>,
     now: &Millis,
@@ -185,7 +169,6 @@ pub(in crate::store) async fn conversation_item<S: Sql>(
 
 pub(in crate::store) async fn delete_item<S: Sql>(
     s: &mut S,
-    caps: &Caps,
     key: &Key,
     id: &Arc<str>,
     now: &Millis,
@@ -196,5 +179,5 @@ pub(in crate::store) async fn delete_item<S: Sql>(
     let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), id.into()]).await?;
     let item = rows.first().ok_or(Error::NotFound)?.item(0)?;
     let bytes = head.bytes.saturating_sub(weight_of_items(&[item]));
-    renew(s, caps, key, WeightChange::new(head.bytes, bytes), *now).await
+    renew(s, key, WeightChange::new(head.bytes, bytes), *now).await
 }

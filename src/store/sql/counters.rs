@@ -8,7 +8,6 @@ use std::sync::Arc;
 /// Stores a writer's totals in its own rows. A total never decreases, so writes may be repeated and reordered.
 pub(in crate::store) async fn put_counts<S: Sql>(
     s: &mut S,
-    _: &Caps,
     writer: &Arc<str>,
     counts: &[Count],
 ) -> Result<(), Error> {
@@ -32,7 +31,6 @@ pub(in crate::store) async fn put_counts<S: Sql>(
 
 pub(in crate::store) async fn counts_of_others<S: Sql>(
     s: &mut S,
-    _: &Caps,
     names: &[Arc<str>],
     besides: &Arc<str>,
     now: &Millis,

@@ -185,6 +185,9 @@ pub(super) trait Sql {
     /// Suffix of a `SELECT` whose row is about to be changed, to lock the row.
     const LOCK: &'static str;
 
+    /// Returns the limits of the store.
+    fn caps(&self) -> &Caps;
+
     async fn query(&mut self, sql: &str, values: &[SqlValue]) -> Result<Vec<Row>, Error>;
 
     async fn execute(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, Error>;
@@ -254,20 +257,20 @@ async fn owned<S: Sql>(s: &mut S, key: &Key, term: u64, now: Millis) -> Result<H
 }
 
 /// Evicts the oldest ended records, except this one, until all limits hold. Called after a record was written.
-async fn make_room<S: Sql>(s: &mut S, caps: &Caps, key: &Key, grown: WeightChange) -> Result<(), Error> {
+async fn make_room<S: Sql>(s: &mut S, key: &Key, grown: WeightChange) -> Result<(), Error> {
     let closing = grown.closing && grown.after <= grown.before + CLOSING;
-    if grown.after > caps.record_bytes && !closing {
+    if grown.after > s.caps().record_bytes && !closing {
         return Err(Error::Full);
     }
     let difference =
         i64::try_from(grown.after).unwrap_or(i64::MAX) - i64::try_from(grown.before).unwrap_or(0);
     s.add_to_totals(i64::from(grown.before == 0), difference);
-    if !caps.counts() {
+    if !s.caps().counts() {
         return Ok(());
     }
     loop {
         let totals = s.totals().await?;
-        if totals.bytes <= caps.bytes && totals.records <= caps.records {
+        if totals.bytes <= s.caps().bytes && totals.records <= s.caps().records {
             return Ok(());
         }
         if !evict(s, &key.tenant, &key.id).await? {
@@ -380,25 +383,19 @@ async fn insert_record<S: Sql>(s: &mut S, record: &Record, kind: Kind) -> Result
     if s.execute(&sql, &values).await? == 0 { Err(Error::Conflict) } else { Ok(()) }
 }
 
-pub(super) async fn create<S: Sql>(
-    s: &mut S,
-    caps: &Caps,
-    new: &NewResponse,
-    now: &Millis,
-) -> Result<(), Error> {
+pub(super) async fn create<S: Sql>(s: &mut S, new: &NewResponse, now: &Millis) -> Result<(), Error> {
     if !new.state.is_terminal() && !new.output.is_empty() {
         return Err(Error::Conflict);
     }
-    let record = Record::first(new, caps, *now);
+    let record = Record::first(new, s.caps(), *now);
     insert_record(s, &record, Kind::Response).await?;
     insert_items(s, &new.key, Side::Input, 0, &new.input).await?;
     insert_items(s, &new.key, Side::Output, 0, &new.output).await?;
-    make_room(s, caps, &new.key, WeightChange::new(0, record.bytes)).await
+    make_room(s, &new.key, WeightChange::new(0, record.bytes)).await
 }
 
 pub(super) async fn start<S: Sql>(
     s: &mut S,
-    caps: &Caps,
     key: &Key,
     term: &u64,
     response: &Json,
@@ -415,12 +412,11 @@ pub(super) async fn start<S: Sql>(
                WHERE tenant = $4 AND id = $5";
     let values = [response.into(), bytes.into(), now.into(), (&key.tenant).into(), (&key.id).into()];
     s.later(sql, &values).await?;
-    make_room(s, caps, key, WeightChange::new(head.bytes, bytes)).await
+    make_room(s, key, WeightChange::new(head.bytes, bytes)).await
 }
 
 pub(super) async fn append_events<S: Sql>(
     s: &mut S,
-    caps: &Caps,
     key: &Key,
     term: &u64,
     events: &Events,
@@ -436,12 +432,11 @@ pub(super) async fn append_events<S: Sql>(
     let sql = "UPDATE samewire_records SET events = $1, bytes = $2 WHERE tenant = $3 AND id = $4";
     let total = head.events + fresh.len() as u64;
     s.later(sql, &[total.into(), bytes.into(), (&key.tenant).into(), (&key.id).into()]).await?;
-    make_room(s, caps, key, WeightChange::new(head.bytes, bytes)).await
+    make_room(s, key, WeightChange::new(head.bytes, bytes)).await
 }
 
 pub(super) async fn finish<S: Sql>(
     s: &mut S,
-    caps: &Caps,
     key: &Key,
     term: &u64,
     finish: &Finish,
@@ -449,7 +444,7 @@ pub(super) async fn finish<S: Sql>(
 ) -> Result<(), Error> {
     let head = owned(s, key, *term, *now).await?;
     if head.state.is_terminal() {
-        let same = head.state == finish.state && get(s, caps, key, now).await?.response == finish.response;
+        let same = head.state == finish.state && get(s, key, now).await?.response == finish.response;
         return if same { Ok(()) } else { Err(Error::Conflict) };
     }
     if !finish.state.is_terminal() {
@@ -470,12 +465,12 @@ pub(super) async fn finish<S: Sql>(
         (head.events + fresh.len() as u64).into(),
         bytes.into(),
         now.into(),
-        now.saturating_add(caps.ttl).into(),
+        now.saturating_add(s.caps().ttl).into(),
         (&key.tenant).into(),
         (&key.id).into(),
     ];
     s.later(sql, &values).await?;
-    make_room(s, caps, key, WeightChange { closing: true, ..WeightChange::new(head.bytes, bytes) }).await
+    make_room(s, key, WeightChange { closing: true, ..WeightChange::new(head.bytes, bytes) }).await
 }
 
 async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<Record, Error> {
@@ -487,7 +482,7 @@ async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result
     s.query(&sql, &values).await?.first().ok_or(Error::NotFound)?.record()
 }
 
-pub(super) async fn get<S: Sql>(s: &mut S, _: &Caps, key: &Key, now: &Millis) -> Result<Record, Error> {
+pub(super) async fn get<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<Record, Error> {
     record(s, key, Kind::Response, *now).await
 }
 
@@ -500,7 +495,7 @@ async fn remove<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result
     Ok(())
 }
 
-pub(super) async fn delete<S: Sql>(s: &mut S, _: &Caps, key: &Key, now: &Millis) -> Result<(), Error> {
+pub(super) async fn delete<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<(), Error> {
     remove(s, key, Kind::Response, *now).await
 }
 
@@ -543,7 +538,6 @@ async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, ask: &PageRequest) -> Re
 
 pub(super) async fn input_items<S: Sql>(
     s: &mut S,
-    _: &Caps,
     key: &Key,
     ask: &PageRequest,
     now: &Millis,
@@ -554,7 +548,6 @@ pub(super) async fn input_items<S: Sql>(
 
 pub(super) async fn events_after<S: Sql>(
     s: &mut S,
-    _: &Caps,
     key: &Key,
     after: &Option<u64>,
     limit: &usize,
@@ -617,7 +610,6 @@ fn placeholders(values: usize) -> String {
 
 pub(super) async fn chain<S: Sql>(
     s: &mut S,
-    _: &Caps,
     key: &Key,
     bytes: &u64,
     now: &Millis,
@@ -650,7 +642,7 @@ pub(super) async fn chain<S: Sql>(
     Ok(items)
 }
 
-pub(super) async fn refresh<S: Sql>(s: &mut S, caps: &Caps, key: &Key, now: &Millis) -> Result<(), Error> {
+pub(super) async fn refresh<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<(), Error> {
     let sql = "UPDATE samewire_records SET expires = $1, touched = $2
         WHERE tenant = $3 AND kind = 0 AND state >= 2 AND expires > $2 AND expires <= $4 AND id IN (
             WITH RECURSIVE links (id, previous, depth) AS (
@@ -662,10 +654,10 @@ pub(super) async fn refresh<S: Sql>(s: &mut S, caps: &Caps, key: &Key, now: &Mil
                 WHERE older.tenant = $3 AND older.kind = 0 AND links.depth < $6)
             SELECT id FROM links)";
     let values = [
-        now.saturating_add(caps.ttl).into(),
+        now.saturating_add(s.caps().ttl).into(),
         now.into(),
         (&key.tenant).into(),
-        now.saturating_add(caps.ttl / 2).into(),
+        now.saturating_add(s.caps().ttl / 2).into(),
         (&key.id).into(),
         SqlValue::from(LINKS as u64),
     ];
@@ -674,7 +666,6 @@ pub(super) async fn refresh<S: Sql>(s: &mut S, caps: &Caps, key: &Key, now: &Mil
 
 pub(super) async fn resolve<S: Sql>(
     s: &mut S,
-    _: &Caps,
     tenant: &Arc<str>,
     ids: &[Arc<str>],
     now: &Millis,
@@ -691,7 +682,7 @@ pub(super) async fn resolve<S: Sql>(
     Ok(items)
 }
 
-pub(super) async fn sweep<S: Sql>(s: &mut S, _: &Caps, now: &Millis) -> Result<u64, Error> {
+pub(super) async fn sweep<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, Error> {
     let sql = "DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM samewire_records \
                WHERE state >= 2 AND expires <= $1 LIMIT 1000) RETURNING bytes";
     let rows = s.query(sql, &[now.into()]).await?;
@@ -700,22 +691,22 @@ pub(super) async fn sweep<S: Sql>(s: &mut S, _: &Caps, now: &Millis) -> Result<u
     Ok(rows.len() as u64)
 }
 
-pub(super) async fn totals<S: Sql>(s: &mut S, _: &Caps) -> Result<Totals, Error> {
+pub(super) async fn totals<S: Sql>(s: &mut S) -> Result<Totals, Error> {
     s.totals().await
 }
 
-pub(super) async fn flush<S: Sql>(_: &mut S, _: &Caps) -> Result<(), Error> {
+pub(super) async fn flush<S: Sql>(_: &mut S) -> Result<(), Error> {
     Ok(())
 }
 
-pub(super) async fn has_room<S: Sql>(s: &mut S, caps: &Caps, bytes: &u64) -> Result<(), Error> {
+pub(super) async fn has_room<S: Sql>(s: &mut S, bytes: &u64) -> Result<(), Error> {
     // Only a write shows whether writing is possible. The row is removed in the same transaction, before others can
     // see it.
     s.later("INSERT INTO samewire_schema (version, reader) VALUES (0, 0)", &[]).await?;
     s.later("DELETE FROM samewire_schema WHERE version = 0", &[]).await?;
-    let running = if caps.counts() { counted(s, " WHERE state < 2").await? } else { Totals::default() };
-    caps.check_fits(running, *bytes)?;
-    let ended = if caps.counts() { s.totals().await?.bytes.saturating_sub(running.bytes) } else { 0 };
+    let running = if s.caps().counts() { counted(s, " WHERE state < 2").await? } else { Totals::default() };
+    s.caps().check_fits(running, *bytes)?;
+    let ended = if s.caps().counts() { s.totals().await?.bytes.saturating_sub(running.bytes) } else { 0 };
     if s.has_disk(*bytes, ended).await? { Ok(()) } else { Err(Error::Full) }
 }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 pub(in crate::store) async fn request_cancel<S: Sql>(
     s: &mut S,
-    _: &Caps,
     key: &Key,
     now: &Millis,
 ) -> Result<State, Error> {
@@ -20,18 +19,13 @@ pub(in crate::store) async fn request_cancel<S: Sql>(
 
 pub(in crate::store) async fn is_cancel_requested<S: Sql>(
     s: &mut S,
-    _: &Caps,
     key: &Key,
     now: &Millis,
 ) -> Result<bool, Error> {
     Ok(state(s, key, Kind::Response, *now).await?.int(2)? != 0)
 }
 
-pub(in crate::store) async fn running<S: Sql>(
-    s: &mut S,
-    _: &Caps,
-    owner: &Arc<str>,
-) -> Result<Vec<Running>, Error> {
+pub(in crate::store) async fn running<S: Sql>(s: &mut S, owner: &Arc<str>) -> Result<Vec<Running>, Error> {
     let sql = "SELECT tenant, id, term, cancel FROM samewire_records WHERE state < 2 AND owner = $1 \
                ORDER BY tenant, id";
     let running = |row: &Row| {
@@ -43,18 +37,16 @@ pub(in crate::store) async fn running<S: Sql>(
 
 pub(in crate::store) async fn heartbeat<S: Sql>(
     s: &mut S,
-    caps: &Caps,
     owner: &Arc<str>,
     now: &Millis,
 ) -> Result<u64, Error> {
     let sql = "UPDATE samewire_records SET lease = $1 WHERE state < 2 AND owner = $2";
-    s.execute(sql, &[now.saturating_add(caps.lease).into(), owner.into()]).await
+    s.execute(sql, &[now.saturating_add(s.caps().lease).into(), owner.into()]).await
 }
 
 /// Repeats the condition in the outer query: a caller that has waited for a locked row checks it again.
 pub(in crate::store) async fn orphans<S: Sql>(
     s: &mut S,
-    caps: &Caps,
     owner: &Arc<str>,
     limit: &usize,
     now: &Millis,
@@ -64,7 +56,8 @@ pub(in crate::store) async fn orphans<S: Sql>(
          AND (tenant, id) IN (SELECT tenant, id FROM samewire_records WHERE state < 2 AND lease <= $3 \
          ORDER BY lease, tenant, id LIMIT $4) RETURNING {RECORD}"
     );
-    let values = [owner.into(), now.saturating_add(caps.lease).into(), now.into(), (*limit as u64).into()];
+    let values =
+        [owner.into(), now.saturating_add(s.caps().lease).into(), now.into(), (*limit as u64).into()];
     let rows = s.query(&sql, &values).await?;
     let mut records = rows.iter().map(Row::record).collect::<Result<Vec<_>, _>>()?;
     records.sort_by(|a, b| a.key.cmp(&b.key));
@@ -73,7 +66,6 @@ pub(in crate::store) async fn orphans<S: Sql>(
 
 pub(in crate::store) async fn take_over<S: Sql>(
     s: &mut S,
-    caps: &Caps,
     key: &Key,
     term: &u64,
     owner: &Arc<str>,
@@ -87,6 +79,6 @@ pub(in crate::store) async fn take_over<S: Sql>(
          RETURNING {RECORD}"
     );
     let values =
-        [owner.into(), now.saturating_add(caps.lease).into(), (&key.tenant).into(), (&key.id).into()];
+        [owner.into(), now.saturating_add(s.caps().lease).into(), (&key.tenant).into(), (&key.id).into()];
     s.query(&sql, &values).await?.first().ok_or(Error::NotFound)?.record()
 }
