@@ -4,7 +4,6 @@
 //! replicas never wait for each other's rows. The value of a counter is the sum over its writers.
 
 use super::record::Millis;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Identity of a counter: whose use is counted, of what kind, and in which window.
@@ -27,41 +26,4 @@ pub struct Count {
     pub ends: Millis,
     /// Total of everything counted in the window.
     pub amount: u64,
-}
-
-/// Counters of the store in memory.
-#[derive(Default)]
-pub(super) struct Counters(BTreeMap<(Counter, Arc<str>), (Millis, u64)>);
-
-impl Counters {
-    pub(super) fn put(&mut self, writer: &Arc<str>, counts: &[Count]) {
-        for Count { counter, ends, amount } in counts {
-            let row = self.0.entry((counter.clone(), Arc::clone(writer))).or_insert((*ends, 0));
-            row.1 = row.1.max(*amount);
-        }
-    }
-
-    /// Returns the open counters of these names, each once, with the total of all writers but `besides`.
-    pub(super) fn of_others(&self, names: &[Arc<str>], besides: &Arc<str>, now: Millis) -> Vec<Count> {
-        let mut found: Vec<Count> = Vec::new();
-        for name in names {
-            let first = Counter { name: Arc::clone(name), kind: 0, begins: 0 };
-            let rows =
-                self.0.range((first, Arc::from(""))..).take_while(|((counter, _), _)| counter.name == *name);
-            for ((counter, writer), (ends, amount)) in rows {
-                if writer == besides || *ends <= now {
-                    continue;
-                }
-                match found.last_mut().filter(|last| last.counter == *counter) {
-                    Some(last) => last.amount = last.amount.saturating_add(*amount),
-                    None => found.push(Count { counter: counter.clone(), ends: *ends, amount: *amount }),
-                }
-            }
-        }
-        found
-    }
-
-    pub(super) fn sweep(&mut self, now: Millis) {
-        self.0.retain(|_, (ends, _)| *ends > now);
-    }
 }

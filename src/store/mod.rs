@@ -33,7 +33,7 @@ pub use counters::{Count, Counter};
 use crate::nearest::suggest;
 use memory::Memory;
 use parking_lot::Mutex;
-use postgres::Postgres;
+use postgres::{Postgres, is_url};
 use record::is_sound;
 use sql::ready;
 use sqlite::Sqlite;
@@ -80,7 +80,7 @@ impl FromStr for StoreLocation {
             Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
             // The error does not repeat the text: even without an at sign it may contain a password.
             Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
-                let is_url = Postgres::is_url(text).then(|| Self::Postgres(text.to_owned()));
+                let is_url = is_url(text).then(|| Self::Postgres(text.to_owned()));
                 is_url.ok_or_else(|| {
                     "must be an address such as postgres://USER:PASSWORD@HOST/DATABASE".to_owned()
                 })
@@ -197,7 +197,8 @@ impl Validate for NewResponse {
     fn validate(&self) -> Result<(), Error> {
         let ids =
             [Some(&self.key.id), Some(&self.key.tenant), self.previous.as_ref(), self.conversation.as_ref()];
-        if !ids.into_iter().flatten().all(|id| is_sound(id)) {
+        let has_early_output = !self.state.is_terminal() && !self.output.is_empty();
+        if has_early_output || !ids.into_iter().flatten().all(|id| is_sound(id)) {
             return Err(Error::Conflict);
         }
         self.input.validate().and_then(|()| self.output.validate())
@@ -206,7 +207,7 @@ impl Validate for NewResponse {
 
 impl Validate for Finish {
     fn validate(&self) -> Result<(), Error> {
-        self.output.validate()
+        if self.state.is_terminal() { self.output.validate() } else { Err(Error::Conflict) }
     }
 }
 

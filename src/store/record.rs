@@ -99,10 +99,6 @@ impl State {
         self > Self::InProgress
     }
 
-    pub(super) fn number(self) -> i64 {
-        self as i64
-    }
-
     pub(super) fn of(number: i64) -> Option<Self> {
         usize::try_from(number).ok().and_then(|at| Self::ALL.get(at)).copied()
     }
@@ -345,24 +341,12 @@ pub(super) enum Side {
     Input,
 }
 
-impl Side {
-    pub(super) fn number(self) -> i64 {
-        self as i64
-    }
-}
-
 /// Kind of a record. A conversation is stored as a record that has always ended: it expires and is evicted like a
 /// response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Response,
     Conversation,
-}
-
-impl Kind {
-    pub(super) fn number(self) -> i64 {
-        self as i64
-    }
 }
 
 /// Limits of the store: for the amount of data, its age, and the time without a heartbeat after which an owner

@@ -195,7 +195,7 @@ impl Session {
     fn open(path: PathBuf, caps: Caps) -> Result<Self, Error> {
         let told = |error: Error| Error::unavailable(format_args!("{}: {}", path.display(), reason(&error)));
         let mut session = prepare(&path, caps).map_err(told)?;
-        session.totals = ready(sql::count(&mut session)).map_err(told)?;
+        session.totals = ready(sql::count(&mut session, "")).map_err(told)?;
         Ok(session)
     }
 
@@ -398,7 +398,7 @@ impl Sql for Session {
     }
 
     async fn recount(&mut self) -> Result<(), Error> {
-        self.totals = sql::count(self).await?;
+        self.totals = sql::count(self, "").await?;
         Ok(())
     }
 }

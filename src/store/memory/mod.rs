@@ -5,7 +5,7 @@
 
 mod row;
 
-use super::counters::{Count, Counters};
+use super::counters::{Count, Counter};
 use super::record::{
     CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, NewResponse,
     Page, PageRequest, Record, Replay, Running, Side, State, Totals, weight_of_events, weight_of_items,
@@ -25,7 +25,8 @@ pub(super) struct Memory {
     bytes: u64,
     /// Evicted records, kept while a failure may still undo the eviction.
     undo: Option<Vec<Row>>,
-    pub(super) counters: Counters,
+    /// End of the window and total of each counter, by writer.
+    counters: BTreeMap<(Counter, Arc<str>), (Millis, u64)>,
 }
 
 impl Memory {
@@ -38,7 +39,7 @@ impl Memory {
             ids: BTreeSet::new(),
             bytes: 0,
             undo: None,
-            counters: Counters::default(),
+            counters: BTreeMap::new(),
         }
     }
 
@@ -140,9 +141,6 @@ impl Memory {
     }
 
     pub(super) fn create(&mut self, new: &NewResponse, now: &Millis) -> Result<(), Error> {
-        if !new.state.is_terminal() && !new.output.is_empty() {
-            return Err(Error::Conflict);
-        }
         let record = Record::first(new, &self.caps, *now);
         let items = [(Side::Input, placed(&new.input, 0)), (Side::Output, placed(&new.output, 0))].into();
         self.insert(Row { record, kind: Kind::Response, touched: *now, items, events: Vec::new() })
@@ -205,9 +203,6 @@ impl Memory {
         if record.state.is_terminal() {
             let same = record.state == finish.state && record.response == finish.response;
             return if same { Ok(()) } else { Err(Error::Conflict) };
-        }
-        if !finish.state.is_terminal() {
-            return Err(Error::Conflict);
         }
         let fresh = finish.events.fresh(record.events)?;
         let bytes = record.bytes - record.response.len() as u64
@@ -405,7 +400,7 @@ impl Memory {
         for key in &expired {
             self.remove_with_items(key);
         }
-        self.counters.sweep(*now);
+        self.counters.retain(|_, (ends, _)| *ends > *now);
         Ok(expired.len() as u64)
     }
 
@@ -548,7 +543,7 @@ impl Memory {
         now: &Millis,
     ) -> Result<(), Error> {
         let row = self.owned(key, *term, *now)?;
-        if row.record.state.is_terminal() || !finish.state.is_terminal() {
+        if row.record.state.is_terminal() {
             return self.finish(key, term, finish, now);
         }
         let input = row.side(Side::Input).map(|(_, item)| item);
@@ -606,9 +601,14 @@ pub(super) fn without_known(items: &[Item], known: impl Fn(&Arc<str>) -> bool) -
     let mut seen = BTreeSet::new();
     items.iter().filter(|item| !known(&item.id) && seen.insert(&item.id)).cloned().collect()
 }
+
+/// Operations on counters.
 impl Memory {
     pub(super) fn put_counts(&mut self, writer: &Arc<str>, counts: &[Count]) -> Result<(), Error> {
-        self.counters.put(writer, counts);
+        for Count { counter, ends, amount } in counts {
+            let row = self.counters.entry((counter.clone(), Arc::clone(writer))).or_insert((*ends, 0));
+            row.1 = row.1.max(*amount);
+        }
         Ok(())
     }
 
@@ -618,6 +618,22 @@ impl Memory {
         besides: &Arc<str>,
         now: &Millis,
     ) -> Result<Vec<Count>, Error> {
-        Ok(self.counters.of_others(names, besides, *now))
+        let mut found: Vec<Count> = Vec::new();
+        for name in names {
+            let first = Counter { name: Arc::clone(name), kind: 0, begins: 0 };
+            let rows = self.counters.range((first, Arc::from(""))..);
+            for ((counter, writer), (ends, amount)) in
+                rows.take_while(|((counter, _), _)| counter.name == *name)
+            {
+                if writer == besides || ends <= now {
+                    continue;
+                }
+                match found.last_mut().filter(|last| last.counter == *counter) {
+                    Some(last) => last.amount = last.amount.saturating_add(*amount),
+                    None => found.push(Count { counter: counter.clone(), ends: *ends, amount: *amount }),
+                }
+            }
+        }
+        Ok(found)
     }
 }

@@ -29,12 +29,12 @@ pub(super) struct Server {
     tls: Tls,
 }
 
-impl Server {
-    /// Returns true if this is the URL of a database server.
-    pub(super) fn is_url(url: &str) -> bool {
-        TlsSettings::of(url).is_ok_and(|(_, url)| url.parse::<Config>().is_ok())
-    }
+/// Returns true if this is the URL of a database server.
+pub(in crate::store) fn is_url(url: &str) -> bool {
+    TlsSettings::of(url).is_ok_and(|(_, url)| url.parse::<Config>().is_ok())
+}
 
+impl Server {
     pub(super) fn of(url: &str) -> Result<Self, Error> {
         let (asked, url) = TlsSettings::of(url)?;
         let mut config: Config = url.parse().map_err(|_| Error::unavailable("not a URL of a database"))?;
@@ -45,7 +45,7 @@ impl Server {
     pub(super) async fn connect(&self) -> Result<(Client, Connection<Socket, Stream>), Error> {
         match tokio::time::timeout(CONNECT, self.config.connect(self.tls.clone())).await {
             Ok(Ok(pair)) => Ok(pair),
-            Ok(Err(error)) => Err(from_postgres(&error)),
+            Ok(Err(error)) => Err(from_postgres(error)),
             Err(_) => Err(Error::unavailable("no connection in time")),
         }
     }
@@ -59,21 +59,20 @@ pub(super) async fn ready(client: &mut Client) -> Result<(), Error> {
 
 /// Applies the settings and completes the tables. Takes no lock if the tables are complete.
 async fn set_up(client: &mut Client) -> Result<(), Error> {
-    let wrong = |error: tokio_postgres::Error| from_postgres(&error);
-    client.batch_execute(SETTINGS).await.map_err(wrong)?;
+    client.batch_execute(SETTINGS).await.map_err(from_postgres)?;
     if let Some(version) = version(client).await? {
         sql::readable(version)?;
         if version.0 >= SCHEMA.0 {
             return Ok(());
         }
     }
-    let begun = client.transaction().await.map_err(wrong)?;
-    begun.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(wrong)?;
-    begun.batch_execute(&sql::tables("TEXT COLLATE \"C\"")).await.map_err(wrong)?;
+    let begun = client.transaction().await.map_err(from_postgres)?;
+    begun.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await.map_err(from_postgres)?;
+    begun.batch_execute(&sql::tables("TEXT COLLATE \"C\"")).await.map_err(from_postgres)?;
     let insert = "INSERT INTO samewire_schema (version, reader) SELECT $1, $2 \
                   WHERE NOT EXISTS (SELECT 1 FROM samewire_schema WHERE version >= $1)";
-    begun.execute(insert, &[&SCHEMA.0, &SCHEMA.1]).await.map_err(wrong)?;
-    begun.commit().await.map_err(wrong)
+    begun.execute(insert, &[&SCHEMA.0, &SCHEMA.1]).await.map_err(from_postgres)?;
+    begun.commit().await.map_err(from_postgres)
 }
 
 async fn version(client: &Client) -> Result<Option<(i64, i64)>, Error> {
@@ -81,10 +80,10 @@ async fn version(client: &Client) -> Result<Option<(i64, i64)>, Error> {
     match client.query_opt(sql, &[]).await {
         Ok(None) => Ok(None),
         Ok(Some(row)) => {
-            let column = |at: usize| row.try_get(at).map_err(|error| from_postgres(&error));
+            let column = |at: usize| row.try_get(at).map_err(from_postgres);
             Ok(Some((column(0)?, column(1)?)))
         }
         Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(None),
-        Err(error) => Err(from_postgres(&error)),
+        Err(error) => Err(from_postgres(error)),
     }
 }

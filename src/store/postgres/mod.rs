@@ -16,6 +16,7 @@ use super::record::{Caps, Error, Millis, Totals};
 use super::sql::{self, Row, Sql, SqlValue};
 use bytes::BytesMut;
 use connect::Server;
+pub(super) use connect::is_url;
 use futures::{TryStreamExt, future};
 use pool::{Held, Pool, PooledConnection};
 use std::pin::pin;
@@ -36,11 +37,6 @@ pub(super) struct Postgres {
 }
 
 impl Postgres {
-    /// Returns true if this is the URL of a database.
-    pub(super) fn is_url(url: &str) -> bool {
-        Server::is_url(url)
-    }
-
     pub(super) async fn open(url: &str, caps: Caps) -> Result<Self, Error> {
         Ok(Self { pool: Pool::open(Server::of(url)?).await?, caps, counting: Mutex::default() })
     }
@@ -57,18 +53,17 @@ impl Postgres {
 
     pub(super) async fn clock(&self) -> Result<Millis, Error> {
         let sql = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
-        let wrong = |error: tokio_postgres::Error| from_postgres(&error);
         let mut held = self.pool.take().await?;
-        let row = held.connection()?.client.query_typed_one(sql, &[]).await.map_err(wrong)?;
-        let now: i64 = row.try_get(0).map_err(wrong)?;
+        let row = held.connection()?.client.query_typed_one(sql, &[]).await.map_err(from_postgres)?;
+        let now: i64 = row.try_get(0).map_err(from_postgres)?;
         u64::try_from(now).map_err(Error::unavailable)
     }
 }
 
 /// Converts an error, without the details in which the server repeats values.
-fn from_postgres(error: &tokio_postgres::Error) -> Error {
+fn from_postgres(error: tokio_postgres::Error) -> Error {
     let Some(said) = error.as_db_error() else {
-        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
         return Error::unavailable(format_args!("{error}{}", cause.unwrap_or_default()));
     };
     match *said.code() {
@@ -139,7 +134,7 @@ impl Session<'_> {
 }
 
 async fn batch(client: &Client, sql: &str) -> Result<(), Error> {
-    client.batch_execute(sql).await.map_err(|error| from_postgres(&error))
+    client.batch_execute(sql).await.map_err(from_postgres)
 }
 
 /// Result of a statement: the rows, and the number of rows that were changed.
@@ -147,16 +142,15 @@ type Answer = (Vec<tokio_postgres::Row>, u64);
 
 /// Runs one statement.
 async fn run(connection: &PooledConnection, sql: &str, values: &[SqlValue]) -> Result<Answer, Error> {
-    let wrong = |error: tokio_postgres::Error| from_postgres(&error);
     let stream = match connection.prepared(sql) {
         Some(statement) => connection.client.query_raw(statement, values).await,
         None => {
             connection.client.query_typed_raw(sql, values.iter().map(|value| (value, type_of(value)))).await
         }
     };
-    let mut stream = pin!(stream.map_err(wrong)?);
+    let mut stream = pin!(stream.map_err(from_postgres)?);
     let mut rows = Vec::new();
-    while let Some(row) = stream.try_next().await.map_err(wrong)? {
+    while let Some(row) = stream.try_next().await.map_err(from_postgres)? {
         rows.push(row);
     }
     Ok((rows, stream.rows_affected().unwrap_or(0)))
@@ -214,7 +208,7 @@ impl Sql for Session<'_> {
 
     /// Counts the records, since other replicas write, too. Called only if a limit requires it.
     async fn totals(&mut self) -> Result<Totals, Error> {
-        sql::count(self).await
+        sql::count(self, "").await
     }
 
     fn add_to_totals(&mut self, _: i64, _: i64) {}
@@ -225,13 +219,11 @@ impl Sql for Session<'_> {
 }
 
 fn from_column(row: &tokio_postgres::Row, at: usize) -> Result<SqlValue, Error> {
-    let wrong = |error: tokio_postgres::Error| from_postgres(&error);
     let is_number = row.columns().get(at).is_some_and(|column| *column.type_() == Type::INT8);
     if is_number {
-        return Ok(row.try_get::<_, Option<i64>>(at).map_err(wrong)?.map_or(SqlValue::Null, SqlValue::Int));
+        let number: Option<i64> = row.try_get(at).map_err(from_postgres)?;
+        return Ok(number.map_or(SqlValue::Null, SqlValue::Int));
     }
-    Ok(row
-        .try_get::<_, Option<&str>>(at)
-        .map_err(wrong)?
-        .map_or(SqlValue::Null, |text| SqlValue::Text(text.into())))
+    let text: Option<&str> = row.try_get(at).map_err(from_postgres)?;
+    Ok(text.map_or(SqlValue::Null, |text| SqlValue::Text(text.into())))
 }

@@ -42,7 +42,7 @@ impl PooledConnection {
             let prepared = self.client.prepare_typed(sql, types);
             async move { Ok(((*sql).to_owned(), prepared.await?)) }
         });
-        let prepared = try_join_all(asked).await.map_err(|error| from_postgres(&error))?;
+        let prepared = try_join_all(asked).await.map_err(from_postgres)?;
         self.prepared.extend(prepared);
         Ok(())
     }
@@ -246,7 +246,7 @@ impl Driver {
             let why = match (&set_up, ended) {
                 (Err(error), _) => Error::clone(error),
                 (Ok(()), Ok(())) => Error::unavailable("the connection was closed"),
-                (Ok(()), Err(error)) => from_postgres(&error),
+                (Ok(()), Err(error)) => from_postgres(error),
             };
             Ended { was_up: set_up.is_ok(), why }
         })

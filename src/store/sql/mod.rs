@@ -239,7 +239,7 @@ async fn head<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<H
          WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4){}",
         S::LOCK
     );
-    let values = [(&key.tenant).into(), (&key.id).into(), kind.number().into(), now.into()];
+    let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
     let rows = s.query(&sql, &values).await?;
     let row = rows.first().ok_or(Error::NotFound)?;
     Ok(Head {
@@ -256,15 +256,20 @@ async fn owned<S: Sql>(s: &mut S, key: &Key, term: u64, now: Millis) -> Result<H
     if head.term == term { Ok(head) } else { Err(Error::Fenced) }
 }
 
-/// Evicts the oldest ended records, except this one, until all limits hold. Called after a record was written.
-async fn make_room<S: Sql>(s: &mut S, key: &Key, grown: WeightChange) -> Result<(), Error> {
-    let closing = grown.closing && grown.after <= grown.before + CLOSING;
-    if grown.after > s.caps().record_bytes && !closing {
+/// Evicts the oldest ended records, except this one, until all limits hold. Called after a write has changed the
+/// record's weight. `closing`: the write ends a response.
+async fn make_room<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    (before, after): (u64, u64),
+    closing: bool,
+) -> Result<(), Error> {
+    let closing = closing && after <= before + CLOSING;
+    if after > s.caps().record_bytes && !closing {
         return Err(Error::Full);
     }
-    let difference =
-        i64::try_from(grown.after).unwrap_or(i64::MAX) - i64::try_from(grown.before).unwrap_or(0);
-    s.add_to_totals(i64::from(grown.before == 0), difference);
+    let difference = i64::try_from(after).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(0);
+    s.add_to_totals(i64::from(before == 0), difference);
     if !s.caps().counts() {
         return Ok(());
     }
@@ -287,19 +292,6 @@ pub(super) async fn evict<S: Sql>(s: &mut S, tenant: &Arc<str>, id: &Arc<str>) -
     let Some(row) = rows.first() else { return Ok(false) };
     s.add_to_totals(-1, -row.int(0)?);
     Ok(true)
-}
-
-/// Change of a record's weight by a write.
-struct WeightChange {
-    before: u64,
-    after: u64,
-    closing: bool,
-}
-
-impl WeightChange {
-    fn new(before: u64, after: u64) -> Self {
-        Self { before, after, closing: false }
-    }
 }
 
 /// Inserts rows of `width` values each, many with one statement. The number of rows is a power of two, so that few
@@ -331,7 +323,7 @@ async fn insert_items<S: Sql>(
         let row = [
             SqlValue::from(&key.tenant),
             SqlValue::from(&key.id),
-            SqlValue::from(side.number()),
+            SqlValue::from(side as i64),
             SqlValue::from(place),
             SqlValue::from(&item.id),
             SqlValue::from(&item.body),
@@ -362,9 +354,9 @@ async fn insert_record<S: Sql>(s: &mut S, record: &Record, kind: Kind) -> Result
     let values = [
         (&record.key.tenant).into(),
         (&record.key.id).into(),
-        kind.number().into(),
+        (kind as i64).into(),
         u64::from(record.version).into(),
-        record.state.number().into(),
+        (record.state as i64).into(),
         record.created.into(),
         record.created.into(),
         record.expires.into(),
@@ -384,14 +376,11 @@ async fn insert_record<S: Sql>(s: &mut S, record: &Record, kind: Kind) -> Result
 }
 
 pub(super) async fn create<S: Sql>(s: &mut S, new: &NewResponse, now: &Millis) -> Result<(), Error> {
-    if !new.state.is_terminal() && !new.output.is_empty() {
-        return Err(Error::Conflict);
-    }
     let record = Record::first(new, s.caps(), *now);
     insert_record(s, &record, Kind::Response).await?;
     insert_items(s, &new.key, Side::Input, 0, &new.input).await?;
     insert_items(s, &new.key, Side::Output, 0, &new.output).await?;
-    make_room(s, &new.key, WeightChange::new(0, record.bytes)).await
+    make_room(s, &new.key, (0, record.bytes), false).await
 }
 
 pub(super) async fn start<S: Sql>(
@@ -412,7 +401,7 @@ pub(super) async fn start<S: Sql>(
                WHERE tenant = $4 AND id = $5";
     let values = [response.into(), bytes.into(), now.into(), (&key.tenant).into(), (&key.id).into()];
     s.later(sql, &values).await?;
-    make_room(s, key, WeightChange::new(head.bytes, bytes)).await
+    make_room(s, key, (head.bytes, bytes), false).await
 }
 
 pub(super) async fn append_events<S: Sql>(
@@ -432,7 +421,7 @@ pub(super) async fn append_events<S: Sql>(
     let sql = "UPDATE samewire_records SET events = $1, bytes = $2 WHERE tenant = $3 AND id = $4";
     let total = head.events + fresh.len() as u64;
     s.later(sql, &[total.into(), bytes.into(), (&key.tenant).into(), (&key.id).into()]).await?;
-    make_room(s, key, WeightChange::new(head.bytes, bytes)).await
+    make_room(s, key, (head.bytes, bytes), false).await
 }
 
 pub(super) async fn finish<S: Sql>(
@@ -447,9 +436,6 @@ pub(super) async fn finish<S: Sql>(
         let same = head.state == finish.state && get(s, key, now).await?.response == finish.response;
         return if same { Ok(()) } else { Err(Error::Conflict) };
     }
-    if !finish.state.is_terminal() {
-        return Err(Error::Conflict);
-    }
     let fresh = finish.events.fresh(head.events)?;
     let bytes = head.bytes.saturating_sub(head.response)
         + finish.response.len() as u64
@@ -460,7 +446,7 @@ pub(super) async fn finish<S: Sql>(
     let sql = "UPDATE samewire_records SET state = $1, response = $2, events = $3, bytes = $4, touched = $5, \
                expires = $6 WHERE tenant = $7 AND id = $8";
     let values = [
-        finish.state.number().into(),
+        (finish.state as i64).into(),
         (&finish.response).into(),
         (head.events + fresh.len() as u64).into(),
         bytes.into(),
@@ -470,7 +456,7 @@ pub(super) async fn finish<S: Sql>(
         (&key.id).into(),
     ];
     s.later(sql, &values).await?;
-    make_room(s, key, WeightChange { closing: true, ..WeightChange::new(head.bytes, bytes) }).await
+    make_room(s, key, (head.bytes, bytes), true).await
 }
 
 async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<Record, Error> {
@@ -478,7 +464,7 @@ async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result
         "SELECT {RECORD} FROM samewire_records \
          WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4)"
     );
-    let values = [(&key.tenant).into(), (&key.id).into(), kind.number().into(), now.into()];
+    let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
     s.query(&sql, &values).await?.first().ok_or(Error::NotFound)?.record()
 }
 
@@ -489,7 +475,7 @@ pub(super) async fn get<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<Re
 async fn remove<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<(), Error> {
     let sql = "DELETE FROM samewire_records \
                WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4) RETURNING bytes";
-    let values = [(&key.tenant).into(), (&key.id).into(), kind.number().into(), now.into()];
+    let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
     let rows = s.query(sql, &values).await?;
     s.add_to_totals(-1, -rows.first().ok_or(Error::NotFound)?.int(0)?);
     Ok(())
@@ -503,13 +489,13 @@ pub(super) async fn delete<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result
 async fn state<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<Row, Error> {
     let sql = "SELECT state, events, cancel FROM samewire_records \
                WHERE tenant = $1 AND id = $2 AND kind = $3 AND (state < 2 OR expires > $4)";
-    let values = [(&key.tenant).into(), (&key.id).into(), kind.number().into(), now.into()];
+    let values = [(&key.tenant).into(), (&key.id).into(), (kind as i64).into(), now.into()];
     s.query(sql, &values).await?.pop().ok_or(Error::NotFound)
 }
 
 async fn page<S: Sql>(s: &mut S, key: &Key, side: Side, ask: &PageRequest) -> Result<Page, Error> {
     let (pick, than, order) = if ask.descending { ("MIN", "<", "DESC") } else { ("MAX", ">", "ASC") };
-    let mut values = vec![(&key.tenant).into(), (&key.id).into(), side.number().into()];
+    let mut values = vec![(&key.tenant).into(), (&key.id).into(), (side as i64).into()];
     let mut bound = String::new();
     if let Some(id) = &ask.after {
         // If two items share an id, the last one counts; otherwise the pages would start over.
@@ -704,19 +690,16 @@ pub(super) async fn has_room<S: Sql>(s: &mut S, bytes: &u64) -> Result<(), Error
     // see it.
     s.later("INSERT INTO samewire_schema (version, reader) VALUES (0, 0)", &[]).await?;
     s.later("DELETE FROM samewire_schema WHERE version = 0", &[]).await?;
-    let running = if s.caps().counts() { counted(s, " WHERE state < 2").await? } else { Totals::default() };
+    let running = if s.caps().counts() { count(s, " WHERE state < 2").await? } else { Totals::default() };
     s.caps().check_fits(running, *bytes)?;
     let ended = if s.caps().counts() { s.totals().await?.bytes.saturating_sub(running.bytes) } else { 0 };
     if s.has_disk(*bytes, ended).await? { Ok(()) } else { Err(Error::Full) }
 }
 
-/// Counts the records and their weight.
-pub(super) async fn count<S: Sql>(s: &mut S) -> Result<Totals, Error> {
-    counted(s, "").await
-}
-
-async fn counted<S: Sql>(s: &mut S, of: &str) -> Result<Totals, Error> {
-    let sql = format!("SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM samewire_records{of}");
+/// Counts the records that a condition selects, and their weight.
+pub(super) async fn count<S: Sql>(s: &mut S, condition: &str) -> Result<Totals, Error> {
+    let sql =
+        format!("SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM samewire_records{condition}");
     let rows = s.query(&sql, &[]).await?;
     let row = rows.first().ok_or_else(|| Error::unavailable("no count"))?;
     Ok(Totals { records: row.count(0)?, bytes: row.count(1)? })
