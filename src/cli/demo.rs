@@ -1,6 +1,6 @@
 //! `samewire demo`: what samewire does, shown in a terminal.
 
-use super::{ENVIRONMENT, USAGE, failed};
+use super::Failed;
 use crate::config::{Level, LogFormat, Terminal};
 use crate::demo::page::{TerminalProfile, heading, render};
 use crate::demo::{self, DemoError, DemoServer, REASONING, Scene, TOOL, snippet, web};
@@ -48,20 +48,17 @@ enum Show {
 }
 
 impl Demo {
-    pub(super) fn run(&self) -> ExitCode {
+    pub(super) fn run(&self) -> Result<ExitCode, Failed> {
         // Log lines would spoil the page, so only errors are logged.
-        let logging = match telemetry::start_logging(Level::Error, LogFormat::Auto) {
-            Ok(logging) => logging,
-            Err(error) => return failed(ENVIRONMENT, error),
-        };
+        let logging = telemetry::start_logging(Level::Error, LogFormat::Auto).map_err(Failed::environment)?;
         telemetry::watch_panics();
         let shown = self.show();
         drop(logging);
         match shown {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(DemoError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-            Err(trouble @ DemoError::Settings(_)) => failed(USAGE, trouble),
-            Err(trouble) => failed(ENVIRONMENT, trouble),
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(DemoError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+            Err(trouble @ DemoError::Settings(_)) => Err(Failed::usage(trouble)),
+            Err(trouble) => Err(Failed::environment(trouble)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! `samewire drain`: makes a running samewire refuse new traffic, and waits until no request is in progress.
 
 use super::running::{Admin, Running};
-use super::{print, print_error};
+use super::{Failed, print, print_error};
 use crate::quantity::time;
 use clap::Args;
 use std::process::ExitCode;
@@ -34,19 +34,19 @@ Exits with 0 when nothing is under way (with --undo: when it serves), with 1 whe
 be taken back, with 3 when nobody answers.";
 
 impl Drain {
-    pub(super) fn run(&self) -> ExitCode {
+    pub(super) fn run(&self) -> Result<ExitCode, Failed> {
         self.running.ask(async |admin| self.ask(admin).await)
     }
 
-    async fn ask(&self, admin: &Admin) -> ExitCode {
+    async fn ask(&self, admin: &Admin) -> Result<ExitCode, Failed> {
         let path = if self.undo { "/drain/undo" } else { "/drain" };
         let begun = match admin.post(path).send().await {
-            Ok(answer) if self.undo => return report_undo(answer).await,
+            Ok(answer) if self.undo => return Ok(report_undo(answer).await),
             begun => begun,
         };
         match begun.and_then(reqwest::Response::error_for_status) {
-            Ok(_) => self.wait(admin).await,
-            Err(error) => admin.unreachable(&error),
+            Ok(_) => Ok(self.wait(admin).await),
+            Err(error) => Err(admin.unreachable(&error)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! `samewire completions` and `samewire man`: shell completions and manual pages, generated from the command
 //! line's definition.
 
-use super::{Arguments, ENVIRONMENT, failed};
+use super::{Arguments, Failed};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -24,7 +24,7 @@ Examples:
   samewire completions fish > ~/.config/fish/completions/samewire.fish";
 
 impl Completions {
-    pub(super) fn run(&self) -> ExitCode {
+    pub(super) fn run(&self) -> Result<ExitCode, Failed> {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut Arguments::command(), "samewire", &mut text);
         print(&text)
@@ -46,29 +46,27 @@ Examples:
   samewire man --out /usr/local/share/man/man1";
 
 impl Manual {
-    pub(super) fn run(&self) -> ExitCode {
+    pub(super) fn run(&self) -> Result<ExitCode, Failed> {
         let mut command = Arguments::command();
         command.build();
         let Some(folder) = &self.out else {
             let mut text = Vec::new();
-            return match Man::new(command).render(&mut text) {
-                Ok(()) => print(&text),
-                Err(error) => failed(ENVIRONMENT, format_args!("standard output: {error}")),
-            };
+            Man::new(command).render(&mut text).map_err(|error| Failed::at("standard output", error))?;
+            return print(&text);
         };
-        match std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(ENVIRONMENT, format_args!("{}: {error}", folder.display())),
-        }
+        let written =
+            std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder));
+        written.map_err(|error| Failed::at(folder.display(), error))?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Writes to standard output, and returns the exit code. A closed pipe counts as success.
-fn print(text: &[u8]) -> ExitCode {
+fn print(text: &[u8]) -> Result<ExitCode, Failed> {
     match io::stdout().lock().write_all(text) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => Ok(ExitCode::SUCCESS),
         // The reader has closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => failed(ENVIRONMENT, format_args!("standard output: {error}")),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(Failed::at("standard output", error)),
     }
 }

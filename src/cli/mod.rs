@@ -80,7 +80,7 @@ enum Command {
 
 /// Parses the command line, runs the command, and returns its exit code.
 pub fn main() -> ExitCode {
-    match Arguments::parse().command {
+    let ended = match Arguments::parse().command {
         Command::Serve(serve) => serve.run(),
         Command::Demo(demo) => demo.run(),
         Command::Rewrite(rewrite) => rewrite.run(),
@@ -91,13 +91,29 @@ pub fn main() -> ExitCode {
         Command::Ready(ready) => ready.run(),
         Command::Completions(completions) => completions.run(),
         Command::Man(manual) => manual.run(),
-    }
+    };
+    ended.unwrap_or_else(|Failed(code, why)| {
+        print_error(why);
+        ExitCode::from(code)
+    })
 }
 
-/// Prints a message for people on stderr, and returns the exit code.
-fn failed(code: u8, text: impl std::fmt::Display) -> ExitCode {
-    print_error(text);
-    ExitCode::from(code)
+/// Failure of a command: its exit code, and the message for people.
+struct Failed(u8, String);
+
+impl Failed {
+    fn usage(why: impl std::fmt::Display) -> Self {
+        Self(USAGE, why.to_string())
+    }
+
+    fn environment(why: impl std::fmt::Display) -> Self {
+        Self(ENVIRONMENT, why.to_string())
+    }
+
+    /// Returns the failure to read or write this place, such as standard output.
+    fn at(place: impl std::fmt::Display, error: impl std::fmt::Display) -> Self {
+        Self(ENVIRONMENT, format!("{place}: {error}"))
+    }
 }
 
 /// Prints a result on standard output, and ignores write errors: the reader may have closed the pipe.

@@ -1,6 +1,6 @@
 //! `samewire replay`: serves recorded traffic as an engine.
 
-use super::{ENVIRONMENT, USAGE, failed};
+use super::Failed;
 use crate::config::{Level, LogFormat};
 use crate::quantity::time;
 use crate::replay::{self, LoadError};
@@ -56,20 +56,13 @@ none gets the first scenario of the same path, method and stream.
 Exit codes: 0 ended by a signal, 2 something in a folder is wrong, 3 a path or the port cannot be had.";
 
 impl Replay {
-    pub(super) fn run(&self) -> ExitCode {
-        let scenarios = match replay::load(&self.paths) {
-            Ok(scenarios) => scenarios,
-            Err(mistake @ LoadError::Unreadable(..)) => return failed(ENVIRONMENT, mistake),
-            Err(mistake) => return failed(USAGE, mistake),
-        };
-        let served = telemetry::start_logging(Level::Info, LogFormat::Auto).and_then(|logging| {
-            let served = replay::run(self.listen, scenarios, self.pace);
-            drop(logging);
-            Ok(served?)
-        });
-        match served {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(ENVIRONMENT, error),
-        }
+    pub(super) fn run(&self) -> Result<ExitCode, Failed> {
+        let scenarios = replay::load(&self.paths).map_err(|mistake| match mistake {
+            LoadError::Unreadable(..) => Failed::environment(mistake),
+            mistake => Failed::usage(mistake),
+        })?;
+        let _logging = telemetry::start_logging(Level::Info, LogFormat::Auto).map_err(Failed::environment)?;
+        replay::run(self.listen, scenarios, self.pace).map_err(Failed::environment)?;
+        Ok(ExitCode::SUCCESS)
     }
 }

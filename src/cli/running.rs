@@ -1,6 +1,6 @@
 //! Connection to a running samewire, shared by the commands that control one.
 
-use super::{ENVIRONMENT, USAGE, failed};
+use super::Failed;
 use crate::config::Overrides;
 use clap::Args;
 use std::net::SocketAddr;
@@ -24,23 +24,20 @@ pub(super) struct Running {
 
 impl Running {
     /// Runs a command with a client for the admin listener, and returns its exit code.
-    pub(super) fn ask(&self, ask: impl AsyncFnOnce(&Admin) -> ExitCode) -> ExitCode {
+    pub(super) fn ask(
+        &self,
+        ask: impl AsyncFnOnce(&Admin) -> Result<ExitCode, Failed>,
+    ) -> Result<ExitCode, Failed> {
         let flags = Overrides {
             admin_listen: self.admin_listen.clone(),
             config: self.config.clone(),
             ..Overrides::default()
         };
-        let address = match flags.admin_address() {
-            Ok(address) => address,
-            Err(mistakes) => return failed(USAGE, mistakes),
-        };
+        let address = flags.admin_address().map_err(Failed::usage)?;
         let client = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).build();
-        let client = client.map_err(|error| error.to_string());
+        let client = client.map_err(Failed::environment)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        match runtime.map_err(|error| error.to_string()).and_then(|runtime| Ok((runtime, client?))) {
-            Ok((runtime, client)) => runtime.block_on(ask(&Admin { client, address })),
-            Err(error) => failed(ENVIRONMENT, error),
-        }
+        runtime.map_err(Failed::environment)?.block_on(ask(&Admin { client, address }))
     }
 }
 
@@ -62,10 +59,10 @@ impl Admin {
         self.client.post(format!("http://{}{path}", self.address))
     }
 
-    /// Reports that the admin listener could not be reached, and returns the exit code.
-    pub(super) fn unreachable(&self, error: &reqwest::Error) -> ExitCode {
+    /// Returns the failure of a command whose request did not reach the admin listener.
+    pub(super) fn unreachable(&self, error: &reqwest::Error) -> Failed {
         let cause = innermost_cause(error);
-        failed(ENVIRONMENT, format_args!("no samewire serves operators on {}: {cause}", self.address))
+        Failed::environment(format_args!("no samewire serves operators on {}: {cause}", self.address))
     }
 }
 

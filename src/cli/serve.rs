@@ -1,6 +1,6 @@
 //! `samewire serve`: the proxy.
 
-use super::{ENVIRONMENT, USAGE, failed};
+use super::Failed;
 use crate::config::{Config, Overrides, Source};
 use crate::server::{self, Listeners};
 use crate::{secret, telemetry};
@@ -90,26 +90,18 @@ impl Settings {
         })
     }
 
-    pub(super) fn load(&self) -> Result<Config, ExitCode> {
-        self.source().load().map_err(|mistakes| failed(USAGE, mistakes))
+    pub(super) fn load(&self) -> Result<Config, Failed> {
+        self.source().load().map_err(Failed::usage)
     }
 }
 
 impl Serve {
-    pub(super) fn run(&self) -> ExitCode {
+    pub(super) fn run(&self) -> Result<ExitCode, Failed> {
         let hidden = secret::hide_memory();
-        let config = match self.settings.load() {
-            Ok(config) => config,
-            Err(code) => return code,
-        };
-        let listeners = match Listeners::bind(&config) {
-            Ok(listeners) => listeners,
-            Err(error) => return failed(ENVIRONMENT, error),
-        };
-        let logging = match telemetry::start_logging(config.log.level, config.log.format) {
-            Ok(logging) => logging,
-            Err(error) => return failed(ENVIRONMENT, error),
-        };
+        let config = self.settings.load()?;
+        let listeners = Listeners::bind(&config).map_err(Failed::environment)?;
+        let _logging =
+            telemetry::start_logging(config.log.level, config.log.format).map_err(Failed::environment)?;
         telemetry::watch_panics();
         listeners.announce(&config);
         if let Err(error) = hidden {
@@ -118,11 +110,7 @@ impl Serve {
         if config.log.content {
             tracing::warn!("{}", telemetry::CONTENT_LOGGED);
         }
-        let served = server::run(listeners, config, self.settings.source());
-        drop(logging);
-        match served {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(ENVIRONMENT, error),
-        }
+        server::run(listeners, config, self.settings.source()).map_err(Failed::environment)?;
+        Ok(ExitCode::SUCCESS)
     }
 }

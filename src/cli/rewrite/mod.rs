@@ -2,7 +2,7 @@
 
 mod findings;
 
-use super::{ENVIRONMENT, USAGE, failed, print_error};
+use super::{Failed, print_error};
 use crate::config::{self, Limits};
 use crate::engine::{ENGINES, Identity, Version, named};
 use crate::filter::{self, FilterError, FilterParams, Target};
@@ -143,22 +143,10 @@ enum Ids {
     Counter,
 }
 
-/// Error before the filter starts: exit code and message.
-struct UsageError(u8, String);
-
-impl UsageError {
-    fn usage(text: impl Into<String>) -> Self {
-        Self(USAGE, text.into())
-    }
-}
-
 impl Rewrite {
-    pub(super) fn run(self) -> ExitCode {
+    pub(super) fn run(self) -> Result<ExitCode, Failed> {
         let teller = self.explain.then(|| Reporter::new(self.format));
-        let order = match self.params() {
-            Ok(order) => order,
-            Err(UsageError(code, text)) => return failed(code, text),
-        };
+        let order = self.params()?;
         let input = io::stdin();
         if input.is_terminal() {
             print_error(
@@ -174,17 +162,19 @@ impl Rewrite {
             None => filter::run(order, input, output, &mut |note| print_error(note)),
         };
         match ran {
-            Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => ExitCode::from(1),
+            Ok(true) => Ok(ExitCode::SUCCESS),
+            Ok(false) => Ok(ExitCode::FAILURE),
             // The reader has closed the pipe.
-            Err(FilterError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-            Err(FilterError::Output(error)) => failed(ENVIRONMENT, format_args!("standard output: {error}")),
-            Err(FilterError::Input(error)) => failed(ENVIRONMENT, format_args!("standard input: {error}")),
-            Err(FilterError::Refused(text)) => failed(USAGE, text),
+            Err(FilterError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                Ok(ExitCode::SUCCESS)
+            }
+            Err(FilterError::Output(error)) => Err(Failed::at("standard output", error)),
+            Err(FilterError::Input(error)) => Err(Failed::at("standard input", error)),
+            Err(FilterError::Refused(text)) => Err(Failed::usage(text)),
         }
     }
 
-    fn params(self) -> Result<FilterParams, UsageError> {
+    fn params(self) -> Result<FilterParams, Failed> {
         let (api, mut to) = (self.api.map(Name::api), self.to.map(Name::target));
         let request = self.request.as_deref().map(request).transpose()?;
         let (asked, request) = request.unzip();
@@ -194,20 +184,20 @@ impl Rewrite {
             match to {
                 None | Some(Target::Response) => to = Some(Target::Response),
                 Some(Target::Same(_)) => {
-                    return Err(UsageError::usage("--to: the request is one of Responses"));
+                    return Err(Failed::usage("--to: the request is one of Responses"));
                 }
             }
         }
         let mut options = Options::default();
         for assignment in &self.set {
             options = config::set(&options, assignment)
-                .map_err(|(path, why)| UsageError::usage(format!("{path}: {why}")))?;
+                .map_err(|(path, why)| Failed::usage(format!("{path}: {why}")))?;
         }
-        let unknown = || UsageError::usage(format!("--engine {}: there is no such engine", self.engine));
+        let unknown = || Failed::usage(format!("--engine {}: there is no such engine", self.engine));
         let limits = Limits::default();
         let engine = named(&self.engine).ok_or_else(unknown)?;
         let version = self.engine_version.as_deref().map(str::parse::<Version>).transpose();
-        let version = version.map_err(|_| UsageError::usage("--engine-version: a release such as 0.21.0"))?;
+        let version = version.map_err(|_| Failed::usage("--engine-version: a release such as 0.21.0"))?;
         let identity = Identity { version, ..Identity::from(engine) };
         let route = Route::new(identity, Arc::new(options), limits.max_event_bytes);
         Ok(FilterParams {
@@ -229,16 +219,15 @@ impl Rewrite {
 
 /// Returns the ids and the time to write. One answer needs at most one id, so the counter never gets beyond its
 /// first number.
-fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, UsageError> {
+fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, Failed> {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let now = now.unwrap_or_else(clock);
     match ids {
         Ids::Counter => Ok(Stamp { id: format!("{:032x}", 1), now, seed: 1, ..Stamp::default() }),
         Ids::Random => {
             let chance = || Ok((getrandom::u64()?, getrandom::u64()?, getrandom::u64()?));
-            let (high, low, seed) = chance().map_err(|error: getrandom::Error| {
-                UsageError(ENVIRONMENT, format!("no random numbers: {error}"))
-            })?;
+            let (high, low, seed) =
+                chance().map_err(|error: getrandom::Error| Failed::at("no random numbers", error))?;
             Ok(Stamp { id: format!("{high:016x}{low:016x}"), now, seed, ..Stamp::default() })
         }
     }
@@ -256,15 +245,14 @@ object! {
 }
 
 /// Reads the request in a file, and the API that it belongs to.
-fn request(path: &Path) -> Result<(Option<Api>, Bytes), UsageError> {
+fn request(path: &Path) -> Result<(Option<Api>, Bytes), Failed> {
     if path.as_os_str() == "-" {
         let text = "--request -: standard input holds the engine's answer; the request must be in a file";
-        return Err(UsageError::usage(text));
+        return Err(Failed::usage(text));
     }
     let shown = path.display();
-    let bytes = std::fs::read(path)
-        .map_err(|error| UsageError(ENVIRONMENT, format!("--request {shown}: {error}")))?;
-    let wrong = |why: &str| UsageError::usage(format!("--request {shown}: {why}"));
+    let bytes = std::fs::read(path).map_err(|error| Failed::at(format_args!("--request {shown}"), error))?;
+    let wrong = |why: &str| Failed::usage(format!("--request {shown}: {why}"));
     let text = std::str::from_utf8(&bytes).map_err(|_| wrong("it is not UTF-8"))?;
     let text = text.trim_start_matches('\u{feff}');
     let read: Request<'_> = json::read(text)
