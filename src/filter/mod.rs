@@ -133,23 +133,22 @@ impl FilterParams {
 }
 
 impl Filter<'_> {
-    fn run(self, input: &mut dyn Read, output: &mut dyn Write) -> Result<bool, FilterError> {
-        let mut filter = self;
+    fn run(mut self, input: &mut dyn Read, output: &mut dyn Write) -> Result<bool, FilterError> {
         let mut buffer = vec![0; READ];
-        while !filter.is_over() {
+        while !self.is_over() {
             let count = match input.read(&mut buffer) {
                 Ok(0) => {
-                    filter.end()?;
+                    self.end()?;
                     break;
                 }
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(FilterError::Input(error)),
             };
-            filter.take(buffer.get(..count).unwrap_or_default())?;
-            filter.write_available(output).map_err(FilterError::Output)?;
+            self.take(buffer.get(..count).unwrap_or_default())?;
+            self.write_available(output).map_err(FilterError::Output)?;
         }
-        filter.close(output).map_err(FilterError::Output)
+        self.close(output).map_err(FilterError::Output)
     }
 }
 
@@ -193,28 +192,28 @@ struct Writer {
 impl Writer {
     fn push(&mut self, bytes: &[u8], explain: &mut Option<Explainer<'_>>) {
         match explain {
-            Some(explain) => explain.push(&mut self.rewriter, self.stream, bytes, &mut self.out),
+            Some(explain) => explain.push(self, bytes),
             None => _ = self.rewriter.push(bytes, &mut self.out),
         }
     }
 
     fn finish(&mut self, ending: Ending, explain: &mut Option<Explainer<'_>>) {
         match explain {
-            Some(explain) => explain.finish(&mut self.rewriter, self.stream, ending, &mut self.out),
+            Some(explain) => explain.finish(self, ending),
             None => _ = self.rewriter.finish(ending, &mut self.out),
         }
     }
 
     fn whole(&mut self, body: &[u8], explain: &mut Option<Explainer<'_>>) {
         match explain {
-            Some(explain) => explain.whole(&mut self.rewriter, self.stream, body, &mut self.out),
+            Some(explain) => explain.whole(self, body),
             None => _ = self.rewriter.whole(body, &mut self.out),
         }
     }
 
     fn fail(&mut self, failure: Failure, explain: &mut Option<Explainer<'_>>) {
         match explain {
-            Some(explain) => explain.fail(&mut self.rewriter, self.stream, failure, &mut self.out),
+            Some(explain) => explain.fail(self, failure),
             None => _ = self.rewriter.fail(failure, &mut self.out),
         }
     }

@@ -96,18 +96,15 @@ fn lasts(rule: Rule) -> bool {
 
 /// Returns true if the rule discards fields, so that they do not appear in a later frame.
 fn loses(rule: Rule) -> bool {
-    use Rule::{
-        Fingerprint, FinishRepeated, LateDelta, StopDetails, ToolArgumentsResent, ToolSecond, UnknownField,
-    };
     matches!(
         rule,
-        FinishRepeated
-            | Fingerprint
-            | LateDelta
-            | StopDetails
-            | ToolArgumentsResent
-            | ToolSecond
-            | UnknownField
+        Rule::FinishRepeated
+            | Rule::Fingerprint
+            | Rule::LateDelta
+            | Rule::StopDetails
+            | Rule::ToolArgumentsResent
+            | Rule::ToolSecond
+            | Rule::UnknownField
     )
 }
 

@@ -171,12 +171,9 @@ impl Comparer {
         let is_carried = !self.carried.is_empty();
         let mut before = std::mem::take(&mut self.carried);
         before.retain(|leaf| !own.iter().any(|other| other.path == leaf.path && !other.value.is_null()));
-        before.extend(
-            own.iter()
-                .filter(|leaf| !before.iter().any(|other| other.path == leaf.path))
-                .cloned()
-                .collect::<Vec<_>>(),
-        );
+        let is_new = |leaf: &&Leaf| !before.iter().any(|other| other.path == leaf.path);
+        let new: Vec<_> = own.iter().filter(is_new).cloned().collect();
+        before.extend(new);
         let mut reader = LeafReader::default();
         let frames: Vec<_> =
             written.iter().map(|data| reader.read(data)).filter(|all| !all.is_empty()).collect();
@@ -184,17 +181,14 @@ impl Comparer {
         self.canonical_characters += frames.iter().map(|leaves| characters(leaves)).sum::<usize>();
         let is_end = own.is_empty();
         let kind = |leaves: &[Leaf]| {
-            let find = |path: &str| leaves.iter().find(|leaf| leaf.path == path);
-            find("object").or_else(|| find("type")).and_then(|leaf| leaf.value.text().map(str::to_owned))
+            find(leaves, "object").or_else(|| find(leaves, "type"))?.value.text().map(str::to_owned)
         };
         let (own, others): (Vec<_>, Vec<_>) = match kind(&own) {
             Some(name) => {
                 // A single object may become stream frames, whose name ends in `.chunk`.
                 let name = name.trim_end_matches(".chunk");
-                let family = |other: Option<String>| {
-                    other.is_none_or(|other| other.trim_end_matches(".chunk") == name)
-                };
-                frames.into_iter().partition(|leaves| family(kind(leaves)))
+                let is_alike = |other: String| other.trim_end_matches(".chunk") == name;
+                frames.into_iter().partition(|leaves| kind(leaves).is_none_or(is_alike))
             }
             _ => (frames, Vec::new()),
         };
@@ -222,12 +216,12 @@ impl Comparer {
             return effects;
         }
         // The output consists of events of another API.
-        let said = distinguishing_fields(&before)
-            .into_iter()
-            .map(|field| Field::named(&field.path))
-            .collect::<Vec<_>>();
-        let into: Vec<_> = names.iter().map(|name| Field::named(name)).collect();
-        let fields = if said.is_empty() { vec![Field::named("frame")] } else { said };
+        let said = distinguishing_fields(&before);
+        let mut fields: Vec<_> = said.iter().map(|field| Field::named(&field.path)).collect();
+        if fields.is_empty() {
+            fields.push(Field::named("frame"));
+        }
+        let into = names.iter().map(|name| Field::named(name)).collect();
         vec![Effect { kind: Kind::Renamed, fields, into, words: "" }]
     }
 
@@ -242,7 +236,7 @@ impl Comparer {
         let mut new: Vec<&Leaf> =
             after.iter().filter(|leaf| !before.iter().any(|other| other.path == leaf.path)).collect();
         for leaf in before {
-            let same = after.iter().find(|other| other.path == leaf.path);
+            let same = find(&after, &leaf.path);
             let is_said = leaf.is_text() && !leaf.value.is_empty();
             let copies = |others: &[&Leaf]| -> Vec<Field> {
                 let equal =
@@ -283,8 +277,7 @@ impl Comparer {
                         nulls.push(Field::named(&leaf.path));
                     }
                 }
-                None if is_said => dropped.push(Field::valued(leaf)),
-                None if leaf.value.is_empty() => dropped.push(Field::valued(leaf)),
+                None if is_said || leaf.value.is_empty() => dropped.push(Field::valued(leaf)),
                 None => dropped.push(Field::named(&leaf.path)),
             }
         }
@@ -356,6 +349,10 @@ fn added_object<'p>(path: &'p str, before: &[Leaf]) -> &'p str {
     outer.filter(|outer| is_new(outer)).unwrap_or(path)
 }
 
+fn find<'l>(leaves: &'l [Leaf], path: &str) -> Option<&'l Leaf> {
+    leaves.iter().find(|leaf| leaf.path == path)
+}
+
 /// Returns true for fields that are written only when no more content can precede them: finish reason and usage.
 fn comes_later(leaf: &Leaf) -> bool {
     let path = leaf.path.as_str();
@@ -402,7 +399,7 @@ fn distinguishing_fields(leaves: &[Leaf]) -> Vec<Field> {
             fields.push(field);
         }
     }
-    match leaves.iter().find(|leaf| leaf.path == "type") {
+    match find(leaves, "type") {
         Some(kind) if fields.is_empty() => vec![Field::valued(kind)],
         _ => fields,
     }
@@ -411,10 +408,9 @@ fn distinguishing_fields(leaves: &[Leaf]) -> Vec<Field> {
 /// Counts the characters of model output in a frame. Reasoning under two names counts once; Responses events that
 /// repeat a whole text count nothing.
 fn characters(leaves: &[Leaf]) -> usize {
-    let of_type = leaves.iter().find(|leaf| leaf.path == "type").and_then(|leaf| leaf.value.text());
-    if of_type.is_some_and(|kind| kind.starts_with("response.")) {
-        let delta = leaves.iter().find(|leaf| leaf.path == "delta").and_then(|leaf| leaf.value.text());
-        return delta.map_or(0, |text| text.chars().count());
+    let text = |path: &str| find(leaves, path).and_then(|leaf| leaf.value.text());
+    if text("type").is_some_and(|kind| kind.starts_with("response.")) {
+        return text("delta").map_or(0, |text| text.chars().count());
     }
     let has_both = |leaf: &Leaf| {
         name(&leaf.path) == "reasoning"

@@ -16,7 +16,9 @@ impl RunMerger {
     /// Adds a change: extends the run of equal changes, or starts a new one.
     pub(super) fn add(&mut self, change: Change) {
         let is_same = |open: &&mut Change| {
-            open.rule == change.rule && open.effect == change.effect && open.place.is_alike(change.place)
+            open.rule == change.rule
+                && open.effect == change.effect
+                && open.place.name() == change.place.name()
         };
         match self.0.iter_mut().find(is_same) {
             None => self.0.push(change),

@@ -13,6 +13,7 @@ mod verdict;
 pub use compare::{Effect, Field, Kind};
 pub use verdict::{Outcome, Recognition, Verdict};
 
+use super::Writer;
 use crate::engine::Identity;
 use crate::plan::AdaptedBody;
 use crate::wire::fault::Failure;
@@ -72,10 +73,6 @@ impl Place {
             Self::Frames { .. } => "frames",
             Self::Object => "answer",
         }
-    }
-
-    fn is_alike(self, other: Self) -> bool {
-        self.name() == other.name()
     }
 }
 
@@ -147,82 +144,58 @@ impl<'t> Explainer<'t> {
     }
 
     /// Feeds bytes to the rewriter line by line, since each event is complete at the end of a line.
-    pub(super) fn push(
-        &mut self,
-        rewriter: &mut Rewriter,
-        stream: bool,
-        bytes: &[u8],
-        out: &mut OutputBuffer,
-    ) {
+    pub(super) fn push(&mut self, writer: &mut Writer, bytes: &[u8]) {
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             let mut frames = Vec::new();
             self.framer.push(line, |found| frames.extend(data(found)));
-            let written = apart(out, |out| _ = rewriter.push(line, out));
-            self.observe(rewriter, stream, &frames, &written);
+            let written = apart(writer, |rewriter, out| _ = rewriter.push(line, out));
+            self.observe(writer, &frames, &written);
         }
     }
 
     /// Ends the engine's event stream and reports the last changes.
-    pub(super) fn finish(
-        &mut self,
-        rewriter: &mut Rewriter,
-        stream: bool,
-        ending: Ending,
-        out: &mut OutputBuffer,
-    ) {
+    pub(super) fn finish(&mut self, writer: &mut Writer, ending: Ending) {
         let mut frames = Vec::new();
         self.framer.finish(|_| true, |found| frames.extend(data(found)));
-        let before = rewriter.summary().events;
-        let written = apart(out, |out| _ = rewriter.finish(ending, out));
+        let before = writer.rewriter.summary().events;
+        let written = apart(writer, |rewriter, out| _ = rewriter.finish(ending, out));
         // A truncated event is not counted.
-        frames.truncate(usize::try_from(rewriter.summary().events - before).unwrap_or(0));
-        self.observe(rewriter, stream, &frames, &written);
+        frames.truncate(usize::try_from(writer.rewriter.summary().events - before).unwrap_or(0));
+        self.observe(writer, &frames, &written);
     }
 
     /// Rewrites an answer that is a single object, and reports its changes.
-    pub(super) fn whole(
-        &mut self,
-        rewriter: &mut Rewriter,
-        stream: bool,
-        body: &[u8],
-        out: &mut OutputBuffer,
-    ) {
-        let written = apart(out, |out| _ = rewriter.whole(body, out));
+    pub(super) fn whole(&mut self, writer: &mut Writer, body: &[u8]) {
+        let written = apart(writer, |rewriter, out| _ = rewriter.whole(body, out));
         let (body, text) = (String::from_utf8_lossy(body), String::from_utf8_lossy(&written));
-        let events = if stream { events(&text) } else { vec![&*text] };
-        self.written += if stream { events.len() as u64 } else { 0 };
+        let events = if writer.stream { events(&text) } else { vec![&*text] };
+        self.written += if writer.stream { events.len() as u64 } else { 0 };
         self.engine.search(&body, 0);
         self.is_object = true;
         let effects = self.comparer.compare(&body, &events, true);
-        self.found(&rewriter.summary(), Place::Object, effects);
+        self.found(&writer.rewriter.summary(), Place::Object, effects);
     }
 
     /// Ends the answer with a failure whose cause is not in the engine's bytes, such as a size limit.
-    pub(super) fn fail(
-        &mut self,
-        rewriter: &mut Rewriter,
-        stream: bool,
-        failure: Failure,
-        out: &mut OutputBuffer,
-    ) {
-        let written = apart(out, |out| _ = rewriter.fail(failure, out));
-        self.observe(rewriter, stream, &[], &written);
+    pub(super) fn fail(&mut self, writer: &mut Writer, failure: Failure) {
+        let written = apart(writer, |rewriter, out| _ = rewriter.fail(failure, out));
+        self.observe(writer, &[], &written);
     }
 
-    /// Reports the changes since the last call. `stream`: output events correspond to input frames.
-    fn observe(&mut self, rewriter: &Rewriter, stream: bool, frames: &[String], written: &[u8]) {
-        let summary = rewriter.summary();
+    /// Reports the changes since the last call. In a stream, output events correspond to input frames.
+    fn observe(&mut self, writer: &Writer, frames: &[String], written: &[u8]) {
+        let summary = writer.rewriter.summary();
         let is_quiet = frames.is_empty() && written.is_empty();
         if is_quiet && summary.tally.since(&self.known).next().is_none() {
             return;
         }
         let number = summary.events;
         let text = String::from_utf8_lossy(written);
-        let events = if stream { events(&text) } else { Vec::new() };
+        let events = if writer.stream { events(&text) } else { Vec::new() };
         self.written += events.len() as u64;
         let frame = frames.first().map_or("", String::as_str);
         self.engine.search(frame, number);
-        let effects = match stream {
+        let effects = match writer.stream {
             true => self.comparer.compare(frame, &events, false),
             false => Vec::new(),
         };
@@ -282,12 +255,12 @@ fn data(found: FramerOutput<'_>) -> Option<String> {
     }
 }
 
-/// Returns what `write` produces, after appending it to `out`.
-fn apart(out: &mut OutputBuffer, write: impl FnOnce(&mut OutputBuffer)) -> bytes::Bytes {
+/// Returns what `write` produces, after appending it to the writer's output.
+fn apart(writer: &mut Writer, write: impl FnOnce(&mut Rewriter, &mut OutputBuffer)) -> bytes::Bytes {
     let mut own = OutputBuffer::default();
-    write(&mut own);
+    write(&mut writer.rewriter, &mut own);
     let written = own.join();
-    out.open().extend_from_slice(&written);
+    writer.out.open().extend_from_slice(&written);
     written
 }
 
