@@ -50,7 +50,7 @@ impl Exporter {
     /// Queues a finished request without waiting. If the queue is full, drops it and counts its spans.
     pub(super) fn take(&self, told: FinishedRequest) {
         if let Err(full) = self.queue.try_send(told) {
-            trace::dropped(full.into_inner().spans());
+            trace::DROPPED.add(full.into_inner().spans());
         }
     }
 
@@ -127,9 +127,9 @@ impl Post {
             Err(error) => Some(error.without_url().to_string()),
         };
         match &why {
-            None => trace::exported(count),
-            Some(_) => trace::dropped(count),
-        }
+            None => trace::EXPORTED.add(count),
+            Some(_) => trace::DROPPED.add(count),
+        };
         match (&why, std::mem::replace(&mut self.fails, why.is_some())) {
             (Some(why), false) => tracing::warn!(why, "the collector takes no traces; they are dropped"),
             (None, true) => tracing::info!("the collector takes traces again"),

@@ -1,13 +1,14 @@
 //! Log lines on stderr, as JSON or as text for people. A dedicated thread writes them, so a blocked stderr never
 //! blocks a request.
 
+use super::series::Gauge;
 use super::text::{Text, is_c1_control};
 use crate::config::{Level, LogFormat, Terminal};
+use parking_lot::{Condvar, Mutex};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::Subscriber;
@@ -33,13 +34,9 @@ const CUT: &[u8] = b",\"cut\":true}\n";
 /// Longest excerpt of a request's body in a line, in bytes as written. The rest of the line fits beside it.
 const EXCERPT: usize = 6 << 10;
 
-/// Number of lines lost. Static, because there is one logger per process.
-static DROPPED: AtomicU64 = AtomicU64::new(0);
-
-/// Returns the number of lines dropped since the start, because stderr was blocked or could not be written.
-pub(super) fn dropped() -> u64 {
-    DROPPED.load(Ordering::Relaxed)
-}
+/// Number of lines dropped because stderr was blocked or could not be written. Static, because there is one logger
+/// per process.
+pub(super) static DROPPED: Gauge = Gauge::of(0);
 
 /// Returns the start of a request's body, short enough that all other fields of the log line still fit.
 pub fn excerpt(body: &[u8]) -> String {
@@ -111,7 +108,7 @@ pub fn line_with(text: &str) -> Vec<u8> {
     tracing::subscriber::with_default(subscriber, || {
         tracing::error!(value = text, shown = %text, debugged = ?text, "{text}");
     });
-    std::mem::take(&mut queue.waiting().text)
+    std::mem::take(&mut queue.waiting.lock().text)
 }
 
 fn filter(level: Level) -> LevelFilter {
@@ -143,15 +140,11 @@ struct QueuedLines {
 }
 
 impl Queue {
-    fn waiting(&self) -> MutexGuard<'_, QueuedLines> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Appends a line. Drops it if the queue is full, instead of blocking the request.
     fn push(&self, line: &[u8]) {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         if waiting.over || waiting.text.len() + line.len() > WAITING {
-            DROPPED.fetch_add(1, Ordering::Relaxed);
+            DROPPED.add(1);
             return;
         }
         waiting.text.extend_from_slice(line);
@@ -163,18 +156,17 @@ impl Queue {
     }
 
     fn close(&self) {
-        self.waiting().over = true;
+        self.waiting.lock().over = true;
         self.wake.notify_one();
     }
 
     /// Waits until the queue holds `bytes` bytes or `patience` has passed, then takes its content. Returns false
     /// once the queue is closed and empty.
     fn take(&self, bytes: usize, patience: Duration, text: &mut Vec<u8>) -> bool {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         waiting.wakes = Some(bytes);
         let is_early = |waiting: &mut QueuedLines| waiting.text.len() < bytes && !waiting.over;
-        let (mut waiting, _) =
-            self.wake.wait_timeout_while(waiting, patience, is_early).unwrap_or_else(PoisonError::into_inner);
+        self.wake.wait_while_for(&mut waiting, is_early, patience);
         waiting.wakes = None;
         std::mem::swap(&mut waiting.text, text);
         !(waiting.over && text.is_empty())
@@ -206,7 +198,7 @@ fn write_lines<W: Write>(mut text: &[u8], out: &impl Fn() -> W) {
         let (lines, rest) = text.split_at(end);
         if out().write_all(lines).is_err() {
             let lost = memchr::memchr_iter(b'\n', lines).count();
-            DROPPED.fetch_add(lost.try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+            DROPPED.add(lost.try_into().unwrap_or(i64::MAX));
         }
         text = rest;
     }
@@ -335,6 +327,7 @@ fn cut_json(text: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Mutex, MutexGuard};
 
     type Object = std::collections::BTreeMap<String, Box<serde_json::value::RawValue>>;
 
@@ -342,7 +335,7 @@ mod tests {
     fn written(text: &[u8]) -> Vec<u8> {
         let queue = Arc::new(Queue::default());
         Sink { queue: Arc::clone(&queue), cut: cut_json }.make_writer().write_all(text).unwrap();
-        std::mem::take(&mut queue.waiting().text)
+        std::mem::take(&mut queue.waiting.lock().text)
     }
 
     #[test]
@@ -406,13 +399,13 @@ mod tests {
         }
         let queue = Queue::default();
         let kept = Mutex::new(Vec::new());
-        let before = dropped();
+        let before = DROPPED.value();
         std::thread::scope(|scope| {
             scope.spawn(|| queue.write_all(|| Full(&kept)));
             for line in [&b"lost\n"[..], b"kept\n"] {
                 queue.push(line);
                 // Each line is written separately.
-                while dropped() == before {
+                while DROPPED.value() == before {
                     std::thread::yield_now();
                 }
             }

@@ -36,11 +36,10 @@ use crate::wire::rule::Tally;
 use parking_lot::RwLock;
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Panics since the start. Static, because the panic hook is per process.
-static PANICS: AtomicU64 = AtomicU64::new(0);
+static PANICS: Gauge = Gauge::of(0);
 
 /// Route of a client's request, as a metric label from a closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,7 +260,7 @@ impl Metrics {
         let upstream = figures.name.as_str();
         let (route, end, status) = (request.route.name(), request.end.name(), request.status.to_string());
         self.requests.add(&[("route", route), ("upstream", upstream), ("status", &status), ("end", end)], 1);
-        if let Some(seconds) = figures.request_seconds(request.route) {
+        if let Some(seconds) = figures.request_seconds.get(request.route as usize) {
             seconds.observe(request.total);
         }
         if let Some(usage) = &request.usage {
@@ -319,62 +318,47 @@ impl Metrics {
             "What was changed in requests and mended in answers.",
             &mut out,
         );
-        series::head("samewire_bodies_in_flight_bytes", "Request bodies in memory.", "gauge", &mut out);
-        let _ = writeln!(out, "samewire_bodies_in_flight_bytes {}", self.bodies.value());
+        let name = "samewire_bodies_in_flight_bytes";
+        series::single(name, "Request bodies in memory.", "gauge", self.bodies.value(), &mut out);
         let name = "samewire_config_last_reload_success";
-        series::head(name, "Whether the configuration read last is in force.", "gauge", &mut out);
-        let _ = writeln!(out, "{name} {}", self.reloaded.value());
-        let (exported, unexported) = trace::counts();
-        let panics = PANICS.load(Ordering::Relaxed);
+        let help = "Whether the configuration read last is in force.";
+        series::single(name, help, "gauge", self.reloaded.value(), &mut out);
         for (name, help, count) in [
             (
                 "samewire_retry_budget_exhausted_total",
                 "Requests that were not sent again because too many were.",
-                self.budget_exhausted.value(),
+                &self.budget_exhausted,
             ),
-            (
-                "samewire_accept_errors_total",
-                "Connections that could not be accepted.",
-                self.accept_errors.value(),
-            ),
+            ("samewire_accept_errors_total", "Connections that could not be accepted.", &self.accept_errors),
             (
                 "samewire_connections_evicted_total",
                 "Idle connections closed to make room for others.",
-                self.evicted.value(),
+                &self.evicted,
             ),
             (
                 "samewire_connections_refused_total",
                 "Connections for which there was no room.",
-                self.refused_connections.value(),
+                &self.refused_connections,
             ),
             (
                 "samewire_quota_store_failures_total",
                 "Times that the store did not answer about quotas of a day or a month.",
-                self.quota_failures.value(),
+                &self.quota_failures,
             ),
-            (
-                "samewire_panics_total",
-                "Bugs that ended a request.",
-                i64::try_from(panics).unwrap_or(i64::MAX),
-            ),
-            (
-                "samewire_log_lines_dropped_total",
-                "Log lines that nobody could take.",
-                i64::try_from(log::dropped()).unwrap_or(i64::MAX),
-            ),
+            ("samewire_panics_total", "Bugs that ended a request.", &PANICS),
+            ("samewire_log_lines_dropped_total", "Log lines that nobody could take.", &log::DROPPED),
             (
                 "samewire_spans_exported_total",
                 "Spans of traces that the collector has taken.",
-                i64::try_from(exported).unwrap_or(i64::MAX),
+                &trace::EXPORTED,
             ),
             (
                 "samewire_spans_dropped_total",
                 "Spans of traces that it has not, or for which there was no room.",
-                i64::try_from(unexported).unwrap_or(i64::MAX),
+                &trace::DROPPED,
             ),
         ] {
-            series::head(name, help, "counter", &mut out);
-            let _ = writeln!(out, "{name} {count}");
+            series::single(name, help, "counter", count.value(), &mut out);
         }
         self.tls.render(&mut out);
         process(&mut out);
@@ -386,10 +370,10 @@ impl Metrics {
         let all: Vec<_> = all.iter().filter(|one| is_used(one)).collect();
         let name = "samewire_time_to_first_token_seconds";
         series::head(name, "From a request's arrival to the engine's first word.", "histogram", out);
-        all.iter().for_each(|one| one.first_token.render(name, one.labels(), out));
+        all.iter().for_each(|one| one.first_token.render(name, &one.labels, out));
         let name = "samewire_inter_token_seconds";
         series::head(name, "Between one write to a client and the next.", "histogram", out);
-        all.iter().for_each(|one| one.inter_token.render(name, one.labels(), out));
+        all.iter().for_each(|one| one.inter_token.render(name, &one.labels, out));
         let name = "samewire_request_seconds";
         series::head(name, "From a request's arrival to its end.", "histogram", out);
         all.iter()
@@ -417,7 +401,7 @@ impl Metrics {
         ];
         for (name, kind, help, gauge) in gauges {
             series::head(name, help, kind, out);
-            all.iter().for_each(|one| gauge(one).render(name, one.labels(), out));
+            all.iter().for_each(|one| gauge(one).render(name, &one.labels, out));
         }
         type Written = fn(&UpstreamMetrics, &str, &mut String);
         let told: [(_, _, Written); 3] = [
@@ -470,8 +454,7 @@ fn process(out: &mut String) {
         ("process_max_fds", "Most file descriptors.", "gauge", allowed.to_owned()),
         ("process_cpu_seconds_total", "Processor time.", "counter", (ticks / 100.0).to_string()),
     ] {
-        series::head(name, help, kind, out);
-        let _ = writeln!(out, "{name} {value}");
+        series::single(name, help, kind, value, out);
     }
 }
 
@@ -488,7 +471,7 @@ fn open_files() -> u64 {
 /// foreign text.
 pub fn watch_panics() {
     std::panic::set_hook(Box::new(|panic| {
-        PANICS.fetch_add(1, Ordering::Relaxed);
+        PANICS.add(1);
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(place, "a bug ended a request");
     }));

@@ -178,15 +178,9 @@ impl<'t> Quotations<'t> {
 
 /// Returns the numbers of equal bytes before and after two positions.
 fn shared((text, place): (&[u8], usize), (request, at): (&[u8], usize)) -> (usize, usize) {
-    let halves = |bytes: &'_ [u8], at: usize| {
-        bytes.split_at_checked(at).map(|(front, back)| (front.len(), back.len()))
-    };
+    let halves = text.split_at_checked(place).zip(request.split_at_checked(at));
+    let Some(((front, back), (other_front, other_back))) = halves else { return (0, 0) };
     let same = |(one, other): &(&u8, &u8)| one == other;
-    if halves(text, place).is_none() || halves(request, at).is_none() {
-        return (0, 0);
-    }
-    let (front, back) = text.split_at(place);
-    let (other_front, other_back) = request.split_at(at);
     let before = front.iter().rev().zip(other_front.iter().rev()).take_while(same).count();
     (before, back.iter().zip(other_back).take_while(same).count())
 }

@@ -2,7 +2,7 @@
 
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub struct Gauge(AtomicI64);
 
 impl Gauge {
     /// Creates a gauge with an initial value other than 0.
-    pub fn of(value: i64) -> Self {
+    pub const fn of(value: i64) -> Self {
         Self(AtomicI64::new(value))
     }
 
@@ -164,6 +164,12 @@ impl Counters {
 
 pub(super) fn head(name: &str, help: &str, kind: &str, out: &mut String) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+/// Appends a metric without labels.
+pub(super) fn single(name: &str, help: &str, kind: &str, value: impl Display, out: &mut String) {
+    head(name, help, kind, out);
+    let _ = writeln!(out, "{name} {value}");
 }
 
 /// Returns labels in the form `a="b",c="d"`, escaped as the Prometheus text format requires.

@@ -166,14 +166,14 @@ fn spans(told: &FinishedRequest) -> Vec<Span> {
         let failed = next.is_some() || told.by_engine;
         Span {
             span_id: id.to_vec(),
-            parent_span_id: told.trace.ids().span.to_vec(),
+            parent_span_id: told.trace.span.to_vec(),
             name: name(told, CLIENT),
             kind: CLIENT,
             start: nanoseconds(told, attempt.began),
             end: nanoseconds(told, next.map_or(told.ended.0, |(_, next)| next.began)),
             attributes: of_attempt(told, at, &attempt.peer, (next.is_some(), tells)),
             status: failed.then_some(Status { code: ERROR }),
-            flags: u32::from(told.trace.ids().flags) | HAS_IS_REMOTE,
+            flags: u32::from(told.trace.flags) | HAS_IS_REMOTE,
             ..common(told)
         }
     });
@@ -181,12 +181,12 @@ fn spans(told: &FinishedRequest) -> Vec<Span> {
 }
 
 fn common(told: &FinishedRequest) -> Span {
-    let (trace_id, trace_state) = (told.trace.ids().trace.to_vec(), told.trace.state().to_owned());
+    let (trace_id, trace_state) = (told.trace.trace.to_vec(), told.trace.state().to_owned());
     Span { trace_id, trace_state, ..Span::default() }
 }
 
 fn of_server(told: &FinishedRequest) -> Span {
-    let ids = told.trace.ids();
+    let ids = &*told.trace;
     let remote = if ids.parent.is_some() { IS_REMOTE } else { 0 };
     let mut attributes = Attributes::default();
     attributes.add("http.request.method", ids.method);
@@ -270,8 +270,8 @@ fn of_model(told: &FinishedRequest, attributes: &mut Attributes) {
 fn name(told: &FinishedRequest, kind: i32) -> String {
     match (operation(told.route), route(told.route)) {
         (Some(operation), _) if kind == CLIENT => format!("{operation} {}", told.model),
-        (_, Some(route)) => format!("{} {route}", told.trace.ids().method),
-        (_, None) => told.trace.ids().method.to_owned(),
+        (_, Some(route)) => format!("{} {route}", told.trace.method),
+        (_, None) => told.trace.method.to_owned(),
     }
 }
 

@@ -83,8 +83,8 @@ pub(super) fn is_c1_control(letter: char) -> bool {
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
-        match letter.is_control() || is_c1_control(letter) {
-            true => letter.escape_default().for_each(|part| out.push(part)),
+        match letter.is_control() {
+            true => out.extend(letter.escape_default()),
             false => out.push(letter),
         }
     }

@@ -1,7 +1,6 @@
 //! Metrics of TLS towards clients: certificates and handshakes.
 
 use super::series::{self, Gauge};
-use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Metrics of certificate reloads and handshakes. Rendered only if a certificate has been loaded.
@@ -56,8 +55,7 @@ impl TlsMetrics {
                 &self.failed,
             ),
         ] {
-            series::head(name, help, kind, out);
-            let _ = writeln!(out, "{name} {}", value.value());
+            series::single(name, help, kind, value.value(), out);
         }
     }
 }

@@ -5,13 +5,13 @@
 //! [`FinishedRequest`] per traced request. Remembers: nothing that grows. Never: waits for a trace collector, or
 //! adds work per token.
 
-use super::{End, Route};
+use super::{End, Gauge, Route};
 use crate::wire::event::Usage;
 use data_encoding::HEXLOWER;
 use http::{HeaderMap, HeaderValue, Method};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Longest `tracestate` that is forwarded, in bytes.
@@ -20,24 +20,8 @@ const STATE: usize = 512;
 const MEMBERS: usize = 32;
 
 /// Spans that the collector accepted, and spans that were lost. Static, because there is one exporter per process.
-static EXPORTED: AtomicU64 = AtomicU64::new(0);
-static DROPPED: AtomicU64 = AtomicU64::new(0);
-
-/// Returns the numbers of spans exported and dropped since the start.
-pub(super) fn counts() -> (u64, u64) {
-    (EXPORTED.load(Ordering::Relaxed), DROPPED.load(Ordering::Relaxed))
-}
-
-/// Counts spans that were lost.
-pub(super) fn dropped(spans: usize) {
-    DROPPED.fetch_add(u64::try_from(spans).unwrap_or(u64::MAX), Ordering::Relaxed);
-}
-
-/// Counts spans that the collector accepted.
-#[cfg(feature = "otlp")]
-pub(super) fn exported(spans: usize) {
-    EXPORTED.fetch_add(u64::try_from(spans).unwrap_or(u64::MAX), Ordering::Relaxed);
-}
+pub(super) static EXPORTED: Gauge = Gauge::of(0);
+pub(super) static DROPPED: Gauge = Gauge::of(0);
 
 /// Content of a `traceparent` header: trace id, span id of the sender, and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,10 +135,10 @@ impl Propagation {
             Self::Traced(trace) => {
                 let mut spans = [0; 16];
                 getrandom::fill(&mut spans).ok()?;
-                let (span, first) = span_ids(&spans);
+                let (span, first) = span_ids(spans);
                 let (state, attempts) = (trace.state.clone(), Mutex::default());
-                let at_once = AtomicBool::new(false);
-                Some(Arc::new(Trace { span, first, state, attempts, parallel: at_once, ..**trace }))
+                let parallel = AtomicBool::new(false);
+                Some(Arc::new(Trace { span, first, state, attempts, parallel, ..**trace }))
             }
         }
     }
@@ -168,23 +152,20 @@ fn lines(parent: &Parent, state: Option<HeaderValue>) -> Vec<(&'static str, Head
         .collect()
 }
 
-/// Random bytes that a trace consumes: its id, the id of the server span, and that of the first attempt's span.
-pub(super) const RANDOM_BYTES: usize = 32;
-
 /// Trace of one request: ids, the client's trace state, and the attempts so far.
 #[derive(Debug)]
 #[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "the exporter reads it"))]
 pub struct Trace {
-    trace: [u8; 16],
+    pub(super) trace: [u8; 16],
     /// Span id of the client.
-    parent: Option<[u8; 8]>,
+    pub(super) parent: Option<[u8; 8]>,
     /// Span id of this server.
-    span: [u8; 8],
+    pub(super) span: [u8; 8],
     /// Span id of the first attempt; later attempts count up from it.
     first: u64,
-    flags: u8,
+    pub(super) flags: u8,
     state: Option<HeaderValue>,
-    method: &'static str,
+    pub(super) method: &'static str,
     attempts: Mutex<Vec<Attempt>>,
     /// True if several attempts ran in parallel.
     parallel: AtomicBool,
@@ -211,12 +192,10 @@ pub(super) struct Attempt {
 
 /// Returns the ids of the server span and of the first attempt's span. The latter leaves room to count up, and is
 /// never zero.
-fn span_ids(chance: &[u8; 16]) -> ([u8; 8], u64) {
-    let [mut span, mut first] = [[0; 8]; 2];
-    for (to, from) in [&mut span, &mut first].into_iter().zip(chance.chunks_exact(8)) {
-        to.copy_from_slice(from);
-    }
-    (span, u64::from_be_bytes(first) >> 1 | 1)
+fn span_ids(chance: [u8; 16]) -> ([u8; 8], u64) {
+    let chance = u128::from_be_bytes(chance);
+    let [span, first] = [chance >> 64, chance].map(|half| half as u64);
+    (span.to_be_bytes(), first >> 1 | 1)
 }
 
 impl Trace {
@@ -224,14 +203,9 @@ impl Trace {
         headers: &HeaderMap,
         method: &Method,
         sample: f64,
-        chance: &[u8; RANDOM_BYTES],
+        [trace, spans]: [[u8; 16]; 2],
     ) -> Self {
-        let mut trace = [0; 16];
-        let mut spans = [0; 16];
-        for (to, from) in [&mut trace, &mut spans].into_iter().zip(chance.chunks_exact(16)) {
-            to.copy_from_slice(from);
-        }
-        let (span, first) = span_ids(&spans);
+        let (span, first) = span_ids(spans);
         let parent = Parent::of(headers);
         let flags = match &parent {
             Some(parent) => parent.flags,
@@ -331,24 +305,12 @@ pub struct FinishedRequest {
 
 impl FinishedRequest {
     /// Returns the number of spans: one for the server, and one for each attempt.
-    pub(super) fn spans(&self) -> usize {
-        1 + self.trace.attempts.lock().len()
+    pub(super) fn spans(&self) -> i64 {
+        i64::try_from(1 + self.trace.attempts.lock().len()).unwrap_or(i64::MAX)
     }
 }
 
 impl Trace {
-    /// Returns the ids and the method of the trace, for the exporter.
-    #[cfg(feature = "otlp")]
-    pub(super) fn ids(&self) -> Ids<'_> {
-        Ids {
-            trace: &self.trace,
-            span: &self.span,
-            parent: self.parent.as_ref(),
-            flags: self.flags,
-            method: self.method,
-        }
-    }
-
     /// Returns the attempts with their span ids.
     #[cfg(feature = "otlp")]
     pub(super) fn attempts(&self) -> Vec<([u8; 8], Attempt)> {
@@ -367,16 +329,6 @@ impl Trace {
     pub(super) fn state(&self) -> &str {
         self.state.as_ref().and_then(|state| state.to_str().ok()).unwrap_or("")
     }
-}
-
-/// Identifiers of a trace, as the exporter needs them.
-#[cfg(feature = "otlp")]
-pub(super) struct Ids<'t> {
-    pub(super) trace: &'t [u8; 16],
-    pub(super) span: &'t [u8; 8],
-    pub(super) parent: Option<&'t [u8; 8]>,
-    pub(super) flags: u8,
-    pub(super) method: &'static str,
 }
 
 #[cfg(test)]
@@ -454,9 +406,9 @@ mod tests {
             if let Some(parent) = parent {
                 headers.insert("traceparent", HeaderValue::from_str(parent).unwrap());
             }
-            let mut chance = [7; RANDOM_BYTES];
-            chance[8..16].copy_from_slice(&last.to_be_bytes());
-            Trace::begin(&headers, &Method::POST, sample, &chance)
+            let mut trace = [7; 16];
+            trace[8..].copy_from_slice(&last.to_be_bytes());
+            Trace::begin(&headers, &Method::POST, sample, [trace, [7; 16]])
         };
         let unsampled = GOOD.replace("-01", "-00");
         for (parent, sample, last, recorded) in [

@@ -1,8 +1,8 @@
 //! Tracer: starts the trace of a request, and passes a finished one to the exporter.
 
 #[cfg(not(feature = "otlp"))]
-use super::trace::dropped;
-use super::trace::{FinishedRequest, RANDOM_BYTES, Trace};
+use super::trace::DROPPED;
+use super::trace::{FinishedRequest, Trace};
 use crate::config::TraceConfig;
 use http::{HeaderMap, Method};
 use std::sync::Arc;
@@ -37,9 +37,9 @@ impl Tracer {
     /// Returns the trace of a request that has just arrived; `None` if tracing is off.
     pub fn begin(&self, headers: &HeaderMap, method: &Method) -> Option<Arc<Trace>> {
         let tracing = self.0.as_ref()?;
-        let mut chance = [0; RANDOM_BYTES];
-        getrandom::fill(&mut chance).ok()?;
-        Some(Arc::new(Trace::begin(headers, method, tracing.sample, &chance)))
+        let mut chance = [[0; 16]; 2];
+        getrandom::fill(chance.as_flattened_mut()).ok()?;
+        Some(Arc::new(Trace::begin(headers, method, tracing.sample, chance)))
     }
 
     /// Exports a finished request if its trace is recorded. `told` is called only then.
@@ -68,6 +68,6 @@ impl Tracing {
     /// build.
     #[cfg(not(feature = "otlp"))]
     fn take(&self, told: FinishedRequest) {
-        dropped(told.spans());
+        DROPPED.add(told.spans());
     }
 }

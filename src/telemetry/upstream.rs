@@ -11,7 +11,8 @@ use std::fmt::Write;
 pub struct UpstreamMetrics {
     /// Name of the upstream, which is also its label.
     pub name: String,
-    labels: String,
+    /// Rendered `upstream` label.
+    pub(super) labels: String,
     /// Rendered labels of the detected engine; empty until it is known.
     kind: Mutex<String>,
     /// Load that the engine last reported, if it reports any.
@@ -28,7 +29,8 @@ pub struct UpstreamMetrics {
     pub first_token: Histogram,
     /// Time between two writes to a client, which approximates the time between tokens.
     pub inter_token: Histogram,
-    request_seconds: [Histogram; Route::ALL.len()],
+    /// Durations of requests, by route.
+    pub(super) request_seconds: [Histogram; Route::ALL.len()],
 }
 
 impl UpstreamMetrics {
@@ -95,11 +97,6 @@ impl UpstreamMetrics {
         }
     }
 
-    /// Returns the histogram of request durations on this route.
-    pub(super) fn request_seconds(&self, route: Route) -> Option<&Histogram> {
-        self.request_seconds.get(route as usize)
-    }
-
     /// Appends the histograms of request durations, without those that are empty.
     pub(super) fn render_requests(&self, name: &str, out: &mut String) {
         let asked =
@@ -108,10 +105,5 @@ impl UpstreamMetrics {
             let labels = series::labels(&[("route", route.name()), ("upstream", &self.name)]);
             histogram.render(name, &labels, out);
         }
-    }
-
-    /// Returns the rendered `upstream` label.
-    pub(super) fn labels(&self) -> &str {
-        &self.labels
     }
 }
