@@ -193,9 +193,7 @@ impl Keyring {
         }
         self.0.get(usize::try_from(place).ok()?).map(|(_, caller)| caller)
     }
-}
 
-impl Keyring {
     /// Returns all active clients with the hashes of their keys, in the order of the configuration.
     pub fn callers(&self) -> impl Iterator<Item = (&Hash, &Caller)> {
         self.0.iter().map(|(hash, caller)| (hash, &**caller))

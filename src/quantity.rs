@@ -65,7 +65,7 @@ pub fn read_time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Erro
 /// # Errors
 /// Fails if the value is not a time, or not a whole number of seconds.
 pub fn read_seconds<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    from.deserialize_any(Seconds)
+    from.deserialize_any(Number { expected: "whole seconds or a time such as \"5m\"", parse: whole_seconds })
 }
 
 /// Deserializes a size: a number of bytes, or text as for [`size`].
@@ -73,7 +73,7 @@ pub fn read_seconds<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error>
 /// # Errors
 /// Fails if the value is not a size, or too large for the type.
 pub fn read_size<'de, D: Deserializer<'de>, N: TryFrom<u64>>(from: D) -> Result<N, D::Error> {
-    let size = from.deserialize_any(Size)?;
+    let size = from.deserialize_any(Number { expected: "bytes or a size such as \"64MiB\"", parse: size })?;
     N::try_from(size).map_err(|_| Error::custom(SIZE))
 }
 
@@ -107,48 +107,34 @@ fn within_a_year<E: Error>(time: Duration) -> Result<Duration, E> {
     if time <= Duration::from_secs(YEAR) { Ok(time) } else { Err(E::custom(RANGE)) }
 }
 
-struct Seconds;
-
-impl Visitor<'_> for Seconds {
-    type Value = u64;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("whole seconds or a time such as \"5m\"")
-    }
-
-    fn visit_i64<E: Error>(self, seconds: i64) -> Result<u64, E> {
-        u64::try_from(seconds).map_err(|_| E::invalid_value(Unexpected::Signed(seconds), &self))
-    }
-
-    fn visit_u64<E: Error>(self, seconds: u64) -> Result<u64, E> {
-        Ok(seconds)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
-        let time = time(text).map_err(E::custom)?;
-        if time.subsec_nanos() == 0 { Ok(time.as_secs()) } else { Err(E::custom(WHOLE)) }
-    }
+fn whole_seconds(text: &str) -> Result<u64, String> {
+    let time = time(text)?;
+    if time.subsec_nanos() == 0 { Ok(time.as_secs()) } else { Err(WHOLE.to_owned()) }
 }
 
-struct Size;
+/// Whole number, or a text that stands for one.
+struct Number {
+    expected: &'static str,
+    parse: fn(&str) -> Result<u64, String>,
+}
 
-impl Visitor<'_> for Size {
+impl Visitor<'_> for Number {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("bytes or a size such as \"64MiB\"")
+        f.write_str(self.expected)
     }
 
-    fn visit_i64<E: Error>(self, bytes: i64) -> Result<u64, E> {
-        u64::try_from(bytes).map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))
+    fn visit_i64<E: Error>(self, number: i64) -> Result<u64, E> {
+        u64::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
     }
 
-    fn visit_u64<E: Error>(self, bytes: u64) -> Result<u64, E> {
-        Ok(bytes)
+    fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
+        Ok(number)
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
-        size(text).map_err(E::custom)
+        (self.parse)(text).map_err(E::custom)
     }
 }
 

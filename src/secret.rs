@@ -18,16 +18,11 @@ const OTHER_USERS: u32 = 0o006;
 
 /// Secret header value, such as an engine's API key. Clones share one buffer, which is wiped when the last clone
 /// is dropped.
-#[derive(Clone)]
+///
+/// Comparing contents detects a changed key on reload. The time this takes reveals nothing: both values come from
+/// the operator's own files.
+#[derive(Clone, PartialEq)]
 pub struct Secret(Bytes);
-
-/// Compares contents, to detect a changed key on reload. The time this takes reveals nothing: both values come
-/// from the operator's own files.
-impl PartialEq for Secret {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
 
 impl Secret {
     /// Creates a secret from a prefix such as `Bearer ` and a text. Returns `None` if the text is empty or invalid

@@ -8,7 +8,7 @@ mod scenario;
 
 pub use scenario::{LoadError, Recorded, Scenario, load};
 
-use crate::json::{self, Raw, Text, object, write_string};
+use crate::json::{self, Raw, Text, object};
 use crate::upstream::models::{self, Model};
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -196,15 +196,10 @@ fn answer(scenario: &Scenario, pace: Duration) -> Response<Body> {
 /// Returns an error in the format of vLLM, so that a proxy in front handles it as usual.
 fn error(status: StatusCode, text: &str) -> Response<Body> {
     let kind = if status == StatusCode::NOT_FOUND { "NotFoundError" } else { "BadRequestError" };
-    let mut out = BytesMut::new();
-    out.extend_from_slice(b"{\"error\":{\"message\":");
-    write_string(text, &mut out);
-    out.extend_from_slice(b",\"type\":");
-    write_string(kind, &mut out);
-    out.extend_from_slice(b",\"param\":\"model\",\"code\":");
-    out.extend_from_slice(status.as_str().as_bytes());
-    out.extend_from_slice(b"}}");
-    json(status, out)
+    let (message, code) = (json::quoted(text), status.as_str());
+    let body =
+        format!(r#"{{"error":{{"message":{message},"type":"{kind}","param":"model","code":{code}}}}}"#);
+    json(status, body)
 }
 
 fn json(status: StatusCode, body: impl Into<bytes::Bytes>) -> Response<Body> {
