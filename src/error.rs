@@ -90,9 +90,8 @@ impl Error {
 
     /// Returns the same failure with its underlying error.
     #[must_use]
-    pub fn with_source(mut self, source: std::io::Error) -> Self {
-        self.source = Some(source);
-        self
+    pub fn with_source(self, source: std::io::Error) -> Self {
+        Self { source: Some(source), ..self }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Failed;
 use crate::config::{Level, LogFormat, Terminal};
 use crate::demo::page::{TerminalProfile, heading, render};
-use crate::demo::{self, DemoError, DemoServer, REASONING, Scene, TOOL, snippet, web};
+use crate::demo::{self, DemoError, DemoServer, REASONING, TOOL, snippet, web};
 use crate::telemetry;
 use clap::{Args, ValueEnum};
 use std::io::{self, IsTerminal, Write};
@@ -65,7 +65,10 @@ impl Demo {
     fn show(&self) -> Result<(), DemoError> {
         // Bound first, so that an occupied port is reported at once.
         let stand = (!self.once).then(|| DemoServer::open(&self.listen)).transpose()?;
-        let scene = self.scene();
+        let scene = match self.show {
+            Show::Reasoning => &REASONING,
+            Show::Tool => &TOOL,
+        };
         let comparison = demo::show(scene)?;
         let look = look();
         print(&render(scene, &comparison, look))?;
@@ -76,13 +79,6 @@ impl Demo {
             stand.serve(web::render(scene, &comparison, &url, &models))?;
         }
         Ok(())
-    }
-
-    fn scene(&self) -> &'static Scene {
-        match self.show {
-            Show::Reasoning => &REASONING,
-            Show::Tool => &TOOL,
-        }
     }
 }
 

@@ -38,9 +38,11 @@ impl Ready {
         self.running.ask(async |admin| {
             let end = self.wait.map(|wait| Instant::now() + wait);
             loop {
-                let state = Readiness::of(admin).await;
-                if matches!(state, Readiness::Ready(_)) || end.is_none_or(|end| Instant::now() >= end) {
-                    return state.report(admin);
+                let answer = readiness(admin).await;
+                let is_ready = matches!(answer, Ok((true, _)));
+                if is_ready || end.is_none_or(|end| Instant::now() >= end) {
+                    let (_, text) = answer.map_err(|error| admin.unreachable(&error))?;
+                    return Ok(report(is_ready, text.trim()));
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -48,38 +50,17 @@ impl Ready {
     }
 }
 
-/// Result of one request to `/readyz`, with the server's text or the error.
-enum Readiness {
-    Ready(String),
-    Unready(String),
-    Silent(reqwest::Error),
+/// Asks `/readyz` once. Returns true if the server is ready, with its text.
+async fn readiness(admin: &Admin) -> reqwest::Result<(bool, String)> {
+    let answer = admin.get("/readyz").timeout(PATIENCE).send().await?;
+    Ok((answer.status().is_success(), answer.text().await?))
 }
 
-impl Readiness {
-    async fn of(admin: &Admin) -> Self {
-        let answer = match admin.get("/readyz").timeout(PATIENCE).send().await {
-            Ok(answer) => answer,
-            Err(error) => return Self::Silent(error),
-        };
-        let is_ready = answer.status().is_success();
-        match answer.text().await {
-            Ok(text) if is_ready => Self::Ready(text),
-            Ok(text) => Self::Unready(text),
-            Err(error) => Self::Silent(error),
-        }
+fn report(is_ready: bool, text: &str) -> ExitCode {
+    if is_ready {
+        print(format_args!("{text}\n"));
+        return ExitCode::SUCCESS;
     }
-
-    fn report(&self, admin: &Admin) -> ExitCode {
-        match self {
-            Self::Ready(text) => {
-                print(format_args!("{}\n", text.trim()));
-                ExitCode::SUCCESS
-            }
-            Self::Unready(text) => {
-                print_error(text.trim());
-                ExitCode::FAILURE
-            }
-            Self::Silent(error) => admin.unreachable(error),
-        }
-    }
+    print_error(text);
+    ExitCode::FAILURE
 }

@@ -2,7 +2,7 @@
 //! of the file.
 
 use super::file::File;
-use super::merged::{Merged, accepts, single};
+use super::merged::{Merged, accepts, list_with, single};
 use super::mistakes::{Mistakes, explain, unknown_key};
 use super::paths::Folder;
 use crate::nearest::nearest;
@@ -200,7 +200,7 @@ impl Variable {
             let list = path(before);
             match step {
                 Step::Item(n) if LISTS.contains(&list.as_str()) => {
-                    if *n > length(table, before) {
+                    if *n > length(table, &list) {
                         return Err(format!("there is no {list}[{}]; count from 0, without a gap", n - 1));
                     }
                 }
@@ -233,15 +233,10 @@ impl Variable {
 }
 
 /// Returns the number of tables in the list at this path; 0 if there is no list.
-fn length(table: &Table, steps: &[Step]) -> usize {
-    let mut value = None;
-    for step in steps {
-        let table = value.map_or(Some(table), Value::as_table);
-        value = match step {
-            Step::Key(key) => table.and_then(|table| table.get(key)),
-            Step::Item(_) => None,
-        };
-    }
+fn length(table: &Table, list: &str) -> usize {
+    let mut keys = list.split('.');
+    let value = keys.next().and_then(|key| table.get(key));
+    let value = keys.fold(value, |value, key| value?.get(key));
     value.and_then(Value::as_array).map_or(0, Vec::len)
 }
 
@@ -249,11 +244,7 @@ fn length(table: &Table, steps: &[Step]) -> usize {
 fn nested(steps: &[Step], value: Value) -> Table {
     let within = |value: Value, step: &Step| match step {
         Step::Key(key) => Value::Table(single(key, value)),
-        Step::Item(n) => {
-            let mut items = vec![Value::Table(Table::new()); *n];
-            items.push(value);
-            Value::Array(items)
-        }
+        Step::Item(n) => list_with(*n, value),
     };
     match steps.iter().rev().fold(value, within) {
         Value::Table(table) => table,

@@ -23,17 +23,14 @@ pub(super) fn keyring(file: &AuthFile, mistakes: &mut Mistakes) -> Option<Arc<Ke
     let mut all = Vec::new();
     for (at, key) in file.key.iter().enumerate() {
         let path = |part: &str| format!("auth.key[{at}].{part}");
-        let hash = match Hash::parse(&key.hash.0) {
-            Some(hash) => hash,
-            None if key.hash.0.is_empty() => {
-                mistakes.add(path("hash"), "missing; the 64 hex digits that samewire key new prints");
-                continue;
-            }
+        let Some(hash) = Hash::parse(&key.hash.0) else {
             // The value is not repeated: it may be a key instead of a hash.
-            None => {
-                mistakes.add(path("hash"), "must be 64 hex digits, as samewire key new prints them");
-                continue;
-            }
+            let why = match key.hash.0.is_empty() {
+                true => "missing; the 64 hex digits that samewire key new prints",
+                false => "must be 64 hex digits, as samewire key new prints them",
+            };
+            mistakes.add(path("hash"), why);
+            continue;
         };
         if let Some((other, _)) = known.iter().find(|(_, other)| other.equals(&hash)) {
             mistakes.add(path("hash"), format!("the same as that of auth.key[{other}]"));
@@ -162,12 +159,9 @@ pub(super) fn summary(
     let (keys, whose) = (file.key.len(), whose.join(", "));
     let engines: String = upstreams.iter().map(sees).collect();
     let limited = keyring.callers().any(|(_, caller)| caller.quota.limits());
-    let forgotten = limited && matches!(store, StoreLocation::Off | StoreLocation::Memory);
-    let quotas = match forgotten {
-        true => {
-            "# What keys have used of a day or a month is kept in this process: a restart begins at 0 (store.place).\n"
-        }
-        false => "",
-    };
+    let mut quotas = "";
+    if limited && matches!(store, StoreLocation::Off | StoreLocation::Memory) {
+        quotas = "# What keys have used of a day or a month is kept in this process: a restart begins at 0 (store.place).\n";
+    }
     format!("# Keys: {keys}{disabled}; tenants: {whose}.\n{quotas}{engines}\n")
 }

@@ -123,11 +123,7 @@ fn leaves(table: &Table) -> Vec<Leaf> {
 /// Returns the leaves of the `n`th table of a list. They follow `n` empty tables, so that [`merge`] puts them at
 /// their index.
 fn leaves_of_item(key: &str, n: usize, item: &Value) -> Vec<Leaf> {
-    let behind = |value: Value| {
-        let mut items = vec![Value::Table(Table::new()); n];
-        items.push(value);
-        single(key, Value::Array(items))
-    };
+    let behind = |value: Value| single(key, list_with(n, value));
     match item {
         Value::Table(inner) if !inner.is_empty() => {
             let place = |leaf: Leaf| Leaf {
@@ -138,6 +134,13 @@ fn leaves_of_item(key: &str, n: usize, item: &Value) -> Vec<Leaf> {
         }
         other => vec![Leaf { path: format!("{key}[{n}]"), alone: behind(other.clone()) }],
     }
+}
+
+/// Returns a list with the value at index `n`, after empty tables.
+pub(super) fn list_with(n: usize, value: Value) -> Value {
+    let mut items = vec![Value::Table(Table::new()); n];
+    items.push(value);
+    Value::Array(items)
 }
 
 pub(super) fn single(key: &str, value: Value) -> Table {

@@ -96,13 +96,13 @@ impl Mistakes {
         let mut this = Self::default();
         for Mistake { place, why } in self.0 {
             let place = match place {
-                Location::Key(key) => match (origins.of(&key), origins.file()) {
+                Location::Key(key) => match (origins.of(&key), &origins.file) {
                     (Some(Origin::Given(by)), _) => Location::Given(by.clone()),
                     (_, None) => Location::Key(key),
                     (Some(Origin::Line(line)), Some(file)) => {
-                        Location::Line { file: file.to_owned(), line: Some(*line), key }
+                        Location::Line { file: file.clone(), line: Some(*line), key }
                     }
-                    (None, Some(file)) => Location::Line { file: file.to_owned(), line: None, key },
+                    (None, Some(file)) => Location::Line { file: file.clone(), line: None, key },
                 },
                 place => place,
             };

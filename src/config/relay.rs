@@ -108,8 +108,7 @@ pub(super) fn root_path(given: &str, mistakes: &mut Mistakes) -> Option<String> 
     }
     if !is_path(path) {
         let must = "must be a path such as /llm, of at most 256 letters, digits and ._~-";
-        mistakes.add("root_path", must.to_owned());
-        return None;
+        return mistakes.add_none("root_path", must);
     }
     Some(path.to_owned())
 }

@@ -4,6 +4,7 @@ use super::limits::Limits;
 use super::mistakes::Mistakes;
 use crate::nearest::suggest;
 use crate::request::{Caps, Media, Ranges, Rules};
+use serde::de::value::SeqAccessDeserializer;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -62,12 +63,8 @@ impl<'de> Deserialize<'de> for MediaUrls {
                 }
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<MediaUrls, A::Error> {
-                let mut hosts = Vec::new();
-                while let Some(host) = all.next_element()? {
-                    hosts.push(host);
-                }
-                Ok(MediaUrls::Hosts(hosts))
+            fn visit_seq<A: SeqAccess<'de>>(self, all: A) -> Result<MediaUrls, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(all)).map(MediaUrls::Hosts)
             }
         }
         deserializer.deserialize_any(Written)

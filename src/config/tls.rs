@@ -71,16 +71,14 @@ impl TlsConfig {
             mistakes.add("tls.max_handshakes", format!("must be from 1 to {HANDSHAKES}"));
         }
         let given = |path: &PathBuf| !path.as_os_str().is_empty();
+        let mut missing =
+            |key, other: &str| mistakes.add_none(key, format!("missing, although there is a {other}"));
         match (given(&file.cert_file), given(&file.key_file)) {
             (true, true) => {}
-            (true, false) => {
-                return mistakes.add_none("tls.key_file", "missing, although there is a cert_file");
-            }
-            (false, true) => {
-                return mistakes.add_none("tls.cert_file", "missing, although there is a key_file");
-            }
+            (true, false) => return missing("tls.key_file", "cert_file"),
+            (false, true) => return missing("tls.cert_file", "key_file"),
             (false, false) if given(&file.client_ca_file) => {
-                return mistakes.add_none("tls.cert_file", "missing, although there is a client_ca_file");
+                return missing("tls.cert_file", "client_ca_file");
             }
             (false, false) => return None,
         }

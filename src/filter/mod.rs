@@ -351,7 +351,7 @@ impl<'t> Filter<'t> {
     /// Starts the rewriter with the buffered events, once their API is known.
     fn begin_events(&mut self) -> Result<(), FilterError> {
         let InputState::Undetected(look) = &mut self.body else { return Ok(()) };
-        let (seen, held) = (look.seen.unwrap_or(Api::Chat), std::mem::take(&mut look.held));
+        let (seen, held) = (look.seen.flatten().unwrap_or(Api::Chat), std::mem::take(&mut look.held));
         let mut writer = Box::new(self.writer(seen, true)?);
         writer.push(&held, &mut self.explain);
         self.body = InputState::Events(writer);
@@ -372,7 +372,7 @@ impl<'t> Filter<'t> {
         self.push_events(&rest)?;
         if let InputState::Undetected(look) = &mut self.body {
             look.finish();
-            if !look.has_event {
+            if look.seen.is_none() {
                 self.refuse_input(FOREIGN);
             }
             self.begin_events()?;
@@ -551,44 +551,36 @@ struct PendingEvents {
     framer: Framer,
     held: Vec<u8>,
     most: usize,
-    /// True once an event has arrived, even if its API is still unknown.
-    has_event: bool,
-    seen: Option<Api>,
+    /// API of the first event, once it has arrived or is given; `Some(None)` if the event does not show it.
+    seen: Option<Option<Api>>,
 }
 
 impl PendingEvents {
     fn new(order: &FilterParams) -> Self {
         let most = order.route.max_event_bytes;
-        Self { framer: Framer::new(most), held: Vec::new(), most, has_event: order.api.is_some(), seen: None }
+        Self { framer: Framer::new(most), held: Vec::new(), most, seen: order.api.map(Some) }
     }
 
     fn is_done(&self) -> bool {
-        self.has_event || self.held.len() > self.most
+        self.seen.is_some() || self.held.len() > self.most
     }
 
     fn push(&mut self, bytes: &[u8]) {
         self.held.extend_from_slice(bytes);
-        if self.is_done() {
-            return;
+        if !self.is_done() {
+            self.framer.push(bytes, |found| look_at(found, &mut self.seen));
         }
-        let Self { framer, has_event: came, seen, .. } = self;
-        framer.push(bytes, |found| Self::found(found, came, seen));
     }
 
     fn finish(&mut self) {
-        let Self { framer, has_event: came, seen, .. } = self;
-        framer.finish(|_| true, |found| Self::found(found, came, seen));
+        self.framer.finish(|_| true, |found| look_at(found, &mut self.seen));
     }
+}
 
-    fn found(found: FramerOutput<'_>, came: &mut bool, api: &mut Option<Api>) {
-        match found {
-            FramerOutput::Comment => {}
-            FramerOutput::TooLarge => *came = true,
-            FramerOutput::Frame(frame) if !*came => {
-                *came = true;
-                *api = detect_api(frame.data);
-            }
-            FramerOutput::Frame(_) => {}
-        }
+fn look_at(found: FramerOutput<'_>, seen: &mut Option<Option<Api>>) {
+    match found {
+        FramerOutput::Comment => {}
+        FramerOutput::TooLarge => _ = seen.get_or_insert(None),
+        FramerOutput::Frame(frame) => _ = seen.get_or_insert_with(|| detect_api(frame.data)),
     }
 }

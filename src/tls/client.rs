@@ -88,21 +88,13 @@ impl Trust {
             .map_err(|error| TlsFileError::new("url", error))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier));
+        let missing =
+            |key, other| Err(TlsFileError::new(key, format_args!("missing, although there is a {other}")));
         let (certificate, key) = (files.client_cert_file, files.client_key_file);
         let mut config = match (certificate.as_os_str().is_empty(), key.as_os_str().is_empty()) {
             (true, true) => builder.with_no_client_auth(),
-            (false, true) => {
-                return Err(TlsFileError::new(
-                    "client_key_file",
-                    "missing, although there is a client_cert_file",
-                ));
-            }
-            (true, false) => {
-                return Err(TlsFileError::new(
-                    "client_cert_file",
-                    "missing, although there is a client_key_file",
-                ));
-            }
+            (false, true) => return missing("client_key_file", "client_cert_file"),
+            (true, false) => return missing("client_cert_file", "client_key_file"),
             (false, false) => {
                 let (chain, key) = pem::pair(("client_cert_file", certificate), ("client_key_file", key))?;
                 let wrong = |error| TlsFileError::new("client_key_file", error);

@@ -142,8 +142,8 @@ impl Memory {
 
     pub(super) fn create(&mut self, new: &NewResponse, now: &Millis) -> Result<(), Error> {
         let record = Record::first(new, &self.caps, *now);
-        let items = [(Side::Input, placed(&new.input, 0)), (Side::Output, placed(&new.output, 0))].into();
-        self.insert(Row { record, kind: Kind::Response, touched: *now, items, events: Vec::new() })
+        let sides = [(Side::Input, placed(&new.input, 0)), (Side::Output, placed(&new.output, 0))].into();
+        self.insert(Row { record, kind: Kind::Response, touched: *now, sides, events: Vec::new() })
     }
 
     pub(super) fn start(
@@ -213,7 +213,7 @@ impl Memory {
         let expires = now.saturating_add(self.caps.ttl);
         self.change_items(key, |row| {
             row.events.extend_from_slice(fresh);
-            row.items.insert(Side::Output, placed(&finish.output, 0));
+            row.sides.insert(Side::Output, placed(&finish.output, 0));
             row.touched = *now;
             let record = &mut row.record;
             record.state = finish.state;
@@ -346,13 +346,8 @@ impl Memory {
             next = row.record.previous.clone();
             rows.push(row);
         }
-        let both = |row: &&Row| {
-            row.side(Side::Input)
-                .chain(row.side(Side::Output))
-                .map(|(_, item)| item.clone())
-                .collect::<Vec<_>>()
-        };
-        let items: Vec<Item> = rows.iter().rev().flat_map(both).collect();
+        let both = |row: &'_ Row| row.items(Side::Input).chain(row.items(Side::Output));
+        let items: Vec<Item> = rows.into_iter().rev().flat_map(both).cloned().collect();
         let weight: u64 = items.iter().map(|item| item.body.len() as u64).sum();
         if weight > *bytes { Err(Error::Full) } else { Ok(items) }
     }
@@ -386,7 +381,7 @@ impl Memory {
             let same = self.ids.range(from..).take_while(|entry| entry.0 == *tenant && entry.1 == *id);
             same.filter_map(|(_, _, side, holder, place)| {
                 let row = self.rows.get(&Key { tenant: tenant.clone(), id: holder.clone() })?;
-                row.is_alive(*now).then_some(row.items.get(side)?.get(place)?.clone())
+                row.is_alive(*now).then_some(row.sides.get(side)?.get(place)?.clone())
             })
             .next()
         };
@@ -431,8 +426,8 @@ impl Memory {
     ) -> Result<(), Error> {
         let items = without_known(items, |_| false);
         let record = Record::conversation(key, metadata, &items, &self.caps, *now);
-        let items = [(Side::Conversation, placed(&items, 0))].into();
-        self.insert(Row { record, kind: Kind::Conversation, touched: *now, items, events: Vec::new() })
+        let sides = [(Side::Conversation, placed(&items, 0))].into();
+        self.insert(Row { record, kind: Kind::Conversation, touched: *now, sides, events: Vec::new() })
     }
 
     pub(super) fn conversation(&mut self, key: &Key, now: &Millis) -> Result<Conversation, Error> {
@@ -478,11 +473,11 @@ impl Memory {
 
     pub(super) fn add_items(&mut self, key: &Key, items: &[Item], now: &Millis) -> Result<(), Error> {
         let row = self.row(key, Kind::Conversation, *now)?;
-        let fresh = without_known(items, |id| row.side(Side::Conversation).any(|(_, item)| item.id == *id));
+        let fresh = without_known(items, |id| row.items(Side::Conversation).any(|item| item.id == *id));
         let next = row.side(Side::Conversation).next_back().map_or(0, |(place, _)| place + 1);
         let bytes = row.record.bytes + weight_of_items(&fresh);
         self.renew(key, bytes, *now, |row| {
-            row.items.entry(Side::Conversation).or_default().extend(placed(&fresh, next));
+            row.sides.entry(Side::Conversation).or_default().extend(placed(&fresh, next));
         })
     }
 
@@ -546,18 +541,17 @@ impl Memory {
         if row.record.state.is_terminal() {
             return self.finish(key, term, finish, now);
         }
-        let input = row.side(Side::Input).map(|(_, item)| item);
-        let items: Vec<Item> = input.chain(&finish.output).cloned().collect();
+        let items: Vec<Item> = row.items(Side::Input).chain(&finish.output).cloned().collect();
         self.with_conversation(conversation, key, &items, now, |this| this.finish(key, term, finish, now))
     }
 
     pub(super) fn transcript(&mut self, key: &Key, bytes: &u64, now: &Millis) -> Result<Vec<Item>, Error> {
         let row = self.row(key, Kind::Conversation, *now)?;
-        let weight: u64 = row.side(Side::Conversation).map(|(_, item)| item.body.len() as u64).sum();
+        let weight: u64 = row.items(Side::Conversation).map(|item| item.body.len() as u64).sum();
         if weight > *bytes {
             return Err(Error::Full);
         }
-        Ok(row.side(Side::Conversation).map(|(_, item)| item.clone()).collect())
+        Ok(row.items(Side::Conversation).cloned().collect())
     }
 
     pub(super) fn conversation_items(
@@ -576,8 +570,7 @@ impl Memory {
         now: &Millis,
     ) -> Result<Item, Error> {
         let row = self.row(key, Kind::Conversation, *now)?;
-        let found = row.side(Side::Conversation).find(|(_, item)| item.id == *id);
-        found.map(|(_, item)| item.clone()).ok_or(Error::NotFound)
+        row.items(Side::Conversation).find(|item| item.id == *id).cloned().ok_or(Error::NotFound)
     }
 
     pub(super) fn delete_item(&mut self, key: &Key, id: &Arc<str>, now: &Millis) -> Result<(), Error> {
@@ -586,7 +579,7 @@ impl Memory {
         let (place, item) = found.ok_or(Error::NotFound)?;
         let bytes = row.record.bytes - weight_of_items(std::slice::from_ref(item));
         self.renew(key, bytes, *now, |row| {
-            row.items.entry(Side::Conversation).or_default().remove(&place);
+            row.sides.entry(Side::Conversation).or_default().remove(&place);
         })
     }
 }

@@ -11,7 +11,7 @@ pub(super) struct Row {
     pub(super) kind: Kind,
     /// Time of the last change: the oldest record is evicted first.
     pub(super) touched: Millis,
-    pub(super) items: BTreeMap<Side, BTreeMap<u64, Item>>,
+    pub(super) sides: BTreeMap<Side, BTreeMap<u64, Item>>,
     pub(super) events: Vec<Json>,
 }
 
@@ -21,15 +21,18 @@ impl Row {
     }
 
     pub(super) fn side(&self, side: Side) -> impl DoubleEndedIterator<Item = (u64, &Item)> {
-        self.items.get(&side).into_iter().flatten().map(|(place, item)| (*place, item))
+        self.sides.get(&side).into_iter().flatten().map(|(place, item)| (*place, item))
+    }
+
+    pub(super) fn items(&self, side: Side) -> impl Iterator<Item = &Item> {
+        self.side(side).map(|(_, item)| item)
     }
 
     pub(super) fn page(&self, side: Side, ask: &PageRequest) -> Result<Page, Error> {
-        let all: Vec<&Item> = if ask.descending {
-            self.side(side).rev().map(|(_, item)| item).collect()
-        } else {
-            self.side(side).map(|(_, item)| item).collect()
-        };
+        let mut all: Vec<&Item> = self.items(side).collect();
+        if ask.descending {
+            all.reverse();
+        }
         let start = match &ask.after {
             // If two items share an id, the last one counts; otherwise the pages would start over.
             Some(id) => all.iter().rposition(|item| item.id == *id).ok_or(Error::NoCursor)? + 1,
@@ -47,6 +50,6 @@ pub(super) type Entry = (Arc<str>, Arc<str>, Side, Arc<str>, u64);
 pub(super) fn entries(row: &Row) -> Vec<Entry> {
     let Key { tenant, id } = &row.record.key;
     let sides =
-        row.items.iter().flat_map(|(side, items)| items.iter().map(|(place, item)| (*side, *place, item)));
+        row.sides.iter().flat_map(|(side, items)| items.iter().map(|(place, item)| (*side, *place, item)));
     sides.map(|(side, place, item)| (tenant.clone(), item.id.clone(), side, id.clone(), place)).collect()
 }
