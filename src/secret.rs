@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use http::HeaderValue;
+use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -23,6 +24,12 @@ const OTHER_USERS: u32 = 0o006;
 /// the operator's own files.
 #[derive(Clone, PartialEq)]
 pub struct Secret(Bytes);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
 
 impl Secret {
     /// Creates a secret from a prefix such as `Bearer ` and a text. Returns `None` if the text is empty or invalid

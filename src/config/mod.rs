@@ -179,15 +179,15 @@ impl Overrides {
         let given = [self, &environment]
             .into_iter()
             .find_map(|layer| Some((layer.name("admin-listen"), layer.admin_listen.clone()?)));
-        let path = self.config.as_ref().or(environment.config.as_ref()).filter(|_| given.is_none());
+        let path = self
+            .config
+            .as_ref()
+            .or(environment.config.as_ref())
+            .map(PathBuf::as_path)
+            .filter(|_| given.is_none());
         let name = path.map(|path| path.display().to_string());
-        let text = path.map(std::fs::read_to_string).transpose();
-        let text = text.map_err(|error| {
-            let mut mistakes = Mistakes::default();
-            mistakes.given(name.clone().unwrap_or_default(), error.to_string());
-            mistakes
-        })?;
-        let text = text.unwrap_or_default();
+        let mut mistakes = Mistakes::default();
+        let Some(text) = text_of(path, &mut mistakes) else { return Err(mistakes) };
         let mut origins = Origins::read(name.as_deref(), &text).unwrap_or_default();
         let table = text.parse::<Table>().unwrap_or_default();
         let written = table.get("admin_listen").and_then(Value::as_str).map(ToOwned::to_owned);
@@ -196,16 +196,12 @@ impl Overrides {
         }
         let given = given.map(|(_, address)| address);
         let text = given.or(written).unwrap_or_else(|| File::default().admin_listen);
-        let mut mistakes = Mistakes::default();
         let Some(mut found) = address("admin_listen", &text, &mut mistakes) else {
             return Err(mistakes.located(&origins));
         };
         if found.ip().is_unspecified() {
-            found.set_ip(if found.is_ipv4() {
-                Ipv4Addr::LOCALHOST.into()
-            } else {
-                Ipv6Addr::LOCALHOST.into()
-            });
+            let is_v4 = found.is_ipv4();
+            found.set_ip(if is_v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
         }
         Ok(found)
     }
@@ -302,10 +298,10 @@ pub fn set(options: &Options, assignment: &str) -> Result<Options, (String, Stri
     let value = written.and_then(|mut table| table.remove("value"));
     let as_text = Value::String(text.to_owned());
     let overlaid = |value| overlay(options, &merged::nested(name, value));
-    let result = value.map_or_else(
-        || overlaid(as_text.clone()),
-        |value| overlaid(value).or_else(|_| overlaid(as_text.clone())),
-    );
+    let result = match value {
+        Some(value) => overlaid(value).or_else(|_| overlaid(as_text)),
+        None => overlaid(as_text),
+    };
     result.map_err(|error| (format!("--set {name}"), mistakes::explain(error.message(), "option")))
 }
 
@@ -436,13 +432,7 @@ impl Config {
         let path = flags.config.as_deref().or(environment.config.as_deref());
         let name = path.map(|path| path.display().to_string());
         let of_file = FileStamps::of(path);
-        let text = match path.map(std::fs::read_to_string).transpose() {
-            Ok(text) => text.unwrap_or_default(),
-            Err(error) => {
-                mistakes.given(name.unwrap_or_default(), error.to_string());
-                return Err(mistakes);
-            }
-        };
+        let Some(text) = text_of(path, &mut mistakes) else { return Err(mistakes) };
         let folder = path.map(Folder::of).unwrap_or_default();
         let mut merged = Merged::read(name.as_deref(), &text, &folder, mistakes)?;
         let here = Folder::working();
@@ -570,6 +560,13 @@ fn without_password(url: &str) -> String {
         None if rest.contains("password=") => format!("{scheme}://(hidden)"),
         None => url.to_owned(),
     }
+}
+
+/// Returns the text of the configuration file; empty without a file, `None` if it cannot be read.
+fn text_of(path: Option<&Path>, mistakes: &mut Mistakes) -> Option<String> {
+    let Some(path) = path else { return Some(String::new()) };
+    let text = std::fs::read_to_string(path);
+    text.map_err(|error| mistakes.given(path.display().to_string(), error.to_string())).ok()
 }
 
 fn address(path: &str, text: &str, mistakes: &mut Mistakes) -> Option<SocketAddr> {

@@ -70,7 +70,7 @@ impl TraceVariables {
 }
 
 /// Checked settings of the trace export to a collector (OTLP over HTTP).
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct TraceConfig {
     /// URL that spans are posted to, path included.
     pub url: String,
@@ -80,15 +80,6 @@ pub struct TraceConfig {
     pub sample: f64,
     /// Time limit of one post; its spans are dropped afterwards.
     pub timeout: Duration,
-}
-
-impl std::fmt::Debug for TraceConfig {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TraceConfig")
-            .field("url", &self.url)
-            .field("sample", &self.sample)
-            .finish_non_exhaustive()
-    }
 }
 
 impl TraceConfig {

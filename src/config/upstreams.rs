@@ -44,7 +44,7 @@ pub struct UpstreamConfig {
 }
 
 /// Credentials that an engine receives in `authorization`. `Debug` output contains no key.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Credentials {
     /// Omits the header, so the engine gets no credentials.
     None,
@@ -59,16 +59,6 @@ impl Credentials {
     /// client's fault (wire-format 3.4).
     pub fn are_ours(&self) -> bool {
         !matches!(self, Self::Pass)
-    }
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::None => "none",
-            Self::Pass => "pass",
-            Self::Own(_) => "own",
-        })
     }
 }
 

@@ -37,19 +37,23 @@ pub const NAMES: [&str; 2] = ["vLLM", "SGLang"];
 /// Display names with the recorded versions, as headings of the columns.
 const VERSIONS: [&str; 2] = ["vLLM 0.21.0", "SGLang 0.5.12"];
 
+/// Origin of the recordings of all scenes: model, engines and their versions.
+const SOURCE: &str =
+    "tiny-qwen3 on vLLM 0.21.0 and SGLang 0.5.12: both gave the same answer, recorded as it came";
+
+/// Model that all scenes ask.
+const MODEL: &str = "tiny-qwen3";
+
 /// Request that both engines have answered, with a description of the answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene {
     /// Description of the scene, for the page.
     pub about: &'static str,
-    /// Origin of the recording: model, engines and their versions.
-    pub source: &'static str,
     /// Body of the request, as JSON.
     pub request: &'static str,
     /// Remaining differences between the canonical answers; `None`: there are none.
     pub differs: Option<&'static str>,
     scenario: &'static str,
-    model: &'static str,
 }
 
 impl Scene {
@@ -62,23 +66,19 @@ impl Scene {
 /// Scene of a model that reasons. Its answer ends at `max_tokens`.
 pub const REASONING: Scene = Scene {
     about: "a model that thinks, cut off by max_tokens",
-    source: "tiny-qwen3 on vLLM 0.21.0 and SGLang 0.5.12: both gave the same answer, recorded as it came",
     request: r#"{"model":"tiny-qwen3","messages":[{"role":"user","content":"think"}],"max_tokens":21,"temperature":0,"stream":true}"#,
     differs: None,
     scenario: "same-answer-length",
-    model: "tiny-qwen3",
 };
 
 /// Scene of a model that reasons and then calls a function.
 pub const TOOL: Scene = Scene {
     about: "a model that thinks and calls a function",
-    source: "tiny-qwen3 on vLLM 0.21.0 and SGLang 0.5.12: both gave the same answer, recorded as it came",
     request: r#"{"model":"tiny-qwen3","messages":[{"role":"user","content":"weather"}],"max_tokens":600,"temperature":0,"tools":[{"type":"function","function":{"name":"get_weather"}}],"stream":true,"stream_options":{"include_usage":true}}"#,
     differs: Some(
         "The engines cut the arguments of the call into pieces of their own, and of the two only SGLang counts reasoning tokens.",
     ),
     scenario: "same-answer-tool",
-    model: "tiny-qwen3",
 };
 
 /// Reason why the demo cannot be shown, with the message for the user.
@@ -119,8 +119,8 @@ impl From<io::Error> for DemoError {
 pub fn show(scene: &Scene) -> Result<Comparison, DemoError> {
     let mut answers = Vec::new();
     for engine in ENGINES {
-        let address = engine_of(recorded::one(engine, scene.scenario, scene.model), Duration::ZERO)?;
-        let proxy = Proxy::bind("127.0.0.1:0", engine, address)?;
+        let address = engine_of(recorded::one(engine, scene.scenario, MODEL), Duration::ZERO)?;
+        let proxy = DemoServer::bind("127.0.0.1:0", engine, address)?;
         let front = proxy.listeners.proxy()?;
         std::thread::Builder::new().name(format!("{engine}-proxy")).spawn(move || proxy.run(None))?;
         answers.push((request(address, scene.request)?, request(front, scene.request)?));
@@ -131,18 +131,21 @@ pub fn show(scene: &Scene) -> Result<Comparison, DemoError> {
     Ok(compare([Streams { raw, canonical }, Streams { raw: other_raw, canonical: other_canonical }]))
 }
 
-/// Proxy in front of all recordings, for the user's own requests and the page in the browser.
+/// Real proxy, with its listeners bound before it runs so that their addresses are known.
 #[derive(Debug)]
-pub struct DemoServer(Proxy);
+pub struct DemoServer {
+    config: Config,
+    listeners: Listeners,
+}
 
 impl DemoServer {
-    /// Starts the recorded engine, and binds the proxy to the address.
+    /// Starts an engine with all recordings, and binds a proxy in front of it to the address: for the user's own
+    /// requests and the page in the browser.
     ///
     /// # Errors
     /// Fails if the address is invalid or unavailable.
     pub fn open(listen: &str) -> Result<Self, DemoError> {
-        let engine = engine_of(recorded::all(), PACE)?;
-        Proxy::bind(listen, "auto", engine).map(Self)
+        Self::bind(listen, "auto", engine_of(recorded::all(), PACE)?)
     }
 
     /// Returns the base URL for clients.
@@ -150,7 +153,7 @@ impl DemoServer {
     /// # Errors
     /// Fails if the system does not report the listener's address.
     pub fn base_url(&self) -> io::Result<String> {
-        self.0.listeners.base_url(&self.0.config)
+        self.listeners.base_url(&self.config)
     }
 
     /// Returns the model names of all recordings, such as `vllm/reasoning`.
@@ -163,18 +166,9 @@ impl DemoServer {
     /// # Errors
     /// Fails if no thread can be started.
     pub fn serve(self, page: Page) -> io::Result<()> {
-        self.0.run(Some(page))
+        self.run(Some(page))
     }
-}
 
-/// Real proxy, with its listeners bound before it runs so that their addresses are known.
-#[derive(Debug)]
-struct Proxy {
-    config: Config,
-    listeners: Listeners,
-}
-
-impl Proxy {
     fn bind(listen: &str, engine: &str, upstream: SocketAddr) -> Result<Self, DemoError> {
         let flags = Overrides {
             upstream: vec![format!("http://{upstream}")],

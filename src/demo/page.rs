@@ -5,7 +5,7 @@
 
 use super::compare::{Cell, Comparison, Match};
 use super::frame::{Frame, Word, is_open};
-use super::{NAMES, Scene, VERSIONS};
+use super::{NAMES, SOURCE, Scene, VERSIONS};
 use std::fmt::Write as _;
 
 /// Properties of the terminal that the page is rendered for: width and colours.
@@ -17,30 +17,17 @@ pub struct TerminalProfile {
     pub colour: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tint {
-    Plain,
-    Bold,
-    Dim,
-    /// Text that samewire changes, in the engine's frames.
-    Changed,
-    /// Number that refers to the explanation of a change.
-    Number,
-    Good,
-}
+/// Colour of a text, as the numbers in its escape sequence; empty: the terminal's own.
+type Tint = &'static str;
 
-impl Tint {
-    fn code(self) -> &'static str {
-        match self {
-            Self::Plain => "",
-            Self::Bold => "1",
-            Self::Dim => "2",
-            Self::Changed => "31",
-            Self::Number => "1;33",
-            Self::Good => "1;32",
-        }
-    }
-}
+const PLAIN: Tint = "";
+const BOLD: Tint = "1";
+const DIM: Tint = "2";
+/// Text that samewire changes, in the engine's frames.
+const CHANGED: Tint = "31";
+/// Number that refers to the explanation of a change.
+const NUMBER: Tint = "1;33";
+const GOOD: Tint = "1;32";
 
 /// Builder of a line, in parts of one colour each.
 #[derive(Clone, Debug, Default)]
@@ -70,7 +57,7 @@ impl Line {
 
     fn pad(&mut self, width: usize) {
         let missing = width.saturating_sub(self.width());
-        self.put(" ".repeat(missing), Tint::Plain);
+        self.put(" ".repeat(missing), PLAIN);
     }
 
     /// Shortens the longest part to fit the width, so that a mark after it stays visible.
@@ -123,11 +110,11 @@ pub fn heading(title: &str, look: TerminalProfile) -> String {
 
 /// Returns a title in a line across the terminal.
 fn ruled(title: &str, width: usize) -> Line {
-    let mut line = Line::of("── ", Tint::Dim);
-    line.put(title, Tint::Bold);
-    line.put(" ", Tint::Plain);
+    let mut line = Line::of("── ", DIM);
+    line.put(title, BOLD);
+    line.put(" ", PLAIN);
     let rest = width.saturating_sub(line.width());
-    line.put("─".repeat(rest), Tint::Dim);
+    line.put("─".repeat(rest), DIM);
     line
 }
 
@@ -135,11 +122,10 @@ fn ruled(title: &str, width: usize) -> Line {
 fn draw(line: Line, look: TerminalProfile, out: &mut String) {
     let start = out.len();
     for (part, tint) in line.cut(look.width).0 {
-        match tint.code() {
-            code if look.colour && !code.is_empty() => {
-                let _ = write!(out, "\x1b[{code}m{part}\x1b[0m");
-            }
-            _ => out.push_str(&part),
+        if look.colour && tint != PLAIN {
+            let _ = write!(out, "\x1b[{tint}m{part}\x1b[0m");
+        } else {
+            out.push_str(&part);
         }
     }
     let end = out.get(start..).map_or(out.len(), |line| start + line.trim_end().len());
@@ -171,7 +157,7 @@ impl Page<'_> {
         for word in text.split(' ') {
             let length = word.chars().count();
             if used > 0 && used + 1 + length > room {
-                self.line(std::mem::replace(&mut line, Line::of(" ".repeat(indent), Tint::Plain)));
+                self.line(std::mem::replace(&mut line, Line::of(" ".repeat(indent), PLAIN)));
                 used = 0;
             }
             if used > 0 {
@@ -189,18 +175,10 @@ impl Page<'_> {
     }
 
     fn head(&mut self, scene: &Scene) {
-        self.text(
-            Line::of("samewire demo: ", Tint::Bold),
-            "one request, two engines, one answer format",
-            Tint::Bold,
-        );
+        self.text(Line::of("samewire demo: ", BOLD), "one request, two engines, one answer format", BOLD);
         self.blank();
-        self.text(Line::of("Request   ", Tint::Dim), &scene.request.replace(",\"", ", \""), Tint::Plain);
-        self.text(
-            Line::of("Answers   ", Tint::Dim),
-            &format!("{} ({})", scene.about, scene.source),
-            Tint::Plain,
-        );
+        self.text(Line::of("Request   ", DIM), &scene.request.replace(",\"", ", \""), PLAIN);
+        self.text(Line::of("Answers   ", DIM), &format!("{} ({SOURCE})", scene.about), PLAIN);
         self.blank();
     }
 
@@ -209,19 +187,19 @@ impl Page<'_> {
         self.rule("What the engines send");
         let legend =
             "Each frame without what is the same in all of them (…). A number marks what samewire changes.";
-        self.text(Line::default(), legend, Tint::Dim);
+        self.text(Line::default(), legend, DIM);
         let half = self.half();
-        let mut line = Line::of(VERSIONS[0], Tint::Bold);
+        let mut line = Line::of(VERSIONS[0], BOLD);
         line.pad(half);
-        line.put(" │ ", Tint::Dim);
-        line.put(VERSIONS[1], Tint::Bold);
+        line.put(" │ ", DIM);
+        line.put(VERSIONS[1], BOLD);
         self.line(line);
         for row in &self.comparison.raw {
             let [left, right] = [self.cell(&row[0], half), self.cell(&row[1], half)];
             for at in 0..left.len().max(right.len()) {
                 let mut line = left.get(at).cloned().unwrap_or_default();
                 line.pad(half);
-                line.put(" │ ", Tint::Dim);
+                line.put(" │ ", DIM);
                 line.join(right.get(at).cloned().unwrap_or_default());
                 self.line(line);
             }
@@ -236,7 +214,7 @@ impl Page<'_> {
     fn cell(&self, cell: &Cell, width: usize) -> Vec<Line> {
         match cell {
             Cell::Frame(frame) => self.frame(frame, width),
-            Cell::Note(note) => vec![Line::of(note.as_str(), Tint::Dim).cut(width)],
+            Cell::Note(note) => vec![Line::of(note.as_str(), DIM).cut(width)],
             Cell::Empty => Vec::new(),
         }
     }
@@ -255,10 +233,10 @@ impl Page<'_> {
             let space = usize::from(!line.opens() && line.width() > 0);
             let room = width.saturating_sub(line.width() + space);
             if needed <= room || alone && word.width() <= room {
-                line.put(" ".repeat(space), Tint::Plain);
+                line.put(" ".repeat(space), PLAIN);
                 line.join(word.clone());
             } else {
-                let mut line = Line::of("  ", Tint::Plain);
+                let mut line = Line::of("  ", PLAIN);
                 line.join(word.clone());
                 lines.push(line);
             }
@@ -271,10 +249,10 @@ impl Page<'_> {
         for piece in word {
             match piece.change {
                 Some(change) => {
-                    line.put(piece.text.as_str(), Tint::Changed);
-                    line.put(self.comparison.number(change), Tint::Number);
+                    line.put(piece.text.as_str(), CHANGED);
+                    line.put(self.comparison.number(change), NUMBER);
                 }
-                None => line.put(piece.text.as_str(), Tint::Plain),
+                None => line.put(piece.text.as_str(), PLAIN),
             }
         }
         line
@@ -286,17 +264,17 @@ impl Page<'_> {
         let alike =
             if self.comparison.alike > 0 { " ≈ the same but for what is said or counted." } else { "" };
         let legend = &format!("= the same bytes, whichever engine answered.{alike} The first frame in full:");
-        self.text(Line::default(), legend, Tint::Dim);
+        self.text(Line::default(), legend, DIM);
         let first = format!("data: {}", self.comparison.first);
         for line in chunks(&first, self.look.width) {
-            self.line(Line::of(line, Tint::Plain));
+            self.line(Line::of(line, PLAIN));
         }
         let width = self.look.width.saturating_sub(10);
         for row in &self.comparison.canonical {
             match row {
                 Match::Same(frame) => self.labelled("=", "both", &self.frame(frame, width)),
                 Match::SameNote(note) => {
-                    self.labelled("=", "both", &[Line::of(note.as_str(), Tint::Dim).cut(width)]);
+                    self.labelled("=", "both", &[Line::of(note.as_str(), DIM).cut(width)]);
                 }
                 Match::Alike(left, right) => {
                     self.labelled("≈", NAMES[0], &self.frame(left, width));
@@ -309,7 +287,10 @@ impl Page<'_> {
             }
         }
         self.blank();
-        self.verdict(scene);
+        self.text(Line::default(), &self.comparison.verdict(), GOOD);
+        if let Some(differs) = scene.differs {
+            self.text(Line::default(), differs, DIM);
+        }
         self.blank();
     }
 
@@ -317,17 +298,10 @@ impl Page<'_> {
         for (at, frame) in lines.iter().enumerate() {
             let mut line = Line::default();
             let first = at == 0;
-            line.put(if first { mark } else { " " }, Tint::Good);
-            line.put(format!(" {:<7} ", if first { name } else { "" }), Tint::Dim);
+            line.put(if first { mark } else { " " }, GOOD);
+            line.put(format!(" {:<7} ", if first { name } else { "" }), DIM);
             line.join(frame.clone());
             self.line(line);
-        }
-    }
-
-    fn verdict(&mut self, scene: &Scene) {
-        self.text(Line::default(), &self.comparison.verdict(), Tint::Good);
-        if let Some(differs) = scene.differs {
-            self.text(Line::default(), differs, Tint::Dim);
         }
     }
 
@@ -335,18 +309,18 @@ impl Page<'_> {
     fn changes(&mut self) {
         self.rule("What samewire changed");
         for (change, counts) in &self.comparison.changes {
-            let mut line = Line::of(self.comparison.number(*change), Tint::Number);
-            line.put(format!("  {:<15}", change.rule()), Tint::Bold);
+            let mut line = Line::of(self.comparison.number(*change), NUMBER);
+            line.put(format!("  {:<15}", change.rule()), BOLD);
             for (name, count) in NAMES.iter().zip(counts) {
                 let count = if *count == 0 { "–".to_owned() } else { format!("{count}×") };
-                line.put(format!(" {name} {count:<3}"), if count == "–" { Tint::Dim } else { Tint::Plain });
+                line.put(format!(" {name} {count:<3}"), if count == "–" { DIM } else { PLAIN });
             }
-            line.put("  ", Tint::Plain);
+            line.put("  ", PLAIN);
             if self.look.width >= 110 {
-                self.text(line, change.explained(), Tint::Plain);
+                self.text(line, change.explained(), PLAIN);
             } else {
                 self.line(line);
-                self.text(Line::of("   ", Tint::Plain), change.explained(), Tint::Plain);
+                self.text(Line::of("   ", PLAIN), change.explained(), PLAIN);
             }
         }
         self.blank();

@@ -1,6 +1,6 @@
 //! Recorded traffic of vLLM and SGLang that is embedded in the binary at build time.
 
-use crate::engine::{Engine, named};
+use crate::engine::named;
 use crate::replay::{Recorded, Scenario};
 
 macro_rules! file {
@@ -58,11 +58,7 @@ const ALL: &[Embedded] = &[
 
 impl Embedded {
     fn scenario(&self, name: String) -> Option<Scenario> {
-        Scenario::new(name, self.engine(), &self.recorded).ok()
-    }
-
-    fn engine(&self) -> Option<&'static Engine> {
-        named(self.engine)
+        Scenario::new(name, named(self.engine), &self.recorded).ok()
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::compare::{Cell, Comparison, Match};
 use super::frame::{Frame, is_open};
-use super::{NAMES, Scene, VERSIONS, snippet};
+use super::{NAMES, SOURCE, Scene, VERSIONS, snippet};
 use crate::html::{Page, Template, escaped};
 use crate::telemetry::Build;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ pub fn render(scene: &Scene, comparison: &Comparison, url: &str, models: &[Strin
         ("version", escaped(Build::CURRENT.line)),
         ("request", escaped(scene.request)),
         ("about", escaped(scene.about)),
-        ("source", escaped(scene.source)),
+        ("source", escaped(SOURCE)),
         ("left", escaped(VERSIONS[0])),
         ("right", escaped(VERSIONS[1])),
         ("left-name", escaped(NAMES[0])),

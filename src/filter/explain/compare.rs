@@ -4,10 +4,13 @@
 //! how they are written. Never: relies on a rule's description; only the bytes count.
 
 use super::leaves::{Leaf, LeafReader, Value, is_envelope, is_text, name};
+use serde::Serialize;
 use std::fmt;
 
-/// Kind of difference between the engine's frame and the canonical ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Kind of difference between the engine's frame and the canonical ones. The JSON output of `explain` contains its
+/// name in snake case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A field has a different value.
     Replaced,
@@ -33,26 +36,6 @@ pub enum Kind {
     Released,
     /// Change without a visible field; the rule's description stands in for it.
     Words,
-}
-
-impl Kind {
-    /// Returns the name of the kind in the JSON output of `explain`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Replaced => "replaced",
-            Self::Renamed => "renamed",
-            Self::Became => "became",
-            Self::Dropped => "dropped",
-            Self::DroppedNull => "dropped_null",
-            Self::Added => "added",
-            Self::AddedNull => "added_null",
-            Self::Split => "split",
-            Self::Inserted => "inserted",
-            Self::Held => "held",
-            Self::Released => "released",
-            Self::Words => "words",
-        }
-    }
 }
 
 /// Field of a difference: path, and the value where it matters to the reader.

@@ -58,10 +58,3 @@ pub(in crate::store) async fn counts_of_others<S: Sql>(
     }
     Ok(found)
 }
-
-/// Removes at most 1,000 rows whose windows have ended.
-pub(in crate::store) async fn sweep_counters<S: Sql>(s: &mut S, now: Millis) -> Result<(), Error> {
-    let sql = "DELETE FROM samewire_counters WHERE (name, kind, begins, writer) IN \
-               (SELECT name, kind, begins, writer FROM samewire_counters WHERE ends <= $1 LIMIT 1000)";
-    s.later(sql, &[now.into()]).await
-}

@@ -672,7 +672,9 @@ pub(super) async fn sweep<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, Error>
     let sql = "DELETE FROM samewire_records WHERE (tenant, id) IN (SELECT tenant, id FROM samewire_records \
                WHERE state >= 2 AND expires <= $1 LIMIT 1000) RETURNING bytes";
     let rows = s.query(sql, &[now.into()]).await?;
-    sweep_counters(s, *now).await?;
+    let sql = "DELETE FROM samewire_counters WHERE (name, kind, begins, writer) IN \
+               (SELECT name, kind, begins, writer FROM samewire_counters WHERE ends <= $1 LIMIT 1000)";
+    s.later(sql, &[now.into()]).await?;
     s.recount().await?;
     Ok(rows.len() as u64)
 }
