@@ -179,12 +179,7 @@ impl Overrides {
         let given = [self, &environment]
             .into_iter()
             .find_map(|layer| Some((layer.name("admin-listen"), layer.admin_listen.clone()?)));
-        let path = self
-            .config
-            .as_ref()
-            .or(environment.config.as_ref())
-            .map(PathBuf::as_path)
-            .filter(|_| given.is_none());
+        let path = self.config.as_deref().or(environment.config.as_deref()).filter(|_| given.is_none());
         let name = path.map(|path| path.display().to_string());
         let mut mistakes = Mistakes::default();
         let Some(text) = text_of(path, &mut mistakes) else { return Err(mistakes) };

@@ -346,8 +346,9 @@ impl Memory {
             next = row.record.previous.clone();
             rows.push(row);
         }
-        let both = |row: &'_ Row| row.items(Side::Input).chain(row.items(Side::Output));
-        let items: Vec<Item> = rows.into_iter().rev().flat_map(both).cloned().collect();
+        let rows = rows.into_iter().rev();
+        let items = rows.flat_map(|row| row.items(Side::Input).chain(row.items(Side::Output)));
+        let items: Vec<Item> = items.cloned().collect();
         let weight: u64 = items.iter().map(|item| item.body.len() as u64).sum();
         if weight > *bytes { Err(Error::Full) } else { Ok(items) }
     }

@@ -6,8 +6,8 @@ use super::{
 };
 use crate::store::memory::without_known;
 use crate::store::record::{
-    Caps, Conversation, Error, Finish, Item, Json, Key, Kind, Millis, NewResponse, Page, PageRequest, Record,
-    Side, weight_of_items,
+    Conversation, Error, Finish, Item, Json, Key, Kind, Millis, NewResponse, Page, PageRequest, Record, Side,
+    weight_of_items,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use super::{ROWS, Row, Sql, SqlValue, placeholders};
 use crate::store::counters::{Count, Counter};
-use crate::store::record::{Caps, Error, Millis};
+use crate::store::record::{Error, Millis};
 use std::sync::Arc;
 
 /// Stores a writer's totals in its own rows. A total never decreases, so writes may be repeated and reordered.

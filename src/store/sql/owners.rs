@@ -1,7 +1,7 @@
 //! Operations on the ownership of running responses: cancellation, heartbeats, and take-over.
 
 use super::{RECORD, Row, Sql, head, owned, state};
-use crate::store::record::{Caps, Error, Key, Kind, Millis, Record, Running, State};
+use crate::store::record::{Error, Key, Kind, Millis, Record, Running, State};
 use std::sync::Arc;
 
 pub(in crate::store) async fn request_cancel<S: Sql>(
