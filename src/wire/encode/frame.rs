@@ -123,55 +123,45 @@ impl Envelope {
     /// Appends the chunk's fields that the format does not define: under `x_upstream` or in place, as the option
     /// `unknown_fields` says.
     pub(super) fn chunk_leftovers(&self, riders: &Riders<'_>, out: &mut BytesMut) {
-        self.leftovers(
-            Leftovers { given: riders.chunk_upstream, own: Some(&riders.chunk), inner: None },
-            out,
-        );
+        self.leftovers(riders.chunk_upstream, &riders.chunk, None, out);
     }
 
     /// Appends the choice's fields that the format does not define. `delta`: name of the choice's inner object
     /// (`delta` or `message`).
     pub(super) fn choice_leftovers(&self, riders: &Riders<'_>, delta: &str, out: &mut BytesMut) {
         let inner = Some((delta, &riders.delta)).filter(|(_, extras)| !extras.is_empty());
-        self.leftovers(Leftovers { given: riders.choice_upstream, own: Some(&riders.choice), inner }, out);
+        self.leftovers(riders.choice_upstream, &riders.choice, inner, out);
     }
 
-    fn leftovers(&self, mut leftovers: Leftovers<'_>, out: &mut BytesMut) {
-        match self.options.unknown_fields {
+    /// Appends the fields of one level (chunk or choice) that the format does not define. `given`: value of the
+    /// engine's own `x_upstream`, which replaces the other fields under that key. `inner`: fields of the inner object,
+    /// with its name.
+    fn leftovers(
+        &self,
+        given: Option<Raw<'_>>,
+        own: &Extras<'_>,
+        inner: Option<(&str, &Extras<'_>)>,
+        out: &mut BytesMut,
+    ) {
+        let in_place = match self.options.unknown_fields {
             UnknownFields::Strip => return,
-            UnknownFields::Pass => {}
-            UnknownFields::InPlace => {
-                leftovers.own.take().into_iter().for_each(|own| write_extensions(own, out));
-            }
+            UnknownFields::Pass => false,
+            UnknownFields::InPlace => true,
+        };
+        if in_place {
+            write_extensions(own, out);
         }
-        leftovers.write(out);
-    }
-}
-
-/// Fields of one level (chunk or choice) that the format does not define.
-struct Leftovers<'a> {
-    /// Value of the engine's own `x_upstream`. If present, it replaces the other fields under that key.
-    given: Option<Raw<'a>>,
-    /// Fields of the level itself; `None` if they have been written in place.
-    own: Option<&'a Extras<'a>>,
-    /// Fields of the inner object, with its name.
-    inner: Option<(&'a str, &'a Extras<'a>)>,
-}
-
-impl Leftovers<'_> {
-    /// Appends `,"x_upstream":…`; appends nothing if there are no fields to carry.
-    fn write(&self, out: &mut BytesMut) {
-        let own = self.own.filter(|own| !own.is_empty());
-        if self.given.is_none() && own.is_none() && self.inner.is_none() {
+        let own = Some(own).filter(|own| !in_place && !own.is_empty());
+        if given.is_none() && own.is_none() && inner.is_none() {
             return;
         }
         out.extend_from_slice(b",\"x_upstream\":");
-        if let Some(given) = self.given {
+        if let Some(given) = given {
             return write_compact(given.get(), out);
         }
         out.put_u8(b'{');
         own.into_iter().for_each(|own| write_members(own, out));
-        if let Some((name, inner)) = self.inner {
+        if let Some((name, inner)) = inner {
             if own.is_some() {
                 out.put_u8(b',');
             }

@@ -243,7 +243,7 @@ mod tests {
             assert_eq!(arguments.has_emitted(), !expected.is_empty(), "{pieces:?}");
         }
         let mut rest = String::new();
-        Arguments::default().end("\"{", &mut |piece| {
+        Arguments::default().say("\"{", &mut |piece| {
             let Piece::Arguments(text) = piece else { panic!("arguments alone") };
             rest.push_str(text);
         });
