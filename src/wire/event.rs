@@ -16,7 +16,6 @@
 
 use super::fault::Failure;
 use crate::json::{Extras, Raw, Text};
-use std::fmt;
 
 /// Key of the token ids of a choice's text, among the riders of a delta.
 pub(crate) const TOKEN_IDS: &str = "token_ids";
@@ -399,126 +398,6 @@ impl Usage {
     }
 }
 
-/// Printed form of events, as it appears in the event logs of the fixtures.
-impl fmt::Display for Event<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Head(head) => {
-                write!(f, "head")?;
-                let texts = [
-                    ("id", head.id),
-                    ("model", head.model),
-                    ("tier", head.tier),
-                    ("fingerprint", head.fingerprint),
-                ];
-                for (name, text) in texts {
-                    if let Some(text) = text {
-                        write!(f, " {name}={:?}", text.decoded())?;
-                    }
-                }
-                head.created.map_or(Ok(()), |created| write!(f, " created={created}"))
-            }
-            Self::Delta { choice, delta, riders } => write!(f, "{choice} {delta}{riders}"),
-            Self::Usage { usage, .. } => {
-                write!(
-                    f,
-                    "usage prompt={} completion={} total={}",
-                    usage.prompt, usage.completion, usage.total
-                )?;
-                write!(f, " cached={} reasoning={}", usage.cached, usage.reasoning)
-            }
-            Self::Foreign { name, slot, stage, data } => {
-                write!(f, "foreign {stage:?} {name}")?;
-                slot.map_or(Ok(()), |slot| write!(f, " {slot}"))?;
-                write!(f, " {data}")
-            }
-            Self::Limits(limits) => write!(f, "limits {limits}"),
-            Self::Fail(failure) => {
-                write!(
-                    f,
-                    "fail {} {} {:?}",
-                    failure.status,
-                    failure.code.as_deref().unwrap_or("-"),
-                    failure.message
-                )
-            }
-            Self::End => write!(f, "end"),
-        }
-    }
-}
-
-impl fmt::Display for Delta<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |text: &Option<Text<'_>>| {
-            text.map_or_else(|| "-".to_owned(), |text| format!("{:?}", text.decoded()))
-        };
-        match self {
-            Self::Role => write!(f, "role"),
-            Self::Reasoning(text) => write!(f, "reasoning {:?}", text.decoded()),
-            Self::Summary(text) => write!(f, "summary {:?}", text.decoded()),
-            Self::Content(text) => write!(f, "content {:?}", text.decoded()),
-            Self::Refusal(text) => write!(f, "refusal {:?}", text.decoded()),
-            Self::FunctionCall { name, arguments } => {
-                write!(f, "function-call {} {}", shown(name), shown(arguments))
-            }
-            Self::ToolStart { slot, id, name, namespace, kind } => {
-                write!(f, "tool-start {slot} {id:?} {name:?} {kind:?}")?;
-                namespace.map_or(Ok(()), |namespace| write!(f, " {namespace:?}"))
-            }
-            Self::ToolArgs { slot, args } => write!(f, "tool-args {slot} {:?}", args.decoded()),
-            Self::Part { name, data } => {
-                write!(f, "part {name:?}")?;
-                data.map_or(Ok(()), |data| write!(f, " {data}"))
-            }
-            Self::Sealed { text, .. } => write!(f, "sealed {:?}", text.decoded()),
-            Self::Annotation(data) => write!(f, "annotation {data}"),
-            Self::Tokens(entries) => write!(f, "tokens {}", entries.len()),
-            Self::Break => write!(f, "break"),
-            Self::Done { slot, cut } => {
-                write!(f, "done")?;
-                slot.map_or(Ok(()), |slot| write!(f, " {slot}"))?;
-                if *cut { write!(f, " cut") } else { Ok(()) }
-            }
-            Self::Finish(finish) => {
-                write!(f, "finish {}", finish.reason.as_str())?;
-                finish.stop.map_or(Ok(()), |stop| write!(f, " stop={stop}"))
-            }
-            Self::Bare => write!(f, "bare"),
-        }
-    }
-}
-
-impl fmt::Display for Riders<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.logprobs {
-            Some(Logprobs::Tokens { content, refusal }) => {
-                for entry in content.iter().chain(refusal).flatten() {
-                    write!(f, " logprob({:?})", entry.token.decoded())?;
-                }
-            }
-            Some(Logprobs::Legacy(arrays)) => {
-                for array in arrays.iter().flatten() {
-                    write!(f, " logprobs={array}")?;
-                }
-            }
-            None => {}
-        }
-        let levels = [
-            ("asked.chunk", &self.chunk_extensions),
-            ("asked.choice", &self.choice_extensions),
-            ("chunk", &self.chunk),
-            ("choice", &self.choice),
-            ("delta", &self.delta),
-        ];
-        for (level, extras) in levels {
-            for (key, value) in extras.iter() {
-                write!(f, " {level}.{key}={value}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -570,7 +449,7 @@ mod tests {
                 riders.has_choice_extras(),
                 riders.has_chunk_extras(),
             ];
-            assert_eq!(found, expected, "{riders}");
+            assert_eq!(found, expected, "{riders:?}");
         }
     }
 }

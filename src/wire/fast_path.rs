@@ -9,17 +9,15 @@
 //! template is built anew.
 
 use super::OutputBuffer;
-use super::decode::Sink;
 use super::encode::Encode;
-use super::event::{Delta, Event, Riders, ToolEntry};
+use super::event::{Delta, Event, Riders};
 use super::normalise::Output;
 use super::parse::TextRoute;
 use super::rule::Rule;
 use super::sse::Frame;
-use super::stages::Stages;
+use super::stages::{FrameShape, Stages, TextField};
 use crate::json::{Text, leading_text};
 use bytes::BytesMut;
-use std::ops::Range;
 
 /// Most bytes around a text, in the engine's frame, for which a template is worthwhile.
 const TEMPLATE_LIMIT: usize = 2048;
@@ -57,72 +55,6 @@ struct Template {
     counts: Box<[(Rule, u32)]>,
     /// True once two frames in a row have given the same template.
     proven: bool,
-}
-
-/// Content of a decoded frame, collected to decide whether a template can be made from it.
-#[derive(Debug, Default)]
-struct FrameShape {
-    text: Option<(u32, TextField, Range<usize>)>,
-    /// True if the frame has content that a template cannot express.
-    has_other_content: bool,
-}
-
-/// Field of the delta that a text belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TextField {
-    Content,
-    Reasoning,
-}
-
-/// Sink between the decoder and the next stage that notes the content of a frame.
-struct Observer<'f, S> {
-    data: &'f [u8],
-    shape: FrameShape,
-    to: S,
-}
-
-impl<S: Sink> Sink for Observer<'_, S> {
-    fn event(&mut self, event: Event<'_>) {
-        // A head is repeated on every frame. Any other event of the whole answer rules a template out.
-        self.shape.has_other_content |= !matches!(event, Event::Head(_));
-        self.to.event(event);
-    }
-
-    fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
-        self.shape.add(self.data, choice, &delta);
-        self.to.delta(choice, delta, riders)
-    }
-
-    fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
-        self.shape.has_other_content = true;
-        self.to.tool(choice, entry, riders)
-    }
-
-    fn only_text(&mut self, choice: u32) {
-        self.to.only_text(choice);
-    }
-
-    fn count_rule(&mut self, rule: Rule) {
-        self.to.count_rule(rule);
-    }
-}
-
-impl FrameShape {
-    /// Adds a delta of the frame: the first text is kept with its place in `data`, any other content rules a
-    /// template out.
-    fn add(&mut self, data: &[u8], choice: u32, delta: &Delta<'_>) {
-        let (field, text) = match delta {
-            Delta::Content(text) => (TextField::Content, Some(text)),
-            Delta::Reasoning(text) => (TextField::Reasoning, Some(text)),
-            // A role frame, if one is written, shows in the output and rules the template out there.
-            Delta::Role => return,
-            _ => (TextField::Content, None),
-        };
-        match text.and_then(|text| text.place_in(data)) {
-            Some(place) if self.text.is_none() => self.text = Some((choice, field, place)),
-            _ => self.has_other_content = true,
-        }
-    }
 }
 
 impl FastPath {
@@ -164,10 +96,7 @@ impl FastPath {
         let learns = to.writer.is_plain() && self.unconfirmed < MAX_UNCONFIRMED;
         let known = learns.then(|| stages.normaliser.tally.clone());
         let start = to.out.open().len();
-        let (decoder, next) = stages.split(to);
-        let mut observer = Observer { data: frame.data, shape: FrameShape::default(), to: next };
-        decoder.frame(frame, &mut observer);
-        let shape = observer.shape;
+        let shape = stages.frame(frame, to);
         let Some(known) = known else { return };
         let previous = self.template.take();
         let written = to.out.open().get(start..).unwrap_or_default();

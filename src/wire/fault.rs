@@ -4,7 +4,7 @@
 //! Takes: an engine's error body in any of its shapes, or a [`Fault`]. Gives: a [`Failure`]. Never: a numeric code,
 //! a server's file path, more than 2 KiB of an engine's text.
 
-use crate::json::{Members, Raw, Text, integer, object, read, write_string};
+use crate::json::{Members, Raw, Text, compacted, integer, object, quoted, read, write_string};
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
 
@@ -272,11 +272,7 @@ impl Failure {
     /// and the time when the limit resets, in seconds since 1970.
     #[must_use]
     pub fn with_usage_limit(mut self, plan: Option<&str>, resets_at: u64) -> Self {
-        if let Some(plan) = plan {
-            let mut spelled = BytesMut::new();
-            write_string(plan, &mut spelled);
-            self.limits.push(("plan_type", String::from_utf8_lossy(&spelled).into_owned()));
-        }
+        self.limits.extend(plan.map(|plan| ("plan_type", quoted(plan))));
         self.limits.push(("resets_at", resets_at.to_string()));
         self
     }
@@ -295,11 +291,15 @@ impl Failure {
             None => Self {
                 status: if status >= 500 { status } else { 502 },
                 engine: EngineReport::of(Some(status), &body_start(body), false),
-                ..Self::from(Fault::InvalidResponse).with_message(format!(
-                    "The upstream engine returned an invalid response (HTTP {status})."
-                ))
+                ..Self::of_invalid_response(status)
             },
         }
+    }
+
+    /// Returns the failure of an answer that cannot be read. `status`: that of the answer.
+    pub(crate) fn of_invalid_response(status: u16) -> Self {
+        let message = format!("The upstream engine returned an invalid response (HTTP {status}).");
+        Self::from(Fault::InvalidResponse).with_message(message)
     }
 
     /// Reads the failure from an error event of a stream; `None` if the data is no error. `named`: the event was
@@ -553,14 +553,7 @@ fn status_of(code: &str, otherwise: Fault) -> u16 {
 }
 
 fn string_or_json(raw: Raw<'_>) -> String {
-    Text::of(raw).map_or_else(
-        || {
-            let mut out = BytesMut::new();
-            crate::json::write_compact(raw.get(), &mut out);
-            String::from_utf8_lossy(&out).into_owned()
-        },
-        |text| text.decoded().into_owned(),
-    )
+    Text::of(raw).map_or_else(|| compacted(raw), |text| text.decoded().into_owned())
 }
 
 /// Returns an engine's text without file paths, cut at the limit (engines H.4).

@@ -37,6 +37,9 @@ mod output;
 mod parse;
 mod rewriter;
 pub mod rule;
+#[cfg(test)]
+#[path = "../../tests/support/cases/shown.rs"]
+mod shown;
 pub mod sse;
 mod stages;
 pub mod tools;

@@ -186,41 +186,27 @@ impl Framer {
         lone: &mut Option<&'a [u8]>,
         found: &mut impl FnMut(FramerOutput<'_>),
     ) {
-        if let Some(value) = field(line, b"data") {
-            if !self.has_data && value.len() <= self.limit {
+        match field(line, b"data").filter(|value| !self.has_data && value.len() <= self.limit) {
+            Some(value) => {
                 self.has_data = true;
                 *lone = Some(value);
-                return;
             }
-            self.own_lone_line(lone);
-            return self.add_data(value, found);
+            None => self.take_owned_line(line, lone, found),
         }
-        self.take_other(line, lone, found);
     }
 
-    /// Handles a line that was assembled from several reads.
+    /// Handles a line that cannot be borrowed, or is no first line of data.
     fn take_owned_line(
         &mut self,
         line: &[u8],
         lone: &mut Option<&[u8]>,
         found: &mut impl FnMut(FramerOutput<'_>),
     ) {
-        match field(line, b"data") {
-            Some(value) => {
-                self.own_lone_line(lone);
-                self.add_data(value, found);
-            }
-            None => self.take_other(line, lone, found),
-        }
-    }
-
-    fn take_other(
-        &mut self,
-        line: &[u8],
-        lone: &mut Option<&[u8]>,
-        found: &mut impl FnMut(FramerOutput<'_>),
-    ) {
-        if line.is_empty() {
+        if let Some(value) = field(line, b"data") {
+            // Another data line follows, so the borrowed one is copied into the event's own buffer.
+            self.data.extend_from_slice(lone.take().unwrap_or_default());
+            self.add_data(value, found);
+        } else if line.is_empty() {
             if self.has_data {
                 let data = lone.take().unwrap_or(&self.data);
                 found(FramerOutput::Frame(Frame::event(&self.name, data)));
@@ -231,13 +217,6 @@ impl Framer {
         } else if let Some(name) = field(line, b"event") {
             self.name.clear();
             self.name.extend_from_slice(name.get(..NAME_LIMIT).unwrap_or(name));
-        }
-    }
-
-    /// Copies a borrowed data line into the event's own buffer, because another one follows.
-    fn own_lone_line(&mut self, lone: &mut Option<&[u8]>) {
-        if let Some(data) = lone.take() {
-            self.data.extend_from_slice(data);
         }
     }
 

@@ -6,20 +6,23 @@
 //! The events of a chunk pass nested sinks in this order:
 //!
 //! ```text
-//! ChoiceEmitter → Checked → Observer → ParserSink → NormaliserSink → Output
+//! ChoiceEmitter → DecodedSink → NormaliserSink → Output
 //! ```
 
-use super::decode::{CheckedDecoder, Sink};
+use super::decode::{Checks, Decode, ReadOptions, Sink, decoder};
 use super::event::{Delta, Event, Riders, ToolEntry};
 use super::fault::Failure;
 use super::normalise::{Normaliser, Output};
 use super::parse::{Parsing, TextRoute};
 use super::rule::Rule;
+use super::sse::Frame;
 use super::{Ending, Shape, Stamp};
+use std::ops::Range;
 
 /// Stages of one engine's answer, joined.
 pub(super) struct Stages {
-    decoder: CheckedDecoder,
+    decoder: Box<dyn Decode>,
+    checks: Checks,
     /// Parser of text that the engine may have left unparsed; `None` if nothing is parsed.
     pub(super) parsing: Option<Box<Parsing>>,
     pub(super) normaliser: Normaliser,
@@ -29,20 +32,21 @@ impl Stages {
     /// Creates the stages for an answer of this shape. `items`: the client's API has output items.
     pub(super) fn new(shape: Shape, stamp: Stamp, items: bool) -> Self {
         Self {
-            decoder: CheckedDecoder::new(&shape),
+            decoder: decoder(shape.upstream, ReadOptions::of(&shape)),
+            checks: Checks::new(&shape),
             parsing: Parsing::of(&shape, items).map(Box::new),
             normaliser: Normaliser::new(shape, stamp),
         }
     }
 
-    /// Splits the stages into the decoder and the sink for its events, which go on to this output.
-    pub(super) fn split<'s, 'o>(
-        &'s mut self,
-        to: &'s mut Output<'o>,
-    ) -> (&'s mut CheckedDecoder, ParserSink<'s, 'o>) {
-        let Self { decoder, parsing, normaliser } = self;
+    /// Decodes a frame, and lets the stages pass its events on to this output. Returns what was in the frame.
+    pub(super) fn frame(&mut self, frame: Frame<'_>, to: &mut Output<'_>) -> FrameShape {
+        let Self { decoder, checks, parsing, normaliser } = self;
         let next = NormaliserSink { normaliser, to };
-        (decoder, ParserSink { parsing: parsing.as_deref_mut(), next })
+        let (parsing, shape) = (parsing.as_deref_mut(), FrameShape::default());
+        let mut sink = DecodedSink { data: frame.data, whole: frame.whole, shape, checks, parsing, next };
+        decoder.frame(frame, &mut sink);
+        sink.shape
     }
 
     /// Returns the route of a choice's text, given in JSON spelling, past the parser; `None` if it must be parsed.
@@ -95,14 +99,59 @@ impl Sink for NormaliserSink<'_, '_> {
     }
 }
 
-/// Sink for the decoder's events: the parser, if the answer has one, and the normaliser behind it.
-pub(super) struct ParserSink<'s, 'o> {
+/// Content of a decoded frame, by which the fast path decides whether a template can be made from it.
+#[derive(Debug, Default)]
+pub(super) struct FrameShape {
+    /// First text, as its choice, field and place in the frame.
+    pub(super) text: Option<(u32, TextField, Range<usize>)>,
+    /// True if the frame has content that a template cannot express.
+    pub(super) has_other_content: bool,
+}
+
+/// Field of the delta that a text belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TextField {
+    Content,
+    Reasoning,
+}
+
+impl FrameShape {
+    /// Adds a delta of the frame: the first text is kept with its place in `data`, any other content rules a
+    /// template out.
+    fn add(&mut self, data: &[u8], choice: u32, delta: &Delta<'_>) {
+        let (field, text) = match delta {
+            Delta::Content(text) => (TextField::Content, Some(text)),
+            Delta::Reasoning(text) => (TextField::Reasoning, Some(text)),
+            // A role frame, if one is written, shows in the output and rules the template out there.
+            Delta::Role => return,
+            _ => (TextField::Content, None),
+        };
+        match text.and_then(|text| text.place_in(data)) {
+            Some(place) if self.text.is_none() => self.text = Some((choice, field, place)),
+            _ => self.has_other_content = true,
+        }
+    }
+}
+
+/// Sink for the decoder's events: notes them in the shape, checks them, and passes them to the parser, if the answer
+/// has one, and the normaliser behind it.
+struct DecodedSink<'s, 'o> {
+    data: &'s [u8],
+    whole: bool,
+    shape: FrameShape,
+    checks: &'s mut Checks,
     parsing: Option<&'s mut Parsing>,
     next: NormaliserSink<'s, 'o>,
 }
 
-impl Sink for ParserSink<'_, '_> {
+impl Sink for DecodedSink<'_, '_> {
     fn event(&mut self, event: Event<'_>) {
+        // A head is repeated on every frame. Any other event of the whole answer rules a template out.
+        self.shape.has_other_content |= !matches!(event, Event::Head(_));
+        let event = match self.checks.check(event, self.whole) {
+            Ok(event) => event,
+            Err(rule) => return self.count_rule(rule),
+        };
         match &mut self.parsing {
             Some(parsing) => parsing.event(event, &mut self.next),
             None => self.next.event(event),
@@ -110,6 +159,7 @@ impl Sink for ParserSink<'_, '_> {
     }
 
     fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
+        self.shape.add(self.data, choice, &delta);
         match &mut self.parsing {
             Some(parsing) => parsing.delta(choice, delta, riders, &mut self.next),
             None => self.next.delta(choice, delta, riders),
@@ -117,6 +167,7 @@ impl Sink for ParserSink<'_, '_> {
     }
 
     fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
+        self.shape.has_other_content = true;
         match &mut self.parsing {
             Some(parsing) => parsing.tool(choice, entry, riders, &mut self.next),
             None => self.next.tool(choice, entry, riders),

@@ -21,7 +21,7 @@ use crate::json::{
     Extras, Few, Members, Raw, Read, Scanner, Text, integer, object, read, read_into, read_with_null,
 };
 
-pub(super) use checked::CheckedDecoder;
+pub(super) use checked::Checks;
 
 /// Receiver of decoded events, the next stage of the pipeline: the normaliser, or the parsers of unparsed text
 /// before it.
@@ -71,7 +71,7 @@ pub struct ReadOptions {
 }
 
 impl ReadOptions {
-    fn of(shape: &Shape) -> Self {
+    pub(super) fn of(shape: &Shape) -> Self {
         Self {
             logprobs: shape.logprobs,
             extensions: shape.extensions,
@@ -180,8 +180,14 @@ impl ChunkDecoder {
         }
         let kept = usage.filter(|_| self.reading.continuous_usage && !whole);
         for choice in chunk.choices.iter_mut().flat_map(Few::iter_mut) {
-            let running = kept.map(|usage| Box::new(ChunkUsage { usage, last: choice.is_last() }));
-            let mut emitter = ChoiceEmitter::new(self.reading, std::mem::take(&mut riders), running, to);
+            let mut emitter = ChoiceEmitter {
+                to: &mut *to,
+                choice: choice.index.unwrap_or(0),
+                reading: self.reading,
+                riders: std::mem::take(&mut riders),
+                usage: kept.map(|usage| Box::new(ChunkUsage { usage, last: choice.is_last() })),
+                emitted: 0,
+            };
             emitter.attach_riders(choice, self.logprobs)?;
             (self.pieces)(choice, &mut emitter)?;
             riders = emitter.finish(choice)?;
@@ -250,18 +256,8 @@ struct ChoiceEmitter<'a, 'to> {
     emitted: u32,
 }
 
-impl<'a, 'to> ChoiceEmitter<'a, 'to> {
-    fn new(
-        reading: ReadOptions,
-        riders: Riders<'a>,
-        usage: Option<Box<ChunkUsage>>,
-        to: &'to mut dyn Sink,
-    ) -> Self {
-        Self { to, choice: 0, reading, riders, usage, emitted: 0 }
-    }
-
+impl<'a> ChoiceEmitter<'a, '_> {
     fn attach_riders(&mut self, choice: &mut Choice<'a>, shape: LogprobShape) -> Result<(), Unreadable> {
-        self.choice = choice.index.unwrap_or(0);
         self.riders.logprobs = logprobs(choice.logprobs, shape, self.reading, self.to)?;
         self.riders.choice_extensions = take_requested(self.reading.extensions, &mut choice.rest);
         note_unknown(&choice.rest, self.to);
@@ -288,17 +284,19 @@ impl<'a, 'to> ChoiceEmitter<'a, 'to> {
         self.to.delta(self.choice, Delta::Part { name, data }, Riders::default());
     }
 
-    fn emit(&mut self, delta: Delta<'_>) {
-        let mut riders = std::mem::take(&mut self.riders);
-        riders.usage = self.usage.clone();
+    /// Takes the riders for the next event.
+    fn take_riders(&mut self) -> Riders<'a> {
         self.emitted += 1;
+        Riders { usage: self.usage.clone(), ..std::mem::take(&mut self.riders) }
+    }
+
+    fn emit(&mut self, delta: Delta<'_>) {
+        let riders = self.take_riders();
         self.riders = self.to.delta(self.choice, delta, riders);
     }
 
     fn emit_tool(&mut self, entry: ToolEntry<'_>) {
-        let mut riders = std::mem::take(&mut self.riders);
-        riders.usage = self.usage.clone();
-        self.emitted += 1;
+        let riders = self.take_riders();
         self.riders = self.to.tool(self.choice, entry, riders);
     }
 
@@ -316,7 +314,9 @@ impl<'a, 'to> ChoiceEmitter<'a, 'to> {
         if self.riders.logprobs.is_some() {
             self.emit(Delta::Bare);
         }
-        match read_finish(choice.finish_reason, self.to)? {
+        let (word, rules) = read_finish(choice.finish_reason)?;
+        rules.iter().for_each(|rule| self.to.count_rule(*rule));
+        match word {
             FinishWord::No => {
                 if self.emitted == 0 && self.riders.choice_extensions.is_empty() {
                     self.emit(Delta::Role);
@@ -483,38 +483,33 @@ impl UsageBody<'_> {
     }
 
     fn read(&self) -> Option<Usage> {
-        let first = |places: &[Option<Raw<'_>>]| places.iter().flatten().find_map(|raw| integer(*raw));
-        let prompt = first(&[self.prompt, self.input]);
-        let completion = first(&[self.completion, self.output]);
-        let total = first(&[self.total]);
+        let count = |raw: Option<Raw<'_>>| raw.and_then(integer);
+        let first = |places: &[Option<Raw<'_>>]| places.iter().find_map(|raw| count(*raw));
+        let (prompt, completion) =
+            (first(&[self.prompt, self.input]), first(&[self.completion, self.output]));
+        let total = count(self.total);
         prompt.or(completion).or(total)?;
         let none = UsageDetails::default();
-        let details = |details: &Option<UsageDetails<'_>>, read: fn(&UsageDetails<'_>) -> Option<u64>| {
-            read(details.as_ref().unwrap_or(&none))
-        };
-        let of_prompt = |read| details(&self.prompt_details, read);
-        let of_completion = |read| details(&self.completion_details, read);
+        let details =
+            [&self.prompt_details, &self.input_details, &self.completion_details, &self.output_details];
+        let [of_prompt, of_input, of_completion, of_output] =
+            details.map(|details| details.as_ref().unwrap_or(&none));
         let (prompt, completion) = (prompt.unwrap_or(0), completion.unwrap_or(0));
+        let cached = [of_prompt.cached, self.cached, of_input.cached, self.cache_hit];
+        let reasoning = [of_completion.reasoning, self.reasoning, of_output.reasoning];
         Some(Usage {
             prompt,
             completion,
             total: total.unwrap_or_else(|| prompt.saturating_add(completion)),
-            cached: of_prompt(|details| details.cached.and_then(integer))
-                .or_else(|| first(&[self.cached]))
-                .or_else(|| details(&self.input_details, |details| details.cached.and_then(integer)))
-                .or_else(|| first(&[self.cache_hit]))
-                .unwrap_or(0),
-            prompt_audio: of_prompt(|details| details.audio.and_then(integer)).unwrap_or(0),
-            prompt_image: of_prompt(|details| details.image.and_then(integer)),
-            prompt_text: of_prompt(|details| details.text.and_then(integer)),
-            cache_write: of_prompt(|details| details.cache_write.and_then(integer)),
-            reasoning: of_completion(|details| details.reasoning.and_then(integer))
-                .or_else(|| first(&[self.reasoning]))
-                .or_else(|| details(&self.output_details, |details| details.reasoning.and_then(integer)))
-                .unwrap_or(0),
-            completion_audio: of_completion(|details| details.audio.and_then(integer)).unwrap_or(0),
-            accepted: of_completion(|details| details.accepted.and_then(integer)).unwrap_or(0),
-            rejected: of_completion(|details| details.rejected.and_then(integer)).unwrap_or(0),
+            cached: first(&cached).unwrap_or(0),
+            prompt_audio: count(of_prompt.audio).unwrap_or(0),
+            prompt_image: count(of_prompt.image),
+            prompt_text: count(of_prompt.text),
+            cache_write: count(of_prompt.cache_write),
+            reasoning: first(&reasoning).unwrap_or(0),
+            completion_audio: count(of_completion.audio).unwrap_or(0),
+            accepted: count(of_completion.accepted).unwrap_or(0),
+            rejected: count(of_completion.rejected).unwrap_or(0),
         })
     }
 
@@ -541,71 +536,42 @@ object! {
 
 /// Returns true if the model stopped by itself, by a known finish word.
 fn is_natural_stop(finish_reason: Option<Raw<'_>>) -> bool {
-    let mut unheard = IgnoredEvents::default();
-    matches!(read_finish(finish_reason, &mut unheard), Ok(FinishWord::Finish(Reason::Stop)))
-        && !unheard.unknown
+    read_finish(finish_reason).is_ok_and(|(word, rules)| {
+        matches!(word, FinishWord::Finish(Reason::Stop)) && !rules.contains(&Rule::FinishUnknown)
+    })
 }
 
-/// Sink that drops events. It lets a finish word be read ahead, and records whether the word was unknown.
-#[derive(Default)]
-struct IgnoredEvents {
-    unknown: bool,
-}
-
-impl Sink for IgnoredEvents {
-    fn event(&mut self, _: Event<'_>) {}
-
-    fn delta<'a>(&mut self, _: u32, _: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
-        riders
-    }
-
-    fn tool<'a>(&mut self, _: u32, _: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
-        riders
-    }
-
-    fn count_rule(&mut self, rule: Rule) {
-        self.unknown |= rule == Rule::FinishUnknown;
-    }
-}
-
-/// Reads `finish_reason`. Fails if it is neither a string nor an object with a type.
-fn read_finish(raw: Option<Raw<'_>>, to: &mut dyn Sink) -> Result<FinishWord, Unreadable> {
-    let Some(raw) = raw else { return Ok(FinishWord::No) };
-    let body: FinishBody<'_>;
+/// Reads `finish_reason`. Returns its meaning, and the rules by which it departs from the format. Fails if it is
+/// neither a string nor an object with a type.
+fn read_finish(raw: Option<Raw<'_>>) -> Result<(FinishWord, &'static [Rule]), Unreadable> {
+    const OTHER: &[Rule] = &[Rule::FinishWord];
+    let Some(raw) = raw else { return Ok((FinishWord::No, &[])) };
     let word = match Text::of(raw) {
         Some(word) => word,
         None => {
-            body = read(raw.get()).map_err(|_| Unreadable)?;
+            let body: FinishBody<'_> = read(raw.get()).map_err(|_| Unreadable)?;
             body.kind.ok_or(Unreadable)?
         }
     };
     let decoded = word.decoded();
-    let reason = match decoded.as_ref() {
-        "" => return Ok(FinishWord::No),
-        "stop" => Reason::Stop,
-        "length" => Reason::Length,
-        "tool_calls" => Reason::ToolCalls,
-        "function_call" => Reason::FunctionCall,
-        "content_filter" => Reason::ContentFilter,
-        other => {
-            to.count_rule(Rule::FinishWord);
-            match other {
-                "abort" | "aborted" | "error" | "cancelled" | "canceled" | "unknown" => {
-                    return Ok(FinishWord::Aborted);
-                }
-                "max_tokens" | "max_new_tokens" | "model_length" | "MAX_TOKENS" => Reason::Length,
-                "tool_call" | "tool_use" => Reason::ToolCalls,
-                "content-filter" | "safety" | "SAFETY" | "refusal" => Reason::ContentFilter,
-                "eos" | "eos_token" | "end_turn" | "stop_sequence" | "stop_token" | "stop_str"
-                | "complete" | "COMPLETE" | "repetition" => Reason::Stop,
-                _ => {
-                    to.count_rule(Rule::FinishUnknown);
-                    Reason::Stop
-                }
-            }
+    let (reason, rules): (_, &[Rule]) = match decoded.as_ref() {
+        "" => return Ok((FinishWord::No, &[])),
+        "stop" => (Reason::Stop, &[]),
+        "length" => (Reason::Length, &[]),
+        "tool_calls" => (Reason::ToolCalls, &[]),
+        "function_call" => (Reason::FunctionCall, &[]),
+        "content_filter" => (Reason::ContentFilter, &[]),
+        "abort" | "aborted" | "error" | "cancelled" | "canceled" | "unknown" => {
+            return Ok((FinishWord::Aborted, OTHER));
         }
+        "max_tokens" | "max_new_tokens" | "model_length" | "MAX_TOKENS" => (Reason::Length, OTHER),
+        "tool_call" | "tool_use" => (Reason::ToolCalls, OTHER),
+        "content-filter" | "safety" | "SAFETY" | "refusal" => (Reason::ContentFilter, OTHER),
+        "eos" | "eos_token" | "end_turn" | "stop_sequence" | "stop_token" | "stop_str" | "complete"
+        | "COMPLETE" | "repetition" => (Reason::Stop, OTHER),
+        _ => (Reason::Stop, &[Rule::FinishWord, Rule::FinishUnknown]),
     };
-    Ok(FinishWord::Finish(reason))
+    Ok((FinishWord::Finish(reason), rules))
 }
 
 object! {
@@ -700,6 +666,7 @@ fn logprobs<'a>(
 mod tests {
     use super::*;
     use crate::wire::event::ToolKind;
+    use crate::wire::shown;
 
     /// Sink that writes down what it receives, one line each.
     #[derive(Default)]
@@ -725,12 +692,13 @@ mod tests {
 
     impl Sink for Record {
         fn event(&mut self, event: Event<'_>) {
-            self.lines.push(event.to_string());
+            self.lines.push(shown::event(&event));
         }
 
         fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
             let late = if matches!(delta, Delta::Sealed { late: true, .. }) { " late" } else { "" };
-            self.add(format!("{choice} {delta}{riders}{late}"), riders)
+            let line = format!("{choice} {}{}{late}", shown::delta(&delta), shown::riders(&riders));
+            self.add(line, riders)
         }
 
         fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
@@ -740,7 +708,7 @@ mod tests {
             for (name, text) in [("id", entry.id), ("name", entry.name), ("args", entry.args)] {
                 line += &text.map_or_else(String::new, |text| format!(" {name}={}", text.decoded()));
             }
-            self.add(line + &riders.to_string(), riders)
+            self.add(line + &shown::riders(&riders), riders)
         }
 
         fn count_rule(&mut self, rule: Rule) {

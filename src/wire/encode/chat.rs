@@ -1,139 +1,45 @@
-//! Encoder for Chat Completions.
+//! Choices of Chat Completions.
 //!
 //! Keys of a chunk: `id, object, created, model, service_tier?, system_fingerprint?, choices, usage?, obfuscation?,
 //! x_upstream?`; of its choice: `index, delta, logprobs, finish_reason, stop_reason?, x_upstream?`. A whole object
 //! has `message` for `delta`: `role, content, reasoning_content? / reasoning?, refusal, annotations, audio?,
 //! function_call?, tool_calls?` (wire-format 2.1).
 
-use super::Encode;
-use super::frame::{
-    Envelope, ExtensionLists, LastFrame, LogprobLists, write_extensions, write_index, write_logprobs,
-    write_reason,
-};
+use super::frame::{LogprobLists, write_index, write_logprobs};
+use super::stream::StreamChoice;
+use super::whole::WholeChoice;
 use crate::json::{Text, compacted, write_number, write_string};
-use crate::wire::event::{Delta, Event, PartName, Riders, ToolKind};
-use crate::wire::options::{Obfuscation, ReasoningField, RoleFrame};
-use crate::wire::sse::DONE;
-use crate::wire::{OutputBuffer, Shape, Stamp};
+use crate::wire::event::{Delta, Logprobs, PartName, Riders, ToolKind};
+use crate::wire::options::{Obfuscation, Options, ReasoningField, RoleFrame};
+use crate::wire::{Shape, Stamp};
 use bytes::{BufMut, BytesMut};
+use std::sync::Arc;
 
-/// Streaming encoder: writes one SSE frame for each delta, then the usage frame and `[DONE]`.
+/// Choices of a stream.
 #[derive(Debug)]
-pub(super) struct ChatStream {
-    envelope: Envelope,
-    last: LastFrame,
+pub(super) struct DeltaFrames {
+    options: Arc<Options>,
     padding: Option<Padding>,
     /// Custom-tool calls, as (choice, slot): their arguments go under `custom.input` instead of
     /// `function.arguments`.
     custom: Vec<(u32, u32)>,
 }
 
-impl ChatStream {
+impl DeltaFrames {
     pub(super) fn new(shape: &Shape, stamp: &Stamp) -> Self {
         let options = shape.options.clone();
         let pads = options.obfuscation == Obfuscation::OnRequest && shape.include_obfuscation;
-        Self {
-            envelope: Envelope::new("chat.completion.chunk", options, shape.include_usage),
-            last: LastFrame::new(shape),
-            padding: pads.then_some(Padding(stamp.seed | 1)),
-            custom: Vec::new(),
-        }
-    }
-}
-
-impl Encode for ChatStream {
-    fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
-        let out = out.open();
-        if matches!(event, Event::Usage { .. } | Event::Fail(_) | Event::End) {
-            self.last.release(out);
-        }
-        match event {
-            Event::Head(head) => self.envelope.render(&head),
-            Event::Delta { choice, delta, riders } => self.delta(choice, &delta, &riders, out),
-            Event::Usage { usage, riders, .. } => self.envelope.usage_frame(&usage, &riders, out),
-            Event::Foreign { .. } | Event::Limits(_) => {}
-            Event::Fail(failure) => self.envelope.error_frame(&failure, out),
-            Event::End => out.extend_from_slice(DONE),
-        }
+        Self { options, padding: pads.then_some(Padding(stamp.seed | 1)), custom: Vec::new() }
     }
 
-    fn is_waiting(&self) -> bool {
-        self.last.is_waiting()
-    }
-
-    fn is_plain(&self) -> bool {
-        self.padding.is_none() && self.last.is_plain()
-    }
-}
-
-impl ChatStream {
-    fn delta(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) {
-        if matches!(
-            delta,
-            Delta::Break
-                | Delta::Done { .. }
-                | Delta::Part { .. }
-                | Delta::Sealed { .. }
-                | Delta::Annotation(_)
-                | Delta::Tokens(_)
-        ) {
-            return;
-        }
-        if let Delta::ToolStart { slot, kind: ToolKind::Custom, .. } = delta {
-            self.custom.push((choice, *slot));
-        }
-        if let Delta::Finish(finish) = delta
-            && self.last.finish(choice, finish, riders, out)
-        {
-            return;
-        }
-        self.last.release(out);
-        match self.last.must_wait(delta, riders) {
-            true => {
-                let mut frame = BytesMut::new();
-                let reason = self.frame(choice, delta, riders, &mut frame);
-                self.last.keep(choice, frame, reason);
-            }
-            false => {
-                self.frame(choice, delta, riders, out);
-            }
-        }
-    }
-
-    /// Appends a frame. Returns the position of its finish reason, counted from the start of `out`.
-    fn frame(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) -> usize {
-        self.envelope.open_frame(out);
-        out.put_u8(b'{');
-        write_index(choice, out);
-        out.extend_from_slice(b",\"delta\":{");
-        let start = out.len();
-        self.write_delta(choice, delta, out);
-        let written = out.len() - start;
-        out.extend_from_slice(b"},\"logprobs\":");
-        write_logprobs(riders.logprobs.as_ref(), out);
-        out.extend_from_slice(b",\"finish_reason\":");
-        let reason = out.len();
-        let (finish, pads) = match delta {
-            Delta::Finish(finish) => (Some(finish), false),
-            delta => (None, !matches!(delta, Delta::Role)),
-        };
-        write_reason(finish, out);
-        let padding = self.padding.as_mut().filter(|_| pads).map(|padding| padding.fill(written));
-        write_extensions(&riders.choice_extensions, out);
-        self.envelope.choice_leftovers(riders, "delta", out);
-        out.put_u8(b'}');
-        self.envelope.close_frame(riders, padding.as_deref(), out);
-        reason
-    }
-
-    fn write_delta(&self, choice: u32, delta: &Delta<'_>, out: &mut BytesMut) {
+    fn write_delta(&mut self, choice: u32, delta: &Delta<'_>, out: &mut BytesMut) {
         match delta {
-            Delta::Role => out.extend_from_slice(match self.envelope.options.role_frame {
+            Delta::Role => out.extend_from_slice(match self.options.role_frame {
                 RoleFrame::Bare => b"\"role\":\"assistant\"",
                 RoleFrame::Openai => b"\"role\":\"assistant\",\"content\":\"\",\"refusal\":null",
             }),
             Delta::Reasoning(text) | Delta::Summary(text) => {
-                write_reasoning(self.envelope.options.reasoning_field, |out| text.write(out), out);
+                write_reasoning(self.options.reasoning_field, |out| text.write(out), out);
             }
             Delta::Content(text) => write_text(b"\"content\":\"", text, out),
             Delta::Refusal(text) => write_text(b"\"refusal\":\"", text, out),
@@ -142,6 +48,9 @@ impl ChatStream {
                 write_function_call(name.as_ref(), arguments.as_ref(), out);
             }
             Delta::ToolStart { slot, id, name, kind, .. } => {
+                if *kind == ToolKind::Custom {
+                    self.custom.push((choice, *slot));
+                }
                 out.extend_from_slice(b"\"tool_calls\":[{\"index\":");
                 write_number(*slot, out);
                 out.put_u8(b',');
@@ -158,15 +67,45 @@ impl ChatStream {
                 write_text(key, args, out);
                 out.extend_from_slice(b"}}]");
             }
-            Delta::Bare
-            | Delta::Finish(_)
-            | Delta::Break
-            | Delta::Done { .. }
-            | Delta::Part { .. }
-            | Delta::Sealed { .. }
-            | Delta::Annotation(_)
-            | Delta::Tokens(_) => {}
+            _ => {}
         }
+    }
+}
+
+impl StreamChoice for DeltaFrames {
+    fn has_frame(delta: &Delta<'_>) -> bool {
+        !matches!(
+            delta,
+            Delta::Break
+                | Delta::Done { .. }
+                | Delta::Part { .. }
+                | Delta::Sealed { .. }
+                | Delta::Annotation(_)
+                | Delta::Tokens(_)
+        )
+    }
+
+    fn write(
+        &mut self,
+        choice: u32,
+        delta: &Delta<'_>,
+        riders: &Riders<'_>,
+        out: &mut BytesMut,
+    ) -> Option<String> {
+        out.put_u8(b'{');
+        write_index(choice, out);
+        out.extend_from_slice(b",\"delta\":{");
+        let start = out.len();
+        self.write_delta(choice, delta, out);
+        let written = out.len() - start;
+        out.extend_from_slice(b"},\"logprobs\":");
+        write_logprobs(riders.logprobs.as_ref(), out);
+        let padding = self.padding.as_mut().filter(|_| !matches!(delta, Delta::Role | Delta::Finish(_)));
+        padding.map(|padding| padding.fill(written))
+    }
+
+    fn is_plain(&self) -> bool {
+        self.padding.is_none()
     }
 }
 
@@ -242,19 +181,9 @@ impl Padding {
     }
 }
 
-/// Whole-object encoder: collects the message of each choice and writes one object when the answer ends.
-#[derive(Debug)]
-pub(super) struct ChatWhole {
-    envelope: Envelope,
-    choices: Vec<Message>,
-    usage: Option<crate::wire::event::Usage>,
-    extensions: ExtensionLists,
-    leftovers: BytesMut,
-}
-
 /// Collected message of one choice of a whole object; texts are in canonical JSON spelling.
 #[derive(Debug, Default)]
-struct Message {
+pub(super) struct Message {
     content: Option<BytesMut>,
     reasoning: BytesMut,
     refusal: Option<BytesMut>,
@@ -262,96 +191,11 @@ struct Message {
     audio: Option<String>,
     function_call: Option<(BytesMut, BytesMut)>,
     calls: Vec<BytesMut>,
-    logprobs: LogprobLists,
-    finish: Option<&'static str>,
-    stop: Option<String>,
-    extensions: ExtensionLists,
-    leftovers: BytesMut,
 }
 
-impl ChatWhole {
-    pub(super) fn new(shape: &Shape) -> Self {
-        Self {
-            envelope: Envelope::new("chat.completion", shape.options.clone(), false),
-            choices: Vec::new(),
-            usage: None,
-            extensions: ExtensionLists::default(),
-            leftovers: BytesMut::new(),
-        }
-    }
-}
+impl WholeChoice for Message {
+    const INNER: &'static str = "message";
 
-impl Encode for ChatWhole {
-    fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
-        let out = out.open();
-        match event {
-            Event::Head(head) => self.envelope.render(&head),
-            Event::Delta { choice, delta, riders } => self.delta(choice, &delta, &riders),
-            Event::Usage { usage, riders, .. } => {
-                self.usage = Some(usage);
-                self.keep_chunk_riders(&riders);
-            }
-            Event::Foreign { .. } | Event::Limits(_) => {}
-            // Before the end nothing has been written, so the server answers a failure with an HTTP error instead.
-            Event::Fail(_) => {}
-            Event::End => self.write(out),
-        }
-    }
-}
-
-impl ChatWhole {
-    fn keep_chunk_riders(&mut self, riders: &Riders<'_>) {
-        self.extensions.add(&riders.chunk_extensions);
-        if self.leftovers.is_empty() {
-            self.envelope.chunk_leftovers(riders, &mut self.leftovers);
-        }
-    }
-
-    fn delta(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>) {
-        self.keep_chunk_riders(riders);
-        let index = choice as usize;
-        self.choices.resize_with(self.choices.len().max(index + 1), Message::default);
-        let Some(message) = self.choices.get_mut(index) else { return };
-        message.extensions.add(&riders.choice_extensions);
-        if message.leftovers.is_empty() {
-            self.envelope.choice_leftovers(riders, "message", &mut message.leftovers);
-        }
-        if let Some(logprobs) = &riders.logprobs {
-            message.logprobs.add(logprobs);
-        }
-        message.add(delta);
-    }
-
-    fn write(&self, out: &mut BytesMut) {
-        self.envelope.open_object(out);
-        for (at, message) in self.choices.iter().enumerate() {
-            out.extend_from_slice(if at > 0 { b",{" } else { b"{" });
-            write_index(u32::try_from(at).unwrap_or(u32::MAX), out);
-            out.extend_from_slice(b",\"message\":");
-            message.write(self.envelope.options.reasoning_field, out);
-            out.extend_from_slice(b",\"logprobs\":");
-            message.logprobs.write(out);
-            out.extend_from_slice(b",\"finish_reason\":");
-            write_string(message.finish.unwrap_or("stop"), out);
-            if let Some(stop) = &message.stop {
-                out.extend_from_slice(b",\"stop_reason\":");
-                out.extend_from_slice(stop.as_bytes());
-            }
-            message.extensions.write(out);
-            out.extend_from_slice(&message.leftovers);
-            out.put_u8(b'}');
-        }
-        out.put_u8(b']');
-        if let Some(usage) = &self.usage {
-            self.envelope.usage_member(usage, out);
-        }
-        self.extensions.write(out);
-        out.extend_from_slice(&self.leftovers);
-        out.put_u8(b'}');
-    }
-}
-
-impl Message {
     fn add(&mut self, delta: &Delta<'_>) {
         match delta {
             Delta::Reasoning(text) | Delta::Summary(text) => text.write(&mut self.reasoning),
@@ -382,21 +226,15 @@ impl Message {
             }
             Delta::Part { name: PartName::Annotations, data } => self.annotations = data.map(compacted),
             Delta::Part { name: PartName::Audio, data } => self.audio = data.map(compacted),
-            Delta::Finish(finish) => {
-                self.finish = Some(finish.reason.as_str());
-                self.stop = finish.stop.map(compacted);
-            }
-            Delta::Role
-            | Delta::Break
-            | Delta::Done { .. }
-            | Delta::Sealed { .. }
-            | Delta::Annotation(_)
-            | Delta::Tokens(_)
-            | Delta::Bare => {}
+            _ => {}
         }
     }
 
-    fn write(&self, field: ReasoningField, out: &mut BytesMut) {
+    fn add_logprobs(logprobs: &Logprobs<'_>, lists: &mut LogprobLists) {
+        lists.add(logprobs);
+    }
+
+    fn write(&self, index: u32, options: &Options, out: &mut BytesMut) {
         let string = |text: Option<&BytesMut>, out: &mut BytesMut| match text {
             Some(text) => {
                 out.put_u8(b'"');
@@ -405,11 +243,12 @@ impl Message {
             }
             None => out.extend_from_slice(b"null"),
         };
-        out.extend_from_slice(b"{\"role\":\"assistant\",\"content\":");
+        write_index(index, out);
+        out.extend_from_slice(b",\"message\":{\"role\":\"assistant\",\"content\":");
         string(self.content.as_ref().filter(|text| self.calls.is_empty() || !text.is_empty()), out);
         if !self.reasoning.is_empty() {
             out.put_u8(b',');
-            write_reasoning(field, |out| out.extend_from_slice(&self.reasoning), out);
+            write_reasoning(options.reasoning_field, |out| out.extend_from_slice(&self.reasoning), out);
         }
         out.extend_from_slice(b",\"refusal\":");
         string(self.refusal.as_ref(), out);

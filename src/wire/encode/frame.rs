@@ -1,16 +1,19 @@
 //! Parts of frames and objects that Chat Completions and Completions share.
 
 use crate::json::{Extras, Raw, write_compact, write_number, write_string};
-use crate::wire::event::{Delta, Finish, Head, Logprobs, Riders, TokenLogprob, Usage};
+use crate::wire::event::{Head, Logprobs, Riders, TokenLogprob, Usage};
 use crate::wire::fault::Failure;
 use crate::wire::options::{ErrorFrame, Options, UnknownFields};
 use crate::wire::sse::DONE;
-use crate::wire::{Extensions, Shape, TOKEN_IDS};
+use crate::wire::{Extensions, TOKEN_IDS};
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
 use std::sync::Arc;
 
 const DATA: &[u8] = b"data: ";
+
+/// Value of `object` in a chunk or whole answer of Completions.
+pub(super) const COMPLETION: &str = "text_completion";
 
 /// Bytes reserved for an envelope, and for what usually follows it in a frame.
 const ENVELOPE: usize = 256;
@@ -46,8 +49,10 @@ impl Envelope {
         out.extend_from_slice(self.object.as_bytes());
         out.extend_from_slice(b"\",\"created\":");
         write_number(head.created.unwrap_or(0), out);
+        // The object of Completions has no service tier.
+        let tier = head.tier.filter(|_| self.object != COMPLETION);
         for (key, text) in
-            [("model", head.model), ("service_tier", head.tier), ("system_fingerprint", head.fingerprint)]
+            [("model", head.model), ("service_tier", tier), ("system_fingerprint", head.fingerprint)]
         {
             if let Some(text) = text {
                 out.extend_from_slice(b",\"");
@@ -118,55 +123,45 @@ impl Envelope {
     /// Appends the chunk's fields that the format does not define: under `x_upstream` or in place, as the option
     /// `unknown_fields` says.
     pub(super) fn chunk_leftovers(&self, riders: &Riders<'_>, out: &mut BytesMut) {
-        self.leftovers(
-            Leftovers { given: riders.chunk_upstream, own: Some(&riders.chunk), inner: None },
-            out,
-        );
+        self.leftovers(riders.chunk_upstream, &riders.chunk, None, out);
     }
 
     /// Appends the choice's fields that the format does not define. `delta`: name of the choice's inner object
     /// (`delta` or `message`).
     pub(super) fn choice_leftovers(&self, riders: &Riders<'_>, delta: &str, out: &mut BytesMut) {
         let inner = Some((delta, &riders.delta)).filter(|(_, extras)| !extras.is_empty());
-        self.leftovers(Leftovers { given: riders.choice_upstream, own: Some(&riders.choice), inner }, out);
+        self.leftovers(riders.choice_upstream, &riders.choice, inner, out);
     }
 
-    fn leftovers(&self, mut leftovers: Leftovers<'_>, out: &mut BytesMut) {
-        match self.options.unknown_fields {
+    /// Appends the fields of one level (chunk or choice) that the format does not define. `given`: value of the
+    /// engine's own `x_upstream`, which replaces the other fields under that key. `inner`: fields of the inner object,
+    /// with its name.
+    fn leftovers(
+        &self,
+        given: Option<Raw<'_>>,
+        own: &Extras<'_>,
+        inner: Option<(&str, &Extras<'_>)>,
+        out: &mut BytesMut,
+    ) {
+        let in_place = match self.options.unknown_fields {
             UnknownFields::Strip => return,
-            UnknownFields::Pass => {}
-            UnknownFields::InPlace => {
-                leftovers.own.take().into_iter().for_each(|own| write_extensions(own, out));
-            }
+            UnknownFields::Pass => false,
+            UnknownFields::InPlace => true,
+        };
+        if in_place {
+            write_extensions(own, out);
         }
-        leftovers.write(out);
-    }
-}
-
-/// Fields of one level (chunk or choice) that the format does not define.
-struct Leftovers<'a> {
-    /// Value of the engine's own `x_upstream`. If present, it replaces the other fields under that key.
-    given: Option<Raw<'a>>,
-    /// Fields of the level itself; `None` if they have been written in place.
-    own: Option<&'a Extras<'a>>,
-    /// Fields of the inner object, with its name.
-    inner: Option<(&'a str, &'a Extras<'a>)>,
-}
-
-impl Leftovers<'_> {
-    /// Appends `,"x_upstream":…`; appends nothing if there are no fields to carry.
-    fn write(&self, out: &mut BytesMut) {
-        let own = self.own.filter(|own| !own.is_empty());
-        if self.given.is_none() && own.is_none() && self.inner.is_none() {
+        let own = Some(own).filter(|own| !in_place && !own.is_empty());
+        if given.is_none() && own.is_none() && inner.is_none() {
             return;
         }
         out.extend_from_slice(b",\"x_upstream\":");
-        if let Some(given) = self.given {
+        if let Some(given) = given {
             return write_compact(given.get(), out);
         }
         out.put_u8(b'{');
         own.into_iter().for_each(|own| write_members(own, out));
-        if let Some((name, inner)) = self.inner {
+        if let Some((name, inner)) = inner {
             if own.is_some() {
                 out.put_u8(b',');
             }
@@ -179,96 +174,10 @@ impl Leftovers<'_> {
     }
 }
 
-/// Buffer for one frame, used where usage stays on the frames (option `continuous_usage`). A chunk that has both
-/// text and a finish has one count for both: its last frame waits and goes out merged with the finish, so that the
-/// count is sent once.
-#[derive(Debug)]
-pub(super) struct LastFrame {
-    /// True if usage stays on the frames.
-    counts: bool,
-    waiting: Option<WaitingFrame>,
-}
-
-#[derive(Debug)]
-struct WaitingFrame {
-    choice: u32,
-    frame: BytesMut,
-    /// Position of its finish reason, which is null.
-    reason: usize,
-}
-
-impl LastFrame {
-    /// Returns an empty buffer. Frames wait in it only if the shape has usage on the frames.
-    pub(super) fn new(shape: &Shape) -> Self {
-        Self { counts: shape.include_usage && shape.has_continuous_usage(), waiting: None }
-    }
-
-    /// Returns true if no frame ever waits.
-    pub(super) fn is_plain(&self) -> bool {
-        !self.counts
-    }
-
-    /// Returns true if a frame waits.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.waiting.is_some()
-    }
-
-    /// Returns true if the frame of this delta has to wait: its chunk also ends the choice.
-    pub(super) fn must_wait(&self, delta: &Delta<'_>, riders: &Riders<'_>) -> bool {
-        let is_last = riders.usage.as_ref().is_some_and(|running| running.last);
-        self.counts && is_last && !matches!(delta, Delta::Role | Delta::Finish(_))
-    }
-
-    /// Stores a frame. `reason`: position of its finish reason.
-    pub(super) fn keep(&mut self, choice: u32, frame: BytesMut, reason: usize) {
-        self.waiting = Some(WaitingFrame { choice, frame, reason });
-    }
-
-    /// Appends the waiting frame unchanged, because another event than the finish comes next.
-    pub(super) fn release(&mut self, out: &mut BytesMut) {
-        if let Some(waiting) = self.waiting.take() {
-            out.extend_from_slice(&waiting.frame);
-        }
-    }
-
-    /// Appends the waiting frame merged with the finish of its choice. Returns false if no frame of that choice
-    /// waits, or if the finish has riders and so needs a frame of its own.
-    pub(super) fn finish(
-        &mut self,
-        choice: u32,
-        finish: &Finish<'_>,
-        riders: &Riders<'_>,
-        out: &mut BytesMut,
-    ) -> bool {
-        let is_it = |waiting: &mut WaitingFrame| waiting.choice == choice && riders.is_empty();
-        let Some(waiting) = self.waiting.take_if(is_it) else { return false };
-        let (before, behind) = waiting.frame.split_at(waiting.reason);
-        out.extend_from_slice(before);
-        write_reason(Some(finish), out);
-        out.extend_from_slice(behind.strip_prefix(b"null").unwrap_or(behind));
-        true
-    }
-}
-
-/// Appends the value of `finish_reason`, followed by `stop_reason` if there is one; null without a finish.
-pub(super) fn write_reason(finish: Option<&Finish<'_>>, out: &mut BytesMut) {
-    let Some(Finish { reason, stop }) = finish else { return out.extend_from_slice(b"null") };
-    write_string(reason.as_str(), out);
-    write_stop(*stop, out);
-}
-
 /// Appends the member `index` of a choice.
 pub(super) fn write_index(choice: u32, out: &mut BytesMut) {
     out.extend_from_slice(b"\"index\":");
     write_number(choice, out);
-}
-
-/// Appends `,"stop_reason":…`, if there is one.
-fn write_stop(stop: Option<Raw<'_>>, out: &mut BytesMut) {
-    if let Some(stop) = stop {
-        out.extend_from_slice(b",\"stop_reason\":");
-        write_compact(stop.get(), out);
-    }
 }
 
 /// Appends the extensions that the client asked for, each preceded by a comma.

@@ -8,18 +8,22 @@ mod chat;
 mod completions;
 mod frame;
 mod responses;
+mod stream;
 mod tool_names;
-mod transcript;
+mod whole;
 
 pub(crate) use responses::write_error;
 pub use responses::{
     Calls, Echo, Finished, Framing, NameMeaning, OutputCall, OutputItem, Persisted, RecoveredItems, Reply,
     Response, Seal, Sealing, StreamForm, in_dialect,
 };
-pub use transcript::Transcript;
 
 use super::event::Event;
 use super::{Api, OutputBuffer, Shape, Stamp};
+use frame::COMPLETION;
+use stream::FrameStream;
+use tool_names::ToolNames;
+use whole::WholeObject;
 
 /// Encoder for one client API in one form (event stream or whole object). The rewriter holds it as a trait object,
 /// so that the stages before it do not depend on the client's API.
@@ -98,11 +102,16 @@ pub struct Limits {
 pub fn encoder(shape: &Shape, stamp: &Stamp) -> Box<dyn Encode> {
     match (shape.client, shape.stream) {
         (Api::Chat, true) => {
-            tool_names::ToolNames::wrap(Box::new(chat::ChatStream::new(shape, stamp)), shape)
+            let choices = chat::DeltaFrames::new(shape, stamp);
+            ToolNames::wrap(Box::new(FrameStream::new("chat.completion.chunk", shape, choices)), shape)
         }
-        (Api::Chat, false) => tool_names::ToolNames::wrap(Box::new(chat::ChatWhole::new(shape)), shape),
-        (Api::Completions, true) => Box::new(completions::CompletionsStream::new(shape)),
-        (Api::Completions, false) => Box::new(completions::CompletionsWhole::new(shape)),
+        (Api::Chat, false) => {
+            ToolNames::wrap(Box::new(WholeObject::<chat::Message>::new("chat.completion", shape)), shape)
+        }
+        (Api::Completions, true) => {
+            Box::new(FrameStream::new(COMPLETION, shape, completions::TextFrames::default()))
+        }
+        (Api::Completions, false) => Box::new(WholeObject::<completions::WholeText>::new(COMPLETION, shape)),
         (Api::Responses, stream) => {
             let reply = Reply {
                 reasoning: shape.options.responses_reasoning,

@@ -132,8 +132,7 @@ impl Normaliser {
         }
         match ending {
             Ending::Whole if self.choices.is_empty() => {
-                let message = "The upstream engine returned an invalid response (HTTP 200).";
-                self.fail(Failure::from(Fault::InvalidResponse).with_message(message), to);
+                self.fail(Failure::of_invalid_response(200), to);
             }
             Ending::Whole => self.done(to),
             _ if self.is_complete() => {

@@ -1,18 +1,23 @@
 //! Test cases for the wire format: vectors and captured fixtures as one type, and the one way to run them.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
+mod shown;
+mod transcript;
+
 use bytes::{Bytes, BytesMut};
 use samewire::engine::named;
 use samewire::plan::{Route, response, shape};
 use samewire::request::ChatRequest;
 use samewire::request::responses::{ResponsesMode, ResponsesRequest};
-use samewire::wire::encode::{Encode, Response, Transcript};
+use samewire::wire::encode::{Encode, Response};
+use samewire::wire::event;
 use samewire::wire::fault::Failure;
 use samewire::wire::options::Options;
 use samewire::wire::{Api, Ending, OutputBuffer, Rewriter, Stamp};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use transcript::Transcript;
 
 /// Engine's answer to one client request, with the options it is rewritten by.
 #[derive(Clone, Debug)]

@@ -150,37 +150,21 @@ impl ResponsesDecoder {
             "completed" | "incomplete" | "failed" | "cancelled" => {
                 return self.terminal(&object(told.response), name, data, to);
             }
+            _ if !self.has_head => self.head(&Body::default(), to),
             _ => {}
         }
-        if !self.has_head {
-            self.head(&Body::default(), to);
-        }
         match name.rsplit_once('.') {
-            Some((stem, "delta")) => self.delta(stem, &told, data, to),
-            Some((stem, "done")) => self.done(stem, &told, data, to),
-            Some(("output_item", "added")) => self.item_added(told.item, to),
-            Some(("content_part" | "reasoning_summary_part", "added")) => {
-                self.part_added(&told);
-                Ok(())
-            }
-            Some(("reasoning_part" | "reasoning.summary", "added")) => Ok(()),
-            Some(("output_text.annotation", "added")) => {
-                self.annotation(&told, to);
-                Ok(())
-            }
-            _ if name == "rate_limits.updated" => {
-                limits(&told, to);
-                Ok(())
-            }
-            _ if name == "additional_context" => {
-                self.context(&object(told.context), to);
-                Ok(())
-            }
-            _ => {
-                self.foreign(name, &told, data, to);
-                Ok(())
-            }
+            Some((stem, "delta")) => return self.delta(stem, &told, data, to),
+            Some((stem, "done")) => return self.done(stem, &told, data, to),
+            Some(("output_item", "added")) => return self.item_added(told.item, to),
+            Some(("content_part" | "reasoning_summary_part", "added")) => self.part_added(&told),
+            Some(("reasoning_part" | "reasoning.summary", "added")) => {}
+            Some(("output_text.annotation", "added")) => self.annotation(&told, to),
+            _ if name == "rate_limits.updated" => limits(&told, to),
+            _ if name == "additional_context" => self.context(&object(told.context), to),
+            _ => self.foreign(name, &told, data, to),
         }
+        Ok(())
     }
 
     /// Reads an event after the terminal one. Ends the answer if it is that of the rate limits, and ignores others.

@@ -8,7 +8,7 @@
 use super::super::marker::{MarkerMatch, Markers};
 use super::super::{Emit, Piece};
 use super::value::{Arguments, Part, Value, value_length};
-use super::{Grammar, Step, Tools, prefix, steps};
+use super::{Grammar, Step, Tools, prefix};
 use crate::json::{self, Text};
 use std::borrow::Cow;
 
@@ -227,61 +227,6 @@ fn head<'t>(text: &'t str, named: &str) -> Result<Head<'t>, HeadError> {
 }
 
 impl JsonGrammar {
-    /// Parses a prefix of the text. Returns the bytes read, or the step with which the section ends.
-    fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
-        let begun = text.trim_start();
-        let blank = text.len() - begun.len();
-        let next = begun.chars().next();
-        match &mut self.state {
-            JsonState::Opening | JsonState::Object | JsonState::Between | JsonState::Closing
-                if next.is_none() && !last =>
-            {
-                Err(Step::More(0))
-            }
-            JsonState::Opening => {
-                self.listed = self.form.list && next == Some('[');
-                self.state = JsonState::Object;
-                Ok(blank + usize::from(self.listed))
-            }
-            // A comma may follow the last object.
-            JsonState::Object if self.listed && self.called && next == Some(']') => {
-                self.state = JsonState::Closing;
-                Ok(blank + 1)
-            }
-            JsonState::Object => match self.object(begun, tools, emit) {
-                Ok(read) => Ok(blank + read),
-                Err(HeadError::More(most)) if !last && begun.len() <= most => Err(Step::More(0)),
-                Err(_) => Err(self.stop(0)),
-            },
-            JsonState::Arguments(arguments) => match arguments.read(text, &self.stops, emit) {
-                Part::All(read) => {
-                    self.state = JsonState::Rest(Value::opened());
-                    Ok(read)
-                }
-                Part::Some(read) if last => {
-                    arguments.end(text.get(read..).unwrap_or(""), emit);
-                    Err(Step::Done(text.len()))
-                }
-                Part::Some(read) => Err(Step::More(read)),
-            },
-            JsonState::Rest(value) => match value.read(text, &self.stops) {
-                Part::All(read) => {
-                    self.state = JsonState::Between;
-                    Ok(read)
-                }
-                Part::Some(_) if last => Err(Step::Done(text.len())),
-                Part::Some(read) => Err(Step::More(read)),
-            },
-            JsonState::Between => self.between(text, last),
-            JsonState::Closing => Err(match self.stops.match_at_start(begun) {
-                MarkerMatch::At { marker, .. } => Step::Done(blank + self.stops.len(marker)),
-                MarkerMatch::Partial(_) if !last => Step::More(0),
-                MarkerMatch::Partial(_) => Step::Done(text.len()),
-                MarkerMatch::Nowhere => Step::Done(0),
-            }),
-        }
-    }
-
     /// Parses the separator before another object, or the end of the list. Returns the bytes read.
     fn between(&mut self, text: &str, last: bool) -> Result<usize, Step> {
         let begun = text.trim_start();
@@ -313,8 +258,55 @@ impl JsonGrammar {
 }
 
 impl Grammar for JsonGrammar {
-    fn read(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Step {
-        let start = std::mem::take(&mut self.start);
-        steps(text, start, |text| self.step(text, last, tools, emit))
+    fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
+        let begun = text.trim_start();
+        let blank = text.len() - begun.len();
+        let next = begun.chars().next();
+        match &mut self.state {
+            JsonState::Opening | JsonState::Object | JsonState::Between | JsonState::Closing
+                if next.is_none() && !last =>
+            {
+                Err(Step::More(0))
+            }
+            JsonState::Opening => {
+                self.listed = self.form.list && next == Some('[');
+                self.state = JsonState::Object;
+                Ok(blank + usize::from(self.listed))
+            }
+            // A comma may follow the last object.
+            JsonState::Object if self.listed && self.called && next == Some(']') => {
+                self.state = JsonState::Closing;
+                Ok(blank + 1)
+            }
+            JsonState::Object => match self.object(begun, tools, emit) {
+                Ok(read) => Ok(blank + read),
+                Err(HeadError::More(most)) if !last && begun.len() <= most => Err(Step::More(0)),
+                Err(_) => Err(self.stop(0)),
+            },
+            JsonState::Arguments(arguments) => {
+                let read = arguments.step(text, &self.stops, last, emit)?;
+                self.state = JsonState::Rest(Value::opened());
+                Ok(read)
+            }
+            JsonState::Rest(value) => match value.read(text, &self.stops) {
+                Part::All(read) => {
+                    self.state = JsonState::Between;
+                    Ok(read)
+                }
+                Part::Some(_) if last => Err(Step::Done(text.len())),
+                Part::Some(read) => Err(Step::More(read)),
+            },
+            JsonState::Between => self.between(text, last),
+            JsonState::Closing => Err(match self.stops.match_at_start(begun) {
+                MarkerMatch::At { marker, .. } => Step::Done(blank + self.stops.len(marker)),
+                MarkerMatch::Partial(_) if !last => Step::More(0),
+                MarkerMatch::Partial(_) => Step::Done(text.len()),
+                MarkerMatch::Nowhere => Step::Done(0),
+            }),
+        }
+    }
+
+    fn take_mark(&mut self) -> usize {
+        std::mem::take(&mut self.start)
     }
 }

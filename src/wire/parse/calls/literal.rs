@@ -7,7 +7,7 @@
 use super::super::marker::{MarkerMatch, match_start};
 use super::super::{Emit, Piece};
 use super::notation::{Notation, ReadArguments};
-use super::{Grammar, Step, Tools, steps};
+use super::{Grammar, Step, Tools};
 
 pub(in super::super) use super::notation::Quotes;
 
@@ -126,9 +126,7 @@ impl LiteralGrammar {
         }
     }
 }
-
-impl LiteralGrammar {
-    /// Parses a prefix of the text. Returns the bytes read, or the step with which the section ends.
+impl Grammar for LiteralGrammar {
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
@@ -168,11 +166,8 @@ impl LiteralGrammar {
             }),
         }
     }
-}
 
-impl Grammar for LiteralGrammar {
-    fn read(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Step {
-        let start = std::mem::take(&mut self.start);
-        steps(text, start, |text| self.step(text, last, tools, emit))
+    fn take_mark(&mut self) -> usize {
+        std::mem::take(&mut self.start)
     }
 }

@@ -50,20 +50,25 @@ enum Step {
 
 /// Parser for one way to write calls, used for one section: from its start marker to its end.
 trait Grammar: std::fmt::Debug + Send {
-    /// Parses the text, which continues where the last call of `read` stopped. `last`: no more text follows.
-    fn read(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Step;
-}
+    /// Parses a prefix of the text. Returns the bytes read, or the step with which the parsing stops.
+    fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step>;
 
-/// Repeats `step` from byte `from` on. Each step returns the bytes it has read, or the result with which the grammar
-/// stops.
-fn steps(text: &str, from: usize, mut step: impl FnMut(&str) -> Result<usize, Step>) -> Step {
-    let mut at = from;
-    loop {
-        match step(text.get(at..).unwrap_or("")) {
-            Ok(read) => at += read,
-            Err(Step::More(read)) => return Step::More(at + read),
-            Err(Step::Done(read)) => return Step::Done(at + read),
-            Err(Step::No) => return Step::No,
+    /// Returns the bytes before the first step, which the grammar need not read: the marker of the call. 0 from the
+    /// second time on.
+    fn take_mark(&mut self) -> usize {
+        0
+    }
+
+    /// Parses the text, which continues where the last call of `read` stopped. `last`: no more text follows.
+    fn read(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Step {
+        let mut at = self.take_mark();
+        loop {
+            match self.step(text.get(at..).unwrap_or(""), last, tools, &mut *emit) {
+                Ok(read) => at += read,
+                Err(Step::More(read)) => return Step::More(at + read),
+                Err(Step::Done(read)) => return Step::Done(at + read),
+                Err(Step::No) => return Step::No,
+            }
         }
     }
 }

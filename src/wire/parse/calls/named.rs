@@ -8,8 +8,8 @@
 
 use super::super::marker::{MarkerMatch, Markers, match_start};
 use super::super::{Emit, Piece};
-use super::value::{Arguments, Part};
-use super::{Grammar, Step, Tools, is_name, name_length, steps};
+use super::value::Arguments;
+use super::{Grammar, Step, Tools, is_name, name_length};
 
 /// Limit on a name with its id, in bytes.
 const NAME: usize = 512;
@@ -134,7 +134,30 @@ fn numbered<'h>(head: &'h str, tools: &'h Tools) -> (&'h str, Option<&'h str>) {
 }
 
 impl NamedGrammar {
-    /// Parses a prefix of the text. Returns the bytes read, or the step with which the section ends.
+    /// Parses the arguments, and the opening fence before them. Returns the bytes read, or the step with which the
+    /// section ends.
+    fn arguments(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Result<usize, Step> {
+        let NamedState::Arguments(arguments) = &mut self.state else { return Ok(0) };
+        if self.form.fenced && !arguments.has_emitted() {
+            let begun = text.trim_start();
+            match match_start(begun, &FENCES) {
+                MarkerMatch::At { marker, .. } => {
+                    return Ok(text.len() - begun.len() + FENCES.get(marker).map_or(0, |fence| fence.len()));
+                }
+                MarkerMatch::Partial(_) if !last => return Err(Step::More(0)),
+                _ => {}
+            }
+        }
+        let read = arguments.step(text, &self.stops, last, &mut *emit)?;
+        if !arguments.has_emitted() {
+            emit(Piece::Arguments("{}"));
+        }
+        self.state = NamedState::Ending;
+        Ok(read)
+    }
+}
+
+impl Grammar for NamedGrammar {
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
         let begun = text.trim_start();
         let blank = text.len() - begun.len();
@@ -175,41 +198,5 @@ impl NamedGrammar {
                 }
             },
         }
-    }
-
-    /// Parses the arguments, and the opening fence before them. Returns the bytes read, or the step with which the
-    /// section ends.
-    fn arguments(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Result<usize, Step> {
-        let NamedState::Arguments(arguments) = &mut self.state else { return Ok(0) };
-        if self.form.fenced && !arguments.has_emitted() {
-            let begun = text.trim_start();
-            match match_start(begun, &FENCES) {
-                MarkerMatch::At { marker, .. } => {
-                    return Ok(text.len() - begun.len() + FENCES.get(marker).map_or(0, |fence| fence.len()));
-                }
-                MarkerMatch::Partial(_) if !last => return Err(Step::More(0)),
-                _ => {}
-            }
-        }
-        match arguments.read(text, &self.stops, emit) {
-            Part::All(read) => {
-                if !arguments.has_emitted() {
-                    emit(Piece::Arguments("{}"));
-                }
-                self.state = NamedState::Ending;
-                Ok(read)
-            }
-            Part::Some(read) if last => {
-                arguments.end(text.get(read..).unwrap_or(""), emit);
-                Err(Step::Done(text.len()))
-            }
-            Part::Some(read) => Err(Step::More(read)),
-        }
-    }
-}
-
-impl Grammar for NamedGrammar {
-    fn read(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Step {
-        steps(text, 0, |text| self.step(text, last, tools, emit))
     }
 }

@@ -11,8 +11,8 @@
 
 use super::super::marker::{MarkerMatch, Markers, match_start};
 use super::super::{Emit, Piece};
-use super::value::{Arguments, Part};
-use super::{Grammar, Step, Tools, is_name, name_length, prefix, steps};
+use super::value::Arguments;
+use super::{Grammar, Step, Tools, is_name, name_length, prefix};
 use crate::json::Raw;
 use crate::wire::tools::Types;
 
@@ -388,14 +388,7 @@ impl TaggedGrammar {
     /// ends.
     fn body(&mut self, text: &str, last: bool, emit: Emit<'_>) -> Result<usize, Step> {
         let TaggedState::Body(arguments) = &mut self.state else { return Ok(0) };
-        let read = match arguments.read(text, &self.body_ends, emit) {
-            Part::All(read) => read,
-            Part::Some(read) if last => {
-                arguments.end(text.get(read..).unwrap_or(""), emit);
-                return Err(Step::Done(text.len()));
-            }
-            Part::Some(read) => return Err(Step::More(read)),
-        };
+        let read = arguments.step(text, &self.body_ends, last, emit)?;
         self.state = TaggedState::BodyEnd;
         Ok(read)
     }
@@ -410,8 +403,9 @@ impl TaggedGrammar {
         self.state = if self.form.closes.is_empty() { TaggedState::Over } else { TaggedState::Call };
         Ok(read)
     }
+}
 
-    /// Parses a prefix of the text. Returns the bytes read, or the step with which the section ends.
+impl Grammar for TaggedGrammar {
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
         match &self.state {
             TaggedState::Call => self.before(text, last),
@@ -439,12 +433,6 @@ impl TaggedGrammar {
             TaggedState::BodyEnd => self.body_end(text, last),
             TaggedState::Over => Err(Step::Done(0)),
         }
-    }
-}
-
-impl Grammar for TaggedGrammar {
-    fn read(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Step {
-        steps(text, 0, |text| self.step(text, last, tools, emit))
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::super::marker::{MarkerMatch, Markers};
 use super::super::{Emit, Piece};
+use super::Step;
 use crate::json::{self, Text};
 
 const NULL: &str = "null";
@@ -143,9 +144,23 @@ impl Arguments {
         }
     }
 
-    /// Emits the rest of arguments that the end of the text has cut off.
-    pub(super) fn end(&mut self, text: &str, emit: Emit<'_>) {
-        self.say(text, emit);
+    /// Parses the next text and emits arguments. Returns the bytes read if they are complete, else the step with which
+    /// the parsing stops. `last`: no more text follows, so a rest that it cuts off is emitted.
+    pub(super) fn step(
+        &mut self,
+        text: &str,
+        stops: &Markers,
+        last: bool,
+        emit: Emit<'_>,
+    ) -> Result<usize, Step> {
+        match self.read(text, stops, &mut *emit) {
+            Part::All(read) => Ok(read),
+            Part::Some(read) if last => {
+                self.say(text.get(read..).unwrap_or(""), emit);
+                Err(Step::Done(text.len()))
+            }
+            Part::Some(read) => Err(Step::More(read)),
+        }
     }
 
     fn say(&mut self, text: &str, emit: Emit<'_>) {
@@ -228,7 +243,7 @@ mod tests {
             assert_eq!(arguments.has_emitted(), !expected.is_empty(), "{pieces:?}");
         }
         let mut rest = String::new();
-        Arguments::default().end("\"{", &mut |piece| {
+        Arguments::default().say("\"{", &mut |piece| {
             let Piece::Arguments(text) = piece else { panic!("arguments alone") };
             rest.push_str(text);
         });

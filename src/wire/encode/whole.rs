@@ -1,0 +1,129 @@
+//! Whole object of Chat Completions or Completions, written when the answer ends.
+//!
+//! Takes: grammatical events. Gives: one object at the end. Remembers: what it collects of each choice. Never: knows
+//! the members of a choice before `logprobs`, in which the APIs differ.
+
+use super::Encode;
+use super::frame::{Envelope, ExtensionLists, LogprobLists};
+use crate::json::{compacted, write_string};
+use crate::wire::event::{Delta, Event, Logprobs, Riders, Usage};
+use crate::wire::options::Options;
+use crate::wire::{OutputBuffer, Shape};
+use bytes::{BufMut, BytesMut};
+
+/// Content of one choice of a whole object, as an API has it; texts are in canonical JSON spelling.
+pub(super) trait WholeChoice: Default + Send {
+    /// Key of the engine's object whose unknown fields the choice's `x_upstream` has.
+    const INNER: &'static str;
+
+    fn add(&mut self, delta: &Delta<'_>);
+
+    /// Adds the logprobs of a chunk, in the shape that clients of the API read.
+    fn add_logprobs(logprobs: &Logprobs<'_>, lists: &mut LogprobLists);
+
+    /// Appends the members of the choice up to `logprobs`.
+    fn write(&self, index: u32, options: &Options, out: &mut BytesMut);
+}
+
+/// Whole-object encoder: collects the content of each choice and writes one object when the answer ends.
+#[derive(Debug)]
+pub(super) struct WholeObject<C> {
+    envelope: Envelope,
+    choices: Vec<CollectedChoice<C>>,
+    usage: Option<Usage>,
+    extensions: ExtensionLists,
+    leftovers: BytesMut,
+}
+
+/// Collected choice of a whole object.
+#[derive(Debug, Default)]
+struct CollectedChoice<C> {
+    content: C,
+    logprobs: LogprobLists,
+    finish: Option<&'static str>,
+    stop: Option<String>,
+    extensions: ExtensionLists,
+    leftovers: BytesMut,
+}
+
+impl<C: WholeChoice> WholeObject<C> {
+    pub(super) fn new(object: &'static str, shape: &Shape) -> Self {
+        Self {
+            envelope: Envelope::new(object, shape.options.clone(), false),
+            choices: Vec::new(),
+            usage: None,
+            extensions: ExtensionLists::default(),
+            leftovers: BytesMut::new(),
+        }
+    }
+
+    fn keep_chunk_riders(&mut self, riders: &Riders<'_>) {
+        self.extensions.add(&riders.chunk_extensions);
+        if self.leftovers.is_empty() {
+            self.envelope.chunk_leftovers(riders, &mut self.leftovers);
+        }
+    }
+
+    fn delta(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>) {
+        self.keep_chunk_riders(riders);
+        let index = choice as usize;
+        self.choices.resize_with(self.choices.len().max(index + 1), CollectedChoice::default);
+        let Some(choice) = self.choices.get_mut(index) else { return };
+        choice.extensions.add(&riders.choice_extensions);
+        if choice.leftovers.is_empty() {
+            self.envelope.choice_leftovers(riders, C::INNER, &mut choice.leftovers);
+        }
+        if let Some(logprobs) = &riders.logprobs {
+            C::add_logprobs(logprobs, &mut choice.logprobs);
+        }
+        match delta {
+            Delta::Finish(finish) => {
+                choice.finish = Some(finish.reason.as_str());
+                choice.stop = finish.stop.map(compacted);
+            }
+            delta => choice.content.add(delta),
+        }
+    }
+
+    fn write(&self, out: &mut BytesMut) {
+        self.envelope.open_object(out);
+        for (index, choice) in (0..).zip(&self.choices) {
+            out.extend_from_slice(if index > 0 { b",{" } else { b"{" });
+            choice.content.write(index, &self.envelope.options, out);
+            out.extend_from_slice(b",\"logprobs\":");
+            choice.logprobs.write(out);
+            out.extend_from_slice(b",\"finish_reason\":");
+            write_string(choice.finish.unwrap_or("stop"), out);
+            if let Some(stop) = &choice.stop {
+                out.extend_from_slice(b",\"stop_reason\":");
+                out.extend_from_slice(stop.as_bytes());
+            }
+            choice.extensions.write(out);
+            out.extend_from_slice(&choice.leftovers);
+            out.put_u8(b'}');
+        }
+        out.put_u8(b']');
+        if let Some(usage) = &self.usage {
+            self.envelope.usage_member(usage, out);
+        }
+        self.extensions.write(out);
+        out.extend_from_slice(&self.leftovers);
+        out.put_u8(b'}');
+    }
+}
+
+impl<C: WholeChoice> Encode for WholeObject<C> {
+    fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
+        match event {
+            Event::Head(head) => self.envelope.render(&head),
+            Event::Delta { choice, delta, riders } => self.delta(choice, &delta, &riders),
+            Event::Usage { usage, riders, .. } => {
+                self.usage = Some(usage);
+                self.keep_chunk_riders(&riders);
+            }
+            // Before the end nothing has been written, so the server answers a failure with an HTTP error instead.
+            Event::Foreign { .. } | Event::Limits(_) | Event::Fail(_) => {}
+            Event::End => self.write(out.open()),
+        }
+    }
+}
