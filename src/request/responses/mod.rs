@@ -338,6 +338,17 @@ impl ResponsesRequest {
         Ok(())
     }
 
+    /// Checks that the request works without stored conversations.
+    ///
+    /// # Errors
+    /// Fails if the request names a conversation.
+    pub fn without_conversations(&self) -> Result<(), Failure> {
+        match self.conversation {
+            Some(_) => Err(unsupported_parameter("conversation", "conversations are not stored here")),
+            None => Ok(()),
+        }
+    }
+
     /// Returns true if the client wants no reasoning (`include_reasoning`).
     pub(super) fn hides_reasoning(&self) -> bool {
         self.unknown.iter().any(|(key, json)| key == "include_reasoning" && json == "false")

@@ -5,8 +5,8 @@ use super::ParsedRequest;
 use super::stored::not_found;
 use crate::json::{self, Members, Raw, Text};
 use crate::plan::{self, AdaptedBody, Route};
+use crate::request::invalid;
 use crate::request::responses::{ChatInputs, ResponsesRequest};
-use crate::request::{invalid, unsupported_parameter};
 use crate::seal::{Keys, SealKind};
 use crate::server::admit::auth::printable;
 use crate::server::context::RequestContext;
@@ -173,8 +173,10 @@ impl RequestContext {
         parsed: &ParsedRequest,
         id: &str,
     ) -> Result<Vec<Item>, Failure> {
-        let store = store
-            .ok_or_else(|| unsupported_parameter("conversation", "conversations are not stored here"))?;
+        let Some(store) = store else {
+            parsed.asked.without_conversations()?;
+            return Err(Fault::StoreUnavailable.into());
+        };
         let key = Key { tenant: Arc::clone(&parsed.tenant), id: id.into() };
         let items = store.transcript(key, HISTORY_BYTES, self.app.store_handle.now()).await;
         items.map_err(|error| match error {
