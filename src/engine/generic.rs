@@ -1,18 +1,14 @@
 //! An engine that follows the API: no quirks are assumed, and only a doubled token limit is changed in requests.
 
 use super::{Detection, Engine, usual};
-use crate::request::responses::{Capabilities, NativeCapabilities};
+use crate::request::responses::Capabilities;
 use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "generic",
     quirks: Quirks { resends_arguments: false, recurring_ids: false },
     requests: &[usual::LIMITS],
-    takes: Capabilities {
-        verbosity: true,
-        native: NativeCapabilities { hosted_items: true, limit_taken_off: 0 },
-        ..Capabilities::PLAIN
-    },
+    takes: Capabilities::SERVICE,
     names_models: false,
     detection: Detection::NONE,
 };

@@ -23,7 +23,6 @@ pub(super) static ENGINE: Engine = Engine {
             Mark::sure(&[r#""timings":{"#]),
             Mark { texts: &[r#""system_fingerprint":"b"#], version: false, weak: true },
         ],
-        other_front: None,
         loads: &[LoadRoute {
             path: "/metrics",
             form: LoadForm::Prometheus,

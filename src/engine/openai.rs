@@ -13,20 +13,16 @@
 //! `owned_by` in its list of models is `openai`, `system` or a customer's name. Gateways report `openai` for
 //! whatever engine is behind them, so it proves nothing.
 
-use super::rule::{Change, Constraint, Constraints, RequestRule};
+use super::rule::{Change, Constraint, RequestRule};
 use super::{Detection, Engine, Mark, usual};
-use crate::request::responses::{Capabilities, NativeCapabilities};
+use crate::request::responses::Capabilities;
 use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "openai",
     quirks: Quirks { resends_arguments: false, recurring_ids: false },
     requests: &[usual::LIMITS, REQUESTS],
-    takes: Capabilities {
-        verbosity: true,
-        native: NativeCapabilities { hosted_items: true, limit_taken_off: 0 },
-        ..Capabilities::PLAIN
-    },
+    takes: Capabilities::SERVICE,
     // An alias for the latest version of a model is answered with that version's name, and Azure's list has no
     // deployments.
     names_models: false,
@@ -49,27 +45,12 @@ static REQUESTS: &[RequestRule] = &[
         Change::Drop(ENGINE_FIELDS),
     )
     .with_evidence("fixtures/described/openai/error-unknown-parameter"),
-    RequestRule::new(
-        "constraints",
-        "guided_json became response_format",
-        Change::Constrain(&Constraints {
-            unread: ["guided_json", "guided_regex", "guided_choice", "guided_grammar"],
-            read: SCHEMA_ALONE,
-        }),
-    )
-    .with_evidence("engines E.2"),
-    RequestRule::new(
-        "constraints",
+    usual::constraints("guided_json became response_format", usual::GUIDED, SCHEMA_ALONE)
+        .with_evidence("engines E.2"),
+    usual::constraints(
         "a schema in structured_outputs became response_format",
-        Change::Constrain(&Constraints {
-            unread: [
-                "structured_outputs.json",
-                "structured_outputs.regex",
-                "structured_outputs.choice",
-                "structured_outputs.grammar",
-            ],
-            read: SCHEMA_ALONE,
-        }),
+        usual::STRUCTURED,
+        SCHEMA_ALONE,
     )
     .with_evidence("engines E.2"),
     usual::SCHEMA_NAME.with_evidence("engines E.2"),
@@ -113,7 +94,7 @@ const ENGINE_FIELDS: &[&str] = &[
     "top_k",
 ];
 
-const SCHEMA_ALONE: [Constraint; 4] = [
+const SCHEMA_ALONE: &[Constraint; 4] = &[
     Constraint::Format("response_format"),
     Constraint::Unsupported,
     Constraint::Unsupported,

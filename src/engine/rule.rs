@@ -96,7 +96,14 @@ pub enum Change {
     /// Removes empty stop strings.
     EmptyStops,
     /// Rewrites members that constrain the answer (schema, regular expression …) to the spelling this engine reads.
-    Constrain(&'static Constraints),
+    ///
+    /// Both lists are in the order schema, regular expression, list of words, grammar.
+    Constrain {
+        /// Keys that the engine does not read. A dot separates an object's key from the key inside it.
+        unread: &'static [&'static str; 4],
+        /// Replacements that the engine reads.
+        read: &'static [Constraint; 4],
+    },
     /// Asks for one choice per request, and sends one request for each choice, because the engine gives only one.
     FanOut {
         /// True if the engine gives several choices, but fails at streams in which tools may be called.
@@ -172,7 +179,7 @@ impl Change {
                 | Self::NoStreamOptions
                 | Self::Nulls
                 | Self::EmptyStops
-                | Self::Constrain(_)
+                | Self::Constrain { .. }
                 | Self::FanOut { .. }
         )
     }
@@ -187,16 +194,6 @@ pub enum Becomes {
     ImageUrl,
     /// No conversion: the request is refused.
     Refused,
-}
-
-/// Spelling of output constraints: which members an engine ignores and which ones it reads instead. Both arrays are
-/// in the order schema, regular expression, list of words, grammar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Constraints {
-    /// Keys that the engine does not read. A dot separates an object's key from the key inside it.
-    pub unread: [&'static str; 4],
-    /// Replacements that the engine reads, in the same order.
-    pub read: [Constraint; 4],
 }
 
 /// Spelling of one output constraint, as the engine reads it.

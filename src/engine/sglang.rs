@@ -15,8 +15,9 @@
 //! be faster, but needs the administrator's key, if there is one, and a `rid` set by samewire in the body. A late
 //! call would abort whichever request has that id by then. samewire therefore does not use it.
 
-use super::rule::{Change, Constraint, Constraints, RequestRule};
-use super::{Detection, Engine, InfoRoute, LoadForm, LoadRoute, Mark, Proof, Version, usual};
+use super::rule::{Change, Constraint, RequestRule};
+use super::usual::version;
+use super::{Detection, Engine, InfoRoute, LoadForm, LoadRoute, Mark, Proof, usual};
 use crate::request::responses::{Capabilities, NativeCapabilities};
 use crate::wire::Quirks;
 use std::time::Duration;
@@ -35,7 +36,6 @@ pub(super) static ENGINE: Engine = Engine {
         owned_by: Some("sglang"),
         places: &[info_at("/server_info"), info_at("/get_server_info")],
         marks: &[Mark::sure(&[r#""matched_stop":"#])],
-        other_front: None,
         loads: &[
             LoadRoute {
                 path: "/metrics",
@@ -62,6 +62,7 @@ pub(super) static ENGINE: Engine = Engine {
         // From 0.5.1 on a health check generates a token, which takes a second, or as long as the prompts queued
         // before it (engines G).
         min_health_timeout: Duration::from_secs(26),
+        ..Detection::NONE
     },
 };
 
@@ -75,47 +76,19 @@ const fn info_at(path: &'static str) -> InfoRoute {
     }
 }
 
-/// Returns the version `0.minor.patch`.
-const fn version(minor: u16, patch: u16) -> Version {
-    Version::new(0, minor, patch)
-}
-
 static REQUESTS: &[RequestRule] = &[
     // Members that the engine does not understand, or refuses.
     usual::NULLS.with_evidence("engines E.1"),
     // 0.5.12 respects a limit of 0 (capture err-max-tokens-0); earlier versions take it for no limit.
-    RequestRule::new("limit_of_nothing", "a limit of 0 is refused", NO_LIMIT)
-        .before(version(5, 12))
-        .with_evidence("engines E.2"),
-    RequestRule::new("limit_of_nothing", "a limit of 0 is refused", NO_NEWER_LIMIT)
-        .before(version(5, 12))
-        .with_evidence("engines E.2"),
+    limit_of_nothing("max_tokens"),
+    limit_of_nothing("max_completion_tokens"),
     // Harmless in later versions; without it, answers of earlier ones have no limit.
     usual::LIMIT_COPIED.with_evidence("engines E.2"),
     usual::EMPTY_STOPS.with_evidence("engines E.2"),
-    RequestRule::new(
-        "constraints",
-        "guided_ fields became regex, ebnf or a schema",
-        Change::Constrain(&Constraints {
-            unread: ["guided_json", "guided_regex", "guided_choice", "guided_grammar"],
-            read: OWN,
-        }),
-    )
-    .with_evidence("engines E.2"),
-    RequestRule::new(
-        "constraints",
-        "structured_outputs became regex, ebnf or a schema",
-        Change::Constrain(&Constraints {
-            unread: [
-                "structured_outputs.json",
-                "structured_outputs.regex",
-                "structured_outputs.choice",
-                "structured_outputs.grammar",
-            ],
-            read: OWN,
-        }),
-    )
-    .with_evidence("engines E.2"),
+    usual::constraints("guided_ fields became regex, ebnf or a schema", usual::GUIDED, OWN)
+        .with_evidence("engines E.2"),
+    usual::constraints("structured_outputs became regex, ebnf or a schema", usual::STRUCTURED, OWN)
+        .with_evidence("engines E.2"),
     usual::SCHEMA_NAME.with_evidence("engines E.2"),
     // Reasoning.
     usual::REASONING_OBJECT.before(version(5, 2)).with_evidence("engines E.2"),
@@ -159,19 +132,17 @@ static REQUESTS: &[RequestRule] = &[
     usual::PART_INPUT_IMAGE.with_evidence("engines E.3"),
     usual::PART_FILE.with_evidence("engines E.3"),
     usual::PART_INPUT_FILE.with_evidence("engines E.3"),
-    RequestRule::new(
-        "go_on",
-        "the last message is the assistant's: it is gone on with",
-        Change::ContinueMessage { members: &[("continue_final_message", "true")], items: true },
-    )
-    .with_evidence("engines E.3"),
+    usual::go_on(&[("continue_final_message", "true")], true).with_evidence("engines E.3"),
 ];
 
-const NO_LIMIT: Change = Change::Range { key: "max_tokens", least: 1, why: UNLIMITED };
-const NO_NEWER_LIMIT: Change = Change::Range { key: "max_completion_tokens", least: 1, why: UNLIMITED };
-const UNLIMITED: &str = "this engine would answer without a limit";
+const fn limit_of_nothing(key: &'static str) -> RequestRule {
+    let change = Change::Range { key, least: 1, why: "this engine would answer without a limit" };
+    RequestRule::new("limit_of_nothing", "a limit of 0 is refused", change)
+        .before(version(5, 12))
+        .with_evidence("engines E.2")
+}
 
-const OWN: [Constraint; 4] = [
+const OWN: &[Constraint; 4] = &[
     Constraint::Format("json_schema"),
     Constraint::Member("regex"),
     Constraint::Expression("regex"),

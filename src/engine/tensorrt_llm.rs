@@ -4,7 +4,7 @@
 //! so samewire does not read the load. Stream ids count requests since the engine's start.
 
 use super::auto::UNION;
-use super::rule::{Change, RequestRule};
+use super::rule::RequestRule;
 use super::{Detection, Engine, InfoRoute, Mark, usual};
 use crate::wire::Quirks;
 
@@ -22,11 +22,6 @@ pub(super) static ENGINE: Engine = Engine {
 };
 
 static OWN: &[RequestRule] = &[
-    RequestRule::new(
-        "fields_of_the_service",
-        "fields that the engine refuses and can do without were left out",
-        Change::Drop(usual::OPENAI_FIELDS),
-    )
-    .with_evidence("fixtures/described/tensorrt_llm/error-unknown-field"),
+    usual::OPENAI_FIELDS_DROPPED.with_evidence("fixtures/described/tensorrt_llm/error-unknown-field"),
     usual::EMPTY_TOOLS.with_evidence("engines E.2"),
 ];

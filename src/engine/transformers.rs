@@ -9,33 +9,22 @@
 
 use super::auto::UNION;
 use super::rule::{Change, RequestRule};
-use super::{Detection, Engine, Version, usual};
+use super::{Engine, Version, usual};
 use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "transformers",
     quirks: Quirks { recurring_ids: true, ..UNION.quirks },
     requests: &[usual::LIMITS, usual::TEXT_ALONE, usual::TOOLS, OWN, usual::MESSAGES],
-    detection: Detection::NONE,
     ..UNION
 };
 
 static OWN: &[RequestRule] = &[
-    RequestRule::new(
-        "choice_none",
-        "tools that must not be called were left out, so that they are not in the prompt",
-        Change::ChoiceNone,
-    )
-    .with_evidence("fixtures/transformers/tool-none-called"),
+    usual::CHOICE_NONE.with_evidence("fixtures/transformers/tool-none-called"),
     RequestRule::new("no_stream_options", "stream_options were left out", Change::NoStreamOptions)
         .with_evidence("engines E.1"),
     usual::LIMIT_RENAMED.with_evidence("engines E.1"),
-    RequestRule::new(
-        "fields_of_the_service",
-        "fields that the engine refuses and can do without were left out",
-        Change::Drop(usual::OPENAI_FIELDS),
-    )
-    .with_evidence("engines E.1"),
+    usual::OPENAI_FIELDS_DROPPED.with_evidence("engines E.1"),
     usual::REASONING_OBJECT.with_evidence("fixtures/transformers/error-unknown-field"),
     usual::NO_REASONING.from(Version::new(5, 23, 0)).with_evidence("fixtures/transformers/thinking-off"),
     RequestRule::new(

@@ -1,7 +1,8 @@
 //! Request rules that several engines share. Each engine's own file states which of them it needs, in which
 //! versions, on what evidence.
 
-use super::rule::{Becomes, Change, RequestRule};
+use super::Version;
+use super::rule::{Becomes, Change, Constraint, RequestRule};
 
 /// Tool rules for servers that only format prompts with chat templates, which are nearly all of them.
 pub(super) const TOOLS: &[RequestRule] = &[
@@ -10,6 +11,11 @@ pub(super) const TOOLS: &[RequestRule] = &[
     CUSTOM_TOOLS.with_evidence("fixtures/llamacpp/error-custom-tool"),
     ONE_CALL.with_evidence("fixtures/llamacpp/tool-parallel-unwanted"),
 ];
+
+/// Returns the version `0.minor.patch`.
+pub(super) const fn version(minor: u16, patch: u16) -> Version {
+    Version::new(0, minor, patch)
+}
 
 /// Message rules that all of those servers need.
 pub(super) const MESSAGES: &[RequestRule] = &[
@@ -34,6 +40,11 @@ pub(super) const EMPTY_TOOLS: RequestRule =
     RequestRule::new("empty_tools", "an empty list of tools was left out", Change::EmptyTools);
 pub(super) const CHOICE_ALONE: RequestRule =
     RequestRule::new("choice_without_tools", "tool_choice without tools was left out", Change::ChoiceAlone);
+pub(super) const CHOICE_NONE: RequestRule = RequestRule::new(
+    "choice_none",
+    "tools that must not be called were left out, so that they are not in the prompt",
+    Change::ChoiceNone,
+);
 pub(super) const ALLOWED_TOOLS: RequestRule = RequestRule::new(
     "allowed_tools",
     "tools that are not among the allowed ones were left out",
@@ -110,6 +121,34 @@ pub(super) const fn reasoning_key(key: &'static str) -> RequestRule {
     )
 }
 
+/// Creates the rule that respells members which constrain the answer, from the keys in `unread`.
+pub(super) const fn constraints(
+    what: &'static str,
+    unread: &'static [&'static str; 4],
+    read: &'static [Constraint; 4],
+) -> RequestRule {
+    RequestRule::new("constraints", what, Change::Constrain { unread, read })
+}
+
+/// Members of vLLM up to 0.11 that constrain the answer.
+pub(super) const GUIDED: &[&str; 4] = &["guided_json", "guided_regex", "guided_choice", "guided_grammar"];
+/// Members of later versions, within one object.
+pub(super) const STRUCTURED: &[&str; 4] = &[
+    "structured_outputs.json",
+    "structured_outputs.regex",
+    "structured_outputs.choice",
+    "structured_outputs.grammar",
+];
+
+/// Creates the rule that lets the engine continue the last message, with the members that tell it to.
+pub(super) const fn go_on(members: &'static [(&'static str, &'static str)], items: bool) -> RequestRule {
+    RequestRule::new(
+        "go_on",
+        "the last message is the assistant's: it is gone on with",
+        Change::ContinueMessage { members, items },
+    )
+}
+
 /// Renames `max_completion_tokens` for engines that do not know this newer name.
 pub(super) const LIMIT_RENAMED: RequestRule = RequestRule::new(
     "max_tokens",
@@ -176,9 +215,15 @@ const fn refused(key: &'static str, but: &'static [&'static str], why: &'static 
     )
 }
 
-/// Fields of the OpenAI service that have no effect on an engine's answer. They are removed for engines that refuse
-/// unknown fields.
-pub(super) const OPENAI_FIELDS: &[&str] = &[
+/// Removes fields that have no effect on an engine's answer, for engines that refuse unknown fields.
+pub(super) const OPENAI_FIELDS_DROPPED: RequestRule = RequestRule::new(
+    "fields_of_the_service",
+    "fields that the engine refuses and can do without were left out",
+    Change::Drop(OPENAI_FIELDS),
+);
+
+/// Fields of the OpenAI service that have no effect on an engine's answer.
+const OPENAI_FIELDS: &[&str] = &[
     "store",
     "metadata",
     "service_tier",

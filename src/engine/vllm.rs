@@ -12,10 +12,10 @@
 //! Closing the connection aborts a request, streamed or not (engines G). No other call is needed;
 //! `/abort_requests` exists in special deployments only.
 
-use super::rule::{Change, Constraint, Constraints, RequestRule};
+use super::rule::{Change, Constraint, RequestRule};
+use super::usual::version;
 use super::{
-    Detection, Engine, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof, Version, Versions,
-    usual,
+    Detection, Engine, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof, Versions, usual,
 };
 use crate::request::responses::Capabilities;
 use crate::wire::Quirks;
@@ -38,7 +38,7 @@ pub(super) static ENGINE: Engine = Engine {
         ],
         other_front: Some(OtherFront {
             front: Front::Rust,
-            versions: Versions::from(Version::new(0, 22, 0)),
+            versions: Versions::from(version(22, 0)),
             usual_server: "uvicorn",
             missing_route: "/v1/responses",
         }),
@@ -53,22 +53,11 @@ pub(super) static ENGINE: Engine = Engine {
     },
 };
 
-/// Returns the version `0.minor.patch`.
-const fn version(minor: u16, patch: u16) -> Version {
-    Version::new(0, minor, patch)
-}
-
 static REQUESTS: &[RequestRule] = &[
     // Members that the engine does not understand, or refuses.
     usual::NULLS.with_evidence("engines E.1"),
     usual::LIMIT_RENAMED.before(version(6, 4)).with_evidence("engines E.2"),
-    RequestRule::new(
-        "fields_of_the_service",
-        "fields that the engine refuses and can do without were left out",
-        Change::Drop(usual::OPENAI_FIELDS),
-    )
-    .before(version(6, 5))
-    .with_evidence("engines E.1"),
+    usual::OPENAI_FIELDS_DROPPED.before(version(6, 5)).with_evidence("engines E.1"),
     RequestRule::new(
         "fields_of_later_versions",
         "fields that the engine does not know yet were left out",
@@ -78,36 +67,12 @@ static REQUESTS: &[RequestRule] = &[
     .with_evidence("engines E.1"),
     usual::EMPTY_STOPS.with_evidence("engines E.2"),
     // Constraints: the old spelling is ignored from 0.12 on, the new one known from 0.11 on.
-    RequestRule::new(
-        "constraints",
-        "guided_ fields became structured_outputs",
-        Change::Constrain(&Constraints {
-            unread: ["guided_json", "guided_regex", "guided_choice", "guided_grammar"],
-            read: STRUCTURED,
-        }),
-    )
-    .from(version(12, 0))
-    .with_evidence("engines E.2"),
-    RequestRule::new(
-        "constraints",
-        "structured_outputs became guided_ fields",
-        Change::Constrain(&Constraints {
-            unread: [
-                "structured_outputs.json",
-                "structured_outputs.regex",
-                "structured_outputs.choice",
-                "structured_outputs.grammar",
-            ],
-            read: [
-                Constraint::Member("guided_json"),
-                Constraint::Member("guided_regex"),
-                Constraint::Member("guided_choice"),
-                Constraint::Member("guided_grammar"),
-            ],
-        }),
-    )
-    .before(version(11, 0))
-    .with_evidence("engines E.2"),
+    usual::constraints("guided_ fields became structured_outputs", usual::GUIDED, STRUCTURED)
+        .from(version(12, 0))
+        .with_evidence("engines E.2"),
+    usual::constraints("structured_outputs became guided_ fields", usual::STRUCTURED, GUIDED)
+        .before(version(11, 0))
+        .with_evidence("engines E.2"),
     usual::SCHEMA_NAME.with_evidence("engines E.2"),
     usual::FAN_OUT.behind(Front::Rust).with_evidence("engines E.2"),
     // Reasoning.
@@ -131,12 +96,7 @@ static REQUESTS: &[RequestRule] = &[
     usual::LEGACY.with_evidence("engines E.2"),
     usual::EMPTY_TOOLS.with_evidence("engines E.2"),
     usual::ALLOWED_TOOLS.with_evidence("engines E.2"),
-    RequestRule::new(
-        "choice_none",
-        "tools that must not be called were left out, so that they are not in the prompt",
-        Change::ChoiceNone,
-    )
-    .with_evidence("engines E.2"),
+    usual::CHOICE_NONE.with_evidence("engines E.2"),
     usual::CHOICE_ALONE.with_evidence("engines E.2"),
     // One parser for all choices of a stream, up to 0.19.
     usual::FAN_OUT_CALLS.before(version(20, 0)).with_evidence("engines A.1.5"),
@@ -152,18 +112,17 @@ static REQUESTS: &[RequestRule] = &[
     usual::PART_OUTPUT_TEXT.before(version(12, 0)).with_evidence("engines E.3"),
     usual::PART_FILE.with_evidence("engines E.3"),
     usual::PART_INPUT_FILE.with_evidence("engines E.3"),
-    RequestRule::new(
-        "go_on",
-        "the last message is the assistant's: it is gone on with",
-        Change::ContinueMessage {
-            members: &[("continue_final_message", "true"), ("add_generation_prompt", "false")],
-            items: false,
-        },
-    )
-    .with_evidence("engines E.3"),
+    usual::go_on(&[("continue_final_message", "true"), ("add_generation_prompt", "false")], false)
+        .with_evidence("engines E.3"),
 ];
 
-const STRUCTURED: [Constraint; 4] = [
+const GUIDED: &[Constraint; 4] = &[
+    Constraint::Member("guided_json"),
+    Constraint::Member("guided_regex"),
+    Constraint::Member("guided_choice"),
+    Constraint::Member("guided_grammar"),
+];
+const STRUCTURED: &[Constraint; 4] = &[
     Constraint::Inside("structured_outputs", "json"),
     Constraint::Inside("structured_outputs", "regex"),
     Constraint::Inside("structured_outputs", "choice"),

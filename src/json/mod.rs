@@ -7,7 +7,7 @@ mod scan;
 
 use bytes::{BufMut, BytesMut};
 pub(crate) use scan::{
-    Elements, Read, Scanner, elements, leading_text, pass, raw_member, read, read_into, read_with_null,
+    Read, Scanner, elements, leading_text, pass, raw_member, read, read_into, read_with_null,
 };
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};

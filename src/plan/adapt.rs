@@ -5,10 +5,9 @@
 //! object and of its structured messages.
 
 use super::object_edit::ObjectEdit;
-use crate::json::{self, Elements, Raw, Text, raw_member};
+use crate::json::{self, Raw, Text, raw_member};
 use crate::request::fields::{self, Edits, MemberSpan};
 use crate::request::{ChatRequest, NumberedMessage};
-use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::Options;
 use bytes::BytesMut;
 
@@ -69,33 +68,36 @@ impl<'t> RequestAdapter<'t> {
         self.ask.model.as_bytes().windows(NAME.len()).any(|part| part.eq_ignore_ascii_case(NAME))
     }
 
-    /// Iterates over the elements of a JSON list, or returns `None` for another value.
-    pub(super) fn list(json: &str) -> Option<Elements<'_>> {
-        json::elements(json)
+    /// Returns all messages of the body, plain ones too.
+    pub(super) fn all_messages(&self) -> Vec<Raw<'t>> {
+        let all = self.ask.places.messages.clone().and_then(|at| self.text.get(at));
+        all.and_then(json::elements).into_iter().flatten().collect()
     }
-}
-
-/// Builds the failure for a parameter value that this engine does not support.
-pub(super) fn unsupported(param: impl Into<String>, why: &str) -> Failure {
-    let param = param.into();
-    let message = format!("Unsupported value for '{param}': {why}.");
-    Failure::from(Fault::UnsupportedValue).with_message(message).with_param(param)
 }
 
 /// Returns the text of content that consists of text only, JSON-escaped without quotes; `None` if there are other
 /// parts.
 pub(super) fn joined(content: &str, between: &str) -> Option<String> {
+    if let Some(text) = Text::of(Raw::of(content)?) {
+        let mut out = BytesMut::new();
+        text.write(&mut out);
+        return String::from_utf8(out.to_vec()).ok();
+    }
+    joined_parts(content, between, |part| Text::of(raw_member(part.get(), "text")?))
+}
+
+/// Returns the texts of a list of parts, joined like those of [`joined`]; `None` if a part has no text.
+pub(super) fn joined_parts<'c>(
+    parts: &'c str,
+    between: &str,
+    text_of: impl Fn(Raw<'c>) -> Option<Text<'c>>,
+) -> Option<String> {
     let mut out = BytesMut::new();
-    match Text::of(Raw::of(content)?) {
-        Some(text) => text.write(&mut out),
-        None => {
-            for (at, part) in json::elements(content)?.enumerate() {
-                if at > 0 {
-                    Text::plain(between).write(&mut out);
-                }
-                Text::of(raw_member(part.get(), "text")?)?.write(&mut out);
-            }
+    for (at, part) in json::elements(parts)?.enumerate() {
+        if at > 0 {
+            Text::plain(between).write(&mut out);
         }
+        text_of(part)?.write(&mut out);
     }
     String::from_utf8(out.to_vec()).ok()
 }

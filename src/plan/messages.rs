@@ -2,7 +2,7 @@
 
 use super::adapt::{Message, RequestAdapter, joined};
 use super::object_edit::ObjectEdit;
-use crate::json::{self, Elements, Members, Raw, Text, quoted, raw_member};
+use crate::json::{self, Members, Raw, Text, quoted, raw_member};
 use crate::request::fields::{Edits, place};
 use crate::request::responses::arguments as object_of;
 use crate::wire::event::ToolKind;
@@ -51,8 +51,7 @@ pub(super) fn developer(adapter: &mut RequestAdapter<'_>, always: bool) -> bool 
 /// Joins the system and developer messages at the beginning into one, since many chat templates allow only a
 /// single one there.
 fn join_leading(adapter: &mut RequestAdapter<'_>) {
-    let all = adapter.ask.places.messages.clone().and_then(|at| adapter.text.get(at));
-    let Some(all) = all.and_then(RequestAdapter::list).map(Iterator::collect::<Vec<_>>) else { return };
+    let all = adapter.all_messages();
     let mut texts = Vec::new();
     for message in &all {
         let Some(members) = Members::of(message.get()) else { break };
@@ -64,13 +63,7 @@ fn join_leading(adapter: &mut RequestAdapter<'_>) {
             _ => return,
         }
     }
-    let (Some(first), Some(last)) = (all.first(), texts.len().checked_sub(1).and_then(|at| all.get(at)))
-    else {
-        return;
-    };
-    if texts.len() < 2 {
-        return;
-    }
+    let Some([first, .., last]) = all.get(..texts.len()) else { return };
     let range = place(adapter.text, first.get()).start..place(adapter.text, last.get()).end;
     adapter.messages.retain(|message| message.at >= texts.len());
     let text = texts.join("\\n\\n");
@@ -81,14 +74,7 @@ fn join_leading(adapter: &mut RequestAdapter<'_>) {
 /// lines (wire-format 2.10). Leaves the request unchanged if the only such message already comes first, or if one
 /// of them has content other than text.
 pub(super) fn merge_system(adapter: &mut RequestAdapter<'_>) -> bool {
-    let all = adapter
-        .ask
-        .places
-        .messages
-        .clone()
-        .and_then(|at| adapter.text.get(at))
-        .and_then(RequestAdapter::list);
-    let all: Vec<_> = all.into_iter().flatten().collect();
+    let all = adapter.all_messages();
     let (mut texts, mut merged) = (Vec::new(), Vec::new());
     let mut is_in_order = true;
     for (at, message) in all.iter().enumerate() {
@@ -176,23 +162,17 @@ pub(super) fn drop_of_assistant(adapter: &mut RequestAdapter<'_>, keys: &[&str])
     any(adapter.of_role(ASSISTANT), |message| keys.iter().filter(|key| message.edit.remove(key)).count() > 0)
 }
 
-fn calls<'d>(message: &'d Message<'_>) -> Option<Elements<'d>> {
-    RequestAdapter::list(message.edit.non_null("tool_calls")?)
+fn has_calls(message: &Message<'_>) -> bool {
+    message.edit.elements("tool_calls").next().is_some()
 }
 
 pub(super) fn no_calls(adapter: &mut RequestAdapter<'_>) -> bool {
-    any(adapter.of_role(ASSISTANT), |message| {
-        let is_there = message.edit.get("tool_calls").is_some();
-        is_there
-            && calls(message).is_none_or(|mut calls| calls.next().is_none())
-            && message.edit.remove("tool_calls")
-    })
+    any(adapter.of_role(ASSISTANT), |message| !has_calls(message) && message.edit.remove("tool_calls"))
 }
 
 pub(super) fn content_beside_calls(adapter: &mut RequestAdapter<'_>) -> bool {
     any(adapter.of_role(ASSISTANT), |message| {
-        let is_alone = message.edit.get("content").is_none()
-            && calls(message).is_some_and(|mut calls| calls.next().is_some());
+        let is_alone = message.edit.get("content").is_none() && has_calls(message);
         if is_alone {
             message.edit.insert_after("role", "content", "\"\"");
         }
@@ -212,7 +192,7 @@ fn each_call(
             return each_rewritten_call(&mut message.edit, &change);
         };
         let mut any = false;
-        for (part, becomes) in RequestAdapter::list(json).into_iter().flatten().filter_map(&change) {
+        for (part, becomes) in json::elements(json).into_iter().flatten().filter_map(&change) {
             edits.replace(place(text, part.get()), becomes);
             any = true;
         }
@@ -227,7 +207,7 @@ fn each_rewritten_call(
 ) -> bool {
     let Some(json) = edit.non_null("tool_calls") else { return false };
     let mut edits = Edits::default();
-    for (part, becomes) in RequestAdapter::list(json).into_iter().flatten().filter_map(change) {
+    for (part, becomes) in json::elements(json).into_iter().flatten().filter_map(change) {
         edits.replace(place(json, part.get()), becomes);
     }
     let any = !edits.is_empty();
@@ -282,7 +262,7 @@ pub(super) fn continue_final_message(
     let behind = places.messages.clone().and_then(|at| adapter.text.get(end..at.end)).unwrap_or("");
     let has_text = last.edit.non_null("content").is_some_and(|content| content != "\"\"" && content != "[]");
     let is_last = !list.is_empty() && behind.trim_start() == "]";
-    if !is_last || !has_text || calls(last).is_some_and(|mut calls| calls.next().is_some()) {
+    if !is_last || !has_text || has_calls(last) {
         return false;
     }
     if members.iter().any(|(key, _)| adapter.top.non_null(key).is_some()) {

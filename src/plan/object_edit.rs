@@ -3,6 +3,7 @@
 //! Takes: the members and their places. Gives: edits of the whole body. Remembers: every change until all are
 //! known, so that the commas between adjacent removed members come out right.
 
+use crate::json::{self, Raw};
 use crate::request::fields::{Edits, MemberSpan};
 use std::borrow::Cow;
 
@@ -84,6 +85,11 @@ impl<'t> ObjectEdit<'t> {
     /// Returns the current JSON value of a member, or `None` if it is absent or null.
     pub(super) fn non_null(&self, key: &str) -> Option<&str> {
         self.get(key).filter(|json| *json != "null")
+    }
+
+    /// Iterates over the elements of a list that is a member.
+    pub(super) fn elements(&self, key: &str) -> impl Iterator<Item = Raw<'_>> {
+        self.non_null(key).and_then(json::elements).into_iter().flatten()
     }
 
     /// Returns a member's value as a slice of the original text, so that offsets in it are offsets in the body.

@@ -1,12 +1,12 @@
 //! Changes of the content parts of messages, such as images, files and tool results (engines E.3).
 
-use super::adapt::{Message, RequestAdapter, joined, unsupported};
+use super::adapt::{Message, RequestAdapter, joined, joined_parts};
 use super::object_edit::ObjectEdit;
 use crate::engine::rule::Becomes;
 use crate::json::{self, Raw, Text};
 use crate::request::fields::{self, Edits, MemberSpan, place};
+use crate::request::unsupported_value;
 use crate::wire::fault::Failure;
-use bytes::BytesMut;
 
 /// Flattens the content parts of tool results into one string, separated by line breaks. Returns true if any
 /// message changed.
@@ -41,16 +41,10 @@ pub(super) fn part(adapter: &mut RequestAdapter<'_>, kind: &str, becomes: Become
 fn flatten(message: &mut Message<'_>, kind: &str, key: &str) -> bool {
     let between = if message.role == "\"assistant\"" { "" } else { "\n" };
     let text = message.edit.original("content").and_then(|content| {
-        let mut out = BytesMut::new();
-        for (at, part) in RequestAdapter::list(content)?.enumerate() {
-            if at > 0 {
-                Text::plain(between).write(&mut out);
-            }
+        joined_parts(content, between, |part| {
             let own = json::member(part.get(), "type").filter(|own| own == "text" || own == kind)?;
-            let key = if own == kind { key } else { "text" };
-            Text::of(json::raw_member(part.get(), key)?)?.write(&mut out);
-        }
-        String::from_utf8(out.to_vec()).ok()
+            Text::of(json::raw_member(part.get(), if own == kind { key } else { "text" })?)
+        })
     });
     if let Some(text) = &text {
         message.edit.set("content", format!("\"{text}\""));
@@ -70,7 +64,7 @@ fn convert_in_message(
     let Some(content) = content.filter(|content| content.contains(kind)) else { return Ok(false) };
     let quoted = format!("\"{kind}\"");
     let has_it = |part: Raw<'_>| json::member(part.get(), "type").as_deref() == Some(kind);
-    if !RequestAdapter::list(content).into_iter().flatten().any(has_it) {
+    if !json::elements(content).into_iter().flatten().any(has_it) {
         return Ok(false);
     }
     if let Becomes::Text(key) = becomes
@@ -79,7 +73,7 @@ fn convert_in_message(
         return Ok(true);
     }
     let mut any = false;
-    for (at, part) in RequestAdapter::list(content).into_iter().flatten().enumerate() {
+    for (at, part) in json::elements(content).into_iter().flatten().enumerate() {
         let Ok(members) = fields::read(text, part.get()) else { continue };
         let is_it =
             |key: &str| members.iter().any(|member| member.key == "type" && member.value.get() == key);
@@ -98,7 +92,7 @@ fn convert_in_message(
             Becomes::ImageUrl => image(&mut edit, edits, text),
             Becomes::Refused => {
                 let param = format!("messages[{}].content[{at}].type", message.at);
-                return Err(unsupported(param, &format!("the engine takes no parts of type {kind}")));
+                return Err(unsupported_value(param, &format!("the engine takes no parts of type {kind}")));
             }
         }
         edit.finish(edits);

@@ -100,7 +100,7 @@ fn apply(adapter: &mut RequestAdapter<'_>, change: Change) -> Result<bool, Failu
         Change::NoStreamOptions => adapter.top.remove("stream_options"),
         Change::Nulls => settings::nulls(adapter),
         Change::EmptyStops => settings::empty_stops(adapter),
-        Change::Constrain(constraints) => settings::constrain(adapter, constraints),
+        Change::Constrain { unread, read } => settings::constrain(adapter, unread, read),
         Change::FanOut { calls } => settings::fan_out(adapter, calls)?,
         Change::SchemaName => settings::schema_name(adapter),
         Change::ReasoningObject { is_read } => settings::reasoning_object(adapter, is_read),

@@ -1,10 +1,10 @@
 //! Changes of a request's top-level members, most of which return true if they altered the request
 //! (engines E.2).
 
-use super::adapt::{RequestAdapter, unsupported};
-use crate::engine::rule::{Constraint, Constraints, EFFORTS};
-use crate::json::{Members, Raw, Text, quoted, raw_member};
-use crate::request::{self, fields::place};
+use super::adapt::RequestAdapter;
+use crate::engine::rule::{Constraint, EFFORTS};
+use crate::json::{self, Members, Raw, Text, quoted, raw_member};
+use crate::request::{self, fields::place, unsupported_value};
 use crate::wire::Api;
 use crate::wire::fault::Failure;
 
@@ -58,12 +58,12 @@ pub(super) fn refuse(
     why: &str,
 ) -> Result<bool, Failure> {
     let Some(json) = adapter.top.non_null(key) else { return Ok(false) };
-    let words = RequestAdapter::list(json).filter(|_| !but.is_empty());
+    let words = json::elements(json).filter(|_| !but.is_empty());
     let is_plain = words.is_some_and(|mut words| words.all(|word| but.contains(&word.get())));
     if is_plain || adapter.ask.places.allowed_api_fields.iter().any(|own| own == key) {
         return Ok(false);
     }
-    Err(unsupported(key, why))
+    Err(unsupported_value(key, why))
 }
 
 /// Removes null members that the API names. The engine judges nulls in fields of its own.
@@ -87,7 +87,7 @@ pub(super) fn empty_stops(adapter: &mut RequestAdapter<'_>) -> bool {
     if stop == "\"\"" {
         return adapter.top.remove("stop");
     }
-    let Some(all) = RequestAdapter::list(stop).map(Iterator::collect::<Vec<_>>) else { return false };
+    let Some(all) = json::elements(stop).map(Iterator::collect::<Vec<_>>) else { return false };
     let kept: Vec<_> = all.iter().map(|stop| stop.get()).filter(|stop| *stop != "\"\"").collect();
     match kept.len() {
         count if count == all.len() => return false,
@@ -106,10 +106,13 @@ fn constraint<'d>(adapter: &'d RequestAdapter<'_>, key: &str) -> Option<&'d str>
     raw_member(adapter.top.non_null(outer)?, inner).map(Raw::get).filter(|json| *json != "null")
 }
 
-pub(super) fn constrain(adapter: &mut RequestAdapter<'_>, constraints: &Constraints) -> bool {
+pub(super) fn constrain(
+    adapter: &mut RequestAdapter<'_>,
+    unread: &[&'static str; 4],
+    read: &[Constraint; 4],
+) -> bool {
     let mut any = false;
-    let said =
-        constraints.unread.iter().zip(constraints.read).filter(|(_, read)| *read != Constraint::Unsupported);
+    let said = unread.iter().zip(*read).filter(|(_, read)| *read != Constraint::Unsupported);
     for (unread, read) in said.clone() {
         let Some(json) = constraint(adapter, unread).map(ToOwned::to_owned) else { continue };
         any = true;
@@ -158,7 +161,7 @@ fn as_string(json: &str) -> String {
 /// or one with other elements than strings.
 fn expression(words: &str) -> Option<String> {
     let mut escaped = String::from("(");
-    for (at, word) in RequestAdapter::list(words)?.enumerate() {
+    for (at, word) in json::elements(words)?.enumerate() {
         if at > 0 {
             escaped.push('|');
         }
@@ -170,7 +173,7 @@ fn expression(words: &str) -> Option<String> {
         }
     }
     escaped.push(')');
-    RequestAdapter::list(words)?.next().is_some().then(|| quoted(&escaped))
+    json::elements(words)?.next().is_some().then(|| quoted(&escaped))
 }
 
 /// Reduces the request to one choice, to be sent once for each choice wanted. Fails if there are several prompts
@@ -182,10 +185,13 @@ pub(super) fn fan_out(adapter: &mut RequestAdapter<'_>, calls: bool) -> Result<b
         return Ok(false);
     }
     if n.parse() != Ok(adapter.ask.choices) {
-        return Err(unsupported("n", "of several prompts this engine gives one choice each"));
+        return Err(unsupported_value("n", "of several prompts this engine gives one choice each"));
     }
     if adapter.top.non_null("best_of").is_some_and(|best| best != n) {
-        return Err(unsupported("best_of", "this engine gives one choice, so it has none to choose from"));
+        return Err(unsupported_value(
+            "best_of",
+            "this engine gives one choice, so it has none to choose from",
+        ));
     }
     adapter.top.remove("best_of");
     adapter.top.set("n", "1");

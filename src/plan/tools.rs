@@ -1,9 +1,9 @@
 //! Changes of tools and of the choice among them, most of which return true if they altered the request
 //! (engines E.2).
 
-use super::adapt::{RequestAdapter, unsupported};
+use super::adapt::RequestAdapter;
 use crate::json::{self, Raw, quoted, raw_member};
-use crate::request::{invalid, tool_name as name};
+use crate::request::{invalid, tool_name as name, unsupported_value};
 use crate::wire::fault::Failure;
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ pub(super) fn empty(adapter: &mut RequestAdapter<'_>) -> bool {
     let is_empty = adapter
         .top
         .non_null("tools")
-        .and_then(RequestAdapter::list)
+        .and_then(json::elements)
         .is_some_and(|mut tools| tools.next().is_none());
     is_empty && without_tools(adapter)
 }
@@ -51,8 +51,7 @@ pub(super) fn calls_in_text(adapter: &mut RequestAdapter<'_>) -> bool {
     }
     let named = choice(adapter, "function").and_then(|function| json::member(function, "name"));
     if let Some(named) = named {
-        let mut tools = adapter.top.non_null("tools").and_then(RequestAdapter::list).into_iter().flatten();
-        let one = tools.find(|tool| name(tool.get()).as_ref() == Some(&named));
+        let one = adapter.top.elements("tools").find(|tool| name(tool.get()).as_ref() == Some(&named));
         if let Some(one) = one.map(|tool| format!("[{}]", tool.get())) {
             adapter.top.set("tools", one);
         }
@@ -63,7 +62,7 @@ pub(super) fn calls_in_text(adapter: &mut RequestAdapter<'_>) -> bool {
 
 /// Converts the legacy members `functions` and `function_call` to `tools` and `tool_choice`.
 pub(super) fn legacy(adapter: &mut RequestAdapter<'_>) -> bool {
-    let Some(functions) = adapter.top.non_null("functions").and_then(RequestAdapter::list) else {
+    let Some(functions) = adapter.top.non_null("functions").and_then(json::elements) else {
         return adapter.top.non_null("function_call").is_some() && adapter.top.remove("function_call");
     };
     let choice = adapter.top.non_null("function_call").map(|choice| match choice.starts_with('{') {
@@ -106,10 +105,9 @@ pub(super) fn allowed(adapter: &mut RequestAdapter<'_>) -> Result<bool, Failure>
         Some("required") => "\"required\"",
         _ => return Err(invalid(MODE, "it must be auto or required")),
     };
-    let names =
-        raw_member(allowed, "tools").map(Raw::get).and_then(RequestAdapter::list).into_iter().flatten();
+    let names = raw_member(allowed, "tools").map(Raw::get).and_then(json::elements).into_iter().flatten();
     let names: HashSet<_> = names.filter_map(|tool| name(tool.get())).collect();
-    let tools = || adapter.top.non_null("tools").and_then(RequestAdapter::list).into_iter().flatten();
+    let tools = || adapter.top.elements("tools");
     let is_allowed = |tool: &Raw<'_>| name(tool.get()).is_some_and(|name| names.contains(&name));
     let (kept, all) = (tools().filter(is_allowed).count(), tools().count());
     if kept == 0 {
@@ -139,10 +137,9 @@ pub(super) fn custom(adapter: &mut RequestAdapter<'_>) -> Result<bool, Failure> 
     if adapter.ask.custom_tools.is_empty() {
         return Ok(any);
     }
-    let tools = adapter.top.non_null("tools").and_then(RequestAdapter::list).into_iter().flatten();
     let mut written = String::from("[");
     let mut count = 0;
-    for (at, tool) in tools.enumerate() {
+    for (at, tool) in adapter.top.elements("tools").enumerate() {
         separate(&mut written);
         match raw_member(tool.get(), "custom") {
             Some(custom) => {
@@ -171,7 +168,7 @@ fn function(custom: &str, at: usize, out: &mut String) -> Result<(), Failure> {
     let format = raw_member(custom, "format").and_then(|format| json::member(format.get(), "type"));
     if format.is_some_and(|format| format != "text") {
         let param = format!("tools[{at}].custom.format");
-        return Err(unsupported(param, "the engine cannot keep a tool's input to a grammar"));
+        return Err(unsupported_value(param, "the engine cannot keep a tool's input to a grammar"));
     }
     let name = json::member(custom, "name").unwrap_or_default();
     out.extend(["{\"type\":\"function\",\"function\":{\"name\":", &quoted(&name)]);

@@ -92,9 +92,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
         api: Api::Chat,
         model: from.string("model")?.unwrap_or_default(),
         stream: streaming.stream,
-        choices: u32::try_from(from.count("n", from.caps().choices, "max_choices")?.unwrap_or(1))
-            .unwrap_or(1),
-        choice: None,
+        choices: u32::try_from(from.choices("n")?.unwrap_or(1)).unwrap_or(1),
         include_usage: streaming.include_usage,
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,
@@ -105,11 +103,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
         one_call: from.get("parallel_tool_calls").is_some_and(|parallel| parallel.value.get() == "false"),
         custom_tools: custom,
         legacy_functions: from.get("functions").is_some() && from.get("tools").is_none(),
-        offered_tools: None,
-        reasons: None,
         hides_reasoning: from.get("include_reasoning").is_some_and(|value| value.value.get() == "false"),
-        constrained: false,
-        overrides_model: false,
         places: TextSpans {
             model: from.place("model"),
             messages: from.place("messages"),
@@ -118,15 +112,13 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
             structured: notable,
             ..TextSpans::default()
         },
+        ..ChatRequest::default()
     })
 }
 
 /// Checks parameters that samewire only passes on, against the ranges of the API's reference.
 fn check_sampling(from: &Checked<'_>) -> Result<(), Failure> {
-    from.number("temperature", 0.0..=2.0)?;
-    from.number("top_p", 0.0..=1.0)?;
-    from.number("frequency_penalty", -2.0..=2.0)?;
-    from.number("presence_penalty", -2.0..=2.0)?;
+    from.sampling()?;
     from.top_logprobs("top_logprobs")?;
     from.stop()?;
     from.flag("parallel_tool_calls")?;
@@ -222,10 +214,7 @@ fn forces_nothing(from: &Checked<'_>) -> Result<(), Failure> {
     let kind = || json::member(field.value.get(), "type");
     let forces = field.value.get() == "\"required\""
         || field.value.get().starts_with('{') && matches!(kind().as_deref(), Some("function" | "custom"));
-    match forces {
-        true => Err(invalid("tool_choice", "without tools none can be required")),
-        false => Ok(()),
-    }
+    if forces { Err(invalid("tool_choice", "without tools none can be required")) } else { Ok(()) }
 }
 
 /// Returns the function or custom tool that `tool_choice` forces. Fails on an invalid choice.
@@ -239,18 +228,17 @@ fn forced_function(from: &Checked<'_>) -> Result<Option<String>, Failure> {
     }
     let choice = from.object("tool_choice", field)?;
     no_duplicates(&choice, &["type", "function", "custom"], "tool_choice.")?;
-    let member = |members: &[Field<'_>], key: &str| {
-        members.iter().find(|member| member.key == key).map(|member| member.value.get().to_owned())
-    };
+    fn member<'a>(members: &[Field<'a>], key: &str) -> Option<Raw<'a>> {
+        members.iter().find(|member| member.key == key).map(|member| member.value)
+    }
     if let Some(custom) = member(&choice, "custom") {
-        return Ok(json::member(&custom, "name"));
+        return Ok(json::member(custom.get(), "name"));
     }
     let Some(function) = member(&choice, "function") else { return Ok(None) };
-    let function = fields::read(&function, &function)
+    let function = fields::read(from.text, function.get())
         .map_err(|_| invalid("tool_choice.function", "it must be an object"))?;
     no_duplicates(&function, &["name"], "tool_choice.function.")?;
-    let name = member(&function, "name")
-        .and_then(|name| Raw::of(&name).and_then(Text::of).map(|name| name.decoded().into_owned()));
+    let name = member(&function, "name").and_then(Text::of).map(|name| name.decoded().into_owned());
     name.map(Some).ok_or_else(|| invalid("tool_choice.function.name", "it must be a string"))
 }
 

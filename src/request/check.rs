@@ -4,11 +4,19 @@ use super::RETURN_TOKEN_IDS;
 use super::fields::{self, Field};
 use super::refusals::{KEY, invalid, missing, shown};
 use super::rules::{Caps, Ranges, Rules};
-use crate::json::{self, Raw, Read, Scanner, Text};
+use crate::json::{self, Raw, Text};
 use crate::wire::Extensions;
 use crate::wire::fault::{Failure, Fault};
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
+
+/// Parameters of sampling that all APIs have, with their ranges in the API's reference.
+pub(super) const SAMPLING: [(&str, RangeInclusive<f64>); 4] = [
+    ("temperature", 0.0..=2.0),
+    ("top_p", 0.0..=1.0),
+    ("frequency_penalty", -2.0..=2.0),
+    ("presence_penalty", -2.0..=2.0),
+];
 
 /// Maximum length of a metadata value, in characters.
 const VALUE: usize = 512;
@@ -81,12 +89,22 @@ pub(super) fn no_duplicates(fields: &[Field<'_>], keys: &[&str], prefix: &str) -
 }
 
 impl<'a> Checked<'a> {
-    pub(super) fn new(
-        text: &'a str,
-        fields: Vec<Field<'a>>,
+    /// Reads and checks the fields of a body.
+    pub(super) fn of(
+        body: &'a [u8],
         known: &'static [&'static str],
         rules: &'a Rules,
     ) -> Result<Self, Failure> {
+        Self::new(fields::text_within(body, rules.caps.depth)?, known, rules)
+    }
+
+    /// Reads and checks the fields of a body, given as its text.
+    pub(super) fn new(
+        text: &'a str,
+        known: &'static [&'static str],
+        rules: &'a Rules,
+    ) -> Result<Self, Failure> {
+        let fields = fields::read(text, text)?;
         no_duplicates(&fields, known, "")?;
         let checked = Self { text, fields, known, rules };
         checked.check_reserved(&checked.fields, "")?;
@@ -142,6 +160,13 @@ impl<'a> Checked<'a> {
         self.extras().map(|field| field.key.as_ref()).filter(|key| !self.rules.allows(key))
     }
 
+    /// Fails on a field that neither the API nor the operator names.
+    pub(super) fn only_known(&self) -> Result<(), Failure> {
+        let Some(key) = self.unknown().next() else { return Ok(()) };
+        let message = format!("Unsupported parameter: '{key}'.");
+        Err(Failure::from(Fault::UnsupportedParameter).with_message(message).with_param(key))
+    }
+
     /// Iterates over the fields that the API does not name.
     pub(super) fn extras(&self) -> impl Iterator<Item = &Field<'a>> {
         self.fields.iter().filter(|field| !self.known.contains(&field.key.as_ref()))
@@ -188,11 +213,12 @@ impl<'a> Checked<'a> {
         self.rules.ranges == Ranges::Api
     }
 
-    /// Reads a count that multiplies the engine's work: from 1 to the maximum in `[limits]`.
-    pub(super) fn count(&self, key: &str, most: u64, option: &str) -> Result<Option<u64>, Failure> {
+    /// Reads a number of choices, which multiplies the engine's work: from 1 to the maximum in `[limits]`.
+    pub(super) fn choices(&self, key: &str) -> Result<Option<u64>, Failure> {
         let Some(field) = self.get(key) else { return Ok(None) };
+        let most = self.caps().choices;
         let number = field.value.get().parse::<u64>().ok().filter(|number| (1..=most).contains(number));
-        let must = || format!("it must be an integer from 1 to {most} (`limits.{option}`)");
+        let must = || format!("it must be an integer from 1 to {most} (`limits.max_choices`)");
         number.map(Some).ok_or_else(|| invalid(key, &must()))
     }
 
@@ -224,8 +250,13 @@ impl<'a> Checked<'a> {
         }
     }
 
+    /// Checks the parameters of sampling.
+    pub(super) fn sampling(&self) -> Result<(), Failure> {
+        SAMPLING.into_iter().try_for_each(|(key, range)| self.number(key, range))
+    }
+
     /// Checks that a field, if present, is a number, and within the API's range where that is enforced.
-    pub(super) fn number(&self, key: &str, range: RangeInclusive<f64>) -> Result<(), Failure> {
+    fn number(&self, key: &str, range: RangeInclusive<f64>) -> Result<(), Failure> {
         let Some(field) = self.get(key) else { return Ok(()) };
         let text = field.value.get();
         let number = text.parse::<f64>().ok().filter(|_| !text.starts_with(['"', 't', 'f', '{', '[']));
@@ -291,13 +322,12 @@ impl<'a> Checked<'a> {
 
     /// Checks the number of metadata pairs.
     pub(super) fn check_pair_count(&self, pairs: &[Field<'_>]) -> Result<(), Failure> {
-        match (pairs.len(), self.caps().pairs) {
-            (count, most) if count > most => {
-                let must = format!("it may have at most {most} pairs (`limits.max_metadata_pairs`)");
-                Err(invalid("metadata", &must))
-            }
-            _ => Ok(()),
+        let most = self.caps().pairs;
+        if pairs.len() > most {
+            let must = format!("it may have at most {most} pairs (`limits.max_metadata_pairs`)");
+            return Err(invalid("metadata", &must));
         }
+        Ok(())
     }
 
     /// Reads which engine extensions the client asks for. The engine checks their values.
@@ -375,32 +405,12 @@ fn elements<'a>(
     most: usize,
     option: impl Fn() -> String,
 ) -> Result<Vec<Raw<'a>>, Failure> {
-    let mut all = Elements { most, ..Elements::default() };
-    json::read_into(value.get(), &mut all).map_err(|_| invalid(param, "it must be a list"))?;
-    if all.over {
-        return Err(invalid(param, &format!("it may have at most {most} elements{}", option())));
-    }
-    Ok(all.kept)
-}
-
-/// Elements of a list, up to the maximum: an overlong list takes no more memory.
-#[derive(Default)]
-struct Elements<'a> {
-    kept: Vec<Raw<'a>>,
-    most: usize,
-    over: bool,
-}
-
-impl<'a> Read<'a> for Elements<'a> {
-    fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
-        from.each_element(|from| {
-            let element = from.read()?;
-            self.over = self.kept.len() == self.most;
-            if !self.over {
-                self.kept.push(element);
-            }
-            Some(())
-        })
+    let mut all = json::elements(value.get()).ok_or_else(|| invalid(param, "it must be a list"))?;
+    // An overlong list takes no more memory than the longest one that is allowed.
+    let kept = all.by_ref().take(most).collect();
+    match all.next() {
+        None => Ok(kept),
+        Some(_) => Err(invalid(param, &format!("it may have at most {most} elements{}", option()))),
     }
 }
 

@@ -35,13 +35,10 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
     // vLLM accepts `prompt_embeds` instead of the prompt.
     from.required("prompt", complete && from.get("prompt_embeds").is_none())?;
     let streaming = from.streaming()?;
-    let n = from.count("n", from.caps().choices, "max_choices")?.unwrap_or(1);
+    let n = from.choices("n")?.unwrap_or(1);
     // `best_of` is the number of candidates generated, not of choices returned (fixtures `completions-best-of*`).
-    from.count("best_of", from.caps().choices, "max_choices")?;
-    from.number("temperature", 0.0..=2.0)?;
-    from.number("top_p", 0.0..=1.0)?;
-    from.number("frequency_penalty", -2.0..=2.0)?;
-    from.number("presence_penalty", -2.0..=2.0)?;
+    from.choices("best_of")?;
+    from.sampling()?;
     from.stop()?;
     let prompts = prompts(from)?;
     Ok(ChatRequest {
@@ -49,27 +46,18 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
         model: from.string("model")?.unwrap_or_default(),
         stream: streaming.stream,
         choices: u32::try_from(n.saturating_mul(prompts)).unwrap_or(u32::MAX),
-        choice: None,
         include_usage: streaming.include_usage,
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,
         logprobs: logprobs(from)?,
         extensions: from.extensions(),
         limit: from.tokens("max_completion_tokens", 0)?.or(from.tokens("max_tokens", 0)?),
-        forced_function: None,
-        one_call: false,
-        custom_tools: Vec::new(),
-        legacy_functions: false,
-        offered_tools: None,
-        reasons: None,
-        hides_reasoning: false,
-        constrained: false,
-        overrides_model: false,
         places: TextSpans {
             model: from.place("model"),
             stream_options: from.place("stream_options"),
             ..TextSpans::default()
         },
+        ..ChatRequest::default()
     })
 }
 

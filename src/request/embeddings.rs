@@ -36,15 +36,14 @@ impl EmbeddingsRequest {
     /// # Errors
     /// Fails on the first invalid field, with its `param`.
     pub fn read(body: &Bytes, rules: &Rules) -> Result<Self, Failure> {
-        let text = fields::text_within(body, rules.caps.depth)?;
-        let from = Checked::new(text, fields::read(text, text)?, KNOWN, rules)?;
+        let from = Checked::of(body, KNOWN, rules)?;
         let encoding = from.get("encoding_format").map_or("null", |field| field.value.get());
         let is_other = from.get("input").is_none() && from.unknown().next().is_some();
         let is_foreign = is_other || !matches!(encoding, "null" | "\"float\"" | "\"base64\"");
         let mut media = match from.required("input", !is_other)? {
             // SGLang accepts objects with images here, vLLM accepts `messages`.
             Some(input) => {
-                let mut judge = AddressCheck::new(text, &rules.media);
+                let mut judge = AddressCheck::new(from.text, &rules.media);
                 judge.content(input.value, || "input".to_owned())?;
                 judge.edits
             }

@@ -4,6 +4,7 @@
 //! Takes: the body as the client sent it. Gives: the members, and an edited copy. Never: re-serialises what it
 //! carries.
 
+use super::refusals::too_deep;
 use crate::json::{self, Raw, Read, Scanner};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
@@ -114,8 +115,7 @@ fn check_depth_and_surrogates(bytes: &[u8], levels: usize) -> Result<(), Failure
             b'{' | b'[' => {
                 depth += 1;
                 if depth > levels {
-                    let message = format!("The request body is nested more than {levels} levels deep.");
-                    return Err(Failure::from(Fault::TooDeep).with_message(message));
+                    return Err(too_deep(levels));
                 }
             }
             b'}' | b']' => depth = depth.saturating_sub(1),

@@ -4,7 +4,7 @@
 //! spelling, read once, so that the engine reads exactly the address that was judged here. Never: fetches,
 //! resolves a name, repeats an address.
 
-use super::refusals::invalid;
+use super::refusals::refused;
 use crate::json::Text;
 use crate::wire::fault::{Failure, Fault};
 use bytes::BytesMut;
@@ -100,11 +100,7 @@ impl Media {
         }
         match judge_data_url(text, kind).unwrap_or_else(|| self.judge_remote(text)) {
             Ok(address) => Ok(address),
-            Err((fault, must)) => {
-                let told = invalid(param(), must);
-                let (message, param) = (told.message, told.param.unwrap_or_default());
-                Err(Failure::from(fault).with_message(message).with_param(param))
-            }
+            Err((fault, must)) => Err(refused(fault, param(), must)),
         }
     }
 

@@ -19,7 +19,7 @@ pub mod stored_items;
 
 pub use media::Media;
 pub(crate) use offered_tools::{OfferedTools, name as tool_name};
-pub(crate) use refusals::invalid;
+pub(crate) use refusals::{invalid, unsupported_parameter, unsupported_value};
 pub use rules::{Caps, Ranges, Rules};
 
 use crate::json::{self, Raw, Text};
@@ -66,7 +66,7 @@ pub(crate) fn effort(reasoning: &str) -> Option<String> {
 
 /// Chat Completions or Completions request after parsing: the settings that affect the answer, and the places in
 /// the body that adaptation may edit.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ChatRequest {
     /// API of the request.
     pub api: Api,
@@ -202,14 +202,13 @@ impl ChatRequest {
         model: Option<&str>,
         rules: &Rules,
     ) -> Result<Self, Failure> {
-        let fields = fields::read(text, text)?;
         type Reading = fn(&Checked<'_>, bool) -> Result<ChatRequest, Failure>;
         let (known, read): (_, Reading) = match api {
             Api::Chat => (chat::KNOWN, chat::read),
             Api::Completions => (completions::KNOWN, completions::read),
             Api::Responses => return Err(Fault::NotImplemented.into()),
         };
-        let checked = Checked::new(text, fields, known, rules)?;
+        let checked = Checked::new(text, known, rules)?;
         let mut ask = read(&checked, complete)?;
         if let Some(model) = model {
             ask.name_model(model);

@@ -62,12 +62,19 @@ pub(super) struct AddressCheck<'t, 'm> {
     pub(super) edits: Edits,
     /// Bytes of rewritten addresses so far.
     respelled: usize,
+    /// Path of the value that is being searched.
+    path: String,
+    /// True if media may be in any member, not only in the parts of a list.
+    anywhere: bool,
+    /// Failure for the address at which the search has stopped.
+    failure: Option<Failure>,
 }
 
 impl<'t, 'm> AddressCheck<'t, 'm> {
     /// Creates a check whose edits apply to `text`.
     pub(super) fn new(text: &'t str, media: &'m Media) -> Self {
-        Self { text, media, edits: Edits::default(), respelled: 0 }
+        let edits = Edits::default();
+        Self { text, media, edits, respelled: 0, path: String::new(), anywhere: false, failure: None }
     }
 
     /// Judges the addresses in content, if it is a list of parts; `path` is its place for error messages. Fails on
@@ -82,21 +89,16 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
     /// Judges each address in a value as the walk reaches it. `anywhere`: search all members, not only the parts
     /// of a list.
     fn search(&mut self, value: Raw<'_>, path: String, anywhere: bool) -> Result<(), Failure> {
-        let mut failure = None;
-        let see = |path: &str, key: Key, text: Text<'_>| {
-            failure = self.address(path, key, text).err();
-            failure.is_none().then_some(())
-        };
-        let mut search = AddressWalk { anywhere, path, visit: see };
-        let passed = json::pass(value.get(), |from| search.value(from, None));
-        match failure {
+        (self.path, self.anywhere) = (path, anywhere);
+        let passed = json::pass(value.get(), |from| self.value(from, None));
+        match self.failure.take() {
             Some(failure) => Err(failure),
             None => passed.map_err(|_| Fault::InvalidJson.into()),
         }
     }
 
-    fn address(&mut self, path: &str, key: Key, text: Text<'_>) -> Result<(), Failure> {
-        let path = || path.to_owned();
+    fn address(&mut self, key: Key, text: Text<'_>) -> Result<(), Failure> {
+        let path = || self.path.clone();
         let judged = match key.content {
             true => self.media.judge_content(text, key.kind, path)?,
             false => self.media.judge(text, key.kind, path)?,
@@ -107,34 +109,22 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
         Text::plain(front).write(&mut ours);
         self.respelled += ours.len();
         if self.respelled > RESPELLED {
-            return Err(invalid(path(), "there are too many addresses that are not in their usual spelling"));
+            let path = self.path.clone();
+            return Err(invalid(path, "there are too many addresses that are not in their usual spelling"));
         }
         self.edits.replace(written.start..written.end - rest.spelled().len(), ours.to_vec());
         Ok(())
     }
-}
 
-/// Walk through a JSON value that passes each address and its path to `see`; the walk stops if `see` returns
-/// `None`.
-struct AddressWalk<S> {
-    /// True if media may be in any member, not only in the parts of a list.
-    anywhere: bool,
-    path: String,
-    visit: S,
-}
-
-impl<S> AddressWalk<S> {
-    /// Reads one value; `key` is the meaning of the member that holds it.
-    fn value<'a>(&mut self, from: &mut Scanner<'a>, key: Option<Key>) -> Option<()>
-    where
-        S: FnMut(&str, Key, Text<'a>) -> Option<()>,
-    {
+    /// Reads one value; `key` is the meaning of the member that holds it. Stops at an address that is forbidden.
+    fn value(&mut self, from: &mut Scanner<'_>, key: Option<Key>) -> Option<()> {
         let here = self.path.len();
         match from.peek()? {
             b'"' => {
                 let text = from.read()?;
-                if let Some(key) = key {
-                    (self.visit)(&self.path, key, text)?;
+                self.failure = key.and_then(|key| self.address(key, text).err());
+                if self.failure.is_some() {
+                    return None;
                 }
             }
             b'[' => {

@@ -129,9 +129,7 @@ impl JsonScan {
                 }
                 self.depth += 1;
                 if self.depth > rules.caps.depth {
-                    let message =
-                        format!("The request body is nested more than {} levels deep.", rules.caps.depth);
-                    return Err(Failure::from(Fault::TooDeep).with_message(message));
+                    return Err(refusals::too_deep(rules.caps.depth));
                 }
             }
             b'}' | b']' => {

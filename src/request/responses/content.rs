@@ -7,8 +7,8 @@ use super::object::{Object, alternatives};
 use crate::json::{Raw, Text, write_string};
 use crate::request::check::list;
 use crate::request::media::{Address, Kind, Media};
-use crate::request::refusals::{invalid, missing};
-use crate::wire::fault::{Failure, Fault};
+use crate::request::refusals::{invalid, missing, unsupported_parameter};
+use crate::wire::fault::Failure;
 use bytes::{BufMut, BytesMut};
 
 /// Maximum number of parts in one message.
@@ -86,7 +86,7 @@ fn image<'a>(part: &Object<'a>, media: &Media) -> Result<Part<'a>, Failure> {
         return Ok(Part::Image { url, detail });
     }
     match part.text("file_id")? {
-        Some(_) => Err(unsupported(part, "file_id", "send the image in 'image_url'")),
+        Some(_) => Err(unsupported_parameter(part.path("file_id"), "send the image in 'image_url'")),
         None => Err(missing(&part.path("image_url"))),
     }
 }
@@ -107,7 +107,7 @@ fn file<'a>(part: &Object<'a>, media: &Media) -> Result<Part<'a>, Failure> {
         return Ok(Part::File(members));
     }
     match part.text("file_url")? {
-        Some(_) => Err(unsupported(part, "file_url", "send the file in 'file_data'")),
+        Some(_) => Err(unsupported_parameter(part.path("file_url"), "send the file in 'file_data'")),
         None => Err(missing(&part.path("file_data"))),
     }
 }
@@ -118,12 +118,6 @@ fn audio<'a>(part: &Object<'a>, media: &Media) -> Result<Part<'a>, Failure> {
     let data = audio.required_text("data")?;
     let data = media.judge_content(data, Kind::Audio, || audio.path("data"))?;
     Ok(Part::Audio { data, format: audio.required_text("format")? })
-}
-
-fn unsupported(part: &Object<'_>, key: &str, instead: &str) -> Failure {
-    let param = part.path(key);
-    let message = format!("Unsupported parameter: '{param}'; {instead}.");
-    Failure::from(Fault::UnsupportedParameter).with_message(message).with_param(param)
 }
 
 impl Part<'_> {

@@ -6,9 +6,9 @@
 use super::input::{self, Item};
 use super::object::Object;
 use crate::json::compacted;
+use crate::request::Rules;
 use crate::request::check::Checked;
 use crate::request::refusals::{invalid, missing};
-use crate::request::{Rules, fields};
 use crate::wire::fault::Failure;
 use std::collections::HashSet;
 
@@ -38,7 +38,7 @@ pub fn creation(body: &[u8], rules: &Rules) -> Result<(String, Vec<NewItem>), Fa
     if body.is_empty() {
         return Ok(("{}".to_owned(), Vec::new()));
     }
-    let from = checked(body, rules)?;
+    let from = Checked::of(body, KNOWN, rules)?;
     Ok((metadata(&from)?, items(&from)?))
 }
 
@@ -47,7 +47,7 @@ pub fn creation(body: &[u8], rules: &Rules) -> Result<(String, Vec<NewItem>), Fa
 /// # Errors
 /// Fails like [`creation`], and if there is no metadata.
 pub fn update(body: &[u8], rules: &Rules) -> Result<String, Failure> {
-    let from = checked(body, rules)?;
+    let from = Checked::of(body, KNOWN, rules)?;
     match from.place("metadata") {
         Some(_) => metadata(&from),
         None => Err(missing("metadata")),
@@ -59,14 +59,9 @@ pub fn update(body: &[u8], rules: &Rules) -> Result<String, Failure> {
 /// # Errors
 /// Fails like [`creation`], and if there is no list of items.
 pub fn addition(body: &[u8], rules: &Rules) -> Result<Vec<NewItem>, Failure> {
-    let from = checked(body, rules)?;
+    let from = Checked::of(body, KNOWN, rules)?;
     from.required("items", true)?;
     items(&from)
-}
-
-fn checked<'a>(body: &'a [u8], rules: &'a Rules) -> Result<Checked<'a>, Failure> {
-    let text = fields::text_within(body, rules.caps.depth)?;
-    Checked::new(text, fields::read(text, text)?, KNOWN, rules)
 }
 
 fn metadata(from: &Checked<'_>) -> Result<String, Failure> {

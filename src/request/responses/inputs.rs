@@ -30,6 +30,13 @@ impl Capabilities {
         parsers: EngineParsers { tells_reasoning: false, leaves_calls: false },
         native: NativeCapabilities { hosted_items: false, limit_taken_off: 0 },
     };
+
+    /// Capabilities of the OpenAI service and of engines that follow it.
+    pub const SERVICE: Self = Self {
+        verbosity: true,
+        native: NativeCapabilities { hosted_items: true, limit_taken_off: 0 },
+        ..Self::PLAIN
+    };
 }
 
 /// Inputs of a chat request that are not in the client's body: history, resolved references, keys to sealed

@@ -24,14 +24,14 @@ pub use tools::{CalledTool, Tools};
 pub(crate) use turns::arguments;
 
 use super::check::{Checked, limited};
-use super::fields::{self, Field};
-use super::refusals::{self, invalid, missing};
-use super::{ChatRequest, Rules, TextSpans};
+use super::fields::Field;
+use super::refusals::{self, invalid, missing, unsupported_parameter};
+use super::{ChatRequest, Rules};
 use crate::json::{Raw, Text, compacted};
+use crate::wire::Api;
 use crate::wire::encode::Echo;
-use crate::wire::fault::{Failure, Fault};
+use crate::wire::fault::Failure;
 use crate::wire::options::{Options, RequestUnknown, ResponsesReasoning};
-use crate::wire::{Api, Extensions};
 use bytes::{BufMut, Bytes, BytesMut};
 use input::Item;
 use object::Object;
@@ -217,8 +217,7 @@ impl ResponsesRequest {
         model: Option<String>,
         rules: Arc<Rules>,
     ) -> Result<Self, Failure> {
-        let text = fields::text_within(body, rules.caps.depth)?;
-        let from = Checked::new(text, fields::read(text, text)?, KNOWN, &rules)?;
+        let from = Checked::of(body, KNOWN, &rules)?;
         if complete {
             unsupported(&from)?;
             refused(&from, options.request_unknown)?;
@@ -345,7 +344,7 @@ impl ResponsesRequest {
     /// Fails if the request names a conversation.
     pub fn without_conversations(&self) -> Result<(), Failure> {
         match self.conversation {
-            Some(_) => Err(not_supported("conversation", "conversations are not stored here")),
+            Some(_) => Err(unsupported_parameter("conversation", "conversations are not stored here")),
             None => Ok(()),
         }
     }
@@ -359,27 +358,18 @@ impl ResponsesRequest {
     /// read.
     pub fn ask(&self) -> ChatRequest {
         ChatRequest {
-            overrides_model: false,
             api: Api::Chat,
             model: self.model.clone(),
             stream: self.stream,
             choices: 1,
-            choice: None,
             include_usage: true,
-            continuous_usage: false,
             include_obfuscation: self.include_obfuscation,
             logprobs: self.include.output_text_logprobs,
-            extensions: Extensions::default(),
             limit: self.limit,
             forced_function: self.tools.forced().map(ToOwned::to_owned),
             one_call: self.parallel == Some(false),
-            custom_tools: Vec::new(),
-            legacy_functions: false,
-            offered_tools: None,
-            reasons: None,
             hides_reasoning: self.hides_reasoning(),
-            constrained: false,
-            places: TextSpans::default(),
+            ..ChatRequest::default()
         }
     }
 
@@ -434,15 +424,15 @@ fn shared_value(body: &Bytes, value: Raw<'_>) -> Bytes {
 /// Fails on a parameter that this proxy does not support.
 fn unsupported(from: &Checked<'_>) -> Result<(), Failure> {
     if from.get("prompt").is_some() {
-        return Err(not_supported("prompt", "prompt templates are not stored; send 'input'"));
+        return Err(unsupported_parameter("prompt", "prompt templates are not stored; send 'input'"));
     }
     for field in from.extras().filter(|field| field.value.get() != "null") {
         if field.key == "n" && field.value.get() != "1" {
-            return Err(not_supported("n", "a response is one answer"));
+            return Err(unsupported_parameter("n", "a response is one answer"));
         }
         if let Some((key, to)) = MOVED.iter().find(|(key, _)| field.key == *key) {
             let why = format!("in the Responses API, this parameter has moved to '{to}'");
-            return Err(not_supported(key, &why));
+            return Err(unsupported_parameter(*key, &why));
         }
     }
     Ok(())
@@ -465,11 +455,6 @@ fn may_pass_to_engine(field: &Field<'_>) -> bool {
     let (key, value) = (field.key.as_ref(), field.value.get());
     let ours = key == "n" || MOVED.iter().any(|(moved, _)| *moved == key);
     value != "null" && !ours && (key, value) != ("type", "\"response.create\"")
-}
-
-fn not_supported(param: &str, why: &str) -> Failure {
-    let message = format!("Unsupported parameter: '{param}'; {why}.");
-    Failure::from(Fault::UnsupportedParameter).with_message(message).with_param(param)
 }
 
 /// Result of parsing the input: items, references and the tools they introduce.

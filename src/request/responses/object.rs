@@ -4,9 +4,9 @@
 //! twice.
 
 use crate::json::{Members, Raw, Text, compacted};
-use crate::request::check::list;
+use crate::request::check::{list, repeated};
 use crate::request::refusals::{invalid, missing};
-use crate::wire::fault::{Failure, Fault};
+use crate::wire::fault::Failure;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
@@ -29,11 +29,7 @@ impl<'a> Object<'a> {
         };
         let object = Self { path, members };
         match object.repeated() {
-            Some(key) => {
-                let param = object.path(key);
-                let message = format!("The key '{param}' occurs twice.");
-                Err(Failure::from(Fault::DuplicateKey).with_message(message).with_param(param))
-            }
+            Some(key) => Err(repeated(object.path(key))),
             None => Ok(object),
         }
     }

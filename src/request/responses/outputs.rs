@@ -7,9 +7,9 @@
 use super::content::{self, ContentPlace};
 use super::object::Object;
 use crate::json::{self, Members, Raw, Text, compacted, write_string};
+use crate::request::Rules;
 use crate::request::check::Checked;
 use crate::request::refusals::{invalid, missing};
-use crate::request::{Rules, fields};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::fmt::Write as _;
@@ -58,15 +58,11 @@ impl Outputs {
     /// # Errors
     /// Fails on the first invalid field, with its `param`.
     pub fn read(body: &[u8], rules: &Rules) -> Result<Self, Failure> {
-        let text = fields::text_within(body, rules.caps.depth)?;
-        let from = Checked::new(text, fields::read(text, text)?, KNOWN, rules)?;
-        if let Some(key) = from.unknown().next() {
-            let message = format!("Unsupported parameter: '{key}'.");
-            return Err(Failure::from(Fault::UnsupportedParameter).with_message(message).with_param(key));
-        }
+        let from = Checked::of(body, KNOWN, rules)?;
+        from.only_known()?;
         let stream = from.flag("stream")?;
         let Some(list) = from.list("tool_outputs", MOST)? else {
-            let whole = Raw::of(text.trim()).ok_or(Fault::InvalidJson)?;
+            let whole = Raw::of(from.text.trim()).ok_or(Fault::InvalidJson)?;
             from.required("tool_call_id", true)?;
             return Ok(Self { all: vec![output(&Object::of("", whole)?, rules)?], stream });
         };

@@ -4,7 +4,7 @@
 use super::Include;
 use super::object::{Object, alternatives};
 use crate::json::{Text, compacted};
-use crate::request::check::Checked;
+use crate::request::check::{Checked, SAMPLING};
 use crate::request::refusals::{invalid, missing};
 use crate::wire::fault::Failure;
 
@@ -38,7 +38,10 @@ pub(super) fn read(from: &Checked<'_>) -> Result<Settings, Failure> {
     let (include, include_of_engine) = include(from)?;
     let mut members = Vec::new();
     sampling(from, include, &mut members)?;
-    carried(from)?;
+    for key in ["service_tier", "prompt_cache_retention"] {
+        from.string(key)?;
+    }
+    from.metadata()?;
     from.string("instructions")?;
     let truncation_auto = match from.string("truncation")?.as_deref() {
         None | Some("disabled") => false,
@@ -68,13 +71,8 @@ fn sampling(
     include: Include,
     members: &mut Vec<(&'static str, String)>,
 ) -> Result<(), Failure> {
-    for (key, range) in [
-        ("temperature", 0.0..=2.0),
-        ("top_p", 0.0..=1.0),
-        ("frequency_penalty", -2.0..=2.0),
-        ("presence_penalty", -2.0..=2.0),
-    ] {
-        from.number(key, range)?;
+    from.sampling()?;
+    for (key, _) in SAMPLING {
         members.extend(from.get(key).map(|field| (key, compacted(field.value))));
     }
     from.top_logprobs("top_logprobs")?;
@@ -84,14 +82,6 @@ fn sampling(
     }
     from.whole("max_tool_calls", 0..=100_000_000)?;
     Ok(())
-}
-
-/// Checks parameters that are stored or echoed, and otherwise not used.
-fn carried(from: &Checked<'_>) -> Result<(), Failure> {
-    for key in ["service_tier", "prompt_cache_retention"] {
-        from.string(key)?;
-    }
-    from.metadata()
 }
 
 fn include(from: &Checked<'_>) -> Result<(Include, Vec<&'static str>), Failure> {

@@ -5,10 +5,10 @@
 
 use super::ResponsesRequest;
 use crate::json::{self, compacted, write_string};
+use crate::request::Rules;
 use crate::request::check::Checked;
 use crate::request::refusals::invalid;
-use crate::request::{Rules, fields};
-use crate::wire::fault::{Failure, Fault};
+use crate::wire::fault::Failure;
 use bytes::{Bytes, BytesMut};
 
 /// Fields that the API names. Those after the first four have no effect on a summary.
@@ -29,13 +29,9 @@ const KNOWN: &[&str] = &[
 /// # Errors
 /// Fails on a parameter that the compaction request does not have, and if there is no conversation to summarise.
 pub fn request(body: &Bytes, asked: &ResponsesRequest, instructions: &str) -> Result<Bytes, Failure> {
-    let text = fields::text(body)?;
     let rules = Rules::ANSWERED;
-    let from = Checked::new(text, fields::read(text, text)?, KNOWN, &rules)?;
-    if let Some(key) = from.unknown().next() {
-        let message = format!("Unsupported parameter: '{key}'.");
-        return Err(Failure::from(Fault::UnsupportedParameter).with_message(message).with_param(key));
-    }
+    let from = Checked::of(body, KNOWN, &rules)?;
+    from.only_known()?;
     if asked.input().next().is_none() && asked.previous_response_id.is_none() {
         return Err(invalid("input", "there is no conversation in it"));
     }

@@ -9,7 +9,7 @@ use super::object::Object;
 use crate::json::{Raw, Text, compacted, write_string};
 use crate::request::check::Checked;
 use crate::request::parts;
-use crate::request::refusals::invalid;
+use crate::request::refusals::{invalid, unsupported_value};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident;
@@ -291,8 +291,8 @@ impl Tools {
             "namespace" => {
                 let name = choice.required_name("name")?.decoded();
                 let of = |offer: &OfferedFunction| offer.tool.namespace.as_deref() == Some(&name);
-                let all: Vec<_> = self.offers.iter().enumerate().filter(|(_, offer)| of(offer)).collect();
-                let all: Vec<_> = all.into_iter().map(|(at, _)| at).collect();
+                let all = self.offers.iter().enumerate().filter(|(_, offer)| of(offer)).map(|(at, _)| at);
+                let all: Vec<_> = all.collect();
                 return if all.is_empty() {
                     Err(unknown(choice, &name))
                 } else {
@@ -326,11 +326,7 @@ enum ChosenTool<'a> {
 impl Hosted {
     fn refused(&self) -> Failure {
         let param = format!("{}.type", self.path);
-        let message = format!(
-            "Unsupported value for '{param}': the engine does not serve tools of type {}.",
-            self.kind
-        );
-        Failure::from(Fault::UnsupportedValue).with_message(message).with_param(param)
+        unsupported_value(param, &format!("the engine does not serve tools of type {}", self.kind))
     }
 }
 

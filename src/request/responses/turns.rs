@@ -29,10 +29,7 @@ pub(super) struct Turn<'a> {
 
 #[derive(Debug)]
 enum TurnRole<'a> {
-    System,
-    Developer,
-    User,
-    Assistant,
+    Author(Role),
     /// Output of a tool, with the id of the call that it answers.
     Tool(Text<'a>),
     /// Item of a hosted tool, unchanged.
@@ -55,14 +52,18 @@ pub(super) fn turns<'a>(
     unseal: Unseal<'_>,
     hosted: bool,
 ) -> Result<Vec<Turn<'a>>, Failure> {
-    let called: HashSet<_> = items.iter().filter_map(|(_, item)| item.call_id()).collect();
+    let called = items.iter().filter_map(|(_, item)| match item {
+        Item::Call { id, .. } => Some(id.decoded().into_owned()),
+        _ => None,
+    });
+    let called: HashSet<_> = called.collect();
     let mut turns: Vec<Turn<'a>> = Vec::new();
     for (path, item) in items {
         match item {
             Item::Message { role: Role::Assistant, mut parts } => {
                 assistant(&mut turns).parts.append(&mut parts);
             }
-            Item::Message { role, parts } => turns.push(Turn::new(role.into(), parts)),
+            Item::Message { role, parts } => turns.push(Turn::new(TurnRole::Author(role), parts)),
             Item::Reasoning { content, sealed, summary } => {
                 add_reasoning(&content, sealed, &summary, &path, unseal, &mut turns)?;
             }
@@ -80,7 +81,7 @@ pub(super) fn turns<'a>(
             Item::Output { call, parts } => turns.push(Turn::new(TurnRole::Tool(call), parts)),
             Item::Compaction(sealed) => {
                 let text = open_sealed(SUMMARY, sealed, &path, unseal)?;
-                turns.push(Turn::new(TurnRole::System, vec![Part::Generated(text)]));
+                turns.push(Turn::new(TurnRole::Author(Role::System), vec![Part::Generated(text)]));
             }
             Item::Hosted(_, raw) if hosted => turns.push(Turn::new(TurnRole::Hosted(raw), Vec::new())),
             // References are resolved and tools added by now; hosted items were reported when the request was
@@ -99,7 +100,7 @@ pub(super) fn drop_oldest(turns: &mut Vec<Turn<'_>>, mut count: usize) -> Result
     turns.retain(|turn| {
         left -= 1;
         match &turn.role {
-            TurnRole::System | TurnRole::Developer => return true,
+            TurnRole::Author(Role::System | Role::Developer) => return true,
             TurnRole::Tool(call) if forgotten.contains(call.decoded().as_ref()) => return false,
             _ if count == 0 || left == 0 => return true,
             _ => count -= 1,
@@ -107,16 +108,16 @@ pub(super) fn drop_oldest(turns: &mut Vec<Turn<'_>>, mut count: usize) -> Result
         forgotten.extend(turn.calls.iter().map(|call| call.id.decoded().into_owned()));
         false
     });
-    let asks = turns.iter().any(|turn| !matches!(turn.role, TurnRole::System | TurnRole::Developer));
+    let asks = turns.iter().any(|turn| !turn.is_of_system());
     if count > 0 || (!forgotten.is_empty() && !asks) { Err(Fault::ContextLength.into()) } else { Ok(()) }
 }
 
 /// Returns the assistant turn at the end, or starts one.
 fn assistant<'t, 'a>(turns: &'t mut Vec<Turn<'a>>) -> &'t mut Turn<'a> {
-    let open = turns.last().is_some_and(|turn| matches!(turn.role, TurnRole::Assistant));
+    let open = turns.last().is_some_and(|turn| matches!(turn.role, TurnRole::Author(Role::Assistant)));
     let at = if open { turns.len() - 1 } else { turns.len() };
     if !open {
-        turns.push(Turn::new(TurnRole::Assistant, Vec::new()));
+        turns.push(Turn::new(TurnRole::Author(Role::Assistant), Vec::new()));
     }
     #[expect(clippy::indexing_slicing, reason = "it is the last one, which was there or has been pushed")]
     &mut turns[at]
@@ -178,47 +179,30 @@ pub(crate) fn arguments(text: Text<'_>, kind: ToolKind) -> String {
     String::from_utf8_lossy(&json).into_owned()
 }
 
-impl Item<'_> {
-    fn call_id(&self) -> Option<String> {
-        match self {
-            Item::Call { id, .. } => Some(id.decoded().into_owned()),
-            _ => None,
-        }
-    }
-}
-
-impl From<Role> for TurnRole<'_> {
-    fn from(role: Role) -> Self {
-        match role {
-            Role::System => Self::System,
-            Role::Developer => Self::Developer,
-            Role::User => Self::User,
-            Role::Assistant => Self::Assistant,
-        }
-    }
-}
-
 impl<'a> Turn<'a> {
     fn new(role: TurnRole<'a>, parts: Vec<Part<'a>>) -> Self {
         Self { role, parts, reasoning: BytesMut::new(), calls: Vec::new() }
     }
 
+    fn is_of_system(&self) -> bool {
+        matches!(self.role, TurnRole::Author(Role::System | Role::Developer))
+    }
+
     /// Returns the role, and the separator for parts that are joined into one text.
     fn role(&self, developer: DeveloperRole) -> (&'static str, &'static str) {
         match &self.role {
-            TurnRole::Developer if developer == DeveloperRole::Developer => ("developer", "\n"),
-            TurnRole::System | TurnRole::Developer => ("system", "\n"),
-            TurnRole::User => ("user", "\n"),
+            TurnRole::Author(Role::Developer) if developer == DeveloperRole::Developer => ("developer", "\n"),
+            TurnRole::Author(Role::System | Role::Developer) => ("system", "\n"),
+            TurnRole::Author(Role::User) => ("user", "\n"),
             // An assistant's parts were one text, split where other output came between.
-            TurnRole::Assistant | TurnRole::Hosted(_) => ("assistant", ""),
+            TurnRole::Author(Role::Assistant) | TurnRole::Hosted(_) => ("assistant", ""),
             TurnRole::Tool(_) => ("tool", "\n"),
         }
     }
 
     /// Returns the role of a system or developer message that consists of text; `None` for other turns.
     pub(super) fn leading_role(&self, developer: DeveloperRole) -> Option<&'static str> {
-        let is_lead = matches!(self.role, TurnRole::System | TurnRole::Developer);
-        (is_lead && content::is_text(&self.parts)).then(|| self.role(developer).0)
+        (self.is_of_system() && content::is_text(&self.parts)).then(|| self.role(developer).0)
     }
 
     /// Appends the text of such a message as a JSON string.

@@ -29,8 +29,8 @@ fn not_included(name: &str) -> Failure {
     Failure::from(Fault::UsageNotIncluded).with_message(message).with_param("model")
 }
 
-/// Returns a client's model name made safe for a message: without control characters, cut after 64 characters.
-fn printable(name: &str) -> String {
+/// Returns a client's name or id made safe for a message: without control characters, cut after 64 characters.
+pub(in crate::server) fn printable(name: &str) -> String {
     name.chars().filter(|request| !request.is_control()).take(64).collect()
 }
 

@@ -3,6 +3,7 @@
 //! Takes: the path, query and headers of a request. Gives: the deployment it names, its key, and the additional
 //! headers of the response. Never: changes the body of an answer.
 
+use super::browsers::single_value;
 use super::headers;
 use crate::config::Azure;
 use crate::wire::fault::{Failure, Fault};
@@ -102,18 +103,14 @@ impl RouteFamily {
     /// Returns the `authorization` header for the engine; `None` without a key or with several. Azure's own header
     /// takes precedence on Azure's own routes.
     pub(in crate::server) fn authorization(self, headers: &HeaderMap) -> Option<HeaderValue> {
-        let only = |name: HeaderName| {
-            let mut all = headers.get_all(name).iter();
-            // Several keys count as none: engine and proxy might choose different ones.
-            all.next().filter(|_| all.next().is_none())
-        };
+        // Several keys count as none: engine and proxy might choose different ones.
         if self != Self::Plain && headers.contains_key(API_KEY) {
-            let key = only(API_KEY)?.to_str().ok()?;
+            let key = single_value(headers, &API_KEY)?.to_str().ok()?;
             let mut value = HeaderValue::from_str(&format!("Bearer {key}")).ok()?;
             value.set_sensitive(true);
             return Some(value);
         }
-        only(AUTHORIZATION).cloned()
+        single_value(headers, &AUTHORIZATION).cloned()
     }
 
     /// Returns the key that a request presents. Only one header is read: `api-key` if an Azure route has it, else

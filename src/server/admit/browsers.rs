@@ -135,7 +135,10 @@ fn exposed(headers: &HeaderMap) -> HeaderValue {
 /// # Errors
 /// The page has another origin that is not listed.
 pub(in crate::server) fn check_socket(headers: &HeaderMap, cors: &Cors) -> Result<(), Failure> {
-    let may = headers.get_all(ORIGIN).iter().all(|origin| is_own(origin, headers) || allows(cors, origin));
+    let may = headers
+        .get_all(ORIGIN)
+        .iter()
+        .all(|origin| is_own(origin, headers) || cors.allows(origin.as_bytes()));
     if may { Ok(()) } else { Err(foreign(headers, "may not open a WebSocket here")) }
 }
 
@@ -153,7 +156,7 @@ pub(in crate::server) fn check_form(head: &request::Parts, cors: &Cors) -> Resul
     };
     let mut origins = headers.get_all(ORIGIN).iter();
     let is_foreign =
-        origins.any(|origin| is_web(origin) && !is_own(origin, headers) && !allows(cors, origin));
+        origins.any(|origin| is_web(origin) && !is_own(origin, headers) && !cors.allows(origin.as_bytes()));
     let is_form = headers.get(CONTENT_TYPE).is_none_or(|label| {
         let kind = label.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
         let forms = ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"];
@@ -170,10 +173,6 @@ fn foreign(headers: &HeaderMap, what: &str) -> Failure {
     let origin = headers.get(ORIGIN).map_or_else(String::new, |origin| printable(origin.as_bytes(), SHOWN));
     let message = format!("Pages of the origin '{origin}' {what}: cors.origins does not list it.");
     Failure::from(Fault::Permission).with_message(message)
-}
-
-fn allows(cors: &Cors, origin: &HeaderValue) -> bool {
-    cors.allows(origin.as_bytes())
 }
 
 /// Returns true if a page has the origin of the address that it sends its request to. Behind a proxy that rewrites
@@ -193,7 +192,10 @@ fn authority(origin: &HeaderValue) -> Option<&[u8]> {
 }
 
 /// Returns the value of a header that occurs exactly once.
-fn single_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
+pub(in crate::server) fn single_value<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+) -> Option<&'h HeaderValue> {
     let mut all = headers.get_all(name).iter();
     all.next().filter(|_| all.next().is_none())
 }

@@ -52,18 +52,10 @@ pub(in crate::server) fn is_ascii(headers: &HeaderMap) -> bool {
 /// Checks that the body of this request can be read and that the client accepts the answer. Fails with the error
 /// for the header at fault.
 pub(in crate::server) fn check(headers: &HeaderMap) -> Result<(), Failure> {
-    let has = |name, good: fn(&str) -> bool| {
-        headers.get_all(name).iter().all(|value| value.to_str().is_ok_and(good))
-    };
-    if !has(EXPECT, |text| text.eq_ignore_ascii_case("100-continue")) {
-        return Err(Fault::ExpectationFailed.into());
-    }
-    if !has(CONTENT_ENCODING, |text| text.eq_ignore_ascii_case("identity")) {
-        return Err(Fault::UnsupportedEncoding.into());
-    }
-    check_single_type(headers)?;
-    if !has(CONTENT_TYPE, |label| is_json(label) || is_form(label)) {
-        return Err(wrong_type(headers));
+    check_relayed(headers)?;
+    let is_known = |label: &HeaderValue| label.to_str().is_ok_and(|label| is_json(label) || is_form(label));
+    if let Some(label) = headers.get(CONTENT_TYPE).filter(|label| !is_known(label)) {
+        return Err(wrong_label(&printable(label.as_bytes(), SHOWN)));
     }
     if headers.contains_key(ACCEPT) && !headers.get_all(ACCEPT).iter().any(accepts) {
         return Err(Fault::NotAcceptable.into());
@@ -83,10 +75,6 @@ pub(in crate::server) fn check_relayed(headers: &HeaderMap) -> Result<(), Failur
     if !has(CONTENT_ENCODING, "identity") {
         return Err(Fault::UnsupportedEncoding.into());
     }
-    check_single_type(headers)
-}
-
-fn check_single_type(headers: &HeaderMap) -> Result<(), Failure> {
     if headers.get_all(CONTENT_TYPE).iter().count() > 1 {
         let message = "The request has more than one Content-Type.";
         return Err(Failure::from(Fault::UnsupportedMediaType).with_message(message));
@@ -100,12 +88,6 @@ pub(in crate::server) fn wrong_form() -> Failure {
 }
 
 /// Returns the failure for a body whose content type is not JSON; the message quotes the type.
-fn wrong_type(headers: &HeaderMap) -> Failure {
-    let label =
-        headers.get(CONTENT_TYPE).map_or_else(String::new, |label| printable(label.as_bytes(), SHOWN));
-    wrong_label(&label)
-}
-
 fn wrong_label(label: &str) -> Failure {
     let message = format!(
         "The request body is labelled '{label}'; it must be JSON in UTF-8, with 'Content-Type: application/json'."
@@ -142,6 +124,12 @@ fn is_in_utf8(label: &str, is_kind: impl Fn(&str) -> bool) -> bool {
             || value.eq_ignore_ascii_case("utf8")
     };
     is_kind(&kind) && parts.all(utf8)
+}
+
+/// Returns true if the `accept` header names this type.
+pub(in crate::server) fn names(headers: &HeaderMap, kind: &str) -> bool {
+    let ranges = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+    ranges.flat_map(|ranges| ranges.split(',')).any(|range| range.trim().starts_with(kind))
 }
 
 /// Returns true if an `accept` header allows one of the two types that responses have.

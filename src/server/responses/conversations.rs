@@ -1,10 +1,10 @@
 //! Conversations API: clients create, change, read and delete conversations and their items (wire-format 4.1).
 
-use super::printable_id;
-use super::stored::{Query, write_page};
+use super::persist;
+use super::stored::{Query, decoded, not_found, write_page};
 use crate::json::write_string;
+use crate::request::invalid;
 use crate::request::responses::conversations::{self, NewItem};
-use crate::request::stored_items;
 use crate::server::admit::body::Body;
 use crate::server::context::RequestContext;
 use crate::store::{Conversation, Error, Item, Json, Key, Page, Store};
@@ -12,7 +12,6 @@ use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
 use http::{Method, Response, request};
-use percent_encoding::percent_decode_str;
 use std::sync::Arc;
 
 /// Object that a path of the Conversations API names.
@@ -26,17 +25,6 @@ pub(in crate::server) enum ConversationPath {
     Items,
     /// A single item of a conversation.
     Item,
-}
-
-/// Returns the 404 failure for a conversation that does not exist or belongs to another tenant.
-pub(super) fn missing(id: &str) -> Failure {
-    Failure::from(Fault::NotFound)
-        .with_message(format!("Conversation with id '{}' not found.", printable_id(id)))
-}
-
-/// Returns the 404 failure for an item that does not exist or belongs to another tenant.
-pub(super) fn missing_item(id: &str) -> Failure {
-    Failure::from(Fault::NotFound).with_message(format!("Item with id '{}' not found.", printable_id(id)))
 }
 
 impl RequestContext {
@@ -96,15 +84,13 @@ impl<'h> ConversationTarget<'h> {
             ConversationPath::New => format!("conv_{}", context.ids.stamp().id),
             _ => path.next().map(decoded).unwrap_or_default(),
         };
-        let store_handle = &context.app.store_handle;
-        let store = match store_handle.store() {
+        let store = match context.app.store_handle.opened()? {
             Some(store) => store,
-            None if !store_handle.is_off() => return Err(Fault::StoreUnavailable.into()),
             None if what == ConversationPath::New => {
                 let why = "Conversations are not stored here; send the whole of it as 'input'.";
                 return Err(Failure::from(Fault::InvalidRequest).with_message(why));
             }
-            None => return Err(missing(&id)),
+            None => return Err(not_found("Conversation", &id)),
         };
         let key = Key { tenant: context.tenant(&head.headers), id: id.into() };
         Ok(Self { context, store, key, item: path.nth(1).map(decoded).unwrap_or_default() })
@@ -120,10 +106,8 @@ impl<'h> ConversationTarget<'h> {
 
     fn failure(&self, error: Error) -> Failure {
         match error {
-            Error::NotFound => missing(&self.key.id),
-            Error::NoCursor => Failure::from(Fault::InvalidValue)
-                .with_message("Invalid value for 'after': the conversation has no such item.")
-                .with_param("after"),
+            Error::NotFound => not_found("Conversation", &self.key.id),
+            Error::NoCursor => invalid("after", "the conversation has no such item"),
             other => self.context.unavailable(&other),
         }
     }
@@ -176,9 +160,7 @@ impl<'h> ConversationTarget<'h> {
             match self.store.conversation_item(self.key(), id.as_str().into(), now).await {
                 Err(Error::NotFound) => {}
                 Ok(_) => {
-                    let param = format!("items[{at}].id");
-                    let message = format!("Invalid value for '{param}': the conversation has such an item.");
-                    return Err(Failure::from(Fault::InvalidValue).with_message(message).with_param(param));
+                    return Err(invalid(format!("items[{at}].id"), "the conversation has such an item"));
                 }
                 Err(error) => return Err(self.failure(error)),
             }
@@ -196,7 +178,7 @@ impl<'h> ConversationTarget<'h> {
         // The conversation first: the error message names which of the two does not exist.
         self.store.conversation(self.key(), now).await.map_err(|error| self.failure(error))?;
         let told = |error| match error {
-            Error::NotFound => missing_item(&self.item),
+            Error::NotFound => not_found("Item", &self.item),
             other => self.failure(other),
         };
         if delete {
@@ -224,10 +206,10 @@ impl<'h> ConversationTarget<'h> {
         for (at, sent) in sent.iter().enumerate() {
             if sent.refers {
                 let id = sent.id.as_deref().unwrap_or_default();
-                let missing = || missing_item(id).with_param(format!("items[{at}].id"));
+                let missing = || not_found("Item", id).with_param(format!("items[{at}].id"));
                 items.push(found.next().flatten().ok_or_else(missing)?);
-            } else if let Some((id, body)) = stored_items::normalised(&sent.json, &stamp.id, at) {
-                items.push(Item::new(&id, &body));
+            } else {
+                items.extend(persist::item(&sent.json, &stamp.id, at));
             }
         }
         Ok(items)
@@ -241,9 +223,4 @@ fn write(conversation: &Conversation, out: &mut BytesMut) {
     let rest =
         format!(",\"object\":\"conversation\",\"created_at\":{},\"metadata\":{metadata}}}", created / 1000);
     out.extend_from_slice(rest.as_bytes());
-}
-
-/// Returns a segment of a path without its percent-escapes.
-fn decoded(segment: &str) -> String {
-    percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }

@@ -1,11 +1,14 @@
 //! History of a request: the responses or the conversation that it continues, and the items that its input
 //! references.
 
-use super::{ParsedRequest, conversations, printable_id};
+use super::ParsedRequest;
+use super::stored::not_found;
 use crate::json::{self, Members, Raw, Text};
 use crate::plan::{self, AdaptedBody, Route};
+use crate::request::invalid;
 use crate::request::responses::{ChatInputs, ResponsesRequest};
 use crate::seal::{Keys, SealKind};
+use crate::server::admit::auth::printable;
 use crate::server::context::RequestContext;
 use crate::store::{Error, Item, Key, Store};
 use crate::wire::fault::{Failure, Fault};
@@ -113,11 +116,7 @@ impl RequestContext {
         if previous.is_none() && asked.conversation.is_none() && references.is_empty() {
             return Ok(history);
         }
-        let store_handle = &self.app.store_handle;
-        let store = store_handle.store();
-        if store.is_none() && !store_handle.is_off() {
-            return Err(Fault::StoreUnavailable.into());
-        }
+        let store = self.app.store_handle.opened()?;
         if let Some(id) = previous {
             history.history = self.chain(store.as_ref(), parsed, id).await?;
         }
@@ -142,7 +141,7 @@ impl RequestContext {
         let about = |fault: Fault, message: String| {
             Failure::from(fault).with_message(message).with_param("previous_response_id")
         };
-        let shown = printable_id(id);
+        let shown = printable(id);
         let missing =
             || about(Fault::PreviousNotFound, format!("Previous response with id '{shown}' not found."));
         let store = store.ok_or_else(missing)?;
@@ -181,7 +180,7 @@ impl RequestContext {
         let key = Key { tenant: Arc::clone(&parsed.tenant), id: id.into() };
         let items = store.transcript(key, HISTORY_BYTES, self.app.store_handle.now()).await;
         items.map_err(|error| match error {
-            Error::NotFound => conversations::missing(id).with_param("conversation"),
+            Error::NotFound => not_found("Conversation", id).with_param("conversation"),
             Error::Full => Failure::from(Fault::ContextLength)
                 .with_message("The conversation is too long.")
                 .with_param("conversation"),
@@ -208,7 +207,7 @@ impl RequestContext {
         let item = |(at, id): (usize, Arc<str>)| {
             let remembered =
                 || known.iter().flat_map(|known| &known.items).find(|item| item.id == id).cloned();
-            let missing = || conversations::missing_item(&id).with_param(format!("input[{at}].id"));
+            let missing = || not_found("Item", &id).with_param(format!("input[{at}].id"));
             Ok((at, found.next().flatten().or_else(remembered).ok_or_else(missing)?))
         };
         references.into_iter().map(item).collect()
@@ -238,9 +237,7 @@ fn check_new_ids(history: &[Item], asked: &ResponsesRequest) -> Result<(), Failu
         let gist = content_of(item);
         if known.get(&id).is_some_and(|known| *known != gist) {
             let param = format!("input[{at}].id");
-            let message =
-                format!("Invalid value for '{param}': another item of the conversation has this id.");
-            return Err(Failure::from(Fault::InvalidValue).with_message(message).with_param(param));
+            return Err(invalid(param, "another item of the conversation has this id"));
         }
         known.insert(id, gist);
     }

@@ -38,6 +38,7 @@ use super::record::Record;
 use super::relay::attempt::{Attempt, AttemptTarget, Sender, UpstreamRequest, UpstreamSelection};
 use super::relay::{Relay, RelayParams};
 use crate::plan::Route;
+use crate::request::invalid;
 use crate::request::responses::outputs::inherited_fields;
 use crate::request::responses::{ResponsesMode, ResponsesRequest};
 use crate::seal::{Keys, NONCE, SealKind};
@@ -213,15 +214,14 @@ impl RequestContext {
         let mut selection = self.selection(&asked.model, &head.headers, Some(upstream), begins);
         let options = Arc::clone(&route.options);
         let stamp = self.stamp();
-        let Some(mut record) = self.record.take() else { return Err(Fault::Proxy.into()) };
+        let Some(record) = &mut self.record else { return Err(Fault::Proxy.into()) };
         record.model = app.pool.label(&asked.model);
-        log_left_out(&record, &asked);
+        log_left_out(record, &asked);
         let keys = Arc::clone(&app.store_handle.keys);
         let request_id = record.request_id.as_str().into();
         let truncatable = Arc::new(TruncatableRequest { asked, history, tenant, keys, request_id });
         let mut request =
             Box::new(PreparedRequest { truncatable, sender, stamp, background, form, queued: false });
-        self.record = Some(record);
         if background {
             return Ok(with_dropped(self.in_background(request, selection, writer, streams).await?, dropped));
         }
@@ -434,9 +434,7 @@ fn dialect(headers: &HeaderMap) -> Result<Option<ResponsesDialect>, Failure> {
         b"openai" => Ok(Some(ResponsesDialect::Openai)),
         b"openresponses" => Ok(Some(ResponsesDialect::Openresponses)),
         b"codex-legacy" => Ok(Some(ResponsesDialect::CodexLegacy)),
-        _ => Err(Failure::from(Fault::InvalidValue)
-            .with_message("Invalid value for 'x-samewire-dialect': openai, openresponses or codex-legacy.")
-            .with_param(DIALECT)),
+        _ => Err(invalid(DIALECT, "openai, openresponses or codex-legacy")),
     }
 }
 
@@ -454,9 +452,4 @@ fn joined_names(dropped: &[String]) -> String {
         all.push_str(name);
     }
     all
-}
-
-/// Returns a client's id made safe for an error message: at most 64 characters, no control characters.
-fn printable_id(id: &str) -> String {
-    id.chars().filter(|request| !request.is_control()).take(64).collect()
 }

@@ -5,6 +5,7 @@ use crate::config::{Config, StoreConfig};
 use crate::seal::{KEY, Keys};
 use crate::store::{DurationHook, Store, StoreLocation};
 use crate::telemetry::Metrics;
+use crate::wire::fault::{Failure, Fault};
 use data_encoding::HEXLOWER;
 use parking_lot::RwLock;
 use std::io;
@@ -80,6 +81,14 @@ impl StoreHandle {
     /// Returns the limit for the size of one record in bytes.
     pub(in crate::server) fn record_bytes(&self) -> u64 {
         self.config.caps.record_bytes
+    }
+
+    /// Returns the store, or `None` if it is turned off in the configuration. Fails if it is not open yet.
+    pub(in crate::server) fn opened(&self) -> Result<Option<Arc<Store>>, Failure> {
+        match self.store() {
+            None if !self.is_off() => Err(Fault::StoreUnavailable.into()),
+            store => Ok(store),
+        }
     }
 
     /// Returns the store if it is open.

@@ -1,9 +1,11 @@
 //! Operations on stored responses: read, list, replay, cancel and delete (wire-format 4.1, 4.11).
 
 use super::background;
-use super::{printable_id, tool_outputs};
+use super::tool_outputs;
 use crate::json::write_string;
+use crate::request::invalid;
 use crate::request::responses::Include;
+use crate::server::admit::auth::printable;
 use crate::server::admit::body::Body;
 use crate::server::admit::headers;
 use crate::server::context::RequestContext;
@@ -51,10 +53,8 @@ impl RequestContext {
         let (store, key) = self.stored_key(head)?;
         let id = Arc::clone(&key.id);
         let told = |error: Error| match error {
-            Error::NotFound => missing(&id),
-            Error::NoCursor => Failure::from(Fault::InvalidValue)
-                .with_message("Invalid value for 'after': the response has no such item.")
-                .with_param("after"),
+            Error::NotFound => not_found("Response", &id),
+            Error::NoCursor => invalid("after", "the response has no such item"),
             other => self.unavailable(&other),
         };
         let mut out = BytesMut::new();
@@ -110,13 +110,8 @@ impl RequestContext {
         let path = head.uri.path();
         let id =
             path.split_once("/responses/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or(rest));
-        let id = percent_decode_str(id).decode_utf8_lossy();
-        let store_handle = &self.app.store_handle;
-        let store = match store_handle.store() {
-            Some(store) => store,
-            None if store_handle.is_off() => return Err(missing(&id)),
-            None => return Err(Fault::StoreUnavailable.into()),
-        };
+        let id = decoded(id);
+        let store = self.app.store_handle.opened()?.ok_or_else(|| not_found("Response", &id))?;
         Ok((store, Key { tenant: self.tenant(&head.headers), id: id.into() }))
     }
 
@@ -177,8 +172,14 @@ impl RequestContext {
     }
 }
 
-pub(super) fn missing(id: &str) -> Failure {
-    Failure::from(Fault::NotFound).with_message(format!("Response with id '{}' not found.", printable_id(id)))
+/// Returns the failure for an object that does not exist or belongs to another tenant; `what` is its kind.
+pub(super) fn not_found(what: &str, id: &str) -> Failure {
+    Failure::from(Fault::NotFound).with_message(format!("{what} with id '{}' not found.", printable(id)))
+}
+
+/// Returns a segment of a path without its percent-escapes.
+pub(super) fn decoded(segment: &str) -> String {
+    percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }
 
 /// Appends a list object with one page of items.
@@ -217,14 +218,14 @@ impl<'a> Query<'a> {
         match self.get(key).as_deref() {
             None | Some("false" | "") => Ok(false),
             Some("true") => Ok(true),
-            Some(_) => Err(wrong(key, "it must be true or false")),
+            Some(_) => Err(invalid(key, "it must be true or false")),
         }
     }
 
     fn number(&self, key: &'static str) -> Result<Option<u64>, Failure> {
         let number = self
             .get(key)
-            .map(|text| text.parse().map_err(|_| wrong(key, "it must be a whole number, 0 or more")));
+            .map(|text| text.parse().map_err(|_| invalid(key, "it must be a whole number, 0 or more")));
         number.transpose()
     }
 
@@ -234,11 +235,7 @@ impl<'a> Query<'a> {
         let pairs = form_urlencoded::parse(self.0.as_bytes());
         let words = pairs.filter(|(key, _)| matches!(key.as_ref(), "include" | "include[]"));
         match words.enumerate().find(|(_, (_, word))| !Include::default().as_chat_request(word)) {
-            Some((at, _)) => {
-                let param = format!("include[{at}]");
-                let message = format!("Invalid value for '{param}': the API has no such thing.");
-                Err(Failure::from(Fault::InvalidValue).with_message(message).with_param(param))
-            }
+            Some((at, _)) => Err(invalid(format!("include[{at}]"), "the API has no such thing")),
             None => Ok(()),
         }
     }
@@ -248,17 +245,12 @@ impl<'a> Query<'a> {
             self.get("limit").map(|limit| limit.parse().ok().filter(|limit| (1..=100).contains(limit)));
         Ok(PageRequest {
             after: self.get("after").filter(|after| !after.is_empty()).map(Into::into),
-            limit: limit.unwrap_or(Some(20)).ok_or_else(|| wrong("limit", "it must be from 1 to 100"))?,
+            limit: limit.unwrap_or(Some(20)).ok_or_else(|| invalid("limit", "it must be from 1 to 100"))?,
             descending: match self.get("order").as_deref() {
                 None | Some("desc") => true,
                 Some("asc") => false,
-                Some(_) => return Err(wrong("order", "it must be asc or desc")),
+                Some(_) => return Err(invalid("order", "it must be asc or desc")),
             },
         })
     }
-}
-
-fn wrong(key: &'static str, must: &str) -> Failure {
-    let message = format!("Invalid value for '{key}': {must}.");
-    Failure::from(Fault::InvalidValue).with_message(message).with_param(key)
 }

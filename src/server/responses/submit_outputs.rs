@@ -3,18 +3,19 @@
 //! Outputs are kept in the store, so that any process can take the next one. If several requests post the last
 //! outputs at once, exactly one continues the response.
 
-use super::stored::missing;
+use super::stored::not_found;
 use super::tool_outputs::{SubmittedOutputs, ToolOutputStore};
 use crate::json::{self, write_string};
+use crate::request::invalid;
 use crate::request::responses::outputs::{self, Output, Outputs, PendingCall, Predecessor};
 use crate::server::admit::body::Body;
+use crate::server::admit::headers;
 use crate::server::context::RequestContext;
 use crate::store::Error;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{BufMut, BytesMut};
-use http::header::ACCEPT;
-use http::{HeaderMap, Response, StatusCode, request};
+use http::{Response, StatusCode, request};
 
 impl RequestContext {
     /// Serves a request that posts tool outputs: returns the calls still pending, or continues the response once
@@ -34,7 +35,7 @@ impl RequestContext {
         }
         let now = self.app.store_handle.now();
         let record = store.get(key.clone(), now).await.map_err(|error| match error {
-            Error::NotFound => missing(&key.id),
+            Error::NotFound => not_found("Response", &key.id),
             other => self.unavailable(&other),
         })?;
         let calls = outputs::calls(&record.response);
@@ -68,7 +69,7 @@ impl RequestContext {
             None => Predecessor::Response(&key.id),
         };
         let model = json::member(&record.response, "model").unwrap_or_default();
-        let stream = outputs.stream || wants_events(&head.headers);
+        let stream = outputs.stream || headers::names(&head.headers, "text/event-stream");
         let body = outputs::continuing_body(&record.request, &model, after, &input, stream);
         if let Err(failure) = self.count(head).await {
             handed.take_back().await;
@@ -107,12 +108,6 @@ impl RequestContext {
     }
 }
 
-/// Returns true if the `accept` header names an event stream.
-fn wants_events(headers: &HeaderMap) -> bool {
-    let kinds = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
-    kinds.flat_map(|accept| accept.split(',')).any(|kind| kind.trim().starts_with("text/event-stream"))
-}
-
 /// Returns each output with the index of its call. Fails if the response has no calls, an output matches none, or
 /// two outputs answer the same call.
 pub(super) fn with_call_indexes<'o>(
@@ -126,11 +121,10 @@ pub(super) fn with_call_indexes<'o>(
     }
     let mut told: Vec<(usize, &Output)> = Vec::with_capacity(given.len());
     for output in given {
-        let at = calls.iter().position(|call| call.call_id == output.call_id).ok_or_else(|| {
-            let message =
-                format!("Invalid value for '{}': the response has no such tool call.", output.param);
-            Failure::from(Fault::InvalidValue).with_message(message).with_param(output.param.as_str())
-        })?;
+        let at = calls
+            .iter()
+            .position(|call| call.call_id == output.call_id)
+            .ok_or_else(|| invalid(output.param.as_str(), "the response has no such tool call"))?;
         if told.iter().any(|(other, _)| *other == at) {
             return Err(already_answered(Some(output)));
         }

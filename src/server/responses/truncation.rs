@@ -11,7 +11,7 @@ use crate::seal::Keys;
 use crate::server::net::pending_answer::{PendingAnswer, send};
 use crate::server::relay::attempt::Sender;
 use crate::store::Item;
-use crate::upstream::{Answer, Client, Outgoing, Upstream};
+use crate::upstream::{Answer, Outgoing, Upstream};
 use crate::wire::fault::{Failure, Fault};
 use std::sync::Arc;
 
@@ -48,26 +48,14 @@ impl TruncatableRequest {
         self: Arc<Self>,
         sender: &Sender,
         upstream: &Upstream,
-        request: Outgoing,
+        mut request: Outgoing,
         route: Route,
     ) -> PendingAnswer {
         let client = sender.client(upstream);
         if !self.asked.truncation_auto {
             return send(client, request);
         }
-        let own_key = upstream.config.auth.are_ours();
-        self.send_until_it_fits(client, request, route, sender.error_bytes(), own_key)
-    }
-
-    /// Returns a future that sends the request, then shorter ones while the engine reports that it is too long.
-    fn send_until_it_fits(
-        self: Arc<Self>,
-        client: Arc<Client>,
-        mut request: Outgoing,
-        route: Route,
-        most: usize,
-        own_key: bool,
-    ) -> PendingAnswer {
+        let (most, own_key) = (sender.error_bytes(), upstream.config.auth.are_ours());
         Box::pin(async move {
             let (mut forget, mut attempts) = (0, 0);
             loop {

@@ -5,13 +5,14 @@
 
 use crate::html::{Page, Template, escaped};
 use crate::server::App;
+use crate::server::admit::headers::names;
 use crate::server::handlers::page;
 use crate::server::handlers::readiness::NotReady;
 use crate::server::net::listener;
 use crate::telemetry::Build;
 use crate::upstream::Upstream;
 use bytes::Bytes;
-use http::header::{ACCEPT, HOST, VARY};
+use http::header::{HOST, VARY};
 use http::{HeaderMap, HeaderValue, Response};
 use std::fmt::Write as _;
 
@@ -45,10 +46,7 @@ struct Row {
 /// Returns the page as HTML or text, according to the `accept` header.
 pub(super) fn answer(app: &App, headers: &HeaderMap) -> Response<Bytes> {
     let start = Start::of(app, headers);
-    let wants_html = headers.get_all(ACCEPT).iter().any(|value| {
-        value.to_str().is_ok_and(|value| value.split(',').any(|kind| kind.trim().starts_with("text/html")))
-    });
-    let mut response = match wants_html {
+    let mut response = match names(headers, "text/html") {
         true => page::response(&start.html()),
         false => {
             let mut response = Response::new(Bytes::from(start.text()));

@@ -14,6 +14,7 @@ use crate::error::{Error, RetryClass};
 use crate::request::relayed::Scan;
 use crate::server::admit::azure::RouteFamily;
 use crate::server::admit::body::Body;
+use crate::server::admit::browsers::single_value;
 use crate::server::admit::budget::BudgetShare;
 use crate::server::admit::headers::{self, Success};
 use crate::server::context::RequestContext;
@@ -141,13 +142,11 @@ impl RequestContext {
         };
         let limits = &app.config.limits;
         let declared = body.size_hint().exact();
-        if declared.is_some_and(|length| {
-            usize::try_from(length).is_ok_and(|length| length > limits.relay_body_bytes)
-        }) {
+        let length = declared.and_then(|length| usize::try_from(length).ok());
+        if length.is_some_and(|length| length > limits.relay_body_bytes) {
             return Err(Fault::TooLarge.into());
         }
-        let is_short = declared
-            .is_some_and(|length| usize::try_from(length).is_ok_and(|length| length <= HELD_WHOLE_BYTES));
+        let is_short = length.is_some_and(|length| length <= HELD_WHOLE_BYTES);
         let is_restricted = self.caller.as_ref().is_some_and(|caller| !caller.models.is_empty());
         let decides = is_restricted || app.pool.needs_model() || self.family.deployment(head).is_some();
         let most =
@@ -422,9 +421,7 @@ fn query(query: Option<&str>, family: RouteFamily) -> String {
 
 /// Returns the client's `accept` header, or `*/*` if there is none or more than one.
 pub(in crate::server) fn accept(headers: &HeaderMap) -> HeaderValue {
-    let mut all = headers.get_all(ACCEPT).iter();
-    let first = all.next().filter(|_| all.next().is_none());
-    first.cloned().unwrap_or(HeaderValue::from_static("*/*"))
+    single_value(headers, &ACCEPT).cloned().unwrap_or(HeaderValue::from_static("*/*"))
 }
 
 /// Returns the content type for the engine. JSON may come without one, or with the one that `curl -d` sends.

@@ -3,6 +3,7 @@
 
 use crate::json::Text;
 use crate::request::fields::{self, Field};
+use crate::request::{invalid, unsupported_parameter};
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::ws::{Message, Utf8Bytes};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -50,9 +51,7 @@ impl Create {
                 let told =
                     get(key).filter(|field| !(habit && key == "stream" && field.value.get() == "true"));
                 if told.is_some() {
-                    let message = format!("Unsupported parameter: '{key}'; {why}.");
-                    let failure = Failure::from(Fault::UnsupportedParameter);
-                    return Err(failure.with_message(message).with_param(key));
+                    return Err(unsupported_parameter(key, why));
                 }
             }
             generate
@@ -79,11 +78,6 @@ fn is_create(members: &[Field<'_>]) -> Result<(), Failure> {
         Some(kind) if kind == "response.create" => Ok(()),
         _ => Err(invalid("type", "it must be 'response.create'")),
     }
-}
-
-fn invalid(key: &'static str, must: &str) -> Failure {
-    let message = format!("Invalid value for '{key}': {must}.");
-    Failure::from(Fault::InvalidValue).with_message(message).with_param(key)
 }
 
 /// Returns an error message for a response body with this HTTP status.

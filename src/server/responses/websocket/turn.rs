@@ -6,6 +6,7 @@ use super::ConnectionContext;
 use super::message::{self, Create, Refused};
 use super::recent::{ConversationThread, RecentResponses};
 use crate::plan;
+use crate::request::invalid;
 use crate::server::admit::body::Body;
 use crate::server::admit::quota::QuotaState;
 use crate::server::context::RequestContext;
@@ -251,9 +252,7 @@ impl RequestContext {
     ) -> Result<TurnAnswer, Failure> {
         let ParsedRequest { mut asked, route, tenant, .. } = parsed;
         if asked.conversation.is_some() {
-            return Err(Failure::from(Fault::InvalidValue)
-                .with_message("Invalid value for 'conversation': nothing is added to it without a response.")
-                .with_param("conversation"));
+            return Err(invalid("conversation", "nothing is added to it without a response"));
         }
         asked.disable_store()?;
         let app = &self.app;
