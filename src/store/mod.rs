@@ -155,7 +155,9 @@ async fn in_time<T>(deadline: Duration, work: impl Future<Output = Result<T, Err
     tokio::time::timeout(deadline, work).await.unwrap_or(Err(Error::Slow))
 }
 
-/// Check of an argument before an operation: fails if no database could look it up or store it.
+/// Check of an argument before the database is asked. Fails if no database could look it up or store it, or if the
+/// caller made a mistake, such as to finish a response with a state that is not terminal. So a mistake is a
+/// `Conflict` even if the record is missing or has another owner.
 trait Validate {
     fn validate(&self) -> Result<(), Error> {
         Ok(())
