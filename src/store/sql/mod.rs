@@ -701,10 +701,10 @@ pub(super) async fn has_room<S: Sql>(s: &mut S, bytes: &u64) -> Result<(), Error
     if s.has_disk(*bytes, ended).await? { Ok(()) } else { Err(Error::Full) }
 }
 
-/// Counts the records that a condition selects, and their weight.
-pub(super) async fn count<S: Sql>(s: &mut S, condition: &str) -> Result<Totals, Error> {
+/// Counts records and their weight. `clause`: ` WHERE …`, or empty for all records.
+pub(super) async fn count<S: Sql>(s: &mut S, clause: &str) -> Result<Totals, Error> {
     let sql =
-        format!("SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM samewire_records{condition}");
+        format!("SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM samewire_records{clause}");
     let rows = s.query(&sql, &[]).await?;
     let row = rows.first().ok_or_else(|| Error::unavailable("no count"))?;
     Ok(Totals { records: row.count(0)?, bytes: row.count(1)? })
