@@ -33,7 +33,7 @@ pub use counters::{Count, Counter};
 use crate::nearest::suggest;
 use memory::Memory;
 use parking_lot::Mutex;
-use postgres::{Postgres, is_url};
+use postgres::Postgres;
 use record::is_sound;
 use sql::ready;
 use sqlite::Sqlite;
@@ -80,8 +80,8 @@ impl FromStr for StoreLocation {
             Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
             // The error does not repeat the text: even without an at sign it may contain a password.
             Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
-                let is_url = is_url(text).then(|| Self::Postgres(text.to_owned()));
-                is_url.ok_or_else(|| {
+                let location = postgres::is_url(text).then(|| Self::Postgres(text.to_owned()));
+                location.ok_or_else(|| {
                     "must be an address such as postgres://USER:PASSWORD@HOST/DATABASE".to_owned()
                 })
             }
