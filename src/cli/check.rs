@@ -1,7 +1,7 @@
 //! `samewire check`: what a configuration means, or everything that is wrong with it.
 
 use super::serve::Settings;
-use super::{Failed, print};
+use super::{CommandFailure, print};
 use clap::Args;
 use std::process::ExitCode;
 
@@ -22,7 +22,7 @@ Prints the configuration with all defaults filled in and secrets hidden. If some
 prints all of it, each with its line in the file, its flag or its variable, and exits with 2.";
 
 impl Check {
-    pub(super) fn run(&self) -> Result<ExitCode, Failed> {
+    pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         let config = self.settings.load()?;
         let memory = crate::server::memory_told(&config.limits);
         print(format_args!("{memory}{}", config.shown()));

@@ -1,6 +1,6 @@
 //! `samewire demo`: what samewire does, shown in a terminal.
 
-use super::Failed;
+use super::CommandFailure;
 use crate::config::{Level, LogFormat, Terminal};
 use crate::demo::page::{TerminalProfile, heading, render};
 use crate::demo::{self, DemoError, DemoServer, REASONING, TOOL, snippet, web};
@@ -48,17 +48,18 @@ enum Show {
 }
 
 impl Demo {
-    pub(super) fn run(&self) -> Result<ExitCode, Failed> {
+    pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         // Log lines would spoil the page, so only errors are logged.
-        let logging = telemetry::start_logging(Level::Error, LogFormat::Auto).map_err(Failed::environment)?;
+        let logging =
+            telemetry::start_logging(Level::Error, LogFormat::Auto).map_err(CommandFailure::environment)?;
         telemetry::watch_panics();
         let shown = self.show();
         drop(logging);
         match shown {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(DemoError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-            Err(trouble @ DemoError::Settings(_)) => Err(Failed::usage(trouble)),
-            Err(trouble) => Err(Failed::environment(trouble)),
+            Err(trouble @ DemoError::Settings(_)) => Err(CommandFailure::usage(trouble)),
+            Err(trouble) => Err(CommandFailure::environment(trouble)),
         }
     }
 

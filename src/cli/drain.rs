@@ -1,7 +1,7 @@
 //! `samewire drain`: makes a running samewire refuse new traffic, and waits until no request is in progress.
 
 use super::running::{Admin, Running};
-use super::{Failed, print, print_error};
+use super::{CommandFailure, print, print_error};
 use crate::quantity::time;
 use clap::Args;
 use std::process::ExitCode;
@@ -34,11 +34,11 @@ Exits with 0 when nothing is under way (with --undo: when it serves), with 1 whe
 be taken back, with 3 when nobody answers.";
 
 impl Drain {
-    pub(super) fn run(&self) -> Result<ExitCode, Failed> {
+    pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         self.running.ask(async |admin| self.ask(admin).await)
     }
 
-    async fn ask(&self, admin: &Admin) -> Result<ExitCode, Failed> {
+    async fn ask(&self, admin: &Admin) -> Result<ExitCode, CommandFailure> {
         let path = if self.undo { "/drain/undo" } else { "/drain" };
         let begun = match admin.post(path).send().await {
             Ok(answer) if self.undo => return Ok(report_undo(answer).await),

@@ -1,6 +1,6 @@
 //! `samewire key`: keys for clients.
 
-use super::Failed;
+use super::CommandFailure;
 use crate::auth::{Hash, KEY_BYTES, is_name, new_key};
 use crate::config::names_of_keys;
 use clap::{Args, Subcommand};
@@ -64,7 +64,7 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 impl Key {
-    pub(super) fn run(&self) -> Result<ExitCode, Failed> {
+    pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         let Task::New(new) = &self.task;
         new.make()?;
         Ok(ExitCode::SUCCESS)
@@ -72,9 +72,10 @@ impl Key {
 }
 
 impl New {
-    fn make(&self) -> Result<(), Failed> {
+    fn make(&self) -> Result<(), CommandFailure> {
         let mut chance = [0; KEY_BYTES];
-        getrandom::fill(&mut chance).map_err(|error| Failed::at("no random numbers", error))?;
+        getrandom::fill(&mut chance)
+            .map_err(|error| CommandFailure::environment(format_args!("no random numbers: {error}")))?;
         let key = new_key(&chance);
         let entry = self.entry(&Hash::of(key.as_bytes()));
         match &self.append {
@@ -84,7 +85,7 @@ impl New {
                 let written = writeln!(io::stderr(), "{entry}");
                 written.map_err(|error| {
                     let place = "standard error: the key is of no use without its hash";
-                    Failed::at(place, error)
+                    CommandFailure::at(place, error)
                 })
             }
         }
@@ -92,11 +93,12 @@ impl New {
 
     /// Appends the lines to a file, after checking that the file then loads. Prints the key once the new file is
     /// on disk, but before it replaces the old one: key and lines are useless without each other.
-    fn append_to(&self, path: &Path, key: &str, entry: &str) -> Result<(), Failed> {
+    fn append_to(&self, path: &Path, key: &str, entry: &str) -> Result<(), CommandFailure> {
         let name = path.display().to_string();
-        let wrong = |error: io::Error| Failed::at(&name, error);
-        let refused =
-            |why: String| Failed::usage(format_args!("{why}\nNothing was written, and no key was made."));
+        let wrong = |error: io::Error| CommandFailure::at(&name, error);
+        let refused = |why: String| {
+            CommandFailure::usage(format_args!("{why}\nNothing was written, and no key was made."))
+        };
         let file = Locked::open(path).map_err(wrong)?;
         let names = names_of_keys(&name, &file.text).map_err(|mistakes| refused(mistakes.to_string()))?;
         let taken = self.name.as_ref().and_then(|new| names.iter().position(|known| known == new));
@@ -111,8 +113,9 @@ impl New {
         })?;
         let new = file.prepare(&text).map_err(wrong)?;
         print_key(key)?;
-        new.replace(&file.path)
-            .map_err(|error| Failed::at(format_args!("{name}: the key is of no use without its hash"), error))
+        new.replace(&file.path).map_err(|error| {
+            CommandFailure::at(format_args!("{name}: the key is of no use without its hash"), error)
+        })
     }
 
     /// Returns the `[[auth.key]]` lines of the configuration file for the key.
@@ -128,10 +131,10 @@ impl New {
 }
 
 /// Prints the key to standard output. It is stored nowhere, so it cannot be shown again.
-fn print_key(key: &str) -> Result<(), Failed> {
+fn print_key(key: &str) -> Result<(), CommandFailure> {
     let mut out = io::stdout().lock();
     let told = writeln!(out, "{key}").and_then(|()| out.flush());
-    told.map_err(|error| Failed::at("standard output", error))
+    told.map_err(|error| CommandFailure::at("standard output", error))
 }
 
 /// Locked configuration file, protected from other `samewire key` commands for the lifetime of this value.

@@ -1,7 +1,7 @@
 //! `samewire completions` and `samewire man`: shell completions and manual pages, generated from the command
 //! line's definition.
 
-use super::{Arguments, Failed};
+use super::{Arguments, CommandFailure};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -24,7 +24,7 @@ Examples:
   samewire completions fish > ~/.config/fish/completions/samewire.fish";
 
 impl Completions {
-    pub(super) fn run(&self) -> Result<ExitCode, Failed> {
+    pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut Arguments::command(), "samewire", &mut text);
         print(&text)
@@ -46,27 +46,29 @@ Examples:
   samewire man --out /usr/local/share/man/man1";
 
 impl Manual {
-    pub(super) fn run(&self) -> Result<ExitCode, Failed> {
+    pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         let mut command = Arguments::command();
         command.build();
         let Some(folder) = &self.out else {
             let mut text = Vec::new();
-            Man::new(command).render(&mut text).map_err(|error| Failed::at("standard output", error))?;
+            Man::new(command)
+                .render(&mut text)
+                .map_err(|error| CommandFailure::at("standard output", error))?;
             return print(&text);
         };
         let written =
             std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder));
-        written.map_err(|error| Failed::at(folder.display(), error))?;
+        written.map_err(|error| CommandFailure::at(folder.display(), error))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// Writes to standard output, and returns the exit code. A closed pipe counts as success.
-fn print(text: &[u8]) -> Result<ExitCode, Failed> {
+fn print(text: &[u8]) -> Result<ExitCode, CommandFailure> {
     match io::stdout().lock().write_all(text) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(error) => Err(Failed::at("standard output", error)),
+        Err(error) => Err(CommandFailure::at("standard output", error)),
     }
 }

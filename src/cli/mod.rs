@@ -92,16 +92,16 @@ pub fn main() -> ExitCode {
         Command::Completions(completions) => completions.run(),
         Command::Man(manual) => manual.run(),
     };
-    ended.unwrap_or_else(|Failed(code, why)| {
+    ended.unwrap_or_else(|CommandFailure(code, why)| {
         print_error(why);
         ExitCode::from(code)
     })
 }
 
 /// Failure of a command: its exit code, and the message for people.
-struct Failed(u8, String);
+struct CommandFailure(u8, String);
 
-impl Failed {
+impl CommandFailure {
     fn usage(why: impl std::fmt::Display) -> Self {
         Self(USAGE, why.to_string())
     }

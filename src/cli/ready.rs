@@ -1,7 +1,7 @@
 //! `samewire ready`: tells if a running samewire accepts traffic.
 
 use super::running::{Admin, Running};
-use super::{Failed, print, print_error};
+use super::{CommandFailure, print, print_error};
 use crate::quantity::time;
 use clap::Args;
 use std::process::ExitCode;
@@ -34,7 +34,7 @@ Asks /readyz of the admin address: ready means that an engine answers and that n
 Exits with 0 when it is ready, with 1 when it is not, with 3 when nobody answers.";
 
 impl Ready {
-    pub(super) fn run(&self) -> Result<ExitCode, Failed> {
+    pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         self.running.ask(async |admin| {
             let end = self.wait.map(|wait| Instant::now() + wait);
             loop {

@@ -1,6 +1,6 @@
 //! `samewire replay`: serves recorded traffic as an engine.
 
-use super::Failed;
+use super::CommandFailure;
 use crate::config::{Level, LogFormat};
 use crate::quantity::time;
 use crate::replay::{self, LoadError};
@@ -56,13 +56,14 @@ none gets the first scenario of the same path, method and stream.
 Exit codes: 0 ended by a signal, 2 something in a folder is wrong, 3 a path or the port cannot be had.";
 
 impl Replay {
-    pub(super) fn run(&self) -> Result<ExitCode, Failed> {
+    pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         let scenarios = replay::load(&self.paths).map_err(|mistake| match mistake {
-            LoadError::Unreadable(..) => Failed::environment(mistake),
-            mistake => Failed::usage(mistake),
+            LoadError::Unreadable(..) => CommandFailure::environment(mistake),
+            mistake => CommandFailure::usage(mistake),
         })?;
-        let _logging = telemetry::start_logging(Level::Info, LogFormat::Auto).map_err(Failed::environment)?;
-        replay::run(self.listen, scenarios, self.pace).map_err(Failed::environment)?;
+        let _logging =
+            telemetry::start_logging(Level::Info, LogFormat::Auto).map_err(CommandFailure::environment)?;
+        replay::run(self.listen, scenarios, self.pace).map_err(CommandFailure::environment)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,6 +1,6 @@
 //! Connection to a running samewire, shared by the commands that control one.
 
-use super::Failed;
+use super::CommandFailure;
 use crate::config::Overrides;
 use clap::Args;
 use std::net::SocketAddr;
@@ -26,18 +26,18 @@ impl Running {
     /// Runs a command with a client for the admin listener, and returns its exit code.
     pub(super) fn ask(
         &self,
-        ask: impl AsyncFnOnce(&Admin) -> Result<ExitCode, Failed>,
-    ) -> Result<ExitCode, Failed> {
+        ask: impl AsyncFnOnce(&Admin) -> Result<ExitCode, CommandFailure>,
+    ) -> Result<ExitCode, CommandFailure> {
         let flags = Overrides {
             admin_listen: self.admin_listen.clone(),
             config: self.config.clone(),
             ..Overrides::default()
         };
-        let address = flags.admin_address().map_err(Failed::usage)?;
+        let address = flags.admin_address().map_err(CommandFailure::usage)?;
         let client = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).build();
-        let client = client.map_err(Failed::environment)?;
+        let client = client.map_err(CommandFailure::environment)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.map_err(Failed::environment)?.block_on(ask(&Admin { client, address }))
+        runtime.map_err(CommandFailure::environment)?.block_on(ask(&Admin { client, address }))
     }
 }
 
@@ -60,9 +60,9 @@ impl Admin {
     }
 
     /// Returns the failure of a command whose request did not reach the admin listener.
-    pub(super) fn unreachable(&self, error: &reqwest::Error) -> Failed {
+    pub(super) fn unreachable(&self, error: &reqwest::Error) -> CommandFailure {
         let cause = innermost_cause(error);
-        Failed::environment(format_args!("no samewire serves operators on {}: {cause}", self.address))
+        CommandFailure::environment(format_args!("no samewire serves operators on {}: {cause}", self.address))
     }
 }
 

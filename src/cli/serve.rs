@@ -1,6 +1,6 @@
 //! `samewire serve`: the proxy.
 
-use super::Failed;
+use super::CommandFailure;
 use crate::config::{Config, Overrides, Source};
 use crate::server::{self, Listeners};
 use crate::{secret, telemetry};
@@ -90,18 +90,18 @@ impl Settings {
         })
     }
 
-    pub(super) fn load(&self) -> Result<Config, Failed> {
-        self.source().load().map_err(Failed::usage)
+    pub(super) fn load(&self) -> Result<Config, CommandFailure> {
+        self.source().load().map_err(CommandFailure::usage)
     }
 }
 
 impl Serve {
-    pub(super) fn run(&self) -> Result<ExitCode, Failed> {
+    pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         let hidden = secret::hide_memory();
         let config = self.settings.load()?;
-        let listeners = Listeners::bind(&config).map_err(Failed::environment)?;
-        let _logging =
-            telemetry::start_logging(config.log.level, config.log.format).map_err(Failed::environment)?;
+        let listeners = Listeners::bind(&config).map_err(CommandFailure::environment)?;
+        let _logging = telemetry::start_logging(config.log.level, config.log.format)
+            .map_err(CommandFailure::environment)?;
         telemetry::watch_panics();
         listeners.announce(&config);
         if let Err(error) = hidden {
@@ -110,7 +110,7 @@ impl Serve {
         if config.log.content {
             tracing::warn!("{}", telemetry::CONTENT_LOGGED);
         }
-        server::run(listeners, config, self.settings.source()).map_err(Failed::environment)?;
+        server::run(listeners, config, self.settings.source()).map_err(CommandFailure::environment)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,7 +1,5 @@
 //! Configuration file: its keys as written, their defaults, and checks that concern the file alone.
 
-#![expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
-
 use super::browsers::{AdminFile, CorsFile};
 use super::harmony::HarmonyFile;
 use super::limits::{Limits, Timeouts};
@@ -26,6 +24,7 @@ const THREADS: usize = 1024;
 /// Content of the configuration file, before its values are checked. `config/samewire.toml` explains every key.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct File {
     pub listen: String,
     pub admin_listen: String,
@@ -95,6 +94,7 @@ impl Default for File {
 /// Table `[health]`: settings of the probes that tell if an engine is available.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct Health {
     pub interval: Seconds,
     pub timeout: Seconds,
@@ -120,6 +120,7 @@ impl Default for Health {
 /// Table `[log]`: level and format of the log, and whether it contains addresses and content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct Log {
     pub level: Level,
     pub format: LogFormat,
@@ -130,6 +131,7 @@ pub struct Log {
 /// Table `[auth]`: the keys of clients. Without any, keys are not checked.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct AuthFile {
     pub key: Vec<KeyFile>,
 }
@@ -137,6 +139,7 @@ pub struct AuthFile {
 /// Entry `[[auth.key]]`: the hash of one client key, with its tenant, models, limits and options.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct KeyFile {
     pub hash: Hidden,
     pub name: String,
@@ -159,6 +162,7 @@ pub struct KeyFile {
 /// Table `[azure]`: settings of the routes for Azure clients, which have their own paths and headers.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct Azure {
     pub api_versions: Vec<String>,
     pub region: String,
@@ -174,6 +178,7 @@ impl Default for Azure {
 /// Table `[store]`: location and limits of the response store; 0 in a limit: the default of the location.
 #[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct StoreFile {
     pub place: String,
     pub required: bool,
@@ -207,6 +212,7 @@ impl Default for StoreFile {
 /// process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct SealFile {
     pub keys_file: PathBuf,
 }
@@ -214,6 +220,7 @@ pub struct SealFile {
 /// Table `[compaction]`: the instructions with which a model summarises a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct Compaction {
     pub instructions: String,
 }
@@ -221,6 +228,7 @@ pub struct Compaction {
 /// Table `[codex]`: the instructions in the model information for the Codex CLI.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct Codex {
     pub instructions: String,
 }

@@ -30,29 +30,29 @@ impl Origins {
     pub(super) fn read(file: Option<&str>, text: &str) -> Result<Self, toml::de::Error> {
         let mut this = Self { file: file.map(str::to_owned), written: BTreeMap::new() };
         let table = DeTable::parse(text)?;
-        this.note_table("", table.get_ref(), text);
+        this.note_table("", table.get_ref(), &Lines::of(text));
         Ok(this)
     }
 
-    fn note_table(&mut self, path: &str, table: &DeTable<'_>, text: &str) {
+    fn note_table(&mut self, path: &str, table: &DeTable<'_>, lines: &Lines) {
         for (key, value) in table {
             let separator = if path.is_empty() { "" } else { "." };
-            self.note(format!("{path}{separator}{}", key.get_ref()), value, text);
+            self.note(format!("{path}{separator}{}", key.get_ref()), value, lines);
         }
     }
 
-    fn note(&mut self, path: String, value: &Spanned<DeValue<'_>>, text: &str) {
+    fn note(&mut self, path: String, value: &Spanned<DeValue<'_>>, lines: &Lines) {
         match value.get_ref() {
-            DeValue::Table(table) => self.note_table(&path, table, text),
+            DeValue::Table(table) => self.note_table(&path, table, lines),
             DeValue::Array(items) => {
                 for (n, item) in items.iter().enumerate() {
-                    self.note(format!("{path}[{n}]"), item, text);
+                    self.note(format!("{path}[{n}]"), item, lines);
                 }
             }
             _ => {}
         }
         // A key is on the line on which its value begins; the span of a table is its header.
-        self.written.insert(path, Origin::Line(line_at(text, value.span().start)));
+        self.written.insert(path, Origin::Line(lines.line(value.span().start)));
     }
 
     /// Records that a flag or variable sets a key, including everything below it.
@@ -81,15 +81,23 @@ impl Origins {
     }
 }
 
-/// Returns the number of the line that contains this byte, counted from 1.
-fn line_at(text: &str, at: usize) -> usize {
-    let bytes = text.as_bytes();
-    memchr::memchr_iter(b'\n', bytes.get(..at).unwrap_or(bytes)).count() + 1
+/// Byte offsets of line ends in a text, in ascending order.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        Self(text.match_indices('\n').map(|(at, _)| at).collect())
+    }
+
+    /// Returns the number of the line that contains this byte, counted from 1.
+    fn line(&self, at: usize) -> usize {
+        self.0.partition_point(|end| *end < at) + 1
+    }
 }
 
 /// Returns the line of a TOML syntax error, counted from 1.
 pub(super) fn line_of(error: &toml::de::Error, text: &str) -> usize {
-    line_at(text, error.span().map_or(0, |span| span.start))
+    Lines::of(text).line(error.span().map_or(0, |span| span.start))
 }
 
 #[cfg(test)]

@@ -229,7 +229,7 @@ mod tests {
     fn changes_are_counted_as_the_rewriter_counts_them() {
         for (scene, engine) in [(REASONING, 0), (REASONING, 1), (TOOL, 0), (TOOL, 1)] {
             let name = ENGINES[engine];
-            let scenario = recorded::one(name, scene.scenario, scene.model).remove(0);
+            let scenario = recorded::one(name, scene.scenario, MODEL).remove(0);
             let raw = String::from_utf8(scenario.frames.concat()).unwrap();
             let body = Bytes::from_static(scene.request.as_bytes());
             let ask = ChatRequest::read(Api::Chat, &body).unwrap();

@@ -17,19 +17,20 @@ pub struct TerminalProfile {
     pub colour: bool,
 }
 
-/// Colour of a text, as the numbers in its escape sequence; empty: the terminal's own.
-type Tint = &'static str;
+/// Style of a text: the numbers in its escape sequence, or empty for the terminal's own style.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tint(&'static str);
 
-const PLAIN: Tint = "";
-const BOLD: Tint = "1";
-const DIM: Tint = "2";
+const PLAIN: Tint = Tint("");
+const BOLD: Tint = Tint("1");
+const DIM: Tint = Tint("2");
 /// Text that samewire changes, in the engine's frames.
-const CHANGED: Tint = "31";
+const CHANGED: Tint = Tint("31");
 /// Number that refers to the explanation of a change.
-const NUMBER: Tint = "1;33";
-const GOOD: Tint = "1;32";
+const NUMBER: Tint = Tint("1;33");
+const GOOD: Tint = Tint("1;32");
 
-/// Builder of a line, in parts of one colour each.
+/// Builder of a line, in parts of one style each.
 #[derive(Clone, Debug, Default)]
 struct Line(Vec<(String, Tint)>);
 
@@ -123,7 +124,7 @@ fn draw(line: Line, look: TerminalProfile, out: &mut String) {
     let start = out.len();
     for (part, tint) in line.cut(look.width).0 {
         if look.colour && tint != PLAIN {
-            let _ = write!(out, "\x1b[{tint}m{part}\x1b[0m");
+            let _ = write!(out, "\x1b[{}m{part}\x1b[0m", tint.0);
         } else {
             out.push_str(&part);
         }

@@ -351,8 +351,8 @@ impl<'t> Filter<'t> {
     /// Starts the rewriter with the buffered events, once their API is known.
     fn begin_events(&mut self) -> Result<(), FilterError> {
         let InputState::Undetected(look) = &mut self.body else { return Ok(()) };
-        let (seen, held) = (look.seen.flatten().unwrap_or(Api::Chat), std::mem::take(&mut look.held));
-        let mut writer = Box::new(self.writer(seen, true)?);
+        let (api, held) = (look.api.unwrap_or(Api::Chat), std::mem::take(&mut look.held));
+        let mut writer = Box::new(self.writer(api, true)?);
         writer.push(&held, &mut self.explain);
         self.body = InputState::Events(writer);
         Ok(())
@@ -372,7 +372,7 @@ impl<'t> Filter<'t> {
         self.push_events(&rest)?;
         if let InputState::Undetected(look) = &mut self.body {
             look.finish();
-            if look.seen.is_none() {
+            if !look.has_event {
                 self.refuse_input(FOREIGN);
             }
             self.begin_events()?;
@@ -551,36 +551,46 @@ struct PendingEvents {
     framer: Framer,
     held: Vec<u8>,
     most: usize,
-    /// API of the first event, once it has arrived or is given; `Some(None)` if the event does not show it.
-    seen: Option<Option<Api>>,
+    /// True once an event has arrived, even if it does not show its API, or if the API is given.
+    has_event: bool,
+    api: Option<Api>,
 }
 
 impl PendingEvents {
     fn new(order: &FilterParams) -> Self {
         let most = order.route.max_event_bytes;
-        Self { framer: Framer::new(most), held: Vec::new(), most, seen: order.api.map(Some) }
+        Self {
+            framer: Framer::new(most),
+            held: Vec::new(),
+            most,
+            has_event: order.api.is_some(),
+            api: order.api,
+        }
     }
 
     fn is_done(&self) -> bool {
-        self.seen.is_some() || self.held.len() > self.most
+        self.has_event || self.held.len() > self.most
     }
 
     fn push(&mut self, bytes: &[u8]) {
         self.held.extend_from_slice(bytes);
         if !self.is_done() {
-            self.framer.push(bytes, |found| look_at(found, &mut self.seen));
+            self.framer.push(bytes, |found| note_api(found, &mut self.has_event, &mut self.api));
         }
     }
 
     fn finish(&mut self) {
-        self.framer.finish(|_| true, |found| look_at(found, &mut self.seen));
+        self.framer.finish(|_| true, |found| note_api(found, &mut self.has_event, &mut self.api));
     }
 }
 
-fn look_at(found: FramerOutput<'_>, seen: &mut Option<Option<Api>>) {
-    match found {
-        FramerOutput::Comment => {}
-        FramerOutput::TooLarge => _ = seen.get_or_insert(None),
-        FramerOutput::Frame(frame) => _ = seen.get_or_insert_with(|| detect_api(frame.data)),
+/// Notes the API of the first event, if the event shows it. Ignores all later ones.
+fn note_api(found: FramerOutput<'_>, has_event: &mut bool, api: &mut Option<Api>) {
+    if *has_event || matches!(found, FramerOutput::Comment) {
+        return;
+    }
+    *has_event = true;
+    if let FramerOutput::Frame(frame) = found {
+        *api = detect_api(frame.data);
     }
 }

@@ -33,7 +33,7 @@ pub use counters::{Count, Counter};
 use crate::nearest::suggest;
 use memory::Memory;
 use parking_lot::Mutex;
-use postgres::{Postgres, is_url};
+use postgres::Postgres;
 use record::is_sound;
 use sql::ready;
 use sqlite::Sqlite;
@@ -80,8 +80,8 @@ impl FromStr for StoreLocation {
             Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
             // The error does not repeat the text: even without an at sign it may contain a password.
             Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
-                let is_url = is_url(text).then(|| Self::Postgres(text.to_owned()));
-                is_url.ok_or_else(|| {
+                let location = postgres::is_url(text).then(|| Self::Postgres(text.to_owned()));
+                location.ok_or_else(|| {
                     "must be an address such as postgres://USER:PASSWORD@HOST/DATABASE".to_owned()
                 })
             }
@@ -155,7 +155,9 @@ async fn in_time<T>(deadline: Duration, work: impl Future<Output = Result<T, Err
     tokio::time::timeout(deadline, work).await.unwrap_or(Err(Error::Slow))
 }
 
-/// Check of an argument before an operation: fails if no database could look it up or store it.
+/// Check of an argument before the database is asked. Fails if no database could look it up or store it, or if the
+/// caller made a mistake, such as to finish a response with a state that is not terminal. So a mistake is a
+/// `Conflict` even if the record is missing or has another owner.
 trait Validate {
     fn validate(&self) -> Result<(), Error> {
         Ok(())

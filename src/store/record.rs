@@ -51,20 +51,21 @@ pub(super) fn is_sound(id: &str) -> bool {
 }
 
 /// State of a response: queued, in progress, then one of the four terminal states. Transitions only go forward.
+/// The numbers are stored in databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     /// Accepted, but not started.
-    Queued,
+    Queued = 0,
     /// Output is being generated.
-    InProgress,
+    InProgress = 1,
     /// Generation has ended normally.
-    Completed,
+    Completed = 2,
     /// Generation has ended early, for example at a token limit or by a content filter.
-    Incomplete,
+    Incomplete = 3,
     /// Generation has failed.
-    Failed,
+    Failed = 4,
     /// Client has cancelled the response.
-    Cancelled,
+    Cancelled = 5,
 }
 
 impl State {
@@ -333,20 +334,20 @@ pub struct Page {
 }
 
 /// Side of a record that an item is on. The order is that of a search by id: items made by samewire take
-/// precedence.
+/// precedence. The numbers are stored in databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Side {
-    Output,
-    Conversation,
-    Input,
+    Output = 0,
+    Conversation = 1,
+    Input = 2,
 }
 
 /// Kind of a record. A conversation is stored as a record that has always ended: it expires and is evicted like a
-/// response.
+/// response. The numbers are stored in databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    Response,
-    Conversation,
+    Response = 0,
+    Conversation = 1,
 }
 
 /// Limits of the store: for the amount of data, its age, and the time without a heartbeat after which an owner

@@ -2,7 +2,7 @@
 
 mod findings;
 
-use super::{Failed, print_error};
+use super::{CommandFailure, print_error};
 use crate::config::{self, Limits};
 use crate::engine::{ENGINES, Identity, Version, named};
 use crate::filter::{self, FilterError, FilterParams, Target};
@@ -144,7 +144,7 @@ enum Ids {
 }
 
 impl Rewrite {
-    pub(super) fn run(self) -> Result<ExitCode, Failed> {
+    pub(super) fn run(self) -> Result<ExitCode, CommandFailure> {
         let teller = self.explain.then(|| Reporter::new(self.format));
         let order = self.params()?;
         let input = io::stdin();
@@ -168,13 +168,13 @@ impl Rewrite {
             Err(FilterError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
                 Ok(ExitCode::SUCCESS)
             }
-            Err(FilterError::Output(error)) => Err(Failed::at("standard output", error)),
-            Err(FilterError::Input(error)) => Err(Failed::at("standard input", error)),
-            Err(FilterError::Refused(text)) => Err(Failed::usage(text)),
+            Err(FilterError::Output(error)) => Err(CommandFailure::at("standard output", error)),
+            Err(FilterError::Input(error)) => Err(CommandFailure::at("standard input", error)),
+            Err(FilterError::Refused(text)) => Err(CommandFailure::usage(text)),
         }
     }
 
-    fn params(self) -> Result<FilterParams, Failed> {
+    fn params(self) -> Result<FilterParams, CommandFailure> {
         let (api, mut to) = (self.api.map(Name::api), self.to.map(Name::target));
         let request = self.request.as_deref().map(request).transpose()?;
         let (asked, request) = request.unzip();
@@ -184,20 +184,21 @@ impl Rewrite {
             match to {
                 None | Some(Target::Response) => to = Some(Target::Response),
                 Some(Target::Same(_)) => {
-                    return Err(Failed::usage("--to: the request is one of Responses"));
+                    return Err(CommandFailure::usage("--to: the request is one of Responses"));
                 }
             }
         }
         let mut options = Options::default();
         for assignment in &self.set {
             options = config::set(&options, assignment)
-                .map_err(|(path, why)| Failed::usage(format!("{path}: {why}")))?;
+                .map_err(|(path, why)| CommandFailure::usage(format!("{path}: {why}")))?;
         }
-        let unknown = || Failed::usage(format!("--engine {}: there is no such engine", self.engine));
+        let unknown = || CommandFailure::usage(format!("--engine {}: there is no such engine", self.engine));
         let limits = Limits::default();
         let engine = named(&self.engine).ok_or_else(unknown)?;
         let version = self.engine_version.as_deref().map(str::parse::<Version>).transpose();
-        let version = version.map_err(|_| Failed::usage("--engine-version: a release such as 0.21.0"))?;
+        let version =
+            version.map_err(|_| CommandFailure::usage("--engine-version: a release such as 0.21.0"))?;
         let identity = Identity { version, ..Identity::from(engine) };
         let route = Route::new(identity, Arc::new(options), limits.max_event_bytes);
         Ok(FilterParams {
@@ -219,15 +220,16 @@ impl Rewrite {
 
 /// Returns the ids and the time to write. One answer needs at most one id, so the counter never gets beyond its
 /// first number.
-fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, Failed> {
+fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, CommandFailure> {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let now = now.unwrap_or_else(clock);
     match ids {
         Ids::Counter => Ok(Stamp { id: format!("{:032x}", 1), now, seed: 1, ..Stamp::default() }),
         Ids::Random => {
             let chance = || Ok((getrandom::u64()?, getrandom::u64()?, getrandom::u64()?));
-            let (high, low, seed) =
-                chance().map_err(|error: getrandom::Error| Failed::at("no random numbers", error))?;
+            let (high, low, seed) = chance().map_err(|error: getrandom::Error| {
+                CommandFailure::environment(format_args!("no random numbers: {error}"))
+            })?;
             Ok(Stamp { id: format!("{high:016x}{low:016x}"), now, seed, ..Stamp::default() })
         }
     }
@@ -245,14 +247,15 @@ object! {
 }
 
 /// Reads the request in a file, and the API that it belongs to.
-fn request(path: &Path) -> Result<(Option<Api>, Bytes), Failed> {
+fn request(path: &Path) -> Result<(Option<Api>, Bytes), CommandFailure> {
     if path.as_os_str() == "-" {
         let text = "--request -: standard input holds the engine's answer; the request must be in a file";
-        return Err(Failed::usage(text));
+        return Err(CommandFailure::usage(text));
     }
     let shown = path.display();
-    let bytes = std::fs::read(path).map_err(|error| Failed::at(format_args!("--request {shown}"), error))?;
-    let wrong = |why: &str| Failed::usage(format!("--request {shown}: {why}"));
+    let bytes =
+        std::fs::read(path).map_err(|error| CommandFailure::at(format_args!("--request {shown}"), error))?;
+    let wrong = |why: &str| CommandFailure::usage(format!("--request {shown}: {why}"));
     let text = std::str::from_utf8(&bytes).map_err(|_| wrong("it is not UTF-8"))?;
     let text = text.trim_start_matches('\u{feff}');
     let read: Request<'_> = json::read(text)

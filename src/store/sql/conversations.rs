@@ -2,7 +2,8 @@
 //! own side.
 
 use super::{
-    Sql, create, finish, head, insert_items, insert_record, make_room, owned, page, record, remove, state,
+    Sql, WeightChange, create, finish, head, insert_items, insert_record, make_room, owned, page, record,
+    remove, state,
 };
 use crate::store::memory::without_known;
 use crate::store::record::{
@@ -23,7 +24,7 @@ pub(in crate::store) async fn create_conversation<S: Sql>(
     let record = Record::conversation(key, metadata, &items, s.caps(), *now);
     insert_record(s, &record, Kind::Conversation).await?;
     insert_items(s, key, Side::Conversation, 0, &items).await?;
-    make_room(s, key, (0, record.bytes), false).await
+    make_room(s, key, WeightChange { before: 0, after: record.bytes, closing: false }).await
 }
 
 pub(in crate::store) async fn conversation<S: Sql>(
@@ -36,18 +37,18 @@ pub(in crate::store) async fn conversation<S: Sql>(
 }
 
 /// Updates the weight and the age of a conversation after a change.
-async fn renew<S: Sql>(s: &mut S, key: &Key, (before, after): (u64, u64), now: Millis) -> Result<(), Error> {
+async fn renew<S: Sql>(s: &mut S, key: &Key, change: WeightChange, now: Millis) -> Result<(), Error> {
     let sql =
         "UPDATE samewire_records SET bytes = $1, touched = $2, expires = $3 WHERE tenant = $4 AND id = $5";
     let values = [
-        after.into(),
+        change.after.into(),
         now.into(),
         now.saturating_add(s.caps().ttl).into(),
         (&key.tenant).into(),
         (&key.id).into(),
     ];
     s.later(sql, &values).await?;
-    make_room(s, key, (before, after), false).await
+    make_room(s, key, change).await
 }
 
 pub(in crate::store) async fn update_conversation<S: Sql>(
@@ -60,7 +61,7 @@ pub(in crate::store) async fn update_conversation<S: Sql>(
     let sql = "UPDATE samewire_records SET response = $1 WHERE tenant = $2 AND id = $3";
     s.later(sql, &[metadata.into(), (&key.tenant).into(), (&key.id).into()]).await?;
     let bytes = head.bytes.saturating_sub(head.response) + metadata.len() as u64;
-    renew(s, key, (head.bytes, bytes), *now).await
+    renew(s, key, WeightChange { before: head.bytes, after: bytes, closing: false }, *now).await
 }
 
 pub(in crate::store) async fn delete_conversation<S: Sql>(
@@ -86,7 +87,7 @@ pub(in crate::store) async fn add_items<S: Sql>(
     let fresh = without_known(items, |id| known.contains(id));
     insert_items(s, key, Side::Conversation, next, &fresh).await?;
     let bytes = head.bytes + weight_of_items(&fresh);
-    renew(s, key, (head.bytes, bytes), *now).await
+    renew(s, key, WeightChange { before: head.bytes, after: bytes, closing: false }, *now).await
 }
 
 pub(in crate::store) async fn create_in<S: Sql>(
@@ -178,5 +179,5 @@ pub(in crate::store) async fn delete_item<S: Sql>(
     let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), id.into()]).await?;
     let item = rows.first().ok_or(Error::NotFound)?.item(0)?;
     let bytes = head.bytes.saturating_sub(weight_of_items(&[item]));
-    renew(s, key, (head.bytes, bytes), *now).await
+    renew(s, key, WeightChange { before: head.bytes, after: bytes, closing: false }, *now).await
 }

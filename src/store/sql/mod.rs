@@ -256,14 +256,17 @@ async fn owned<S: Sql>(s: &mut S, key: &Key, term: u64, now: Millis) -> Result<H
     if head.term == term { Ok(head) } else { Err(Error::Fenced) }
 }
 
-/// Evicts the oldest ended records, except this one, until all limits hold. Called after a write has changed the
-/// record's weight. `closing`: the write ends a response.
-async fn make_room<S: Sql>(
-    s: &mut S,
-    key: &Key,
-    (before, after): (u64, u64),
+/// Change of a record's weight by a write.
+struct WeightChange {
+    before: u64,
+    after: u64,
+    /// True if the write ends a response.
     closing: bool,
-) -> Result<(), Error> {
+}
+
+/// Evicts the oldest ended records, except this one, until all limits hold. Called after a write.
+async fn make_room<S: Sql>(s: &mut S, key: &Key, change: WeightChange) -> Result<(), Error> {
+    let WeightChange { before, after, closing } = change;
     let closing = closing && after <= before + CLOSING;
     if after > s.caps().record_bytes && !closing {
         return Err(Error::Full);
@@ -380,7 +383,7 @@ pub(super) async fn create<S: Sql>(s: &mut S, new: &NewResponse, now: &Millis) -
     insert_record(s, &record, Kind::Response).await?;
     insert_items(s, &new.key, Side::Input, 0, &new.input).await?;
     insert_items(s, &new.key, Side::Output, 0, &new.output).await?;
-    make_room(s, &new.key, (0, record.bytes), false).await
+    make_room(s, &new.key, WeightChange { before: 0, after: record.bytes, closing: false }).await
 }
 
 pub(super) async fn start<S: Sql>(
@@ -401,7 +404,7 @@ pub(super) async fn start<S: Sql>(
                WHERE tenant = $4 AND id = $5";
     let values = [response.into(), bytes.into(), now.into(), (&key.tenant).into(), (&key.id).into()];
     s.later(sql, &values).await?;
-    make_room(s, key, (head.bytes, bytes), false).await
+    make_room(s, key, WeightChange { before: head.bytes, after: bytes, closing: false }).await
 }
 
 pub(super) async fn append_events<S: Sql>(
@@ -421,7 +424,7 @@ pub(super) async fn append_events<S: Sql>(
     let sql = "UPDATE samewire_records SET events = $1, bytes = $2 WHERE tenant = $3 AND id = $4";
     let total = head.events + fresh.len() as u64;
     s.later(sql, &[total.into(), bytes.into(), (&key.tenant).into(), (&key.id).into()]).await?;
-    make_room(s, key, (head.bytes, bytes), false).await
+    make_room(s, key, WeightChange { before: head.bytes, after: bytes, closing: false }).await
 }
 
 pub(super) async fn finish<S: Sql>(
@@ -456,7 +459,7 @@ pub(super) async fn finish<S: Sql>(
         (&key.id).into(),
     ];
     s.later(sql, &values).await?;
-    make_room(s, key, (head.bytes, bytes), true).await
+    make_room(s, key, WeightChange { before: head.bytes, after: bytes, closing: true }).await
 }
 
 async fn record<S: Sql>(s: &mut S, key: &Key, kind: Kind, now: Millis) -> Result<Record, Error> {
@@ -698,10 +701,10 @@ pub(super) async fn has_room<S: Sql>(s: &mut S, bytes: &u64) -> Result<(), Error
     if s.has_disk(*bytes, ended).await? { Ok(()) } else { Err(Error::Full) }
 }
 
-/// Counts the records that a condition selects, and their weight.
-pub(super) async fn count<S: Sql>(s: &mut S, condition: &str) -> Result<Totals, Error> {
+/// Counts records and their weight. `clause`: ` WHERE …`, or empty for all records.
+pub(super) async fn count<S: Sql>(s: &mut S, clause: &str) -> Result<Totals, Error> {
     let sql =
-        format!("SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM samewire_records{condition}");
+        format!("SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM samewire_records{clause}");
     let rows = s.query(&sql, &[]).await?;
     let row = rows.first().ok_or_else(|| Error::unavailable("no count"))?;
     Ok(Totals { records: row.count(0)?, bytes: row.count(1)? })
