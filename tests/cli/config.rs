@@ -596,7 +596,7 @@ fn paths_in_a_file_are_relative_to_its_folder() {
     std::fs::write(&key, "sk-1").unwrap();
     std::fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
     let config = file.load(Overrides::default()).unwrap();
-    assert_eq!(format!("{:?}", config.upstreams[0].auth), "own");
+    assert_eq!(format!("{:?}", config.upstreams[0].auth), "Own((hidden))");
     let shown = config.shown();
     for line in [
         format!("place = \"sqlite:{}/state.db\"", file.0.display()),
@@ -697,15 +697,15 @@ fn a_key_of_ones_own_is_read_and_never_shown() {
     std::fs::remove_file(&path).unwrap();
     assert!(!format!("{config:?}").contains("CANARY"));
     assert!(!config.shown().contains("CANARY"));
-    assert_eq!(format!("{:?}", config.upstreams[0].auth), "own");
+    assert_eq!(format!("{:?}", config.upstreams[0].auth), "Own((hidden))");
 }
 
 #[test]
 fn what_is_checked_decides_who_may_connect_and_what_the_engine_sees() {
     let auth = |text: &str| format!("{:?}", read(text, &Overrides::default()).unwrap().upstreams[0].auth);
     let keys = format!("listen = \"0.0.0.0:1\"\n{}", key('a', "disabled = true"));
-    assert_eq!((auth(&with("")).as_str(), auth(&with(&keys)).as_str()), ("pass", "none"));
-    assert_eq!(auth(&(with(&keys) + "auth = \"pass\"")), "pass");
+    assert_eq!((auth(&with("")).as_str(), auth(&with(&keys)).as_str()), ("Pass", "None"));
+    assert_eq!(auth(&(with(&keys) + "auth = \"pass\"")), "Pass");
     // A disabled key still counts as a key: no request is allowed without a valid one.
     let config = read(&with(&keys), &Overrides::default()).unwrap();
     assert!(config.auth.is_some_and(|ring| ring.caller(b"").is_none()));
