@@ -6,13 +6,13 @@
 //! The events of a chunk pass nested sinks in this order:
 //!
 //! ```text
-//! ChoiceEmitter → Checked → Observer → ParserSink → NormaliserSink → Output
+//! ChoiceEmitter → Checked → Observer → ParserSink → NormaliserSink → EncoderOutput
 //! ```
 
 use super::decode::{CheckedDecoder, Sink};
 use super::event::{Delta, Event, Riders, ToolEntry};
 use super::fault::Failure;
-use super::normalise::{Normaliser, Output};
+use super::normalise::{EncoderOutput, Normaliser};
 use super::parse::{Parsing, TextRoute};
 use super::rule::Rule;
 use super::{Ending, Shape, Stamp};
@@ -38,7 +38,7 @@ impl Stages {
     /// Splits the stages into the decoder and the sink for its events, which go on to this output.
     pub(super) fn split<'s, 'o>(
         &'s mut self,
-        to: &'s mut Output<'o>,
+        to: &'s mut EncoderOutput<'o>,
     ) -> (&'s mut CheckedDecoder, ParserSink<'s, 'o>) {
         let Self { decoder, parsing, normaliser } = self;
         let next = NormaliserSink { normaliser, to };
@@ -52,18 +52,18 @@ impl Stages {
     }
 
     /// Releases the text that the parser holds, and lets the normaliser handle the end of the engine's bytes.
-    pub(super) fn end_of_input(&mut self, ending: Ending, to: &mut Output<'_>) {
+    pub(super) fn end_of_input(&mut self, ending: Ending, to: &mut EncoderOutput<'_>) {
         self.end_parsing(ending == Ending::Whole, to);
         self.normaliser.end_of_input(ending, to);
     }
 
     /// Releases the text that the parser holds, and fails the answer.
-    pub(super) fn fail(&mut self, failure: Failure, to: &mut Output<'_>) {
+    pub(super) fn fail(&mut self, failure: Failure, to: &mut EncoderOutput<'_>) {
         self.end_parsing(false, to);
         self.normaliser.fail(failure, to);
     }
 
-    fn end_parsing(&mut self, complete: bool, to: &mut Output<'_>) {
+    fn end_parsing(&mut self, complete: bool, to: &mut EncoderOutput<'_>) {
         let Self { parsing, normaliser, .. } = self;
         if let Some(parsing) = parsing {
             parsing.end(complete, &mut NormaliserSink { normaliser, to });
@@ -74,7 +74,7 @@ impl Stages {
 /// Sink for events that need no parsing, or have been parsed.
 struct NormaliserSink<'s, 'o> {
     normaliser: &'s mut Normaliser,
-    to: &'s mut Output<'o>,
+    to: &'s mut EncoderOutput<'o>,
 }
 
 impl Sink for NormaliserSink<'_, '_> {
