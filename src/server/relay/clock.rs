@@ -14,7 +14,7 @@ pub(in crate::server) enum Due {
     /// The engine has taken too long.
     Timeout,
     /// The client must receive something: its status, or a keep-alive comment.
-    Comment,
+    ClientOutput,
 }
 
 /// Interval at which an engine that sends is reported as alive.
@@ -30,6 +30,7 @@ pub(in crate::server) struct Clock {
     asked: Instant,
     /// Time since which the engine is waited for, without the time in which the client had its turn.
     waiting: Instant,
+    /// Time of the last write to the client, from which the next keep-alive comment is timed.
     written: Instant,
     /// Time of the next report that the engine is alive.
     next_report: Instant,
@@ -116,16 +117,18 @@ impl Clock {
     }
 
     /// Turns off comments, and treats the status as sent.
-    pub(in crate::server) fn detach(&mut self) {
+    pub(in crate::server) fn run_without_client(&mut self) {
         self.committed = true;
-        self.silence();
+        self.disable_keepalive();
     }
 
-    pub(in crate::server) fn silence(&mut self) {
+    /// Turns off comments and the early status.
+    pub(in crate::server) fn disable_keepalive(&mut self) {
         self.commit_after = None;
         self.keepalive = None;
     }
 
+    /// Notes that the status has been sent; the next comment is timed from now on.
     pub(in crate::server) fn committed(&mut self) {
         self.committed = true;
         self.written = self.now;
@@ -135,10 +138,12 @@ impl Clock {
         let patience =
             if self.spoken { self.waiting + self.inter_token } else { self.asked + self.first_token };
         let timeout = (patience.min(self.started + self.total), Due::Timeout);
-        let commit =
-            self.commit_after.filter(|_| !self.committed).map(|after| (self.started + after, Due::Comment));
+        let commit = self
+            .commit_after
+            .filter(|_| !self.committed)
+            .map(|after| (self.started + after, Due::ClientOutput));
         let keepalive =
-            self.keepalive.filter(|_| self.committed).map(|pause| (self.written + pause, Due::Comment));
+            self.keepalive.filter(|_| self.committed).map(|pause| (self.written + pause, Due::ClientOutput));
         [commit, keepalive]
             .into_iter()
             .flatten()
