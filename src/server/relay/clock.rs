@@ -32,12 +32,13 @@ pub(in crate::server) struct Clock {
     waiting: Instant,
     /// Time of the last write to the client, from which the next keep-alive comment is timed.
     written: Instant,
+    /// Time of the last write of the answer; `None` before the first.
+    answer_written: Option<Instant>,
     /// Time of the next report that the engine is alive.
     next_report: Instant,
     /// True once the engine has sent content.
     spoken: bool,
     committed: bool,
-    wrote: bool,
     /// Time since which it is the client's turn.
     paused: Option<Instant>,
     total: Duration,
@@ -60,10 +61,10 @@ impl Clock {
             asked: now,
             waiting: now,
             written: now,
+            answer_written: None,
             next_report: now + REPORT_INTERVAL,
             spoken: false,
             committed: !stream,
-            wrote: false,
             paused: None,
             total: if stream { *timeouts.total_stream } else { *timeouts.total_whole },
             first_token: *timeouts.first_token,
@@ -107,13 +108,19 @@ impl Clock {
         tells
     }
 
-    /// Notes that bytes are handed to the client. Returns the time since the previous ones, `None` the first time.
-    pub(in crate::server) fn wrote(&mut self) -> Option<Duration> {
-        let pause = self.now.saturating_duration_since(self.written);
+    /// Notes that bytes are handed to the client: part of the answer, or a keep-alive comment.
+    pub(in crate::server) fn wrote(&mut self) {
         self.written = self.now;
         self.paused.get_or_insert(self.now);
         self.committed = true;
-        std::mem::replace(&mut self.wrote, true).then_some(pause)
+    }
+
+    /// Notes that part of the answer is handed to the client. Returns the time since the part before, `None` the first
+    /// time. Comments between the two do not count.
+    pub(in crate::server) fn wrote_answer(&mut self) -> Option<Duration> {
+        self.wrote();
+        let before = self.answer_written.replace(self.now)?;
+        Some(self.now.saturating_duration_since(before))
     }
 
     /// Turns off comments, and treats the status as sent.
@@ -155,9 +162,8 @@ impl Clock {
             let (at, due) = self.next();
             if at <= self.now {
                 let Some(more) = late_timer_extension(at, self.now) else { return Poll::Ready(due) };
-                for since in [&mut self.started, &mut self.asked, &mut self.waiting, &mut self.written] {
-                    *since += more;
-                }
+                let since = [&mut self.started, &mut self.asked, &mut self.waiting, &mut self.written];
+                since.into_iter().chain(&mut self.answer_written).for_each(|since| *since += more);
                 continue;
             }
             // The task's waker never changes: a running timer will wake it.
@@ -176,4 +182,34 @@ impl Clock {
 /// Returns the wall-clock time in Unix seconds.
 pub(in crate::server) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Advances the clock as a read from the engine does.
+    fn advance(clock: &mut Clock, seconds: u64) {
+        clock.heard(clock.now + Duration::from_secs(seconds), true);
+    }
+
+    #[test]
+    fn comments_start_the_keepalive_anew_and_do_not_count_as_part_of_the_answer() {
+        let options = Options { keepalive_seconds: 3, ..Options::default() };
+        let mut clock = Clock::new(true, &Timeouts::default(), &options);
+        let keepalive = Duration::from_secs(3);
+        clock.wrote();
+        assert_eq!(clock.wrote_answer(), None, "a comment came before");
+        for _ in 0..2 {
+            advance(&mut clock, 3);
+            assert_eq!(clock.next(), (clock.now, Due::ClientOutput));
+            clock.committed();
+            clock.wrote();
+            assert_eq!(clock.next(), (clock.now + keepalive, Due::ClientOutput));
+        }
+        advance(&mut clock, 1);
+        assert_eq!(clock.wrote_answer(), Some(Duration::from_secs(7)));
+        advance(&mut clock, 2);
+        assert_eq!(clock.wrote_answer(), Some(Duration::from_secs(2)));
+    }
 }

@@ -530,6 +530,7 @@ impl Relay {
             }
         }
         let bytes = if std::mem::take(&mut self.comment) {
+            self.clock.wrote();
             Bytes::from_static(KEEPALIVE)
         } else if self.is_complete() {
             self.complete_record();
@@ -538,22 +539,24 @@ impl Relay {
             self.hand_over()
         };
         self.record.bytes += bytes.len();
-        let was_partial = std::mem::replace(&mut self.output_left, !self.buffer.out.is_empty());
-        if let Some(pause) = self.clock.wrote().filter(|_| !was_partial) {
-            self.exchange.chosen.upstream().figures.inter_token.observe(pause);
-        }
         if self.is_complete() {
             self.complete_record();
         }
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 
+    /// Takes the output that the client receives next, and measures the pause before it.
     fn hand_over(&mut self) -> Bytes {
         // Choices that the answer lacks are requested after it, by the same means as a retry.
         if !self.buffer.rewriter.may_lack() {
             self.resend = None;
         }
-        if self.by_events { self.buffer.out.join() } else { self.buffer.out.take() }
+        let bytes = if self.by_events { self.buffer.out.join() } else { self.buffer.out.take() };
+        let was_partial = std::mem::replace(&mut self.output_left, !self.buffer.out.is_empty());
+        if let Some(pause) = self.clock.wrote_answer().filter(|_| !was_partial) {
+            self.exchange.chosen.upstream().figures.inter_token.observe(pause);
+        }
+        bytes
     }
 
     /// Returns true if the answer has ended, all of it has been handed over, and storing is complete.
