@@ -10,7 +10,7 @@ mod report;
 
 use crate::load::Seen;
 use crate::process;
-use crate::scenario::{Pace, SCENARIOS, STORING, Scenario, Unit, Way, named};
+use crate::scenario::{ClientApi, Pace, SCENARIOS, STORING, Scenario, Unit, named};
 use report::{Figures, Memory, Report, Row};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -132,18 +132,18 @@ fn contest(options: &Options, folder: &Path, engine: &Engine) -> io::Result<Repo
         contestants.push(Contestant::start(recipe, folder, engine)?);
     }
     let relayed = |scenario: &&Scenario| options.wants(scenario) && !scenario.hold;
-    for scenario in SCENARIOS.iter().filter(relayed).filter(|scenario| scenario.way != Way::Stored) {
+    for scenario in SCENARIOS.iter().filter(relayed).filter(|scenario| scenario.way != ClientApi::Stored) {
         eprint!("{:<12}", scenario.name);
-        let runs: Vec<(&Contestant, Way)> = match scenario.way {
-            Way::Responses => contestants
+        let runs: Vec<(&Contestant, ClientApi)> = match scenario.way {
+            ClientApi::Responses => contestants
                 .iter()
                 .filter(|contestant| contestant.speaks)
-                .flat_map(|contestant| [(contestant, Way::Chat), (contestant, Way::Responses)])
+                .flat_map(|contestant| [(contestant, ClientApi::Chat), (contestant, ClientApi::Responses)])
                 .collect(),
             way => contestants.iter().map(|contestant| (contestant, way)).collect(),
         };
-        let name = |(contestant, way): &(&Contestant, Way)| match scenario.way {
-            Way::Responses => format!("{} {}", contestant.name, way.name()),
+        let name = |(contestant, way): &(&Contestant, ClientApi)| match scenario.way {
+            ClientApi::Responses => format!("{} {}", contestant.name, way.name()),
             _ => contestant.name.clone(),
         };
         let mut rows: Vec<Row> = runs.iter().map(|run| Row::new(scenario, &name(run))).collect();
@@ -159,7 +159,7 @@ fn contest(options: &Options, folder: &Path, engine: &Engine) -> io::Result<Repo
         report.rows.extend(rows);
     }
     drop(contestants);
-    for scenario in SCENARIOS.iter().filter(relayed).filter(|scenario| scenario.way == Way::Stored) {
+    for scenario in SCENARIOS.iter().filter(relayed).filter(|scenario| scenario.way == ClientApi::Stored) {
         for recipe in recipes.iter().filter(|recipe| recipe.speaks()) {
             report.rows.extend(beside_storing(recipe, scenario, options, folder, engine)?);
         }
@@ -385,7 +385,7 @@ impl Drop for Engine {
 fn load(
     contestant: &Contestant,
     scenario: &Scenario,
-    way: Way,
+    way: ClientApi,
     scale: f64,
     engine: &Engine,
 ) -> io::Result<Command> {
@@ -397,7 +397,7 @@ fn load(
 fn measure(
     contestant: &Contestant,
     scenario: &Scenario,
-    way: Way,
+    way: ClientApi,
     scale: f64,
     engine: &Engine,
 ) -> io::Result<Figures> {
@@ -445,11 +445,11 @@ fn beside_storing(
     eprint!("{:<12}", scenario.name);
     let mut rows = ["alone", "storing"].map(|how| Row::new(scenario, &format!("{} {how}", recipe.name())));
     for _ in 0..options.rounds {
-        rows[0].figures.push(measure(&contestant, scenario, Way::Chat, options.scale, engine)?);
-        let mut storing = load(&contestant, &STORING, Way::Stored, options.scale, engine)?;
+        rows[0].figures.push(measure(&contestant, scenario, ClientApi::Chat, options.scale, engine)?);
+        let mut storing = load(&contestant, &STORING, ClientApi::Stored, options.scale, engine)?;
         let storing = storing.stdout(Stdio::piped()).spawn()?;
         sleep(Duration::from_millis(100));
-        let mut figures = measure(&contestant, scenario, Way::Chat, options.scale, engine)?;
+        let mut figures = measure(&contestant, scenario, ClientApi::Chat, options.scale, engine)?;
         let seen: Seen = serde_json::from_slice(&storing.wait_with_output()?.stdout)?;
         if let Some(complaint) = &seen.complaint {
             eprintln!("\n{}: {} are not stored, {complaint}", recipe.name(), seen.failures);
@@ -469,7 +469,7 @@ fn hold(recipe: &Recipe, scenario: &Scenario, folder: &Path, engine: &Engine) ->
     let pid = contestant.child.as_ref().map_or(0, Child::id);
     sleep(Duration::from_millis(200));
     let rest = process::memory(pid)?;
-    let mut child = load(&contestant, scenario, Way::Chat, 1.0, engine)?
+    let mut child = load(&contestant, scenario, ClientApi::Chat, 1.0, engine)?
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;

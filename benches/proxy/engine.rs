@@ -44,7 +44,7 @@ pub(crate) fn run() -> io::Result<bool> {
     })
 }
 
-struct Ask {
+struct ChatParams {
     pace: Pace,
     chunks: usize,
     usage: bool,
@@ -74,7 +74,7 @@ impl Connection {
     }
 
     /// Reads the next request. `Some(None)` is a request without a chat body, such as a probe.
-    async fn ask(&mut self) -> io::Result<Option<Option<Ask>>> {
+    async fn ask(&mut self) -> io::Result<Option<Option<ChatParams>>> {
         loop {
             if let Some(end) = find(&self.input, b"\r\n\r\n") {
                 let length = content_length(&self.input[..end]);
@@ -91,7 +91,7 @@ impl Connection {
         }
     }
 
-    async fn flat(&mut self, ask: &Ask, batch: usize) -> io::Result<()> {
+    async fn flat(&mut self, ask: &ChatParams, batch: usize) -> io::Result<()> {
         self.stream.write_all(self.frames.head()).await?;
         self.stream.write_all(self.frames.role()).await?;
         let mut sent = 0;
@@ -109,7 +109,7 @@ impl Connection {
         self.stream.write_all(self.frames.done()).await
     }
 
-    async fn paced(&mut self, ask: Ask) -> io::Result<()> {
+    async fn paced(&mut self, ask: ChatParams) -> io::Result<()> {
         self.stream.write_all(self.frames.head()).await?;
         self.stream.write_all(self.frames.role()).await?;
         // The engine has its first token ready when it starts to answer.
@@ -138,7 +138,7 @@ fn content_length(head: &[u8]) -> usize {
         .unwrap_or(0)
 }
 
-fn read_ask(body: &[u8]) -> Option<Ask> {
+fn read_ask(body: &[u8]) -> Option<ChatParams> {
     let model = std::str::from_utf8(after(body, b"\"model\"")?).ok()?.strip_prefix('"')?;
     let pace = Pace::from_model(model.split('"').next()?)?;
     let chunks = after(body, b"\"max_tokens\"").or_else(|| after(body, b"\"max_completion_tokens\"")).map_or(
@@ -151,7 +151,7 @@ fn read_ask(body: &[u8]) -> Option<Ask> {
         },
     );
     let usage = after(body, b"\"include_usage\"").is_some_and(|value| value.starts_with(b"true"));
-    Some(Ask { pace, chunks, usage })
+    Some(ChatParams { pace, chunks, usage })
 }
 
 /// Returns the bytes after a key and its colon.
@@ -167,7 +167,7 @@ fn after<'a>(body: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
 struct Slot {
     stream: std::net::TcpStream,
     sent: usize,
-    ask: Ask,
+    ask: ChatParams,
     /// Reports at the end whether the whole stream was sent.
     over: oneshot::Sender<bool>,
 }

@@ -5,7 +5,7 @@
 //! Remembers: one decoder state for each connection; all share one read buffer.
 //! Never: parses a chunk. It removes the HTTP framing, counts blank lines and looks at the end.
 
-use crate::scenario::{Pace, Scenario, Way, named};
+use crate::scenario::{ClientApi, Pace, Scenario, named};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind, Read, Write};
@@ -42,14 +42,14 @@ pub(crate) fn run(arguments: &[String]) -> io::Result<bool> {
     let scenario = arguments.first().and_then(|name| named(name)).ok_or_else(usage)?;
     let address: SocketAddr = arguments.get(1).and_then(|word| word.parse().ok()).ok_or_else(usage)?;
     let scale: f64 = arguments.get(2).and_then(|word| word.parse().ok()).unwrap_or(1.0);
-    let way = arguments.get(3).and_then(|word| Way::named(word)).unwrap_or(Way::Chat);
+    let way = arguments.get(3).and_then(|word| ClientApi::named(word)).unwrap_or(ClientApi::Chat);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let seen = LocalSet::new().block_on(&runtime, drive(scenario, address, scale, way));
     println!("{}", serde_json::to_string(&seen)?);
     Ok(seen.failures == 0)
 }
 
-async fn drive(scenario: &'static Scenario, address: SocketAddr, scale: f64, way: Way) -> Seen {
+async fn drive(scenario: &'static Scenario, address: SocketAddr, scale: f64, way: ClientApi) -> Seen {
     let start = Instant::now();
     let scratch: Scratch = Rc::new(RefCell::new(vec![0; 256 * 1024].into_boxed_slice()));
     let held = Rc::new(Hold::default());
@@ -114,7 +114,7 @@ struct Plan {
     stream: bool,
     /// Expected events; a stream with fewer is broken.
     events: u64,
-    way: Way,
+    way: ClientApi,
     /// Time between two chunks of a stream.
     period: Duration,
     /// Time between two requests of a connection.
@@ -124,7 +124,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(scenario: &Scenario, address: SocketAddr, scale: f64, way: Way) -> Self {
+    fn new(scenario: &Scenario, address: SocketAddr, scale: f64, way: ClientApi) -> Self {
         let scaled = |number: usize| ((number as f64 * scale) as usize).max(1);
         let paced = matches!(scenario.pace, Pace::Paced(_) | Pace::Step(_));
         let many = scenario.requests > 1;
@@ -138,14 +138,14 @@ impl Plan {
         );
         let responses = format!(
             r#"{{"model":"{model}","instructions":"You are brief.","input":"Count.","max_output_tokens":{chunks},"temperature":0,"stream":{stream},"store":{}}}"#,
-            way == Way::Stored
+            way == ClientApi::Stored
         );
         let (path, body, more) = match way {
             // Role, finish and usage come besides the deltas.
-            Way::Chat => ("chat/completions", chat, 3),
+            ClientApi::Chat => ("chat/completions", chat, 3),
             // The beginning and the end of the response, of its item and of its part: four events before and four
             // after.
-            Way::Responses | Way::Stored => ("responses", responses, 8),
+            ClientApi::Responses | ClientApi::Stored => ("responses", responses, 8),
         };
         let request = format!(
             "POST /v1/{path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer bench\r\naccept: */*\r\n\
@@ -276,7 +276,7 @@ async fn client(plan: &Plan, scratch: &Scratch, held: &Hold) -> io::Result<Tally
                 held.begun();
             }
         }
-        let end: &[u8] = if plan.way == Way::Chat { b"data: [DONE]\n\n" } else { b"}}\n\n" };
+        let end: &[u8] = if plan.way == ClientApi::Chat { b"data: [DONE]\n\n" } else { b"}}\n\n" };
         tally.late.extend(arrivals.late());
         if plan.stream && !(answer.events >= plan.events && answer.tail.ends_with(end)) {
             return Err(io::Error::other(format!("{} events of {}, or no end", answer.events, plan.events)));

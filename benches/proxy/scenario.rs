@@ -50,7 +50,7 @@ impl Pace {
 
 /// API of the requests: the one the engine implements, or one that samewire converts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum ClientApi {
     /// Chat Completions, the engine's own API.
     Chat,
     /// Responses without storing. A plain relay does not implement it: samewire is measured alone, and against its
@@ -60,7 +60,7 @@ pub(crate) enum Way {
     Stored,
 }
 
-impl Way {
+impl ClientApi {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Chat => "chat",
@@ -94,7 +94,7 @@ pub(crate) struct Scenario {
     /// Largest ratio of samewire's processor time to nginx's.
     pub(crate) target: Option<f64>,
     /// API of the requests: chat by every contestant, or also Responses.
-    pub(crate) way: Way,
+    pub(crate) way: ClientApi,
     /// Requests per second over all connections; 0 is unlimited.
     pub(crate) rate: f64,
     /// True to keep the streams open until released, instead of reading them to the end.
@@ -110,7 +110,7 @@ const DEFAULT: Scenario = Scenario {
     requests: 1,
     unit: Unit::Chunk,
     target: None,
-    way: Way::Chat,
+    way: ClientApi::Chat,
     rate: 0.0,
     hold: false,
 };
@@ -187,7 +187,7 @@ pub(crate) const SCENARIOS: [Scenario; 11] = [
         streams: 64,
         chunks: 4_000,
         target: Some(1.5),
-        way: Way::Responses,
+        way: ClientApi::Responses,
         ..DEFAULT
     },
     Scenario {
@@ -197,7 +197,7 @@ pub(crate) const SCENARIOS: [Scenario; 11] = [
         chunks: 8,
         requests: 3_000,
         unit: Unit::Request,
-        way: Way::Responses,
+        way: ClientApi::Responses,
         ..DEFAULT
     },
     Scenario {
@@ -206,7 +206,7 @@ pub(crate) const SCENARIOS: [Scenario; 11] = [
         pace: Pace::Paced(50.0),
         streams: 200,
         chunks: 300,
-        way: Way::Stored,
+        way: ClientApi::Stored,
         ..DEFAULT
     },
     Scenario {
@@ -230,7 +230,7 @@ pub(crate) const STORING: Scenario = Scenario {
     // Two seconds longer than the scenario it runs beside.
     requests: 250,
     unit: Unit::Request,
-    way: Way::Stored,
+    way: ClientApi::Stored,
     rate: 1_000.0,
     ..DEFAULT
 };

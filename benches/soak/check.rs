@@ -1,13 +1,13 @@
 //! Checks a client's answer against the plan: every token once, in order, in its place, and of this request.
 
 use crate::latency::Latency;
-use crate::plan::{Kind, Lane, Plan};
+use crate::plan::{Kind, Plan, TokenKind};
 use crate::speech::now;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-const LANES: [Lane; 3] = [Lane::Reasoning, Lane::Content, Lane::Tool];
+const LANES: [TokenKind; 3] = [TokenKind::Reasoning, TokenKind::Content, TokenKind::Tool];
 
 /// Outcome of an answer that came to an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,13 +169,13 @@ impl<'a> Check<'a> {
                 return Err(format!("two texts of reasoning: {}", head(data)));
             }
             if let Some(text) = choice.delta.reasoning_content {
-                self.text(Lane::Reasoning, index, &text)?;
+                self.text(TokenKind::Reasoning, index, &text)?;
             }
             if let Some(text) = choice.delta.content {
-                self.text(Lane::Content, index, &text)?;
+                self.text(TokenKind::Content, index, &text)?;
             }
             for call in choice.delta.tool_calls.into_iter().flatten() {
-                self.text(Lane::Tool, index, &call.function.arguments.unwrap_or_default())?;
+                self.text(TokenKind::Tool, index, &call.function.arguments.unwrap_or_default())?;
             }
         }
         Ok(())
@@ -193,12 +193,14 @@ impl<'a> Check<'a> {
         }
         self.sequence += 1;
         match kind {
-            "response.output_text.delta" => self.text(Lane::Content, 0, &read.delta.unwrap_or_default())?,
+            "response.output_text.delta" => {
+                self.text(TokenKind::Content, 0, &read.delta.unwrap_or_default())?
+            }
             "response.reasoning_text.delta" => {
-                self.text(Lane::Reasoning, 0, &read.delta.unwrap_or_default())?
+                self.text(TokenKind::Reasoning, 0, &read.delta.unwrap_or_default())?
             }
             "response.function_call_arguments.delta" => {
-                self.text(Lane::Tool, 0, &read.delta.unwrap_or_default())?;
+                self.text(TokenKind::Tool, 0, &read.delta.unwrap_or_default())?;
             }
             "error" => self.end = Some(End::Error(200, read.code.unwrap_or_default().into_owned())),
             "response.failed" if self.end.is_none() => {
@@ -222,16 +224,16 @@ impl<'a> Check<'a> {
         let object: Object =
             serde_json::from_str(object).map_err(|error| format!("{error}: {}", head(object)))?;
         for item in &object.output {
-            let lane = if item.kind == "reasoning" { Lane::Reasoning } else { Lane::Content };
+            let lane = if item.kind == "reasoning" { TokenKind::Reasoning } else { TokenKind::Content };
             for part in item.content.iter().flatten() {
                 self.text(lane, 0, &part.text)?;
             }
-            self.text(Lane::Tool, 0, &item.arguments)?;
+            self.text(TokenKind::Tool, 0, &item.arguments)?;
         }
         Ok(object)
     }
 
-    fn text(&mut self, lane: Lane, choice: u64, text: &str) -> Result<(), String> {
+    fn text(&mut self, lane: TokenKind, choice: u64, text: &str) -> Result<(), String> {
         if text.is_empty() {
             return Ok(());
         }
@@ -250,8 +252,8 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    fn word(&mut self, lane: Lane, choice: u64, word: &str) -> Result<(), String> {
-        if lane == Lane::Tool && word == r#"{"a":""# {
+    fn word(&mut self, lane: TokenKind, choice: u64, word: &str) -> Result<(), String> {
+        if lane == TokenKind::Tool && word == r#"{"a":""# {
             return Ok(());
         }
         let mut parts = word.split('.');
@@ -283,7 +285,7 @@ impl<'a> Check<'a> {
             for choice in 0..2 {
                 let due = if (choice as u64) < self.plan.choices { self.plan.of_lane(lane) } else { 0 };
                 let (got, rest) = (self.next[lane as usize][choice], &self.partial[lane as usize][choice]);
-                let closing = if lane == Lane::Tool && due > 0 { r#""}"# } else { "" };
+                let closing = if lane == TokenKind::Tool && due > 0 { r#""}"# } else { "" };
                 if got != due || rest != closing {
                     return Err(format!("{got} of {due} tokens in {}{choice}, then {rest:?}", lane.letter()));
                 }

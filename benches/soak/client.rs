@@ -2,9 +2,9 @@
 //! rate, and clients that misbehave.
 
 use crate::check::{Check, End, code, head};
-use crate::plan::{Dice, Kind, Leaving, Measure, Plan, Purpose, Wrong, number};
+use crate::plan::{ClientFault, EngineFault, Kind, Plan, Purpose, RunSettings, SeededRandom, number};
 use crate::tally::{Tally, Timers};
-use crate::wire::{Line, Stop, request};
+use crate::wire::{ClientConnection, Stop, request};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) struct Load {
     pub(crate) proxy: SocketAddr,
     /// Engine addresses. A few streams go there directly, to measure the delay of the machine itself.
     pub(crate) engines: Vec<SocketAddr>,
-    pub(crate) measure: Measure,
+    pub(crate) measure: RunSettings,
     pub(crate) timers: Timers,
     pub(crate) streams: usize,
     /// Whole answers requested per second.
@@ -76,7 +76,7 @@ async fn at_a_rate(load: Rc<Load>, count: Rc<AtomicU64>, rate: f64, (kind, purpo
     }
     let mut tick = tokio::time::interval(Duration::from_secs_f64(1.0 / rate));
     let mut tasks = tokio::task::JoinSet::new();
-    while !load.tally.is_told() {
+    while !load.tally.is_stopping() {
         tick.tick().await;
         let mut slot = Slot { load: Rc::clone(&load), count: Rc::clone(&count), direct: None, line: None };
         tasks.spawn_local(async move { slot.one(kind, purpose).await });
@@ -90,13 +90,13 @@ struct Slot {
     load: Rc<Load>,
     count: Rc<AtomicU64>,
     direct: Option<SocketAddr>,
-    line: Option<Line>,
+    line: Option<ClientConnection>,
 }
 
 impl Slot {
     async fn streams(mut self, start: Duration) {
         tokio::time::sleep(start).await;
-        while !self.load.tally.is_told() {
+        while !self.load.tally.is_stopping() {
             let n = self.count.load(Ordering::Relaxed);
             let kind =
                 if n.is_multiple_of(2) || self.direct.is_some() { Kind::Chat } else { Kind::Responses };
@@ -105,7 +105,7 @@ impl Slot {
     }
 
     async fn stopped_readers(mut self) {
-        while !self.load.tally.is_told() {
+        while !self.load.tally.is_stopping() {
             match self.load.tally.is_calm() {
                 true => tokio::time::sleep(Duration::from_millis(100)).await,
                 false => self.one(Kind::Chat, Purpose::Stop).await,
@@ -115,12 +115,12 @@ impl Slot {
 
     /// Sends short requests with pauses, on one connection as long as it stays open.
     async fn now_and_then(mut self) {
-        while !self.load.tally.is_told() {
+        while !self.load.tally.is_stopping() {
             let n = self.count.load(Ordering::Relaxed);
-            let gap = Dice::new(self.load.measure.seed, n).between(GAP.0, GAP.1);
+            let gap = SeededRandom::new(self.load.measure.seed, n).between(GAP.0, GAP.1);
             self.one(if n.is_multiple_of(2) { Kind::Chat } else { Kind::Whole }, Purpose::Brief).await;
             let until = Instant::now() + Duration::from_millis(gap);
-            while Instant::now() < until && !self.load.tally.is_told() {
+            while Instant::now() < until && !self.load.tally.is_stopping() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
@@ -134,7 +134,7 @@ impl Slot {
         let load = Rc::clone(&self.load);
         let started = Instant::now();
         let result = match (kind, plan.leaving) {
-            (_, Some(Leaving::Garbage | Leaving::Half)) => self.nonsense(&plan).await,
+            (_, Some(ClientFault::Garbage | ClientFault::Half)) => self.nonsense(&plan).await,
             (Kind::Background, _) => self.in_background(&plan).await,
             _ => self.asks(&plan).await,
         };
@@ -153,34 +153,34 @@ impl Slot {
         }
     }
 
-    async fn connected(&mut self, narrow: bool) -> Result<Line, Stopped> {
+    async fn connected(&mut self, narrow: bool) -> Result<ClientConnection, Stopped> {
         if let Some(line) = self.line.take().filter(|_| !narrow) {
             return Ok(line);
         }
         let to = self.direct.unwrap_or(self.load.proxy);
-        let line = Line::connect(to, narrow).await;
+        let line = ClientConnection::connect(to, narrow).await;
         line.map_err(|error| Stopped::Wrong(format!("no connection: {error}")))
     }
 
     /// Sends a request and reads its answer to the end.
     async fn asks(&mut self, plan: &Plan) -> Result<End, Stopped> {
-        let slow = matches!(plan.leaving, Some(Leaving::Slow | Leaving::Stopped { .. }));
+        let slow = matches!(plan.leaving, Some(ClientFault::Slow | ClientFault::Stopped { .. }));
         let mut line = self.connected(slow).await?;
         let tally = Arc::clone(&self.load.tally);
         tally.asks(plan.id, self.direct.is_some());
         let mut bytes = request("POST", plan.path(), &plan.body());
-        if matches!(plan.leaving, Some(Leaving::Surplus { .. })) {
+        if matches!(plan.leaving, Some(ClientFault::Surplus { .. })) {
             bytes.push(b'X');
         }
         if let Err(error) = line.send(&bytes).await {
             return Err(Stopped::Wrong(format!("the request is not taken: {error}")));
         }
-        if let Some(Leaving::Early { after, reset }) = plan.leaving {
+        if let Some(ClientFault::Early { after, reset }) = plan.leaving {
             tokio::time::sleep(Duration::from_millis(after)).await;
             line.leave(reset);
             return Err(Stopped::Left);
         }
-        if plan.leaving == Some(Leaving::Slow) {
+        if plan.leaving == Some(ClientFault::Slow) {
             line.rest = Duration::from_millis(50);
         }
         let latency = if plan.leaving.is_some() { None } else { Some(tally.latency(self.direct.is_some())) };
@@ -194,22 +194,27 @@ impl Slot {
                 Ok(end)
             }
             Err(Stopped::Left) => {
-                line.leave(matches!(plan.leaving, Some(Leaving::After { reset: true, .. })));
+                line.leave(matches!(plan.leaving, Some(ClientFault::After { reset: true, .. })));
                 Err(Stopped::Left)
             }
             Err(other) => Err(other),
         }
     }
 
-    async fn read(&self, plan: &Plan, line: &mut Line, check: &mut Check<'_>) -> Result<End, Stopped> {
+    async fn read(
+        &self,
+        plan: &Plan,
+        line: &mut ClientConnection,
+        check: &mut Check<'_>,
+    ) -> Result<End, Stopped> {
         let tally = &self.load.tally;
         let whole = plan.kind == Kind::Whole;
         let mut heard = Instant::now();
         loop {
             let patience = self.load.timers.patience(plan, check.tokens > 0);
-            match line.more(heard + patience, || tally.is_told()).await {
+            match line.more(heard + patience, || tally.is_stopping()).await {
                 Ok(_) => {}
-                Err(Stop::Told) => return Err(Stopped::Left),
+                Err(Stop::RunOver) => return Err(Stopped::Left),
                 Err(Stop::Silence) => {
                     return Err(Stopped::Wrong(format!("it hangs after {} tokens", check.tokens)));
                 }
@@ -231,16 +236,16 @@ impl Slot {
                 }
                 line.body.drain(..at);
                 // The last events repeat the whole response, which takes a slow reader some time.
-                if check.tokens > had || check.has_end() || plan.leaving == Some(Leaving::Slow) {
+                if check.tokens > had || check.has_end() || plan.leaving == Some(ClientFault::Slow) {
                     heard = Instant::now();
                 }
                 match plan.leaving {
-                    Some(Leaving::After { tokens, .. } | Leaving::Surplus { tokens })
+                    Some(ClientFault::After { tokens, .. } | ClientFault::Surplus { tokens })
                         if check.tokens >= tokens =>
                     {
                         return Err(Stopped::Left);
                     }
-                    Some(Leaving::Stopped { tokens }) if check.tokens >= tokens => {
+                    Some(ClientFault::Stopped { tokens }) if check.tokens >= tokens => {
                         return self.stopped(plan, line).await;
                     }
                     _ => {}
@@ -260,11 +265,11 @@ impl Slot {
     }
 
     /// Stops reading. The proxy must close the connection to the engine when its timer has run out.
-    async fn stopped(&self, plan: &Plan, _line: &mut Line) -> Result<End, Stopped> {
+    async fn stopped(&self, plan: &Plan, _line: &mut ClientConnection) -> Result<End, Stopped> {
         let (tally, since) = (&self.load.tally, Instant::now());
         let limit = self.load.timers.stall + self.load.timers.slack;
         while tally.registry.works(plan.id) {
-            if tally.is_told() {
+            if tally.is_stopping() {
                 break;
             }
             if since.elapsed() > limit {
@@ -288,7 +293,7 @@ impl Slot {
         let since = Instant::now();
         loop {
             tokio::time::sleep(Duration::from_millis(700)).await;
-            if tally.is_told() {
+            if tally.is_stopping() {
                 return Err(Stopped::Left);
             }
             let path = format!("/v1/responses/{}", created.id);
@@ -326,7 +331,7 @@ impl Slot {
     }
 
     /// Sends a request and returns the body of its whole answer.
-    async fn exchange(&self, line: &mut Line, bytes: &[u8]) -> Result<Vec<u8>, Stopped> {
+    async fn exchange(&self, line: &mut ClientConnection, bytes: &[u8]) -> Result<Vec<u8>, Stopped> {
         line.send(bytes).await.map_err(|error| Stopped::Wrong(format!("not taken: {error}")))?;
         let limit = Instant::now() + Duration::from_secs(5) + self.load.timers.slack;
         loop {
@@ -341,10 +346,10 @@ impl Slot {
     /// Sends bytes that are not a request, or only a part of one. Fails if the answer is a 200.
     async fn nonsense(&mut self, plan: &Plan) -> Result<End, Stopped> {
         let mut line = self.connected(false).await?;
-        let mut dice = Dice::new(self.load.measure.seed, plan.id);
+        let mut dice = SeededRandom::new(self.load.measure.seed, plan.id);
         let whole = request("POST", plan.path(), &plan.body());
         let bytes = match plan.leaving {
-            Some(Leaving::Half) => {
+            Some(ClientFault::Half) => {
                 whole[..usize::try_from(dice.below(whole.len() as u64)).unwrap_or(0)].to_vec()
             }
             _ => (0..dice.between(1, 3_000)).map(|_| dice.below(256) as u8).collect(),
@@ -377,5 +382,5 @@ enum Stopped {
 /// Returns true if the planned fault takes longer than one attempt: a timer runs out before another engine is
 /// asked.
 pub(crate) fn waits(plan: &Plan) -> bool {
-    matches!(plan.wrong, Some(Wrong::SilentHead | Wrong::RoleThenHang))
+    matches!(plan.wrong, Some(EngineFault::SilentHead | EngineFault::RoleThenHang))
 }

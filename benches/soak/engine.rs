@@ -1,9 +1,9 @@
 //! Engines of the soak: they answer by the plan, in the shape of one of two dialects, until the proxy closes the
 //! connection or the engine is restarted.
 
-use crate::plan::{Kind, Measure, Plan, Wrong, number_in};
+use crate::plan::{EngineFault, Kind, Plan, RunSettings, number_in};
 use crate::registry::{Outcome, Registry};
-use crate::speech::{Dialect, HEAD, Speech};
+use crate::speech::{AnswerWriter, Dialect, HEAD};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ const KEPT: Duration = Duration::from_secs(5);
 
 /// State of an engine as a whole (U44), changed by the operator during the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Condition {
+pub(crate) enum EngineState {
     Up,
     /// Port closed; open connections are reset.
     Down,
@@ -36,26 +36,28 @@ pub(crate) enum Condition {
 pub(crate) struct Engine {
     pub(crate) address: SocketAddr,
     pub(crate) dialect: Dialect,
-    condition: watch::Sender<Condition>,
+    condition: watch::Sender<EngineState>,
 }
 
 impl Engine {
-    pub(crate) fn set(&self, condition: Condition) {
+    pub(crate) fn set(&self, condition: EngineState) {
         self.condition.send_replace(condition);
     }
 }
 
 /// Starts engines of alternating dialects on a separate thread.
-pub(crate) fn start(count: usize, measure: Measure, registry: &Arc<Registry>) -> io::Result<Vec<Engine>> {
+pub(crate) fn start(count: usize, measure: RunSettings, registry: &Arc<Registry>) -> io::Result<Vec<Engine>> {
     let (mut engines, mut listeners) = (Vec::new(), Vec::new());
     for n in 0..count {
         let dialect = if n % 2 == 0 { Dialect::Vllm } else { Dialect::Sglang };
         let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         let address = listener.local_addr()?;
-        let (condition, seen) = watch::channel(Condition::Up);
+        let (condition, seen) = watch::channel(EngineState::Up);
         engines.push(Engine { address, dialect, condition });
-        listeners
-            .push((Shop { dialect, measure, registry: Arc::clone(registry), condition: seen }, listener));
+        listeners.push((
+            EngineServer { dialect, measure, registry: Arc::clone(registry), condition: seen },
+            listener,
+        ));
     }
     std::thread::Builder::new().name("engines".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -79,18 +81,18 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 }
 
 #[derive(Clone)]
-struct Shop {
+struct EngineServer {
     dialect: Dialect,
-    measure: Measure,
+    measure: RunSettings,
     registry: Arc<Registry>,
-    condition: watch::Receiver<Condition>,
+    condition: watch::Receiver<EngineState>,
 }
 
-async fn serve(mut shop: Shop, listener: std::net::TcpListener) {
+async fn serve(mut shop: EngineServer, listener: std::net::TcpListener) {
     let address = listener.local_addr().expect("bound");
     let mut listener = Some(TcpListener::from_std(listener).expect("a listener"));
     loop {
-        if *shop.condition.borrow_and_update() == Condition::Down {
+        if *shop.condition.borrow_and_update() == EngineState::Down {
             listener = None;
         } else if listener.is_none() {
             listener =
@@ -114,7 +116,7 @@ async fn serve(mut shop: Shop, listener: std::net::TcpListener) {
 }
 
 /// Outcome of the work for one request, which decides what becomes of the connection.
-enum Over {
+enum WorkOutcome {
     /// The connection can serve another request.
     Next,
     Fin,
@@ -123,12 +125,12 @@ enum Over {
     Closed,
 }
 
-impl Shop {
+impl EngineServer {
     async fn connection(&mut self, stream: TcpStream) {
         let mut seen = self.condition.clone();
         let down = async move {
             loop {
-                if *seen.borrow_and_update() == Condition::Down || seen.changed().await.is_err() {
+                if *seen.borrow_and_update() == EngineState::Down || seen.changed().await.is_err() {
                     return;
                 }
             }
@@ -157,14 +159,14 @@ impl Shop {
             drop(body);
             let over = tokio::select! {
                 biased;
-                over = work.answer(&mut write, usage) => over.unwrap_or(Over::Closed),
-                () = inbox.closed() => Over::Closed,
+                over = work.answer(&mut write, usage) => over.unwrap_or(WorkOutcome::Closed),
+                () = inbox.closed() => WorkOutcome::Closed,
             };
             work.over(&over);
             match over {
-                Over::Next => {}
-                Over::Fin | Over::Closed => break,
-                Over::Rst => return,
+                WorkOutcome::Next => {}
+                WorkOutcome::Fin | WorkOutcome::Closed => break,
+                WorkOutcome::Rst => return,
             }
         }
         // The connection may be closed already.
@@ -172,7 +174,7 @@ impl Shop {
     }
 
     async fn probe(&self, head: &[u8], write: &mut OwnedWriteHalf) -> io::Result<()> {
-        let loading = *self.condition.borrow() == Condition::Loading;
+        let loading = *self.condition.borrow() == EngineState::Loading;
         let (status, body) = match head {
             _ if loading => ("503 Service Unavailable", ""),
             head if head.starts_with(b"GET /health ") => ("200 OK", ""),
@@ -229,7 +231,7 @@ impl Inbox {
 
 /// Work for one request. The registry is notified of its end in any case, even if the task is dropped.
 struct Work<'a> {
-    shop: &'a Shop,
+    shop: &'a EngineServer,
     plan: &'a Plan,
     attempt: usize,
     over: bool,
@@ -245,15 +247,15 @@ impl Drop for Work<'_> {
 }
 
 impl<'a> Work<'a> {
-    fn begin(shop: &'a Shop, plan: &'a Plan) -> Self {
+    fn begin(shop: &'a EngineServer, plan: &'a Plan) -> Self {
         let attempt = shop.registry.begins(plan.id);
         Self { shop, plan, attempt, over: false }
     }
 
     /// Ends the work by a cause other than a restart of the engine.
-    fn over(mut self, over: &Over) {
+    fn over(mut self, over: &WorkOutcome) {
         self.over = true;
-        if matches!(over, Over::Closed) {
+        if matches!(over, WorkOutcome::Closed) {
             self.becomes(Outcome::Closed);
         }
     }
@@ -262,17 +264,17 @@ impl<'a> Work<'a> {
         self.shop.registry.becomes(self.plan.id, self.attempt, outcome);
     }
 
-    async fn answer(&self, write: &mut OwnedWriteHalf, usage: bool) -> io::Result<Over> {
+    async fn answer(&self, write: &mut OwnedWriteHalf, usage: bool) -> io::Result<WorkOutcome> {
         // The fault occurs only once: the next attempt is answered correctly.
         let wrong = self.plan.wrong.filter(|_| self.attempt == 0);
-        if let Some(wrong) = wrong.filter(|wrong| *wrong != Wrong::SlowFirst) {
+        if let Some(wrong) = wrong.filter(|wrong| *wrong != EngineFault::SlowFirst) {
             self.becomes(Outcome::Wrong(wrong));
         }
         match wrong {
-            Some(Wrong::ResetAtOnce) => return Ok(Over::Rst),
-            Some(Wrong::FinAtOnce) => return Ok(Over::Fin),
-            Some(Wrong::SilentHead) => std::future::pending().await,
-            Some(Wrong::Status(status)) => {
+            Some(EngineFault::ResetAtOnce) => return Ok(WorkOutcome::Rst),
+            Some(EngineFault::FinAtOnce) => return Ok(WorkOutcome::Fin),
+            Some(EngineFault::SilentHead) => std::future::pending().await,
+            Some(EngineFault::Status(status)) => {
                 if matches!(status, 429 | 503) {
                     self.shop.registry.pushes();
                 }
@@ -280,7 +282,7 @@ impl<'a> Work<'a> {
                     r#"{{"error":{{"message":"told to","type":"soak","param":null,"code":{status}}}}}"#
                 );
                 write.write_all(whole(&format!("{status} Told"), &body).as_bytes()).await?;
-                return Ok(Over::Next);
+                return Ok(WorkOutcome::Next);
             }
             _ => {}
         }
@@ -290,43 +292,43 @@ impl<'a> Work<'a> {
         self.stream(write, wrong, usage).await
     }
 
-    async fn whole(&self, write: &mut OwnedWriteHalf, wrong: Option<Wrong>) -> io::Result<Over> {
-        let slow = if wrong == Some(Wrong::SlowFirst) { 1_500 } else { 50 + self.plan.id % 400 };
+    async fn whole(&self, write: &mut OwnedWriteHalf, wrong: Option<EngineFault>) -> io::Result<WorkOutcome> {
+        let slow = if wrong == Some(EngineFault::SlowFirst) { 1_500 } else { 50 + self.plan.id % 400 };
         sleep(Duration::from_millis(slow)).await;
-        let answer = whole("200 OK", &Speech::new(self.shop.dialect, self.plan).whole());
-        if matches!(wrong, Some(Wrong::ResetAfter(_))) {
+        let answer = whole("200 OK", &AnswerWriter::new(self.shop.dialect, self.plan).whole());
+        if matches!(wrong, Some(EngineFault::ResetAfter(_))) {
             write.write_all(&answer.as_bytes()[..answer.len() / 2]).await?;
-            return Ok(Over::Rst);
+            return Ok(WorkOutcome::Rst);
         }
-        self.becomes(Outcome::Said);
+        self.becomes(Outcome::Complete);
         write.write_all(answer.as_bytes()).await?;
-        Ok(Over::Next)
+        Ok(WorkOutcome::Next)
     }
 
     async fn stream(
         &self,
         write: &mut OwnedWriteHalf,
-        wrong: Option<Wrong>,
+        wrong: Option<EngineFault>,
         usage: bool,
-    ) -> io::Result<Over> {
-        let mut speech = Speech::new(self.shop.dialect, self.plan);
+    ) -> io::Result<WorkOutcome> {
+        let mut speech = AnswerWriter::new(self.shop.dialect, self.plan);
         speech.out.extend_from_slice(HEAD.as_bytes());
         speech.role();
         flush(&mut speech, write).await?;
         match wrong {
-            Some(Wrong::RoleThenHang) => std::future::pending().await,
-            Some(Wrong::SlowFirst) => sleep(Duration::from_millis(1_500)).await,
+            Some(EngineFault::RoleThenHang) => std::future::pending().await,
+            Some(EngineFault::SlowFirst) => sleep(Duration::from_millis(1_500)).await,
             _ => {}
         }
         let cut = match wrong {
             Some(
-                Wrong::ResetAfter(at)
-                | Wrong::FinAfter(at)
-                | Wrong::EndAfter(at)
-                | Wrong::AbortAfter(at)
-                | Wrong::ErrorAfter(at)
-                | Wrong::GarbageAfter(at)
-                | Wrong::HangAfter(at),
+                EngineFault::ResetAfter(at)
+                | EngineFault::FinAfter(at)
+                | EngineFault::EndAfter(at)
+                | EngineFault::AbortAfter(at)
+                | EngineFault::ErrorAfter(at)
+                | EngineFault::GarbageAfter(at)
+                | EngineFault::HangAfter(at),
             ) => at,
             _ => u64::MAX,
         };
@@ -347,41 +349,41 @@ impl<'a> Work<'a> {
 
     async fn end(
         &self,
-        speech: &mut Speech<'_>,
+        speech: &mut AnswerWriter<'_>,
         write: &mut OwnedWriteHalf,
-        wrong: Option<Wrong>,
+        wrong: Option<EngineFault>,
         usage: bool,
-    ) -> io::Result<Over> {
+    ) -> io::Result<WorkOutcome> {
         let over = match wrong {
-            Some(Wrong::ResetAfter(_)) => Over::Rst,
-            Some(Wrong::FinAfter(_)) => Over::Fin,
-            Some(Wrong::HangAfter(_)) => std::future::pending().await,
-            Some(Wrong::EndAfter(_)) => {
+            Some(EngineFault::ResetAfter(_)) => WorkOutcome::Rst,
+            Some(EngineFault::FinAfter(_)) => WorkOutcome::Fin,
+            Some(EngineFault::HangAfter(_)) => std::future::pending().await,
+            Some(EngineFault::EndAfter(_)) => {
                 speech.out.extend_from_slice(b"0\r\n\r\n");
-                Over::Next
+                WorkOutcome::Next
             }
-            Some(Wrong::AbortAfter(_)) => {
+            Some(EngineFault::AbortAfter(_)) => {
                 speech.finish(Some("abort"));
                 speech.end(false);
-                Over::Next
+                WorkOutcome::Next
             }
-            Some(Wrong::ErrorAfter(_)) => {
+            Some(EngineFault::ErrorAfter(_)) => {
                 speech.event(r#"{"error":{"object":"error","message":"told to","type":"InternalServerError","param":null,"code":500}}"#);
                 speech.event("[DONE]");
                 speech.out.extend_from_slice(b"0\r\n\r\n");
-                Over::Next
+                WorkOutcome::Next
             }
-            Some(Wrong::GarbageAfter(_)) => {
+            Some(EngineFault::GarbageAfter(_)) => {
                 speech.event(r#"{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"no"#);
                 flush(speech, write).await?;
                 // Keeps running as if nothing had happened.
                 std::future::pending().await
             }
             _ => {
-                self.becomes(Outcome::Said);
+                self.becomes(Outcome::Complete);
                 speech.finish(None);
                 speech.end(usage);
-                Over::Next
+                WorkOutcome::Next
             }
         };
         flush(speech, write).await?;
@@ -389,7 +391,7 @@ impl<'a> Work<'a> {
     }
 }
 
-async fn flush(speech: &mut Speech<'_>, write: &mut OwnedWriteHalf) -> io::Result<()> {
+async fn flush(speech: &mut AnswerWriter<'_>, write: &mut OwnedWriteHalf) -> io::Result<()> {
     let written = write.write_all(&speech.out).await;
     speech.out.clear();
     written.map_err(|_| ErrorKind::BrokenPipe.into())

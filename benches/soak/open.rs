@@ -12,7 +12,7 @@ use crate::report::Report;
 use crate::samewire::{Samewire, sum};
 use crate::soak::{Folder, config};
 use crate::tally::lock;
-use crate::wire::{Line, request};
+use crate::wire::{ClientConnection, request};
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -133,9 +133,9 @@ async fn hold(options: &Options, proxies: &[Samewire], addresses: &[SocketAddr])
     }
     let mut report = Report::default();
     let (count, wanted) = (options.open, options.open.to_string());
-    report.told("processes of samewire", &proxies.len().to_string());
-    report.told("open files each may have", &open_files().to_string());
-    report.told("opened in", &format!("{:.1} s", opened.as_secs_f64()));
+    report.info_row("processes of samewire", &proxies.len().to_string());
+    report.info_row("open files each may have", &open_files().to_string());
+    report.info_row("opened in", &format!("{:.1} s", opened.as_secs_f64()));
     report.row("open streams", &still.to_string(), &wanted, still == count);
     let failures = held.failures.get();
     report.row("failures", &failures.to_string(), "0", failures == 0);
@@ -147,8 +147,8 @@ async fn hold(options: &Options, proxies: &[Samewire], addresses: &[SocketAddr])
     report.row("tokens that came", &format!("{tokens} of {due:.0}"), "90 %", tokens as f64 >= due * 0.9);
     let memory = (after.saturating_sub(before)) as f64 / (count - few) as f64 / KIB;
     report.row("memory for each stream", &format!("{memory:.1} KiB"), "48 KiB", memory <= 48.0);
-    report.told("memory in all", &format!("{:.0} MiB", after as f64 / KIB / KIB));
-    report.told(
+    report.info_row("memory in all", &format!("{:.0} MiB", after as f64 / KIB / KIB));
+    report.info_row(
         "processor",
         &format!("{:.0} % of one core", 100.0 * spent.as_secs_f64() / options.length.as_secs_f64()),
     );
@@ -213,14 +213,15 @@ async fn open(
 
 async fn stream(options: &Options, to: SocketAddr, n: usize, held: &Held) -> Result<(), String> {
     let plan = Plan::of(&options.measure(), number(n as u64, Kind::Chat, false, Purpose::Answer));
-    let mut line = Line::connect(to, false).await.map_err(|error| format!("no connection: {error}"))?;
+    let mut line =
+        ClientConnection::connect(to, false).await.map_err(|error| format!("no connection: {error}"))?;
     line.send(&request("POST", plan.path(), &plan.body())).await.map_err(|error| error.to_string())?;
     let mut check = Check::new(&plan, None);
     let patience = Duration::from_secs_f64(10.0 + 3.0 / options.rate);
     loop {
         match line.more(Instant::now() + patience, || held.told.get()).await {
             Ok(true) if line.status == 200 => {}
-            Err(crate::wire::Stop::Told) => return Ok(()),
+            Err(crate::wire::Stop::RunOver) => return Ok(()),
             other => {
                 return Err(format!("stream {n}: {other:?}, status {}, {:?}", line.status, End::Complete));
             }

@@ -1,6 +1,6 @@
 //! Command-line options of the soak, with their defaults and their limits.
 
-use crate::plan::{BACKGROUND, Measure};
+use crate::plan::{BACKGROUND, RunSettings};
 use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -107,13 +107,13 @@ impl Options {
     }
 
     /// Returns how much longer a background response that starts last may take than one at the usual rate.
-    pub(crate) fn last_words(&self) -> Duration {
+    pub(crate) fn background_allowance(&self) -> Duration {
         let tokens = if self.background > 0.0 { BACKGROUND as f64 } else { 0.0 };
         Duration::from_secs_f64((tokens / self.rate - tokens / USUAL_RATE).max(0.0))
     }
 
-    pub(crate) fn measure(&self) -> Measure {
-        Measure { seed: self.seed, rate: self.rate, shortest: self.tokens.0, longest: self.tokens.1 }
+    pub(crate) fn measure(&self) -> RunSettings {
+        RunSettings { seed: self.seed, rate: self.rate, shortest: self.tokens.0, longest: self.tokens.1 }
     }
 }
 

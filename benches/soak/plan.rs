@@ -10,9 +10,9 @@ pub(crate) const CANARY: &str = "CANARY-PROMPT-70ac";
 pub(crate) const BACKGROUND: u64 = 60;
 
 /// Deterministic random numbers: the same in every run with the same seed.
-pub(crate) struct Dice(u64);
+pub(crate) struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     pub(crate) fn new(seed: u64, number: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xd1b5_4a32_d192_ed03))
     }
@@ -39,7 +39,7 @@ impl Dice {
 
 /// Settings that all plans of a run share, so that engines in another process make the same plans.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Measure {
+pub(crate) struct RunSettings {
     pub(crate) seed: u64,
     /// Tokens per second in each stream.
     pub(crate) rate: f64,
@@ -74,7 +74,7 @@ pub(crate) enum Purpose {
 
 /// Fault of the engine in its first attempt (section 4 of the faults).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wrong {
+pub(crate) enum EngineFault {
     /// U11: a reset before any byte.
     ResetAtOnce,
     /// U13: an end before any byte.
@@ -105,7 +105,7 @@ pub(crate) enum Wrong {
 
 /// Fault of the client (section 3 of the faults).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaving {
+pub(crate) enum ClientFault {
     /// C24: closes the connection `after` milliseconds after the request; the engine is slow.
     Early { after: u64, reset: bool },
     /// C25: closes the connection after `tokens` tokens.
@@ -124,13 +124,13 @@ pub(crate) enum Leaving {
 
 /// Member of the answer that a token belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(crate) enum TokenKind {
     Reasoning,
     Content,
     Tool,
 }
 
-impl Lane {
+impl TokenKind {
     pub(crate) fn letter(self) -> char {
         match self {
             Self::Reasoning => 'r',
@@ -150,8 +150,8 @@ pub(crate) struct Plan {
     pub(crate) reasoning: u64,
     pub(crate) content: u64,
     pub(crate) tool: u64,
-    pub(crate) wrong: Option<Wrong>,
-    pub(crate) leaving: Option<Leaving>,
+    pub(crate) wrong: Option<EngineFault>,
+    pub(crate) leaving: Option<ClientFault>,
     /// Bytes of filling in the prompt.
     pub(crate) filling: u64,
 }
@@ -170,8 +170,8 @@ pub(crate) fn number(n: u64, kind: Kind, faults: bool, purpose: Purpose) -> u64 
 }
 
 impl Plan {
-    pub(crate) fn of(measure: &Measure, id: u64) -> Self {
-        let mut dice = Dice::new(measure.seed, id);
+    pub(crate) fn of(measure: &RunSettings, id: u64) -> Self {
+        let mut dice = SeededRandom::new(measure.seed, id);
         let kind = KINDS[usize::try_from(id & 3).unwrap_or(0)];
         let streams = matches!(kind, Kind::Chat | Kind::Responses);
         let most = if streams { measure.longest } else { measure.longest.min(BACKGROUND) };
@@ -205,65 +205,65 @@ impl Plan {
         plan
     }
 
-    fn some_wrong(&self, dice: &mut Dice) -> Wrong {
+    fn some_wrong(&self, dice: &mut SeededRandom) -> EngineFault {
         let at = dice.below(self.tokens());
         let streams = self.kind != Kind::Whole;
         match dice.below(if streams { 16 } else { 8 }) {
-            0 => Wrong::ResetAtOnce,
-            1 => Wrong::FinAtOnce,
-            2 => Wrong::Status(429),
-            3 => Wrong::Status(503),
-            4 => Wrong::Status(500),
-            5 => Wrong::Status(400),
-            6 => Wrong::SilentHead,
-            7 => Wrong::ResetAfter(at),
-            8 => Wrong::FinAfter(at),
-            9 => Wrong::EndAfter(at),
-            10 => Wrong::AbortAfter(at),
-            11 => Wrong::ErrorAfter(at),
-            12 => Wrong::GarbageAfter(at),
-            13 => Wrong::HangAfter(at),
-            14 => Wrong::RoleThenHang,
-            _ => Wrong::SlowFirst,
+            0 => EngineFault::ResetAtOnce,
+            1 => EngineFault::FinAtOnce,
+            2 => EngineFault::Status(429),
+            3 => EngineFault::Status(503),
+            4 => EngineFault::Status(500),
+            5 => EngineFault::Status(400),
+            6 => EngineFault::SilentHead,
+            7 => EngineFault::ResetAfter(at),
+            8 => EngineFault::FinAfter(at),
+            9 => EngineFault::EndAfter(at),
+            10 => EngineFault::AbortAfter(at),
+            11 => EngineFault::ErrorAfter(at),
+            12 => EngineFault::GarbageAfter(at),
+            13 => EngineFault::HangAfter(at),
+            14 => EngineFault::RoleThenHang,
+            _ => EngineFault::SlowFirst,
         }
     }
 
-    fn leave(&mut self, dice: &mut Dice) {
+    fn leave(&mut self, dice: &mut SeededRandom) {
         let (tokens, reset) = (dice.below(self.tokens()), dice.percent(50));
         let streams = matches!(self.kind, Kind::Chat | Kind::Responses);
         let leaving = match dice.below(7) {
             _ if self.kind == Kind::Background => return,
-            0 => Leaving::Garbage,
-            1 => Leaving::Half,
-            2 if streams => Leaving::After { tokens, reset },
-            3 if streams => Leaving::Surplus { tokens },
-            4 if streams => Leaving::Slow,
-            5 if streams => Leaving::Stopped { tokens: tokens % 50 },
-            _ => Leaving::Early { after: dice.below(600), reset },
+            0 => ClientFault::Garbage,
+            1 => ClientFault::Half,
+            2 if streams => ClientFault::After { tokens, reset },
+            3 if streams => ClientFault::Surplus { tokens },
+            4 if streams => ClientFault::Slow,
+            5 if streams => ClientFault::Stopped { tokens: tokens % 50 },
+            _ => ClientFault::Early { after: dice.below(600), reset },
         };
         match leaving {
-            Leaving::Early { .. } => self.wrong = Some(Wrong::SlowFirst),
-            Leaving::Stopped { tokens } => return self.stop(tokens),
+            ClientFault::Early { .. } => self.wrong = Some(EngineFault::SlowFirst),
+            ClientFault::Stopped { tokens } => return self.stop(tokens),
             _ => {}
         }
         self.leaving = Some(leaving);
     }
 
     /// Plans an early leave: one in three before the first token, the others soon after it.
-    fn churn(&mut self, dice: &mut Dice) {
+    fn churn(&mut self, dice: &mut SeededRandom) {
         let reset = dice.percent(50);
         if dice.percent(33) {
-            self.wrong = Some(Wrong::SlowFirst);
-            self.leaving = Some(Leaving::Early { after: dice.below(600), reset });
+            self.wrong = Some(EngineFault::SlowFirst);
+            self.leaving = Some(ClientFault::Early { after: dice.below(600), reset });
         } else {
-            self.leaving = Some(Leaving::After { tokens: dice.below(self.tokens().min(40)), reset });
+            self.leaving = Some(ClientFault::After { tokens: dice.below(self.tokens().min(40)), reset });
         }
     }
 
     /// Plans a client that stops reading while the engine sends more than any buffer holds.
     fn stop(&mut self, tokens: u64) {
         self.content = 60_000;
-        self.leaving = Some(Leaving::Stopped { tokens });
+        self.leaving = Some(ClientFault::Stopped { tokens });
     }
 
     /// Number of tokens in all choices together.
@@ -276,26 +276,26 @@ impl Plan {
     }
 
     /// Returns the lane, the choice, and the number within both of the ith token.
-    pub(crate) fn token(&self, i: u64) -> (Lane, u64, u64) {
+    pub(crate) fn token(&self, i: u64) -> (TokenKind, u64, u64) {
         let (choice, n) = (i % self.choices, i / self.choices);
         match n {
-            n if n < self.reasoning => (Lane::Reasoning, choice, n),
-            n if n < self.reasoning + self.content => (Lane::Content, choice, n - self.reasoning),
-            n => (Lane::Tool, choice, n - self.reasoning - self.content),
+            n if n < self.reasoning => (TokenKind::Reasoning, choice, n),
+            n if n < self.reasoning + self.content => (TokenKind::Content, choice, n - self.reasoning),
+            n => (TokenKind::Tool, choice, n - self.reasoning - self.content),
         }
     }
 
-    pub(crate) fn of_lane(&self, lane: Lane) -> u64 {
+    pub(crate) fn of_lane(&self, lane: TokenKind) -> u64 {
         match lane {
-            Lane::Reasoning => self.reasoning,
-            Lane::Content => self.content,
-            Lane::Tool => self.tool,
+            TokenKind::Reasoning => self.reasoning,
+            TokenKind::Content => self.content,
+            TokenKind::Tool => self.tool,
         }
     }
 
     /// Returns true if the engine sends as fast as it can.
     pub(crate) fn unpaced(&self) -> bool {
-        matches!(self.leaving, Some(Leaving::Stopped { .. }))
+        matches!(self.leaving, Some(ClientFault::Stopped { .. }))
     }
 
     /// Returns the body of the request.

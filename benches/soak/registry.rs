@@ -3,7 +3,7 @@
 //! Takes: events from clients and engines. Gives: the outcome of each attempt at an engine, and generations whose
 //! client is gone. Remembers: a request until its client is finished with it and no engine works for it.
 
-use crate::plan::Wrong;
+use crate::plan::EngineFault;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 pub(crate) enum Outcome {
     Running,
     /// The whole answer was written.
-    Said,
-    Wrong(Wrong),
+    Complete,
+    Wrong(EngineFault),
     /// The engine was restarted.
     Restarted,
     /// The proxy closed the connection.

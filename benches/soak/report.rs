@@ -19,7 +19,7 @@ impl Report {
     }
 
     /// Adds a figure for information only.
-    pub(crate) fn told(&mut self, name: &str, value: &str) {
+    pub(crate) fn info_row(&mut self, name: &str, value: &str) {
         self.push(name, value, "", "");
     }
 

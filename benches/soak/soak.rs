@@ -101,7 +101,7 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
     tally.faults.store(options.faults, Ordering::Relaxed);
     watch.run(&mut samewire, &tally, begin, begin + options.length)?;
     let cpu = samewire.cpu()?;
-    tally.tell();
+    tally.stop();
     let (troubles, engines) = operator.join().map_err(|_| io::Error::other("the operator panicked"))?;
     clients.join().map_err(|_| io::Error::other("a client panicked"))?;
     let after = settle(&samewire, &tally)?;
@@ -109,7 +109,7 @@ pub(crate) fn run(options: &Options) -> io::Result<bool> {
     let exit = leave(&mut samewire)?;
     drop(engines);
     let mut report = Report::default();
-    told_of(&mut report, options, &tally, &troubles, cpu);
+    run_summary(&mut report, options, &tally, &troubles, cpu);
     streams(&mut report, &tally, &watch, &metrics);
     resources(&mut report, options, &watch, resting, &after);
     late(&mut report, options, &tally);
@@ -208,13 +208,13 @@ fn leave(samewire: &mut Samewire) -> io::Result<Option<Duration>> {
 
 // === the report ===
 
-fn told_of(report: &mut Report, options: &Options, tally: &Tally, troubles: &[&str], cpu: Duration) {
+fn run_summary(report: &mut Report, options: &Options, tally: &Tally, troubles: &[&str], cpu: Duration) {
     let seconds = options.length.as_secs_f64();
-    report.told(
+    report.info_row(
         "seconds of load",
         &format!("{seconds:.0}, the first {:.0} without faults", options.calm.as_secs_f64()),
     );
-    report.told(
+    report.info_row(
         "load",
         &format!(
             "{} streams of {} tokens/s, {} whole/s, {} background/s, {} a second that leave, {} stopped, {} idle",
@@ -227,27 +227,29 @@ fn told_of(report: &mut Report, options: &Options, tally: &Tally, troubles: &[&s
             options.idle
         ),
     );
-    report.told("seed", &options.seed.to_string());
+    report.info_row("seed", &options.seed.to_string());
     let tokens: u64 = [false, true].iter().map(|faults| tally.latencies(*faults, false).count()).sum();
-    report.told("tokens measured", &format!("{tokens}, {:.0}/s", tokens as f64 / seconds));
-    report
-        .told("processor of samewire", &format!("{:.0} % of one core", 100.0 * cpu.as_secs_f64() / seconds));
+    report.info_row("tokens measured", &format!("{tokens}, {:.0}/s", tokens as f64 / seconds));
+    report.info_row(
+        "processor of samewire",
+        &format!("{:.0} % of one core", 100.0 * cpu.as_secs_f64() / seconds),
+    );
     let complete = tally.complete.load(Ordering::Relaxed);
-    report.told("answers complete", &complete.to_string());
+    report.info_row("answers complete", &complete.to_string());
     let errors: u64 = lock(&tally.errors).values().sum();
     if options.faults {
-        report.told("answers that ended with the error that was due", &errors.to_string());
+        report.info_row("answers that ended with the error that was due", &errors.to_string());
     } else {
         // The only faults are those of clients.
         report.row("1, 2 errors", &errors.to_string(), "0", errors == 0);
     }
     for (code, count) in lock(&tally.errors).iter() {
-        report.told(&format!("  {code}"), &count.to_string());
+        report.info_row(&format!("  {code}"), &count.to_string());
     }
-    report.told("clients that left, or sent nonsense", &tally.left.load(Ordering::Relaxed).to_string());
+    report.info_row("clients that left, or sent nonsense", &tally.left.load(Ordering::Relaxed).to_string());
     for name in ["reload", "restart", "stop", "store"] {
         let count = troubles.iter().filter(|done| **done == name).count();
-        report.told(&format!("trouble: {name}"), &count.to_string());
+        report.info_row(&format!("trouble: {name}"), &count.to_string());
     }
 }
 
@@ -260,7 +262,7 @@ fn streams(report: &mut Report, tally: &Tally, watch: &Watch, metrics: &str) {
         wrongs == 0,
     );
     let (p99, worst, count) = tally.registry.lag();
-    report.told(
+    report.info_row(
         "3 engine let go after its client, p99, worst",
         &format!("{:.1} ms, {:.1} ms of {count}", p99.as_secs_f64() * 1e3, worst.as_secs_f64() * 1e3),
     );
@@ -270,13 +272,13 @@ fn streams(report: &mut Report, tally: &Tally, watch: &Watch, metrics: &str) {
         "0",
         watch.orphans == 0,
     );
-    report.told("3 most generations at once", &watch.most_active.to_string());
+    report.info_row("3 most generations at once", &watch.most_active.to_string());
     let over = ratio(tally);
     report.row("5 attempts for each request", &format!("{over:.3}"), "1.2", over <= 1.2);
     let worst = watch.worst_window;
     report.row("5 the same in the worst 10 s", &format!("{worst:.3}"), "1.3", worst <= 1.3);
     let not = tally.not_retried.load(Ordering::Relaxed);
-    report.told(
+    report.info_row(
         "5 not retried, budget exhausted",
         &format!("{not}, {}", sum(metrics, "samewire_retry_budget_exhausted_total")),
     );
@@ -290,7 +292,7 @@ fn resources(report: &mut Report, options: &Options, watch: &Watch, resting: usi
     if options.length >= LONG {
         report.row("4 growth of memory", &value, "1 MiB/h", upper / MIB <= 1.0);
     } else {
-        report.told("4 growth of memory (a longer run judges it)", &value);
+        report.info_row("4 growth of memory (a longer run judges it)", &value);
     }
     let growth = Watch::growth(&watch.descriptors);
     // The number of open streams varies at random.
@@ -311,8 +313,8 @@ fn late(report: &mut Report, options: &Options, tally: &Tally) {
         let of = |latency: &crate::latency::Latency| {
             format!("{:.2} ms, {:.2} ms", latency.at(0.5), latency.at(0.99))
         };
-        report.told(&format!("6 token under way {name}, p50, p99"), &of(through));
-        report.told(&format!("6 the same past samewire {name}"), &of(direct));
+        report.info_row(&format!("6 token under way {name}, p50, p99"), &of(through));
+        report.info_row(&format!("6 the same past samewire {name}"), &of(direct));
         let added = through.at(0.99) - direct.at(0.99);
         let (row, value, limit_text) =
             (format!("6 added in the p99 {name}"), format!("{added:.2} ms"), format!("{limit} ms"));
@@ -322,18 +324,18 @@ fn late(report: &mut Report, options: &Options, tally: &Tally) {
                 beside / calm.max(f64::EPSILON)
             };
             // The engines write for the stopped readers too, on this same machine.
-            report.told(
+            report.info_row(
                 "6 p99 past samewire beside stopped readers, times that without",
                 &format!("{:.2}", times(true)),
             );
             let (name, value) =
                 ("6 p99 beside stopped readers, times that without", format!("{:.2}", times(false)));
             match options.lenient {
-                true => report.told(name, &value),
+                true => report.info_row(name, &value),
                 false => report.row(name, &value, "1.5", times(false) <= 1.5),
             }
         } else if options.lenient {
-            report.told(&row, &value);
+            report.info_row(&row, &value);
         } else {
             report.row(&row, &value, &limit_text, added <= limit);
         }
@@ -362,10 +364,10 @@ fn process(
     }
     let secret = metrics.contains("CANARY");
     report.row("7 secrets in the metrics", if secret { "some" } else { "none" }, "none", !secret);
-    report.told("7 log lines", &log.lines.to_string());
+    report.info_row("7 log lines", &log.lines.to_string());
     let idle =
         after.idle.map_or_else(|| after.left.join(", "), |time| format!("{:.2} s", time.as_secs_f64()));
-    let limit = Duration::from_secs(2) + options.last_words();
+    let limit = Duration::from_secs(2) + options.background_allowance();
     let quick = after.idle.is_some_and(|time| time <= limit);
     report.row("8 gauges 0 after the load", &idle, &format!("{:.1} s", limit.as_secs_f64()), quick);
     let value = exit.map_or_else(|| "not".to_owned(), |time| format!("{:.2} s", time.as_secs_f64()));

@@ -1,6 +1,6 @@
 //! Two dialects for the same answer: the shapes of vLLM and SGLang, with one HTTP chunk for each event.
 
-use crate::plan::{Kind, Lane, Plan};
+use crate::plan::{Kind, Plan, TokenKind};
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 use std::time::Instant;
@@ -30,14 +30,14 @@ pub(crate) const HEAD: &str = "HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-typ
                                transfer-encoding: chunked\r\n\r\n";
 
 /// Writer of the events of one answer, in an engine's dialect, with each token's time stamp.
-pub(crate) struct Speech<'a> {
+pub(crate) struct AnswerWriter<'a> {
     pub(crate) dialect: Dialect,
     pub(crate) plan: &'a Plan,
     event: String,
     pub(crate) out: Vec<u8>,
 }
 
-impl<'a> Speech<'a> {
+impl<'a> AnswerWriter<'a> {
     pub(crate) fn new(dialect: Dialect, plan: &'a Plan) -> Self {
         Self { dialect, plan, event: String::new(), out: Vec::new() }
     }
@@ -90,14 +90,14 @@ impl<'a> Speech<'a> {
         let (id, letter, time) = (self.plan.id, lane.letter(), now());
         let text = format_args!("{id:x}.{letter}{choice}.{n}.{time} ");
         match (lane, self.dialect) {
-            (Lane::Content, _) => self.chunk(choice, format_args!(r#""content":"{text}""#), "null"),
-            (Lane::Reasoning, Dialect::Vllm) => {
+            (TokenKind::Content, _) => self.chunk(choice, format_args!(r#""content":"{text}""#), "null"),
+            (TokenKind::Reasoning, Dialect::Vllm) => {
                 self.chunk(choice, format_args!(r#""reasoning":"{text}""#), "null");
             }
-            (Lane::Reasoning, Dialect::Sglang) => {
+            (TokenKind::Reasoning, Dialect::Sglang) => {
                 self.chunk(choice, format_args!(r#""reasoning_content":"{text}""#), "null");
             }
-            (Lane::Tool, dialect) => {
+            (TokenKind::Tool, dialect) => {
                 if n == 0 {
                     self.call();
                 }
@@ -159,7 +159,7 @@ impl<'a> Speech<'a> {
     /// Returns the whole answer as one JSON object.
     pub(crate) fn whole(&self) -> String {
         debug_assert_eq!(self.plan.kind, Kind::Whole);
-        let said = |lane: Lane| {
+        let said = |lane: TokenKind| {
             let mut text = String::new();
             for i in 0..self.plan.tokens() {
                 let (of, choice, n) = self.plan.token(i);
@@ -174,7 +174,7 @@ impl<'a> Speech<'a> {
         let calls = if self.plan.tool > 0 {
             format!(
                 r#"[{{"id":"call_{id:024x}","type":"function","function":{{"name":"f","arguments":"{{\"a\":\" {}\"}}"}}}}]"#,
-                said(Lane::Tool)
+                said(TokenKind::Tool)
             )
         } else {
             "null".to_owned()
@@ -182,8 +182,8 @@ impl<'a> Speech<'a> {
         let finish = if self.plan.tool > 0 { "tool_calls" } else { "stop" };
         format!(
             r#"{{"id":"chatcmpl-{id:x}","object":"chat.completion","created":1795233932,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant","content":"{}","{key}":"{}","tool_calls":{calls}}},"logprobs":null,"finish_reason":"{finish}"}}],"usage":{{"prompt_tokens":3,"total_tokens":{},"completion_tokens":{count}}}}}"#,
-            said(Lane::Content),
-            said(Lane::Reasoning),
+            said(TokenKind::Content),
+            said(TokenKind::Reasoning),
             count + 3
         )
     }

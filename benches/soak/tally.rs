@@ -2,7 +2,7 @@
 
 use crate::check::End;
 use crate::latency::Latency;
-use crate::plan::{Kind, Plan, Wrong};
+use crate::plan::{EngineFault, Kind, Plan};
 use crate::registry::{Outcome, Registry};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,7 +37,7 @@ impl Timers {
 
 /// Period in which a fault was active on purpose, as seen from outside.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct MachineFault {
     pub(crate) name: &'static str,
     pub(crate) until: Instant,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Tally {
     pub(crate) rough: AtomicBool,
     /// True once engines and clients misbehave on purpose, after the calm phase.
     pub(crate) faults: AtomicBool,
-    told: AtomicBool,
+    stopping: AtomicBool,
     pub(crate) complete: AtomicU64,
     pub(crate) left: AtomicU64,
     /// Requests of clients that go through the proxy.
@@ -66,7 +66,7 @@ pub(crate) struct Tally {
     pub(crate) not_retried: AtomicU64,
     pub(crate) errors: Mutex<BTreeMap<String, u64>>,
     pub(crate) wrongs: Mutex<Vec<String>>,
-    pub(crate) troubles: Mutex<Vec<Trouble>>,
+    pub(crate) troubles: Mutex<Vec<MachineFault>>,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -103,12 +103,12 @@ impl Tally {
     }
 
     /// Tells all clients to leave, because the run is over.
-    pub(crate) fn tell(&self) {
-        self.told.store(true, Ordering::Relaxed);
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_told(&self) -> bool {
-        self.told.load(Ordering::Relaxed)
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 
     pub(crate) fn asks(&self, id: u64, direct: bool) {
@@ -143,7 +143,7 @@ impl Tally {
     /// connection can be reused.
     pub(crate) fn judge(&self, plan: &Plan, end: End, outcomes: &[Outcome], started: Instant) -> bool {
         match &end {
-            End::Complete if outcomes.last() == Some(&Outcome::Said) => {
+            End::Complete if outcomes.last() == Some(&Outcome::Complete) => {
                 self.complete.fetch_add(1, Ordering::Relaxed);
                 return true;
             }
@@ -184,24 +184,34 @@ impl Tally {
 }
 
 /// Returns the error codes that a client may receive for a fault of the engine.
-fn codes(wrong: Wrong) -> &'static [&'static str] {
+fn codes(wrong: EngineFault) -> &'static [&'static str] {
     match wrong {
-        Wrong::ResetAtOnce | Wrong::FinAtOnce => &["upstream_reset"],
-        Wrong::ResetAfter(0) | Wrong::FinAfter(0) => &["upstream_reset", "upstream_incomplete"],
-        Wrong::ResetAfter(_) | Wrong::FinAfter(_) | Wrong::EndAfter(_) => &["upstream_incomplete"],
-        Wrong::AbortAfter(_) => &["upstream_aborted"],
-        Wrong::ErrorAfter(_) => &["internal_error"],
-        Wrong::GarbageAfter(_) => &["upstream_invalid_event"],
-        Wrong::HangAfter(_) | Wrong::SilentHead | Wrong::RoleThenHang => &["upstream_timeout"],
-        Wrong::Status(429) => &["rate_limit_exceeded"],
-        Wrong::Status(503) => &["server_is_overloaded"],
-        Wrong::Status(500) => &["internal_error"],
-        Wrong::Status(_) => &[""],
-        Wrong::SlowFirst => &[],
+        EngineFault::ResetAtOnce | EngineFault::FinAtOnce => &["upstream_reset"],
+        EngineFault::ResetAfter(0) | EngineFault::FinAfter(0) => &["upstream_reset", "upstream_incomplete"],
+        EngineFault::ResetAfter(_) | EngineFault::FinAfter(_) | EngineFault::EndAfter(_) => {
+            &["upstream_incomplete"]
+        }
+        EngineFault::AbortAfter(_) => &["upstream_aborted"],
+        EngineFault::ErrorAfter(_) => &["internal_error"],
+        EngineFault::GarbageAfter(_) => &["upstream_invalid_event"],
+        EngineFault::HangAfter(_) | EngineFault::SilentHead | EngineFault::RoleThenHang => {
+            &["upstream_timeout"]
+        }
+        EngineFault::Status(429) => &["rate_limit_exceeded"],
+        EngineFault::Status(503) => &["server_is_overloaded"],
+        EngineFault::Status(500) => &["internal_error"],
+        EngineFault::Status(_) => &[""],
+        EngineFault::SlowFirst => &[],
     }
 }
 
 /// Returns true if a failure before the first token is retried on another engine.
-fn is_retried(wrong: Wrong) -> bool {
-    !matches!(wrong, Wrong::Status(400) | Wrong::GarbageAfter(_) | Wrong::EndAfter(_) | Wrong::SlowFirst)
+fn is_retried(wrong: EngineFault) -> bool {
+    !matches!(
+        wrong,
+        EngineFault::Status(400)
+            | EngineFault::GarbageAfter(_)
+            | EngineFault::EndAfter(_)
+            | EngineFault::SlowFirst
+    )
 }

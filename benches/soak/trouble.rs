@@ -1,8 +1,8 @@
 //! Faults of the machine, one at a time in turn (section 5 of the faults).
 
-use crate::engine::{Condition, Engine};
-use crate::plan::Dice;
-use crate::tally::{Tally, Trouble, lock};
+use crate::engine::{Engine, EngineState};
+use crate::plan::SeededRandom;
+use crate::tally::{MachineFault, Tally, lock};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ pub(crate) struct Operator {
 impl Operator {
     /// Causes faults until the run is over. Returns their names, and the engines, which keep running.
     pub(crate) fn run(self) -> (Vec<&'static str>, Vec<Engine>) {
-        let (mut dice, mut done) = (Dice::new(self.seed, 1 << 60), Vec::new());
+        let (mut dice, mut done) = (SeededRandom::new(self.seed, 1 << 60), Vec::new());
         let mut left: Vec<&'static str> = Vec::new();
         let mut next = Instant::now() + self.every;
-        while !self.tally.is_told() {
+        while !self.tally.is_stopping() {
             if Instant::now() < next || !self.tally.faults.load(std::sync::atomic::Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(50));
                 continue;
@@ -39,10 +39,10 @@ impl Operator {
         (done, self.engines)
     }
 
-    fn make(&self, name: &'static str, dice: &mut Dice) {
+    fn make(&self, name: &'static str, dice: &mut SeededRandom) {
         let from = Instant::now();
         // Consequences may come a little later: a lease, a probe, a timer.
-        lock(&self.tally.troubles).push(Trouble { name, until: from + Duration::from_secs(3_600) });
+        lock(&self.tally.troubles).push(MachineFault { name, until: from + Duration::from_secs(3_600) });
         match name {
             "reload" => self.signal("HUP"),
             "stop" => {
@@ -55,11 +55,11 @@ impl Operator {
             }
             "restart" => {
                 let engine = &self.engines[dice.below(self.engines.len() as u64) as usize];
-                engine.set(Condition::Down);
+                engine.set(EngineState::Down);
                 std::thread::sleep(Duration::from_secs(3));
-                engine.set(Condition::Loading);
+                engine.set(EngineState::Loading);
                 std::thread::sleep(Duration::from_secs(1));
-                engine.set(Condition::Up);
+                engine.set(EngineState::Up);
             }
             _ => self.lock_the_store(),
         }

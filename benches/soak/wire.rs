@@ -41,10 +41,10 @@ pub(crate) enum Stop {
     /// Connection closed or reset within a message.
     Cut(String),
     /// End of the run.
-    Told,
+    RunOver,
 }
 
-pub(crate) struct Line {
+pub(crate) struct ClientConnection {
     stream: TcpStream,
     raw: Vec<u8>,
     framing: Framing,
@@ -56,7 +56,7 @@ pub(crate) struct Line {
     pub(crate) rest: Duration,
 }
 
-impl Line {
+impl ClientConnection {
     pub(crate) async fn connect(to: SocketAddr, narrow: bool) -> io::Result<Self> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         if narrow {
@@ -101,7 +101,7 @@ impl Line {
                 return Ok(false);
             }
             if told() {
-                return Err(Stop::Told);
+                return Err(Stop::RunOver);
             }
             let step = Duration::from_millis(500);
             if tokio::time::timeout(step, self.stream.readable()).await.is_err() {

@@ -1,7 +1,7 @@
 //! Fallbacks: other forms of a request, for engines that refuse its normal form, and the words in a refusal that
 //! call for each form.
 //!
-//! Takes: a refusal. Gives: the [`Fallback`] that may help. Remembers: nothing; what was learnt about an upstream is
+//! Takes: a refusal. Gives: the [`Fallback`] that may help. Remembers: nothing; what was learned about an upstream is
 //! kept in `upstream::learned`. Never: decides whether a request is sent again.
 
 use super::rule::{Change, RequestRule};
@@ -38,7 +38,7 @@ impl Fallbacks {
 
     /// Returns the union of the two sets.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
@@ -231,7 +231,7 @@ mod tests {
         let one: Fallbacks = [Fallback::SystemMerged].into_iter().collect();
         assert!(
             one.has(Fallback::SystemMerged)
-                && none.and(one) == one
+                && none.union(one) == one
                 && none.with(Fallback::SystemMerged) == one
         );
     }

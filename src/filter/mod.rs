@@ -163,7 +163,7 @@ enum InputState {
     /// Single object, buffered until it is complete.
     Object(Vec<u8>),
     /// Text of an error response (status 400 to 599).
-    Refusal(Vec<u8>),
+    Error(Vec<u8>),
     /// Failed: the output will be this error.
     Failed(Failure),
 }
@@ -173,7 +173,7 @@ impl InputState {
     /// cannot carry an answer.
     fn begin(order: &FilterParams) -> Self {
         match order.status {
-            400..=599 => Self::Refusal(Vec::new()),
+            400..=599 => Self::Error(Vec::new()),
             200..=299 if order.status != 204 => Self::Unknown(0),
             _ => Self::Failed(Fault::InvalidResponse.into()),
         }
@@ -224,7 +224,7 @@ impl Writer {
 
     /// Returns the error that replaces the whole answer: no event has been written yet, or the output is a single
     /// object.
-    fn refusal(&self) -> Option<&Failure> {
+    fn error_response(&self) -> Option<&Failure> {
         if self.stream { self.rewriter.failure() } else { self.rewriter.any_failure() }
     }
 }
@@ -281,7 +281,7 @@ impl<'t> Filter<'t> {
     fn is_over(&self) -> bool {
         match &self.body {
             InputState::Events(writer) => writer.ended(),
-            InputState::Refusal(text) => text.len() >= self.order.limits.max_error_bytes,
+            InputState::Error(text) => text.len() >= self.order.limits.max_error_bytes,
             InputState::Failed(_) => true,
             _ => false,
         }
@@ -311,7 +311,7 @@ impl<'t> Filter<'t> {
         match &mut self.body {
             InputState::Undetected(_) | InputState::Events(_) => self.take_events(bytes)?,
             InputState::Object(body) => body.extend_from_slice(bytes),
-            InputState::Refusal(text) => {
+            InputState::Error(text) => {
                 let room = self.order.limits.max_error_bytes.saturating_sub(text.len());
                 text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
             }
@@ -462,7 +462,7 @@ impl<'t> Filter<'t> {
     /// Writes the available events to the output, unless the answer is a single object or an error.
     fn write_available(&mut self, output: &mut dyn Write) -> io::Result<()> {
         let InputState::Events(writer) = &mut self.body else { return Ok(()) };
-        if !writer.stream || writer.out.is_empty() || writer.refusal().is_some() {
+        if !writer.stream || writer.out.is_empty() || writer.error_response().is_some() {
             return Ok(());
         }
         while !writer.out.is_empty() {
@@ -473,24 +473,24 @@ impl<'t> Filter<'t> {
 
     /// Writes the rest, reports the verdict, and returns true if the answer is a success.
     fn close(mut self, output: &mut dyn Write) -> io::Result<bool> {
-        let refusal = match &self.body {
-            InputState::Events(writer) => writer.refusal().cloned(),
-            InputState::Refusal(text) => Some(Failure::of_answer(self.order.status, text, false)),
+        let error = match &self.body {
+            InputState::Events(writer) => writer.error_response().cloned(),
+            InputState::Error(text) => Some(Failure::of_answer(self.order.status, text, false)),
             InputState::Failed(failure) => Some(failure.clone()),
             InputState::Unknown(_) | InputState::Undetected(_) | InputState::Object(_) => {
                 Some(Fault::Proxy.into())
             }
         };
-        let is_error = matches!(self.body, InputState::Refusal(_));
+        let is_error = matches!(self.body, InputState::Error(_));
         let (summary, any, stream) = match &self.body {
             InputState::Events(writer) => {
                 (Some(writer.rewriter.summary()), writer.rewriter.any_failure().cloned(), writer.stream)
             }
             _ => (None, None, false),
         };
-        let failure = refusal.clone().or(any);
+        let failure = error.clone().or(any);
         let explain = self.explain.take();
-        let written = self.write_rest(refusal, output)?;
+        let written = self.write_rest(error, output)?;
         if let Some(explain) = explain {
             explain.end(summary, stream, failure.map(|failure| (is_error, failure)));
         }
@@ -498,8 +498,8 @@ impl<'t> Filter<'t> {
     }
 
     /// Writes the rest of the answer, or the error that replaces it. Returns true for a success.
-    fn write_rest(&mut self, refusal: Option<Failure>, output: &mut dyn Write) -> io::Result<bool> {
-        if let Some(failure) = refusal {
+    fn write_rest(&mut self, error: Option<Failure>, output: &mut dyn Write) -> io::Result<bool> {
+        if let Some(failure) = error {
             let mut out = BytesMut::new();
             failure.write(false, &mut out);
             self.end_line(&mut out);

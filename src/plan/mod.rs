@@ -584,13 +584,13 @@ mod tests {
 
     #[test]
     fn only_an_unknown_engine_may_return_fewer_choices_than_asked() {
-        let learnt = || Fallbacks::default().with(Fallback::FanOut);
+        let learned = || Fallbacks::default().with(Fallback::FanOut);
         for (to, known, body, may) in [
             ("auto", Fallbacks::default(), r#"{"n":2}"#, true),
             ("auto", Fallbacks::default(), r#"{"n":1}"#, false),
             ("auto", Fallbacks::default(), "{}", false),
             ("auto", Fallbacks::default(), r#"{"n":3,"best_of":4}"#, false),
-            ("auto", learnt(), r#"{"n":2}"#, false),
+            ("auto", learned(), r#"{"n":2}"#, false),
             ("vllm", Fallbacks::default(), r#"{"n":2}"#, false),
             ("generic", Fallbacks::default(), r#"{"n":2}"#, false),
         ] {

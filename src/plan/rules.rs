@@ -44,7 +44,7 @@ pub(super) fn adapted(
             used.push(rule);
         }
     }
-    // A learnt fan-out is optional: if the request cannot be split, it stays as it is.
+    // A learned fan-out is optional: if the request cannot be split, it stays as it is.
     let fans_out = |rule: &&RequestRule| matches!(rule.change, Change::FanOut { .. });
     if route.fallbacks.has(Fallback::FanOut) && ask.choice.is_none() && !used.iter().any(fans_out) {
         let rule = Fallback::FanOut.rule();

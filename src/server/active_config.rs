@@ -32,7 +32,7 @@ impl App {
     /// # Errors
     /// No upstream is configured.
     pub(super) fn reconfigured(&self, mut config: Config) -> Result<Self, Mistakes> {
-        descriptors::provide(&mut config.limits);
+        descriptors::fit_limits(&mut config.limits);
         let pool = self.pool.renewed(&config, &self.metrics);
         let pool = pool.ok_or_else(|| Mistakes::one("upstream", "no engine is named"))?;
         let quotas = Quotas::of(config.auth.as_deref(), &self.quotas, &self.usages);

@@ -99,7 +99,7 @@ impl RequestContext {
 
     pub(super) fn admit(&self) -> Result<(), Fault> {
         let app = &self.app;
-        if app.is_draining() && app.refuses() {
+        if app.refuses_requests() {
             return Err(Fault::Draining);
         }
         let most = i64::try_from(app.config.limits.requests).unwrap_or(i64::MAX);
@@ -126,7 +126,7 @@ impl RequestContext {
             }
         };
         self.unread = false;
-        self.active_request.has_read();
+        self.active_request.begin_answer();
         if let Some(record) = &mut self.record {
             record.has_read(&bytes);
         }
@@ -181,14 +181,14 @@ impl RequestContext {
             }
             None => failure.clone(),
         };
-        let refusal = headers::Refusal {
+        let error = headers::ErrorResponse {
             failure,
             is_final: failure.is_final() || self.is_poison,
             passed: &self.passed,
             attempts: record.attempts,
             elapsed: record.started.elapsed(),
         };
-        let response = refusal.response(&record.request_id);
+        let response = error.response(&record.request_id);
         record.answered(failure.status);
         record.failed(failure);
         record.bytes = response.body().len();

@@ -35,7 +35,7 @@ use admit::quota::{Quotas, Usages};
 use hyper::server::conn::http1;
 use net::connections::Connections;
 use net::shutdown::Shutdown;
-use net::tls::ServerIdentity;
+use net::tls::ServerCertificate;
 use responses::ToolWaits;
 use responses::background::BackgroundJobs;
 use responses::store_handle::StoreHandle;
@@ -54,7 +54,7 @@ pub(crate) struct App {
     metrics: Arc<Metrics>,
     tracer: Arc<Tracer>,
     /// Certificate presented to clients; `None` if they connect without TLS.
-    server_identity: Option<Arc<ServerIdentity>>,
+    server_certificate: Option<Arc<ServerCertificate>>,
     store_handle: Arc<StoreHandle>,
     background_jobs: Arc<BackgroundJobs>,
     tool_waits: Arc<ToolWaits>,

@@ -243,7 +243,7 @@ impl Record {
             upstream.report_unparsed(unparsed);
         }
         if let Some(upstream) = self.upstream.as_ref().filter(|_| summary.reasoning_was_separate) {
-            upstream.tell_reasoning();
+            upstream.note_separate_reasoning();
         }
         self.summary = summary;
     }

@@ -70,8 +70,8 @@ async fn answer(
     let app = worker.active_config.app();
     let sharing = CorsRights::of(&app.config.cors, request.headers());
     let (head, body) = request.into_parts();
-    let stage = head.extensions.get::<ConnectionState>().cloned().unwrap_or_default();
-    let busy = ActiveRequest::begin(&stage);
+    let state = head.extensions.get::<ConnectionState>().cloned().unwrap_or_default();
+    let busy = ActiveRequest::begin(&state);
     let mut response = match (refused_by_its_head(&head, &app.config.limits), IdSource::draw()) {
         (Some(status), _) => bare(status),
         (None, Err(_)) => bare(StatusCode::INTERNAL_SERVER_ERROR),
@@ -120,7 +120,7 @@ fn unrecorded(
     app: &App,
 ) -> Response<Body> {
     let mut response = answer.unwrap_or_else(|failure| {
-        let refusal = headers::Refusal {
+        let error = headers::ErrorResponse {
             failure: &failure,
             is_final: false,
             attempts: 0,
@@ -128,9 +128,9 @@ fn unrecorded(
             elapsed: Duration::ZERO,
         };
         let given = headers::request_id(&head.headers);
-        refusal.response(&given.map_or_else(|| chance.request_id(), ToOwned::to_owned))
+        error.response(&given.map_or_else(|| chance.request_id(), ToOwned::to_owned))
     });
-    if has_body || app.is_draining() {
+    if has_body || app.is_shutting_down() {
         headers::close(&mut response);
     }
     response.map(|body| Body::full(body).keeping_busy(busy))
@@ -199,7 +199,8 @@ async fn handle(
         headers::offer_socket(&mut response);
     }
     let stays = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    let last = context.unread || context.app.is_draining() || head.headers.contains_key(TRANSFER_ENCODING);
+    let last =
+        context.unread || context.app.is_shutting_down() || head.headers.contains_key(TRANSFER_ENCODING);
     if last && !stays {
         headers::close(&mut response);
     }
@@ -250,7 +251,7 @@ impl RequestContext {
         }
         browsers::check_form(head, &self.app.config.cors)?;
         // A WebSocket counts as a request only while it has one in progress.
-        if target != Target::Socket || self.app.refuses() {
+        if target != Target::Socket || self.app.refuses_requests() {
             self.admit()?;
         }
         if target.asks_engine() {

@@ -11,7 +11,7 @@ use super::net::connections::ConnectionSlot;
 use super::net::leavings::dropped_in_time;
 use super::net::listener::{Listeners, listen};
 use super::net::shutdown::{Shutdown, ShutdownDriver, Signals};
-use super::net::tls::ServerIdentity;
+use super::net::tls::ServerCertificate;
 use super::reload::{Reload, watch};
 use super::responses::background::BackgroundJobs;
 use super::responses::store_handle::StoreHandle;
@@ -73,7 +73,7 @@ async fn serve(
     let mut signals = Signals::take(source.is_none())?;
     let reload =
         source.map(|source| Ok::<_, io::Error>((source, signal(SignalKind::hangup())?))).transpose()?;
-    super::net::descriptors::provide(&mut config.limits);
+    super::net::descriptors::fit_limits(&mut config.limits);
     // Set up everything before "listening" is logged: readers of that line expect answers.
     let metrics = Metrics::default();
     let pool = Pool::new(&config, &metrics).ok_or(io::ErrorKind::InvalidInput)?;
@@ -81,16 +81,16 @@ async fn serve(
         store_handle = StoreHandle::open(&config, &metrics) => store_handle?,
         _ = signals.next() => return Ok(()),
     };
-    let front = config.tls.as_ref().map(|tls| ServerIdentity::new(tls, &metrics));
+    let certificate = config.tls.as_ref().map(|tls| ServerCertificate::new(tls, &metrics));
     let proxy = listen("proxy", listeners.proxy)?;
     let operators = listen("admin", listeners.admin)?;
     let threads = config.threads;
     let usages = Usages::default();
-    let (shutdown, undos) = Shutdown::new();
+    let (shutdown, cancellations) = Shutdown::new();
     let app = App {
         store_handle: Arc::new(store_handle),
         background_jobs: Arc::new(BackgroundJobs::new(&config.limits)),
-        server_identity: front.map(Arc::new),
+        server_certificate: certificate.map(Arc::new),
         tool_waits: Arc::default(),
         pool: Arc::new(pool),
         connections: Arc::default(),
@@ -107,7 +107,7 @@ async fn serve(
     };
     let present = Arc::new(ActiveConfig::new(app));
     let app = present.app();
-    let mut end = ShutdownDriver::of(&present, signals, undos);
+    let mut end = ShutdownDriver::of(&present, signals, cancellations);
     let reload = reload.map(|(source, hangup)| Reload::new(&present, source, hangup));
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
     let workers = (0..threads).map(|n| start(n, &present, alive.clone())).collect::<io::Result<Vec<_>>>()?;
@@ -122,8 +122,8 @@ async fn serve(
         }
         tokio::spawn(maintain_store(Arc::clone(&present)));
         tokio::spawn(sync_usages(Arc::clone(&present)));
-        if let Some(front) = app.server_identity.clone() {
-            tokio::spawn(watch_certificates(front, Arc::clone(&app.metrics)));
+        if let Some(certificate) = app.server_certificate.clone() {
+            tokio::spawn(watch_certificate(certificate, Arc::clone(&app.metrics)));
         }
         tokio::spawn(watch_memory(Arc::clone(&app.budget)));
         tokio::spawn(super::handlers::admin::serve(operators, Arc::clone(&present)));
@@ -136,14 +136,14 @@ async fn serve(
     while let Some(listener) = proxy.take() {
         tokio::select! {
             never = acceptor.run(&listener) => match never {},
-            () = end.settled() => {}
+            () = end.wait_until_settled() => {}
         }
         drop(listener);
-        proxy = end.taken_back(address).await;
+        proxy = end.wait_for_cancelled_drain(address).await;
     }
     // Close the channels to the worker threads too: connections that remain end with their requests.
     drop(acceptor);
-    end.drained(async { _ = gone.recv().await }).await;
+    end.wait_for_connections(async { _ = gone.recv().await }).await;
     let app = present.app();
     // Write the usage of the last requests, with a time limit for a store that does not respond.
     let _ = tokio::time::timeout(USAGE_SYNC_LIMIT, app.usages.sync(&app.store_handle, &app.metrics)).await;
@@ -167,8 +167,8 @@ async fn sync_usages(present: Arc<ActiveConfig>) {
     }
 }
 
-async fn watch_certificates(front: Arc<ServerIdentity>, metrics: Arc<Metrics>) {
-    super::net::tls::tend(&front, &metrics).await;
+async fn watch_certificate(certificate: Arc<ServerCertificate>, metrics: Arc<Metrics>) {
+    super::net::tls::watch_certificate(&certificate, &metrics).await;
 }
 
 /// Starts worker thread `n`, which drops `alive` when it ends. Returns the inbox for its connections; fails if the

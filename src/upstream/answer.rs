@@ -173,7 +173,7 @@ impl Answer {
     }
 
     /// Returns true if the last read has taken all that the socket held, as far as that is known.
-    pub fn has_drained(&self) -> bool {
+    pub fn has_emptied_socket(&self) -> bool {
         self.drained
     }
 

@@ -6,7 +6,7 @@
 //! route reports the load. Never: affects health, makes an engine generate, waits longer than a probe may.
 
 use super::Upstream;
-use super::identity::{DetectedEngine, Evidence};
+use super::detected_engine::{DetectedEngine, Evidence};
 use super::probe::{Probe, ProbeFailure, Reply};
 use crate::config::Health;
 use crate::engine::{ENGINES, Engine, EngineLoad, Front, LoadRoute, RouteAnswer};

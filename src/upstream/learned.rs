@@ -1,9 +1,9 @@
-//! Facts learnt from the refusals and answers of an upstream: the fallbacks that requests for each of its models
+//! Facts learned from the refusals and answers of an upstream: the fallbacks that requests for each of its models
 //! need, and whether it separates reasoning from the text.
 //!
-//! Takes: a model's name, and the fallbacks with which the engine has answered for it. Gives: the same again, for
-//! later requests. Remembers: them, for a bounded number of models, until the engine may be another one. Never:
-//! expires by time.
+//! Takes: a model's name with the fallbacks with which the engine has answered for it, and that an answer has
+//! separated reasoning. Gives: those fallbacks, and that fact, for later requests. Remembers: them, the fallbacks for
+//! at most 256 models, until the engine may have been replaced. Never: expires by time.
 
 use crate::engine::fallback::Fallbacks;
 use parking_lot::RwLock;
@@ -15,16 +15,16 @@ const MODELS: usize = 256;
 /// Upper limit for the bytes of a model's name.
 const NAME: usize = 256;
 
-/// Facts learnt about one upstream, so that later requests avoid a form that its engine has refused before.
+/// Facts learned about one upstream, so that later requests avoid a form that its engine has refused before.
 #[derive(Debug, Default)]
-pub(super) struct Learnt {
+pub(super) struct LearnedFacts {
     /// Fallbacks that the engine needs, by model.
     fallbacks: RwLock<HashMap<Box<str>, Fallbacks>>,
     /// True once an answer has separated reasoning from the text.
-    tells_reasoning: AtomicBool,
+    separates_reasoning: AtomicBool,
 }
 
-impl Learnt {
+impl LearnedFacts {
     /// Returns the fallbacks to apply to requests for this model.
     pub(super) fn fallbacks(&self, model: &str) -> Fallbacks {
         let known = self.fallbacks.read();
@@ -36,33 +36,30 @@ impl Learnt {
     pub(super) fn add(&self, model: &str, fallbacks: Fallbacks) -> bool {
         let mut known = self.fallbacks.write();
         if let Some(before) = known.get_mut(model) {
-            let now = before.and(fallbacks);
+            let now = before.union(fallbacks);
             return std::mem::replace(before, now) != now;
         }
-        let may = known.len() < MODELS && model.len() <= NAME;
-        if may {
+        let has_room = known.len() < MODELS && model.len() <= NAME;
+        if has_room {
             known.insert(model.into(), fallbacks);
         }
-        may
+        has_room
     }
 
     /// Records that an answer has separated reasoning from the text.
-    pub(super) fn tell_reasoning(&self) {
-        self.tells_reasoning.store(true, Ordering::Relaxed);
+    pub(super) fn note_separate_reasoning(&self) {
+        self.separates_reasoning.store(true, Ordering::Relaxed);
     }
 
     /// Returns true if an answer has separated reasoning from the text.
-    pub(super) fn tells_reasoning(&self) -> bool {
-        self.tells_reasoning.load(Ordering::Relaxed)
+    pub(super) fn separates_reasoning(&self) -> bool {
+        self.separates_reasoning.load(Ordering::Relaxed)
     }
 
     /// Forgets everything, since the engine may have been replaced.
     pub(super) fn clear(&self) {
-        self.tells_reasoning.store(false, Ordering::Relaxed);
-        let mut known = self.fallbacks.write();
-        if !known.is_empty() {
-            known.clear();
-        }
+        self.separates_reasoning.store(false, Ordering::Relaxed);
+        self.fallbacks.write().clear();
     }
 }
 
@@ -72,16 +69,16 @@ mod tests {
     use crate::engine::fallback::Fallback;
 
     #[test]
-    fn what_is_learnt_is_bounded_and_of_one_model() {
-        let (learnt, merged) = (Learnt::default(), Fallbacks::default().with(Fallback::SystemMerged));
-        assert!(learnt.add("m", merged) && !learnt.add("m", merged), "it is new once");
-        assert_eq!((learnt.fallbacks("m"), learnt.fallbacks("n")), (merged, Fallbacks::default()));
-        assert!(!learnt.add(&"n".repeat(NAME + 1), merged));
+    fn what_is_learned_is_bounded_and_of_one_model() {
+        let (facts, merged) = (LearnedFacts::default(), Fallbacks::default().with(Fallback::SystemMerged));
+        assert!(facts.add("m", merged) && !facts.add("m", merged), "it is new once");
+        assert_eq!((facts.fallbacks("m"), facts.fallbacks("n")), (merged, Fallbacks::default()));
+        assert!(!facts.add(&"n".repeat(NAME + 1), merged));
         for number in 0..2 * MODELS {
-            learnt.add(&number.to_string(), merged);
+            facts.add(&number.to_string(), merged);
         }
-        assert_eq!(learnt.fallbacks.read().len(), MODELS);
-        learnt.clear();
-        assert!(learnt.fallbacks("m").is_empty());
+        assert_eq!(facts.fallbacks.read().len(), MODELS);
+        facts.clear();
+        assert!(facts.fallbacks("m").is_empty());
     }
 }

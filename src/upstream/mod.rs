@@ -4,13 +4,13 @@ mod answer;
 mod answer_head;
 mod circuit_breaker;
 mod client;
+mod detected_engine;
 pub mod health;
 mod hops;
 mod http1;
 mod http2;
 mod http2_stream;
 mod identify;
-mod identity;
 mod learned;
 pub mod models;
 mod outgoing;
@@ -24,9 +24,9 @@ mod upload_exchange;
 pub use answer::{Answer, Read, ReadError};
 pub use circuit_breaker::Outcome;
 pub use client::Client;
+pub use detected_engine::{DetectedEngine, Evidence};
 pub use hops::Hops;
 pub use http1::Head;
-pub use identity::{DetectedEngine, Evidence};
 pub use outgoing::Outgoing;
 pub use pool::{ChosenUpstream, NoUpstream, Pool, SelectionCriteria};
 pub use retry::RetryState;
@@ -40,7 +40,7 @@ use crate::telemetry::UpstreamMetrics;
 use crate::wire::Unparsed;
 use crate::wire::options::Options;
 use circuit_breaker::{Availability, CircuitBreaker};
-use learned::Learnt;
+use learned::LearnedFacts;
 use models::Model;
 use parking_lot::{Mutex, RwLock};
 use pool::EjectionCount;
@@ -99,8 +99,8 @@ pub struct Upstream {
     breaker: Mutex<CircuitBreaker>,
     /// Kinds of text that the engine has left unparsed, by the family of the model. Each is logged once.
     unparsed: Mutex<Vec<Unparsed>>,
-    /// Facts learnt from refusals and answers: the fallbacks by model, and whether reasoning is separated.
-    learnt: Learnt,
+    /// Facts learned from refusals and answers: the fallbacks by model, and whether reasoning is separated.
+    learned: LearnedFacts,
     ejected: Arc<EjectionCount>,
     /// True once a reload has removed the upstream: it gets no new request.
     retired: AtomicBool,
@@ -153,7 +153,7 @@ impl Upstream {
             mismatched: Mutex::default(),
             breaker: Mutex::default(),
             unparsed: Mutex::default(),
-            learnt: Learnt::default(),
+            learned: LearnedFacts::default(),
             ejected,
             retired: AtomicBool::new(false),
             last_piece: AtomicU64::new(0),
@@ -248,7 +248,7 @@ impl Upstream {
     }
 
     /// Scans a piece of a successful answer for hints at the engine and its version. Returns at once if nothing can
-    /// be learnt any more.
+    /// be learned any more.
     pub fn scan_answer(&self, piece: &[u8]) {
         let left = self.scans_left.load(Ordering::Relaxed);
         if left == 0 {
@@ -264,7 +264,7 @@ impl Upstream {
         }
     }
 
-    /// Changes what is known about the engine and returns the result. A change is logged, and makes the learnt
+    /// Changes what is known about the engine and returns the result. A change is logged, and makes the learned
     /// facts void.
     fn update_detected(&self, change: impl FnOnce(&mut DetectedEngine)) -> DetectedEngine {
         let mut known = self.detected.write();
@@ -297,8 +297,8 @@ impl Upstream {
     fn route(&self, model: &str, options: Arc<Options>, max_event_bytes: usize) -> Route {
         Route {
             responses: self.config.responses,
-            fallbacks: self.learnt.fallbacks(model),
-            separates_reasoning: self.tells_reasoning(),
+            fallbacks: self.learned.fallbacks(model),
+            separates_reasoning: self.separates_reasoning(),
             ..Route::new(self.identity(), options, max_event_bytes)
         }
     }
@@ -306,7 +306,7 @@ impl Upstream {
     /// Remembers the fallbacks with which the engine has answered for a model, so that later requests use them at
     /// once.
     pub fn answers_to(&self, model: &str, fallbacks: Fallbacks) {
-        if self.learnt.add(model, fallbacks) {
+        if self.learned.add(model, fallbacks) {
             tracing::info!(
                 upstream = self.config.name,
                 fallbacks = %fallbacks,
@@ -316,21 +316,21 @@ impl Upstream {
     }
 
     /// Records that an answer of this engine has separated reasoning from the text.
-    pub fn tell_reasoning(&self) {
-        self.learnt.tell_reasoning();
+    pub fn note_separate_reasoning(&self) {
+        self.learned.note_separate_reasoning();
     }
 
     /// Returns true if the engine reports a reasoning parser, or if one of its answers has shown that it has one.
-    fn tells_reasoning(&self) -> bool {
+    fn separates_reasoning(&self) -> bool {
         let found = self.detected.read();
         let says = found.parsers.as_ref().is_some_and(|parsers| parsers.reasoning.is_some());
-        says || self.learnt.tells_reasoning()
+        says || self.learned.separates_reasoning()
     }
 
     /// Forgets what refusals and answers have taught: the engine may have been replaced, or restarted with other
     /// flags.
     fn forget_fallbacks(&self) {
-        self.learnt.clear();
+        self.learned.clear();
     }
 
     /// Returns the client of a thread. Each thread has its own, so that connections stay on the thread that made

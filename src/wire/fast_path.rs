@@ -11,7 +11,7 @@
 use super::OutputBuffer;
 use super::encode::Encode;
 use super::event::{Delta, Event, Riders};
-use super::normalise::Output;
+use super::normalise::EncoderOutput;
 use super::parse::TextRoute;
 use super::rule::Rule;
 use super::sse::Frame;
@@ -60,7 +60,7 @@ struct Template {
 impl FastPath {
     /// Writes what a frame means to the client: from the template if the frame fits it, else by the stages.
     #[inline]
-    pub(super) fn frame(&mut self, frame: Frame<'_>, stages: &mut Stages, to: &mut Output<'_>) {
+    pub(super) fn frame(&mut self, frame: Frame<'_>, stages: &mut Stages, to: &mut EncoderOutput<'_>) {
         if !self.fill(&frame, stages, to.out.open()) {
             self.decode(frame, stages, to);
         }
@@ -92,7 +92,7 @@ impl FastPath {
     }
 
     /// Decodes a frame, and learns a template from it while that is still worthwhile.
-    fn decode(&mut self, frame: Frame<'_>, stages: &mut Stages, to: &mut Output<'_>) {
+    fn decode(&mut self, frame: Frame<'_>, stages: &mut Stages, to: &mut EncoderOutput<'_>) {
         let learns = to.writer.is_plain() && self.unconfirmed < MAX_UNCONFIRMED;
         let known = learns.then(|| stages.normaliser.tally.clone());
         let start = to.out.open().len();

@@ -7,7 +7,7 @@
 use super::encode::{Encode, Limits, encoder};
 use super::fast_path::FastPath;
 use super::fault::{Failure, Fault};
-use super::normalise::{AnswerWriter, Merge, Normaliser, Output};
+use super::normalise::{AnswerWriter, EncoderOutput, Merge, Normaliser};
 use super::parse::Parsing;
 use super::rule::Rule;
 use super::sse::{Frame, Framer, FramerOutput};
@@ -57,7 +57,7 @@ impl Rewriter {
     /// Reads the next bytes of the engine's event stream and writes all output that is certain by now.
     pub fn push(&mut self, bytes: &[u8], out: &mut OutputBuffer) -> Progress {
         let Self { reader: AnswerReader { framer, frames, choice, .. }, writer } = self;
-        let to = &mut Output { writer, out, choice: *choice };
+        let to = &mut EncoderOutput { writer, out, choice: *choice };
         framer.push(bytes, |found| frames.read(found, to));
         self.progress()
     }
@@ -66,7 +66,7 @@ impl Rewriter {
     /// failure.
     pub fn finish(&mut self, ending: Ending, out: &mut OutputBuffer) -> Progress {
         let Self { reader: AnswerReader { framer, frames, choice, .. }, writer } = self;
-        let to = &mut Output { writer, out, choice: *choice };
+        let to = &mut EncoderOutput { writer, out, choice: *choice };
         let complete = |data: &[u8]| {
             data.trim_ascii() == b"[DONE]"
                 || std::str::from_utf8(data).is_ok_and(|text| Raw::of(text).is_some())
@@ -80,7 +80,7 @@ impl Rewriter {
     pub fn whole(&mut self, body: &[u8], out: &mut OutputBuffer) -> Progress {
         let Self { reader: AnswerReader { frames, choice, .. }, writer } = self;
         let (before, committed) = (out.mark(), writer.committed);
-        let to = &mut Output { writer, out, choice: *choice };
+        let to = &mut EncoderOutput { writer, out, choice: *choice };
         if let Some(parsing) = &mut frames.stages.parsing {
             parsing.expect_whole_body();
         }
@@ -99,7 +99,7 @@ impl Rewriter {
     pub fn fail(&mut self, failure: Failure, out: &mut OutputBuffer) -> Progress {
         let Self { reader, writer } = self;
         let choice = reader.choice;
-        reader.frames.stages.fail(failure, &mut Output { writer, out, choice });
+        reader.frames.stages.fail(failure, &mut EncoderOutput { writer, out, choice });
         self.progress()
     }
 
@@ -291,7 +291,7 @@ impl AnswerReader {
 }
 
 impl FrameReader {
-    fn read(&mut self, found: FramerOutput<'_>, to: &mut Output<'_>) {
+    fn read(&mut self, found: FramerOutput<'_>, to: &mut EncoderOutput<'_>) {
         let Self { fast_path, stages, events } = self;
         let normaliser = &mut stages.normaliser;
         if normaliser.is_ended() {

@@ -6,13 +6,13 @@
 //! The events of a chunk pass nested sinks in this order:
 //!
 //! ```text
-//! ChoiceEmitter → DecodedSink → NormaliserSink → Output
+//! ChoiceEmitter → DecodedSink → NormaliserSink → EncoderOutput
 //! ```
 
 use super::decode::{Checks, Decode, ReadOptions, Sink, decoder};
 use super::event::{Delta, Event, Riders, ToolEntry};
 use super::fault::Failure;
-use super::normalise::{Normaliser, Output};
+use super::normalise::{EncoderOutput, Normaliser};
 use super::parse::{Parsing, TextRoute};
 use super::rule::Rule;
 use super::sse::Frame;
@@ -40,7 +40,7 @@ impl Stages {
     }
 
     /// Decodes a frame, and lets the stages pass its events on to this output. Returns what was in the frame.
-    pub(super) fn frame(&mut self, frame: Frame<'_>, to: &mut Output<'_>) -> FrameShape {
+    pub(super) fn frame(&mut self, frame: Frame<'_>, to: &mut EncoderOutput<'_>) -> FrameShape {
         let Self { decoder, checks, parsing, normaliser } = self;
         let next = NormaliserSink { normaliser, to };
         let (parsing, shape) = (parsing.as_deref_mut(), FrameShape::default());
@@ -56,18 +56,18 @@ impl Stages {
     }
 
     /// Releases the text that the parser holds, and lets the normaliser handle the end of the engine's bytes.
-    pub(super) fn end_of_input(&mut self, ending: Ending, to: &mut Output<'_>) {
+    pub(super) fn end_of_input(&mut self, ending: Ending, to: &mut EncoderOutput<'_>) {
         self.end_parsing(ending == Ending::Whole, to);
         self.normaliser.end_of_input(ending, to);
     }
 
     /// Releases the text that the parser holds, and fails the answer.
-    pub(super) fn fail(&mut self, failure: Failure, to: &mut Output<'_>) {
+    pub(super) fn fail(&mut self, failure: Failure, to: &mut EncoderOutput<'_>) {
         self.end_parsing(false, to);
         self.normaliser.fail(failure, to);
     }
 
-    fn end_parsing(&mut self, complete: bool, to: &mut Output<'_>) {
+    fn end_parsing(&mut self, complete: bool, to: &mut EncoderOutput<'_>) {
         let Self { parsing, normaliser, .. } = self;
         if let Some(parsing) = parsing {
             parsing.end(complete, &mut NormaliserSink { normaliser, to });
@@ -78,7 +78,7 @@ impl Stages {
 /// Sink for events that need no parsing, or have been parsed.
 struct NormaliserSink<'s, 'o> {
     normaliser: &'s mut Normaliser,
-    to: &'s mut Output<'o>,
+    to: &'s mut EncoderOutput<'o>,
 }
 
 impl Sink for NormaliserSink<'_, '_> {

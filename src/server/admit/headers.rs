@@ -242,7 +242,7 @@ fn milliseconds(elapsed: Duration) -> HeaderValue {
 }
 
 /// Error response of a request, with the headers that tell a client if and when to retry.
-pub(in crate::server) struct Refusal<'a> {
+pub(in crate::server) struct ErrorResponse<'a> {
     pub(in crate::server) failure: &'a Failure,
     /// True if a retry cannot succeed.
     pub(in crate::server) is_final: bool,
@@ -253,7 +253,7 @@ pub(in crate::server) struct Refusal<'a> {
     pub(in crate::server) elapsed: Duration,
 }
 
-impl Refusal<'_> {
+impl ErrorResponse<'_> {
     pub(in crate::server) fn response(&self, request_id: &str) -> Response<Bytes> {
         let mut body = BytesMut::new();
         self.failure.write(false, &mut body);

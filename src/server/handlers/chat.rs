@@ -8,7 +8,7 @@ use crate::request::ChatRequest;
 use crate::server::admit::body::Body;
 use crate::server::context::RequestContext;
 use crate::server::net::pending_answer::{PendingAnswer, send};
-use crate::server::relay::attempt::{AttemptTarget, Sender, SentRequest, UpstreamRequest};
+use crate::server::relay::attempt::{AttemptTarget, PendingRequest, Sender, UpstreamRequest};
 use crate::server::relay::{Relay, RelayParams};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::{AnswerReader, Api, Rewriter, Shape, Stamp};
@@ -48,7 +48,7 @@ pub(in crate::server) async fn answer(
     let options = request.sender.options(attempt.chosen.upstream(), &model);
     let order = RelayParams {
         attempt,
-        again: Some((request, selection)),
+        resend: Some((request, selection)),
         thread: context.worker.thread,
         options,
         stream,
@@ -71,21 +71,21 @@ struct Chat {
 }
 
 impl UpstreamRequest for Chat {
-    fn send(&mut self, to: &AttemptTarget<'_>) -> Result<SentRequest, Failure> {
+    fn send(&mut self, to: &AttemptTarget<'_>) -> Result<PendingRequest, Failure> {
         let route = self.sender.route(to, &self.ask.model);
         if let Some(choice) = to.choice {
             let plan = plan(&self.ask.one_of_several(choice), &self.body, &route)?;
-            let asking = self.send_later(to, plan.path, plan.body);
+            let answer = self.send_later(to, plan.path, plan.body);
             let rewriter = Rewriter::new(plan.shape.of_choice(choice), self.stamp.clone());
-            return Ok(SentRequest::single(asking, rewriter, plan.fallbacks));
+            return Ok(PendingRequest::single(answer, rewriter, plan.fallbacks));
         }
         let plan = plan(&self.ask, &self.body, &route)?;
         if !plan.others.is_empty() {
             return self.fan_out(to, plan);
         }
-        let asking = self.send_later(to, plan.path, plan.body);
+        let answer = self.send_later(to, plan.path, plan.body);
         let shape = Shape { may_lack: plan.may_return_fewer, ..plan.shape };
-        Ok(SentRequest::single(asking, Rewriter::new(shape, self.stamp.clone()), plan.fallbacks))
+        Ok(PendingRequest::single(answer, Rewriter::new(shape, self.stamp.clone()), plan.fallbacks))
     }
 
     fn text(&self, _: &AttemptTarget<'_>) -> Option<Bytes> {
@@ -100,7 +100,7 @@ impl UpstreamRequest for Chat {
 impl Chat {
     /// Returns one engine request for each choice, for a plan that needs several. Fails if their bodies exceed the
     /// memory budget.
-    fn fan_out(&self, to: &AttemptTarget<'_>, plan: Plan) -> Result<SentRequest, Failure> {
+    fn fan_out(&self, to: &AttemptTarget<'_>, plan: Plan) -> Result<PendingRequest, Failure> {
         let Plan { path, body, others, shape, fallbacks, .. } = plan;
         self.sender.mark_concurrent();
         let counted = |other: Bytes| match other.as_ptr() == body.as_ptr() {
@@ -113,9 +113,9 @@ impl Chat {
             let reader = AnswerReader::of_choice(choice, shape.clone(), self.stamp.clone());
             (send(choice, body), reader)
         };
-        Ok(SentRequest {
+        Ok(PendingRequest {
             others: (1..).zip(others).map(other).collect(),
-            pending: send(0, body),
+            answer: send(0, body),
             rewriter: Rewriter::merging(&shape, &self.stamp),
             fallbacks,
         })

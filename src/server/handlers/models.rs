@@ -1,4 +1,7 @@
-//! Handler of the list of models: those of all upstreams, and the aliases that the configuration gives them.
+//! Handler of the list of models, of one of them (`/models/{id}`), and of the list in the format of the Codex CLI.
+//!
+//! Takes: the lists of the available upstreams, and the configured aliases. Gives: the models that the caller's key
+//! may use. Remembers: nothing; each upstream learns its own list, for which `admit/default_model.rs` calls it too.
 
 use crate::error::Error;
 use crate::server::admit::auth::no_such_model;
@@ -7,7 +10,7 @@ use crate::server::admit::headers;
 use crate::server::context::RequestContext;
 use crate::server::relay::attempt::{AttemptTarget, Sender, WholeExchange};
 use crate::upstream::models::{self, Model};
-use crate::upstream::{NoUpstream, Upstream};
+use crate::upstream::{NoUpstream, Pool, Upstream};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use futures::future::join_all;
@@ -17,9 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Limit for an engine's list of models, in bytes.
-const LIST: usize = 1 << 20;
+const MAX_LIST_BYTES: usize = 1 << 20;
 /// Time limit for one upstream of several, so that an engine that hangs does not delay the models of the others.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_PER_UPSTREAM: Duration = Duration::from_secs(5);
 
 /// Answers a request for the list of models, or for one of them. Fails if no upstream answers, or if there is no
 /// such model.
@@ -27,7 +30,7 @@ pub(in crate::server) async fn answer(
     context: &mut RequestContext,
     head: &request::Parts,
 ) -> Result<Response<Body>, Failure> {
-    context.active_request.has_read();
+    context.active_request.begin_answer();
     let mut listed = context.all_models(&head.headers).await?;
     listed.retain(|model| context.may_use(&model.id));
     let mut out = BytesMut::new();
@@ -50,28 +53,57 @@ fn find_model<'m>(listed: &'m [Model], id: &str) -> Result<&'m Model, Failure> {
 }
 
 impl RequestContext {
-    /// Returns every model once. Upstreams that do not answer are left out.
+    /// Returns every model once: those that the available upstreams list, and their aliases. Upstreams that fail are
+    /// left out.
     ///
     /// # Errors
-    /// The error of the first upstream, if none answers.
+    /// The error of the first upstream that failed, if no model is listed. Also fails if no upstream is available, or
+    /// if the process cuts its requests.
     pub(in crate::server) async fn all_models(&mut self, headers: &HeaderMap) -> Result<Vec<Model>, Failure> {
         let app = Arc::clone(&self.app);
-        let sender = self.sender(headers);
-        let up: Vec<_> = app.pool.upstreams().iter().filter(|upstream| !upstream.is_down()).collect();
-        let Some(first) = up.first() else { return Err(self.no_upstream(NoUpstream::NoneAvailable, "")) };
+        let available: Vec<_> =
+            app.pool.upstreams().iter().filter(|upstream| !upstream.is_down()).cloned().collect();
+        let lists = self.request_lists(&available, headers).await?;
+        let mut all = self.merge_lists(&available, lists)?;
+        add_aliases(&mut all, &app.pool);
+        for model in &mut all {
+            let configured = app.pool.model(&model.id).and_then(|(_, configured)| configured.context_length);
+            model.context_length = configured.or(model.context_length);
+        }
+        Ok(all)
+    }
+
+    /// Requests the lists of these upstreams at once. Fails if there are none, or if the process cuts its requests.
+    async fn request_lists(
+        &mut self,
+        upstreams: &[Arc<Upstream>],
+        headers: &HeaderMap,
+    ) -> Result<Vec<ListAnswer>, Failure> {
+        let Some(first) = upstreams.first() else {
+            return Err(self.no_upstream(NoUpstream::NoneAvailable, ""));
+        };
         if let Some(record) = &mut self.record {
-            record.attempts = u32::try_from(up.len()).unwrap_or(u32::MAX);
+            record.attempts = u32::try_from(upstreams.len()).unwrap_or(u32::MAX);
             record.upstream = Some(Arc::clone(first));
         }
-        let total = *app.config.timeouts.total_whole;
-        let patience = if up.len() > 1 { total.min(PATIENCE) } else { total };
-        let asked = join_all(up.iter().map(|upstream| ask(&sender, upstream, patience)));
-        let answers = tokio::select! {
-            answers = asked => answers,
-            () = app.cut() => return Err(Fault::Draining.into()),
-        };
+        let sender = self.sender(headers);
+        let total = *self.app.config.timeouts.total_whole;
+        let time_limit = if upstreams.len() > 1 { total.min(TIME_PER_UPSTREAM) } else { total };
+        let requests = upstreams.iter().map(|upstream| request_list(&sender, upstream, time_limit));
+        tokio::select! {
+            lists = join_all(requests) => Ok(lists),
+            () = self.app.cut() => Err(Fault::Draining.into()),
+        }
+    }
+
+    /// Returns the models of all lists, each once. Fails with the first error if there is one and no model is listed.
+    fn merge_lists(
+        &mut self,
+        upstreams: &[Arc<Upstream>],
+        lists: Vec<ListAnswer>,
+    ) -> Result<Vec<Model>, Failure> {
         let (mut all, mut failed): (Vec<Model>, _) = (Vec::new(), None);
-        for (upstream, (result, passed)) in up.iter().zip(answers) {
+        for (upstream, (result, passed)) in upstreams.iter().zip(lists) {
             if let Some(record) = &mut self.record {
                 record.ended(upstream, result.as_ref().err(), &[]);
             }
@@ -80,42 +112,43 @@ impl RequestContext {
                     upstream.learn(&listed);
                     let new = listed.into_iter().filter(|model| upstream.may_serve(&model.id));
                     let new: Vec<_> =
-                        new.filter(|model| all.iter().all(|known| known.id != model.id)).collect();
+                        new.filter(|model| all.iter().all(|earlier| earlier.id != model.id)).collect();
                     all.extend(new);
                 }
                 Err(error) => failed = failed.or(Some((error, passed))),
             }
         }
-        if let Some((error, passed)) = failed.filter(|_| all.is_empty()) {
-            self.passed = passed;
-            return Err(error.public);
-        }
-        for (known, alias) in
-            app.pool.models().iter().flat_map(|known| known.aliases.iter().map(move |alias| (known, alias)))
-        {
-            let named = |name: &str| all.iter().find(|model| model.id == name);
-            if let (Some(model), None) = (named(&known.name), named(alias)) {
-                all.push(Model { id: alias.clone(), ..model.clone() });
+        match failed.filter(|_| all.is_empty()) {
+            Some((error, passed)) => {
+                self.passed = passed;
+                Err(error.public)
             }
+            None => Ok(all),
         }
-        for model in &mut all {
-            let configured = app.pool.model(&model.id).and_then(|(_, known)| known.context_length);
-            model.context_length = configured.or(model.context_length);
-        }
-        Ok(all)
     }
 }
 
+/// Adds the configured aliases of the listed models, unless a listed model has the same name.
+fn add_aliases(all: &mut Vec<Model>, pool: &Pool) {
+    for configured in pool.models() {
+        for alias in &configured.aliases {
+            let named = |name: &str| all.iter().find(|model| model.id == name);
+            if let (Some(model), None) = (named(&configured.name), named(alias)) {
+                all.push(Model { id: alias.clone(), ..model.clone() });
+            }
+        }
+    }
+}
+
+/// List of one upstream or its error, and the headers of its answer that are passed to the client.
+type ListAnswer = (Result<Vec<Model>, Error>, HeaderMap);
+
 /// Requests the list of one upstream.
-async fn ask(
-    sender: &Sender,
-    upstream: &Arc<Upstream>,
-    patience: Duration,
-) -> (Result<Vec<Model>, Error>, HeaderMap) {
+async fn request_list(sender: &Sender, upstream: &Arc<Upstream>, time_limit: Duration) -> ListAnswer {
     let to = AttemptTarget::first(upstream);
     let request = sender.outgoing(&to, "GET", "/v1/models", Bytes::new());
-    let exchanged = tokio::time::timeout(patience, sender.exchange(upstream, &request, LIST)).await;
-    let Ok(WholeExchange { result, passed, .. }) = exchanged else {
+    let exchange = sender.exchange(upstream, &request, MAX_LIST_BYTES);
+    let Ok(WholeExchange { result, passed, .. }) = tokio::time::timeout(time_limit, exchange).await else {
         return (Err(Fault::Timeout.into()), HeaderMap::new());
     };
     let read = |body: Bytes| models::read(&body).ok_or_else(|| Fault::InvalidResponse.into());

@@ -15,7 +15,7 @@ impl App {
     /// Returns the reason for which the process should receive no requests; `None` if it is ready. One ready
     /// engine is enough.
     pub(in crate::server) fn trouble(&self) -> Option<NotReady> {
-        if self.is_draining() {
+        if self.is_shutting_down() {
             return Some(NotReady::Draining);
         }
         let mut all = Vec::new();

@@ -6,7 +6,7 @@
 use super::connection::{ClientIo, LINGER, VANISHED_AFTER};
 use super::connection_state::ConnectionState;
 use super::connections::{ConnectionSlot, Connections};
-use super::descriptors::is_wanted;
+use super::descriptors::has_pending_connection;
 use super::shutdown::{Phase, PhaseWatcher};
 use super::{closing, http2, tls};
 use crate::server::panics;
@@ -78,7 +78,7 @@ impl Acceptor {
             connections: Arc::clone(&app.connections),
             most,
             metrics: Arc::clone(&app.metrics),
-            secure: app.server_identity.is_some(),
+            secure: app.server_certificate.is_some(),
             inboxes: doors,
             idle: Vec::new(),
             evicting: None,
@@ -100,7 +100,7 @@ impl Acceptor {
                 }
                 Err(error) => {
                     // Mostly a lack of descriptors: another try at once would only burn processor time.
-                    if is_wanted(listener) {
+                    if has_pending_connection(listener) {
                         self.metrics.accept_errors.add(1);
                         tracing::warn!(%error, "cannot accept");
                         self.evicting = None;
@@ -134,18 +134,18 @@ impl Acceptor {
         if self
             .evicting
             .as_ref()
-            .is_some_and(|(stage, since)| stage.is_evicted() && since.elapsed() < EVICTION_TIME)
+            .is_some_and(|(state, since)| state.is_evicted() && since.elapsed() < EVICTION_TIME)
         {
             return;
         }
         if self.idle.is_empty() {
             self.idle = self.connections.idle();
         }
-        while let Some((since, stage)) = self.idle.pop() {
-            if stage.idle_since() == Some(since) {
+        while let Some((since, state)) = self.idle.pop() {
+            if state.idle_since() == Some(since) {
                 self.metrics.evicted.add(1);
-                stage.evict();
-                self.evicting = Some((stage, Instant::now()));
+                state.evict();
+                self.evicting = Some((state, Instant::now()));
                 return;
             }
         }
@@ -197,12 +197,12 @@ pub(in crate::server) async fn serve_connection(
     panics::point("connection", None);
     let worker = Arc::clone(&slot.worker);
     let app = worker.active_config.app();
-    let Some(stream) = tls::handshake(&app, stream).await else { return };
+    let Some(stream) = tls::accept_client(&app, stream).await else { return };
     // Release the configuration: the connection may stay open for longer than it is in force.
     let shutdown = Arc::clone(&app.shutdown);
     drop(app);
-    let stage = slot.stage.clone();
-    let mut io = ClientIo::new(stream, stage.clone(), slot);
+    let state = slot.state.clone();
+    let mut io = ClientIo::new(stream, state.clone(), slot);
     let mut phases = PhaseWatcher::of(&shutdown);
     let begun = std::future::poll_fn(|cx| {
         // Only registers for changes: the next function reads the phase itself.
@@ -210,12 +210,12 @@ pub(in crate::server) async fn serve_connection(
         io.poll_is_http2(cx)
     });
     match begun.await {
-        Ok(true) => return Box::pin(http2::serve(io, stage, router, worker)).await,
+        Ok(true) => return Box::pin(http2::serve(io, state, router, worker)).await,
         Ok(false) => {}
         Err(_) => return,
     }
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(stage.clone());
+        request.extensions_mut().insert(state.clone());
         router.clone().call(request)
     });
     let mut connection = pin!(worker.http.serve_connection(io, service).with_upgrades());

@@ -1,7 +1,7 @@
 //! Error responses on connections that no HTTP library serves; the connection closes with the response.
 
 use super::connection::LINGER_BYTES;
-use crate::server::admit::headers::{self, Refusal};
+use crate::server::admit::headers::{self, ErrorResponse};
 use crate::server::ids::IdSource;
 use crate::wire::fault::Failure;
 use http::HeaderMap;
@@ -20,9 +20,14 @@ pub(in crate::server) async fn answer(
     has_body: bool,
 ) -> io::Result<()> {
     let chance = IdSource::draw().map_err(io::Error::other)?;
-    let refusal =
-        Refusal { failure, is_final: false, passed: &HeaderMap::new(), attempts: 0, elapsed: Duration::ZERO };
-    let mut response = refusal.response(&chance.request_id());
+    let error = ErrorResponse {
+        failure,
+        is_final: false,
+        passed: &HeaderMap::new(),
+        attempts: 0,
+        elapsed: Duration::ZERO,
+    };
+    let mut response = error.response(&chance.request_id());
     headers::close(&mut response);
     let (status, length) = (response.status(), response.body().len());
     let mut out = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n");

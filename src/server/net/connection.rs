@@ -8,7 +8,7 @@
 //! Takes: a socket, and the state of its requests. Gives: the same bytes to the library, or an error that ends the
 //! connection. Remembers: bytes read ahead, and the timers. Never: interprets a request.
 
-use super::connection_state::{ANSWERING, ConnectionState, IDLE, LEAVING, UPLOADING};
+use super::connection_state::{ConnectionState, Stage};
 use super::connections::ConnectionSlot;
 use super::shutdown::{Phase, Shutdown};
 use super::stall::Stall;
@@ -102,7 +102,7 @@ enum ClientWait {
 /// client that is still sending.
 pub(in crate::server) struct ClientIo {
     io: TokioIo<Socket>,
-    stage: ConnectionState,
+    state: ConnectionState,
     wait: ClientWait,
     /// Number of requests that the last check has seen.
     requests_seen: usize,
@@ -124,12 +124,12 @@ pub(in crate::server) struct ClientIo {
 }
 
 impl ClientIo {
-    pub(in crate::server) fn new(stream: Socket, stage: ConnectionState, slot: ConnectionSlot) -> Self {
+    pub(in crate::server) fn new(stream: Socket, state: ConnectionState, slot: ConnectionSlot) -> Self {
         let app = slot.worker.active_config.app();
         let timeouts = &app.config.timeouts;
         Self {
             io: TokioIo::new(stream),
-            stage,
+            state,
             wait: ClientWait::Head(Instant::now()),
             requests_seen: 0,
             read_was_empty: false,
@@ -217,14 +217,14 @@ impl ClientIo {
 
     /// Notes that the library has received bytes: between two requests, they belong to a head.
     fn note_input(&self) {
-        if self.stage.is(IDLE) {
-            self.stage.mark_used();
+        if self.state.is(Stage::Idle) {
+            self.state.mark_used();
         }
     }
 
     /// Returns true if there was a request since the last check, even one that began and ended between two checks.
     fn had_request(&self) -> bool {
-        self.wait == ClientWait::Answer || self.requests_seen != self.stage.request_count()
+        self.wait == ClientWait::Answer || self.requests_seen != self.state.request_count()
     }
 
     /// Returns true if the kernel holds unread bytes of the client, for which the task will be woken.
@@ -236,15 +236,15 @@ impl ClientIo {
     /// Times the wait for a request and its head. Fails when the time is over, when the connection is evicted, or
     /// when the process drains amid a head.
     fn poll_head_timers(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.stage.is(IDLE) {
+        if !self.state.is(Stage::Idle) {
             self.wait = ClientWait::Answer;
             return Poll::Pending;
         }
         if self.had_request() {
             self.wait = ClientWait::Idle(Instant::now());
         }
-        self.requests_seen = self.stage.request_count();
-        if !matches!(self.wait, ClientWait::Answer) && self.stage.poll_evicted(cx) && !self.has_unread_input()
+        self.requests_seen = self.state.request_count();
+        if !matches!(self.wait, ClientWait::Answer) && self.state.poll_evicted(cx) && !self.has_unread_input()
         {
             return Poll::Ready(Err(ErrorKind::TimedOut.into()));
         }
@@ -278,7 +278,7 @@ impl ClientIo {
     /// Reads ahead during an answer, when the library does not read, to detect that the client has left. Fails if
     /// it has.
     fn read_ahead(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        while self.stage.is(ANSWERING) {
+        while self.state.is(Stage::Answering) {
             if self.ahead.len() >= AHEAD {
                 return self.check_closed(cx);
             }
@@ -425,20 +425,20 @@ impl Write for ClientIo {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.stage.is(LEAVING) {
+        if self.state.is(Stage::Closing) {
             return self.poll_shutdown(cx);
         }
         if !std::mem::take(&mut self.read_was_empty) {
             self.read_ahead(cx)?;
             // An upload is read only as fast as the engine takes it, so nothing is read ahead.
-            if self.stage.is(UPLOADING) {
+            if self.state.is(Stage::Uploading) {
                 self.check_closed(cx)?;
             }
         }
         ready!(self.poll_flush_tls(cx))?;
         // The library may have tried to read the next head before it dropped the last answer, and would not try
         // again.
-        if self.had_request() && self.stage.is(IDLE) {
+        if self.had_request() && self.state.is(Stage::Idle) {
             let _ = self.poll_head_timers(cx)?;
         }
         Poll::Ready(Ok(()))
@@ -446,7 +446,7 @@ impl Write for ClientIo {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // No answer is at risk between two requests, nor amid a head that is given up while the process drains.
-        let unused = matches!(self.wait, ClientWait::Idle(_)) || self.stage.is_evicted();
+        let unused = matches!(self.wait, ClientWait::Idle(_)) || self.state.is_evicted();
         let unused = unused || self.wait != ClientWait::Answer && self.shutdown.phase() >= Phase::Draining;
         self.poll_close(cx, unused)
     }
@@ -454,22 +454,22 @@ impl Write for ClientIo {
 
 #[cfg(test)]
 mod tests {
-    use super::super::connection_state::{ActiveRequest, UPGRADED};
+    use super::super::connection_state::ActiveRequest;
     use super::*;
 
     #[test]
     fn a_connection_that_is_upgraded_makes_no_room() {
-        let stage = ConnectionState::default();
-        assert!(stage.idle_since().is_some());
-        let request = ActiveRequest::begin(&stage);
-        assert!(stage.idle_since().is_none());
+        let state = ConnectionState::default();
+        assert!(state.idle_since().is_some());
+        let request = ActiveRequest::begin(&state);
+        assert!(state.idle_since().is_none());
         drop(request);
-        assert!(stage.idle_since().is_some());
-        let request = ActiveRequest::begin(&stage);
+        assert!(state.idle_since().is_some());
+        let request = ActiveRequest::begin(&state);
         let upgraded = request.upgraded();
         drop(request);
-        assert!(stage.idle_since().is_none(), "its answer is on the way");
+        assert!(state.idle_since().is_none(), "its answer is on the way");
         upgraded.begin();
-        assert!(stage.idle_since().is_none() && stage.is(UPGRADED));
+        assert!(state.idle_since().is_none() && state.is(Stage::Upgraded));
     }
 }

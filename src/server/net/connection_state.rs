@@ -11,18 +11,23 @@ use std::task::Context;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Stage without a request in progress.
-pub(in crate::server) const IDLE: u8 = 0;
-/// Stage in which a request's body is read.
-pub(in crate::server) const READING: u8 = 1;
-/// Stage after the whole body was read, while the request is answered.
-pub(in crate::server) const ANSWERING: u8 = 2;
-/// Stage in which a request's body is read only as fast as an engine takes it.
-pub(in crate::server) const UPLOADING: u8 = 5;
-/// Stage after an upgrade, when the connection no longer carries HTTP and its new owner times its reads.
-pub(in crate::server) const UPGRADED: u8 = 3;
-/// Stage of an upgraded connection that is closing: the last message was written, and input is discarded.
-pub(in crate::server) const LEAVING: u8 = 4;
+/// Stage of the request on a connection that carries one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(in crate::server) enum Stage {
+    /// No request is in progress.
+    Idle,
+    /// The request's body is read.
+    Reading,
+    /// The request's body is read only as fast as an engine takes it.
+    Uploading,
+    /// The whole body was read, and the request is answered.
+    Answering,
+    /// The connection was upgraded: it no longer carries HTTP, and its new owner times its reads.
+    Upgraded,
+    /// The upgraded connection is closing: the last message was written, and input is discarded.
+    Closing,
+}
 
 /// State of a connection's requests, shared by the handlers, the socket and the acceptor, which closes idle
 /// connections to make room for others.
@@ -31,8 +36,8 @@ pub(in crate::server) struct ConnectionState(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Stage of the request, on a connection that carries one at a time.
-    pub(in crate::server) stage: AtomicU8,
+    /// Number of the [`Stage`].
+    stage: AtomicU8,
     /// Number of requests in progress. The next request may begin before the previous one is dropped.
     requests: AtomicUsize,
     /// Number of requests so far.
@@ -58,7 +63,7 @@ impl ConnectionState {
     pub(in crate::server) fn of(peer: Option<SocketAddr>) -> Self {
         Self(Arc::new(Inner {
             peer,
-            stage: AtomicU8::new(IDLE),
+            stage: AtomicU8::new(Stage::Idle as u8),
             requests: AtomicUsize::new(0),
             begun: AtomicUsize::new(0),
             idle: AtomicU64::new(1),
@@ -73,18 +78,18 @@ impl ConnectionState {
         self.0.peer
     }
 
-    pub(in crate::server) fn is(&self, stage: u8) -> bool {
-        self.0.stage.load(Ordering::Relaxed) == stage
+    pub(in crate::server) fn is(&self, stage: Stage) -> bool {
+        self.0.stage.load(Ordering::Relaxed) == stage as u8
     }
 
-    pub(in crate::server) fn set(&self, stage: u8) {
-        self.0.stage.store(stage, Ordering::Relaxed);
+    pub(in crate::server) fn set(&self, stage: Stage) {
+        self.0.stage.store(stage as u8, Ordering::Relaxed);
     }
 
     /// Notes that the body of an upload has been read to its end.
-    pub(in crate::server) fn has_read(&self) {
-        if self.is(UPLOADING) {
-            self.set(ANSWERING);
+    pub(in crate::server) fn end_upload(&self) {
+        if self.is(Stage::Uploading) {
+            self.set(Stage::Answering);
         }
     }
 
@@ -135,23 +140,23 @@ pub(in crate::server) struct ActiveRequest(ConnectionState);
 
 impl ActiveRequest {
     /// Notes that a request has arrived on this connection.
-    pub(in crate::server) fn begin(stage: &ConnectionState) -> Self {
-        stage.0.requests.fetch_add(1, Ordering::Relaxed);
-        stage.0.begun.fetch_add(1, Ordering::Relaxed);
-        stage.mark_used();
-        stage.set(READING);
-        Self(stage.clone())
+    pub(in crate::server) fn begin(state: &ConnectionState) -> Self {
+        state.0.requests.fetch_add(1, Ordering::Relaxed);
+        state.0.begun.fetch_add(1, Ordering::Relaxed);
+        state.mark_used();
+        state.set(Stage::Reading);
+        Self(state.clone())
     }
 
     /// Notes that no more is read for this request.
-    pub(in crate::server) fn has_read(&self) {
-        self.0.set(ANSWERING);
+    pub(in crate::server) fn begin_answer(&self) {
+        self.0.set(Stage::Answering);
     }
 
-    /// Notes that the body is read as fast as an engine takes it, until [`ConnectionState::has_read`] is called on
-    /// the returned state.
-    pub(in crate::server) fn uploads(&self) -> ConnectionState {
-        self.0.set(UPLOADING);
+    /// Notes that the body is read as fast as an engine takes it, until [`ConnectionState::end_upload`] is called
+    /// on the returned state.
+    pub(in crate::server) fn begin_upload(&self) -> ConnectionState {
+        self.0.set(Stage::Uploading);
         self.0.clone()
     }
 
@@ -167,7 +172,7 @@ impl Drop for ActiveRequest {
     fn drop(&mut self) {
         if self.0.0.requests.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.0.mark_idle();
-            self.0.set(IDLE);
+            self.0.set(Stage::Idle);
         }
     }
 }
@@ -177,15 +182,16 @@ impl Drop for ActiveRequest {
 pub(in crate::server) struct Upgraded(ConnectionState);
 
 impl Upgraded {
-    /// Notes that the upgrade is complete: from now on only writes are timed.
+    /// Notes that the upgrade is complete: from now on the socket times only writes; the WebSocket session times
+    /// reads.
     pub(in crate::server) fn begin(&self) {
         self.0.mark_used();
-        self.0.set(UPGRADED);
+        self.0.set(Stage::Upgraded);
     }
 
     /// Makes the next flush close the connection: the sending side is shut down, and what the client still sends
     /// is discarded.
     pub(in crate::server) fn leave(&self) {
-        self.0.set(LEAVING);
+        self.0.set(Stage::Closing);
     }
 }

@@ -33,9 +33,9 @@ impl Connections {
     fn take(&self, peer: SocketAddr) -> (u64, ConnectionState) {
         let mut open = self.open();
         let number = open.last_key_value().map_or(0, |(last, _)| last + 1);
-        let stage = ConnectionState::of(Some(peer));
-        open.insert(number, stage.clone());
-        (number, stage)
+        let state = ConnectionState::of(Some(peer));
+        open.insert(number, state.clone());
+        (number, state)
     }
 
     fn leave(&self, number: u64) {
@@ -47,7 +47,7 @@ impl Connections {
     /// last.
     pub(in crate::server) fn idle(&self) -> Vec<(Instant, ConnectionState)> {
         let mut idle: Vec<_> =
-            self.open().values().filter_map(|stage| Some((stage.idle_since()?, stage.clone()))).collect();
+            self.open().values().filter_map(|state| Some((state.idle_since()?, state.clone()))).collect();
         idle.sort_unstable_by_key(|(since, _)| Reverse(*since));
         idle.split_off(idle.len().saturating_sub(CANDIDATES))
     }
@@ -56,7 +56,7 @@ impl Connections {
 /// Slot of an open connection, which counts on its thread and in the registry until it is dropped.
 pub(in crate::server) struct ConnectionSlot {
     pub(in crate::server) worker: Arc<Worker>,
-    pub(in crate::server) stage: ConnectionState,
+    pub(in crate::server) state: ConnectionState,
     connections: Arc<Connections>,
     number: u64,
     /// Sender that keeps the worker thread running until the connection has closed.
@@ -67,8 +67,8 @@ impl ConnectionSlot {
     pub(in crate::server) fn take(worker: &Arc<Worker>, peer: SocketAddr) -> Self {
         worker.connections.fetch_add(1, Ordering::Relaxed);
         let connections = Arc::clone(&worker.active_config.app().connections);
-        let (number, stage) = connections.take(peer);
-        Self { worker: Arc::clone(worker), connections, stage, number, connected: None }
+        let (number, state) = connections.take(peer);
+        Self { worker: Arc::clone(worker), connections, state, number, connected: None }
     }
 }
 

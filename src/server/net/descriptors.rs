@@ -1,5 +1,5 @@
 //! Open files: raises the system's limit to what the configuration needs, or lowers the configured limits to fit
-//! it (faults O10).
+//! it (faults O10). Also keeps a reserve for the admin listener.
 
 use crate::config::Limits;
 use parking_lot::{Mutex, MutexGuard};
@@ -14,10 +14,10 @@ use tokio::net::TcpListener;
 /// Descriptors besides those of connections and requests: of the process itself, of operators and of the store.
 const OWN: u64 = 256;
 /// Descriptors that are reserved for operators.
-const SPARE: usize = 4;
+const RESERVED: usize = 4;
 
 /// Raises the limit on open files as far as possible, and lowers the configured limits to fit it.
-pub(in crate::server) fn provide(limits: &mut Limits) {
+pub(in crate::server) fn fit_limits(limits: &mut Limits) {
     let Some(most) = raise() else { return };
     let own = OWN.min(most / 2);
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
@@ -44,20 +44,21 @@ fn raise() -> Option<u64> {
     maximum
 }
 
-/// Returns true if a connection waits to be accepted. Without a free descriptor, accepting fails in either case.
-pub(in crate::server) fn is_wanted(listener: &TcpListener) -> bool {
+/// Returns true if a connection waits to be accepted. If descriptors have run out, `accept()` fails even if none
+/// waits, so this tells the two cases apart.
+pub(in crate::server) fn has_pending_connection(listener: &TcpListener) -> bool {
     let mut listeners = [PollFd::new(listener, PollFlags::IN)];
     poll(&mut listeners, Some(&Timespec::default())) == Ok(1)
 }
 
 /// Reserve of descriptors for the admin listener, for when clients have taken all others.
-pub(in crate::server) struct Spare {
+pub(in crate::server) struct Reserve {
     /// File from which the reserved descriptors are duplicated.
     null: Option<OwnedFd>,
     kept: Mutex<Vec<OwnedFd>>,
 }
 
-impl Spare {
+impl Reserve {
     pub(in crate::server) fn new() -> Self {
         let this = Self { null: File::open("/dev/null").ok().map(Into::into), kept: Mutex::default() };
         this.refill();
@@ -71,7 +72,7 @@ impl Spare {
     /// Refills the reserve as far as descriptors can be had.
     pub(in crate::server) fn refill(&self) {
         let mut kept = self.kept();
-        while kept.len() < SPARE
+        while kept.len() < RESERVED
             && let Some(Ok(another)) = self.null.as_ref().map(OwnedFd::try_clone)
         {
             kept.push(another);
@@ -79,16 +80,16 @@ impl Spare {
     }
 
     /// Releases one descriptor if `error` means that none is left; returns true if it did.
-    pub(in crate::server) fn lend(&self, error: &io::Error) -> bool {
-        let wanted = error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error());
-        wanted && self.kept().pop().is_some()
+    pub(in crate::server) fn release_one(&self, error: &io::Error) -> bool {
+        let is_exhausted = error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error());
+        is_exhausted && self.kept().pop().is_some()
     }
 
     /// Closes `used`. If the reserve is not full, the descriptor is put into it atomically: a descriptor that is
     /// free for a moment would be taken by a client.
-    pub(in crate::server) fn close(&self, mut used: OwnedFd) {
+    pub(in crate::server) fn close_into_reserve(&self, mut used: OwnedFd) {
         let mut kept = self.kept();
-        if kept.len() < SPARE
+        if kept.len() < RESERVED
             && let Some(null) = &self.null
             && dup3(null, &mut used, DupFlags::CLOEXEC).is_ok()
         {

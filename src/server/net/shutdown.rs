@@ -1,8 +1,7 @@
 //! Shutdown of the process, in phases (faults 9).
 //!
 //! ```text
-//! Serving ─→ Settling ─→ Draining ─→ Cut
-//!    SIGTERM or a drain   settle      drain
+//! Serving ─(SIGTERM or a drain)→ Settling ─(`timeouts.settle`)→ Draining ─(`timeouts.drain`)→ Cut
 //! ```
 //!
 //! A drain can be cancelled at any time, which restores normal service; a signal cannot.
@@ -26,8 +25,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Interval at which the end of all requests is checked.
-const LOOK: Duration = Duration::from_millis(20);
-/// Time that operators who wait for the end have to receive their answer.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// Time after the cut in which requests report it, and time in which operators who wait for the end receive their
+/// answer.
 const REPORT_TIME: Duration = Duration::from_secs(1);
 
 /// Phase of the shutdown, in order. Only a cancelled drain goes back to an earlier one.
@@ -44,11 +44,11 @@ pub(in crate::server) enum Phase {
 }
 
 /// Bits of the state that hold the phase.
-const PHASE: u32 = 3;
+const PHASE_MASK: u32 = 3;
 
 impl Phase {
     fn of(state: u32) -> Self {
-        match state & PHASE {
+        match state & PHASE_MASK {
             0 => Self::Serving,
             1 => Self::Settling,
             2 => Self::Draining,
@@ -67,28 +67,28 @@ pub(in crate::server) struct Shutdown {
     /// Number of operators that wait for the end of all requests.
     waiting: watch::Sender<usize>,
     /// Requests of operators to cancel a drain.
-    undos: mpsc::Sender<DrainCancel>,
+    cancellations: mpsc::Sender<DrainCancel>,
 }
 
 /// Channel on which an operator who cancels a drain receives the result.
 pub(in crate::server) type DrainCancel = oneshot::Sender<Result<(), String>>;
 
 /// Capacity for cancellations at the same moment; further ones wait.
-const UNDOS: usize = 4;
+const MAX_CANCELLATIONS: usize = 4;
 /// Answer to an operator who tries to cancel the end of the process.
 const ENDING: &str = "the process is ending, as a signal has asked it to; that cannot be taken back";
 
 impl Shutdown {
     /// Returns the state of a process in normal service, and the receiver for cancelled drains.
     pub(in crate::server) fn new() -> (Self, mpsc::Receiver<DrainCancel>) {
-        let (undos, asked) = mpsc::channel(UNDOS);
+        let (cancellations, requested) = mpsc::channel(MAX_CANCELLATIONS);
         let this = Self {
             state: AtomicU32::new(Phase::Serving as u32),
             changes: watch::Sender::new(Phase::Serving),
             waiting: watch::Sender::new(0),
-            undos,
+            cancellations,
         };
-        (this, asked)
+        (this, requested)
     }
 
     /// Cancels a drain and returns once connections are accepted again; false if there is no drain.
@@ -99,10 +99,10 @@ impl Shutdown {
         if self.phase() == Phase::Serving {
             return Ok(false);
         }
-        let (cancel, told) = oneshot::channel();
+        let (cancel, result) = oneshot::channel();
         // After a signal the receiver is closed.
-        let _ = self.undos.send(cancel).await;
-        told.await.unwrap_or_else(|_| Err(ENDING.to_owned())).map(|()| true)
+        let _ = self.cancellations.send(cancel).await;
+        result.await.unwrap_or_else(|_| Err(ENDING.to_owned())).map(|()| true)
     }
 
     pub(in crate::server) fn phase(&self) -> Phase {
@@ -113,22 +113,22 @@ impl Shutdown {
         self.state.load(Ordering::Acquire)
     }
 
-    /// Returns to normal service.
-    fn begin_again(&self) {
-        self.changes.send_modify(|present| {
-            *present = Phase::Serving;
-            // A task that was not polled during the drain still sees a changed state.
-            self.state.store((self.state() | PHASE).wrapping_add(1), Ordering::Release);
+    /// Returns to normal service. Sets the phase bits to 0 and counts one more cancelled drain in the bits above, so
+    /// that a task that was not polled meanwhile sees another state.
+    fn resume_service(&self) {
+        self.changes.send_modify(|current| {
+            *current = Phase::Serving;
+            self.state.store((self.state() | PHASE_MASK).wrapping_add(1), Ordering::Release);
         });
     }
 
-    /// Advances to `phase`; an earlier phase is reached only by [`Self::begin_again`].
+    /// Advances to `phase`; an earlier phase is reached only by [`Self::resume_service`].
     pub(in crate::server) fn reach(&self, phase: Phase) {
-        self.changes.send_if_modified(|present| {
-            let later = phase > *present;
+        self.changes.send_if_modified(|current| {
+            let later = phase > *current;
             if later {
-                *present = phase;
-                self.state.store(self.state() & !PHASE | phase as u32, Ordering::Release);
+                *current = phase;
+                self.state.store(self.state() & !PHASE_MASK | phase as u32, Ordering::Release);
             }
             later
         });
@@ -138,14 +138,14 @@ impl Shutdown {
         self.changes.subscribe()
     }
 
-    async fn taken_back(&self) {
+    async fn drain_cancelled(&self) {
         // The channel cannot close: `self` owns the sender.
-        let _ = self.subscribe().wait_for(|present| *present == Phase::Serving).await;
+        let _ = self.subscribe().wait_for(|current| *current == Phase::Serving).await;
     }
 
     async fn reached(&self, phase: Phase) {
         // The channel cannot close: `self` owns the sender.
-        let _ = self.subscribe().wait_for(|present| *present >= phase).await;
+        let _ = self.subscribe().wait_for(|current| *current >= phase).await;
     }
 }
 
@@ -186,11 +186,13 @@ impl App {
         self.shutdown.phase()
     }
 
-    pub(in crate::server) fn is_draining(&self) -> bool {
+    /// Returns true from [`Phase::Settling`] on: readiness is withdrawn.
+    pub(in crate::server) fn is_shutting_down(&self) -> bool {
         self.phase() >= Phase::Settling
     }
 
-    pub(in crate::server) fn refuses(&self) -> bool {
+    /// Returns true from [`Phase::Draining`] on: new requests are refused.
+    pub(in crate::server) fn refuses_requests(&self) -> bool {
         self.phase() >= Phase::Draining
     }
 
@@ -205,16 +207,18 @@ impl App {
 
     /// Returns the number of responses in progress, for waiting clients and in the background.
     pub(in crate::server) fn under_way(&self) -> usize {
+        // A background response counts in both: as a request until its record is dropped, as a job until it is stored.
+        // A sum would count it twice.
         usize::try_from(self.requests.value()).unwrap_or(0).max(self.background_jobs.count())
     }
 
     /// Starts a drain and returns the number of requests left once all have ended or were cut; `None` if the drain
     /// was cancelled.
-    pub(in crate::server) async fn drained(&self) -> Option<usize> {
+    pub(in crate::server) async fn drain_and_wait(&self) -> Option<usize> {
         self.shutdown.reach(Phase::Settling);
-        let _told = DrainWaiter::begin(&self.shutdown.waiting);
+        let _waiter = DrainWaiter::begin(&self.shutdown.waiting);
         tokio::select! {
-            () = self.shutdown.taken_back() => None,
+            () = self.shutdown.drain_cancelled() => None,
             () = self.emptied() => Some(self.under_way()),
         }
     }
@@ -222,18 +226,18 @@ impl App {
     /// Returns when all requests have ended, or were cut and had [`REPORT_TIME`] to report it.
     async fn emptied(&self) {
         self.shutdown.reached(Phase::Draining).await;
-        let flush = async {
+        let cut_and_reported = async {
             self.cut().await;
             sleep(REPORT_TIME).await;
         };
         let idle = async {
             while self.under_way() > 0 {
-                sleep(LOOK).await;
+                sleep(CHECK_INTERVAL).await;
             }
         };
         tokio::select! {
             () = idle => {}
-            () = flush => {}
+            () = cut_and_reported => {}
         }
     }
 }
@@ -292,10 +296,10 @@ async fn hung_up(signal: &mut Option<Signal>) -> Option<()> {
 
 /// Driver of the shutdown: reacts to signals and operators and advances the phases.
 pub(in crate::server) struct ShutdownDriver {
-    present: Arc<ActiveConfig>,
+    active_config: Arc<ActiveConfig>,
     shutdown: Arc<Shutdown>,
     signals: Signals,
-    undos: mpsc::Receiver<DrainCancel>,
+    cancellations: mpsc::Receiver<DrainCancel>,
     /// True if the process is to end; false if it only drains and stays.
     is_ending: bool,
     interrupts: u32,
@@ -306,58 +310,58 @@ pub(in crate::server) struct ShutdownDriver {
 /// Event that the shutdown reacts to: a signal of the system, or an operator who cancels a drain.
 enum ShutdownEvent {
     Signal,
-    Undo(DrainCancel),
+    CancelDrain(DrainCancel),
 }
 
 impl ShutdownDriver {
-    /// Creates the driver for this process. `undos` receives cancelled drains.
+    /// Creates the driver for this process. `cancellations` receives cancelled drains.
     pub(in crate::server) fn of(
-        present: &Arc<ActiveConfig>,
+        active_config: &Arc<ActiveConfig>,
         signals: Signals,
-        undos: mpsc::Receiver<DrainCancel>,
+        cancellations: mpsc::Receiver<DrainCancel>,
     ) -> Self {
         Self {
-            present: Arc::clone(present),
-            shutdown: Arc::clone(&present.app().shutdown),
+            active_config: Arc::clone(active_config),
+            shutdown: Arc::clone(&active_config.app().shutdown),
             signals,
-            undos,
+            cancellations,
             is_ending: false,
             interrupts: 0,
             deadline: None,
         }
     }
 
-    /// Waits for the end of the process or a drain, and for the settling time. Returns when no more connections
-    /// are to be accepted.
-    pub(in crate::server) async fn settled(&mut self) {
+    /// Waits for a signal or an operator's drain, then until load balancers have noticed. Returns when no more
+    /// connections are to be accepted.
+    pub(in crate::server) async fn wait_until_settled(&mut self) {
         let shutdown = Arc::clone(&self.shutdown);
         loop {
-            let word = tokio::select! {
-                word = self.next_event() => Some(word),
+            let event = tokio::select! {
+                event = self.next_event() => Some(event),
                 () = shutdown.reached(Phase::Settling) => None,
             };
-            if let Some(ShutdownEvent::Undo(cancel)) = word {
-                self.begin_again(cancel);
+            if let Some(ShutdownEvent::CancelDrain(cancel)) = event {
+                self.resume_service(cancel);
                 continue;
             }
-            let app = self.present.app();
+            let app = self.active_config.app();
             tracing::info!(requests = app.requests.value(), "draining");
             shutdown.reach(Phase::Settling);
-            if self.settles(*app.config.timeouts.settle).await {
+            if self.wait_settle_time(*app.config.timeouts.settle).await {
                 return;
             }
         }
     }
 
     /// Waits until load balancers have noticed the drain. Returns false if the drain was cancelled.
-    async fn settles(&mut self, time: Duration) -> bool {
+    async fn wait_settle_time(&mut self, time: Duration) -> bool {
         let settled = sleep(time);
         tokio::pin!(settled);
         while self.interrupts == 0 {
             tokio::select! {
                 () = &mut settled => break,
-                word = self.next_event() => if let ShutdownEvent::Undo(cancel) = word {
-                    self.begin_again(cancel);
+                event = self.next_event() => if let ShutdownEvent::CancelDrain(cancel) = event {
+                    self.resume_service(cancel);
                     return false;
                 }
             }
@@ -367,9 +371,12 @@ impl ShutdownDriver {
 
     /// Lets running requests end after an operator's drain, and waits for the next event. Returns a listener at
     /// `address` if the drain is cancelled, `None` when the process is to end.
-    pub(in crate::server) async fn taken_back(&mut self, address: SocketAddr) -> Option<TcpListener> {
+    pub(in crate::server) async fn wait_for_cancelled_drain(
+        &mut self,
+        address: SocketAddr,
+    ) -> Option<TcpListener> {
         let shutdown = Arc::clone(&self.shutdown);
-        let deadline = self.drains();
+        let deadline = self.begin_draining();
         let cut = async {
             sleep_until(deadline).await;
             shutdown.reach(Phase::Cut);
@@ -377,14 +384,14 @@ impl ShutdownDriver {
         };
         tokio::pin!(cut);
         while !self.is_ending {
-            let word = tokio::select! {
+            let event = tokio::select! {
                 never = &mut cut => match never {},
-                word = self.next_event() => word,
+                event = self.next_event() => event,
             };
-            let ShutdownEvent::Undo(cancel) = word else { continue };
+            let ShutdownEvent::CancelDrain(cancel) = event else { continue };
             match reopen("proxy", address) {
                 Ok(listener) => {
-                    self.begin_again(cancel);
+                    self.resume_service(cancel);
                     return Some(listener);
                 }
                 Err(error) => {
@@ -396,10 +403,13 @@ impl ShutdownDriver {
         None
     }
 
-    /// Returns when all connections have ended, which `gone` reports, or were cut.
-    pub(in crate::server) async fn drained(&mut self, gone: impl Future<Output = ()>) {
-        let app = self.present.app();
-        let deadline = self.drains();
+    /// Returns when all connections have ended, which `connections_closed` reports, or were cut.
+    pub(in crate::server) async fn wait_for_connections(
+        &mut self,
+        connections_closed: impl Future<Output = ()>,
+    ) {
+        let app = self.active_config.app();
+        let deadline = self.begin_draining();
         let cut = async {
             tokio::select! {
                 () = sleep_until(deadline) => {}
@@ -410,7 +420,7 @@ impl ShutdownDriver {
         };
         let ended = async {
             tokio::select! {
-                () = gone => {}
+                () = connections_closed => {}
                 () = cut => {}
             }
         };
@@ -421,24 +431,24 @@ impl ShutdownDriver {
                 _ = self.next_event() => {}
             }
         }
-        let told = async {
+        let operators_answered = async {
             let _ = app.shutdown.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
         };
-        let _ = tokio::time::timeout(REPORT_TIME, told).await;
+        let _ = tokio::time::timeout(REPORT_TIME, operators_answered).await;
     }
 
     /// Advances to draining and returns the time at which running requests are cut.
-    fn drains(&mut self) -> Instant {
+    fn begin_draining(&mut self) -> Instant {
         self.shutdown.reach(Phase::Draining);
-        let time = *self.present.app().config.timeouts.drain;
+        let time = *self.active_config.app().config.timeouts.drain;
         *self.deadline.get_or_insert_with(|| Instant::now() + time)
     }
 
-    fn begin_again(&mut self, cancel: DrainCancel) {
+    fn resume_service(&mut self, cancel: DrainCancel) {
         self.deadline = None;
         // Another operator may have been faster.
         if self.shutdown.phase() > Phase::Serving {
-            self.shutdown.begin_again();
+            self.shutdown.resume_service();
             tracing::info!("the drain was taken back");
         }
         // The operator may have disconnected.
@@ -450,12 +460,12 @@ impl ShutdownDriver {
     async fn next_event(&mut self) -> ShutdownEvent {
         let is_interrupt = tokio::select! {
             is_interrupt = self.signals.next() => is_interrupt,
-            Some(cancel) = self.undos.recv() => return ShutdownEvent::Undo(cancel),
+            Some(cancel) = self.cancellations.recv() => return ShutdownEvent::CancelDrain(cancel),
         };
         self.is_ending = true;
         // Closing the channel answers the operators that wait.
-        self.undos.close();
-        while self.undos.try_recv().is_ok() {}
+        self.cancellations.close();
+        while self.cancellations.try_recv().is_ok() {}
         self.interrupts += u32::from(is_interrupt);
         if self.interrupts > 1 {
             self.shutdown.reach(Phase::Cut);
@@ -482,7 +492,7 @@ mod tests {
     /// Regression test: a task that is polled only after a drain was cancelled is still woken by the next one.
     #[test]
     fn a_drain_that_was_slept_through_wakes_again() {
-        let (shutdown, _undos) = Shutdown::new();
+        let (shutdown, _cancellations) = Shutdown::new();
         let wakes = Arc::new(Wakes::default());
         let waker = waker(Arc::clone(&wakes));
         let mut cx = Context::from_waker(&waker);
@@ -491,7 +501,7 @@ mod tests {
         assert_eq!(seen.poll(&mut cx, &shutdown), None);
         for round in 1..=3 {
             shutdown.reach(Phase::Settling);
-            shutdown.begin_again();
+            shutdown.resume_service();
             assert_eq!(wakes.0.load(Ordering::Relaxed), round);
             assert_eq!(seen.poll(&mut cx, &shutdown), Some(Phase::Serving));
             assert_eq!(seen.poll(&mut cx, &shutdown), None);

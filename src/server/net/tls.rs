@@ -26,10 +26,12 @@ use tokio::time::Instant;
 
 /// Interval at which the files are checked for changes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Time before a certificate's end from which warnings are logged, in seconds, and the interval between them.
-const SOON: i64 = 14 * DAY;
-const AGAIN: Duration = Duration::from_secs(24 * 60 * 60);
+/// Seconds of a day.
 const DAY: i64 = 24 * 60 * 60;
+/// Time before a certificate's end from which warnings are logged, in seconds.
+const WARN_BEFORE_END: i64 = 14 * DAY;
+/// Interval between two warnings.
+const WARNING_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 /// Bytes read from a client without TLS to see if it speaks HTTP: more than a path may have.
 const FIRST_LINE: usize = 16 << 10;
 /// Clients without TLS that are answered at the same time. Further ones are closed, since an answer may hold a
@@ -40,24 +42,26 @@ const PLAIN: &str =
     "This port speaks HTTPS, and the request came without TLS: the address must begin with https://.";
 
 /// Server certificate and the limits on handshakes. The certificate is replaced when its files change.
-pub(in crate::server) struct ServerIdentity {
+pub(in crate::server) struct ServerCertificate {
     files: IdentityFiles,
     identity: RwLock<Identity>,
-    places: Semaphore,
+    /// Permits for handshakes.
+    handshakes: Semaphore,
     /// Permits for answers to clients without TLS.
     plain: Semaphore,
-    patience: Duration,
+    /// Time limit for a handshake.
+    time_limit: Duration,
 }
 
-impl ServerIdentity {
+impl ServerCertificate {
     pub(in crate::server) fn new(config: &TlsConfig, metrics: &Metrics) -> Self {
         metrics.tls.certificate_loaded(config.identity.ends);
         Self {
             files: config.files.clone(),
             identity: RwLock::new(config.identity.clone()),
-            places: Semaphore::new(config.max_handshakes),
+            handshakes: Semaphore::new(config.max_handshakes),
             plain: Semaphore::new(ANSWERED),
-            patience: *config.handshake,
+            time_limit: *config.handshake,
         }
     }
 
@@ -67,12 +71,12 @@ impl ServerIdentity {
 
     /// Performs the handshake with a client. Fails if it takes too long or the client does not speak TLS; a client
     /// that speaks HTTP receives an error response first.
-    async fn handshake(&self, stream: TcpStream) -> io::Result<Socket> {
-        let begun = tokio::time::timeout(self.patience, self.begin(stream)).await;
+    async fn handshake_or_answer(&self, stream: TcpStream) -> io::Result<Socket> {
+        let begun = tokio::time::timeout(self.time_limit, self.detect_and_handshake(stream)).await;
         match begun.unwrap_or(Err(ErrorKind::TimedOut.into()))? {
             NegotiatedConnection::Tls(socket) => Ok(socket),
             NegotiatedConnection::Plain { stream, is_head } => {
-                if let Ok(_place) = self.plain.try_acquire() {
+                if let Ok(_permit) = self.plain.try_acquire() {
                     let failure = Failure::from(Fault::InvalidRequest).with_message(PLAIN);
                     let _ = tokio::time::timeout(LINGER, closing::answer(stream, &failure, !is_head)).await;
                 }
@@ -81,15 +85,16 @@ impl ServerIdentity {
         }
     }
 
-    /// Detects the client's protocol and performs the handshake if that is TLS. The permit is released afterwards.
-    async fn begin(&self, mut stream: TcpStream) -> io::Result<NegotiatedConnection> {
-        let _place = self.places.acquire().await.map_err(io::Error::other)?;
+    /// Detects the client's protocol, and performs the handshake if that is TLS. Holds a permit for a handshake while
+    /// it runs.
+    async fn detect_and_handshake(&self, mut stream: TcpStream) -> io::Result<NegotiatedConnection> {
+        let _permit = self.handshakes.acquire().await.map_err(io::Error::other)?;
         let mut first = [0];
-        // TLS begins with the number of a record type, none of which is an ASCII letter.
+        // A TLS record begins with a type below 32; an HTTP method is written in capitals.
         if stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
             let line = first_line(&mut stream).await?;
             let no_tls = || io::Error::new(ErrorKind::InvalidData, "the client speaks neither TLS nor HTTP");
-            let method = method(&line).ok_or_else(no_tls)?;
+            let method = request_method(&line).ok_or_else(no_tls)?;
             return Ok(NegotiatedConnection::Plain { stream, is_head: method == "HEAD" });
         }
         self.identity().accept(stream).await.map(NegotiatedConnection::Tls)
@@ -99,7 +104,7 @@ impl ServerIdentity {
     async fn reload(&self, metrics: &Metrics) {
         let files = self.files.clone();
         let late = || Err(TlsFileError { key: "cert_file", why: UNREAD.to_owned() });
-        match in_time(move || Identity::read(&files)).await.unwrap_or_else(late).and_then(not_over) {
+        match in_time(move || Identity::read(&files)).await.unwrap_or_else(late).and_then(reject_expired) {
             Ok(identity) => {
                 metrics.tls.certificate_loaded(identity.ends);
                 *self.identity.write() = identity;
@@ -135,7 +140,7 @@ async fn first_line(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
 }
 
 /// Returns the method if the bytes begin with the request line of HTTP.
-fn method(bytes: &[u8]) -> Option<&str> {
+fn request_method(bytes: &[u8]) -> Option<&str> {
     let line = bytes.split(|byte| *byte == b'\n').next()?;
     let mut words = std::str::from_utf8(line).ok()?.trim_end().split(' ');
     let (method, _path, version) = (words.next()?, words.next()?, words.next()?);
@@ -144,7 +149,7 @@ fn method(bytes: &[u8]) -> Option<&str> {
 }
 
 /// Rejects an expired certificate: no client accepts it, so it is no better than the previous one.
-fn not_over(identity: Identity) -> Result<Identity, TlsFileError> {
+fn reject_expired(identity: Identity) -> Result<Identity, TlsFileError> {
     match identity.ends {
         Some(end) if end <= now() => {
             Err(TlsFileError { key: "cert_file", why: "the certificate has expired".to_owned() })
@@ -153,13 +158,14 @@ fn not_over(identity: Identity) -> Result<Identity, TlsFileError> {
     }
 }
 
-/// Performs the handshake if TLS is configured. `None` if it fails or the process is draining.
-pub(in crate::server) async fn handshake(app: &App, stream: TcpStream) -> Option<Socket> {
-    let Some(front) = &app.server_identity else { return Some(stream.into()) };
+/// Returns the socket of a client, after the handshake if TLS is configured. `None` if that fails or the process is
+/// draining.
+pub(in crate::server) async fn accept_client(app: &App, stream: TcpStream) -> Option<Socket> {
+    let Some(certificate) = &app.server_certificate else { return Some(stream.into()) };
     let mut phases = app.shutdown.subscribe();
-    let greeted = Box::pin(front.handshake(stream));
+    let handshake = Box::pin(certificate.handshake_or_answer(stream));
     let result = tokio::select! {
-        result = greeted => result,
+        result = handshake => result,
         // The channel cannot close: the app owns the sender.
         _ = phases.wait_for(|phase| *phase >= Phase::Draining) => return None,
     };
@@ -174,31 +180,33 @@ pub(in crate::server) async fn handshake(app: &App, stream: TcpStream) -> Option
 }
 
 /// Watches the certificate files without end, and warns before the certificate expires.
-pub(in crate::server) async fn tend(front: &ServerIdentity, metrics: &Metrics) {
-    let mut watch = ChangeDetector::new(front.identity().marks);
+pub(in crate::server) async fn watch_certificate(certificate: &ServerCertificate, metrics: &Metrics) {
+    let mut watch = ChangeDetector::new(certificate.identity().marks);
     let mut warned: Option<Instant> = None;
     loop {
-        if warned.is_none_or(|warned| warned.elapsed() >= AGAIN) && warn(front.identity().ends) {
+        if warned.is_none_or(|warned| warned.elapsed() >= WARNING_INTERVAL)
+            && warn_if_expiring(certificate.identity().ends)
+        {
             warned = Some(Instant::now());
         }
         tokio::time::sleep(CHECK_INTERVAL).await;
-        if watch.poll(front.files.stamps()) {
-            front.reload(metrics).await;
+        if watch.poll(certificate.files.stamps()) {
+            certificate.reload(metrics).await;
             warned = None;
         }
     }
 }
 
 /// Logs a warning if a certificate expires soon or has expired; returns true if so.
-fn warn(ends: Option<i64>) -> bool {
+fn warn_if_expiring(ends: Option<i64>) -> bool {
     let Some(left) = ends.map(|end| end - now()) else { return false };
     let days = left.div_euclid(DAY);
     if left <= 0 {
         tracing::error!("TLS: the certificate has expired; clients refuse it");
-    } else if left <= SOON {
+    } else if left <= WARN_BEFORE_END {
         tracing::warn!(days, "TLS: the certificate expires soon");
     }
-    left <= SOON
+    left <= WARN_BEFORE_END
 }
 
 fn now() -> i64 {

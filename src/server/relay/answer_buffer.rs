@@ -27,7 +27,7 @@ impl AnswerBuffer {
 
     /// Replaces the rewriter for another attempt and discards the output. A merged answer keeps both, because other
     /// choices have written to it, and reads the answer to this attempt from now on.
-    pub(super) fn begin_again(&mut self, mut rewriter: Rewriter) {
+    pub(super) fn reset_for(&mut self, mut rewriter: Rewriter) {
         if self.rewriter.is_merged() {
             return self.rewriter.replace_reader(rewriter.into_reader());
         }
@@ -80,7 +80,7 @@ impl AnswerBuffer {
     }
 
     /// Returns the failure that makes up the whole answer: an error response instead of a stream.
-    pub(super) fn refusal(&self) -> Option<&Failure> {
+    pub(super) fn error_response(&self) -> Option<&Failure> {
         self.rewriter.failure().or_else(|| self.rewriter.any_failure().filter(|_| self.failed_before_content))
     }
 

@@ -15,7 +15,7 @@ use crate::plan::Route;
 use crate::server::App;
 use crate::server::admit::auth::no_such_model;
 use crate::server::admit::budget::BudgetShare;
-use crate::server::admit::headers::{self};
+use crate::server::admit::headers;
 use crate::server::context::RequestContext;
 use crate::server::net::pending_answer::PendingAnswer;
 use crate::telemetry::{Propagation, Trace};
@@ -74,7 +74,7 @@ impl Sender {
     /// attempt added.
     pub(in crate::server) fn route(&self, to: &AttemptTarget<'_>, model: &str) -> Route {
         let route = self.app.pool.route(to.upstream, model, self.options(to.upstream, model));
-        Route { fallbacks: route.fallbacks.and(to.fallbacks), ..route }
+        Route { fallbacks: route.fallbacks.union(to.fallbacks), ..route }
     }
 
     /// Switches to another request of the same client. Returns the same trace with new span ids, which later
@@ -231,7 +231,7 @@ pub(in crate::server) trait UpstreamRequest: Send {
     ///
     /// # Errors
     /// Fails if the request cannot be expressed for this engine.
-    fn send(&mut self, to: &AttemptTarget<'_>) -> Result<SentRequest, Failure>;
+    fn send(&mut self, to: &AttemptTarget<'_>) -> Result<PendingRequest, Failure>;
 
     /// Returns the text of the request for this upstream, so that a logged engine error can omit what it repeats
     /// of the request; `None` if it cannot be expressed for this upstream.
@@ -241,9 +241,9 @@ pub(in crate::server) trait UpstreamRequest: Send {
     fn at_once(&self) {}
 }
 
-/// Pending engine request, with the rewriter that reads its answer.
-pub(in crate::server) struct SentRequest {
-    pub(in crate::server) pending: PendingAnswer,
+/// Engine request that is sent when its answer is first polled, with the rewriter that reads the answer.
+pub(in crate::server) struct PendingRequest {
+    pub(in crate::server) answer: PendingAnswer,
     pub(in crate::server) rewriter: Rewriter,
     /// Requests for the other choices, in order, with the readers of their answers, if this one is for the first
     /// choice only.
@@ -252,10 +252,10 @@ pub(in crate::server) struct SentRequest {
     pub(in crate::server) fallbacks: Fallbacks,
 }
 
-impl SentRequest {
+impl PendingRequest {
     /// Returns a request for which a single engine answer is all that is needed.
-    pub(in crate::server) fn single(asking: PendingAnswer, rewriter: Rewriter, fallbacks: Fallbacks) -> Self {
-        Self { pending: asking, rewriter, others: Vec::new(), fallbacks }
+    pub(in crate::server) fn single(answer: PendingAnswer, rewriter: Rewriter, fallbacks: Fallbacks) -> Self {
+        Self { answer, rewriter, others: Vec::new(), fallbacks }
     }
 }
 
@@ -291,7 +291,7 @@ impl Refused {
 /// Attempt at an upstream: the chosen upstream, and the request that is pending there.
 pub(in crate::server) struct Attempt {
     pub(in crate::server) chosen: ChosenUpstream,
-    pub(in crate::server) sent: SentRequest,
+    pub(in crate::server) request: PendingRequest,
 }
 
 /// Selection of upstreams for one request: the criteria, and the state of the attempts so far.
@@ -334,18 +334,18 @@ impl UpstreamSelection {
         may_send_again(app).then_some((chosen, pause))
     }
 
-    /// Returns the same as [`Self::after`], for one of several parts of an answer. `way` lists the upstreams to
-    /// which parts were sent again, in order. All parts follow it, so that together they break no more engines
-    /// than a single request may.
+    /// Returns the same as [`Self::after`], for the request of a single choice. `path_taken` lists the upstreams to
+    /// which such requests were sent again, in order. All choices try them in this order, so that together they break
+    /// no more engines than one request may.
     pub(in crate::server) fn next_along(
         &mut self,
-        way: &mut Vec<Arc<Upstream>>,
+        path_taken: &mut Vec<Arc<Upstream>>,
         class: RetryClass,
         app: &App,
     ) -> Option<(ChosenUpstream, Duration)> {
-        let Some(known) = self.retries.visited.len().checked_sub(1).and_then(|at| way.get(at)) else {
+        let Some(known) = self.retries.visited.len().checked_sub(1).and_then(|at| path_taken.get(at)) else {
             let found = self.after(class, app)?;
-            way.push(Arc::clone(found.0.upstream()));
+            path_taken.push(Arc::clone(found.0.upstream()));
             return Some(found);
         };
         let pause = self.retries.next_pause(class, &app.pool.retry)?;
@@ -482,8 +482,8 @@ impl RequestContext {
         request: &mut dyn UpstreamRequest,
     ) -> Result<Attempt, Failure> {
         let chosen = self.choose(selection)?;
-        let sent = request.send(&AttemptTarget::first(chosen.upstream()))?;
-        Ok(Attempt { chosen, sent })
+        let request = request.send(&AttemptTarget::first(chosen.upstream()))?;
+        Ok(Attempt { chosen, request })
     }
 
     /// Returns the error for a client whose request finds no upstream. Sets `retry-after`, unless the model is

@@ -14,7 +14,7 @@ pub(in crate::server) enum Due {
     /// The engine has taken too long.
     Timeout,
     /// The client must receive something: its status, or a keep-alive comment.
-    Comment,
+    ClientOutput,
 }
 
 /// Interval at which an engine that sends is reported as alive.
@@ -30,13 +30,15 @@ pub(in crate::server) struct Clock {
     asked: Instant,
     /// Time since which the engine is waited for, without the time in which the client had its turn.
     waiting: Instant,
+    /// Time of the last write to the client, from which the next keep-alive comment is timed.
     written: Instant,
+    /// Time of the last write of the answer; `None` before the first.
+    answer_written: Option<Instant>,
     /// Time of the next report that the engine is alive.
     next_report: Instant,
     /// True once the engine has sent content.
     spoken: bool,
     committed: bool,
-    wrote: bool,
     /// Time since which it is the client's turn.
     paused: Option<Instant>,
     total: Duration,
@@ -59,10 +61,10 @@ impl Clock {
             asked: now,
             waiting: now,
             written: now,
+            answer_written: None,
             next_report: now + REPORT_INTERVAL,
             spoken: false,
             committed: !stream,
-            wrote: false,
             paused: None,
             total: if stream { *timeouts.total_stream } else { *timeouts.total_whole },
             first_token: *timeouts.first_token,
@@ -106,26 +108,34 @@ impl Clock {
         tells
     }
 
-    /// Notes that bytes are handed to the client. Returns the time since the previous ones, `None` the first time.
-    pub(in crate::server) fn wrote(&mut self) -> Option<Duration> {
-        let pause = self.now.saturating_duration_since(self.written);
+    /// Notes that bytes are handed to the client: part of the answer, or a keep-alive comment.
+    pub(in crate::server) fn wrote(&mut self) {
         self.written = self.now;
         self.paused.get_or_insert(self.now);
         self.committed = true;
-        std::mem::replace(&mut self.wrote, true).then_some(pause)
+    }
+
+    /// Notes that part of the answer is handed to the client. Returns the time since the part before, `None` the first
+    /// time. Comments between the two do not count.
+    pub(in crate::server) fn wrote_answer(&mut self) -> Option<Duration> {
+        self.wrote();
+        let before = self.answer_written.replace(self.now)?;
+        Some(self.now.saturating_duration_since(before))
     }
 
     /// Turns off comments, and treats the status as sent.
-    pub(in crate::server) fn detach(&mut self) {
+    pub(in crate::server) fn run_without_client(&mut self) {
         self.committed = true;
-        self.silence();
+        self.disable_keepalive();
     }
 
-    pub(in crate::server) fn silence(&mut self) {
+    /// Turns off comments and the early status.
+    pub(in crate::server) fn disable_keepalive(&mut self) {
         self.commit_after = None;
         self.keepalive = None;
     }
 
+    /// Notes that the status has been sent; the next comment is timed from now on.
     pub(in crate::server) fn committed(&mut self) {
         self.committed = true;
         self.written = self.now;
@@ -135,10 +145,12 @@ impl Clock {
         let patience =
             if self.spoken { self.waiting + self.inter_token } else { self.asked + self.first_token };
         let timeout = (patience.min(self.started + self.total), Due::Timeout);
-        let commit =
-            self.commit_after.filter(|_| !self.committed).map(|after| (self.started + after, Due::Comment));
+        let commit = self
+            .commit_after
+            .filter(|_| !self.committed)
+            .map(|after| (self.started + after, Due::ClientOutput));
         let keepalive =
-            self.keepalive.filter(|_| self.committed).map(|pause| (self.written + pause, Due::Comment));
+            self.keepalive.filter(|_| self.committed).map(|pause| (self.written + pause, Due::ClientOutput));
         [commit, keepalive]
             .into_iter()
             .flatten()
@@ -150,9 +162,8 @@ impl Clock {
             let (at, due) = self.next();
             if at <= self.now {
                 let Some(more) = late_timer_extension(at, self.now) else { return Poll::Ready(due) };
-                for since in [&mut self.started, &mut self.asked, &mut self.waiting, &mut self.written] {
-                    *since += more;
-                }
+                let since = [&mut self.started, &mut self.asked, &mut self.waiting, &mut self.written];
+                since.into_iter().chain(&mut self.answer_written).for_each(|since| *since += more);
                 continue;
             }
             // The task's waker never changes: a running timer will wake it.
@@ -171,4 +182,34 @@ impl Clock {
 /// Returns the wall-clock time in Unix seconds.
 pub(in crate::server) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Advances the clock as a read from the engine does.
+    fn advance(clock: &mut Clock, seconds: u64) {
+        clock.heard(clock.now + Duration::from_secs(seconds), true);
+    }
+
+    #[test]
+    fn comments_start_the_keepalive_anew_and_do_not_count_as_part_of_the_answer() {
+        let options = Options { keepalive_seconds: 3, ..Options::default() };
+        let mut clock = Clock::new(true, &Timeouts::default(), &options);
+        let keepalive = Duration::from_secs(3);
+        clock.wrote();
+        assert_eq!(clock.wrote_answer(), None, "a comment came before");
+        for _ in 0..2 {
+            advance(&mut clock, 3);
+            assert_eq!(clock.next(), (clock.now, Due::ClientOutput));
+            clock.committed();
+            clock.wrote();
+            assert_eq!(clock.next(), (clock.now + keepalive, Due::ClientOutput));
+        }
+        advance(&mut clock, 1);
+        assert_eq!(clock.wrote_answer(), Some(Duration::from_secs(7)));
+        advance(&mut clock, 2);
+        assert_eq!(clock.wrote_answer(), Some(Duration::from_secs(2)));
+    }
 }

@@ -29,7 +29,7 @@ pub(super) enum EngineStep {
 
 /// Exchange with one upstream. Dropping it before its end cancels the engine's work.
 pub(super) struct Exchange {
-    pub(super) engine: EngineStep,
+    pub(super) step: EngineStep,
     /// Upstream of the request.
     pub(super) chosen: ChosenUpstream,
     /// Index of its choice, where each has an exchange of its own.
@@ -50,27 +50,35 @@ impl Exchange {
     /// Begins an exchange with a pending request for this choice.
     pub(super) fn begin(
         chosen: ChosenUpstream,
-        asking: PendingAnswer,
+        answer: PendingAnswer,
         choice: u32,
         fallbacks: Fallbacks,
     ) -> Self {
-        let (engine, passed) = (EngineStep::Pending(asking), HeaderMap::new());
-        Self { engine, chosen, choice, class: None, passed, fallbacks, refused: None, missing_fallback: None }
+        let (step, passed) = (EngineStep::Pending(answer), HeaderMap::new());
+        Self { step, chosen, choice, class: None, passed, fallbacks, refused: None, missing_fallback: None }
     }
 
     /// Returns true if the exchange is finished or cancelled.
     pub(super) fn is_done(&self) -> bool {
-        matches!(self.engine, EngineStep::Done)
+        matches!(self.step, EngineStep::Done)
+    }
+
+    /// Notes that the engine has accepted the request. If it had refused another form, it is sent this one from
+    /// now on.
+    pub(super) fn note_accepted_form(&mut self) {
+        if let Some(refused) = self.refused.take() {
+            self.chosen.upstream().answers_to(&refused.model, self.fallbacks);
+        }
     }
 
     /// Ends the exchange, and counts a cancellation if the engine was still at work.
     pub(super) fn cancel(&mut self) {
-        let goes_on = match std::mem::replace(&mut self.engine, EngineStep::Done) {
+        let is_working = match std::mem::replace(&mut self.step, EngineStep::Done) {
             EngineStep::Pending(_) => true,
             EngineStep::Reading(answer, _) => !answer.has_ended(),
             EngineStep::Done => false,
         };
-        self.chosen.upstream().figures.cancels.add(goes_on.into());
+        self.chosen.upstream().figures.cancels.add(is_working.into());
     }
 }
 
@@ -89,7 +97,7 @@ pub(super) enum BodyKind {
     /// A single JSON object, collected until its end.
     Whole(BytesMut),
     /// An error, collected up to `max_error_bytes`.
-    Refusal(BytesMut),
+    Error(BytesMut),
 }
 
 /// Body whose form is not known yet, because no significant byte has arrived.
@@ -103,7 +111,7 @@ pub(super) struct UnreadBody {
 /// Returns the form in which the body after this head is read; `None` if the answer cannot be used.
 pub(super) fn body_kind(head: &Head) -> Option<BodyKind> {
     match head.status {
-        400..=599 => Some(BodyKind::Refusal(BytesMut::new())),
+        400..=599 => Some(BodyKind::Error(BytesMut::new())),
         200..=299 if head.status != 204 && !head.is_encoded() => {
             Some(BodyKind::Unknown(UnreadBody { blanks: 0, says_events: says_events(head) }))
         }
@@ -159,7 +167,7 @@ impl BodyReader<'_> {
                 make_room(body, bytes.len(), self.limits.max_answer_bytes);
                 body.extend_from_slice(bytes);
             }
-            BodyKind::Refusal(body) => {
+            BodyKind::Error(body) => {
                 let room = self.limits.max_error_bytes.saturating_sub(body.len());
                 body.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
                 return;
@@ -172,12 +180,12 @@ impl BodyReader<'_> {
 }
 
 /// Returns a future that sends the request after a pause.
-pub(super) fn send_after(pause: Duration, asking: PendingAnswer) -> PendingAnswer {
+pub(super) fn send_after(pause: Duration, answer: PendingAnswer) -> PendingAnswer {
     if pause.is_zero() {
-        return asking;
+        return answer;
     }
     Box::pin(async move {
         tokio::time::sleep(pause).await;
-        asking.await
+        answer.await
     })
 }

@@ -4,7 +4,7 @@
 //! reads its answer. An action on the relay is repeated with each exchange as the current one. All of them are polled
 //! by the client's connection, like a single one.
 
-use super::attempt::{AttemptTarget, SentRequest, UpstreamSelection};
+use super::attempt::{AttemptTarget, PendingRequest, UpstreamSelection};
 use super::exchange::{Exchange, send_after};
 use super::{Ending, Relay, RetryClass};
 use crate::engine::fallback::{Fallback, Fallbacks};
@@ -28,16 +28,16 @@ impl Relay {
     /// Begins the exchanges for all choices but the first, whose exchange is the current one, at the same upstream.
     pub(super) fn begin_others(&mut self, others: Vec<(PendingAnswer, AnswerReader)>, pause: Duration) {
         let (upstream, fallbacks) = (Arc::clone(self.upstream()), self.exchange.fallbacks);
-        let again = self.again.as_ref();
-        let other = |(choice, (asking, reader))| SiblingExchange {
+        let resend = self.resend.as_ref();
+        let other = |(choice, (answer, reader))| SiblingExchange {
             exchange: Exchange::begin(
                 Pool::same_upstream(&upstream),
-                send_after(pause, asking),
+                send_after(pause, answer),
                 choice,
                 fallbacks,
             ),
             reader,
-            selection: again.map(|again| again.selection.clone()),
+            selection: resend.map(|resend| resend.selection.clone()),
         };
         self.others = (1..).zip(others).map(other).collect();
     }
@@ -47,31 +47,32 @@ impl Relay {
     /// more is to come.
     pub(super) fn request_missing_choices(&mut self) -> bool {
         let Some(missing) = self.buffer.rewriter.missing_choices() else { return false };
-        let Some(mut again) = self.again.take() else {
+        let Some(mut resend) = self.resend.take() else {
             self.buffer.end_without_missing();
             return false;
         };
         let upstream = Arc::clone(self.upstream());
-        let (model, fallback) = (self.record.app.pool.engine_name(again.selection.model()), Fallback::FanOut);
+        let (model, fallback) =
+            (self.record.app.pool.engine_name(resend.selection.model()), Fallback::FanOut);
         upstream.answers_to(model, Fallbacks::default().with(fallback));
         if missing.requested - missing.choices > 1 {
-            again.request.at_once();
+            resend.request.at_once();
         }
-        let (attempt, fallbacks) = (again.selection.attempts(), self.exchange.fallbacks);
+        let (attempt, fallbacks) = (resend.selection.attempts(), self.exchange.fallbacks);
         let send = |choice| {
             let to = AttemptTarget { upstream: &upstream, attempt, choice: Some(choice), fallbacks };
-            let SentRequest { pending: asking, rewriter, fallbacks, .. } = again.request.send(&to).ok()?;
-            let exchange = Exchange::begin(Pool::same_upstream(&upstream), asking, choice, fallbacks);
-            let selection = Some(again.selection.clone());
+            let PendingRequest { answer, rewriter, fallbacks, .. } = resend.request.send(&to).ok()?;
+            let exchange = Exchange::begin(Pool::same_upstream(&upstream), answer, choice, fallbacks);
+            let selection = Some(resend.selection.clone());
             Some(SiblingExchange { exchange, reader: rewriter.into_reader(), selection })
         };
         let others: Option<Vec<_>> = (missing.choices..missing.requested).map(send).collect();
-        self.again = Some(again);
+        self.resend = Some(resend);
         let Some(others) = others else {
             self.buffer.end_without_missing();
             return false;
         };
-        self.report_attempt();
+        self.finish_attempt();
         self.give_back();
         self.buffer.rewriter.merge_missing(missing, fallback.rule().name);
         self.others = others;
@@ -83,13 +84,13 @@ impl Relay {
     }
 
     /// Reads from the only engine answer, or from each of several.
-    pub(super) fn poll_engines(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_exchanges(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.buffer.rewriter.is_merged() {
-            return self.poll_engine(cx);
+            return self.poll_exchange(cx);
         }
         let mut polled = Poll::Pending;
         self.each(|this| {
-            if this.poll_engine(cx).is_ready() {
+            if this.poll_exchange(cx).is_ready() {
                 polled = Poll::Ready(());
             }
             this.is_full()
@@ -118,7 +119,7 @@ impl Relay {
                 self.make_current(at - 1);
             }
             let enough = act(self);
-            self.settle();
+            self.finish_current_choice();
             if self.buffer.ended() {
                 break;
             }
@@ -135,14 +136,14 @@ impl Relay {
         let Some(other) = self.others.get_mut(at) else { return };
         std::mem::swap(&mut self.exchange, &mut other.exchange);
         self.buffer.rewriter.swap_reader(&mut other.reader);
-        if let (Some(again), Some(selection)) = (&mut self.again, &mut other.selection) {
-            std::mem::swap(&mut again.selection, selection);
+        if let (Some(resend), Some(selection)) = (&mut self.resend, &mut other.selection) {
+            std::mem::swap(&mut resend.selection, selection);
         }
     }
 
     /// Handles the end of the current choice's answer: success, a failure that is retried elsewhere, or a failure
     /// of all choices.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn finish_current_choice(&mut self) {
         if !self.buffer.rewriter.is_merged()
             || !self.buffer.rewriter.reader().progress().ended
             || self.buffer.ended() && self.exchange.is_done()
@@ -150,7 +151,7 @@ impl Relay {
             return;
         }
         if self.buffer.rewriter.any_failure().is_none() {
-            self.report_attempt();
+            self.finish_attempt();
             return self.give_back();
         }
         if !self.try_resend() {
@@ -179,7 +180,7 @@ impl Relay {
     }
 
     /// Returns the headers to pass to the client; with several answers those of one that has arrived.
-    pub(super) fn passed(&self) -> &HeaderMap {
+    pub(super) fn forwarded_headers(&self) -> &HeaderMap {
         let others = self.others.iter().map(|other| &other.exchange.passed);
         let mut all = std::iter::once(&self.exchange.passed).chain(others);
         all.find(|passed| !passed.is_empty()).unwrap_or(&self.exchange.passed)

@@ -1,9 +1,9 @@
 //! Relay: the answer to one request, pulled from the engine through the [`Rewriter`](crate::wire::Rewriter) to the
 //! client.
 //!
-//! The relay runs only when its reader polls it, mostly the client's connection: there is no task and no queue
-//! between the engine and the client. A client that reads slowly slows the engine down; a client that leaves drops
-//! the relay, and with it the engine's connection.
+//! The relay runs only when the body's consumer polls it, mostly the client's connection: over HTTP/1.1 there is no
+//! task and no queue between the engine and the client. A client that reads slowly slows the engine down; a client
+//! that leaves drops the relay, and with it the engine's connection.
 //!
 //! Takes: an attempt that has started, and the means to repeat it. Gives: a response, whole or as a stream.
 //! Remembers: output that the client has not taken, the timers and the record. Never: sends the end of a stored
@@ -16,7 +16,7 @@ mod exchange;
 mod fan_out;
 mod resend;
 
-use super::admit::body::{AbortedBody as Unsendable, Body};
+use super::admit::body::{AbortedBody, Body};
 use super::admit::headers;
 use super::admit::quota::Ticket;
 use super::panics;
@@ -32,7 +32,7 @@ use crate::wire::sse::KEEPALIVE;
 use crate::wire::{Ending, OutputBuffer};
 use answer_buffer::AnswerBuffer;
 use attempt::{
-    Attempt, AttemptTarget, Refused, SentRequest, UpstreamRequest, UpstreamSelection, report_outcome,
+    Attempt, AttemptTarget, PendingRequest, Refused, UpstreamRequest, UpstreamSelection, report_outcome,
 };
 use bytes::Bytes;
 use clock::{Clock, Due, unix_seconds};
@@ -60,7 +60,7 @@ pub(super) struct Relay {
     /// Index of the worker thread that polls the relay.
     thread: usize,
     /// Data needed to send the request again; `None` once it is too late for that.
-    again: Option<Box<Resend>>,
+    resend: Option<Box<Resend>>,
     buffer: AnswerBuffer,
     /// Bytes received of the answer.
     received: usize,
@@ -78,15 +78,15 @@ pub(super) struct Relay {
     /// True for SSE, false for one object.
     stream: bool,
     record: Record,
-    store_sink: StoreSink,
+    storing: Storing,
 }
 
 /// Progress of storing the response, whose end the client must not see before.
-enum StoreSink {
-    /// Unused: the response is not to be stored, or the attempt to store it is over.
-    Done,
-    /// Pending until the answer has ended.
-    Pending(Box<ResponseWriter>),
+enum Storing {
+    /// Nothing to store, or storing is over.
+    Nothing,
+    /// Waiting until the answer has ended.
+    Waiting(Box<ResponseWriter>),
     /// Running: the end of the answer is written when the store has reported.
     Running(PendingWrite),
 }
@@ -95,7 +95,7 @@ enum StoreSink {
 pub(super) struct RelayParams {
     pub(super) attempt: Attempt,
     /// Request and remaining upstreams for further attempts, if these are allowed.
-    pub(super) again: Option<(Box<dyn UpstreamRequest>, UpstreamSelection)>,
+    pub(super) resend: Option<(Box<dyn UpstreamRequest>, UpstreamSelection)>,
     /// Index of the worker thread that polls the relay.
     pub(super) thread: usize,
     pub(super) options: Arc<Options>,
@@ -109,17 +109,17 @@ pub(super) struct RelayParams {
 
 impl Relay {
     /// Returns the relay of an attempt, with the further exchanges of its fan-out if it has one.
-    pub(super) fn new(order: RelayParams) -> Box<Self> {
-        let RelayParams { attempt, again, thread, options, stream, mut record, writer, numbered } = order;
-        let Attempt { chosen, sent: SentRequest { pending: asking, rewriter, others, fallbacks } } = attempt;
+    pub(super) fn new(params: RelayParams) -> Box<Self> {
+        let RelayParams { attempt, resend, thread, options, stream, mut record, writer, numbered } = params;
+        let Attempt { chosen, request: PendingRequest { answer, rewriter, others, fallbacks } } = attempt;
         record.attempts = 1;
         record.upstream = Some(Arc::clone(chosen.upstream()));
         let clock = Clock::new(stream, &record.app.config.timeouts, &options);
         let mut this = Box::new(Self {
-            exchange: Exchange::begin(chosen, asking, 0, fallbacks),
+            exchange: Exchange::begin(chosen, answer, 0, fallbacks),
             others: Vec::new(),
             thread,
-            again: again.map(|(request, selection)| Box::new(Resend::new(request, selection))),
+            resend: resend.map(|(request, selection)| Box::new(Resend::new(request, selection))),
             buffer: AnswerBuffer::new(rewriter, numbered, false),
             received: 0,
             clock,
@@ -130,7 +130,7 @@ impl Relay {
             end_bytes: 0,
             stream,
             record,
-            store_sink: writer.map_or(StoreSink::Done, StoreSink::Pending),
+            storing: writer.map_or(Storing::Nothing, Storing::Waiting),
         });
         this.pass_limits();
         this.begin_others(others, Duration::ZERO);
@@ -154,13 +154,13 @@ impl Relay {
         self.record.planning = took;
     }
 
-    /// Turns off comments and the early status, for a reader that needs neither: an error before the first event
-    /// is then the whole answer, however late it occurs.
-    pub(super) fn silence_timers(&mut self) {
-        self.clock.silence();
+    /// Turns off keep-alive comments and the early status, for a consumer of the body that needs neither: an error
+    /// before the first event is then the whole answer, however late it occurs.
+    pub(super) fn disable_keepalive(&mut self) {
+        self.clock.disable_keepalive();
     }
 
-    /// Hands over whole events only, for a reader that processes them.
+    /// Hands over whole events only, for a consumer of the body that processes them.
     pub(super) fn by_events(&mut self) {
         self.by_events = true;
     }
@@ -173,14 +173,14 @@ impl Relay {
     }
 
     /// Notes that the status counts as sent, and turns off comments, because no client waits for the answer.
-    pub(super) fn detach(&mut self) {
+    pub(super) fn run_without_client(&mut self) {
         self.mark_committed();
-        self.clock.detach();
+        self.clock.run_without_client();
     }
 
     /// Closes the relay and returns its encoder, so that another answer can continue the same stream.
     pub(super) fn into_encoder(mut self: Box<Self>) -> Box<dyn Encode> {
-        self.close();
+        self.complete_record();
         self.buffer.rewriter.into_encoder()
     }
 
@@ -207,24 +207,24 @@ impl Relay {
         stream: impl FnOnce(Box<Self>) -> Body,
     ) -> Response<Body> {
         std::future::poll_fn(|cx| self.poll_fill(cx)).await;
-        if let Some(failure) = self.buffer.refusal().cloned() {
-            let Exchange { refused, fallbacks, missing_fallback: lacks, .. } = &self.exchange;
+        if let Some(failure) = self.buffer.error_response().cloned() {
+            let Exchange { refused, fallbacks, missing_fallback, .. } = &self.exchange;
             let failure = Refused::or_first(refused.as_deref(), *fallbacks, failure);
-            let failure = match lacks {
+            let failure = match missing_fallback {
                 Some(fallback) => fallback.explain(failure),
                 None => failure,
             };
-            return self.refusal(&failure);
+            return self.error_response(&failure);
         }
         self.record.answered(200);
         let head = headers::Success {
             request_id: &self.record.request_id,
-            passed: self.passed(),
+            passed: self.forwarded_headers(),
             attempts: self.record.attempts,
         };
         if self.stream {
             let response = head.stream();
-            self.buffer.committed = true;
+            self.buffer.commit();
             return response.map(|()| stream(self));
         }
         let response = head.object(self.record.started.elapsed());
@@ -232,25 +232,25 @@ impl Relay {
         std::future::poll_fn(|cx| self.poll_store(cx)).await;
         let out = std::mem::take(&mut self.buffer.out);
         self.record.bytes = out.len();
-        self.close();
+        self.complete_record();
         response.map(|()| Body::full(out))
     }
 
-    fn refusal(mut self: Box<Self>, failure: &Failure) -> Response<Body> {
+    fn error_response(mut self: Box<Self>, failure: &Failure) -> Response<Body> {
         headers::keep_shortest_retry_after(
             &mut self.exchange.passed,
-            self.again.as_ref().and_then(|again| again.wait),
+            self.resend.as_ref().and_then(|resend| resend.wait),
         );
-        let is_poison = self.again.as_ref().is_some_and(|again| again.selection.is_poison());
-        self.close();
-        let refusal = headers::Refusal {
+        let is_poison = self.resend.as_ref().is_some_and(|resend| resend.selection.is_poison());
+        self.complete_record();
+        let error = headers::ErrorResponse {
             failure,
             is_final: failure.is_final() || is_poison,
             passed: &self.exchange.passed,
             attempts: self.record.attempts,
             elapsed: self.record.started.elapsed(),
         };
-        let response = refusal.response(&self.record.request_id);
+        let response = error.response(&self.record.request_id);
         self.record.answered(response.status().as_u16());
         self.record.bytes = response.body().len();
         response.map(Body::full)
@@ -268,12 +268,12 @@ impl Relay {
             }
             if self.record.app.is_cut() {
                 self.fail(Fault::Draining.into());
-                self.settle();
+                self.finish_current_choice();
                 break;
             }
-            waits = self.poll_engines(cx).is_pending();
+            waits = self.poll_exchanges(cx).is_pending();
             // Send output that is due before another read, which would mostly find nothing.
-            if waits || self.stream && self.has_drained() && self.buffer.is_due() {
+            if waits || self.stream && self.has_emptied_socket() && self.buffer.is_due() {
                 break;
             }
         }
@@ -293,7 +293,7 @@ impl Relay {
                 self.time_out();
                 return self.end_attempt(cx);
             }
-            Due::Comment => {
+            Due::ClientOutput => {
                 self.clock.committed();
                 self.buffer.commit();
                 self.comment = true;
@@ -305,40 +305,40 @@ impl Relay {
     /// Handles the end of an attempt. Ready if the answer has ended too; pending if another attempt or further
     /// choices continue it.
     fn end_attempt(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let goes_on = if self.buffer.rewriter.is_merged() {
+        let continues = if self.buffer.rewriter.is_merged() {
             !self.buffer.ended()
         } else {
             self.try_resend() || self.request_missing_choices()
         };
-        if !goes_on {
+        if !continues {
             return Poll::Ready(());
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Returns true if there is enough output for one write. The HTTP library takes further writes while it holds
-    /// less than the size limit of a head, and each may be longer by one read; the library and the text being
-    /// encoded have about twice the room that they need. Output that may not be sent yet does not count: only the
-    /// engine can release it, and it is about as long as the request that it repeats.
+    /// Returns true if there is enough output for one write: an eighth of `stream_buffer_bytes`. The rest is left for
+    /// what else waits. Hyper accepts frames until it holds `max_head_bytes`, a frame may exceed the eighth by one
+    /// read from the engine, and growing buffers hold up to twice their content. Output that may not be sent yet does
+    /// not count: only the engine can release it, and it is about as long as the request that it repeats.
     fn is_full(&self) -> bool {
         self.stream && self.buffer.out.len() >= self.limits().stream_buffer_bytes / 8 && self.buffer.is_due()
     }
 
     /// Returns true if the engine's socket held no more than what was read; false if there are several exchanges.
-    fn has_drained(&self) -> bool {
+    fn has_emptied_socket(&self) -> bool {
         !self.buffer.rewriter.is_merged()
-            && matches!(&self.exchange.engine, EngineStep::Reading(answer, _) if answer.has_drained())
+            && matches!(&self.exchange.step, EngineStep::Reading(answer, _) if answer.has_emptied_socket())
     }
 
-    fn poll_engine(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.exchange.engine {
-            EngineStep::Pending(asked) => {
-                let answer = ready!(asked.as_mut().poll(cx));
+    fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.exchange.step {
+            EngineStep::Pending(answer) => {
+                let answer = ready!(answer.as_mut().poll(cx));
                 match answer {
                     Ok(answer) => self.begin(answer),
                     Err(error) => {
-                        self.exchange.engine = EngineStep::Done;
+                        self.exchange.step = EngineStep::Done;
                         self.record.note_cause(&error);
                         self.exchange.class = Some(error.class);
                         self.fail(error.public);
@@ -364,14 +364,14 @@ impl Relay {
         let (request_id, status) = (&self.record.request_id, answer.head.status);
         tracing::debug!(request_id, upstream = self.upstream().config.name, status, "an engine answers");
         match body_kind(&answer.head) {
-            Some(body_kind) => self.exchange.engine = EngineStep::Reading(Box::new(answer), body_kind),
+            Some(body_kind) => self.exchange.step = EngineStep::Reading(Box::new(answer), body_kind),
             None => self.fail(Fault::InvalidResponse.into()),
         }
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { exchange: Exchange { engine, chosen, .. }, buffer, received, record, .. } = self;
-        let EngineStep::Reading(answer, body_kind) = engine else { return Poll::Ready(()) };
+        let Self { exchange: Exchange { step, chosen, .. }, buffer, received, record, .. } = self;
+        let EngineStep::Reading(answer, body_kind) = step else { return Poll::Ready(()) };
         let (limits, upstream) = (&record.app.config.limits, chosen.upstream());
         let mut reading =
             BodyReader { buffer, received, body_kind, limits, upstream, wrong: false, began: None };
@@ -385,7 +385,7 @@ impl Relay {
             self.exchange.chosen.upstream().record_piece(now);
         }
         if self.buffer.rewriter.reader().progress().has_content {
-            self.exchange.answered();
+            self.exchange.note_accepted_form();
         }
         if self.buffer.has_content() && self.record.first_token.is_none() {
             let elapsed = self.record.started.elapsed();
@@ -394,37 +394,38 @@ impl Relay {
         }
         match read {
             _ if wrong => self.fail(Fault::InvalidResponse.into()),
-            Ok(Read::More) => self.refused_early(),
-            Ok(Read::End) => self.end(Ending::Clean),
-            Err(ReadError::Reset) => self.end(Ending::Reset),
-            Err(ReadError::Malformed) => self.malformed(),
+            Ok(Read::More) => self.end_long_error_body(),
+            Ok(Read::End) => self.body_ended(Ending::Clean),
+            Err(ReadError::Reset) => self.body_ended(Ending::Reset),
+            Err(ReadError::Malformed) => self.body_malformed(),
         }
         Poll::Ready(())
     }
 
     /// Ends an error response whose text has reached `max_error_bytes`; the rest is not needed.
-    fn refused_early(&mut self) {
-        if let EngineStep::Reading(_, BodyKind::Refusal(body)) = &self.exchange.engine
+    fn end_long_error_body(&mut self) {
+        if let EngineStep::Reading(_, BodyKind::Error(body)) = &self.exchange.step
             && body.len() >= self.limits().max_error_bytes
         {
-            self.end(Ending::Reset);
+            self.body_ended(Ending::Reset);
         }
     }
 
     /// Handles the end of the engine's body, according to the form in which it was read.
-    fn end(&mut self, ending: Ending) {
-        let Self { exchange: Exchange { engine, chosen, class, refused, fallbacks, .. }, buffer, .. } = self;
-        let EngineStep::Reading(answer, body_kind) = engine else { return };
+    fn body_ended(&mut self, ending: Ending) {
+        let Self { exchange: Exchange { step, chosen, class, refused, fallbacks, .. }, buffer, .. } = self;
+        let EngineStep::Reading(answer, body_kind) = step else { return };
         if buffer.ended() {
             return;
         }
-        if ending == Ending::Reset {
-            *class = Some(RetryClass::Reset);
+        match body_kind {
+            BodyKind::Error(_) => *class = Some(RetryClass::of_status(answer.head.status)),
+            _ if ending == Ending::Reset => *class = Some(RetryClass::Reset),
+            _ => {}
         }
         match body_kind {
-            BodyKind::Refusal(body) => {
+            BodyKind::Error(body) => {
                 let body = if answer.head.is_encoded() { &[] } else { body.as_ref() };
-                *class = Some(RetryClass::of_status(answer.head.status));
                 let own_key = chosen.upstream().config.auth.are_ours();
                 let failure = Failure::of_answer(answer.head.status, body, own_key);
                 buffer.fail(Refused::or_first(refused.as_deref(), *fallbacks, failure));
@@ -438,9 +439,9 @@ impl Relay {
     }
 
     /// Handles HTTP that cannot be parsed any further. Events that were complete before remain valid.
-    fn malformed(&mut self) {
-        if let EngineStep::Reading(_, BodyKind::Events) = &self.exchange.engine {
-            self.end(Ending::Reset);
+    fn body_malformed(&mut self) {
+        if let EngineStep::Reading(_, BodyKind::Events) = &self.exchange.step {
+            self.body_ended(Ending::Reset);
         } else {
             self.exchange.class = Some(RetryClass::MaybeProcessed);
             self.fail(Fault::InvalidResponse.into());
@@ -452,13 +453,13 @@ impl Relay {
         self.buffer.fail(failure);
     }
 
-    /// Records that the attempt is over, with its failure and the engine's own message.
-    fn record_attempt(&mut self) {
-        let Self { buffer, exchange, record, again, .. } = self;
+    /// Logs that the attempt is over, and writes its failure and the engine's own message into the record.
+    fn log_attempt(&mut self) {
+        let Self { buffer, exchange, record, resend, .. } = self;
         let (failure, upstream) = (buffer.rewriter.any_failure(), exchange.chosen.upstream());
         if let Some(failure) = failure.filter(|failure| failure.engine.is_some()) {
             let request =
-                again.as_ref().and_then(|again| again.request.text(&AttemptTarget::first(upstream)));
+                resend.as_ref().and_then(|resend| resend.request.text(&AttemptTarget::first(upstream)));
             if let Some(request) = request {
                 record.note_engine_error(failure, &request);
             }
@@ -466,16 +467,16 @@ impl Relay {
         record.attempted(upstream, failure);
     }
 
-    /// Records that the attempt is over, and reports its outcome to the upstream's health tracking.
-    fn report_attempt(&mut self) {
-        self.record_attempt();
+    /// Logs the attempt, and reports its outcome to the upstream's health tracking.
+    fn finish_attempt(&mut self) {
+        self.log_attempt();
         let failure = self.buffer.rewriter.any_failure();
         if failure.is_none() {
-            self.exchange.answered();
+            self.exchange.note_accepted_form();
         }
-        let Exchange { engine, chosen, passed, .. } = &mut self.exchange;
-        let status = match engine {
-            EngineStep::Reading(answer, BodyKind::Refusal(_)) => Some(answer.head.status),
+        let Exchange { step, chosen, passed, .. } = &mut self.exchange;
+        let status = match step {
+            EngineStep::Reading(answer, BodyKind::Error(_)) => Some(answer.head.status),
             _ => None,
         };
         report_outcome(chosen, failure, status, passed);
@@ -483,24 +484,24 @@ impl Relay {
 
     /// Completes the record when the last bytes are handed over, and releases the engine's connection for reuse if
     /// its answer was read to the end.
-    fn close(&mut self) {
+    fn complete_record(&mut self) {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
         self.record.summarised(self.buffer.rewriter.summary());
         let is_good = self.buffer.rewriter.any_failure().is_none();
-        let refused = matches!(&self.exchange.engine, EngineStep::Reading(_, BodyKind::Refusal(_)));
-        let whole = is_good || refused;
-        // Several exchanges: each is reported when it ends.
+        let is_error = matches!(&self.exchange.step, EngineStep::Reading(_, BodyKind::Error(_)));
+        let may_reuse = is_good || is_error;
+        // With several exchanges, `finish_current_choice` has finished the attempt of each.
         if !(self.buffer.rewriter.is_merged() && is_good) {
-            self.report_attempt();
+            self.finish_attempt();
         }
-        self.again = None;
+        self.resend = None;
         match self.buffer.rewriter.any_failure() {
             Some(failure) => self.record.failed(failure),
             None => self.record.completed(),
         }
-        if !whole {
+        if !may_reuse {
             return self.exchange.cancel();
         }
         self.give_back();
@@ -508,8 +509,7 @@ impl Relay {
 
     /// Returns the engine's connection to its client for reuse, once its last bytes have arrived.
     fn give_back(&mut self) {
-        if let EngineStep::Reading(answer, _) = std::mem::replace(&mut self.exchange.engine, EngineStep::Done)
-        {
+        if let EngineStep::Reading(answer, _) = std::mem::replace(&mut self.exchange.step, EngineStep::Done) {
             self.exchange.chosen.client(self.thread).give_back_soon(*answer);
         }
     }
@@ -518,7 +518,7 @@ impl Relay {
     pub(super) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Unsendable>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, AbortedBody>>> {
         panics::point("stream", Some(&self.record.request_id));
         if !self.comment && !self.buffer.is_due() {
             ready!(self.poll_fill(cx));
@@ -530,57 +530,60 @@ impl Relay {
             }
         }
         let bytes = if std::mem::take(&mut self.comment) {
+            self.clock.wrote();
             Bytes::from_static(KEEPALIVE)
-        } else if self.is_end() {
-            self.close();
+        } else if self.is_complete() {
+            self.complete_record();
             return Poll::Ready(None);
         } else {
             self.hand_over()
         };
         self.record.bytes += bytes.len();
-        let goes_on = std::mem::replace(&mut self.output_left, !self.buffer.out.is_empty());
-        if let Some(pause) = self.clock.wrote().filter(|_| !goes_on) {
-            self.exchange.chosen.upstream().figures.inter_token.observe(pause);
-        }
-        if self.is_end() {
-            self.close();
+        if self.is_complete() {
+            self.complete_record();
         }
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 
+    /// Takes the output that the client receives next, and measures the pause before it.
     fn hand_over(&mut self) -> Bytes {
         // Choices that the answer lacks are requested after it, by the same means as a retry.
         if !self.buffer.rewriter.may_lack() {
-            self.again = None;
+            self.resend = None;
         }
-        if self.by_events { self.buffer.out.join() } else { self.buffer.out.take() }
+        let bytes = if self.by_events { self.buffer.out.join() } else { self.buffer.out.take() };
+        let was_partial = std::mem::replace(&mut self.output_left, !self.buffer.out.is_empty());
+        if let Some(pause) = self.clock.wrote_answer().filter(|_| !was_partial) {
+            self.exchange.chosen.upstream().figures.inter_token.observe(pause);
+        }
+        bytes
     }
 
     /// Returns true if the answer has ended, all of it has been handed over, and storing is complete.
-    pub(super) fn is_end(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         self.buffer.ended()
             && self.buffer.out.is_empty()
             && !self.comment
-            && matches!(self.store_sink, StoreSink::Done)
+            && matches!(self.storing, Storing::Nothing)
     }
 
     /// Starts to store an answer that has ended. Its end is written later, because it states if the answer is
     /// stored.
     fn begin_store(&mut self) {
-        if let StoreSink::Pending(_) = &self.store_sink
-            && let StoreSink::Pending(writer) = std::mem::replace(&mut self.store_sink, StoreSink::Done)
+        if let Storing::Waiting(_) = &self.storing
+            && let Storing::Waiting(writer) = std::mem::replace(&mut self.storing, Storing::Nothing)
             && let Some(finished) = self.finished()
         {
-            self.store_sink = StoreSink::Running(writer.store_final(finished));
+            self.storing = Storing::Running(writer.store_final(finished));
         }
     }
 
     fn poll_store(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let StoreSink::Running(storing) = &mut self.store_sink {
+        if let Storing::Running(storing) = &mut self.storing {
             let persisted = ready!(storing.as_mut().poll(cx)).persisted(&self.record.request_id);
             let AnswerBuffer { rewriter, out, .. } = &mut self.buffer;
             rewriter.encoder_mut().write_end(persisted, out);
-            self.store_sink = StoreSink::Done;
+            self.storing = Storing::Nothing;
         }
         Poll::Ready(())
     }
@@ -600,11 +603,11 @@ impl Relay {
         self.buffer.rewriter.encoder_mut().take_pause()
     }
 
-    /// Returns the end of an answer whose end waits for the store. The reader stores the answer itself.
+    /// Returns the end of an answer whose end waits for the store. The body's consumer stores the answer itself.
     pub(super) fn write_end(&mut self, persisted: Persisted) -> Bytes {
         let mut end = OutputBuffer::default();
         self.buffer.rewriter.encoder_mut().write_end(persisted, &mut end);
-        // Written once more, it replaces the one before.
+        // If the end is written a second time, only the second is sent: count its bytes in place of the first's.
         self.record.bytes += end.len();
         self.record.bytes -= std::mem::replace(&mut self.end_bytes, end.len());
         end.join()
@@ -619,16 +622,16 @@ impl std::fmt::Debug for Relay {
 
 impl http_body::Body for Relay {
     type Data = Bytes;
-    type Error = Unsendable;
+    type Error = AbortedBody;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Unsendable>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, AbortedBody>>> {
         self.get_mut().poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.is_end()
+        self.is_complete()
     }
 }

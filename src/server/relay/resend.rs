@@ -2,7 +2,7 @@
 //! a refusal, or to another engine (faults 7).
 
 use super::Relay;
-use super::attempt::{AttemptTarget, Refused, SentRequest, UpstreamRequest, UpstreamSelection};
+use super::attempt::{AttemptTarget, PendingRequest, Refused, UpstreamRequest, UpstreamSelection};
 use super::exchange::{BodyKind, EngineStep, Exchange, send_after};
 use crate::engine::fallback::Fallbacks;
 use crate::error::RetryClass;
@@ -16,26 +16,16 @@ use std::time::Duration;
 pub(super) struct Resend {
     pub(super) request: Box<dyn UpstreamRequest>,
     pub(super) selection: UpstreamSelection,
-    /// Upstreams to which parts of the answer were sent again, in order. All parts take the same order, so that
-    /// together they break no more engines than a single request may.
+    /// Upstreams to which requests for single choices were sent again, in order. All choices try them in this order,
+    /// so that together they break no more engines than one request may.
     path_taken: Vec<Arc<Upstream>>,
-    /// Shortest `retry-after` of the upstreams that pushed back, in seconds.
+    /// Shortest `retry-after` of the upstreams that answered 429 or 503, in seconds.
     pub(super) wait: Option<u64>,
 }
 
 impl Resend {
     pub(super) fn new(request: Box<dyn UpstreamRequest>, selection: UpstreamSelection) -> Self {
         Self { request, selection, path_taken: Vec::new(), wait: None }
-    }
-}
-
-impl Exchange {
-    /// Notes that the engine has accepted the request. If it had refused another form, it is sent this one from
-    /// now on.
-    pub(super) fn answered(&mut self) {
-        if let Some(refused) = self.refused.take() {
-            self.chosen.upstream().answers_to(&refused.model, self.fallbacks);
-        }
     }
 }
 
@@ -56,24 +46,23 @@ impl Relay {
         let Some(fallback) = tried.further(refusal) else { return false };
         let fallbacks = tried.with(fallback);
         let chosen = Pool::same_upstream(self.upstream());
-        let Some(mut sent) = self.sent(&chosen, fallbacks) else { return false };
+        let Some(mut request) = self.build_request(&chosen, fallbacks) else { return false };
         // An unchanged request would be refused again.
-        if !sent.fallbacks.has(fallback) {
+        if !request.fallbacks.has(fallback) {
             self.exchange.missing_fallback = Some(fallback);
             return false;
         }
-        sent.fallbacks = sent.fallbacks.and(fallbacks);
-        let Some(again) = &self.again else { return false };
-        let first =
-            self.exchange.refused.take().unwrap_or_else(|| {
-                Box::new(Refused::first(refusal.clone(), &again.selection, &self.record.app))
-            });
-        self.record_attempt();
+        request.fallbacks = request.fallbacks.union(fallbacks);
+        let Some(resend) = &self.resend else { return false };
+        let first = self.exchange.refused.take().unwrap_or_else(|| {
+            Box::new(Refused::first(refusal.clone(), &resend.selection, &self.record.app))
+        });
+        self.log_attempt();
         self.exchange.chosen.report(Outcome::Refused);
-        if let EngineStep::Reading(_, BodyKind::Refusal(_)) = &self.exchange.engine {
+        if let EngineStep::Reading(_, BodyKind::Error(_)) = &self.exchange.step {
             self.give_back();
         }
-        self.begin_again(chosen, sent, Duration::ZERO);
+        self.start_attempt(chosen, request, Duration::ZERO);
         self.exchange.refused = Some(first);
         true
     }
@@ -81,39 +70,38 @@ impl Relay {
     /// Sends the request to another upstream, if the failure's class and the retry limits allow that.
     fn retry_elsewhere(&mut self, failure: &Failure) -> bool {
         let class = self.exchange.class.take().unwrap_or_else(|| RetryClass::of(failure));
-        let Some(again) = &mut self.again else { return false };
+        let Some(resend) = &mut self.resend else { return false };
         let Some((chosen, pause)) =
-            again.selection.next_along(&mut again.path_taken, class, &self.record.app)
+            resend.selection.next_along(&mut resend.path_taken, class, &self.record.app)
         else {
             return false;
         };
-        let Some(sent) = self.sent(&chosen, Fallbacks::default()) else { return false };
-        if let (RetryClass::Overloaded, Some(again)) = (class, &mut self.again) {
-            again.wait = Some(headers::shortest_retry_after(again.wait, &self.exchange.passed));
+        let Some(request) = self.build_request(&chosen, Fallbacks::default()) else { return false };
+        if let (RetryClass::Overloaded, Some(resend)) = (class, &mut self.resend) {
+            resend.wait = Some(headers::shortest_retry_after(resend.wait, &self.exchange.passed));
         }
-        self.report_attempt();
-        self.begin_again(chosen, sent, pause);
+        self.finish_attempt();
+        self.start_attempt(chosen, request, pause);
         true
     }
 
     /// Builds the request of the current choice for this upstream; `None` if it cannot be sent again.
-    fn sent(&mut self, chosen: &ChosenUpstream, fallbacks: Fallbacks) -> Option<SentRequest> {
+    fn build_request(&mut self, chosen: &ChosenUpstream, fallbacks: Fallbacks) -> Option<PendingRequest> {
         let choice = self.buffer.rewriter.is_merged().then_some(self.exchange.choice);
-        let again = self.again.as_mut()?;
-        let attempt = again.selection.attempts();
-        again.request.send(&AttemptTarget { upstream: chosen.upstream(), attempt, choice, fallbacks }).ok()
+        let resend = self.resend.as_mut()?;
+        let attempt = resend.selection.attempts();
+        resend.request.send(&AttemptTarget { upstream: chosen.upstream(), attempt, choice, fallbacks }).ok()
     }
 
     /// Replaces the failed exchange by a new one.
-    fn begin_again(&mut self, chosen: ChosenUpstream, sent: SentRequest, pause: Duration) {
-        let SentRequest { pending: asking, rewriter, others, fallbacks } = sent;
-        // End the previous exchange first.
-        self.exchange.cancel();
-        self.exchange = Exchange::begin(chosen, send_after(pause, asking), self.exchange.choice, fallbacks);
+    fn start_attempt(&mut self, chosen: ChosenUpstream, request: PendingRequest, pause: Duration) {
+        let PendingRequest { answer, rewriter, others, fallbacks } = request;
+        // Dropping the previous exchange cancels it.
+        self.exchange = Exchange::begin(chosen, send_after(pause, answer), self.exchange.choice, fallbacks);
         if !self.buffer.rewriter.is_merged() {
             self.received = 0;
         }
-        self.buffer.begin_again(rewriter);
+        self.buffer.reset_for(rewriter);
         self.pass_limits();
         if !others.is_empty() {
             self.begin_others(others, pause);

@@ -40,7 +40,7 @@ impl RequestContext {
             Method::POST => self.body(body, self.app.config.limits.max_body_bytes).await?,
             _ => Bytes::new(),
         };
-        self.active_request.has_read();
+        self.active_request.begin_answer();
         let subject = ConversationTarget::of(self, head, what)?;
         let mut out = BytesMut::new();
         match (what, &head.method) {

@@ -237,7 +237,7 @@ impl RequestContext {
         let stamp = request.stamp.clone();
         let params = RelayParams {
             attempt,
-            again: Some((request, selection)),
+            resend: Some((request, selection)),
             thread: self.worker.thread,
             options,
             stream: streams,
@@ -262,7 +262,7 @@ impl RequestContext {
         let mut relay = Relay::new(params);
         relay.planned(since.elapsed());
         if self.by_socket {
-            relay.silence_timers();
+            relay.disable_keepalive();
             relay.by_events();
         }
         relay.answer_as(stream).await
@@ -280,15 +280,15 @@ impl RequestContext {
         let (worker, app) = (Arc::clone(&self.worker), Arc::clone(&self.app));
         let chosen = self.choose(&mut selection)?;
         let to = AttemptTarget::first(chosen.upstream());
-        let mut sent = request.send(&to)?;
+        let mut pending = request.send(&to)?;
         let options = request.sender.route(&to, &request.truncatable.asked.model).options;
         let (dialect, keepalive) = (options.responses_dialect, options.keepalive_seconds);
         let mut first = OutputBuffer::default();
-        let encoder = sent.rewriter.encoder_mut();
+        let encoder = pending.rewriter.encoder_mut();
         let object = encoder.queue(&mut first).ok_or(Fault::Proxy)?;
         let id = encoder.response_id().unwrap_or_default().to_owned();
         request.queued = true;
-        let attempt = Attempt { chosen, sent };
+        let attempt = Attempt { chosen, request: pending };
         let Some(writer) = writer else { return Err(Fault::StoreUnavailable.into()) };
         let place = app.background_jobs.place()?;
         let (store, new) = writer.queued(&id, &object);
@@ -297,7 +297,7 @@ impl RequestContext {
         let (request_id, started) = (record.request_id.clone(), record.started);
         let params = RelayParams {
             attempt,
-            again: Some((request, selection)),
+            resend: Some((request, selection)),
             thread: worker.thread,
             options,
             stream: true,

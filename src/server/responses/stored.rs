@@ -49,7 +49,7 @@ impl RequestContext {
         head: &request::Parts,
         what: StoredAction,
     ) -> Result<Response<Body>, Failure> {
-        self.active_request.has_read();
+        self.active_request.begin_answer();
         let (store, key) = self.stored_key(head)?;
         let id = Arc::clone(&key.id);
         let told = |error: Error| match error {

@@ -20,7 +20,7 @@ use crate::server::admit::quota::Admission;
 use crate::server::context::RequestContext;
 use crate::server::ids::IdSource;
 use crate::server::record::Record;
-use crate::server::relay::attempt::{Attempt, AttemptTarget, Sender, SentRequest};
+use crate::server::relay::attempt::{Attempt, AttemptTarget, PendingRequest, Sender};
 use crate::server::relay::{Relay, RelayParams};
 use crate::store::{Item, Key};
 use crate::telemetry;
@@ -389,7 +389,7 @@ impl WaitingStream {
         let stamp = IdSource::draw()
             .map_or_else(|_| self.stamp.clone(), |chance| Stamp { request_id, ..chance.stamp() });
         let options = Arc::clone(&route.options);
-        let asking = Arc::new(continuation.truncatable.clone()).asking(
+        let answer = Arc::new(continuation.truncatable.clone()).asking(
             &continuation.sender,
             &continuation.upstream,
             request,
@@ -398,11 +398,11 @@ impl WaitingStream {
         let rewriter = Rewriter::with_encoder(shape, stamp, wait.encoder);
         let attempt = Attempt {
             chosen: Pool::same_upstream(&continuation.upstream),
-            sent: SentRequest::single(asking, rewriter, fallbacks),
+            request: PendingRequest::single(answer, rewriter, fallbacks),
         };
         let mut relay = Relay::new(RelayParams {
             attempt,
-            again: None,
+            resend: None,
             thread: self.thread,
             options,
             stream: true,

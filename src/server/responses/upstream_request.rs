@@ -4,7 +4,7 @@ use super::seal;
 use super::truncation::TruncatableRequest;
 use crate::plan;
 use crate::seal::SealKind;
-use crate::server::relay::attempt::{AttemptTarget, Sender, SentRequest, UpstreamRequest};
+use crate::server::relay::attempt::{AttemptTarget, PendingRequest, Sender, UpstreamRequest};
 use crate::wire::encode::{Encode, Response as Encoder, Sealing, StreamForm};
 use crate::wire::fault::Failure;
 use crate::wire::{OutputBuffer, Rewriter, Shape, Stamp};
@@ -26,7 +26,7 @@ pub(super) struct PreparedRequest {
 }
 
 impl UpstreamRequest for PreparedRequest {
-    fn send(&mut self, to: &AttemptTarget<'_>) -> Result<SentRequest, Failure> {
+    fn send(&mut self, to: &AttemptTarget<'_>) -> Result<PendingRequest, Failure> {
         let TruncatableRequest { asked, tenant, keys, .. } = &*self.truncatable;
         let route = self.sender.route(to, &asked.model);
         let (path, shape, mut reply) = plan::response(asked, &route);
@@ -47,9 +47,9 @@ impl UpstreamRequest for PreparedRequest {
         if self.queued {
             encoder.queue(&mut OutputBuffer::default());
         }
-        let pending = Arc::clone(&self.truncatable).asking(&self.sender, to.upstream, request, route);
-        Ok(SentRequest::single(
-            pending,
+        let answer = Arc::clone(&self.truncatable).asking(&self.sender, to.upstream, request, route);
+        Ok(PendingRequest::single(
+            answer,
             Rewriter::with_encoder(shape, self.stamp.clone(), encoder),
             fallbacks,
         ))

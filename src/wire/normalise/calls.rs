@@ -1,7 +1,7 @@
 //! Tool calls of one choice: assigns the engine's entries to calls, and sends each call's header to the client
 //! once.
 
-use super::Output;
+use super::EncoderOutput;
 use super::resent::{Repetition, Resent};
 use crate::json::Text;
 use crate::wire::arguments::Arguments;
@@ -161,7 +161,7 @@ impl Call {
         naming: &Naming<'_>,
         riders: &mut Option<Riders<'_>>,
         tally: &mut Tally,
-        to: &mut Output<'_>,
+        to: &mut EncoderOutput<'_>,
     ) {
         let (choice, slot) = place;
         let said = self.engine_id.as_deref().filter(|_| !self.shares_id);

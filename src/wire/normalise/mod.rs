@@ -5,10 +5,10 @@
 //! Remembers: one small [`Choice`] each, the held finish, the last usage. Never: text, except arguments that wait
 //! for a name.
 
+mod answer_writer;
 mod calls;
 mod digest;
 mod merge;
-mod output;
 mod resent;
 mod short;
 
@@ -20,10 +20,10 @@ use super::options::{MissingFinish, NamedToolChoiceFinish, SystemFingerprint};
 use super::rule::{Rule, Tally};
 use super::{Api, Ending, PROMPT_TOKEN_IDS, Shape, Stamp, TOKEN_IDS, ident};
 use crate::json::{Extras, Kept, Raw, Text};
+use answer_writer::send_held;
+pub(super) use answer_writer::{AnswerWriter, EncoderOutput};
 use calls::Calls;
 pub(super) use merge::Merge;
-use output::send_held;
-pub(super) use output::{AnswerWriter, Output};
 
 /// Limit on the tool calls of one choice. Models make a handful; the cost of telling them apart grows with the
 /// square of their number.
@@ -103,7 +103,7 @@ impl Normaliser {
         }
     }
 
-    pub(super) fn event(&mut self, event: Event<'_>, to: &mut Output<'_>) {
+    pub(super) fn event(&mut self, event: Event<'_>, to: &mut EncoderOutput<'_>) {
         if self.ended {
             return;
         }
@@ -126,7 +126,7 @@ impl Normaliser {
 
     /// Handles the end of the bytes without `[DONE]`: ends a complete answer, leaves one with missing choices open
     /// if they may be requested, and otherwise fails the answer.
-    pub(super) fn end_of_input(&mut self, ending: Ending, to: &mut Output<'_>) {
+    pub(super) fn end_of_input(&mut self, ending: Ending, to: &mut EncoderOutput<'_>) {
         if self.ended {
             return;
         }
@@ -146,7 +146,7 @@ impl Normaliser {
     }
 
     /// Fails the answer. The held finish is dropped, and the error text is disclosed or masked as the options say.
-    pub(super) fn fail(&mut self, failure: Failure, to: &mut Output<'_>) {
+    pub(super) fn fail(&mut self, failure: Failure, to: &mut EncoderOutput<'_>) {
         if self.ended {
             return;
         }
@@ -179,7 +179,7 @@ impl Normaliser {
 
     // === envelope ===
 
-    fn head(&mut self, head: &Head<'_>, to: &mut Output<'_>) {
+    fn head(&mut self, head: &Head<'_>, to: &mut EncoderOutput<'_>) {
         self.send_changed_head(to);
         if let Some(envelope) = &self.envelope {
             let id_changed = head.id.is_some_and(|id| id != envelope.engine.0.as_str());
@@ -195,7 +195,7 @@ impl Normaliser {
     }
 
     /// Sends a changed head: after the finish that the chunk releases, and before the chunk's own frames.
-    fn send_changed_head(&mut self, to: &mut Output<'_>) {
+    fn send_changed_head(&mut self, to: &mut EncoderOutput<'_>) {
         if std::mem::take(&mut self.head_due) {
             self.send_head(to);
         }
@@ -252,7 +252,7 @@ impl Normaliser {
         changed
     }
 
-    fn send_head(&self, to: &mut Output<'_>) {
+    fn send_head(&self, to: &mut EncoderOutput<'_>) {
         if let Some(envelope) = &self.envelope {
             to.event(Event::Head(Head {
                 id: Some(Text::plain(&envelope.id)),
@@ -272,7 +272,7 @@ impl Normaliser {
         index: u32,
         delta: Delta<'_>,
         mut riders: Riders<'a>,
-        to: &mut Output<'_>,
+        to: &mut EncoderOutput<'_>,
     ) -> Riders<'a> {
         self.hide_tokens(&mut riders);
         to.drop_sent_prompt(&mut riders);
@@ -331,7 +331,7 @@ impl Normaliser {
         index: u32,
         entry: ToolEntry<'_>,
         mut riders: Riders<'a>,
-        to: &mut Output<'_>,
+        to: &mut EncoderOutput<'_>,
     ) -> Riders<'a> {
         self.hide_tokens(&mut riders);
         to.drop_sent_prompt(&mut riders);
@@ -362,7 +362,13 @@ impl Normaliser {
     /// Prepares for an event of a choice: releases another choice's finish and sends missing role frames. Returns
     /// true if the event may be passed on; fails the answer on an unknown choice and on text after a finish.
     /// `hollow`: the event carries no text.
-    fn admit(&mut self, index: u32, hollow: bool, riders: &mut Riders<'_>, to: &mut Output<'_>) -> bool {
+    fn admit(
+        &mut self,
+        index: u32,
+        hollow: bool,
+        riders: &mut Riders<'_>,
+        to: &mut EncoderOutput<'_>,
+    ) -> bool {
         if index >= self.shape.choices {
             self.fail(Fault::InvalidEvent.into(), to);
             return false;
@@ -392,7 +398,7 @@ impl Normaliser {
     }
 
     /// Sends missing role frames up to `index`, in ascending order: client libraries index a list by them.
-    fn send_roles(&mut self, index: u32, riders: &mut Riders<'_>, to: &mut Output<'_>) {
+    fn send_roles(&mut self, index: u32, riders: &mut Riders<'_>, to: &mut EncoderOutput<'_>) {
         let count = index as usize + 1;
         if self.choices.get(index as usize).is_some_and(|choice| choice.role_sent) {
             return;
@@ -422,7 +428,7 @@ impl Normaliser {
         index: u32,
         entry: ToolEntry<'_>,
         riders: Riders<'a>,
-        to: &mut Output<'_>,
+        to: &mut EncoderOutput<'_>,
     ) -> Riders<'a> {
         let naming = Naming::of(self.envelope.as_ref().map_or("", |envelope| &envelope.id), &self.shape);
         let Some(choice) = self.choices.get_mut(index as usize) else { return riders };
@@ -491,7 +497,7 @@ impl Normaliser {
     }
 
     /// Sends the text held behind the arguments of a choice's calls: it has turned out not to be a repetition.
-    fn pass_held(&mut self, index: u32, to: &mut Output<'_>) {
+    fn pass_held(&mut self, index: u32, to: &mut EncoderOutput<'_>) {
         if let Some(choice) = self.choices.get_mut(index as usize) {
             choice.calls.pass_held(None, |place, held| send_held(index, place, held, to));
         }
@@ -499,7 +505,7 @@ impl Normaliser {
 
     /// Starts calls without a name if `tool_choice` forces a function, whose name they get (2.5 rule 4). Returns
     /// true if all calls of the choice have a name then.
-    fn name_calls(&mut self, index: usize, to: &mut Output<'_>) -> bool {
+    fn name_calls(&mut self, index: usize, to: &mut EncoderOutput<'_>) -> bool {
         let naming = Naming::of(self.envelope.as_ref().map_or("", |envelope| &envelope.id), &self.shape);
         let Some(choice) = self.choices.get_mut(index) else { return true };
         let mut next = choice.calls.started();
@@ -519,7 +525,7 @@ impl Normaliser {
         named
     }
 
-    fn start_forced_calls(&mut self, to: &mut Output<'_>) {
+    fn start_forced_calls(&mut self, to: &mut EncoderOutput<'_>) {
         for index in 0..self.choices.len() {
             self.name_calls(index, to);
             self.pass_held(u32::try_from(index).unwrap_or(u32::MAX), to);
@@ -544,7 +550,7 @@ impl Normaliser {
     }
 
     /// Sends the held finish, since nothing can precede it any more. Fails the answer if a call has no name.
-    fn release(&mut self, to: &mut Output<'_>) {
+    fn release(&mut self, to: &mut EncoderOutput<'_>) {
         let Some(held) = self.held.take() else { return };
         if !self.name_calls(held.choice as usize, to) {
             let mut failure = Failure::from(Fault::InvalidToolCall);
@@ -594,7 +600,7 @@ impl Normaliser {
     }
 
     /// Stores usage. Usage on a chunk of its own follows all text, so it also releases the held finish.
-    fn count(&mut self, usage: Usage, alone: bool, riders: Riders<'_>, to: &mut Output<'_>) {
+    fn count(&mut self, usage: Usage, alone: bool, riders: Riders<'_>, to: &mut EncoderOutput<'_>) {
         self.usage = Some(usage);
         if alone {
             self.release(to);
@@ -609,7 +615,7 @@ impl Normaliser {
 
     /// Handles `[DONE]`: ends a complete answer, supplies missing finishes if the option `missing_finish` says so,
     /// and otherwise fails the answer.
-    fn done(&mut self, to: &mut Output<'_>) {
+    fn done(&mut self, to: &mut EncoderOutput<'_>) {
         self.send_changed_head(to);
         let all_started = self.choices.len() == self.shape.choices as usize
             && self.choices.iter().all(|choice| choice.started);
@@ -627,7 +633,7 @@ impl Normaliser {
     }
 
     /// Supplies finishes for the choices that the engine left open. The last is held like an engine's own.
-    fn supply_finishes(&mut self, to: &mut Output<'_>) {
+    fn supply_finishes(&mut self, to: &mut EncoderOutput<'_>) {
         for choice in 0..self.shape.choices {
             let held = self.held.as_ref().is_some_and(|held| held.choice == choice);
             if held || self.choices.get(choice as usize).is_some_and(|choice| choice.finished.is_some()) {
@@ -654,7 +660,7 @@ impl Normaliser {
         (0..).zip(&self.choices).all(finished)
     }
 
-    fn end(&mut self, to: &mut Output<'_>) {
+    fn end(&mut self, to: &mut EncoderOutput<'_>) {
         self.send_changed_head(to);
         self.release(to);
         if self.ended {

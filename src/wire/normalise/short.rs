@@ -4,7 +4,7 @@
 //! requests the other choices and appends them ([`Rewriter::merge_missing`](crate::wire::Rewriter::merge_missing)).
 //! Never: withholds the end where nobody will request them.
 
-use super::{Normaliser, Output};
+use super::{EncoderOutput, Normaliser};
 use crate::wire::MissingChoices;
 
 impl Normaliser {
@@ -16,7 +16,7 @@ impl Normaliser {
     }
 
     /// Sends the finishes, but not the end, which follows the missing choices.
-    pub(super) fn end_short(&mut self, to: &mut Output<'_>) {
+    pub(super) fn end_short(&mut self, to: &mut EncoderOutput<'_>) {
         self.send_changed_head(to);
         self.release(to);
         self.lacks_choices = !self.ended;

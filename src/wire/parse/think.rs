@@ -63,7 +63,8 @@ impl Think {
         }
         // The marker of the option comes last: `marker::begins` returns the last of several equal ones.
         let option = std::iter::once(options.tool_start.as_str());
-        let ends = std::iter::once(options.end.as_str()).chain(calls.marks_of_calls()).chain(option);
+        let ends =
+            std::iter::once(options.end.as_str()).chain(calls.markers_that_end_reasoning()).chain(option);
         let state = if options.mode == ThinkMode::Anywhere {
             ThinkState::After { blank: false }
         } else {

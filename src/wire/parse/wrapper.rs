@@ -54,7 +54,7 @@ impl AnswerMarkers {
             end,
             special,
             calls: Arc::clone(calls),
-            starts: Markers::new(calls.marks_of_calls()),
+            starts: Markers::new(calls.markers_that_end_reasoning()),
             state: WrapperState::Before,
             held: String::new(),
         };

@@ -311,9 +311,9 @@ async fn the_same_engine_is_asked_and_stays_well() {
     world.end().await;
 }
 
-/// Learnt forms are forgotten after an outage, because another engine may now be at the address.
+/// Learned forms are forgotten after an outage, because another engine may now be at the address.
 #[tokio::test]
-async fn what_was_learnt_is_forgotten_when_the_engine_has_been_away() {
+async fn what_was_learned_is_forgotten_when_the_engine_has_been_away() {
     let setup = Setup::new().allow_errors().config("[health]\ninterval = 0.05\ndown_after = 1\nup_after = 1");
     let world = World::start(engine(QWEN35, as_vllm).await, setup).await;
     world.wait_until_up().await;

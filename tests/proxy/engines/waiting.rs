@@ -195,6 +195,13 @@ async fn fault_u09_comments_do_not_put_off_the_end_of_a_silent_stream() {
     let rest = error_frame_of_a_timeout(&mut client).await;
     assert_eq!(rest.matches(": keepalive\n\n").count(), 2, "{rest}");
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    // Nor do they end the pause between two writes of the answer.
+    let metrics = world.samewire.metrics().await;
+    let mut sums = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("samewire_inter_token_seconds_sum")?.split_once(' '));
+    let sum: f64 = sums.next().and_then(|(_, sum)| sum.parse().ok()).expect("one upstream");
+    assert!((2.4..5.0).contains(&sum), "{metrics}");
     world.end().await;
 }
 

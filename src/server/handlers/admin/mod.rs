@@ -5,7 +5,7 @@ mod start;
 use super::readiness::NotReady;
 use crate::server::active_config::ActiveConfig;
 use crate::server::admit::browsers::AdminRefusal;
-use crate::server::net::descriptors::{Spare, is_wanted};
+use crate::server::net::descriptors::{Reserve, has_pending_connection};
 use crate::server::net::shutdown::Phase;
 use crate::upstream::Upstream;
 use axum::Router;
@@ -36,25 +36,25 @@ pub(in crate::server) async fn serve(listener: TcpListener, present: Arc<ActiveC
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(8 << 10);
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let router = router(present);
-    let spare = Arc::new(Spare::new());
+    let reserve = Arc::new(Reserve::new());
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        spare.refill();
+        reserve.refill();
         let stream = loop {
             match listener.accept().await {
                 Ok((stream, _)) => break stream,
-                Err(error) if is_wanted(&listener) && spare.lend(&error) => {}
+                Err(error) if has_pending_connection(&listener) && reserve.release_one(&error) => {}
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         };
         let service = TowerToHyperService::new(router.clone());
         let mut connection = http.serve_connection(TokioIo::new(stream), service);
-        let spare = Arc::clone(&spare);
+        let reserve = Arc::clone(&reserve);
         #[expect(clippy::disallowed_methods, reason = "one task for each connection, bounded by the places")]
         tokio::spawn(async move {
             let _ = (&mut connection).await;
             if let Ok(stream) = connection.into_parts().io.into_inner().into_std() {
-                spare.close(stream.into());
+                reserve.close_into_reserve(stream.into());
             }
             drop(place);
         });
@@ -147,7 +147,7 @@ async fn cancel(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String
 /// Starts a drain, and answers once no requests are left: for the `preStop` hook of the engine's container in the
 /// same pod, which can only send a GET.
 async fn drain_and_wait(State(present): State<Arc<ActiveConfig>>) -> (StatusCode, String) {
-    match present.app().drained().await {
+    match present.app().drain_and_wait().await {
         Some(0) => (StatusCode::OK, "drained\n".to_owned()),
         Some(left) => (StatusCode::SERVICE_UNAVAILABLE, format!("{left} requests are left\n")),
         None => (StatusCode::CONFLICT, "the drain was taken back\n".to_owned()),

@@ -63,7 +63,7 @@ pub(super) struct ClientBody {
     pace: BodyTimers,
     progress: Arc<Progress>,
     /// State of the connection, which has to notice a disconnect while nobody reads from the client.
-    stage: ConnectionState,
+    state: ConnectionState,
 }
 
 impl ClientBody {
@@ -91,7 +91,7 @@ impl ClientBody {
             limit: app.config.limits.relay_body_bytes,
             pace,
             progress: Arc::new(progress),
-            stage: busy.uploads(),
+            state: busy.begin_upload(),
         }
     }
 
@@ -110,7 +110,7 @@ impl ClientBody {
             let Some(frame) = frame else {
                 self.progress.take(0);
                 self.progress.ended.store(true, Ordering::Relaxed);
-                self.stage.has_read();
+                self.state.end_upload();
                 return Poll::Ready(None);
             };
             // The framing is broken or the client has disconnected; it will not read this error.

@@ -189,7 +189,7 @@ impl RequestContext {
     /// Notes that the whole body has been read.
     fn held_all(&mut self, scan: &Scan, body: &[u8]) {
         self.unread = false;
-        self.active_request.has_read();
+        self.active_request.begin_answer();
         if let Some(record) = &mut self.record {
             // Other types of body are not text.
             record.has_read(if scan.is_json() { body } else { b"" });

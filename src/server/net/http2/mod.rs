@@ -10,7 +10,7 @@ mod stream;
 
 use super::connection::{ClientIo, LINGER, late_timer_extension};
 use super::connection_state::ConnectionState;
-use super::shutdown::{PhaseWatcher as Phases, Shutdown};
+use super::shutdown::{PhaseWatcher, Shutdown};
 use crate::config::{Limits, Timeouts};
 use crate::server::Worker;
 use crate::server::net::shutdown::Phase;
@@ -33,11 +33,11 @@ const REFUSED: usize = 1024;
 /// Serves a connection until it closes.
 pub(in crate::server) async fn serve(
     io: ClientIo,
-    stage: ConnectionState,
+    state: ConnectionState,
     router: Router,
     worker: Arc<Worker>,
 ) {
-    let mut served = ServedConnection::new(io, stage, router, worker);
+    let mut served = ServedConnection::new(io, state, router, worker);
     poll_fn(|cx| served.poll(cx)).await;
 }
 
@@ -74,7 +74,7 @@ struct ServedConnection {
     shutdown: Arc<Shutdown>,
     /// Timeouts in force when the connection began.
     timeouts: Timeouts,
-    phases: Phases,
+    phases: PhaseWatcher,
     timer: Pin<Box<Sleep>>,
     pings: Option<PingPong>,
     /// Time of the last ping that is unanswered.
@@ -98,7 +98,7 @@ enum Verdict {
 }
 
 impl ServedConnection {
-    fn new(io: ClientIo, stage: ConnectionState, router: Router, worker: Arc<Worker>) -> Self {
+    fn new(io: ClientIo, connection_state: ConnectionState, router: Router, worker: Arc<Worker>) -> Self {
         let app = worker.active_config.app();
         let limits = &app.config.limits;
         let signs = SocketSignals::new(limits.h2_resets);
@@ -106,10 +106,10 @@ impl ServedConnection {
         Self {
             state: ProtocolState::Begins(handshake),
             signals: signs,
-            connection_state: stage,
+            connection_state,
             streams: JoinSet::new(),
             router,
-            phases: Phases::of(&app.shutdown),
+            phases: PhaseWatcher::of(&app.shutdown),
             shutdown: Arc::clone(&app.shutdown),
             timeouts: app.config.timeouts.clone(),
             worker,

@@ -4,7 +4,7 @@ use crate::config::Limits;
 use crate::server::Worker;
 use crate::server::net::connection::late_timer_extension;
 use crate::server::net::connection_state::ConnectionState;
-use crate::server::net::shutdown::PhaseWatcher as Phases;
+use crate::server::net::shutdown::PhaseWatcher;
 use crate::server::net::stall::Stall;
 use axum::Router;
 use axum::body::Body;
@@ -35,13 +35,13 @@ struct StreamClosed;
 pub(super) async fn serve(
     request: Request<RecvStream>,
     reply: SendResponse<Bytes>,
-    stage: ConnectionState,
+    state: ConnectionState,
     mut router: Router,
     worker: Arc<Worker>,
 ) {
     let app = worker.active_config.app();
     let (shutdown, patience) = (Arc::clone(&app.shutdown), *app.config.timeouts.client_write_stall);
-    let mut phases = Phases::of(&shutdown);
+    let mut phases = PhaseWatcher::of(&shutdown);
     let mut reply = Reply(reply);
     let is_head = request.method() == Method::HEAD;
     let wanted = Arc::new(AtomicBool::new(false));
@@ -51,7 +51,7 @@ pub(super) async fn serve(
     let response = match routed {
         Err(status) => bare(status),
         Ok(mut request) => {
-            request.extensions_mut().insert(stage);
+            request.extensions_mut().insert(state);
             let mut answering = pin!(router.call(request));
             let answered = poll_fn(|cx| {
                 phases.poll(cx, &shutdown);
@@ -75,12 +75,12 @@ pub(super) async fn serve(
     if is_over {
         return;
     }
-    let mut answer = Answer { stream, patience, stalled: None };
+    let mut sender = ResponseStream { stream, patience, stalled: None };
     let mut body = pin!(body);
     loop {
         let frame = poll_fn(|cx| {
             phases.poll(cx, &shutdown);
-            if answer.stream.poll_reset(cx).is_ready() {
+            if sender.stream.poll_reset(cx).is_ready() {
                 return Poll::Ready(Err(StreamClosed));
             }
             body.as_mut().poll_frame(cx).map(Ok)
@@ -89,11 +89,11 @@ pub(super) async fn serve(
         let sent = match frame {
             Some(Ok(frame)) => {
                 let data = frame.into_data().unwrap_or_default();
-                answer.send(data, body.is_end_stream()).await
+                sender.send(data, body.is_end_stream()).await
             }
             // The body is incomplete, and the client must be able to tell.
-            Some(Err(_)) => answer.reset(Reason::INTERNAL_ERROR),
-            None => answer.send(Bytes::new(), true).await,
+            Some(Err(_)) => sender.reset(Reason::INTERNAL_ERROR),
+            None => sender.send(Bytes::new(), true).await,
         };
         match sent {
             Ok(true) => {}
@@ -123,7 +123,7 @@ impl Drop for Reply {
 }
 
 /// Response body that is being sent, with the timer for a client that stops reading.
-struct Answer {
+struct ResponseStream {
     stream: SendStream<Bytes>,
     /// Time for which the client may take next to nothing.
     patience: Duration,
@@ -131,7 +131,7 @@ struct Answer {
     stalled: Option<(Stall, Pin<Box<Sleep>>)>,
 }
 
-impl Answer {
+impl ResponseStream {
     /// Sends data as the client's windows allow. Returns false after the last frame. Fails if the stream is closed
     /// or the client has stalled for too long.
     async fn send(&mut self, mut data: Bytes, is_last: bool) -> Result<bool, StreamClosed> {

@@ -173,7 +173,7 @@ impl PendingJob {
         let begin = |maker: &mut Option<Box<dyn FnOnce() -> Box<Relay> + Send>>| {
             maker.take().map(|make| {
                 let mut relay = make();
-                relay.detach();
+                relay.run_without_client();
                 relay.by_events();
                 relay
             })
@@ -198,7 +198,7 @@ impl PendingJob {
         let mut stopped = false;
         loop {
             // Once the answer has ended, `finish` stores all that is left in one transaction.
-            if storing.is_none() && !relay.as_ref().is_some_and(|relay| relay.is_end()) {
+            if storing.is_none() && !relay.as_ref().is_some_and(|relay| relay.is_complete()) {
                 storing = log.store_next();
             }
             let stores = async {

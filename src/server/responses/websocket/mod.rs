@@ -102,7 +102,7 @@ impl RequestContext {
         record.answered(101);
         record.completed();
         let id = HeaderValue::from_str(&record.request_id);
-        self.active_request.has_read();
+        self.active_request.begin_answer();
         let upgraded = self.active_request.upgraded();
         let response = upgrade
             .read_buffer_size(READ)

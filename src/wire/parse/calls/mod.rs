@@ -78,7 +78,7 @@ trait Grammar: std::fmt::Debug + Send {
 pub(super) struct Calls {
     starts: Arc<Starts>,
     /// Start markers of calls, by their index in `starts`, followed by the markers that end a turn.
-    marks: Markers,
+    markers: Markers,
     state: CallsState,
     held: String,
     /// White space between a call and a candidate; becomes content only if the candidate is no call.
@@ -105,10 +105,10 @@ impl Calls {
     /// at the end.
     pub(super) fn of(starts: &Arc<Starts>, turns: &'static [&'static str]) -> Option<Self> {
         let wanted = starts.len() > 0 || !turns.is_empty();
-        let marks = Markers::new(starts.marks().chain(turns.iter().copied()));
+        let markers = Markers::new(starts.markers().chain(turns.iter().copied()));
         wanted.then(|| Self {
             starts: Arc::clone(starts),
-            marks,
+            markers,
             state: CallsState::Beginning,
             held: String::new(),
             blank: String::new(),
@@ -119,7 +119,7 @@ impl Calls {
     /// Returns true if this text passes unchanged: nothing is buffered, and no marker begins in it.
     pub(super) fn passes(&self, text: &str) -> bool {
         let plain = self.held.is_empty() && matches!(self.state, CallsState::Text);
-        plain && self.marks.find(text) == MarkerMatch::Nowhere
+        plain && self.markers.find(text) == MarkerMatch::Nowhere
     }
 
     /// Parses the next text and emits what is certain; candidates for a call stay buffered.
@@ -201,7 +201,7 @@ impl Calls {
                 self.parsed_length = text.len();
                 None
             }
-            _ => self.reject_candidate(text, Candidate { form: tried.form + 1, ..tried }, emit),
+            _ => self.reject_candidate(text, Candidate { form_index: tried.form_index + 1, ..tried }, emit),
         }
     }
 
@@ -226,14 +226,16 @@ impl Calls {
             return Some(0);
         }
         // Text without a marker may also belong to the next format that needs none.
-        let mark = self.starts.mark(next.start)?;
-        if let Some(start) = self.starts.bare(text, next.start + 1).filter(|_| mark.is_empty()) {
-            self.state = CallsState::Candidate(Candidate { start, form: 0 });
+        let marker = self.starts.marker(next.start_index)?;
+        if let Some(start_index) =
+            self.starts.find_bare(text, next.start_index + 1).filter(|_| marker.is_empty())
+        {
+            self.state = CallsState::Candidate(Candidate { start_index, form_index: 0 });
             return Some(0);
         }
         self.state = CallsState::Text;
         // Another call may begin directly after the marker, so only the marker is emitted.
-        let length = if mark.is_empty() { text.chars().next()?.len_utf8() } else { mark.len() };
+        let length = if marker.is_empty() { text.chars().next()?.len_utf8() } else { marker.len() };
         emit_content(&std::mem::take(&mut self.blank), emit);
         emit_content(text.get(..length)?, emit);
         Some(length)
@@ -244,10 +246,9 @@ impl Calls {
         if text.trim_start().is_empty() && !last {
             return None;
         }
-        self.state = self
-            .starts
-            .bare(text, 0)
-            .map_or(CallsState::Text, |start| CallsState::Candidate(Candidate { start, form: 0 }));
+        self.state = self.starts.find_bare(text, 0).map_or(CallsState::Text, |start_index| {
+            CallsState::Candidate(Candidate { start_index, form_index: 0 })
+        });
         Some(0)
     }
 
@@ -255,7 +256,7 @@ impl Calls {
         if text.is_empty() {
             return None;
         }
-        let found = self.marks.find(text);
+        let found = self.markers.find(text);
         let before =
             if last && !matches!(found, MarkerMatch::At { .. }) { text.len() } else { found.before(text) };
         let said = text.get(..before)?;
@@ -266,7 +267,7 @@ impl Calls {
                     true => said.clone_into(&mut self.blank),
                     false => emit_content(said, emit),
                 }
-                self.state = CallsState::Candidate(Candidate { start: marker, form: 0 });
+                self.state = CallsState::Candidate(Candidate { start_index: marker, form_index: 0 });
                 return Some(before);
             }
             return self.end_of_turn(text, (before, marker), last, emit);
@@ -288,7 +289,7 @@ impl Calls {
         last: bool,
         emit: Emit<'_>,
     ) -> Option<usize> {
-        let behind = before + self.marks.len(marker);
+        let behind = before + self.markers.len(marker);
         let over = text.get(behind..)?.trim().is_empty();
         if over && last {
             emit_content(text.get(..before)?, emit);

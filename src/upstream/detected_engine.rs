@@ -1,13 +1,13 @@
 //! Identity of the engine behind an upstream, and the evidence for it (engines G).
 //!
 //! Takes: the configured engine, replies to probes, and hints in answers. Gives: a [`DetectedEngine`].
-//! Remembers: the same. Never: sends a request; that is the task of the module `identify`.
+//! Remembers: that engine, with the evidence. Never: sends a request; that is the task of the module `identify`.
 
 use crate::engine::{Engine, Front, Identity, Parsers, Version};
 use std::fmt;
 
-/// Evidence by which the engine was identified, weakest first. Better evidence replaces weaker evidence, never the
-/// reverse.
+/// Evidence by which the engine was identified, ordered from weak to strong; the order among routes has no meaning.
+/// Better evidence replaces weaker evidence, never the reverse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Evidence {
     /// No evidence: the engine is not known.
@@ -57,29 +57,28 @@ impl DetectedEngine {
     /// Returns this identity under a changed configuration: a configured engine wins, and a finding that rested on
     /// the former configuration is dropped.
     pub(super) fn reconfigured(&self, engine: &'static Engine) -> Self {
-        match engine.is_known() {
-            true if engine != self.identity.engine => Self::configured(engine),
-            true => Self { evidence: Evidence::Configuration, ..self.clone() },
-            false if self.evidence == Evidence::Configuration => {
-                Self { evidence: Evidence::Nothing, ..Self::configured(engine) }
-            }
-            false => self.clone(),
+        let changes = if engine.is_known() {
+            engine != self.identity.engine
+        } else {
+            self.evidence == Evidence::Configuration
+        };
+        if changes {
+            Self::configured(engine)
+        } else if engine.is_known() {
+            Self { evidence: Evidence::Configuration, ..self.clone() }
+        } else {
+            self.clone()
         }
     }
 
-    /// Sets the engine and the evidence for it, unless the configuration names the engine. A change of the engine
-    /// discards the version, the front end and the parsers.
+    /// Sets the engine and the evidence for it, unless the configuration names the engine. Does not compare the
+    /// evidence otherwise: the caller does. A change of the engine discards the version, the front end and the parsers.
     pub(super) fn set_engine(&mut self, engine: &'static Engine, by: Evidence) {
         if self.evidence == Evidence::Configuration {
             return;
         }
         if self.identity.engine != engine {
-            *self = Self {
-                identity: engine.into(),
-                evidence: by,
-                version_evidence: Evidence::Nothing,
-                parsers: None,
-            };
+            *self = Self::configured(engine);
         }
         self.evidence = by;
     }
@@ -105,15 +104,18 @@ impl DetectedEngine {
         }
     }
 
-    /// Merges this result of probes with `now`, to keep what answers have shown while the probes ran and found
-    /// nothing better.
-    pub(super) fn merged_with_hints(mut self, now: &Self) -> Self {
-        let heard = now.identity;
-        if now.evidence == Evidence::Answer && self.evidence <= Evidence::Answer {
+    /// Adds to this result of probes what `current` has learned from answers meanwhile, where the probes found no
+    /// better evidence.
+    pub(super) fn merged_with_hints(mut self, current: &Self) -> Self {
+        let heard = current.identity;
+        if current.evidence == Evidence::Answer && self.evidence <= Evidence::Answer {
             self.set_engine(heard.engine, Evidence::Answer);
         }
         let is_same = self.identity.engine == heard.engine;
-        if is_same && now.version_evidence == Evidence::Answer && self.version_evidence <= Evidence::Answer {
+        if is_same
+            && current.version_evidence == Evidence::Answer
+            && self.version_evidence <= Evidence::Answer
+        {
             self.set_version(heard.version, Evidence::Answer);
         }
         self

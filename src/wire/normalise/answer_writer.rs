@@ -41,14 +41,14 @@ impl AnswerWriter {
 }
 
 /// Destination of grammatical events: the writer of the client's answer, and the buffer that it writes to.
-pub(in crate::wire) struct Output<'o> {
+pub(in crate::wire) struct EncoderOutput<'o> {
     pub(in crate::wire) writer: &'o mut AnswerWriter,
     pub(in crate::wire) out: &'o mut OutputBuffer,
     /// Index of the only choice, if the other choices come from answers of their own; else 0.
     pub(in crate::wire) choice: u32,
 }
 
-impl Output<'_> {
+impl EncoderOutput<'_> {
     pub(super) fn event(&mut self, mut event: Event<'_>) {
         let Self { writer, out, choice } = self;
         if let Event::Delta { riders, .. } | Event::Usage { riders, .. } = &mut event {
@@ -80,7 +80,7 @@ impl Output<'_> {
 }
 
 /// Sends text held behind a call's arguments. `held`: the text in JSON spelling.
-pub(super) fn send_held(choice: u32, slot: u32, held: Vec<u8>, to: &mut Output<'_>) {
+pub(super) fn send_held(choice: u32, slot: u32, held: Vec<u8>, to: &mut EncoderOutput<'_>) {
     if let Ok(held) = std::str::from_utf8(&held) {
         to.delta(choice, Delta::ToolArgs { slot, args: Text::json(held) }, Riders::default());
     }
