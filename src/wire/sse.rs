@@ -132,7 +132,7 @@ impl Framer {
             } else {
                 let mut line = std::mem::take(&mut self.line);
                 extend(&mut line, head, self.limit);
-                self.take_owned_line(&line, &mut lone, &mut found);
+                self.handle_line(&line, &mut lone, &mut found);
                 line.clear();
                 self.line = line;
             }
@@ -150,7 +150,7 @@ impl Framer {
         }
         let line = std::mem::take(&mut self.line);
         if !line.is_empty() {
-            self.take_owned_line(&line, &mut None, &mut found);
+            self.handle_line(&line, &mut None, &mut found);
         }
         if self.has_data && complete(&self.data) {
             found(FramerOutput::Frame(Frame::event(&self.name, &self.data)));
@@ -186,27 +186,37 @@ impl Framer {
         lone: &mut Option<&'a [u8]>,
         found: &mut impl FnMut(FramerOutput<'_>),
     ) {
-        match field(line, b"data").filter(|value| !self.has_data && value.len() <= self.limit) {
-            Some(value) => {
+        match field(line, b"data") {
+            Some(value) if !self.has_data && value.len() <= self.limit => {
                 self.has_data = true;
                 *lone = Some(value);
             }
-            None => self.take_owned_line(line, lone, found),
+            Some(value) => self.add_data(value, lone, found),
+            None => self.handle_other_line(line, lone, found),
         }
     }
 
-    /// Handles a line that cannot be borrowed, or is no first line of data.
-    fn take_owned_line(
+    /// Handles a line without borrowing it from the read.
+    fn handle_line(
         &mut self,
         line: &[u8],
         lone: &mut Option<&[u8]>,
         found: &mut impl FnMut(FramerOutput<'_>),
     ) {
-        if let Some(value) = field(line, b"data") {
-            // Another data line follows, so the borrowed one is copied into the event's own buffer.
-            self.data.extend_from_slice(lone.take().unwrap_or_default());
-            self.add_data(value, found);
-        } else if line.is_empty() {
+        match field(line, b"data") {
+            Some(value) => self.add_data(value, lone, found),
+            None => self.handle_other_line(line, lone, found),
+        }
+    }
+
+    /// Handles a line that is no data line.
+    fn handle_other_line(
+        &mut self,
+        line: &[u8],
+        lone: &mut Option<&[u8]>,
+        found: &mut impl FnMut(FramerOutput<'_>),
+    ) {
+        if line.is_empty() {
             if self.has_data {
                 let data = lone.take().unwrap_or(&self.data);
                 found(FramerOutput::Frame(Frame::event(&self.name, data)));
@@ -220,7 +230,10 @@ impl Framer {
         }
     }
 
-    fn add_data(&mut self, value: &[u8], found: &mut impl FnMut(FramerOutput<'_>)) {
+    /// Appends a data line to the event's own buffer.
+    fn add_data(&mut self, value: &[u8], lone: &mut Option<&[u8]>, found: &mut impl FnMut(FramerOutput<'_>)) {
+        // A borrowed data line before this one is copied into the buffer first.
+        self.data.extend_from_slice(lone.take().unwrap_or_default());
         if self.has_data {
             self.data.push(b'\n');
         }

@@ -133,7 +133,7 @@ impl FrameShape {
     }
 }
 
-/// Sink for the decoder's events: notes them in the shape, checks them, and passes them to the parser, if the answer
+/// Sink for the decoder's events: checks them, notes them in the shape, and passes them to the parser, if the answer
 /// has one, and the normaliser behind it.
 struct DecodedSink<'s, 'o> {
     data: &'s [u8],
@@ -146,12 +146,12 @@ struct DecodedSink<'s, 'o> {
 
 impl Sink for DecodedSink<'_, '_> {
     fn event(&mut self, event: Event<'_>) {
-        // A head is repeated on every frame. Any other event of the whole answer rules a template out.
-        self.shape.has_other_content |= !matches!(event, Event::Head(_));
         let event = match self.checks.check(event, self.whole) {
             Ok(event) => event,
             Err(rule) => return self.count_rule(rule),
         };
+        // A head is repeated on every frame. Any other event of the whole answer rules a template out.
+        self.shape.has_other_content |= !matches!(event, Event::Head(_));
         match &mut self.parsing {
             Some(parsing) => parsing.event(event, &mut self.next),
             None => self.next.event(event),

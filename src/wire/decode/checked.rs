@@ -44,8 +44,10 @@ impl Checks {
 
     /// Returns true if the head shows that another model answers.
     fn refuses(&mut self, head: &Head<'_>) -> bool {
-        let Some(name) = head.model else { return false };
+        let (Some(name), Some((models, requested))) = (head.model, &self.models) else { return false };
         let name = name.decoded();
-        self.models.take().is_some_and(|(models, requested)| *name != *requested && !models.allow(&name))
+        let is_other = *name != **requested && !models.allow(&name);
+        self.models = None;
+        is_other
     }
 }

@@ -15,9 +15,9 @@ use crate::wire::{Shape, Stamp};
 use bytes::{BufMut, BytesMut};
 use std::sync::Arc;
 
-/// Choices of a stream.
+/// Writer of a choice's members in a Chat Completions stream.
 #[derive(Debug)]
-pub(super) struct DeltaFrames {
+pub(super) struct ChatChoices {
     options: Arc<Options>,
     padding: Option<Padding>,
     /// Custom-tool calls, as (choice, slot): their arguments go under `custom.input` instead of
@@ -25,7 +25,7 @@ pub(super) struct DeltaFrames {
     custom: Vec<(u32, u32)>,
 }
 
-impl DeltaFrames {
+impl ChatChoices {
     pub(super) fn new(shape: &Shape, stamp: &Stamp) -> Self {
         let options = shape.options.clone();
         let pads = options.obfuscation == Obfuscation::OnRequest && shape.include_obfuscation;
@@ -67,12 +67,21 @@ impl DeltaFrames {
                 write_text(key, args, out);
                 out.extend_from_slice(b"}}]");
             }
-            _ => {}
+            Delta::Bare
+            | Delta::Finish(_)
+            | Delta::Break
+            | Delta::Done { .. }
+            | Delta::Part { .. }
+            | Delta::Sealed { .. }
+            | Delta::Annotation(_)
+            | Delta::Tokens(_) => {}
         }
     }
 }
 
-impl StreamChoice for DeltaFrames {
+impl StreamChoice for ChatChoices {
+    const HAS_TIER: bool = true;
+
     fn has_frame(delta: &Delta<'_>) -> bool {
         !matches!(
             delta,
@@ -194,6 +203,7 @@ pub(super) struct Message {
 }
 
 impl WholeChoice for Message {
+    const HAS_TIER: bool = true;
     const INNER: &'static str = "message";
 
     fn add(&mut self, delta: &Delta<'_>) {
@@ -226,7 +236,14 @@ impl WholeChoice for Message {
             }
             Delta::Part { name: PartName::Annotations, data } => self.annotations = data.map(compacted),
             Delta::Part { name: PartName::Audio, data } => self.audio = data.map(compacted),
-            _ => {}
+            Delta::Role
+            | Delta::Finish(_)
+            | Delta::Break
+            | Delta::Done { .. }
+            | Delta::Sealed { .. }
+            | Delta::Annotation(_)
+            | Delta::Tokens(_)
+            | Delta::Bare => {}
         }
     }
 

@@ -10,14 +10,19 @@ use crate::wire::event::{Delta, Logprobs, Riders};
 use crate::wire::options::Options;
 use bytes::BytesMut;
 
-/// Choices of a stream.
+/// Value of `object` in a chunk or whole answer.
+pub(super) const OBJECT: &str = "text_completion";
+
+/// Writer of a choice's members in a Completions stream.
 #[derive(Debug, Default)]
-pub(super) struct TextFrames {
+pub(super) struct CompletionsChoices {
     /// Character offset of each choice's next token, for engines that send tokens without offsets.
     offsets: Vec<usize>,
 }
 
-impl StreamChoice for TextFrames {
+impl StreamChoice for CompletionsChoices {
+    const HAS_TIER: bool = false;
+
     fn has_frame(delta: &Delta<'_>) -> bool {
         matches!(delta, Delta::Content(_) | Delta::Finish(_) | Delta::Bare)
     }
@@ -51,6 +56,7 @@ impl StreamChoice for TextFrames {
 pub(super) struct WholeText(BytesMut);
 
 impl WholeChoice for WholeText {
+    const HAS_TIER: bool = false;
     const INNER: &'static str = "delta";
 
     fn add(&mut self, delta: &Delta<'_>) {

@@ -12,9 +12,6 @@ use std::sync::Arc;
 
 const DATA: &[u8] = b"data: ";
 
-/// Value of `object` in a chunk or whole answer of Completions.
-pub(super) const COMPLETION: &str = "text_completion";
-
 /// Bytes reserved for an envelope, and for what usually follows it in a frame.
 const ENVELOPE: usize = 256;
 const REST: usize = 192;
@@ -24,6 +21,8 @@ const REST: usize = 192;
 #[derive(Debug)]
 pub(super) struct Envelope {
     object: &'static str,
+    /// True if the object has the member `service_tier`, when the engine sends one.
+    has_tier: bool,
     pub(super) options: Arc<Options>,
     /// Bytes `data: {"id":…,"object":…,"created":…,"model":…` up to and including `"choices":[`.
     rendered: BytesMut,
@@ -32,8 +31,8 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    pub(super) fn new(object: &'static str, options: Arc<Options>, usage_key: bool) -> Self {
-        Self { object, options, rendered: BytesMut::new(), usage_key }
+    pub(super) fn new(object: &'static str, has_tier: bool, options: Arc<Options>, usage_key: bool) -> Self {
+        Self { object, has_tier, options, rendered: BytesMut::new(), usage_key }
     }
 
     pub(super) fn render(&mut self, head: &Head<'_>) {
@@ -49,8 +48,7 @@ impl Envelope {
         out.extend_from_slice(self.object.as_bytes());
         out.extend_from_slice(b"\",\"created\":");
         write_number(head.created.unwrap_or(0), out);
-        // The object of Completions has no service tier.
-        let tier = head.tier.filter(|_| self.object != COMPLETION);
+        let tier = head.tier.filter(|_| self.has_tier);
         for (key, text) in
             [("model", head.model), ("service_tier", tier), ("system_fingerprint", head.fingerprint)]
         {

@@ -20,7 +20,6 @@ pub use responses::{
 
 use super::event::Event;
 use super::{Api, OutputBuffer, Shape, Stamp};
-use frame::COMPLETION;
 use stream::FrameStream;
 use tool_names::ToolNames;
 use whole::WholeObject;
@@ -102,16 +101,19 @@ pub struct Limits {
 pub fn encoder(shape: &Shape, stamp: &Stamp) -> Box<dyn Encode> {
     match (shape.client, shape.stream) {
         (Api::Chat, true) => {
-            let choices = chat::DeltaFrames::new(shape, stamp);
+            let choices = chat::ChatChoices::new(shape, stamp);
             ToolNames::wrap(Box::new(FrameStream::new("chat.completion.chunk", shape, choices)), shape)
         }
         (Api::Chat, false) => {
             ToolNames::wrap(Box::new(WholeObject::<chat::Message>::new("chat.completion", shape)), shape)
         }
         (Api::Completions, true) => {
-            Box::new(FrameStream::new(COMPLETION, shape, completions::TextFrames::default()))
+            let choices = completions::CompletionsChoices::default();
+            Box::new(FrameStream::new(completions::OBJECT, shape, choices))
         }
-        (Api::Completions, false) => Box::new(WholeObject::<completions::WholeText>::new(COMPLETION, shape)),
+        (Api::Completions, false) => {
+            Box::new(WholeObject::<completions::WholeText>::new(completions::OBJECT, shape))
+        }
         (Api::Responses, stream) => {
             let reply = Reply {
                 reasoning: shape.options.responses_reasoning,

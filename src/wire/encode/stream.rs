@@ -13,6 +13,9 @@ use bytes::{BufMut, BytesMut};
 
 /// Members of the choice in a frame of one API.
 pub(super) trait StreamChoice: Send {
+    /// True if the frames of the API have the member `service_tier`.
+    const HAS_TIER: bool;
+
     /// Returns true if clients of the API get a frame for this delta.
     fn has_frame(delta: &Delta<'_>) -> bool;
 
@@ -26,7 +29,7 @@ pub(super) trait StreamChoice: Send {
         out: &mut BytesMut,
     ) -> Option<String>;
 
-    /// Returns true if the bytes for a delta depend on nothing but the delta.
+    /// Returns true if the bytes for a delta depend on nothing but the delta and the last head.
     fn is_plain(&self) -> bool {
         true
     }
@@ -36,7 +39,7 @@ pub(super) trait StreamChoice: Send {
 #[derive(Debug)]
 pub(super) struct FrameStream<C> {
     envelope: Envelope,
-    content: C,
+    choices: C,
     /// True if usage stays on the frames (option `continuous_usage`). A chunk that has both text and a finish then has
     /// one count for both: its last frame waits and goes out merged with the finish, so that the count is sent once.
     counts: bool,
@@ -52,10 +55,10 @@ struct WaitingFrame {
 }
 
 impl<C: StreamChoice> FrameStream<C> {
-    pub(super) fn new(object: &'static str, shape: &Shape, content: C) -> Self {
+    pub(super) fn new(object: &'static str, shape: &Shape, choices: C) -> Self {
         Self {
-            envelope: Envelope::new(object, shape.options.clone(), shape.include_usage),
-            content,
+            envelope: Envelope::new(object, C::HAS_TIER, shape.options.clone(), shape.include_usage),
+            choices,
             counts: shape.include_usage && shape.has_continuous_usage(),
             waiting: None,
         }
@@ -85,7 +88,7 @@ impl<C: StreamChoice> FrameStream<C> {
     /// Appends a frame. Returns the position of its finish reason, counted from the start of `out`.
     fn frame(&mut self, choice: u32, delta: &Delta<'_>, riders: &Riders<'_>, out: &mut BytesMut) -> usize {
         self.envelope.open_frame(out);
-        let padding = self.content.write(choice, delta, riders, out);
+        let padding = self.choices.write(choice, delta, riders, out);
         out.extend_from_slice(b",\"finish_reason\":");
         let reason = out.len();
         match delta {
@@ -146,7 +149,7 @@ impl<C: StreamChoice> Encode for FrameStream<C> {
     }
 
     fn is_plain(&self) -> bool {
-        !self.counts && self.content.is_plain()
+        !self.counts && self.choices.is_plain()
     }
 }
 

@@ -13,9 +13,12 @@ use bytes::{BufMut, BytesMut};
 
 /// Content of one choice of a whole object, as an API has it; texts are in canonical JSON spelling.
 pub(super) trait WholeChoice: Default + Send {
-    /// Key of the engine's object whose unknown fields the choice's `x_upstream` has.
+    /// True if the object of the API has the member `service_tier`.
+    const HAS_TIER: bool;
+    /// Key under which the unknown fields of the engine's message or delta are written in `x_upstream`.
     const INNER: &'static str;
 
+    /// Adds the content of a delta; [`Delta::Finish`] never reaches it.
     fn add(&mut self, delta: &Delta<'_>);
 
     /// Adds the logprobs of a chunk, in the shape that clients of the API read.
@@ -49,7 +52,7 @@ struct CollectedChoice<C> {
 impl<C: WholeChoice> WholeObject<C> {
     pub(super) fn new(object: &'static str, shape: &Shape) -> Self {
         Self {
-            envelope: Envelope::new(object, shape.options.clone(), false),
+            envelope: Envelope::new(object, C::HAS_TIER, shape.options.clone(), false),
             choices: Vec::new(),
             usage: None,
             extensions: ExtensionLists::default(),
@@ -121,8 +124,9 @@ impl<C: WholeChoice> Encode for WholeObject<C> {
                 self.usage = Some(usage);
                 self.keep_chunk_riders(&riders);
             }
+            Event::Foreign { .. } | Event::Limits(_) => {}
             // Before the end nothing has been written, so the server answers a failure with an HTTP error instead.
-            Event::Foreign { .. } | Event::Limits(_) | Event::Fail(_) => {}
+            Event::Fail(_) => {}
             Event::End => self.write(out.open()),
         }
     }

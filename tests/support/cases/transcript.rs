@@ -5,6 +5,7 @@ use samewire::wire::OutputBuffer;
 use samewire::wire::encode::Encode;
 use samewire::wire::event::Event;
 
+/// Encoder that writes each event as one line of text.
 #[derive(Debug, Default)]
 pub struct Transcript;
 

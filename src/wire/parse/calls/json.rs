@@ -306,7 +306,7 @@ impl Grammar for JsonGrammar {
         }
     }
 
-    fn take_mark(&mut self) -> usize {
+    fn take_marker_length(&mut self) -> usize {
         std::mem::take(&mut self.start)
     }
 }

@@ -126,6 +126,7 @@ impl LiteralGrammar {
         }
     }
 }
+
 impl Grammar for LiteralGrammar {
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step> {
         let begun = text.trim_start();
@@ -167,7 +168,7 @@ impl Grammar for LiteralGrammar {
         }
     }
 
-    fn take_mark(&mut self) -> usize {
+    fn take_marker_length(&mut self) -> usize {
         std::mem::take(&mut self.start)
     }
 }

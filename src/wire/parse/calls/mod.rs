@@ -53,15 +53,14 @@ trait Grammar: std::fmt::Debug + Send {
     /// Parses a prefix of the text. Returns the bytes read, or the step with which the parsing stops.
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step>;
 
-    /// Returns the bytes before the first step, which the grammar need not read: the marker of the call. 0 from the
-    /// second time on.
-    fn take_mark(&mut self) -> usize {
+    /// Returns the number of bytes of the start marker, which are skipped; 0 from the second call on.
+    fn take_marker_length(&mut self) -> usize {
         0
     }
 
     /// Parses the text, which continues where the last call of `read` stopped. `last`: no more text follows.
     fn read(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Step {
-        let mut at = self.take_mark();
+        let mut at = self.take_marker_length();
         loop {
             match self.step(text.get(at..).unwrap_or(""), last, tools, &mut *emit) {
                 Ok(read) => at += read,

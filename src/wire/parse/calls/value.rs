@@ -242,11 +242,17 @@ mod tests {
             assert_eq!((said.as_str(), found), (expected, last), "{pieces:?}");
             assert_eq!(arguments.has_emitted(), !expected.is_empty(), "{pieces:?}");
         }
-        let mut rest = String::new();
-        Arguments::default().say("\"{", &mut |piece| {
-            let Piece::Arguments(text) = piece else { panic!("arguments alone") };
-            rest.push_str(text);
-        });
-        assert_eq!(rest, "\"{", "what the end cuts off is not lost");
+    }
+
+    #[test]
+    fn what_the_end_cuts_off_is_emitted() {
+        for (last, expected, step) in [(true, "\"{", Step::Done(2)), (false, "", Step::More(0))] {
+            let mut said = String::new();
+            let found = Arguments::default().step("\"{", &Markers::default(), last, &mut |piece| {
+                let Piece::Arguments(text) = piece else { panic!("arguments alone") };
+                said.push_str(text);
+            });
+            assert_eq!((said.as_str(), found), (expected, Err(step)), "last: {last}");
+        }
     }
 }
