@@ -20,6 +20,11 @@ impl Version {
     }
 }
 
+/// Returns the version `0.minor.patch`.
+pub(super) const fn version(minor: u16, patch: u16) -> Version {
+    Version::new(0, minor, patch)
+}
+
 /// Error of parsing a version that is not a release, such as `0.1.dev1+g1a2b3c4` of a build from a working copy
 /// (engines G.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -45,11 +45,11 @@ static REQUESTS: &[RequestRule] = &[
         Change::Drop(ENGINE_FIELDS),
     )
     .with_evidence("fixtures/described/openai/error-unknown-parameter"),
-    usual::constraints("guided_json became response_format", usual::GUIDED, SCHEMA_ALONE)
+    usual::constraints("guided_json became response_format", usual::GUIDED_KEYS, SCHEMA_ALONE)
         .with_evidence("engines E.2"),
     usual::constraints(
         "a schema in structured_outputs became response_format",
-        usual::STRUCTURED,
+        usual::STRUCTURED_KEYS,
         SCHEMA_ALONE,
     )
     .with_evidence("engines E.2"),

@@ -15,8 +15,8 @@
 //! be faster, but needs the administrator's key, if there is one, and a `rid` set by samewire in the body. A late
 //! call would abort whichever request has that id by then. samewire therefore does not use it.
 
+use super::identity::version;
 use super::rule::{Change, Constraint, RequestRule};
-use super::usual::version;
 use super::{Detection, Engine, InfoRoute, LoadForm, LoadRoute, Mark, Proof, usual};
 use crate::request::responses::{Capabilities, NativeCapabilities};
 use crate::wire::Quirks;
@@ -85,9 +85,9 @@ static REQUESTS: &[RequestRule] = &[
     // Harmless in later versions; without it, answers of earlier ones have no limit.
     usual::LIMIT_COPIED.with_evidence("engines E.2"),
     usual::EMPTY_STOPS.with_evidence("engines E.2"),
-    usual::constraints("guided_ fields became regex, ebnf or a schema", usual::GUIDED, OWN)
+    usual::constraints("guided_ fields became regex, ebnf or a schema", usual::GUIDED_KEYS, OWN)
         .with_evidence("engines E.2"),
-    usual::constraints("structured_outputs became regex, ebnf or a schema", usual::STRUCTURED, OWN)
+    usual::constraints("structured_outputs became regex, ebnf or a schema", usual::STRUCTURED_KEYS, OWN)
         .with_evidence("engines E.2"),
     usual::SCHEMA_NAME.with_evidence("engines E.2"),
     // Reasoning.

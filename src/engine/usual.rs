@@ -1,7 +1,6 @@
 //! Request rules that several engines share. Each engine's own file states which of them it needs, in which
 //! versions, on what evidence.
 
-use super::Version;
 use super::rule::{Becomes, Change, Constraint, RequestRule};
 
 /// Tool rules for servers that only format prompts with chat templates, which are nearly all of them.
@@ -11,11 +10,6 @@ pub(super) const TOOLS: &[RequestRule] = &[
     CUSTOM_TOOLS.with_evidence("fixtures/llamacpp/error-custom-tool"),
     ONE_CALL.with_evidence("fixtures/llamacpp/tool-parallel-unwanted"),
 ];
-
-/// Returns the version `0.minor.patch`.
-pub(super) const fn version(minor: u16, patch: u16) -> Version {
-    Version::new(0, minor, patch)
-}
 
 /// Message rules that all of those servers need.
 pub(super) const MESSAGES: &[RequestRule] = &[
@@ -131,16 +125,18 @@ pub(super) const fn constraints(
 }
 
 /// Members of vLLM up to 0.11 that constrain the answer.
-pub(super) const GUIDED: &[&str; 4] = &["guided_json", "guided_regex", "guided_choice", "guided_grammar"];
-/// Members of later versions, within one object.
-pub(super) const STRUCTURED: &[&str; 4] = &[
+pub(super) const GUIDED_KEYS: &[&str; 4] =
+    &["guided_json", "guided_regex", "guided_choice", "guided_grammar"];
+/// Members within `structured_outputs` that constrain the answer, in vLLM from 0.11 on.
+pub(super) const STRUCTURED_KEYS: &[&str; 4] = &[
     "structured_outputs.json",
     "structured_outputs.regex",
     "structured_outputs.choice",
     "structured_outputs.grammar",
 ];
 
-/// Creates the rule that lets the engine continue the last message, with the members that tell it to.
+/// Creates the rule that lets the engine continue the last message, with the members that tell it to. `items`: also
+/// when the message is a finished item of a Responses request.
 pub(super) const fn go_on(members: &'static [(&'static str, &'static str)], items: bool) -> RequestRule {
     RequestRule::new(
         "go_on",

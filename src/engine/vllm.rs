@@ -12,8 +12,8 @@
 //! Closing the connection aborts a request, streamed or not (engines G). No other call is needed;
 //! `/abort_requests` exists in special deployments only.
 
+use super::identity::version;
 use super::rule::{Change, Constraint, RequestRule};
-use super::usual::version;
 use super::{
     Detection, Engine, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof, Versions, usual,
 };
@@ -67,10 +67,10 @@ static REQUESTS: &[RequestRule] = &[
     .with_evidence("engines E.1"),
     usual::EMPTY_STOPS.with_evidence("engines E.2"),
     // Constraints: the old spelling is ignored from 0.12 on, the new one known from 0.11 on.
-    usual::constraints("guided_ fields became structured_outputs", usual::GUIDED, STRUCTURED)
+    usual::constraints("guided_ fields became structured_outputs", usual::GUIDED_KEYS, STRUCTURED)
         .from(version(12, 0))
         .with_evidence("engines E.2"),
-    usual::constraints("structured_outputs became guided_ fields", usual::STRUCTURED, GUIDED)
+    usual::constraints("structured_outputs became guided_ fields", usual::STRUCTURED_KEYS, GUIDED)
         .before(version(11, 0))
         .with_evidence("engines E.2"),
     usual::SCHEMA_NAME.with_evidence("engines E.2"),

@@ -75,8 +75,8 @@ impl<'t> RequestAdapter<'t> {
     }
 }
 
-/// Returns the text of content that consists of text only, JSON-escaped without quotes; `None` if there are other
-/// parts.
+/// Returns the text of content that consists of text only, JSON-escaped without quotes, with `between` between its
+/// parts; `None` if there are other parts.
 pub(super) fn joined(content: &str, between: &str) -> Option<String> {
     if let Some(text) = Text::of(Raw::of(content)?) {
         let mut out = BytesMut::new();
@@ -86,7 +86,8 @@ pub(super) fn joined(content: &str, between: &str) -> Option<String> {
     joined_parts(content, between, |part| Text::of(raw_member(part.get(), "text")?))
 }
 
-/// Returns the texts of a list of parts, joined like those of [`joined`]; `None` if a part has no text.
+/// Joins the texts that `text_of` finds in the elements of a list, with `between` after each but the last. The result
+/// is JSON-escaped without quotes. `None` if `parts` is not a list, or if `text_of` finds no text in an element.
 pub(super) fn joined_parts<'c>(
     parts: &'c str,
     between: &str,

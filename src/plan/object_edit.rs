@@ -87,7 +87,8 @@ impl<'t> ObjectEdit<'t> {
         self.get(key).filter(|json| *json != "null")
     }
 
-    /// Iterates over the elements of a list that is a member.
+    /// Iterates over the elements of a member that is a list. A member that is absent, null or not a list gives
+    /// nothing.
     pub(super) fn elements(&self, key: &str) -> impl Iterator<Item = Raw<'_>> {
         self.non_null(key).and_then(json::elements).into_iter().flatten()
     }

@@ -88,11 +88,9 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
         }
         custom.extend(custom_name(*tool));
     }
+    let model = from.string("model")?.unwrap_or_default();
+    let choices = u32::try_from(from.answer_count("n")?.unwrap_or(1)).unwrap_or(1);
     Ok(ChatRequest {
-        api: Api::Chat,
-        model: from.string("model")?.unwrap_or_default(),
-        stream: streaming.stream,
-        choices: u32::try_from(from.choices("n")?.unwrap_or(1)).unwrap_or(1),
         include_usage: streaming.include_usage,
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,
@@ -112,7 +110,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
             structured: notable,
             ..TextSpans::default()
         },
-        ..ChatRequest::default()
+        ..ChatRequest::new(Api::Chat, model, streaming.stream, choices)
     })
 }
 

@@ -10,7 +10,7 @@ use crate::wire::fault::{Failure, Fault};
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
-/// Parameters of sampling that all APIs have, with their ranges in the API's reference.
+/// Parameters of sampling that all APIs that generate text have, with their ranges in the API's reference.
 pub(super) const SAMPLING: [(&str, RangeInclusive<f64>); 4] = [
     ("temperature", 0.0..=2.0),
     ("top_p", 0.0..=1.0),
@@ -213,8 +213,8 @@ impl<'a> Checked<'a> {
         self.rules.ranges == Ranges::Api
     }
 
-    /// Reads a number of choices, which multiplies the engine's work: from 1 to the maximum in `[limits]`.
-    pub(super) fn choices(&self, key: &str) -> Result<Option<u64>, Failure> {
+    /// Reads a count of generated answers (`n`, `best_of`): from 1 to `limits.max_choices`.
+    pub(super) fn answer_count(&self, key: &str) -> Result<Option<u64>, Failure> {
         let Some(field) = self.get(key) else { return Ok(None) };
         let most = self.caps().choices;
         let number = field.value.get().parse::<u64>().ok().filter(|number| (1..=most).contains(number));

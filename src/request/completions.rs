@@ -35,17 +35,15 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
     // vLLM accepts `prompt_embeds` instead of the prompt.
     from.required("prompt", complete && from.get("prompt_embeds").is_none())?;
     let streaming = from.streaming()?;
-    let n = from.choices("n")?.unwrap_or(1);
+    let n = from.answer_count("n")?.unwrap_or(1);
     // `best_of` is the number of candidates generated, not of choices returned (fixtures `completions-best-of*`).
-    from.choices("best_of")?;
+    from.answer_count("best_of")?;
     from.sampling()?;
     from.stop()?;
     let prompts = prompts(from)?;
+    let model = from.string("model")?.unwrap_or_default();
+    let choices = u32::try_from(n.saturating_mul(prompts)).unwrap_or(u32::MAX);
     Ok(ChatRequest {
-        api: Api::Completions,
-        model: from.string("model")?.unwrap_or_default(),
-        stream: streaming.stream,
-        choices: u32::try_from(n.saturating_mul(prompts)).unwrap_or(u32::MAX),
         include_usage: streaming.include_usage,
         continuous_usage: streaming.continuous_usage,
         include_obfuscation: streaming.include_obfuscation,
@@ -57,7 +55,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
             stream_options: from.place("stream_options"),
             ..TextSpans::default()
         },
-        ..ChatRequest::default()
+        ..ChatRequest::new(Api::Completions, model, streaming.stream, choices)
     })
 }
 

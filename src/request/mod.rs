@@ -66,7 +66,7 @@ pub(crate) fn effort(reasoning: &str) -> Option<String> {
 
 /// Chat Completions or Completions request after parsing: the settings that affect the answer, and the places in
 /// the body that adaptation may edit.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ChatRequest {
     /// API of the request.
     pub api: Api,
@@ -141,6 +141,33 @@ pub(crate) struct TextSpans {
 }
 
 impl ChatRequest {
+    /// Creates a request of which nothing else is set.
+    fn new(api: Api, model: String, stream: bool, choices: u32) -> Self {
+        Self {
+            api,
+            model,
+            stream,
+            choices,
+            choice: None,
+            include_usage: false,
+            continuous_usage: false,
+            include_obfuscation: false,
+            logprobs: false,
+            extensions: Extensions::default(),
+            limit: None,
+            forced_function: None,
+            one_call: false,
+            custom_tools: Vec::new(),
+            legacy_functions: false,
+            offered_tools: None,
+            reasons: None,
+            hides_reasoning: false,
+            constrained: false,
+            overrides_model: false,
+            places: TextSpans::default(),
+        }
+    }
+
     /// Parses and checks a request under the default rules.
     ///
     /// # Errors

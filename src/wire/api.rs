@@ -9,10 +9,9 @@ use super::rule::Tally;
 use std::sync::Arc;
 
 /// API of an answer: the client's and the engine's may differ, and each has its own decoder and encoder.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Api {
     /// Chat Completions, `/v1/chat/completions`.
-    #[default]
     Chat,
     /// Legacy Completions, `/v1/completions`.
     Completions,

@@ -358,10 +358,6 @@ impl ResponsesRequest {
     /// read.
     pub fn ask(&self) -> ChatRequest {
         ChatRequest {
-            api: Api::Chat,
-            model: self.model.clone(),
-            stream: self.stream,
-            choices: 1,
             include_usage: true,
             include_obfuscation: self.include_obfuscation,
             logprobs: self.include.output_text_logprobs,
@@ -369,7 +365,7 @@ impl ResponsesRequest {
             forced_function: self.tools.forced().map(ToOwned::to_owned),
             one_call: self.parallel == Some(false),
             hides_reasoning: self.hides_reasoning(),
-            ..ChatRequest::default()
+            ..ChatRequest::new(Api::Chat, self.model.clone(), self.stream, 1)
         }
     }
 

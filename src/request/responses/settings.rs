@@ -38,6 +38,7 @@ pub(super) fn read(from: &Checked<'_>) -> Result<Settings, Failure> {
     let (include, include_of_engine) = include(from)?;
     let mut members = Vec::new();
     sampling(from, include, &mut members)?;
+    // Checks parameters that are stored or echoed, and otherwise not used.
     for key in ["service_tier", "prompt_cache_retention"] {
         from.string(key)?;
     }

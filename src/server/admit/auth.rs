@@ -19,18 +19,18 @@ const LONGEST_MODEL: usize = 512;
 /// Returns the error for an unknown model. A model that the caller's key does not list gets the same error, so
 /// that its existence is not revealed.
 pub(in crate::server) fn no_such_model(name: &str) -> Failure {
-    let message = format!("The model `{}` does not exist.", printable(name));
+    let message = format!("The model `{}` does not exist.", printable_name(name));
     Failure::from(Fault::ModelNotFound).with_message(message).with_param("model")
 }
 
 /// Returns the refusal of a model that the caller's plan does not have.
 fn not_included(name: &str) -> Failure {
-    let message = format!("The plan of this key does not include the model `{}`.", printable(name));
+    let message = format!("The plan of this key does not include the model `{}`.", printable_name(name));
     Failure::from(Fault::UsageNotIncluded).with_message(message).with_param("model")
 }
 
 /// Returns a client's name or id made safe for a message: without control characters, cut after 64 characters.
-pub(in crate::server) fn printable(name: &str) -> String {
+pub(in crate::server) fn printable_name(name: &str) -> String {
     name.chars().filter(|request| !request.is_control()).take(64).collect()
 }
 

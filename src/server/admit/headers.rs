@@ -126,8 +126,8 @@ fn is_in_utf8(label: &str, is_kind: impl Fn(&str) -> bool) -> bool {
     is_kind(&kind) && parts.all(utf8)
 }
 
-/// Returns true if the `accept` header names this type.
-pub(in crate::server) fn names(headers: &HeaderMap, kind: &str) -> bool {
+/// Returns true if `accept` names a type that starts with `kind`.
+pub(in crate::server) fn accepts_type(headers: &HeaderMap, kind: &str) -> bool {
     let ranges = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
     ranges.flat_map(|ranges| ranges.split(',')).any(|range| range.trim().starts_with(kind))
 }

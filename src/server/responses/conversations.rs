@@ -79,10 +79,11 @@ impl<'h> ConversationTarget<'h> {
         head: &request::Parts,
         what: ConversationPath,
     ) -> Result<Self, Failure> {
+        let owned = |segment| decoded(segment).into_owned();
         let mut path = head.uri.path().split_once("/conversations/").map_or("", |(_, path)| path).split('/');
         let id = match what {
             ConversationPath::New => format!("conv_{}", context.ids.stamp().id),
-            _ => path.next().map(decoded).unwrap_or_default(),
+            _ => path.next().map(owned).unwrap_or_default(),
         };
         let store = match context.app.store_handle.opened()? {
             Some(store) => store,
@@ -93,7 +94,7 @@ impl<'h> ConversationTarget<'h> {
             None => return Err(not_found("Conversation", &id)),
         };
         let key = Key { tenant: context.tenant(&head.headers), id: id.into() };
-        Ok(Self { context, store, key, item: path.nth(1).map(decoded).unwrap_or_default() })
+        Ok(Self { context, store, key, item: path.nth(1).map(owned).unwrap_or_default() })
     }
 
     fn key(&self) -> Key {

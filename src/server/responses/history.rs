@@ -8,7 +8,7 @@ use crate::plan::{self, AdaptedBody, Route};
 use crate::request::invalid;
 use crate::request::responses::{ChatInputs, ResponsesRequest};
 use crate::seal::{Keys, SealKind};
-use crate::server::admit::auth::printable;
+use crate::server::admit::auth::printable_name;
 use crate::server::context::RequestContext;
 use crate::store::{Error, Item, Key, Store};
 use crate::wire::fault::{Failure, Fault};
@@ -141,7 +141,7 @@ impl RequestContext {
         let about = |fault: Fault, message: String| {
             Failure::from(fault).with_message(message).with_param("previous_response_id")
         };
-        let shown = printable(id);
+        let shown = printable_name(id);
         let missing =
             || about(Fault::PreviousNotFound, format!("Previous response with id '{shown}' not found."));
         let store = store.ok_or_else(missing)?;

@@ -5,7 +5,7 @@ use super::tool_outputs;
 use crate::json::write_string;
 use crate::request::invalid;
 use crate::request::responses::Include;
-use crate::server::admit::auth::printable;
+use crate::server::admit::auth::printable_name;
 use crate::server::admit::body::Body;
 use crate::server::admit::headers;
 use crate::server::context::RequestContext;
@@ -15,6 +15,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures::Stream;
 use http::{Method, Response, request};
 use percent_encoding::percent_decode_str;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -174,12 +175,12 @@ impl RequestContext {
 
 /// Returns the failure for an object that does not exist or belongs to another tenant; `what` is its kind.
 pub(super) fn not_found(what: &str, id: &str) -> Failure {
-    Failure::from(Fault::NotFound).with_message(format!("{what} with id '{}' not found.", printable(id)))
+    Failure::from(Fault::NotFound).with_message(format!("{what} with id '{}' not found.", printable_name(id)))
 }
 
 /// Returns a segment of a path without its percent-escapes.
-pub(super) fn decoded(segment: &str) -> String {
-    percent_decode_str(segment).decode_utf8_lossy().into_owned()
+pub(super) fn decoded(segment: &str) -> Cow<'_, str> {
+    percent_decode_str(segment).decode_utf8_lossy()
 }
 
 /// Appends a list object with one page of items.

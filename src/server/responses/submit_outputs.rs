@@ -69,7 +69,7 @@ impl RequestContext {
             None => Predecessor::Response(&key.id),
         };
         let model = json::member(&record.response, "model").unwrap_or_default();
-        let stream = outputs.stream || headers::names(&head.headers, "text/event-stream");
+        let stream = outputs.stream || headers::accepts_type(&head.headers, "text/event-stream");
         let body = outputs::continuing_body(&record.request, &model, after, &input, stream);
         if let Err(failure) = self.count(head).await {
             handed.take_back().await;

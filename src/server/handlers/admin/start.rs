@@ -5,7 +5,7 @@
 
 use crate::html::{Page, Template, escaped};
 use crate::server::App;
-use crate::server::admit::headers::names;
+use crate::server::admit::headers::accepts_type;
 use crate::server::handlers::page;
 use crate::server::handlers::readiness::NotReady;
 use crate::server::net::listener;
@@ -46,7 +46,7 @@ struct Row {
 /// Returns the page as HTML or text, according to the `accept` header.
 pub(super) fn answer(app: &App, headers: &HeaderMap) -> Response<Bytes> {
     let start = Start::of(app, headers);
-    let mut response = match names(headers, "text/html") {
+    let mut response = match accepts_type(headers, "text/html") {
         true => page::response(&start.html()),
         false => {
             let mut response = Response::new(Bytes::from(start.text()));
