@@ -3,10 +3,10 @@
 //!
 //! Takes: a string or a list of parts. Gives: parts, and their text as an engine reads it. Never: drops a part.
 
-use super::object::{Object, alternatives};
 use crate::json::{Raw, Text, write_string};
 use crate::request::check::list;
 use crate::request::media::{Address, Kind, Media};
+use crate::request::object::{Object, alternatives};
 use crate::request::refusals::{invalid, missing, unsupported_parameter};
 use crate::wire::fault::Failure;
 use bytes::{BufMut, BytesMut};

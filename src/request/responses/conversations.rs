@@ -4,10 +4,10 @@
 //! nothing.
 
 use super::input::{self, Item};
-use super::object::Object;
 use crate::json::compacted;
 use crate::request::Rules;
 use crate::request::check::Checked;
+use crate::request::object::Object;
 use crate::request::refusals::{invalid, missing};
 use crate::wire::fault::Failure;
 use std::collections::HashSet;

@@ -1,9 +1,9 @@
 //! Request fields that an answer echoes (wire-format 4.2, 4.4).
 
-use super::object::Object;
 use super::shared_value;
 use crate::json::{self, Raw, Text, compacted, write_compact, write_string};
 use crate::request::fields;
+use crate::request::object::Object;
 use crate::wire::encode::Echo;
 use crate::wire::fault::Failure;
 use bytes::{Bytes, BytesMut};

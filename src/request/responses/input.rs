@@ -3,11 +3,11 @@
 //! Takes: one item's JSON. Gives: an [`Item`], borrowed from it. Remembers: nothing.
 
 use super::content::{self, ContentPlace, Part};
-use super::object::{Object, alternatives};
 use crate::json::{Raw, Text};
 use crate::request::Rules;
 use crate::request::check::list;
 use crate::request::media::Media;
+use crate::request::object::{Object, alternatives};
 use crate::request::parts;
 use crate::request::refusals::{invalid, missing};
 use crate::wire::event::ToolKind;

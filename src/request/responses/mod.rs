@@ -11,7 +11,6 @@ mod echo;
 mod input;
 mod inputs;
 mod native;
-mod object;
 pub mod outputs;
 mod settings;
 pub mod summary;
@@ -25,6 +24,7 @@ pub(crate) use turns::arguments;
 
 use super::check::{Checked, limited};
 use super::fields::Field;
+use super::object::Object;
 use super::refusals::{self, invalid, missing, unsupported_parameter};
 use super::{ChatRequest, Rules};
 use crate::json::{Raw, Text, compacted};
@@ -34,7 +34,6 @@ use crate::wire::fault::Failure;
 use crate::wire::options::{Options, RequestUnknown, ResponsesReasoning};
 use bytes::{BufMut, Bytes, BytesMut};
 use input::Item;
-use object::Object;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

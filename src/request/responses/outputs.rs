@@ -5,10 +5,10 @@
 //! of the same kind. Never: accepts a parameter it does not know.
 
 use super::content::{self, ContentPlace};
-use super::object::Object;
 use crate::json::{self, Members, Raw, Text, compacted, write_string};
 use crate::request::Rules;
 use crate::request::check::Checked;
+use crate::request::object::Object;
 use crate::request::refusals::{invalid, missing};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{BufMut, Bytes, BytesMut};

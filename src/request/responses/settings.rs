@@ -2,9 +2,9 @@
 //! the chat request.
 
 use super::Include;
-use super::object::{Object, alternatives};
 use crate::json::{Text, compacted};
 use crate::request::check::{Checked, SAMPLING};
+use crate::request::object::{Object, alternatives};
 use crate::request::refusals::{invalid, missing};
 use crate::wire::fault::Failure;
 

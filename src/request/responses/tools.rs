@@ -5,9 +5,9 @@
 //! both. Never: leaves a tool out without naming it.
 
 use super::ResponsesMode;
-use super::object::Object;
 use crate::json::{Raw, Text, compacted, write_string};
 use crate::request::check::Checked;
+use crate::request::object::Object;
 use crate::request::parts;
 use crate::request::refusals::{invalid, unsupported_value};
 use crate::wire::event::ToolKind;

@@ -15,14 +15,14 @@ const FEW: usize = 16;
 
 /// Object inside a request, with its path for error messages.
 #[derive(Debug)]
-pub(super) struct Object<'a> {
+pub(in crate::request) struct Object<'a> {
     path: String,
     members: Vec<(Cow<'a, str>, Raw<'a>)>,
 }
 
 impl<'a> Object<'a> {
     /// Parses `raw` as an object at `path`. Fails if it is no object or has a duplicate key.
-    pub(super) fn of(path: impl Into<String>, raw: Raw<'a>) -> Result<Self, Failure> {
+    pub(in crate::request) fn of(path: impl Into<String>, raw: Raw<'a>) -> Result<Self, Failure> {
         let path = path.into();
         let Some(Members(members)) = Members::of(raw.get()) else {
             return Err(invalid(path, "it must be an object"));
@@ -51,36 +51,36 @@ impl<'a> Object<'a> {
     }
 
     /// Returns the path of a member.
-    pub(super) fn path(&self, key: &str) -> String {
+    pub(in crate::request) fn path(&self, key: &str) -> String {
         format!("{}.{key}", self.path)
     }
 
     /// Returns the path of the object.
-    pub(super) fn here(&self) -> &str {
+    pub(in crate::request) fn here(&self) -> &str {
         &self.path
     }
 
     /// Returns a member unless it is absent or null.
-    pub(super) fn get(&self, key: &str) -> Option<Raw<'a>> {
+    pub(in crate::request) fn get(&self, key: &str) -> Option<Raw<'a>> {
         let found = self.members.iter().find(|(own, _)| own == key).map(|(_, raw)| *raw);
         found.filter(|raw| raw.get() != "null")
     }
 
-    pub(super) fn required(&self, key: &str) -> Result<Raw<'a>, Failure> {
+    pub(in crate::request) fn required(&self, key: &str) -> Result<Raw<'a>, Failure> {
         self.get(key).ok_or_else(|| missing(&self.path(key)))
     }
 
     /// Returns a string member, if present. Fails on another type.
-    pub(super) fn text(&self, key: &str) -> Result<Option<Text<'a>>, Failure> {
+    pub(in crate::request) fn text(&self, key: &str) -> Result<Option<Text<'a>>, Failure> {
         self.get(key).map(|raw| self.as_text(key, raw)).transpose()
     }
 
-    pub(super) fn required_text(&self, key: &str) -> Result<Text<'a>, Failure> {
+    pub(in crate::request) fn required_text(&self, key: &str) -> Result<Text<'a>, Failure> {
         self.as_text(key, self.required(key)?)
     }
 
     /// Returns a string with at least one character, such as a name or an id. Fails if it is absent or empty.
-    pub(super) fn required_name(&self, key: &str) -> Result<Text<'a>, Failure> {
+    pub(in crate::request) fn required_name(&self, key: &str) -> Result<Text<'a>, Failure> {
         match self.required_text(key)? {
             name if name.is_empty() => Err(invalid(self.path(key), "it must not be empty")),
             name => Ok(name),
@@ -92,7 +92,11 @@ impl<'a> Object<'a> {
     }
 
     /// Returns a string that must be one of `words`, if present.
-    pub(super) fn word(&self, key: &str, words: &[&str]) -> Result<Option<Cow<'a, str>>, Failure> {
+    pub(in crate::request) fn word(
+        &self,
+        key: &str,
+        words: &[&str],
+    ) -> Result<Option<Cow<'a, str>>, Failure> {
         let Some(word) = self.text(key)?.map(|text| text.decoded()) else { return Ok(None) };
         if words.contains(&word.as_ref()) {
             return Ok(Some(word));
@@ -100,7 +104,7 @@ impl<'a> Object<'a> {
         Err(invalid(self.path(key), &format!("it must be {}", alternatives(words))))
     }
 
-    pub(super) fn flag(&self, key: &str) -> Result<Option<Raw<'a>>, Failure> {
+    pub(in crate::request) fn flag(&self, key: &str) -> Result<Option<Raw<'a>>, Failure> {
         match self.get(key) {
             Some(raw) if !matches!(raw.get(), "true" | "false") => {
                 Err(invalid(self.path(key), "it must be true or false"))
@@ -110,12 +114,12 @@ impl<'a> Object<'a> {
     }
 
     /// Returns an object member, if present. Fails on another type.
-    pub(super) fn object(&self, key: &str) -> Result<Option<Self>, Failure> {
+    pub(in crate::request) fn object(&self, key: &str) -> Result<Option<Self>, Failure> {
         self.get(key).map(|raw| Self::of(self.path(key), raw)).transpose()
     }
 
     /// Returns an object member as raw JSON that is passed on without parsing.
-    pub(super) fn carried(&self, key: &str) -> Result<Option<Raw<'a>>, Failure> {
+    pub(in crate::request) fn carried(&self, key: &str) -> Result<Option<Raw<'a>>, Failure> {
         match self.get(key) {
             Some(raw) if !raw.get().starts_with('{') => Err(invalid(self.path(key), "it must be an object")),
             object => Ok(object),
@@ -123,7 +127,7 @@ impl<'a> Object<'a> {
     }
 
     /// Returns the objects of a list; empty if the member is absent. Fails above `most` elements.
-    pub(super) fn objects(&self, key: &str, most: usize) -> Result<Vec<Self>, Failure> {
+    pub(in crate::request) fn objects(&self, key: &str, most: usize) -> Result<Vec<Self>, Failure> {
         let Some(raw) = self.get(key) else { return Ok(Vec::new()) };
         let path = self.path(key);
         let all = list(&path, raw, most)?;
@@ -131,13 +135,13 @@ impl<'a> Object<'a> {
     }
 
     /// Returns a member as compact JSON, as the answer echoes it.
-    pub(super) fn compact(&self, key: &str) -> Option<String> {
+    pub(in crate::request) fn compact(&self, key: &str) -> Option<String> {
         self.get(key).map(compacted)
     }
 }
 
 /// Joins the words for an error message: `a, b or c`.
-pub(super) fn alternatives(words: &[&str]) -> String {
+pub(in crate::request) fn alternatives(words: &[&str]) -> String {
     match words.split_last() {
         Some((last, [])) => (*last).to_owned(),
         Some((last, before)) => format!("{} or {last}", before.join(", ")),
