@@ -4,6 +4,7 @@
 //! ```text
 //! swr1.<key id>.<base64url of nonce and ciphertext>      reasoning
 //! swc1.<key id>.<base64url of nonce and ciphertext>      summary of a compacted conversation
+//! swt1.<key id>.<base64url of nonce and ciphertext>      signature of thinking (messages 6)
 //! ```
 //!
 //! Takes: text, the tenant, a nonce and the time. Gives: a sealed text, or the content of one. Remembers: the
@@ -33,6 +34,8 @@ pub enum SealKind {
     Reasoning,
     /// Summary in a compaction item.
     Compaction,
+    /// Signature of a thinking block.
+    Thinking,
 }
 
 impl SealKind {
@@ -40,6 +43,7 @@ impl SealKind {
         match self {
             Self::Reasoning => "swr1.",
             Self::Compaction => "swc1.",
+            Self::Thinking => "swt1.",
         }
     }
 
@@ -47,6 +51,7 @@ impl SealKind {
         let purpose = match self {
             Self::Reasoning => "samewire/reasoning/v1",
             Self::Compaction => "samewire/compaction/v1",
+            Self::Thinking => "samewire/thinking/v1",
         };
         [purpose.as_bytes(), tenant.as_bytes()].concat()
     }

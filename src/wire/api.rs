@@ -17,12 +17,15 @@ pub enum Api {
     Completions,
     /// Responses, `/v1/responses`.
     Responses,
+    /// Messages of Anthropic, `/v1/messages`.
+    Messages,
 }
 
 impl Api {
     pub(super) fn id_prefix(self) -> &'static str {
         match self {
-            Self::Chat => "chatcmpl-",
+            // The ids of messages are derived from those of chat.
+            Self::Chat | Self::Messages => "chatcmpl-",
             Self::Completions => "cmpl-",
             Self::Responses => "resp_",
         }

@@ -10,7 +10,7 @@
 
 use super::OutputBuffer;
 use super::encode::Encode;
-use super::event::{Delta, Event, Riders};
+use super::event::Delta;
 use super::normalise::EncoderOutput;
 use super::parse::TextRoute;
 use super::rule::Rule;
@@ -61,14 +61,14 @@ impl FastPath {
     /// Writes what a frame means to the client: from the template if the frame fits it, else by the stages.
     #[inline]
     pub(super) fn frame(&mut self, frame: Frame<'_>, stages: &mut Stages, to: &mut EncoderOutput<'_>) {
-        if !self.fill(&frame, stages, to.out.open()) {
+        if !self.fill(&frame, stages, to) {
             self.decode(frame, stages, to);
         }
     }
 
     /// Writes the frame and counts its rules if the template fits; returns false if the frame must be decoded.
     #[inline]
-    fn fill(&self, frame: &Frame<'_>, stages: &mut Stages, out: &mut BytesMut) -> bool {
+    fn fill(&self, frame: &Frame<'_>, stages: &mut Stages, to: &mut EncoderOutput<'_>) -> bool {
         let Some(template) = self.template.as_ref().filter(|template| template.proven && !frame.error) else {
             return false;
         };
@@ -76,6 +76,7 @@ impl FastPath {
         if stages.route(template.choice, text) != Some(template.route) {
             return false;
         }
+        let out = to.out.open();
         let again = template.output_between.as_ref().map_or(0, |again| again.len() + text.len());
         out.reserve(template.output_before.len() + text.len() + again + template.output_after.len());
         out.extend_from_slice(&template.output_before);
@@ -85,6 +86,7 @@ impl FastPath {
             Text::json(text).write(out);
         }
         out.extend_from_slice(&template.output_after);
+        to.writer.encoder.filled(text);
         for (rule, times) in &template.counts {
             stages.normaliser.tally.add(*rule, *times);
         }
@@ -141,7 +143,7 @@ impl Template {
             (TextField::Reasoning, _) => return None,
         };
         let mut frame = OutputBuffer::default();
-        encoder.event(Event::Delta { choice, delta, riders: Riders::default() }, &mut frame);
+        encoder.template(choice, delta, &mut frame);
         let frame = frame.join();
         let SplitFrame { front, again, back } = around_marks(&frame)?;
         let mut spelled = BytesMut::new();

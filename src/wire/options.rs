@@ -182,6 +182,37 @@ choice! {
     }
 }
 choice! {
+    /// Treatment of a content block in a Messages request that no engine can read, such as a PDF (messages 3.3).
+    UnsupportedContent {
+        /// Refused: the whole request fails with the path of the block.
+        #[default] Reject = "reject",
+        /// Removed; the log and the header `x-samewire-dropped` name it.
+        Drop = "drop",
+    }
+}
+choice! {
+    /// Treatment of a system block in a Messages request that only carries a client's billing text (messages 3.2).
+    BillingBlock {
+        /// Removed: it changes from request to request, and would spoil the engine's prefix cache.
+        #[default] Drop = "drop",
+        /// Kept as any other text.
+        Keep = "keep",
+    }
+}
+choice! {
+    /// Share of the thinking that a client of Messages sees (messages 4.3).
+    MessagesThinking {
+        /// What the request asks for: the text, or blocks without it.
+        #[default] Request = "request",
+        /// The text, unless the request switches thinking off.
+        Shown = "shown",
+        /// Blocks without text, whose signature carries it in sealed form.
+        Omitted = "omitted",
+        /// No blocks of thinking.
+        None = "none",
+    }
+}
+choice! {
     /// Treatment of system messages after the first, or behind other messages (2.10).
     SystemMessages {
         /// Kept; merged once the engine's chat template has refused them.
@@ -384,8 +415,14 @@ pub struct Options {
     pub responses_dialect: ResponsesDialect,
     /// Place of reasoning text in a Responses answer.
     pub responses_reasoning: ResponsesReasoning,
-    /// Treatment of tools in a Responses request that the engine cannot serve.
+    /// Treatment of tools in a Responses or Messages request that the engine cannot serve.
     pub unsupported_tools: UnsupportedTools,
+    /// Treatment of content blocks in a Messages request that no engine can read.
+    pub unsupported_content: UnsupportedContent,
+    /// Treatment of a client's billing text in the system prompt of a Messages request.
+    pub billing_block: BillingBlock,
+    /// Share of the thinking that a client of Messages sees.
+    pub messages_thinking: MessagesThinking,
     /// Role of the message that carries the `instructions` of a Responses request.
     pub instructions_role: InstructionsRole,
     /// Treatment of messages with the role `developer`: `system` instead, or kept.
@@ -426,6 +463,9 @@ impl Default for Options {
             responses_dialect: ResponsesDialect::default(),
             responses_reasoning: ResponsesReasoning::default(),
             unsupported_tools: UnsupportedTools::default(),
+            unsupported_content: UnsupportedContent::default(),
+            billing_block: BillingBlock::default(),
+            messages_thinking: MessagesThinking::default(),
             instructions_role: InstructionsRole::default(),
             developer_role: DeveloperRole::default(),
             prompt_cache_key: PromptCacheKey::default(),

@@ -7,6 +7,8 @@ use memchr::memchr2;
 
 /// Comment that is sent while there is no event, so that nothing on the way takes the connection for dead.
 pub const KEEPALIVE: &[u8] = b": keepalive\n\n";
+/// Event of the Messages API that keeps the connection of a silent stream alive (messages 4.1).
+pub const PING: &[u8] = b"event: ping\ndata: {\"type\":\"ping\"}\n\n";
 /// End mark of a stream, behind its last event.
 pub const DONE: &[u8] = b"data: [DONE]\n\n";
 

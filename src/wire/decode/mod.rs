@@ -88,7 +88,9 @@ impl ReadOptions {
 /// Returns the decoder for an upstream API. It is the same for all engines; they differ in data only ([`Quirks`](super::Quirks)).
 pub fn decoder(api: Api, reading: ReadOptions) -> Box<dyn Decode> {
     match api {
-        Api::Chat => Box::new(ChunkDecoder { reading, pieces: chat::pieces, logprobs: LogprobShape::Chat }),
+        Api::Chat | Api::Messages => {
+            Box::new(ChunkDecoder { reading, pieces: chat::pieces, logprobs: LogprobShape::Chat })
+        }
         Api::Completions => Box::new(ChunkDecoder {
             reading,
             pieces: completions::pieces,

@@ -7,18 +7,23 @@
 mod chat;
 mod completions;
 mod frame;
+mod messages;
 mod responses;
 mod stream;
 mod tool_names;
 mod whole;
 
+pub use messages::{
+    Message, MessageReply, SignThinking, StopRules, ThinkingDisplay, ThinkingProof, messages_status,
+    write_messages_error,
+};
 pub(crate) use responses::write_error;
 pub use responses::{
     Calls, Echo, Finished, Framing, NameMeaning, OutputCall, OutputItem, Persisted, RecoveredItems, Reply,
     Response, Seal, Sealing, StreamForm, in_dialect,
 };
 
-use super::event::Event;
+use super::event::{Delta, Event, Riders};
 use super::{Api, OutputBuffer, Shape, Stamp};
 use stream::FrameStream;
 use tool_names::ToolNames;
@@ -42,11 +47,19 @@ pub trait Encode: Send {
         false
     }
 
-    /// Returns true if the bytes for a delta depend only on that delta and on the last head. The fast path needs
-    /// this to fill frame templates.
+    /// Returns true if the bytes for a delta depend only on that delta, on the last head and, in an API with blocks,
+    /// on the open block. The fast path needs this to fill frame templates.
     fn is_plain(&self) -> bool {
         false
     }
+
+    /// Appends the bytes for a delta of text as a template: the encoder does not remember the text.
+    fn template(&mut self, choice: u32, delta: Delta<'_>, out: &mut OutputBuffer) {
+        self.event(Event::Delta { choice, delta, riders: Riders::default() }, out);
+    }
+
+    /// Takes note of a text, in JSON spelling, that the fast path has written into a template.
+    fn filled(&mut self, _text: &str) {}
 
     /// Returns true if the answer is a list of items, each a message, reasoning or a call (Responses).
     fn has_items(&self) -> bool {
@@ -114,6 +127,7 @@ pub fn encoder(shape: &Shape, stamp: &Stamp) -> Box<dyn Encode> {
         (Api::Completions, false) => {
             Box::new(WholeObject::<completions::WholeText>::new(completions::OBJECT, shape))
         }
+        (Api::Messages, _) => Box::new(Message::of(shape, stamp)),
         (Api::Responses, stream) => {
             let reply = Reply {
                 reasoning: shape.options.responses_reasoning,

@@ -1,0 +1,316 @@
+//! One content block: its frames in a stream, or its JSON in a whole message (messages 4.2–4.4, 5).
+//!
+//! Takes: the pieces of one block. Gives: `content_block_start`, `_delta` and `_stop`, or one object. Remembers: what
+//! its end needs, a hash of the thinking or the arguments so far. Never: writes a delta of another kind than the block.
+
+use super::{SignThinking, ThinkingDisplay, ThinkingProof};
+use crate::json::{Raw, Text, quoted, write_compact, write_number, write_string};
+use crate::wire::arguments::Arguments;
+use bytes::{BufMut, BytesMut};
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+
+const DELTA: &[u8] = b"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":";
+const DELTA_END: &[u8] = b"\"}}\n\n";
+
+/// Form in which blocks are written.
+pub(super) enum Form {
+    /// Server-sent events.
+    Stream(Thinking),
+    /// Elements of the list `content` of one object, collected until the message ends.
+    Whole(Thinking, BytesMut),
+}
+
+/// Treatment of thinking: what of it the client sees, and the function that signs it.
+pub(super) struct Thinking {
+    pub(super) display: ThinkingDisplay,
+    pub(super) sign: Option<SignThinking>,
+}
+
+impl Form {
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream(_))
+    }
+
+    pub(super) fn collected(&self) -> &[u8] {
+        match self {
+            Self::Stream(_) => &[],
+            Self::Whole(_, content) => content,
+        }
+    }
+
+    fn thinking(&self) -> &Thinking {
+        match self {
+            Self::Stream(thinking) | Self::Whole(thinking, _) => thinking,
+        }
+    }
+}
+
+/// Kind of a block, with what its start names.
+#[derive(Clone, Debug)]
+pub(super) enum BlockKind {
+    Thinking,
+    Text,
+    /// Call of a tool: its position among the answer's calls, its id and the tool's name.
+    Call {
+        slot: u32,
+        id: String,
+        name: String,
+    },
+}
+
+impl BlockKind {
+    /// Returns true if text of the other kind continues a block of this one. A call is continued by nothing.
+    pub(super) fn continues_with(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Thinking, Self::Thinking) | (Self::Text, Self::Text))
+    }
+
+    pub(super) fn is_call(&self, wanted: u32) -> bool {
+        matches!(self, Self::Call { slot, .. } if *slot == wanted)
+    }
+}
+
+/// Block that is being written.
+pub(super) struct Block {
+    pub(super) kind: BlockKind,
+    index: u32,
+    /// Bytes of a delta's frame before its text; empty in a whole message.
+    prefix: BytesMut,
+    content: Content,
+}
+
+/// Content of the open block, as far as its end depends on it.
+enum Content {
+    Text,
+    /// Thinking that the client sees: the hash that its signature covers.
+    Shown(Sha256),
+    /// Thinking that the client does not see: the text, which the signature carries.
+    Omitted(String),
+    Call {
+        progress: Arguments,
+        arguments: CallArguments,
+    },
+}
+
+/// Arguments of a call, as far as they must be kept.
+enum CallArguments {
+    /// Nothing but white space so far.
+    Blank,
+    /// A JSON object, sent piece by piece.
+    Object,
+    /// Text kept until the block ends, in canonical JSON spelling: of a whole message, or no object.
+    Kept(BytesMut),
+}
+
+impl Block {
+    /// Begins a block: writes its start.
+    pub(super) fn begin(kind: BlockKind, index: u32, form: &mut Form, out: &mut BytesMut) -> Self {
+        let content = match &kind {
+            BlockKind::Text => Content::Text,
+            BlockKind::Thinking if form.thinking().display == ThinkingDisplay::Omitted => {
+                Content::Omitted(String::new())
+            }
+            BlockKind::Thinking => Content::Shown(Sha256::new()),
+            BlockKind::Call { .. } => {
+                Content::Call { progress: Arguments::default(), arguments: CallArguments::Blank }
+            }
+        };
+        let mut block = Self { kind, index, prefix: BytesMut::new(), content };
+        match form {
+            Form::Stream(_) => block.write_start(out),
+            Form::Whole(_, collected) => block.open_object(collected),
+        }
+        block
+    }
+
+    /// Returns true if a delta is written from its text alone, apart from the hash of thinking.
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(self.content, Content::Text | Content::Shown(_))
+    }
+
+    pub(super) fn is_text(&self) -> bool {
+        !matches!(self.content, Content::Call { .. })
+    }
+
+    /// Returns true for a call whose arguments are no complete JSON object or list yet.
+    pub(super) fn is_incomplete_call(&self) -> bool {
+        matches!(&self.content, Content::Call { progress, .. } if !progress.is_closed())
+    }
+
+    /// Adds text to the hash of the thinking, if the block has one.
+    pub(super) fn hash(&mut self, text: &Text<'_>) {
+        if let Content::Shown(hash) = &mut self.content {
+            hash.update(text.decoded().as_bytes());
+        }
+    }
+
+    /// Appends the frame of a delta with this text.
+    pub(super) fn write_delta(&self, text: &Text<'_>, out: &mut BytesMut) {
+        out.reserve(self.prefix.len() + text.length() + DELTA_END.len());
+        out.extend_from_slice(&self.prefix);
+        text.write(out);
+        out.extend_from_slice(DELTA_END);
+    }
+
+    /// Adds a piece: writes its delta, or keeps it for the end.
+    pub(super) fn piece(&mut self, text: &Text<'_>, form: &mut Form, out: &mut BytesMut) {
+        self.hash(text);
+        let is_whole = !form.is_stream();
+        match &mut self.content {
+            Content::Omitted(kept) => return kept.push_str(&text.decoded()),
+            Content::Call { progress, arguments } => {
+                progress.read(text);
+                if arguments.keeps(text, is_whole) {
+                    return;
+                }
+            }
+            Content::Text | Content::Shown(_) => {}
+        }
+        match form {
+            Form::Stream(_) => self.write_delta(text, out),
+            Form::Whole(_, collected) => text.write(collected),
+        }
+    }
+
+    /// Ends the block: writes what was kept, the signature, and the stop.
+    pub(super) fn end(self, form: &mut Form, out: &mut BytesMut) {
+        let signature = self.signature(form.thinking());
+        match form {
+            Form::Stream(_) => self.write_stop(signature.as_deref(), out),
+            Form::Whole(_, collected) => self.close_object(signature.as_deref(), collected),
+        }
+    }
+
+    fn signature(&self, thinking: &Thinking) -> Option<String> {
+        let sign = thinking.sign.as_ref()?;
+        match &self.content {
+            Content::Shown(hash) => sign(ThinkingProof::Hash(&HEXLOWER.encode(&hash.clone().finalize()))),
+            Content::Omitted(text) => sign(ThinkingProof::Text(text)),
+            Content::Text | Content::Call { .. } => None,
+        }
+    }
+
+    fn write_start(&mut self, out: &mut BytesMut) {
+        let delta = match &self.kind {
+            BlockKind::Thinking => "\"thinking_delta\",\"thinking\":\"",
+            BlockKind::Text => "\"text_delta\",\"text\":\"",
+            BlockKind::Call { .. } => "\"input_json_delta\",\"partial_json\":\"",
+        };
+        self.prefix.extend_from_slice(DELTA);
+        write_number(self.index, &mut self.prefix);
+        self.prefix.extend_from_slice(b",\"delta\":{\"type\":");
+        self.prefix.extend_from_slice(delta.as_bytes());
+        out.extend_from_slice(
+            b"event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":",
+        );
+        write_number(self.index, out);
+        out.extend_from_slice(b",\"content_block\":");
+        match &self.kind {
+            BlockKind::Thinking => {
+                out.extend_from_slice(b"{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}");
+            }
+            BlockKind::Text => out.extend_from_slice(b"{\"type\":\"text\",\"text\":\"\"}"),
+            BlockKind::Call { id, name, .. } => {
+                write_call_start(id, name, out);
+                out.extend_from_slice(b"{}}");
+            }
+        }
+        out.extend_from_slice(b"}\n\n");
+    }
+
+    fn write_stop(&self, signature: Option<&str>, out: &mut BytesMut) {
+        if let Some(signature) = signature {
+            out.extend_from_slice(DELTA);
+            write_number(self.index, out);
+            out.extend_from_slice(b",\"delta\":{\"type\":\"signature_delta\",\"signature\":\"");
+            out.extend_from_slice(signature.as_bytes());
+            out.extend_from_slice(DELTA_END);
+        }
+        if let Content::Call { arguments: CallArguments::Kept(kept), .. } = &self.content {
+            let text = raw_arguments(&Text::json(&String::from_utf8_lossy(kept)).decoded());
+            self.write_delta(&Text::plain(&text), out);
+        }
+        out.extend_from_slice(
+            b"event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":",
+        );
+        write_number(self.index, out);
+        out.extend_from_slice(b"}\n\n");
+    }
+
+    fn open_object(&self, collected: &mut BytesMut) {
+        if self.index > 0 {
+            collected.put_u8(b',');
+        }
+        match &self.kind {
+            BlockKind::Thinking => collected.extend_from_slice(b"{\"type\":\"thinking\",\"thinking\":\""),
+            BlockKind::Text => collected.extend_from_slice(b"{\"type\":\"text\",\"text\":\""),
+            BlockKind::Call { id, name, .. } => write_call_start(id, name, collected),
+        }
+    }
+
+    fn close_object(&self, signature: Option<&str>, collected: &mut BytesMut) {
+        match &self.content {
+            Content::Text => collected.extend_from_slice(b"\"}"),
+            Content::Shown(_) | Content::Omitted(_) => {
+                collected.extend_from_slice(b"\",\"signature\":\"");
+                collected.extend_from_slice(signature.unwrap_or("").as_bytes());
+                collected.extend_from_slice(b"\"}");
+            }
+            Content::Call { arguments: CallArguments::Kept(kept), .. } => {
+                write_input(&Text::json(&String::from_utf8_lossy(kept)).decoded(), collected);
+                collected.put_u8(b'}');
+            }
+            Content::Call { .. } => collected.extend_from_slice(b"{}}"),
+        }
+    }
+}
+
+impl CallArguments {
+    /// Keeps a piece if it has to wait for the end of the block; returns false if it is sent at once. `is_whole`: the
+    /// message is one object, in which all arguments wait.
+    fn keeps(&mut self, piece: &Text<'_>, is_whole: bool) -> bool {
+        if let Self::Blank = self {
+            let mut first = None;
+            piece.each_ascii(|byte| first = first.or(Some(byte).filter(|byte| !byte.is_ascii_whitespace())));
+            match first {
+                _ if is_whole => *self = Self::Kept(BytesMut::new()),
+                None => {}
+                Some(b'{') => *self = Self::Object,
+                Some(_) => *self = Self::Kept(BytesMut::new()),
+            }
+        }
+        match self {
+            Self::Kept(kept) => {
+                piece.write(kept);
+                true
+            }
+            Self::Blank | Self::Object => false,
+        }
+    }
+}
+
+/// Appends a `tool_use` block up to and including the key `input`.
+fn write_call_start(id: &str, name: &str, out: &mut BytesMut) {
+    out.extend_from_slice(b"{\"type\":\"tool_use\",\"id\":");
+    write_string(id, out);
+    out.extend_from_slice(b",\"name\":");
+    write_string(name, out);
+    out.extend_from_slice(b",\"input\":");
+}
+
+/// Appends `input`: the arguments if they are a JSON object, else an object that holds them as text.
+fn write_input(arguments: &str, out: &mut BytesMut) {
+    let trimmed = arguments.trim();
+    if trimmed.is_empty() {
+        out.extend_from_slice(b"{}");
+    } else if trimmed.starts_with('{') && Raw::of(trimmed).is_some() {
+        write_compact(trimmed, out);
+    } else {
+        out.extend_from_slice(raw_arguments(arguments).as_bytes());
+    }
+}
+
+/// Returns an object that holds arguments as text, which are no JSON object themselves.
+fn raw_arguments(text: &str) -> String {
+    format!("{{\"raw_arguments\":{}}}", quoted(text))
+}
