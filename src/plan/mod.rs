@@ -16,9 +16,12 @@ use crate::engine::Identity;
 use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::engine::rule::{Change, RequestRule};
 use crate::request::fields::Edits;
+use crate::request::messages::MessagesRequest;
 use crate::request::responses::{Capabilities, ChatInputs, ResponsesMode, ResponsesRequest};
 use crate::request::{ChatRequest, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS};
-use crate::wire::encode::{Calls, NameMeaning, Reply, Sealing, StreamForm};
+use crate::wire::encode::{
+    Calls, Message, MessageReply, NameMeaning, Reply, Sealing, StopRules, StreamForm, ThinkingDisplay,
+};
 use crate::wire::event::ToolKind;
 use crate::wire::fault::Failure;
 use crate::wire::options::{Harmony, Options, ReasoningField, RequestUnknown};
@@ -188,6 +191,7 @@ fn path(api: Api) -> &'static str {
         Api::Chat => "/v1/chat/completions",
         Api::Completions => "/v1/completions",
         Api::Responses => "/v1/responses",
+        Api::Messages => "/v1/messages",
     }
 }
 
@@ -300,6 +304,48 @@ pub fn response(asked: &ResponsesRequest, route: &Route) -> (&'static str, Shape
         model: asked.model.clone(),
     };
     (path(api), shape, reply)
+}
+
+/// Plans the chat request for a Messages request, and returns the parameters of the message that its answer becomes.
+/// The caller adds the function that signs thinking.
+///
+/// # Errors
+/// Fails like [`plan`].
+pub fn message(asked: &MessagesRequest, route: &Route) -> Result<(Plan, MessageReply), Failure> {
+    let MessagesRequest { chat, body, limit, stop_sequences, display, used_ids, adapted, .. } = asked;
+    let route = message_route(route);
+    let plan = plan(chat, body, &route)?;
+    let shape = Shape {
+        include_usage: true,
+        hide_reasoning: *display == ThinkingDisplay::Hidden,
+        adapted: plan.shape.adapted.iter().chain(adapted).copied().collect(),
+        ..plan.shape
+    };
+    let reply = MessageReply {
+        model: chat.model.clone(),
+        stream: chat.stream,
+        display: *display,
+        sign: None,
+        stop: StopRules { limit: *limit, sequences: Some(stop_sequences.clone()) },
+        used_ids: used_ids.clone(),
+    };
+    Ok((Plan { shape, ..plan }, reply))
+}
+
+/// Returns the body alone of the chat request for a Messages request.
+///
+/// # Errors
+/// Fails like [`plan`].
+pub fn message_body(asked: &MessagesRequest, route: &Route) -> Result<AdaptedBody, Failure> {
+    adapted(&asked.chat, &asked.body, &message_route(route))
+}
+
+/// Returns the route with the options that an answer needs to become a message. `messages_thinking` decides on
+/// thinking; `reasoning_field` must not remove it before.
+fn message_route(route: &Route) -> Route {
+    let options =
+        Options { reasoning_field: ReasoningField::ReasoningContent, ..Message::options(&route.options) };
+    Route { options: Arc::new(options), ..route.clone() }
 }
 
 fn upstream_body(

@@ -9,6 +9,8 @@ mod completions;
 pub mod embeddings;
 pub mod fields;
 mod media;
+pub mod messages;
+mod object;
 mod offered_tools;
 mod parts;
 mod refusals;
@@ -221,6 +223,20 @@ impl ChatRequest {
         Self::of_text(Api::Chat, text, 0, false, None, &rules)
     }
 
+    /// Parses a chat request like [`Self::read_generated`], for requests that are planned like a client's own.
+    /// `named`: fields outside the chat API that the client's own API names.
+    pub(crate) fn of_generated(body: &Bytes, rules: &Rules, named: &[&str]) -> Result<Self, Failure> {
+        let text = std::str::from_utf8(body).map_err(|_| Fault::InvalidUtf8)?;
+        let mut ask = Self::read_generated(text, rules)?;
+        if let Some(offered_tools) = &mut ask.offered_tools
+            && let Some(place) = offered_tools.place.clone()
+        {
+            offered_tools.tools = body.slice(place);
+        }
+        ask.places.unknown.retain(|key| !named.contains(&key.as_str()));
+        Ok(ask)
+    }
+
     fn of_text(
         api: Api,
         text: &str,
@@ -233,7 +249,7 @@ impl ChatRequest {
         let (known, read): (_, Reading) = match api {
             Api::Chat => (chat::KNOWN, chat::read),
             Api::Completions => (completions::KNOWN, completions::read),
-            Api::Responses => return Err(Fault::NotImplemented.into()),
+            Api::Responses | Api::Messages => return Err(Fault::NotImplemented.into()),
         };
         let checked = Checked::new(text, known, rules)?;
         let mut ask = read(&checked, complete)?;

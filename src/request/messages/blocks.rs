@@ -1,0 +1,190 @@
+//! Content blocks that become parts of a chat message: text, images, documents and search results (messages 3.3).
+//!
+//! Takes: a block with its path. Gives: a part, or the failure that names the block. Never: drops a block unless an
+//! option says so.
+
+use super::refuse;
+use crate::json::{Raw, Text, write_string};
+use crate::request::check::list;
+use crate::request::media::{Address, Kind, Media};
+use crate::request::object::Object;
+use crate::request::refusals::invalid;
+use crate::wire::fault::{Failure, Fault};
+use bytes::{BufMut, BytesMut};
+use std::borrow::Cow;
+
+/// Maximum number of blocks in one message.
+const MOST: usize = 10_000;
+
+/// Part of a chat message.
+#[derive(Debug)]
+pub(super) enum Part<'a> {
+    Text(Text<'a>),
+    /// Text made of several members of a block.
+    Joined(String),
+    /// Address of an image, as the engine is to read it.
+    Image(String),
+}
+
+/// Block of a message, with its type.
+pub(super) struct Block<'a> {
+    pub(super) object: Object<'a>,
+    pub(super) kind: Cow<'a, str>,
+}
+
+/// Content as a client may write it.
+pub(super) enum Content<'a> {
+    Text(Text<'a>),
+    Blocks(Vec<Block<'a>>),
+}
+
+/// Reads the content of a message, of a tool's result or of the system prompt, found at `path`.
+pub(super) fn content<'a>(path: &str, raw: Raw<'a>) -> Result<Content<'a>, Failure> {
+    if let Some(text) = Text::of(raw) {
+        return Ok(Content::Text(text));
+    }
+    if !raw.get().starts_with('[') {
+        return Err(invalid(path, "it must be a string or a list of blocks"));
+    }
+    let all = list(path, raw, MOST)?.into_iter().enumerate();
+    let blocks = all.map(|(at, raw)| {
+        let object = Object::of(format!("{path}.{at}"), raw)?;
+        let kind = object.required_text("type")?.decoded();
+        Ok(Block { object, kind })
+    });
+    blocks.collect::<Result<_, _>>().map(Content::Blocks)
+}
+
+/// Reads a block that becomes a part. Fails with [`Fault::UnsupportedValue`] on a block that no engine can read.
+pub(super) fn part<'a>(block: &Block<'a>, media: &Media) -> Result<Part<'a>, Failure> {
+    let Block { object, kind } = block;
+    match kind.as_ref() {
+        "text" => object.required_text("text").map(Part::Text),
+        "image" => image(object, media),
+        "document" => document(object),
+        "search_result" => search_result(object),
+        kind => Err(refuse(
+            Fault::UnsupportedValue,
+            object.path("type"),
+            &format!("`{kind}` blocks are not supported"),
+        )),
+    }
+}
+
+fn image<'a>(object: &Object<'a>, media: &Media) -> Result<Part<'a>, Failure> {
+    let source = source(object)?;
+    let param = |key: &str| source.path(key);
+    let address = match source.required_text("type")?.decoded().as_ref() {
+        "base64" => {
+            let kind = source.required_text("media_type")?.decoded();
+            format!("data:{kind};base64,{}", source.required_text("data")?.decoded())
+        }
+        "url" => source.required_text("url")?.decoded().into_owned(),
+        other => {
+            let why = format!("{other} images are not supported");
+            return Err(refuse(Fault::InvalidValue, param("type"), &why));
+        }
+    };
+    let mut spelled = BytesMut::new();
+    match media.judge(Text::plain(&address), Kind::Image, || param("url"))? {
+        Address::Unchanged(_) => return Ok(Part::Image(address)),
+        rewritten @ Address::Rewritten(..) => rewritten.write(&mut spelled),
+    }
+    Ok(Part::Image(Text::json(&String::from_utf8_lossy(&spelled)).decoded().into_owned()))
+}
+
+fn source<'a>(object: &Object<'a>) -> Result<Object<'a>, Failure> {
+    object.required("source")?;
+    object.object("source")?.ok_or_else(|| invalid(object.path("source"), "it must be an object"))
+}
+
+/// Reads a document of text: its title, its context and its text, each on a line of its own.
+fn document<'a>(object: &Object<'a>) -> Result<Part<'a>, Failure> {
+    let source = source(object)?;
+    let text = match source.required_text("type")?.decoded().as_ref() {
+        "text" => source.required_text("data")?.decoded().into_owned(),
+        "content" => texts(&source, "content")?,
+        other => {
+            let why = format!("{other} documents are not supported");
+            return Err(refuse(Fault::UnsupportedValue, source.path("type"), &why));
+        }
+    };
+    joined(object, &["title", "context"], text)
+}
+
+fn search_result<'a>(object: &Object<'a>) -> Result<Part<'a>, Failure> {
+    let text = texts(object, "content")?;
+    joined(object, &["title", "source"], text)
+}
+
+/// Returns a part of the named members and a text, each on a line of its own.
+fn joined<'a>(object: &Object<'a>, keys: &[&str], text: String) -> Result<Part<'a>, Failure> {
+    let mut lines = Vec::new();
+    for key in keys {
+        lines.extend(object.text(key)?.map(|text| text.decoded().into_owned()));
+    }
+    lines.push(text);
+    Ok(Part::Joined(lines.join("\n")))
+}
+
+/// Returns the text blocks of a member, each on a line of its own.
+fn texts(object: &Object<'_>, key: &str) -> Result<String, Failure> {
+    let blocks = match content(&object.path(key), object.required(key)?)? {
+        Content::Text(text) => return Ok(text.decoded().into_owned()),
+        Content::Blocks(blocks) => blocks,
+    };
+    let text = |block: &Block<'_>| match block.kind.as_ref() {
+        "text" => block.object.required_text("text").map(|text| text.decoded().into_owned()),
+        kind => {
+            let why = format!("`{kind}` blocks are not supported here");
+            Err(refuse(Fault::UnsupportedValue, block.object.path("type"), &why))
+        }
+    };
+    let all: Vec<_> = blocks.iter().map(text).collect::<Result<_, _>>()?;
+    Ok(all.join("\n"))
+}
+
+impl Part<'_> {
+    pub(super) fn text(&self) -> Option<Text<'_>> {
+        match self {
+            Self::Text(text) => Some(*text),
+            Self::Joined(text) => Some(Text::plain(text)),
+            Self::Image(_) => None,
+        }
+    }
+
+    fn write(&self, out: &mut BytesMut) {
+        match self {
+            Self::Image(address) => {
+                out.extend_from_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":");
+                write_string(address, out);
+                out.extend_from_slice(b"}}");
+            }
+            Self::Text(_) | Self::Joined(_) => {
+                out.extend_from_slice(b"{\"type\":\"text\",\"text\":\"");
+                self.text().unwrap_or_default().write(out);
+                out.extend_from_slice(b"\"}");
+            }
+        }
+    }
+}
+
+/// Appends content: one string if all of it is text (many templates accept nothing else), else a list of parts.
+pub(super) fn write(parts: &[Part<'_>], between: &str, out: &mut BytesMut) {
+    let texts: Option<Vec<Text<'_>>> = parts.iter().map(Part::text).collect();
+    let Some(texts) = texts else {
+        for (at, part) in parts.iter().enumerate() {
+            out.put_u8(if at > 0 { b',' } else { b'[' });
+            part.write(out);
+        }
+        return out.put_u8(b']');
+    };
+    out.put_u8(b'"');
+    for (at, text) in texts.iter().enumerate() {
+        if at > 0 {
+            Text::plain(between).write(out);
+        }
+        text.write(out);
+    }
+    out.put_u8(b'"');
+}

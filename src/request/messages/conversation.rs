@@ -1,0 +1,370 @@
+//! Conversation of a Messages request as the messages of a chat (messages 3.2, 3.3, 6).
+//!
+//! Takes: `system` and `messages`. Gives: chat messages, with tool results where engines need them. Remembers: the
+//! calls seen. Never: a result without its call, thinking that samewire has not signed.
+
+use super::blocks::{self, Block, Content, Part, content, part};
+use super::{BILLING_BLOCK, MessagesContext, OpenedThinking, Purpose, THINKING_DROPPED, refuse, require};
+use crate::json::{Raw, Text, compacted, write_string};
+use crate::request::check::Checked;
+use crate::request::object::Object;
+use crate::request::refusals::invalid;
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::ident::sha256_hex;
+use crate::wire::options::{BillingBlock, UnsupportedContent};
+use bytes::{BufMut, BytesMut};
+use std::collections::{HashMap, HashSet};
+
+/// Beginning of the text with which Claude Code reports its version and entry point in `system`. It changes from
+/// request to request, so that the engine would find nothing behind it in its cache.
+const BILLING: &str = "x-anthropic-billing-header:";
+
+/// Conversation after parsing.
+pub(super) struct Conversation<'a> {
+    messages: Vec<Message<'a>>,
+    /// Ids of all calls.
+    pub(super) used_ids: HashSet<String>,
+    /// Effort that the last message with one sets for its turn.
+    pub(super) effort: Option<String>,
+    /// Names of the tools that a search for tools has found.
+    pub(super) referenced_tools: HashSet<String>,
+    /// Names of the rules by which parts were left out.
+    pub(super) adapted: Vec<&'static str>,
+}
+
+/// Message of the chat.
+struct Message<'a> {
+    role: Role<'a>,
+    parts: Vec<Part<'a>>,
+    reasoning: String,
+    calls: Vec<Call<'a>>,
+}
+
+enum Role<'a> {
+    System,
+    User,
+    Assistant,
+    /// Result of a tool, with the id of the call that it answers.
+    Tool(Text<'a>),
+}
+
+struct Call<'a> {
+    id: Text<'a>,
+    name: Text<'a>,
+    /// Arguments: the text of a JSON object.
+    arguments: String,
+}
+
+/// Reader of the conversation.
+struct Reader<'r, 'a> {
+    context: &'r MessagesContext<'r>,
+    dropped: &'r mut Vec<String>,
+    found: Conversation<'a>,
+    /// Calls of the last assistant message, by id, with their order.
+    calls: HashMap<String, usize>,
+}
+
+impl<'a> Conversation<'a> {
+    /// Reads `system` and `messages`. `dropped` receives the blocks that an option leaves out.
+    pub(super) fn read(
+        from: &Checked<'a>,
+        context: &MessagesContext<'_>,
+        dropped: &mut Vec<String>,
+    ) -> Result<Self, Failure> {
+        let found = Self {
+            messages: Vec::new(),
+            used_ids: HashSet::new(),
+            effort: None,
+            referenced_tools: HashSet::new(),
+            adapted: Vec::new(),
+        };
+        let mut reader = Reader { context, dropped, found, calls: HashMap::new() };
+        if let Some(field) = from.get("system") {
+            let parts = reader.system_parts("system", field.value)?;
+            reader.add_system(parts);
+        }
+        require(from, "messages", context.purpose)?;
+        let most = context.rules.caps.messages;
+        let all = from.limited("messages", most, "max_messages")?.unwrap_or_default();
+        if all.is_empty() && context.purpose != Purpose::Recall {
+            return Err(invalid("messages", "at least one message is required"));
+        }
+        for (at, raw) in all.into_iter().enumerate() {
+            reader.message(format!("messages.{at}"), raw)?;
+        }
+        Ok(reader.found)
+    }
+
+    /// Appends the messages as JSON, separated by commas.
+    pub(super) fn write(&self, out: &mut BytesMut) {
+        for (at, message) in self.messages.iter().enumerate() {
+            if at > 0 {
+                out.put_u8(b',');
+            }
+            message.write(out);
+        }
+    }
+}
+
+impl<'a> Reader<'_, 'a> {
+    fn message(&mut self, path: String, raw: Raw<'a>) -> Result<(), Failure> {
+        let message = Object::of(path, raw)?;
+        let role = message.word("role", &["user", "assistant", "system"])?;
+        let content_raw = message.required("content")?;
+        let content_path = message.path("content");
+        if let Some(config) = message.object("output_config")? {
+            self.found.effort = config.text("effort")?.map(|text| text.decoded().into_owned());
+        }
+        match role.as_deref() {
+            Some("user") => self.user(&content_path, content_raw),
+            Some("assistant") => self.assistant(&content_path, content_raw),
+            Some(_) => {
+                let parts = self.system_parts(&content_path, content_raw)?;
+                self.add_system(parts);
+                Ok(())
+            }
+            None => Err(crate::request::refusals::missing(&message.path("role"))),
+        }
+    }
+
+    /// Reads the parts of a system prompt, without text that only serves billing.
+    fn system_parts(&mut self, path: &str, raw: Raw<'a>) -> Result<Vec<Part<'a>>, Failure> {
+        let blocks = match content(path, raw)? {
+            Content::Text(text) => return Ok(vec![Part::Text(text)]),
+            Content::Blocks(blocks) => blocks,
+        };
+        let mut parts = Vec::new();
+        for block in &blocks {
+            let part = part(block, &self.context.rules.media)?;
+            let Some(text) = part.text() else {
+                return Err(invalid(block.object.path("type"), "a system prompt consists of text"));
+            };
+            let is_billing = text.decoded().starts_with(BILLING);
+            if is_billing && self.context.options.billing_block == BillingBlock::Drop {
+                self.note_rule(BILLING_BLOCK);
+            } else {
+                parts.push(part);
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Adds a system message: to the first one while no assistant has spoken, because many chat templates take only
+    /// one, at the beginning.
+    fn add_system(&mut self, parts: Vec<Part<'a>>) {
+        if parts.is_empty() {
+            return;
+        }
+        let messages = &mut self.found.messages;
+        let is_early = !messages.iter().any(|message| matches!(message.role, Role::Assistant));
+        match messages.first_mut() {
+            Some(first) if is_early && matches!(first.role, Role::System) => {
+                let mut text = joined_text(&first.parts);
+                text.push_str("\n\n");
+                text.push_str(&joined_text(&parts));
+                first.parts = vec![Part::Joined(text)];
+            }
+            _ if is_early => messages.insert(0, Message::new(Role::System, parts)),
+            _ => messages.push(Message::new(Role::System, parts)),
+        }
+    }
+
+    /// Reads a user message: results of tools first and in the order of their calls, then the rest in one message.
+    fn user(&mut self, path: &str, raw: Raw<'a>) -> Result<(), Failure> {
+        let blocks = match content(path, raw)? {
+            Content::Text(text) => {
+                self.found.messages.push(Message::new(Role::User, vec![Part::Text(text)]));
+                return Ok(());
+            }
+            Content::Blocks(blocks) => blocks,
+        };
+        let (mut results, mut parts, mut pictures) = (Vec::new(), Vec::new(), Vec::new());
+        for block in &blocks {
+            match block.kind.as_ref() {
+                "tool_result" => results.push(self.result(block, &mut pictures)?),
+                _ => parts.extend(self.part(block)?),
+            }
+        }
+        results.sort_by_key(|(order, _)| *order);
+        self.found.messages.extend(results.into_iter().map(|(_, message)| message));
+        pictures.extend(parts);
+        if !pictures.is_empty() || blocks.is_empty() {
+            self.found.messages.push(Message::new(Role::User, pictures));
+        }
+        Ok(())
+    }
+
+    /// Reads the result of a tool, with the order of its call. Engines take only text from tools: images go to
+    /// `pictures`, each behind a label that the text names.
+    fn result(
+        &mut self,
+        block: &Block<'a>,
+        pictures: &mut Vec<Part<'a>>,
+    ) -> Result<(usize, Message<'a>), Failure> {
+        let object = &block.object;
+        let id = object.required_name("tool_use_id")?;
+        let Some(order) = self.calls.get(id.decoded().as_ref()).copied() else {
+            let why = format!(
+                "unexpected `tool_use_id` found in `tool_result` blocks: {}. Each `tool_result` block must have a \
+                 corresponding `tool_use` block in the previous message.",
+                id.decoded()
+            );
+            return Err(refuse(Fault::InvalidValue, object.here(), &why));
+        };
+        let mut parts = Vec::new();
+        if object.flag("is_error")?.is_some_and(|flag| flag.get() == "true") {
+            parts.push(Part::Joined("Error: ".to_owned()));
+        }
+        let raw = object.get("content").map(|raw| content(&object.path("content"), raw)).transpose()?;
+        let mut texts = Vec::new();
+        match raw {
+            None => {}
+            Some(Content::Text(text)) => texts.push(text.decoded().into_owned()),
+            Some(Content::Blocks(blocks)) => {
+                for block in &blocks {
+                    if block.kind == "tool_reference" {
+                        let name = block.object.required_name("tool_name")?.decoded().into_owned();
+                        texts.push(format!("Tool: {name}"));
+                        self.found.referenced_tools.insert(name);
+                        continue;
+                    }
+                    match self.part(block)? {
+                        Some(image @ Part::Image(_)) => {
+                            let label = format!("[image {}]", pictures.len() / 2 + 1);
+                            pictures.extend([Part::Joined(label.clone()), image]);
+                            texts.push(label);
+                        }
+                        Some(part) => texts.push(part.text().unwrap_or_default().decoded().into_owned()),
+                        None => {}
+                    }
+                }
+            }
+        }
+        parts.push(Part::Joined(texts.join("\n")));
+        Ok((order, Message::new(Role::Tool(id), parts)))
+    }
+
+    fn assistant(&mut self, path: &str, raw: Raw<'a>) -> Result<(), Failure> {
+        self.calls.clear();
+        let mut message = Message::new(Role::Assistant, Vec::new());
+        match content(path, raw)? {
+            Content::Text(text) => message.parts.push(Part::Text(text)),
+            Content::Blocks(blocks) => {
+                for block in &blocks {
+                    match block.kind.as_ref() {
+                        "thinking" | "redacted_thinking" => self.thinking(block, &mut message)?,
+                        "tool_use" => self.call(block, &mut message)?,
+                        _ => message.parts.extend(self.part(block)?),
+                    }
+                }
+            }
+        }
+        self.found.messages.push(message);
+        Ok(())
+    }
+
+    /// Adds thinking whose signature holds; drops and counts any other.
+    fn thinking(&mut self, block: &Block<'a>, message: &mut Message<'a>) -> Result<(), Failure> {
+        let (text, signature) = match block.kind.as_ref() {
+            "thinking" => (block.object.text("thinking")?, block.object.text("signature")?),
+            _ => (None, None),
+        };
+        let text = text.map(|text| text.decoded()).unwrap_or_default();
+        match signature.and_then(|signature| (self.context.open)(&signature.decoded())) {
+            Some(OpenedThinking::Hash(hash)) if hash == sha256_hex(text.as_bytes(), 64) => {
+                message.reasoning.push_str(&text);
+            }
+            Some(OpenedThinking::Text(sealed)) if text.is_empty() || text == sealed => {
+                message.reasoning.push_str(&sealed);
+            }
+            _ => self.note_rule(THINKING_DROPPED),
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, block: &Block<'a>, message: &mut Message<'a>) -> Result<(), Failure> {
+        let object = &block.object;
+        let (id, name) = (object.required_name("id")?, object.required_name("name")?);
+        let arguments = object.carried("input")?.map_or_else(|| "{}".to_owned(), compacted);
+        let known = id.decoded().into_owned();
+        if self.calls.insert(known.clone(), message.calls.len()).is_some() {
+            return Err(refuse(Fault::InvalidValue, object.path("id"), "`tool_use` ids must be unique"));
+        }
+        self.found.used_ids.insert(known);
+        message.calls.push(Call { id, name, arguments });
+        Ok(())
+    }
+
+    /// Reads a block as a part; `None` if it is not supported and the options say to drop it.
+    fn part(&mut self, block: &Block<'a>) -> Result<Option<Part<'a>>, Failure> {
+        match part(block, &self.context.rules.media) {
+            Err(failure)
+                if failure.fault == Fault::UnsupportedValue
+                    && self.context.options.unsupported_content == UnsupportedContent::Drop =>
+            {
+                self.dropped.push(format!("{}.{}", block.object.here(), block.kind));
+                Ok(None)
+            }
+            Err(failure) if failure.fault == Fault::UnsupportedValue => {
+                let message =
+                    format!("{}; unsupported_content = \"drop\" leaves such blocks out", failure.message);
+                Err(failure.with_message(message))
+            }
+            part => part.map(Some),
+        }
+    }
+
+    fn note_rule(&mut self, rule: &'static str) {
+        if !self.found.adapted.contains(&rule) {
+            self.found.adapted.push(rule);
+        }
+    }
+}
+
+fn joined_text(parts: &[Part<'_>]) -> String {
+    let texts = parts.iter().map(|part| part.text().unwrap_or_default().decoded().into_owned());
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+impl<'a> Message<'a> {
+    fn new(role: Role<'a>, parts: Vec<Part<'a>>) -> Self {
+        Self { role, parts, reasoning: String::new(), calls: Vec::new() }
+    }
+
+    fn write(&self, out: &mut BytesMut) {
+        // An assistant's blocks were one text, split where other output came between.
+        let (role, between) = match &self.role {
+            Role::System => ("{\"role\":\"system\"", "\n"),
+            Role::User => ("{\"role\":\"user\"", "\n"),
+            Role::Assistant => ("{\"role\":\"assistant\"", ""),
+            Role::Tool(_) => ("{\"role\":\"tool\"", ""),
+        };
+        out.extend_from_slice(role.as_bytes());
+        if let Role::Tool(id) = &self.role {
+            out.extend_from_slice(b",\"tool_call_id\":\"");
+            id.write(out);
+            out.put_u8(b'"');
+        }
+        out.extend_from_slice(b",\"content\":");
+        if self.parts.is_empty() && !self.calls.is_empty() {
+            out.extend_from_slice(b"null");
+        } else {
+            blocks::write(&self.parts, between, out);
+        }
+        if !self.reasoning.is_empty() {
+            out.extend_from_slice(b",\"reasoning_content\":");
+            write_string(&self.reasoning, out);
+        }
+        for (at, call) in self.calls.iter().enumerate() {
+            out.extend_from_slice(if at > 0 { b"," } else { b",\"tool_calls\":[" });
+            out.extend_from_slice(b"{\"id\":\"");
+            call.id.write(out);
+            out.extend_from_slice(b"\",\"type\":\"function\",\"function\":{\"name\":\"");
+            call.name.write(out);
+            out.extend_from_slice(b"\",\"arguments\":");
+            write_string(&call.arguments, out);
+            out.extend_from_slice(b"}}");
+        }
+        out.extend_from_slice(if self.calls.is_empty() { b"}" } else { b"]}" });
+    }
+}

@@ -1,0 +1,284 @@
+//! Requests of Anthropic's Messages API: parsed and checked once, then converted to the chat request that answers
+//! them (messages 3).
+//!
+//! Takes: a body. Gives: a [`MessagesRequest`] with its chat request, or the failure that names the parameter.
+//! Remembers: what the answer needs of the request. Never: fails on thinking that it does not recognise.
+
+mod blocks;
+mod conversation;
+mod settings;
+mod tools;
+
+use super::check::Checked;
+use super::refusals::{self, missing};
+use super::{ChatRequest, Rules};
+use crate::wire::encode::ThinkingDisplay;
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::{MessagesThinking, Options, RequestUnknown};
+use bytes::{BufMut, Bytes, BytesMut};
+use conversation::Conversation;
+use settings::Settings;
+use std::collections::HashSet;
+use tools::Tools;
+
+/// Fields that the API names.
+const KNOWN: &[&str] = &[
+    "model",
+    "messages",
+    "max_tokens",
+    "system",
+    "stream",
+    "metadata",
+    "stop_sequences",
+    "temperature",
+    "top_p",
+    "top_k",
+    "tools",
+    "tool_choice",
+    "thinking",
+    "output_config",
+    "output_format",
+    "service_tier",
+    "cache_control",
+    "container",
+    "context_management",
+    "mcp_servers",
+    "inference_geo",
+    "speed",
+    "diagnostics",
+    "user_profile_id",
+    "fallbacks",
+];
+
+/// Fields without a counterpart in chat whose loss changes the meaning of a request, so that the client is told.
+const TOLD: &[&str] = &["context_management", "container"];
+
+/// Fields of Chat Completions that samewire writes itself, and what takes their place in this API.
+const MOVED: &[(&str, &str)] = &[
+    ("max_completion_tokens", "'max_tokens'"),
+    ("stop", "'stop_sequences'"),
+    ("response_format", "'output_config.format'"),
+    ("reasoning_effort", "'output_config.effort'"),
+    ("parallel_tool_calls", "'tool_choice.disable_parallel_tool_use'"),
+    ("user", "'metadata.user_id'"),
+    ("functions", "'tools'"),
+    ("function_call", "'tool_choice'"),
+    ("stream_options", "nothing: usage is always sent"),
+    ("logprobs", "nothing: a message has no log probabilities"),
+    ("top_logprobs", "nothing: a message has no log probabilities"),
+    ("n", "nothing: a message is one answer"),
+];
+
+/// Name of the rule that drops a block of billing or attribution text, for the log and the metrics.
+const BILLING_BLOCK: &str = "billing_block";
+/// Name of the rule that drops thinking whose signature does not hold, for the log and the metrics.
+const THINKING_DROPPED: &str = "thinking_dropped";
+
+/// Content of a signature that has been opened (messages 6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenedThinking {
+    /// SHA-256 of the block's text as hex digits.
+    Hash(String),
+    /// The text of a block that was sent without it.
+    Text(String),
+}
+
+/// Opens a signature; `None` if it is not ours, was altered, or belongs to another tenant.
+pub type OpenSignature<'a> = &'a dyn Fn(&str) -> Option<OpenedThinking>;
+
+/// Purpose for which a request is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// The request is to be answered: all required fields must be there.
+    #[default]
+    Answer,
+    /// The tokens of the prompt are to be counted: there is no limit on the answer.
+    Count,
+    /// The request has been answered, as in a recording: missing fields are accepted.
+    Recall,
+}
+
+/// Circumstances under which a request is read.
+#[derive(Clone, Copy)]
+pub struct MessagesContext<'a> {
+    /// Operator's rules for requests.
+    pub rules: &'a Rules,
+    /// Wire options in force.
+    pub options: &'a Options,
+    /// Model from the URL or the configuration, which overrides the one in the body.
+    pub model: Option<&'a str>,
+    /// Opens the signatures of thinking in the history.
+    pub open: OpenSignature<'a>,
+    /// Number of tokens that the model's context holds, if it is known.
+    pub context_length: Option<u64>,
+    /// Purpose of reading it.
+    pub purpose: Purpose,
+}
+
+impl std::fmt::Debug for MessagesContext<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MessagesContext").field("purpose", &self.purpose).finish_non_exhaustive()
+    }
+}
+
+/// Messages request after parsing, with the chat request that answers it.
+#[derive(Clone, Debug)]
+pub struct MessagesRequest {
+    /// Chat request that is planned for an engine.
+    pub chat: ChatRequest,
+    /// Body of the chat request, in the API's own form.
+    pub body: Bytes,
+    /// Maximum number of output tokens that the client asked for.
+    pub limit: Option<u64>,
+    /// Stop sequences that the client asked for.
+    pub stop_sequences: Vec<String>,
+    /// Share of the thinking that the client sees.
+    pub display: ThinkingDisplay,
+    /// Ids of the calls in the history, which no new call may have.
+    pub used_ids: HashSet<String>,
+    /// Parts of the request that are left out and change its meaning, such as `tools[3].web_search_20250305`.
+    pub dropped: Vec<String>,
+    /// Names of the rules by which parts were left out, for the log and the metrics.
+    pub adapted: Vec<&'static str>,
+}
+
+impl MessagesRequest {
+    /// Fields that this API names and chat does not, so that the chat request may have them.
+    pub(crate) const NAMED: &[&str] = &["top_k"];
+
+    /// Parses and checks a request, and converts it.
+    ///
+    /// # Errors
+    /// Fails on the first invalid field; the message begins with the field's path.
+    pub fn read(body: &Bytes, context: &MessagesContext<'_>) -> Result<Self, Failure> {
+        Self::parse(body, context).map_err(with_path)
+    }
+
+    fn parse(body: &Bytes, context: &MessagesContext<'_>) -> Result<Self, Failure> {
+        let MessagesContext { rules, options, .. } = *context;
+        let from = Checked::of(body, KNOWN, rules)?;
+        refuse_moved(&from)?;
+        if let Some(key) = from.unknown().next().filter(|_| options.request_unknown == RequestUnknown::Reject)
+        {
+            return Err(refusals::unknown(key));
+        }
+        let mut dropped = Vec::new();
+        let conversation = Conversation::read(&from, context, &mut dropped)?;
+        let tools = Tools::read(&from, options, &conversation.referenced_tools, &mut dropped)?;
+        let settings = Settings::read(&from, context, conversation.effort.as_deref())?;
+        dropped.extend(TOLD.iter().filter(|key| from.get(key).is_some()).map(|key| (*key).to_owned()));
+        let servers = from.list("mcp_servers", 1000)?.unwrap_or_default();
+        dropped.extend((0..servers.len()).map(|at| format!("mcp_servers[{at}]")));
+        let chat = write_chat(&from, context, &conversation, &tools, &settings)?;
+        let ask = ChatRequest::of_generated(&chat, rules, Self::NAMED)?;
+        Ok(Self {
+            chat: ask,
+            body: chat,
+            limit: settings.limit,
+            stop_sequences: settings.stop_sequences,
+            display: display(settings.display, options.messages_thinking),
+            used_ids: conversation.used_ids,
+            dropped,
+            adapted: conversation.adapted,
+        })
+    }
+}
+
+/// Returns the share of the thinking that the client sees: what it asked for, unless the option overrides that. A
+/// client that switched thinking off does not expect any.
+fn display(asked: ThinkingDisplay, option: MessagesThinking) -> ThinkingDisplay {
+    match (asked, option) {
+        (ThinkingDisplay::Hidden, _) | (_, MessagesThinking::None) => ThinkingDisplay::Hidden,
+        (asked, MessagesThinking::Request) => asked,
+        (_, MessagesThinking::Shown) => ThinkingDisplay::Shown,
+        (_, MessagesThinking::Omitted) => ThinkingDisplay::Omitted,
+    }
+}
+
+/// Writes the chat request, from known fields only.
+fn write_chat(
+    from: &Checked<'_>,
+    context: &MessagesContext<'_>,
+    conversation: &Conversation<'_>,
+    tools: &Tools<'_>,
+    settings: &Settings,
+) -> Result<Bytes, Failure> {
+    let mut out = BytesMut::with_capacity(from.text.len() + 1024);
+    out.put_u8(b'{');
+    let model = context.model.map(ToOwned::to_owned);
+    let model = model.map_or_else(|| from.string("model").map(Option::unwrap_or_default), Ok)?;
+    if !model.is_empty() {
+        out.extend_from_slice(b"\"model\":");
+        crate::json::write_string(&model, &mut out);
+        out.put_u8(b',');
+    }
+    out.extend_from_slice(b"\"messages\":[");
+    conversation.write(&mut out);
+    out.put_u8(b']');
+    tools.write(&mut out);
+    for (key, json) in &settings.members {
+        out.extend_from_slice(format!(",\"{key}\":{json}").as_bytes());
+    }
+    if from.flag("stream")? && context.purpose != Purpose::Count {
+        out.extend_from_slice(b",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
+    }
+    for field in from.extras().filter(|field| field.value.get() != "null") {
+        out.put_u8(b',');
+        crate::json::write_string(&field.key, &mut out);
+        out.put_u8(b':');
+        out.extend_from_slice(field.value.get().as_bytes());
+    }
+    out.put_u8(b'}');
+    Ok(out.freeze())
+}
+
+/// Fails on a field of Chat Completions that this API does not have.
+fn refuse_moved(from: &Checked<'_>) -> Result<(), Failure> {
+    for field in from.extras().filter(|field| field.value.get() != "null") {
+        if field.key == "n" && field.value.get() == "1" {
+            continue;
+        }
+        if let Some((key, to)) = MOVED.iter().find(|(key, _)| field.key == *key) {
+            let why = format!("this is no parameter of the Messages API; it has {to}");
+            return Err(refuse(Fault::UnsupportedParameter, *key, &why));
+        }
+    }
+    Ok(())
+}
+
+/// Builds a failure whose message begins with the path of the field at fault.
+fn refuse(fault: Fault, path: impl Into<String>, why: &str) -> Failure {
+    let path = path.into();
+    Failure::from(fault).with_message(format!("{path}: {why}")).with_param(path)
+}
+
+/// Returns the failure with a message that begins with the path of the field at fault, as messages of this API do.
+fn with_path(failure: Failure) -> Failure {
+    let Some(param) = failure.param.clone() else { return failure };
+    let rest = [
+        (format!("Invalid value for '{param}': "), ""),
+        (format!("Unsupported value for '{param}': "), ""),
+        (format!("Unsupported parameter: '{param}'; "), ""),
+        (format!("Missing required parameter: '{param}'"), "Field required"),
+    ];
+    let found = rest.iter().find_map(|(front, instead)| {
+        let rest = failure.message.strip_prefix(front.as_str())?;
+        Some(format!("{param}: {}", if instead.is_empty() { rest.trim_end_matches('.') } else { instead }))
+    });
+    match found {
+        Some(message) => failure.with_message(message),
+        None if failure.message.contains(&param) => failure,
+        None => {
+            let message = format!("{param}: {}", failure.message);
+            failure.with_message(message)
+        }
+    }
+}
+
+/// Fails if a required field is missing, unless the purpose does not need it.
+fn require(from: &Checked<'_>, key: &str, purpose: Purpose) -> Result<(), Failure> {
+    match from.get(key) {
+        None if purpose != Purpose::Recall => Err(missing(key)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,151 @@
+//! Settings of a Messages request, and their counterparts in the chat request (messages 3.5).
+//!
+//! Takes: the fields beside the conversation and the tools. Gives: members of the chat request as JSON. Never: a limit
+//! that the model's context cannot hold.
+
+use super::{MessagesContext, Purpose, refuse, require};
+use crate::json::{Text, compacted, quoted};
+use crate::request::check::Checked;
+use crate::request::object::Object;
+use crate::request::refusals::invalid;
+use crate::wire::encode::ThinkingDisplay;
+use crate::wire::fault::{Failure, Fault};
+
+/// Budgets of thinking, in tokens, from which on an effort is asked for; below the first it is `low`.
+const MEDIUM: u64 = 4096;
+const HIGH: u64 = 16_384;
+/// Most tokens that a request may ask for.
+const MOST_TOKENS: u64 = 100_000_000;
+
+/// Settings after parsing.
+pub(super) struct Settings {
+    /// Limit of the answer that the client asked for.
+    pub(super) limit: Option<u64>,
+    pub(super) stop_sequences: Vec<String>,
+    /// Share of the thinking that the client asked for.
+    pub(super) display: ThinkingDisplay,
+    /// Members of the chat request, as JSON.
+    pub(super) members: Vec<(&'static str, String)>,
+}
+
+impl Settings {
+    /// Reads the settings. `effort`: that of the last message that sets one for its turn.
+    pub(super) fn read(
+        from: &Checked<'_>,
+        context: &MessagesContext<'_>,
+        effort: Option<&str>,
+    ) -> Result<Self, Failure> {
+        if context.purpose == Purpose::Answer {
+            require(from, "max_tokens", context.purpose)?;
+        }
+        let limit = from.whole("max_tokens", 0..=MOST_TOKENS)?;
+        let mut members = Vec::new();
+        // A limit that the context cannot hold would be refused by most engines, and limits nothing.
+        let holds = |limit: &u64| *limit > 0 && context.context_length.is_none_or(|length| *limit < length);
+        members.extend(limit.filter(holds).map(|limit| ("max_completion_tokens", limit.to_string())));
+        from.sampling()?;
+        from.whole("top_k", 0..=MOST_TOKENS)?;
+        for key in ["temperature", "top_p", "top_k"] {
+            members.extend(from.get(key).map(|field| (key, field.value.get().to_owned())));
+        }
+        let stop_sequences = stop_sequences(from, &mut members)?;
+        let thinking = thinking(from)?;
+        let config =
+            from.get("output_config").map(|field| Object::of("output_config", field.value)).transpose()?;
+        let own = config.as_ref().map(|config| config.text("effort")).transpose()?.flatten();
+        let own = own.map(|text| text.decoded().into_owned());
+        let effort = match thinking.is_off {
+            true => Some("none"),
+            false => effort.or(own.as_deref()).map(word).transpose()?.or(thinking.effort),
+        };
+        members.extend(effort.map(|effort| ("reasoning_effort", quoted(effort))));
+        members.extend(format(from, config.as_ref())?.map(|format| ("response_format", format)));
+        if let Some(field) = from.get("metadata") {
+            let user = Object::of("metadata", field.value)?.text("user_id")?;
+            members.extend(user.map(|user| ("user", quoted(&user.decoded()))));
+        }
+        for key in ["service_tier", "inference_geo", "speed"] {
+            from.string(key)?;
+        }
+        Ok(Self { limit, stop_sequences, display: thinking.display, members })
+    }
+}
+
+fn stop_sequences(
+    from: &Checked<'_>,
+    members: &mut Vec<(&'static str, String)>,
+) -> Result<Vec<String>, Failure> {
+    let all = from.limited("stop_sequences", from.caps().stops, "max_stop_strings")?.unwrap_or_default();
+    let read = |(at, raw)| {
+        let text = Text::of(raw).map(|text| text.decoded().into_owned());
+        text.ok_or_else(|| invalid(format!("stop_sequences.{at}"), "it must be a string"))
+    };
+    let texts: Vec<_> = all.into_iter().enumerate().map(read).collect::<Result<_, _>>()?;
+    if let Some(field) = from.get("stop_sequences").filter(|_| !texts.is_empty()) {
+        members.push(("stop", compacted(field.value)));
+    }
+    Ok(texts)
+}
+
+/// Settings of thinking.
+#[derive(Default)]
+struct ThinkingSettings {
+    is_off: bool,
+    display: ThinkingDisplay,
+    /// Effort that the budget stands for.
+    effort: Option<&'static str>,
+}
+
+fn thinking(from: &Checked<'_>) -> Result<ThinkingSettings, Failure> {
+    let Some(field) = from.get("thinking") else { return Ok(ThinkingSettings::default()) };
+    let object = Object::of("thinking", field.value)?;
+    object.required("type")?;
+    let display = match object.text("display")?.map(|text| text.decoded()).as_deref() {
+        Some("omitted") => ThinkingDisplay::Omitted,
+        _ => ThinkingDisplay::Shown,
+    };
+    match object.word("type", &["enabled", "adaptive", "disabled"])?.as_deref() {
+        Some("disabled") => {
+            Ok(ThinkingSettings { is_off: true, display: ThinkingDisplay::Hidden, effort: None })
+        }
+        Some("enabled") => {
+            let budget = object.required("budget_tokens")?.get().parse::<u64>();
+            let budget =
+                budget.map_err(|_| invalid(object.path("budget_tokens"), "it must be a positive integer"))?;
+            let effort = match budget {
+                HIGH.. => "high",
+                MEDIUM.. => "medium",
+                _ => "low",
+            };
+            Ok(ThinkingSettings { is_off: false, display, effort: Some(effort) })
+        }
+        _ => Ok(ThinkingSettings { is_off: false, display, effort: None }),
+    }
+}
+
+/// Efforts that the API knows. Each engine's rules turn those that it does not know into ones that it knows.
+const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
+
+/// Returns an effort as chat knows it; fails on a word that the API does not know.
+fn word(effort: &str) -> Result<&'static str, Failure> {
+    let known = EFFORTS.iter().find(|known| **known == effort).copied();
+    known.ok_or_else(|| invalid("output_config.effort", "it must be low, medium, high, xhigh or max"))
+}
+
+/// Returns `response_format` for a structured output. The older field `output_format` means the same.
+fn format(from: &Checked<'_>, config: Option<&Object<'_>>) -> Result<Option<String>, Failure> {
+    let old = from.get("output_format").map(|field| Object::of("output_format", field.value)).transpose()?;
+    let new = config.map(|config| config.object("format")).transpose()?.flatten();
+    let Some(format) = new.or(old) else { return Ok(None) };
+    format.required("type")?;
+    let kind = format.text("type")?.map(|kind| kind.decoded()).unwrap_or_default();
+    if kind != "json_schema" {
+        return Err(refuse(Fault::UnsupportedValue, format.path("type"), "it must be json_schema"));
+    }
+    format.required("schema")?;
+    let schema = format.carried("schema")?.unwrap_or_default();
+    Ok(Some(format!(
+        "{{\"type\":\"json_schema\",\"json_schema\":{{\"name\":\"schema\",\"schema\":{},\"strict\":true}}}}",
+        schema.get()
+    )))
+}

@@ -1,0 +1,155 @@
+//! Tools of a Messages request as functions of a chat (messages 3.4).
+//!
+//! Takes: `tools` and `tool_choice`. Gives: the members `tools`, `tool_choice` and `parallel_tool_calls`. Remembers:
+//! the tools on offer. Never: offers a tool that the service would have to run.
+
+use super::refuse;
+use crate::json::{Raw, Text};
+use crate::request::check::Checked;
+use crate::request::object::Object;
+use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::{Options, UnsupportedTools};
+use bytes::{BufMut, BytesMut};
+use std::collections::HashSet;
+
+/// Tools on offer, and how the model may choose among them.
+pub(super) struct Tools<'a> {
+    offered: Vec<Tool<'a>>,
+    choice: Option<Choice>,
+    /// True if the model may call at most one tool.
+    one_call: bool,
+}
+
+struct Tool<'a> {
+    name: Text<'a>,
+    description: Option<Text<'a>>,
+    schema: Raw<'a>,
+    strict: Option<Raw<'a>>,
+}
+
+enum Choice {
+    Auto,
+    Required,
+    None,
+    Function(String),
+}
+
+impl<'a> Tools<'a> {
+    /// Reads the tools. `referenced`: tools that a search has found, which are offered although their loading was
+    /// deferred. `dropped` receives the tools that are left out.
+    pub(super) fn read(
+        from: &Checked<'a>,
+        options: &Options,
+        referenced: &HashSet<String>,
+        dropped: &mut Vec<String>,
+    ) -> Result<Self, Failure> {
+        let all = from.limited("tools", from.caps().tools, "max_tools")?.unwrap_or_default();
+        let (mut offered, mut left_out) = (Vec::new(), HashSet::new());
+        for (at, raw) in all.into_iter().enumerate() {
+            let tool = Object::of(format!("tools.{at}"), raw)?;
+            let name = tool.required_name("name")?;
+            let kind = tool.text("type")?.map(|kind| kind.decoded());
+            if let Some(kind) = kind.filter(|kind| kind != "custom") {
+                if options.unsupported_tools == UnsupportedTools::Reject {
+                    let why = format!("`{kind}` tools are not supported");
+                    return Err(refuse(Fault::UnsupportedValue, tool.path("type"), &why));
+                }
+                dropped.push(format!("tools[{at}].{kind}"));
+                left_out.insert(name.decoded().into_owned());
+                continue;
+            }
+            let is_deferred = tool.flag("defer_loading")?.is_some_and(|flag| flag.get() == "true");
+            if is_deferred && !referenced.contains(name.decoded().as_ref()) {
+                continue;
+            }
+            tool.required("input_schema")?;
+            offered.push(Tool {
+                name,
+                description: tool.text("description")?,
+                schema: tool.carried("input_schema")?.unwrap_or_default(),
+                strict: tool.flag("strict")?,
+            });
+        }
+        let (choice, one_call) = choice(from, &offered, &left_out, dropped)?;
+        Ok(Self { offered, choice, one_call })
+    }
+
+    /// Appends the members for the tools; nothing if there are none.
+    pub(super) fn write(&self, out: &mut BytesMut) {
+        if self.offered.is_empty() {
+            return;
+        }
+        for (at, tool) in self.offered.iter().enumerate() {
+            out.extend_from_slice(if at > 0 { b"," } else { b",\"tools\":[" });
+            tool.write(out);
+        }
+        out.put_u8(b']');
+        match &self.choice {
+            None => {}
+            Some(Choice::Auto) => out.extend_from_slice(b",\"tool_choice\":\"auto\""),
+            Some(Choice::Required) => out.extend_from_slice(b",\"tool_choice\":\"required\""),
+            Some(Choice::None) => out.extend_from_slice(b",\"tool_choice\":\"none\""),
+            Some(Choice::Function(name)) => {
+                out.extend_from_slice(b",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":");
+                crate::json::write_string(name, out);
+                out.extend_from_slice(b"}}");
+            }
+        }
+        if self.one_call {
+            out.extend_from_slice(b",\"parallel_tool_calls\":false");
+        }
+    }
+}
+
+/// Reads `tool_choice`, and whether the model may call at most one tool.
+fn choice(
+    from: &Checked<'_>,
+    offered: &[Tool<'_>],
+    left_out: &HashSet<String>,
+    dropped: &mut Vec<String>,
+) -> Result<(Option<Choice>, bool), Failure> {
+    let Some(field) = from.get("tool_choice") else { return Ok((None, false)) };
+    let object = Object::of("tool_choice", field.value)?;
+    object.required("type")?;
+    let one_call = object.flag("disable_parallel_tool_use")?.is_some_and(|flag| flag.get() == "true");
+    let choice = match object.word("type", &["auto", "any", "tool", "none"])?.as_deref() {
+        Some("any") => Choice::Required,
+        Some("none") => Choice::None,
+        Some("tool") => {
+            let name = object.required_name("name")?.decoded().into_owned();
+            match offered.iter().any(|tool| tool.name == name.as_str()) {
+                true => Choice::Function(name),
+                false if left_out.contains(&name) => {
+                    dropped.push("tool_choice".to_owned());
+                    return Ok((None, one_call));
+                }
+                false => {
+                    let why = format!("Tool '{name}' not found in provided tools");
+                    return Err(refuse(Fault::InvalidValue, object.path("name"), &why));
+                }
+            }
+        }
+        _ => Choice::Auto,
+    };
+    Ok((Some(choice), one_call))
+}
+
+impl Tool<'_> {
+    fn write(&self, out: &mut BytesMut) {
+        out.extend_from_slice(b"{\"type\":\"function\",\"function\":{\"name\":\"");
+        self.name.write(out);
+        out.put_u8(b'"');
+        if let Some(description) = &self.description {
+            out.extend_from_slice(b",\"description\":\"");
+            description.write(out);
+            out.put_u8(b'"');
+        }
+        out.extend_from_slice(b",\"parameters\":");
+        out.extend_from_slice(self.schema.get().as_bytes());
+        if let Some(strict) = self.strict {
+            out.extend_from_slice(b",\"strict\":");
+            out.extend_from_slice(strict.get().as_bytes());
+        }
+        out.extend_from_slice(b"}}");
+    }
+}
