@@ -11,11 +11,12 @@ pub use explain::{Change, Effect, Field, Finding, Kind, Outcome, Place, Recognit
 
 use crate::config::Limits;
 use crate::json::{self, Raw, Text, object};
-use crate::plan::{self, AdaptedBody, Route};
-use crate::request::ChatRequest;
+use crate::plan::{self, AdaptedBody, Plan, Route};
 use crate::request::fields::without;
+use crate::request::messages::{MessagesContext, MessagesRequest, Purpose};
 use crate::request::responses::{ChatInputs, ResponsesMode, ResponsesRequest};
-use crate::wire::encode::Response;
+use crate::request::{ChatRequest, Rules};
+use crate::wire::encode::{Message, Response, StopRules, write_messages_error};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::sse::{Framer, FramerOutput};
 use crate::wire::{
@@ -69,6 +70,8 @@ pub enum Target {
     Same(Api),
     /// The answer becomes a Responses answer; the input must be Chat Completions or Responses.
     Response,
+    /// The answer becomes a message of Anthropic's API; the input must be Chat Completions or Messages.
+    Message,
 }
 
 /// Reason why the filter wrote no answer, not even an error object.
@@ -114,7 +117,7 @@ pub fn explained(
         order.request.as_ref().and_then(|request| Some((request, order.adapted(request).ok()?)))
     {
         let asked = std::str::from_utf8(request).unwrap_or_default();
-        explain.request(asked, &adapted, order.to != Some(Target::Response));
+        explain.request(asked, &adapted, !matches!(order.to, Some(Target::Response | Target::Message)));
     }
     Filter::new(order, Some(explain), note).run(input, output)
 }
@@ -127,8 +130,24 @@ impl FilterParams {
             let asked = ResponsesRequest::recall(request, &route.options, route.responses)?;
             return plan::response_body(&asked, &ChatInputs::default(), route);
         }
+        if self.to == Some(Target::Message) {
+            return plan::message_body(&self.messages_request(request)?, route);
+        }
         let ask = ChatRequest::recall(self.api.unwrap_or(Api::Chat), request)?;
         plan::adapted(&ask, request, route)
+    }
+
+    /// Reads a Messages request that has been answered. There are no keys here, so no signature can be opened.
+    fn messages_request(&self, request: &Bytes) -> Result<MessagesRequest, Failure> {
+        let context = MessagesContext {
+            rules: &Rules::ANSWERED,
+            options: &self.route.options,
+            model: None,
+            open: &|_| None,
+            context_length: None,
+            purpose: Purpose::Recall,
+        };
+        MessagesRequest::read(request, &context)
     }
 }
 
@@ -406,6 +425,11 @@ impl<'t> Filter<'t> {
             Some(Target::Response) if api == Api::Completions => {
                 return Err(refused("Only an answer of Chat Completions can become one of Responses."));
             }
+            Some(Target::Message) if !matches!(api, Api::Chat | Api::Messages) => {
+                return Err(refused("Only an answer of Chat Completions can become one of Messages."));
+            }
+            Some(Target::Message) => return self.message(api, events),
+            None if api == Api::Messages => return self.message(api, events),
             None if api == Api::Responses => return self.response(api, events),
             Some(Target::Response) => return self.response(api, events),
             Some(Target::Same(to)) if to != api => {
@@ -459,6 +483,25 @@ impl<'t> Filter<'t> {
         Ok(Writer { rewriter, out: OutputBuffer::default(), stream })
     }
 
+    /// Creates a writer whose output is a message of Anthropic's API. Its thinking has no signatures.
+    fn message(&mut self, api: Api, events: bool) -> Result<Writer, FilterError> {
+        let order = self.order.clone();
+        let plain = Bytes::from(format!("{{\"stream\":{events}}}"));
+        let asked = self.read_request(order.request.as_ref().unwrap_or(&plain), |request| {
+            let asked = order.messages_request(request)?;
+            plan::message(&asked, &order.route)
+        })?;
+        let (Plan { shape, .. }, mut reply) = asked;
+        if order.request.is_none() {
+            reply.stop = StopRules::default();
+        }
+        let stream = reply.stream;
+        let shape = Shape { upstream: api, ..shape };
+        let encoder = Box::new(Message::new(reply, &order.stamp));
+        let rewriter = Rewriter::with_encoder(shape, order.stamp, encoder);
+        Ok(Writer { rewriter, out: OutputBuffer::default(), stream })
+    }
+
     /// Writes the available events to the output, unless the answer is a single object or an error.
     fn write_available(&mut self, output: &mut dyn Write) -> io::Result<()> {
         let InputState::Events(writer) = &mut self.body else { return Ok(()) };
@@ -501,7 +544,10 @@ impl<'t> Filter<'t> {
     fn write_rest(&mut self, error: Option<Failure>, output: &mut dyn Write) -> io::Result<bool> {
         if let Some(failure) = error {
             let mut out = BytesMut::new();
-            failure.write(false, &mut out);
+            match self.order.to {
+                Some(Target::Message) => write_messages_error(&failure, None, &mut out),
+                _ => failure.write(false, &mut out),
+            }
             self.end_line(&mut out);
             output.write_all(&out)?;
             output.flush()?;
@@ -534,8 +580,11 @@ fn detect_api(json: &[u8]) -> Option<Api> {
         Some("chat.completion" | "chat.completion.chunk") => Some(Api::Chat),
         Some("text_completion") => Some(Api::Completions),
         Some("response") => Some(Api::Responses),
-        // Responses events have `type` and no `object`.
-        _ => word(glance.kind).filter(|kind| kind.starts_with("response.")).map(|_| Api::Responses),
+        // Events of Responses and Messages have `type` and no `object`.
+        _ => match word(glance.kind)?.as_str() {
+            "message" | "message_start" => Some(Api::Messages),
+            kind => kind.starts_with("response.").then_some(Api::Responses),
+        },
     }
 }
 

@@ -182,6 +182,7 @@ impl RequestContext {
             None => failure.clone(),
         };
         let error = headers::ErrorResponse {
+            protocol: record.protocol,
             failure,
             is_final: failure.is_final() || self.is_poison,
             passed: &self.passed,
@@ -189,7 +190,7 @@ impl RequestContext {
             elapsed: record.started.elapsed(),
         };
         let response = error.response(&record.request_id);
-        record.answered(failure.status);
+        record.answered(response.status().as_u16());
         record.failed(failure);
         record.bytes = response.body().len();
         response.map(Body::full)

@@ -14,6 +14,7 @@ mod ids;
 mod net;
 mod panics;
 mod paths;
+mod protocol;
 mod record;
 mod relay;
 mod reload;

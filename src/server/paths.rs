@@ -3,12 +3,13 @@
 use super::admit::azure::{PREFIXES, RouteFamily};
 use super::admit::browsers::printable;
 use super::handlers::relayed;
+use super::protocol::Protocol;
 use super::responses::{ConversationPath, StoredAction};
 use crate::config::Relayed;
 use crate::telemetry::Route;
 use crate::wire::Api;
 use crate::wire::fault::{Failure, Fault};
-use http::Method;
+use http::{HeaderMap, Method};
 use strsim::levenshtein;
 
 /// Path of the health check for clients and load balancers.
@@ -26,6 +27,10 @@ pub(super) enum Target {
     Respond,
     /// Responses over a WebSocket.
     Socket,
+    /// Message of Anthropic's API.
+    Message,
+    /// Number of tokens that a message's prompt has.
+    CountTokens,
     Stored(StoredAction),
     ToolOutputs,
     InputTokens,
@@ -54,6 +59,8 @@ impl Target {
             self,
             Self::Answer(_)
                 | Self::Respond
+                | Self::Message
+                | Self::CountTokens
                 | Self::Compact
                 | Self::InputTokens
                 | Self::Embeddings
@@ -62,10 +69,21 @@ impl Target {
         )
     }
 
+    /// Returns the protocol in which the client speaks: that of the route, or on routes that both protocols have and
+    /// on unknown ones that of the headers.
+    pub(super) fn protocol(self, headers: &HeaderMap) -> Protocol {
+        match self {
+            Self::Message | Self::CountTokens => Protocol::Anthropic,
+            Self::Models | Self::Model | Self::OtherMethod | Self::Nothing => Protocol::of_headers(headers),
+            _ => Protocol::OpenAi,
+        }
+    }
+
     pub(super) fn route(self) -> Route {
         match self {
             Self::Answer(Api::Chat) => Route::Chat,
             Self::Answer(Api::Completions) => Route::Completions,
+            Self::Answer(Api::Messages) | Self::Message | Self::CountTokens => Route::Messages,
             Self::Answer(Api::Responses)
             | Self::Respond
             | Self::Socket
@@ -123,6 +141,9 @@ const MODEL: &[RouteFamily] = &[RouteFamily::Plain, RouteFamily::Undated, RouteF
 /// Route families of paths that concern no model.
 const OTHER: &[RouteFamily] = &[RouteFamily::Plain, RouteFamily::Undated, RouteFamily::Dated];
 
+/// Route families of paths that Azure's clients do not know.
+const PLAIN: &[RouteFamily] = &[RouteFamily::Plain];
+
 /// Paths of all route families.
 pub(super) static PATHS: &[Path] = &[
     Path::at("/chat/completions", MODEL).post(Target::Answer(Api::Chat)),
@@ -137,6 +158,8 @@ pub(super) static PATHS: &[Path] = &[
     Path::at("/responses/{id}/tool_outputs", OTHER).post(Target::ToolOutputs),
     Path::at("/responses/input_tokens", OTHER).post(Target::InputTokens),
     Path::at("/responses/compact", OTHER).post(Target::Compact),
+    Path::at("/messages", PLAIN).post(Target::Message),
+    Path::at("/messages/count_tokens", PLAIN).post(Target::CountTokens),
     Path::at("/conversations", OTHER).post(Target::Conversing(ConversationPath::New)),
     Path::at("/conversations/{id}", OTHER)
         .get(Target::Conversing(ConversationPath::One))

@@ -5,6 +5,7 @@ use super::App;
 use super::admit::quota::Ticket;
 use super::handlers::relayed::Progress;
 use super::net::connection_state::ConnectionState;
+use super::protocol::Protocol;
 use crate::auth::Caller;
 use crate::error::{Error, Side};
 use crate::telemetry::{End, Finished, FinishedRequest, Route, Trace, excerpt, fitting, redacted};
@@ -49,6 +50,8 @@ struct RequestLine {
 pub(super) struct Record {
     pub(super) app: Arc<App>,
     pub(super) route: Route,
+    /// Protocol in which the client speaks.
+    pub(super) protocol: Protocol,
     pub(super) request_id: String,
     pub(super) started: Instant,
     /// Trace that the request is part of, where there is one.
@@ -93,6 +96,7 @@ impl Record {
         Self {
             app: Arc::clone(app),
             route,
+            protocol: Protocol::default(),
             request_id,
             started: Instant::now(),
             trace: None,
@@ -117,6 +121,12 @@ impl Record {
             content: None,
             line: RequestLine::default(),
         }
+    }
+
+    /// Sets the protocol in which the client speaks.
+    pub(super) fn in_protocol(mut self, protocol: Protocol) -> Self {
+        self.protocol = protocol;
+        self
     }
 
     /// Adds target and sender of the request.

@@ -10,12 +10,13 @@ use super::admit::headers;
 use super::context::{RequestContext, bare};
 use super::handlers::readiness::NotReady;
 use super::handlers::relayed;
-use super::handlers::{chat, embeddings, models, page};
+use super::handlers::{chat, embeddings, messages, models, page};
 use super::ids::IdSource;
 use super::net::connection_state::{ActiveRequest, ConnectionState};
 use super::net::leavings;
 use super::panics;
 use super::paths::{self, Target};
+use super::protocol::Protocol;
 use super::record::Record;
 use super::{App, Worker};
 use crate::config::Limits;
@@ -121,6 +122,7 @@ fn unrecorded(
 ) -> Response<Body> {
     let mut response = answer.unwrap_or_else(|failure| {
         let error = headers::ErrorResponse {
+            protocol: Protocol::OpenAi,
             failure: &failure,
             is_final: false,
             attempts: 0,
@@ -147,7 +149,7 @@ fn has_body(head: &request::Parts, body: &Incoming) -> bool {
 /// needs.
 async fn handle(
     (app, worker, busy, chance): (Arc<App>, Arc<Worker>, ActiveRequest, IdSource),
-    (head, body): (request::Parts, Incoming),
+    (mut head, body): (request::Parts, Incoming),
     target: Target,
     family: RouteFamily,
 ) -> Response<Body> {
@@ -168,7 +170,10 @@ async fn handle(
         Some((family, _)) => (Target::OtherMethod, family),
         None => (target, family),
     };
-    let record = Record::new(&app, target.route(), request_id).traced(&head).asked(&head);
+    let protocol = target.protocol(&head.headers);
+    protocol.unify_key(&mut head.headers);
+    let record =
+        Record::new(&app, target.route(), request_id).in_protocol(protocol).traced(&head).asked(&head);
     let has_body = has_body(&head, &body);
     let body = has_body.then_some(body);
     let mut context = RequestContext {
@@ -207,6 +212,8 @@ async fn handle(
     if let Some(standing) = context.standing {
         standing.set_headers(response.headers_mut());
     }
+    let status = response.status().as_u16();
+    protocol.rename_headers(status, response.headers_mut());
     let asked = azure::client_request_id(&head.headers);
     family.add_headers(&mut response, asked, azure::known_version(&head), &app.config.azure);
     response.map(|body| body.keeping_busy(context.active_request))
@@ -271,6 +278,8 @@ impl RequestContext {
         self.is_labelled_form = headers::is_labelled_form(&head.headers);
         match target {
             Target::Answer(api) => chat::answer(self, api, head, body).await,
+            Target::Message => Box::pin(messages::answer(self, head, body)).await,
+            Target::CountTokens => Box::pin(messages::count_tokens(self, head, body)).await,
             Target::Respond => Box::pin(self.respond(head, body)).await,
             Target::Stored(what) => Box::pin(self.serve_stored(head, what)).await,
             Target::ToolOutputs => Box::pin(self.tool_outputs(head, body)).await,

@@ -50,6 +50,8 @@ pub enum Route {
     Completions,
     /// `/v1/responses` and what is below it
     Responses,
+    /// `POST /v1/messages` and what is below it
+    Messages,
     /// `/v1/conversations` and what is below it
     Conversations,
     /// `POST /v1/embeddings`
@@ -63,10 +65,11 @@ pub enum Route {
 }
 
 impl Route {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Chat,
         Self::Completions,
         Self::Responses,
+        Self::Messages,
         Self::Conversations,
         Self::Embeddings,
         Self::Relay,
@@ -80,6 +83,7 @@ impl Route {
             Self::Chat => "chat",
             Self::Completions => "completions",
             Self::Responses => "responses",
+            Self::Messages => "messages",
             Self::Conversations => "conversations",
             Self::Embeddings => "embeddings",
             Self::Relay => "relay",

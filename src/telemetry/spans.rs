@@ -277,7 +277,7 @@ fn name(told: &FinishedRequest, kind: i32) -> String {
 
 fn operation(route: Route) -> Option<&'static str> {
     match route {
-        Route::Chat | Route::Responses => Some("chat"),
+        Route::Chat | Route::Responses | Route::Messages => Some("chat"),
         Route::Completions => Some("text_completion"),
         Route::Embeddings => Some("embeddings"),
         Route::Conversations | Route::Relay | Route::Models | Route::Unknown => None,
@@ -289,6 +289,7 @@ fn route(route: Route) -> Option<&'static str> {
         Route::Chat => "/v1/chat/completions",
         Route::Completions => "/v1/completions",
         Route::Responses => "/v1/responses",
+        Route::Messages => "/v1/messages",
         Route::Conversations => "/v1/conversations",
         Route::Embeddings => "/v1/embeddings",
         Route::Models => "/v1/models",

@@ -64,6 +64,8 @@ const MODELS: usize = 256;
 struct ListedModels {
     /// Listed names, in the engine's order.
     names: Vec<Arc<str>>,
+    /// Context lengths of these models in tokens, as far as the engine gives them.
+    context_lengths: Vec<Option<u64>>,
     /// Names that a request without a model can mean: adapters and further names of the same weights are left out.
     main: Vec<Arc<str>>,
 }
@@ -411,11 +413,21 @@ impl Upstream {
         let main = names.iter().zip(models::are_main(&models)).filter(|(_, is_main)| *is_main);
         let main = main.map(|(name, _)| Arc::clone(name)).collect();
         let same = names == before;
-        *known = Some(ListedModels { names, main });
+        let context_lengths = models.iter().map(|model| model.context_length).collect();
+        *known = Some(ListedModels { names, context_lengths, main });
         drop(known);
         if !same {
             *self.mismatched.lock() = None;
         }
+    }
+
+    /// Returns the context length of a model in tokens, by the engine's name for it; `None` if the engine has not
+    /// given it.
+    fn context_length(&self, model: &str) -> Option<u64> {
+        let listed = self.listed.read();
+        let ListedModels { names, context_lengths, .. } = listed.as_ref()?;
+        let at = names.iter().position(|name| &**name == model)?;
+        context_lengths.get(at).copied().flatten()
     }
 
     /// Stores a list of models that the engine has sent to a client, if there is none yet: probes may lack the key

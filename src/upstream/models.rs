@@ -2,6 +2,7 @@
 
 use crate::json::{self, Members, Raw, Text, integer, object, write_number, write_string};
 use bytes::BytesMut;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Model that an engine lists under `/v1/models`, with those of its fields that clients use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +24,28 @@ pub struct Model {
     pub context_length: Option<u64>,
 }
 
+/// Last second of the year 9999, the last one that RFC 3339 can express.
+const LATEST: u64 = 253_402_300_799;
+
 impl Model {
+    /// Appends the model as Anthropic's API writes it. Unknown limits are null.
+    pub fn write_info(&self, out: &mut BytesMut) {
+        out.extend_from_slice(b"{\"type\":\"model\",\"id\":");
+        write_string(&self.id, out);
+        out.extend_from_slice(b",\"display_name\":");
+        write_string(&self.id, out);
+        out.extend_from_slice(b",\"created_at\":");
+        write_string(&rfc3339(self.created), out);
+        for key in ["max_input_tokens", "max_tokens"] {
+            out.extend_from_slice(format!(",\"{key}\":").as_bytes());
+            match self.context_length {
+                Some(tokens) => write_number(tokens, out),
+                None => out.extend_from_slice(b"null"),
+            }
+        }
+        out.extend_from_slice(b",\"capabilities\":null}");
+    }
+
     /// Appends the model as JSON: the fields of the official API, followed by those that only engines have.
     pub fn write(&self, out: &mut BytesMut) {
         out.extend_from_slice(b"{\"id\":");
@@ -75,6 +97,51 @@ pub fn write(models: &[Model], out: &mut BytesMut) {
         model.write(out);
     }
     out.extend_from_slice(b"]}");
+}
+
+/// Page of the list of models that a client of Anthropic's API asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    /// Maximum number of models.
+    pub limit: usize,
+    /// Id of the model before the first of the page.
+    pub after: Option<&'a str>,
+    /// Id of the model behind the last of the page.
+    pub before: Option<&'a str>,
+}
+
+/// Appends a page of the list as Anthropic's API writes it.
+pub fn write_page(models: &[Model], page: Page<'_>, out: &mut BytesMut) {
+    let place = |id: &str| models.iter().position(|model| model.id == id);
+    let start = page.after.and_then(place).map_or(0, |at| at + 1);
+    let end = page.before.and_then(place).unwrap_or(models.len()).max(start);
+    let wanted = models.get(start..end).unwrap_or_default();
+    // A page that is asked for by its end has the models directly before that.
+    let skipped = if page.before.is_some() { wanted.len().saturating_sub(page.limit) } else { 0 };
+    let shown: Vec<_> = wanted.iter().skip(skipped).take(page.limit).collect();
+    out.extend_from_slice(b"{\"data\":[");
+    for (n, model) in shown.iter().enumerate() {
+        if n > 0 {
+            out.extend_from_slice(b",");
+        }
+        model.write_info(out);
+    }
+    out.extend_from_slice(b"],\"has_more\":");
+    out.extend_from_slice(if shown.len() < wanted.len() { b"true" } else { b"false" });
+    for (key, model) in [(",\"first_id\":", shown.first()), (",\"last_id\":", shown.last())] {
+        out.extend_from_slice(key.as_bytes());
+        match model {
+            Some(model) => write_string(&model.id, out),
+            None => out.extend_from_slice(b"null"),
+        }
+    }
+    out.extend_from_slice(b"}");
+}
+
+/// Returns a time in Unix seconds as RFC 3339 in UTC.
+fn rfc3339(seconds: u64) -> String {
+    let time = UNIX_EPOCH + Duration::from_secs(seconds.min(LATEST));
+    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 /// Appends the list, and under `models` the catalogue that the Codex CLI reads (0.169: every member below is needed

@@ -215,6 +215,13 @@ impl Pool {
         self.model(model).map_or(model, |(_, known)| &known.name)
     }
 
+    /// Returns the context length of a model at this upstream in tokens: the configured one, else the one that the
+    /// engine gives; `None` if neither is known.
+    pub fn context_length(&self, upstream: &Upstream, model: &str) -> Option<u64> {
+        let configured = self.model(model).and_then(|(_, known)| known.context_length);
+        configured.or_else(|| upstream.context_length(self.engine_name(model)))
+    }
+
     /// Returns the route on which requests for a model to this upstream are planned.
     pub fn route(&self, upstream: &Upstream, model: &str, options: Arc<Options>) -> Route {
         let name = self.engine_name(model);

@@ -27,7 +27,7 @@ pub(super) struct Rewrite {
     /// What the bytes are [default: by looking at them, or at the request]
     #[arg(long, value_name = "API")]
     api: Option<Name>,
-    /// What they become [default: the same API, or that of the request]; a chat answer can become one of Responses
+    /// What they become [default: the same API, or that of the request]; a chat answer can become one of Responses or Messages
     #[arg(long, value_name = "API")]
     to: Option<Name>,
     /// Which engine the bytes are from
@@ -109,6 +109,7 @@ enum Name {
     Chat,
     Completions,
     Responses,
+    Messages,
 }
 
 impl Name {
@@ -117,6 +118,7 @@ impl Name {
             Self::Chat => Api::Chat,
             Self::Completions => Api::Completions,
             Self::Responses => Api::Responses,
+            Self::Messages => Api::Messages,
         }
     }
 
@@ -125,6 +127,7 @@ impl Name {
             Self::Chat => Target::Same(Api::Chat),
             Self::Completions => Target::Same(Api::Completions),
             Self::Responses => Target::Response,
+            Self::Messages => Target::Message,
         }
     }
 }
@@ -183,10 +186,18 @@ impl Rewrite {
         if asked.take_if(|asked| *asked == Api::Responses).is_some() {
             match to {
                 None | Some(Target::Response) => to = Some(Target::Response),
-                Some(Target::Same(_)) => {
+                Some(Target::Same(_) | Target::Message) => {
                     return Err(CommandFailure::usage("--to: the request is one of Responses"));
                 }
             }
+        }
+        // A bare request does not show whether it is one of Chat Completions or of Messages.
+        let is_message = to == Some(Target::Message) || asked == Some(Api::Messages);
+        if is_message && matches!(asked, None | Some(Api::Chat | Api::Messages)) {
+            if to.is_some_and(|to| to != Target::Message) {
+                return Err(CommandFailure::usage("--to: the request is one of Messages"));
+            }
+            (asked, to) = (None, Some(Target::Message));
         }
         let mut options = Options::default();
         for assignment in &self.set {
@@ -263,6 +274,7 @@ fn request(path: &Path) -> Result<(Option<Api>, Bytes), CommandFailure> {
     let target = read.path.and_then(Text::of).map(|path| path.decoded().into_owned());
     let by_path = match target.as_deref() {
         Some(target) if target.ends_with("/responses") => Some(Api::Responses),
+        Some(target) if target.ends_with("/messages") => Some(Api::Messages),
         Some(target) if target.ends_with("/chat/completions") => Some(Api::Chat),
         Some(target) if target.ends_with("/completions") => Some(Api::Completions),
         _ => None,

@@ -3,9 +3,11 @@
 //! No header is forwarded by default (faults 11, wire-format 5).
 
 use super::browsers::printable;
+pub(in crate::server) use crate::server::protocol::REQUEST_ID;
+use crate::server::protocol::{Protocol, SHOULD_RETRY};
 use crate::wire::encode::Limits;
 use crate::wire::fault::{Failure, Fault};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{
     ACCEPT, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE,
     EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_VERSION, UPGRADE,
@@ -15,9 +17,7 @@ use std::time::Duration;
 
 use http::header::RETRY_AFTER;
 
-pub(in crate::server) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-samewire-attempts");
-const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const PROCESSING: HeaderName = HeaderName::from_static("openai-processing-ms");
 const OPENAI_VERSION: HeaderName = HeaderName::from_static("openai-version");
@@ -243,6 +243,8 @@ fn milliseconds(elapsed: Duration) -> HeaderValue {
 
 /// Error response of a request, with the headers that tell a client if and when to retry.
 pub(in crate::server) struct ErrorResponse<'a> {
+    /// Protocol in which the client reads the error.
+    pub(in crate::server) protocol: Protocol,
     pub(in crate::server) failure: &'a Failure,
     /// True if a retry cannot succeed.
     pub(in crate::server) is_final: bool,
@@ -255,10 +257,9 @@ pub(in crate::server) struct ErrorResponse<'a> {
 
 impl ErrorResponse<'_> {
     pub(in crate::server) fn response(&self, request_id: &str) -> Response<Bytes> {
-        let mut body = BytesMut::new();
-        self.failure.write(false, &mut body);
-        let mut response = Response::new(body.freeze());
-        *response.status_mut() = StatusCode::from_u16(self.failure.status).unwrap_or(StatusCode::BAD_GATEWAY);
+        let (status, body) = self.protocol.error(self.failure, request_id);
+        let mut response = Response::new(body);
+        *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         common(headers, request_id, "no-store");
@@ -321,6 +322,42 @@ pub(in crate::server) fn keep_shortest_retry_after(passed: &mut HeaderMap, wait:
         let least = passed.get(RETRY_AFTER).map_or(wait, |own| wait.min(retry_after(Some(own))));
         passed.insert(RETRY_AFTER, least.into());
     }
+}
+
+const DROPPED: HeaderName = HeaderName::from_static("x-samewire-dropped");
+/// Limit for the names in the `x-samewire-dropped` header and in the log, in bytes. Some clients accept no more
+/// than 16 KiB of response headers.
+const DROPPED_BYTES: usize = 4000;
+
+/// Adds the header that names the parts of the request that were left out of the engine's request, if there are any.
+pub(in crate::server) fn with_dropped<B>(
+    mut response: Response<B>,
+    dropped: &[String],
+    between: &str,
+) -> Response<B> {
+    if let Ok(names) = HeaderValue::from_str(&joined_names(dropped, between))
+        && !names.is_empty()
+    {
+        response.headers_mut().insert(DROPPED, names);
+    }
+    response
+}
+
+/// Joins the names, for a header and the log. Names beyond [`DROPPED_BYTES`] are replaced by `...`.
+pub(in crate::server) fn joined_names(dropped: &[String], between: &str) -> String {
+    let mut all = String::new();
+    for name in dropped {
+        if all.len() + name.len() >= DROPPED_BYTES {
+            all.push_str(between);
+            all.push_str("...");
+            break;
+        }
+        if !all.is_empty() {
+            all.push_str(between);
+        }
+        all.push_str(name);
+    }
+    all
 }
 
 /// Closes the connection after the response: the next bytes of the client may belong to the refused body.

@@ -3,6 +3,7 @@
 pub(super) mod admin;
 pub(super) mod chat;
 pub(super) mod embeddings;
+pub(super) mod messages;
 pub(super) mod models;
 pub(super) mod page;
 pub(super) mod pass_through;

@@ -4,12 +4,14 @@
 //! may use. Remembers: nothing; each upstream learns its own list, for which `admit/default_model.rs` calls it too.
 
 use crate::error::Error;
+use crate::request::invalid;
 use crate::server::admit::auth::no_such_model;
 use crate::server::admit::body::Body;
 use crate::server::admit::headers;
 use crate::server::context::RequestContext;
+use crate::server::protocol::Protocol;
 use crate::server::relay::attempt::{AttemptTarget, Sender, WholeExchange};
-use crate::upstream::models::{self, Model};
+use crate::upstream::models::{self, Model, Page};
 use crate::upstream::{NoUpstream, Pool, Upstream};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
@@ -34,7 +36,15 @@ pub(in crate::server) async fn answer(
     let mut listed = context.all_models(&head.headers).await?;
     listed.retain(|model| context.may_use(&model.id));
     let mut out = BytesMut::new();
-    match head.uri.path().split_once("/models/").map(|(_, id)| id) {
+    let id = head.uri.path().split_once("/models/").map(|(_, id)| id);
+    if context.record.as_ref().is_some_and(|record| record.protocol == Protocol::Anthropic) {
+        match id {
+            None => models::write_page(&listed, page(head)?, &mut out),
+            Some(id) => find_model(&listed, id)?.write_info(&mut out),
+        }
+        return Ok(context.object_response(out.freeze()));
+    }
+    match id {
         // The Codex CLI sends its version, and reads a list in a format of its own.
         None if headers::query(head, "client_version").is_some() => {
             models::write_catalogue(&listed, &context.app.config.codex.instructions, &mut out);
@@ -43,6 +53,21 @@ pub(in crate::server) async fn answer(
         Some(id) => find_model(&listed, id)?.write(&mut out),
     }
     Ok(context.object_response(out.freeze()))
+}
+
+/// Returns the page that a client of Anthropic's API asks for. Fails on a limit out of range.
+fn page(head: &request::Parts) -> Result<Page<'_>, Failure> {
+    const USUAL: usize = 20;
+    const MOST: usize = 1000;
+    let limit = match headers::query(head, "limit") {
+        None => USUAL,
+        Some(text) => text
+            .parse()
+            .ok()
+            .filter(|limit| (1..=MOST).contains(limit))
+            .ok_or_else(|| invalid("limit", &format!("it must be an integer from 1 to {MOST}")))?,
+    };
+    Ok(Page { limit, after: headers::query(head, "after_id"), before: headers::query(head, "before_id") })
 }
 
 /// Returns the listed model with the name in a path, which may be percent-encoded; slashes in it are common either

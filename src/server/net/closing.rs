@@ -3,6 +3,7 @@
 use super::connection::LINGER_BYTES;
 use crate::server::admit::headers::{self, ErrorResponse};
 use crate::server::ids::IdSource;
+use crate::server::protocol::Protocol;
 use crate::wire::fault::Failure;
 use http::HeaderMap;
 use std::io;
@@ -21,6 +22,7 @@ pub(in crate::server) async fn answer(
 ) -> io::Result<()> {
     let chance = IdSource::draw().map_err(io::Error::other)?;
     let error = ErrorResponse {
+        protocol: Protocol::OpenAi,
         failure,
         is_final: false,
         passed: &HeaderMap::new(),

@@ -28,7 +28,6 @@ use crate::upstream::{Answer, Read, ReadError, Upstream};
 use crate::wire::encode::{Encode, Finished, OutputItem, Persisted};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::Options;
-use crate::wire::sse::KEEPALIVE;
 use crate::wire::{Ending, OutputBuffer};
 use answer_buffer::AnswerBuffer;
 use attempt::{
@@ -244,6 +243,7 @@ impl Relay {
         let is_poison = self.resend.as_ref().is_some_and(|resend| resend.selection.is_poison());
         self.complete_record();
         let error = headers::ErrorResponse {
+            protocol: self.record.protocol,
             failure,
             is_final: failure.is_final() || is_poison,
             passed: &self.exchange.passed,
@@ -531,7 +531,7 @@ impl Relay {
         }
         let bytes = if std::mem::take(&mut self.comment) {
             self.clock.wrote();
-            Bytes::from_static(KEEPALIVE)
+            Bytes::from_static(self.record.protocol.keepalive())
         } else if self.is_complete() {
             self.complete_record();
             return Poll::Ready(None);

@@ -30,7 +30,7 @@ use super::Worker;
 use super::admit::auth::no_such_model;
 use super::admit::body::Body;
 use super::admit::default_model::named as named_model;
-use super::admit::headers;
+use super::admit::headers::{self, joined_names, with_dropped};
 use super::admit::quota::Ticket;
 use super::context::RequestContext;
 use super::panics;
@@ -52,7 +52,7 @@ use axum::body::Body as Incoming;
 use background::PendingJob;
 use bytes::Bytes;
 use history::History;
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::HeaderMap;
 use http::{Response, request};
 use persist::ResponseWriter;
 use std::sync::Arc;
@@ -64,10 +64,6 @@ use truncation::TruncatableRequest;
 use upstream_request::PreparedRequest;
 
 const DIALECT: &str = "x-samewire-dialect";
-const DROPPED: HeaderName = HeaderName::from_static("x-samewire-dropped");
-/// Limit for the names in the `x-samewire-dropped` header and in the log, in bytes. Some clients accept no more
-/// than 16 KiB of response headers.
-const DROPPED_BYTES: usize = 4000;
 
 /// A Responses request after parsing, with the upstream and the route for which its body was read.
 struct ParsedRequest {
@@ -201,7 +197,7 @@ impl RequestContext {
             writer.store.has_room(writer.weight()).await.map_err(|error| self.unavailable(&error))?;
         }
         let app = Arc::clone(&self.app);
-        let dropped = HeaderValue::from_str(&joined_names(&asked.dropped)).ok().filter(|all| !all.is_empty());
+        let dropped = asked.dropped.clone();
         let (streams, background) = (asked.stream, asked.background);
         // On a WebSocket the client sends the outputs over the connection itself.
         let is_held = !self.by_socket && !background && tool_wait::is_wanted(&head.headers, streams, &route);
@@ -223,7 +219,8 @@ impl RequestContext {
         let mut request =
             Box::new(PreparedRequest { truncatable, sender, stamp, background, form, queued: false });
         if background {
-            return Ok(with_dropped(self.in_background(request, selection, writer, streams).await?, dropped));
+            let response = self.in_background(request, selection, writer, streams).await?;
+            return Ok(with_dropped(response, &dropped, ","));
         }
         let attempt = self.begin(&mut selection, &mut *request)?;
         let Some(record) = self.record.take() else { return Err(Fault::Proxy.into()) };
@@ -249,7 +246,7 @@ impl RequestContext {
             None => self.relay_to_client(params, since, stream).await,
             Some(continuation) => self.relay_and_hold(params, continuation, stamp, since).await,
         };
-        Ok(with_dropped(response, dropped))
+        Ok(with_dropped(response, &dropped, ","))
     }
 
     /// Relays the response to a waiting client, as events if the request came over a WebSocket.
@@ -409,18 +406,10 @@ fn seal(keys: &Arc<Keys>, kind: SealKind, tenant: Arc<str>, now: u64) -> Seal {
     })
 }
 
-/// Adds the `x-samewire-dropped` header, which names the parameters that were left out of the engine's request.
-fn with_dropped(mut response: Response<Body>, dropped: Option<HeaderValue>) -> Response<Body> {
-    if let Some(dropped) = dropped {
-        response.headers_mut().insert(DROPPED, dropped);
-    }
-    response
-}
-
 /// Logs the parameters of the request that were dropped or ignored.
 fn log_left_out(record: &Record, asked: &ResponsesRequest) {
     if !asked.dropped.is_empty() || !asked.ignored.is_empty() {
-        let (dropped, ignored) = (joined_names(&asked.dropped), joined_names(&asked.ignored));
+        let (dropped, ignored) = (joined_names(&asked.dropped, ","), joined_names(&asked.ignored, ","));
         let request_id = &record.request_id;
         tracing::info!(request_id, dropped, ignored, "left out of the engine's request");
     }
@@ -436,20 +425,4 @@ fn dialect(headers: &HeaderMap) -> Result<Option<ResponsesDialect>, Failure> {
         b"codex-legacy" => Ok(Some(ResponsesDialect::CodexLegacy)),
         _ => Err(invalid(DIALECT, "openai, openresponses or codex-legacy")),
     }
-}
-
-/// Joins the names with commas, for a header and the log. Names beyond [`DROPPED_BYTES`] are replaced by `...`.
-fn joined_names(dropped: &[String]) -> String {
-    let mut all = String::new();
-    for name in dropped {
-        if all.len() + name.len() >= DROPPED_BYTES {
-            all.push_str(",...");
-            break;
-        }
-        if !all.is_empty() {
-            all.push(',');
-        }
-        all.push_str(name);
-    }
-    all
 }
