@@ -13,8 +13,11 @@
 
 #[path = "../support/laws/request.rs"]
 mod law;
+#[path = "../support/messages/mod.rs"]
+mod message_form;
 #[path = "../support/seeded/mod.rs"]
 mod seeded;
 
+mod messages;
 mod responses;
 mod rules;

@@ -1,7 +1,7 @@
 //! The worked examples of the wire format, byte for byte, however their input is cut.
 
 use crate::cases;
-use crate::cases::{Answer, Cut, response_vectors, vectors};
+use crate::cases::{Answer, Cut, message_vectors, response_vectors, vectors};
 use bytes::Bytes;
 use samewire::engine::named;
 use samewire::plan::{Route, shape};
@@ -56,7 +56,7 @@ fn compact(json: &str) -> String {
 #[test]
 fn every_vector_byte_for_byte() {
     let mut wrong = Vec::new();
-    let vectors: Vec<_> = vectors().into_iter().chain(response_vectors()).collect();
+    let vectors: Vec<_> = vectors().into_iter().chain(response_vectors()).chain(message_vectors()).collect();
     for (case, vector) in &vectors {
         let mut expected = expected(vector);
         if expected.body.is_empty() {

@@ -1,15 +1,18 @@
 //! Test cases for the wire format: vectors and captured fixtures as one type, and the one way to run them.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
+#[path = "../messages/mod.rs"]
+pub mod messages;
 mod shown;
 mod transcript;
 
 use bytes::{Bytes, BytesMut};
 use samewire::engine::named;
-use samewire::plan::{Route, response, shape};
+use samewire::plan::{Route, message, response, shape};
 use samewire::request::ChatRequest;
+use samewire::request::messages::Purpose;
 use samewire::request::responses::{ResponsesMode, ResponsesRequest};
-use samewire::wire::encode::{Encode, Response};
+use samewire::wire::encode::{Encode, Message, Response};
 use samewire::wire::event;
 use samewire::wire::fault::Failure;
 use samewire::wire::options::Options;
@@ -73,6 +76,9 @@ impl Case {
         if self.api == Api::Responses {
             return self.responder(&route, stamp, transcript);
         }
+        if self.api == Api::Messages {
+            return self.messenger(&route, stamp, transcript);
+        }
         let ask = ChatRequest::recall(self.api, &body)
             .unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name));
         let shape = shape(&ask, &route);
@@ -80,6 +86,20 @@ impl Case {
             true => Rewriter::with_encoder(shape, stamp, Box::new(Transcript)),
             false => Rewriter::new(shape, stamp),
         }
+    }
+
+    /// Creates the rewriter for a client of Messages.
+    fn messenger(&self, route: &Route, stamp: Stamp, transcript: bool) -> Rewriter {
+        let body = Bytes::from(self.request.to_string());
+        let asked = messages::read(&body, &route.options, None, Purpose::Recall)
+            .unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name));
+        let (plan, mut reply) = message(&asked, route).unwrap();
+        reply.sign = Some(Box::new(messages::sign));
+        let encoder: Box<dyn Encode> = match transcript {
+            true => Box::new(Transcript),
+            false => Box::new(Message::new(reply, &stamp)),
+        };
+        Rewriter::with_encoder(plan.shape, stamp, encoder)
     }
 
     /// Creates the rewriter for a Responses client.
@@ -107,7 +127,7 @@ impl Case {
     /// Runs the case with another `max_event_bytes`.
     pub fn run_within(&self, max_event_bytes: usize, cut: &Cut<'_>) -> Answer {
         if !(200..300).contains(&self.status) {
-            return error(&Failure::of_answer(self.status, &self.input, false));
+            return self.error(&Failure::of_answer(self.status, &self.input, false));
         }
         let mut rewriter = self.rewriter_within(max_event_bytes, false);
         let mut out = OutputBuffer::default();
@@ -122,13 +142,24 @@ impl Case {
         match rewriter.failure() {
             Some(failure) => {
                 assert!(out.is_empty(), "{}: bytes before an HTTP error", self.name);
-                error(failure)
+                self.error(failure)
             }
             None => Answer {
                 status: 200,
                 body: String::from_utf8(out.to_vec()).expect("canonical output is UTF-8"),
             },
         }
+    }
+
+    /// Returns the answer to a request that has failed before anything was sent.
+    fn error(&self, failure: &Failure) -> Answer {
+        if self.api == Api::Messages {
+            let (status, body) = messages::error(failure);
+            return Answer { status, body };
+        }
+        let mut out = BytesMut::new();
+        failure.write(false, &mut out);
+        Answer { status: failure.status, body: String::from_utf8(out.to_vec()).unwrap() }
     }
 
     /// Returns the grammatical events of the case, one per line.
@@ -183,12 +214,6 @@ impl Case {
     }
 }
 
-fn error(failure: &Failure) -> Answer {
-    let mut out = BytesMut::new();
-    failure.write(false, &mut out);
-    Answer { status: failure.status, body: String::from_utf8(out.to_vec()).unwrap() }
-}
-
 fn reads<'a>(input: &'a [u8], cut: &Cut<'_>) -> Vec<&'a [u8]> {
     match cut {
         Cut::Whole => vec![input],
@@ -233,11 +258,20 @@ pub fn response_vectors() -> Vec<(Case, Value)> {
     all
 }
 
+/// Returns the worked examples for Messages whose request reaches the engine.
+pub fn message_vectors() -> Vec<(Case, Value)> {
+    let mut all = vectors_of(&[Api::Messages]);
+    assert!(all.len() >= 33, "the vectors are there");
+    all.retain(|(_, vector)| !vector["engine_request"].is_null());
+    all
+}
+
 fn vectors_of(clients: &[Api]) -> Vec<(Case, Value)> {
     let named = |name: &str| match name {
         "chat.completions" => Some(Api::Chat),
         "completions" => Some(Api::Completions),
         "responses" => Some(Api::Responses),
+        "messages" => Some(Api::Messages),
         _ => None,
     };
     let mut all = Vec::new();
