@@ -3,6 +3,7 @@
 //! Takes: the key that a client presents. Gives: the [`Caller`] it belongs to. Remembers: hashes. Never: stores a
 //! key, compares keys before they are hashed, or ends a comparison early.
 
+use crate::model_name;
 use crate::wire::ident;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -101,7 +102,7 @@ pub struct Caller {
     pub tenant: Arc<str>,
     /// True if the configuration names the tenant. Generated tenants are internal and must not be shown.
     pub has_named_tenant: bool,
-    /// Models that the client may use; empty: all models.
+    /// Models that the client may use, by name or pattern; empty: all models.
     pub models: Vec<String>,
     /// Index of the key in the configuration, which selects its wire options.
     pub index: usize,
@@ -109,7 +110,7 @@ pub struct Caller {
     pub allowance: Allowance,
     /// Limits per day and per month, counted in the store.
     pub quota: Quota,
-    /// Models that are not part of the client's plan; `*` stands for every model that `models` does not name.
+    /// Models that are not part of the client's plan; a pattern stands for every model that `models` does not name.
     pub not_included: Vec<String>,
 }
 
@@ -167,14 +168,14 @@ impl Caller {
         (self.models.is_empty() || self.names(model)) && !self.excludes(model)
     }
 
-    /// Returns true if the client's plan excludes the model, either by name or by `*`.
+    /// Returns true if the client's plan excludes the model, either by name or by a pattern such as `*`.
     pub fn excludes(&self, model: &str) -> bool {
         let mut lacking = self.not_included.iter();
-        lacking.any(|one| one == model || one == "*" && !self.names(model))
+        lacking.any(|one| one == model || model_name::covers(one, model) && !self.names(model))
     }
 
     fn names(&self, model: &str) -> bool {
-        self.models.iter().any(|allowed| allowed == model)
+        self.models.iter().any(|allowed| model_name::covers(allowed, model))
     }
 }
 
@@ -297,17 +298,23 @@ mod tests {
         for (model, may) in [("qwen", true), ("qwen3", false), ("Qwen", false), ("", false)] {
             assert_eq!(caller.may_use(model), may, "{model}");
         }
+        caller.models = vec!["qwen*".to_owned()];
+        for (model, may) in [("qwen", true), ("qwen3", true), ("Qwen", false), ("", false)] {
+            assert_eq!(caller.may_use(model), may, "{model}");
+        }
     }
 
     #[test]
     fn models_that_a_plan_lacks() {
-        let rows: [(&[&str], &[&str], _, _); 6] = [
+        let rows: [(&[&str], &[&str], _, _); 8] = [
             (&[], &["big"], "big", (false, true)),
             (&[], &["big"], "small", (true, false)),
             (&["small"], &["*"], "small", (true, false)),
             (&["small"], &["*"], "big", (false, true)),
             (&["small"], &["big"], "other", (false, false)),
             (&[], &["*"], "any", (false, true)),
+            (&["small-1"], &["small-*"], "small-1", (true, false)),
+            (&[], &["small-*"], "small-2", (false, true)),
         ];
         for (models, not_included, model, expected) in rows {
             let mut caller = caller("a");

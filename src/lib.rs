@@ -23,6 +23,9 @@ pub mod quantity;
 // Spelling suggestions for unknown names ("is … meant?").
 pub mod nearest;
 
+// Names of models in the configuration, of which some are patterns such as `claude-*`.
+pub mod model_name;
+
 // Engine bytes to canonical client bytes: framing, decoding, normalising, encoding; pure.
 pub mod wire;
 

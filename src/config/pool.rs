@@ -3,6 +3,7 @@
 
 use super::UpstreamConfig;
 use super::mistakes::Mistakes;
+use crate::model_name;
 use crate::nearest::suggest;
 use serde::{Deserialize, Serialize};
 use toml::Table;
@@ -109,7 +110,7 @@ impl Retry {
 pub struct ModelConfig {
     /// Name of the model at the engines, which requests to them contain.
     pub name: String,
-    /// Further names that clients may use for the model.
+    /// Further names that clients may use for the model, of which some are patterns.
     pub aliases: Vec<String>,
     /// Indices of the upstreams that serve the model; empty: all upstreams that list it.
     pub upstreams: Vec<usize>,
@@ -172,5 +173,15 @@ impl ModelConfig {
     /// Returns true if the name is the model's own name or one of its aliases.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.aliases.iter().any(|alias| alias == name)
+    }
+
+    /// Returns true if one of the aliases is a pattern that covers the name.
+    pub fn covers(&self, name: &str) -> bool {
+        !name.is_empty() && self.aliases.iter().any(|alias| model_name::covers(alias, name))
+    }
+
+    /// Returns the aliases that are names.
+    pub fn alias_names(&self) -> impl Iterator<Item = &String> {
+        self.aliases.iter().filter(|alias| !model_name::is_pattern(alias))
     }
 }

@@ -73,7 +73,7 @@ impl RequestContext {
             return Some(Arc::clone(model));
         }
         let (_, known) = self.app.pool.model(model)?;
-        known.aliases.iter().find(|alias| self.may_use(alias)).map(|alias| alias.as_str().into())
+        known.alias_names().find(|alias| self.may_use(alias)).map(|alias| alias.as_str().into())
     }
 }
 

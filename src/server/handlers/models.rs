@@ -33,24 +33,27 @@ pub(in crate::server) async fn answer(
     head: &request::Parts,
 ) -> Result<Response<Body>, Failure> {
     context.active_request.begin_answer();
-    let mut listed = context.all_models(&head.headers).await?;
-    listed.retain(|model| context.may_use(&model.id));
+    let listed = context.all_models(&head.headers).await?;
     let mut out = BytesMut::new();
     let id = head.uri.path().split_once("/models/").map(|(_, id)| id);
     if context.record.as_ref().is_some_and(|record| record.protocol == Protocol::Anthropic) {
         match id {
-            None => models::write_page(&listed, page(head)?, &mut out),
-            Some(id) => find_model(&listed, id)?.write_info(&mut out),
+            None => models::write_page(&context.usable(listed), page(head)?, &mut out),
+            Some(id) => context.usable_model(&listed, id)?.write_info(&mut out),
         }
         return Ok(context.object_response(out.freeze()));
     }
     match id {
         // The Codex CLI sends its version, and reads a list in a format of its own.
         None if headers::query(head, "client_version").is_some() => {
-            models::write_catalogue(&listed, &context.app.config.codex.instructions, &mut out);
+            models::write_catalogue(
+                &context.usable(listed),
+                &context.app.config.codex.instructions,
+                &mut out,
+            );
         }
-        None => models::write(&listed, &mut out),
-        Some(id) => find_model(&listed, id)?.write(&mut out),
+        None => models::write(&context.usable(listed), &mut out),
+        Some(id) => context.usable_model(&listed, id)?.write(&mut out),
     }
     Ok(context.object_response(out.freeze()))
 }
@@ -70,14 +73,27 @@ fn page(head: &request::Parts) -> Result<Page<'_>, Failure> {
     Ok(Page { limit, after: headers::query(head, "after_id"), before: headers::query(head, "before_id") })
 }
 
-/// Returns the listed model with the name in a path, which may be percent-encoded; slashes in it are common either
-/// way. Fails if there is none.
-fn find_model<'m>(listed: &'m [Model], id: &str) -> Result<&'m Model, Failure> {
-    let decoded = percent_decode_str(id).decode_utf8_lossy();
-    listed.iter().find(|model| model.id == decoded).ok_or_else(|| no_such_model(&decoded))
-}
-
 impl RequestContext {
+    /// Returns the models that the caller may use.
+    fn usable(&self, mut listed: Vec<Model>) -> Vec<Model> {
+        listed.retain(|model| self.may_use(&model.id));
+        listed
+    }
+
+    /// Returns the model with the name in a path, which may be percent-encoded; slashes in it are common either way.
+    /// A name that only a pattern covers is not listed, but requests may use it. Fails if there is none, or the caller
+    /// may not use it.
+    fn usable_model(&self, listed: &[Model], id: &str) -> Result<Model, Failure> {
+        let name = percent_decode_str(id).decode_utf8_lossy();
+        let listed_as = |name: &str| listed.iter().find(|model| model.id == name).cloned();
+        let covered = || {
+            let (_, configured) = self.app.pool.model(&name)?;
+            Some(Model { id: name.as_ref().to_owned(), ..listed_as(&configured.name)? })
+        };
+        let found = listed_as(&name).or_else(covered).filter(|_| self.may_use(&name));
+        found.ok_or_else(|| no_such_model(&name))
+    }
+
     /// Returns every model once: those that the available upstreams list, and their aliases. Upstreams that fail are
     /// left out.
     ///
@@ -156,7 +172,7 @@ impl RequestContext {
 /// Adds the configured aliases of the listed models, unless a listed model has the same name.
 fn add_aliases(all: &mut Vec<Model>, pool: &Pool) {
     for configured in pool.models() {
-        for alias in &configured.aliases {
+        for alias in configured.alias_names() {
             let named = |name: &str| all.iter().find(|model| model.id == name);
             if let (Some(model), None) = (named(&configured.name), named(alias)) {
                 all.push(Model { id: alias.clone(), ..model.clone() });
