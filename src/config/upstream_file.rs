@@ -1,5 +1,6 @@
 //! Entry `[[upstream]]` of the file, as written, with the types of its keys.
 
+use crate::request::messages::MessagesMode;
 use crate::request::responses::ResponsesMode;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ pub struct UpstreamFile {
     pub danger_accept_invalid_certs: bool,
     pub http: HttpVersion,
     pub responses: ResponsesMode,
+    pub messages: MessagesMode,
     pub wire: Table,
 }
 
@@ -48,6 +50,7 @@ impl Default for UpstreamFile {
             danger_accept_invalid_certs: false,
             http: HttpVersion::default(),
             responses: ResponsesMode::default(),
+            messages: MessagesMode::default(),
             wire: Table::new(),
         }
     }

@@ -5,6 +5,7 @@ use super::upstream_file::{Auth, FrontEnd, HttpVersion, UpstreamFile};
 use super::{relay, tls};
 use crate::engine::{self, ENGINES, Engine, Front, Identity, Version};
 use crate::nearest::suggest;
+use crate::request::messages::MessagesMode;
 use crate::request::responses::ResponsesMode;
 use crate::secret::{self, Secret};
 use crate::tls::Trust;
@@ -41,6 +42,8 @@ pub struct UpstreamConfig {
     pub auth: Credentials,
     /// Method of serving Responses requests with this upstream.
     pub responses: ResponsesMode,
+    /// Method of serving Messages requests with this upstream.
+    pub messages: MessagesMode,
 }
 
 /// Credentials that an engine receives in `authorization`. `Debug` output contains no key.
@@ -130,6 +133,7 @@ impl UpstreamConfig {
             weight: file.weight,
             auth: auth?,
             responses: file.responses,
+            messages: file.messages,
         })
     }
 }

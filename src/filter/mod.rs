@@ -13,7 +13,7 @@ use crate::config::Limits;
 use crate::json::{self, Raw, Text, object};
 use crate::plan::{self, AdaptedBody, Plan, Route};
 use crate::request::fields::without;
-use crate::request::messages::{MessagesContext, MessagesRequest, Purpose};
+use crate::request::messages::{MessagesContext, MessagesMode, MessagesRequest, Purpose};
 use crate::request::responses::{ChatInputs, ResponsesMode, ResponsesRequest};
 use crate::request::{ChatRequest, Rules};
 use crate::wire::encode::{Message, Response, StopRules, write_messages_error};
@@ -145,6 +145,7 @@ impl FilterParams {
             model: None,
             open: &|_| None,
             context_length: None,
+            mode: self.route.messages,
             purpose: Purpose::Recall,
         };
         MessagesRequest::read(request, &context)
@@ -485,7 +486,10 @@ impl<'t> Filter<'t> {
 
     /// Creates a writer whose output is a message of Anthropic's API. Its thinking has no signatures.
     fn message(&mut self, api: Api, events: bool) -> Result<Writer, FilterError> {
-        let order = self.order.clone();
+        let mut order = self.order.clone();
+        if api == Api::Messages {
+            order.route.messages = MessagesMode::Native;
+        }
         let plain = Bytes::from(format!("{{\"stream\":{events}}}"));
         let asked = self.read_request(order.request.as_ref().unwrap_or(&plain), |request| {
             let asked = order.messages_request(request)?;

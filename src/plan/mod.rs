@@ -15,8 +15,8 @@ mod tools;
 use crate::engine::Identity;
 use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::engine::rule::{Change, RequestRule};
-use crate::request::fields::Edits;
-use crate::request::messages::MessagesRequest;
+use crate::request::fields::{self, Edits};
+use crate::request::messages::{EngineRequest, MessagesMode, MessagesRequest};
 use crate::request::responses::{Capabilities, ChatInputs, ResponsesMode, ResponsesRequest};
 use crate::request::{ChatRequest, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS};
 use crate::wire::encode::{
@@ -42,6 +42,8 @@ pub struct Route {
     pub model_alias: Option<String>,
     /// API in which the engine serves Responses requests.
     pub responses: ResponsesMode,
+    /// Route on which the engine answers Messages requests.
+    pub messages: MessagesMode,
     /// Model names that the answer may carry besides the one the client used; `None`: any name.
     pub models: Option<Models>,
     /// Vocabulary that decodes Harmony token ids to text.
@@ -63,6 +65,7 @@ impl Route {
             max_event_bytes,
             model_alias: None,
             responses: ResponsesMode::default(),
+            messages: MessagesMode::default(),
             models: None,
             vocabulary: None,
             fallbacks: Fallbacks::default(),
@@ -312,32 +315,61 @@ pub fn response(asked: &ResponsesRequest, route: &Route) -> (&'static str, Shape
 /// # Errors
 /// Fails like [`plan`].
 pub fn message(asked: &MessagesRequest, route: &Route) -> Result<(Plan, MessageReply), Failure> {
-    let MessagesRequest { chat, body, limit, stop_sequences, display, used_ids, adapted, .. } = asked;
     let route = message_route(route);
-    let plan = plan(chat, body, &route)?;
+    let plan = match &asked.engine_request {
+        EngineRequest::Chat(chat) => plan(chat, &asked.body, &route)?,
+        EngineRequest::Native { .. } => native_message(asked, &route)?,
+    };
     let shape = Shape {
         include_usage: true,
-        hide_reasoning: *display == ThinkingDisplay::Hidden,
-        adapted: plan.shape.adapted.iter().chain(adapted).copied().collect(),
+        hide_reasoning: asked.display == ThinkingDisplay::Hidden,
+        adapted: plan.shape.adapted.iter().chain(&asked.adapted).copied().collect(),
         ..plan.shape
     };
     let reply = MessageReply {
-        model: chat.model.clone(),
-        stream: chat.stream,
-        display: *display,
+        model: asked.model.clone(),
+        stream: asked.stream,
+        display: asked.display,
         sign: None,
-        stop: StopRules { limit: *limit, sequences: Some(stop_sequences.clone()) },
-        used_ids: used_ids.clone(),
+        stop: StopRules { limit: asked.limit, sequences: Some(asked.stop_sequences.clone()) },
+        used_ids: asked.used_ids.clone(),
     };
     Ok((Plan { shape, ..plan }, reply))
 }
 
-/// Returns the body alone of the chat request for a Messages request.
+/// Plans a request on the engine's own Messages route. Of the engine's rules only the model's name applies.
+fn native_message(asked: &MessagesRequest, route: &Route) -> Result<Plan, Failure> {
+    let ask = ChatRequest::of_message(asked);
+    Ok(Plan {
+        api: Api::Messages,
+        path: path(Api::Messages),
+        body: native_body(asked, route),
+        others: Vec::new(),
+        shape: shape_of(&ask, route, script(&ask, route)),
+        fallbacks: Fallbacks::default(),
+        may_return_fewer: false,
+    })
+}
+
+fn native_body(asked: &MessagesRequest, route: &Route) -> Bytes {
+    let Some(name) = &route.model_alias else { return asked.body.clone() };
+    let text = std::str::from_utf8(&asked.body).unwrap_or_default();
+    let mut edits = Edits::default();
+    edits.name_model(text, fields::member_place(text, "model"), name);
+    edits.apply(&asked.body)
+}
+
+/// Returns the body alone of the request that answers a Messages request.
 ///
 /// # Errors
 /// Fails like [`plan`].
 pub fn message_body(asked: &MessagesRequest, route: &Route) -> Result<AdaptedBody, Failure> {
-    adapted(&asked.chat, &asked.body, &message_route(route))
+    match &asked.engine_request {
+        EngineRequest::Chat(chat) => adapted(chat, &asked.body, &message_route(route)),
+        EngineRequest::Native { .. } => {
+            Ok(AdaptedBody { body: native_body(asked, route), rules: Vec::new() })
+        }
+    }
 }
 
 /// Returns the route with the options that an answer needs to become a message. `messages_thinking` decides on

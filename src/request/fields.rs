@@ -218,6 +218,11 @@ pub(crate) fn place(whole: &str, part: &str) -> Range<usize> {
     start..start + part.len()
 }
 
+/// Returns the range of a member's value in the text of an object; `None` if there is no such member.
+pub(crate) fn member_place(text: &str, key: &str) -> Option<Range<usize>> {
+    read(text, text).ok()?.into_iter().find(|field| field.key == key).map(|field| field.at)
+}
+
 /// Replacements of ranges of a body, collected first and applied once. Everything outside them stays byte for
 /// byte.
 #[derive(Clone, Debug, Default)]

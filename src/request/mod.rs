@@ -214,6 +214,12 @@ impl ChatRequest {
         Ok(ask)
     }
 
+    /// Returns a request of which only those settings are set that tell how to read the answer to a Messages request
+    /// on the engine's own route.
+    pub(crate) fn of_message(asked: &messages::MessagesRequest) -> Self {
+        Self { limit: asked.limit, ..Self::new(Api::Messages, asked.model.clone(), asked.stream, 1) }
+    }
+
     /// Parses a chat request that samewire generated from a client's request, which has passed these rules.
     pub(crate) fn read_generated(text: &str, rules: &Rules) -> Result<Self, Failure> {
         // The original request was within its own limits; the generated one may have more messages.

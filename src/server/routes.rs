@@ -10,7 +10,7 @@ use super::admit::headers;
 use super::context::{RequestContext, bare};
 use super::handlers::readiness::NotReady;
 use super::handlers::relayed;
-use super::handlers::{chat, embeddings, messages, models, page};
+use super::handlers::{chat, count_tokens, embeddings, messages, models, page};
 use super::ids::IdSource;
 use super::net::connection_state::{ActiveRequest, ConnectionState};
 use super::net::leavings;
@@ -279,7 +279,7 @@ impl RequestContext {
         match target {
             Target::Answer(api) => chat::answer(self, api, head, body).await,
             Target::Message => Box::pin(messages::answer(self, head, body)).await,
-            Target::CountTokens => Box::pin(messages::count_tokens(self, head, body)).await,
+            Target::CountTokens => Box::pin(count_tokens::count_tokens(self, head, body)).await,
             Target::Respond => Box::pin(self.respond(head, body)).await,
             Target::Stored(what) => Box::pin(self.serve_stored(head, what)).await,
             Target::ToolOutputs => Box::pin(self.tool_outputs(head, body)).await,

@@ -299,6 +299,7 @@ impl Upstream {
     fn route(&self, model: &str, options: Arc<Options>, max_event_bytes: usize) -> Route {
         Route {
             responses: self.config.responses,
+            messages: self.config.messages,
             fallbacks: self.learned.fallbacks(model),
             separates_reasoning: self.separates_reasoning(),
             ..Route::new(self.identity(), options, max_event_bytes)

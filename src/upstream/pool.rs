@@ -189,9 +189,13 @@ impl Pool {
         is_complete.then_some(all)
     }
 
-    /// Returns the configured model that has this name, with its index in the configuration.
+    /// Returns the configured model that has this name, with its index in the configuration. An alias that is a
+    /// pattern does not cover the names that are known otherwise.
     pub fn model(&self, name: &str) -> Option<(usize, &ModelConfig)> {
-        self.models.iter().enumerate().find(|(_, model)| model.is_called(name))
+        let all = || self.models.iter().enumerate();
+        let is_listed = || self.upstreams.iter().any(|upstream| upstream.known_name(name).is_some());
+        let covering = || all().find(|(_, model)| model.covers(name)).filter(|_| !is_listed());
+        all().find(|(_, model)| model.is_called(name)).or_else(covering)
     }
 
     /// Returns the index of an upstream in the configuration.
@@ -362,7 +366,11 @@ impl Pool {
         let of = |upstream| self.options(upstream, model, None);
         let (a, b) = (of(one), of(other));
         one.config.responses == other.config.responses
+            && one.config.messages == other.config.messages
             && a.unsupported_tools == b.unsupported_tools
+            && a.unsupported_content == b.unsupported_content
+            && a.billing_block == b.billing_block
+            && a.messages_thinking == b.messages_thinking
             && a.request_unknown == b.request_unknown
     }
 

@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Beginning of the text with which Claude Code reports its version and entry point in `system`. It changes from
 /// request to request, so that the engine would find nothing behind it in its cache.
-const BILLING: &str = "x-anthropic-billing-header:";
+pub(super) const BILLING: &str = "x-anthropic-billing-header:";
 
 /// Conversation after parsing.
 pub(super) struct Conversation<'a> {

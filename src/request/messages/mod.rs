@@ -6,6 +6,7 @@
 
 mod blocks;
 mod conversation;
+mod native;
 mod settings;
 mod tools;
 
@@ -17,6 +18,7 @@ use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{MessagesThinking, Options, RequestUnknown};
 use bytes::{BufMut, Bytes, BytesMut};
 use conversation::Conversation;
+use serde::{Deserialize, Serialize};
 use settings::Settings;
 use std::collections::HashSet;
 use tools::Tools;
@@ -86,6 +88,17 @@ pub enum OpenedThinking {
 /// Opens a signature; `None` if it is not ours, was altered, or belongs to another tenant.
 pub type OpenSignature<'a> = &'a dyn Fn(&str) -> Option<OpenedThinking>;
 
+/// Route of an engine on which Messages requests are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MessagesMode {
+    /// Chat Completions; samewire generates the message itself.
+    #[default]
+    Chat,
+    /// The engine's own Messages route; samewire repairs the engine's events.
+    Native,
+}
+
 /// Purpose for which a request is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
@@ -111,6 +124,8 @@ pub struct MessagesContext<'a> {
     pub open: OpenSignature<'a>,
     /// Number of tokens that the model's context holds, if it is known.
     pub context_length: Option<u64>,
+    /// Route on which the engine answers.
+    pub mode: MessagesMode,
     /// Purpose of reading it.
     pub purpose: Purpose,
 }
@@ -121,12 +136,28 @@ impl std::fmt::Debug for MessagesContext<'_> {
     }
 }
 
-/// Messages request after parsing, with the chat request that answers it.
+/// Request that answers a Messages request, before it is planned for one engine.
+#[derive(Clone, Debug)]
+pub enum EngineRequest {
+    /// Chat request.
+    Chat(Box<ChatRequest>),
+    /// Request on the engine's own Messages route.
+    Native {
+        /// System prompt and first message as JSON, which are equal in all turns of a conversation.
+        beginning: Vec<String>,
+    },
+}
+
+/// Messages request after parsing, with the request that answers it.
 #[derive(Clone, Debug)]
 pub struct MessagesRequest {
-    /// Chat request that is planned for an engine.
-    pub chat: ChatRequest,
-    /// Body of the chat request, in the API's own form.
+    /// Model name; empty if the client names none.
+    pub model: String,
+    /// True for a stream of events, false for one object.
+    pub stream: bool,
+    /// Request that is planned for an engine.
+    pub engine_request: EngineRequest,
+    /// Body of that request, in the form of its API.
     pub body: Bytes,
     /// Maximum number of output tokens that the client asked for.
     pub limit: Option<u64>,
@@ -157,6 +188,9 @@ impl MessagesRequest {
     fn parse(body: &Bytes, context: &MessagesContext<'_>) -> Result<Self, Failure> {
         let MessagesContext { rules, options, .. } = *context;
         let from = Checked::of(body, KNOWN, rules)?;
+        if context.mode == MessagesMode::Native {
+            return native::read(body, &from, context);
+        }
         refuse_moved(&from)?;
         if let Some(key) = from.unknown().next().filter(|_| options.request_unknown == RequestUnknown::Reject)
         {
@@ -172,7 +206,9 @@ impl MessagesRequest {
         let chat = write_chat(&from, context, &conversation, &tools, &settings)?;
         let ask = ChatRequest::of_generated(&chat, rules, Self::NAMED)?;
         Ok(Self {
-            chat: ask,
+            model: ask.model.clone(),
+            stream: ask.stream,
+            engine_request: EngineRequest::Chat(Box::new(ask)),
             body: chat,
             limit: settings.limit,
             stop_sequences: settings.stop_sequences,
@@ -181,6 +217,14 @@ impl MessagesRequest {
             dropped,
             adapted: conversation.adapted,
         })
+    }
+
+    /// Returns the beginning of the conversation as JSON, which is equal in all its turns.
+    pub fn beginning(&self) -> Vec<&str> {
+        match &self.engine_request {
+            EngineRequest::Chat(chat) => chat.leading_messages(&self.body),
+            EngineRequest::Native { beginning } => beginning.iter().map(String::as_str).collect(),
+        }
     }
 }
 

@@ -38,7 +38,7 @@ impl Settings {
         if context.purpose == Purpose::Answer {
             require(from, "max_tokens", context.purpose)?;
         }
-        let limit = from.whole("max_tokens", 0..=MOST_TOKENS)?;
+        let limit = limit(from)?;
         let mut members = Vec::new();
         // A limit that the context cannot hold would be refused by most engines, and limits nothing.
         let holds = |limit: &u64| *limit > 0 && context.context_length.is_none_or(|length| *limit < length);
@@ -48,7 +48,10 @@ impl Settings {
         for key in ["temperature", "top_p", "top_k"] {
             members.extend(from.get(key).map(|field| (key, field.value.get().to_owned())));
         }
-        let stop_sequences = stop_sequences(from, &mut members)?;
+        let stop_sequences = stop_sequences(from)?;
+        if let Some(field) = from.get("stop_sequences").filter(|_| !stop_sequences.is_empty()) {
+            members.push(("stop", compacted(field.value)));
+        }
         let thinking = thinking(from)?;
         let config =
             from.get("output_config").map(|field| Object::of("output_config", field.value)).transpose()?;
@@ -71,32 +74,32 @@ impl Settings {
     }
 }
 
-fn stop_sequences(
-    from: &Checked<'_>,
-    members: &mut Vec<(&'static str, String)>,
-) -> Result<Vec<String>, Failure> {
+/// Returns the maximum number of output tokens that the client asked for.
+pub(super) fn limit(from: &Checked<'_>) -> Result<Option<u64>, Failure> {
+    from.whole("max_tokens", 0..=MOST_TOKENS)
+}
+
+/// Returns the stop sequences that the client asked for.
+pub(super) fn stop_sequences(from: &Checked<'_>) -> Result<Vec<String>, Failure> {
     let all = from.limited("stop_sequences", from.caps().stops, "max_stop_strings")?.unwrap_or_default();
     let read = |(at, raw)| {
         let text = Text::of(raw).map(|text| text.decoded().into_owned());
         text.ok_or_else(|| invalid(format!("stop_sequences.{at}"), "it must be a string"))
     };
-    let texts: Vec<_> = all.into_iter().enumerate().map(read).collect::<Result<_, _>>()?;
-    if let Some(field) = from.get("stop_sequences").filter(|_| !texts.is_empty()) {
-        members.push(("stop", compacted(field.value)));
-    }
-    Ok(texts)
+    all.into_iter().enumerate().map(read).collect()
 }
 
 /// Settings of thinking.
 #[derive(Default)]
-struct ThinkingSettings {
+pub(super) struct ThinkingSettings {
     is_off: bool,
-    display: ThinkingDisplay,
+    pub(super) display: ThinkingDisplay,
     /// Effort that the budget stands for.
     effort: Option<&'static str>,
 }
 
-fn thinking(from: &Checked<'_>) -> Result<ThinkingSettings, Failure> {
+/// Reads the settings of thinking.
+pub(super) fn thinking(from: &Checked<'_>) -> Result<ThinkingSettings, Failure> {
     let Some(field) = from.get("thinking") else { return Ok(ThinkingSettings::default()) };
     let object = Object::of("thinking", field.value)?;
     object.required("type")?;

@@ -1,13 +1,11 @@
-//! Handler of Anthropic's Messages: reads a request, plans the chat request that answers it, and relays the answer;
-//! and of its token counts (messages 2).
+//! Handler of Anthropic's Messages: reads a request, plans the engine's request that answers it, and relays the answer
+//! (messages 2).
 //!
 //! Takes: the context and the body of a request. Gives: the response, whose body a [`Relay`] writes. Never: reads an
 //! engine's answer.
 
-use crate::json::{self, Raw, integer, object, write_number};
 use crate::plan::{self, Plan};
 use crate::request::messages::{MessagesContext, MessagesRequest, OpenedThinking, Purpose};
-use crate::request::{ChatRequest, Rules};
 use crate::seal::{Keys, NONCE, SealKind};
 use crate::server::admit::auth::no_such_model;
 use crate::server::admit::body::Body;
@@ -22,19 +20,16 @@ use crate::wire::encode::{Message, SignThinking, ThinkingProof};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::{Rewriter, Stamp};
 use axum::body::Body as Incoming;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderValue, Response, request};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Path under which vLLM counts the tokens of a chat (capture `other-tokenize-chat`).
-const TOKENIZE: &str = "/tokenize";
-
 /// Request after parsing, with the upstream for which it was read.
-struct ParsedRequest {
-    request: Arc<MessagesRequest>,
-    upstream: Arc<Upstream>,
-    sender: Sender,
+pub(super) struct ParsedRequest {
+    pub(super) request: Arc<MessagesRequest>,
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) sender: Sender,
     tenant: Arc<str>,
 }
 
@@ -49,11 +44,10 @@ pub(in crate::server) async fn answer(
     let start = Instant::now();
     let ParsedRequest { request, upstream, sender, tenant } =
         context.parse_messages(head, body, Purpose::Answer).await?;
-    let chat = &request.chat;
-    let beginning = || chat.leading_messages(&request.body);
-    let mut selection = context.selection(&chat.model, &head.headers, Some(upstream), beginning);
+    let mut selection =
+        context.selection(&request.model, &head.headers, Some(upstream), || request.beginning());
     let keys = Arc::clone(&context.app.store_handle.keys);
-    let (stamp, stream, model) = (context.stamp(), chat.stream, chat.model.clone());
+    let (stamp, stream, model) = (context.stamp(), request.stream, request.model.clone());
     let mut call = Box::new(MessagesCall { request: Arc::clone(&request), sender, stamp, tenant, keys });
     let attempt = context.begin(&mut selection, &mut *call)?;
     let Some(mut record) = context.record.take() else { return Err(Fault::Proxy.into()) };
@@ -77,102 +71,10 @@ pub(in crate::server) async fn answer(
     Ok(with_dropped(relay.answer().await, &request.dropped, ", "))
 }
 
-/// Answers a request for the number of tokens of a prompt. The engine counts them: with its tokenizer, or where it has
-/// no route for that, by an answer of one token. Fails if it can do neither.
-pub(in crate::server) async fn count_tokens(
-    context: &mut RequestContext,
-    head: &request::Parts,
-    body: Option<Incoming>,
-) -> Result<Response<Body>, Failure> {
-    let limits = &context.app.config.limits;
-    let (limit, answer_limit) = (limits.max_body_bytes, limits.max_answer_bytes);
-    let body = context.body(body, limit).await?;
-    let parsed = context.parse_messages(head, body, Purpose::Count).await?;
-    let model = parsed.request.chat.model.clone();
-    if let Some(record) = &mut context.record {
-        record.model = context.app.pool.label(&model);
-    }
-    let upstream = Arc::clone(&parsed.upstream);
-    let selection = || {
-        let beginning = || parsed.request.chat.leading_messages(&parsed.request.body);
-        context.selection(&model, &head.headers, Some(Arc::clone(&upstream)), beginning)
-    };
-    let (mut first, mut second) = (selection(), selection());
-    let tokenize = |to: &AttemptTarget<'_>| {
-        let adapted = plan::message_body(&parsed.request, &parsed.sender.route(to, &model))?;
-        Ok(parsed.sender.outgoing(to, "POST", TOKENIZE, adapted.body))
-    };
-    let counted = context.request_object(&parsed.sender, &mut first, answer_limit, tokenize).await;
-    let count = match counted {
-        Ok(answer) => member_of::<TokenCount<'_>>(&answer, |count| count.count),
-        Err(failure) if cannot_tokenize(&failure) => {
-            let (chat, body) = one_token(&parsed.request.body, context.rules())?;
-            let generate = |to: &AttemptTarget<'_>| {
-                let plan = plan::plan(&chat, &body, &parsed.sender.route(to, &model))?;
-                Ok(parsed.sender.outgoing(to, "POST", plan.path, plan.body))
-            };
-            let answer = context.request_object(&parsed.sender, &mut second, answer_limit, generate).await?;
-            let usage = |answer: UsageAnswer<'_>| answer.usage.map(Raw::get).map(ToOwned::to_owned);
-            let usage = read_member(&answer, usage).unwrap_or_default();
-            member_of::<UsageCount<'_>>(usage.as_bytes(), |usage| usage.prompt_tokens)
-        }
-        Err(failure) => return Err(failure),
-    };
-    let mut out = BytesMut::from(&b"{\"input_tokens\":"[..]);
-    write_number(count.ok_or(Fault::InvalidResponse)?, &mut out);
-    out.put_u8(b'}');
-    let response = context.object_response(out.freeze());
-    Ok(with_dropped(response, &parsed.request.dropped, ", "))
-}
-
-object! {
-    /// Answer of the engine's tokenize route, of which only the count is used.
-    struct TokenCount<'a> {
-        count: Raw<'a> = "count",
-    }
-}
-object! {
-    /// Answer of an engine, of which only the usage is used.
-    struct UsageAnswer<'a> {
-        usage: Raw<'a> = "usage",
-    }
-}
-object! {
-    /// Usage of an answer, of which only the tokens of the prompt are used.
-    struct UsageCount<'a> {
-        prompt_tokens: Raw<'a> = "prompt_tokens",
-    }
-}
-
-fn read_member<'a, T: json::Read<'a>, R>(body: &'a [u8], member: impl Fn(T) -> Option<R>) -> Option<R> {
-    member(json::read(std::str::from_utf8(body).ok()?).ok()?)
-}
-
-fn member_of<'a, T: json::Read<'a>>(body: &'a [u8], member: impl Fn(T) -> Option<Raw<'a>>) -> Option<u64> {
-    read_member(body, member).and_then(integer)
-}
-
-/// Returns true for the failure of an engine that has no tokenize route, or whose route accepts only texts (SGLang
-/// 0.5.12).
-fn cannot_tokenize(failure: &Failure) -> bool {
-    let texts_only = matches!(failure.status, 400 | 422)
-        && failure.original().contains("prompt")
-        && (failure.original().contains("required") || failure.original().contains("missing"));
-    texts_only || matches!(failure.status, 404 | 405 | 501) && failure.fault != Fault::ModelNotFound
-}
-
-/// Returns the chat request for an answer of one token, whose usage counts the prompt.
-fn one_token(body: &Bytes, rules: &Rules) -> Result<(ChatRequest, Bytes), Failure> {
-    let mut limited = BytesMut::from(body.strip_suffix(b"}").unwrap_or(body));
-    limited.extend_from_slice(b",\"max_completion_tokens\":1}");
-    let limited = limited.freeze();
-    Ok((ChatRequest::of_generated(&limited, rules, MessagesRequest::NAMED)?, limited))
-}
-
 impl RequestContext {
     /// Parses the body for an upstream that serves the model. Fails if the request is invalid, or the model unknown or
     /// not allowed for the caller's key.
-    async fn parse_messages(
+    pub(super) async fn parse_messages(
         &mut self,
         head: &request::Parts,
         body: Bytes,
@@ -203,6 +105,7 @@ impl RequestContext {
                 model: given.as_deref(),
                 open: &open,
                 context_length: app.pool.context_length(&upstream, &model),
+                mode: upstream.config.messages,
                 purpose,
             },
         )?;
@@ -221,11 +124,10 @@ struct MessagesCall {
 
 impl UpstreamRequest for MessagesCall {
     fn send(&mut self, to: &AttemptTarget<'_>) -> Result<PendingRequest, Failure> {
-        let chat = &self.request.chat;
-        let (plan, mut reply) = plan::message(&self.request, &self.sender.route(to, &chat.model))?;
+        let (plan, mut reply) = plan::message(&self.request, &self.sender.route(to, &self.request.model))?;
         let Plan { path, body, shape, fallbacks, .. } = plan;
         let mut request = self.sender.outgoing(to, "POST", path, body);
-        if chat.stream {
+        if self.request.stream {
             request.accept = HeaderValue::from_static("text/event-stream");
         }
         let answer = send(self.sender.client(to.upstream), request);

@@ -2,6 +2,7 @@
 
 pub(super) mod admin;
 pub(super) mod chat;
+pub(super) mod count_tokens;
 pub(super) mod embeddings;
 pub(super) mod messages;
 pub(super) mod models;

@@ -6,6 +6,7 @@
 mod chat;
 mod checked;
 mod completions;
+mod messages;
 mod responses;
 
 use super::event::{
@@ -88,14 +89,13 @@ impl ReadOptions {
 /// Returns the decoder for an upstream API. It is the same for all engines; they differ in data only ([`Quirks`](super::Quirks)).
 pub fn decoder(api: Api, reading: ReadOptions) -> Box<dyn Decode> {
     match api {
-        Api::Chat | Api::Messages => {
-            Box::new(ChunkDecoder { reading, pieces: chat::pieces, logprobs: LogprobShape::Chat })
-        }
+        Api::Chat => Box::new(ChunkDecoder { reading, pieces: chat::pieces, logprobs: LogprobShape::Chat }),
         Api::Completions => Box::new(ChunkDecoder {
             reading,
             pieces: completions::pieces,
             logprobs: LogprobShape::Completions,
         }),
+        Api::Messages => Box::new(messages::MessagesDecoder::new(reading)),
         Api::Responses => Box::new(responses::ResponsesDecoder::new(reading)),
     }
 }
@@ -566,7 +566,13 @@ fn read_finish(raw: Option<Raw<'_>>) -> Result<(FinishWord, &'static [Rule]), Un
         "abort" | "aborted" | "error" | "cancelled" | "canceled" | "unknown" => {
             return Ok((FinishWord::Aborted, OTHER));
         }
-        "max_tokens" | "max_new_tokens" | "model_length" | "MAX_TOKENS" => (Reason::Length, OTHER),
+        "max_tokens"
+        | "max_new_tokens"
+        | "model_length"
+        | "MAX_TOKENS"
+        | "model_context_window_exceeded"
+        // The turn is to be continued, so it must not look finished.
+        | "pause_turn" => (Reason::Length, OTHER),
         "tool_call" | "tool_use" => (Reason::ToolCalls, OTHER),
         "content-filter" | "safety" | "SAFETY" | "refusal" => (Reason::ContentFilter, OTHER),
         "eos" | "eos_token" | "end_turn" | "stop_sequence" | "stop_token" | "stop_str" | "complete"

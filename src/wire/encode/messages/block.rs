@@ -57,6 +57,8 @@ pub(super) enum BlockKind {
         id: String,
         name: String,
     },
+    /// Block of the engine that samewire does not model: its JSON, in compact form.
+    Foreign(String),
 }
 
 impl BlockKind {
@@ -77,11 +79,14 @@ pub(super) struct Block {
     /// Bytes of a delta's frame before its text; empty in a whole message.
     prefix: BytesMut,
     content: Content,
+    /// Engine's own signature of thinking, which takes the place of samewire's.
+    signature: String,
 }
 
 /// Content of the open block, as far as its end depends on it.
 enum Content {
     Text,
+    Foreign,
     /// Thinking that the client sees: the hash that its signature covers.
     Shown(Sha256),
     /// Thinking that the client does not see: the text, which the signature carries.
@@ -107,6 +112,7 @@ impl Block {
     pub(super) fn begin(kind: BlockKind, index: u32, form: &mut Form, out: &mut BytesMut) -> Self {
         let content = match &kind {
             BlockKind::Text => Content::Text,
+            BlockKind::Foreign(_) => Content::Foreign,
             BlockKind::Thinking if form.thinking().display == ThinkingDisplay::Omitted => {
                 Content::Omitted(String::new())
             }
@@ -115,7 +121,7 @@ impl Block {
                 Content::Call { progress: Arguments::default(), arguments: CallArguments::Blank }
             }
         };
-        let mut block = Self { kind, index, prefix: BytesMut::new(), content };
+        let mut block = Self { kind, index, prefix: BytesMut::new(), content, signature: String::new() };
         match form {
             Form::Stream(_) => block.write_start(out),
             Form::Whole(_, collected) => block.open_object(collected),
@@ -129,7 +135,16 @@ impl Block {
     }
 
     pub(super) fn is_text(&self) -> bool {
-        !matches!(self.content, Content::Call { .. })
+        matches!(self.content, Content::Text | Content::Shown(_) | Content::Omitted(_))
+    }
+
+    pub(super) fn is_foreign(&self) -> bool {
+        matches!(self.content, Content::Foreign)
+    }
+
+    /// Adds a piece of the engine's own signature.
+    pub(super) fn sign(&mut self, signature: &Text<'_>) {
+        self.signature.push_str(&signature.decoded());
     }
 
     /// Returns true for a call whose arguments are no complete JSON object or list yet.
@@ -152,6 +167,15 @@ impl Block {
         out.extend_from_slice(DELTA_END);
     }
 
+    /// Appends the frame of a delta that samewire does not model.
+    pub(super) fn write_foreign_delta(&self, delta: Raw<'_>, out: &mut BytesMut) {
+        out.extend_from_slice(DELTA);
+        write_number(self.index, out);
+        out.extend_from_slice(b",\"delta\":");
+        write_compact(delta.get(), out);
+        out.extend_from_slice(b"}\n\n");
+    }
+
     /// Adds a piece: writes its delta, or keeps it for the end.
     pub(super) fn piece(&mut self, text: &Text<'_>, form: &mut Form, out: &mut BytesMut) {
         self.hash(text);
@@ -164,7 +188,7 @@ impl Block {
                     return;
                 }
             }
-            Content::Text | Content::Shown(_) => {}
+            Content::Text | Content::Foreign | Content::Shown(_) => {}
         }
         match form {
             Form::Stream(_) => self.write_delta(text, out),
@@ -182,16 +206,21 @@ impl Block {
     }
 
     fn signature(&self, thinking: &Thinking) -> Option<String> {
+        let hides_text = matches!(&self.content, Content::Omitted(text) if !text.is_empty());
+        if !self.signature.is_empty() && !hides_text {
+            return Some(self.signature.clone());
+        }
         let sign = thinking.sign.as_ref()?;
         match &self.content {
             Content::Shown(hash) => sign(ThinkingProof::Hash(&HEXLOWER.encode(&hash.clone().finalize()))),
             Content::Omitted(text) => sign(ThinkingProof::Text(text)),
-            Content::Text | Content::Call { .. } => None,
+            Content::Text | Content::Foreign | Content::Call { .. } => None,
         }
     }
 
     fn write_start(&mut self, out: &mut BytesMut) {
         let delta = match &self.kind {
+            BlockKind::Foreign(_) => "",
             BlockKind::Thinking => "\"thinking_delta\",\"thinking\":\"",
             BlockKind::Text => "\"text_delta\",\"text\":\"",
             BlockKind::Call { .. } => "\"input_json_delta\",\"partial_json\":\"",
@@ -210,6 +239,7 @@ impl Block {
                 out.extend_from_slice(b"{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}");
             }
             BlockKind::Text => out.extend_from_slice(b"{\"type\":\"text\",\"text\":\"\"}"),
+            BlockKind::Foreign(json) => write_compact(json, out),
             BlockKind::Call { id, name, .. } => {
                 write_call_start(id, name, out);
                 out.extend_from_slice(b"{}}");
@@ -223,7 +253,7 @@ impl Block {
             out.extend_from_slice(DELTA);
             write_number(self.index, out);
             out.extend_from_slice(b",\"delta\":{\"type\":\"signature_delta\",\"signature\":\"");
-            out.extend_from_slice(signature.as_bytes());
+            Text::plain(signature).write(out);
             out.extend_from_slice(DELTA_END);
         }
         if let Content::Call { arguments: CallArguments::Kept(kept), .. } = &self.content {
@@ -245,15 +275,17 @@ impl Block {
             BlockKind::Thinking => collected.extend_from_slice(b"{\"type\":\"thinking\",\"thinking\":\""),
             BlockKind::Text => collected.extend_from_slice(b"{\"type\":\"text\",\"text\":\""),
             BlockKind::Call { id, name, .. } => write_call_start(id, name, collected),
+            BlockKind::Foreign(json) => write_compact(json, collected),
         }
     }
 
     fn close_object(&self, signature: Option<&str>, collected: &mut BytesMut) {
         match &self.content {
+            Content::Foreign => {}
             Content::Text => collected.extend_from_slice(b"\"}"),
             Content::Shown(_) | Content::Omitted(_) => {
                 collected.extend_from_slice(b"\",\"signature\":\"");
-                collected.extend_from_slice(signature.unwrap_or("").as_bytes());
+                Text::plain(signature.unwrap_or("")).write(collected);
                 collected.extend_from_slice(b"\"}");
             }
             Content::Call { arguments: CallArguments::Kept(kept), .. } => {

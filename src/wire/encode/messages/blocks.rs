@@ -5,7 +5,8 @@
 //! block.
 
 use super::block::{Block, BlockKind, Form};
-use crate::json::Text;
+use crate::json::{Raw, Text};
+use crate::wire::event::ItemStage;
 use bytes::BytesMut;
 use std::collections::{HashMap, VecDeque};
 
@@ -69,6 +70,33 @@ impl Blocks {
         }
         if let Some(block) = &mut self.open {
             block.piece(text, &mut self.form, out);
+        }
+    }
+
+    /// Adds the engine's own signature to the open block of thinking, or to one without text.
+    pub(super) fn signature(&mut self, signature: &Text<'_>, out: &mut BytesMut) {
+        if self.open_as(&BlockKind::Thinking).is_none() && !self.is_blocked() {
+            self.begin(BlockKind::Thinking, out);
+        }
+        if let Some(block) = self.open_as(&BlockKind::Thinking) {
+            block.sign(signature);
+        }
+    }
+
+    /// Adds a stage of a block that samewire does not model: its beginning, a delta, or its end.
+    pub(super) fn foreign(&mut self, stage: ItemStage, data: Raw<'_>, out: &mut BytesMut) {
+        match stage {
+            ItemStage::Added => self.begin(BlockKind::Foreign(data.get().to_owned()), out),
+            ItemStage::Told => {
+                if let Some(block) = self.open.as_ref().filter(|block| block.is_foreign()) {
+                    block.write_foreign_delta(data, out);
+                }
+            }
+            ItemStage::Done => self.close(out),
+            ItemStage::Whole => {
+                self.begin(BlockKind::Foreign(data.get().to_owned()), out);
+                self.close(out);
+            }
         }
     }
 

@@ -162,7 +162,13 @@ impl Message {
                     self.arguments(SLOT, &arguments, out);
                 }
             }
-            Delta::Break => self.blocks.break_text(out),
+            Delta::Sealed { text, .. } => {
+                if self.display != ThinkingDisplay::Hidden {
+                    self.begin(out);
+                    self.blocks.signature(text, out);
+                }
+            }
+            Delta::Break | Delta::Done { slot: None, .. } => self.blocks.break_text(out),
             Delta::Finish(finish) => {
                 self.ending = Some(Ending::of(finish, self.has_refusal));
                 self.blocks.finish(out);
@@ -260,7 +266,11 @@ impl Encode for Message {
             Event::Head(head) => self.head(&head),
             Event::Delta { choice: 0, delta, riders } => self.delta(&delta, &riders, out),
             Event::Usage { usage, .. } => self.usage = Some(usage),
-            Event::Delta { .. } | Event::Foreign { .. } | Event::Limits(_) => {}
+            Event::Foreign { stage, data, .. } => {
+                self.begin(out);
+                self.blocks.foreign(stage, data, out);
+            }
+            Event::Delta { .. } | Event::Limits(_) => {}
             Event::Fail(failure) => self.fail(&failure, out),
             Event::End => self.end(out),
         }

@@ -1,0 +1,143 @@
+//! Handler that counts the tokens of a Messages prompt (messages 2.3).
+//!
+//! Takes: the context and the body of a request. Gives: the engine's own count: of its tokenizer, or where it has no
+//! route for that, of an answer of one token. Never: estimates.
+
+use super::messages::ParsedRequest;
+use crate::json::{self, Raw, integer, object, write_number};
+use crate::plan;
+use crate::request::fields;
+use crate::request::messages::{EngineRequest, MessagesRequest, Purpose};
+use crate::request::{ChatRequest, Rules};
+use crate::server::admit::body::Body;
+use crate::server::admit::headers::with_dropped;
+use crate::server::context::RequestContext;
+use crate::server::relay::attempt::AttemptTarget;
+use crate::upstream::Outgoing;
+use crate::wire::fault::{Failure, Fault};
+use axum::body::Body as Incoming;
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{Response, request};
+use std::sync::Arc;
+
+/// Path under which vLLM counts the tokens of a chat (capture `other-tokenize-chat`).
+const TOKENIZE: &str = "/tokenize";
+/// Path under which engines with a Messages route count the tokens of a prompt.
+const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
+
+/// Answers a request for the number of tokens of a prompt. Fails if the engine cannot count them.
+pub(in crate::server) async fn count_tokens(
+    context: &mut RequestContext,
+    head: &request::Parts,
+    body: Option<Incoming>,
+) -> Result<Response<Body>, Failure> {
+    let limits = &context.app.config.limits;
+    let (limit, answer_limit) = (limits.max_body_bytes, limits.max_answer_bytes);
+    let body = context.body(body, limit).await?;
+    let parsed = context.parse_messages(head, body, Purpose::Count).await?;
+    let model = &parsed.request.model;
+    if let Some(record) = &mut context.record {
+        record.model = context.app.pool.label(model);
+    }
+    let selection = || {
+        let upstream = Some(Arc::clone(&parsed.upstream));
+        context.selection(model, &head.headers, upstream, || parsed.request.beginning())
+    };
+    let (mut first, mut second) = (selection(), selection());
+    let counting = |to: &AttemptTarget<'_>| parsed.counting(to);
+    let counted = context.request_object(&parsed.sender, &mut first, answer_limit, counting).await;
+    let count = match counted {
+        Ok(answer) => counted_tokens(&answer),
+        Err(failure) if cannot_count(&failure) => {
+            let limited = parsed.limited(context.rules())?;
+            let generating = |to: &AttemptTarget<'_>| {
+                let (plan, _) = plan::message(&limited, &parsed.sender.route(to, model))?;
+                Ok(parsed.sender.outgoing(to, "POST", plan.path, plan.body))
+            };
+            let answer =
+                context.request_object(&parsed.sender, &mut second, answer_limit, generating).await?;
+            prompt_tokens(&answer)
+        }
+        Err(failure) => return Err(failure),
+    };
+    let mut out = BytesMut::from(&b"{\"input_tokens\":"[..]);
+    write_number(count.ok_or(Fault::InvalidResponse)?, &mut out);
+    out.put_u8(b'}');
+    let response = context.object_response(out.freeze());
+    Ok(with_dropped(response, &parsed.request.dropped, ", "))
+}
+
+impl ParsedRequest {
+    /// Returns the request on the engine's route that counts tokens.
+    fn counting(&self, to: &AttemptTarget<'_>) -> Result<Outgoing, Failure> {
+        let route = self.sender.route(to, &self.request.model);
+        let path = match &self.request.engine_request {
+            EngineRequest::Chat(_) => TOKENIZE,
+            EngineRequest::Native { .. } => COUNT_TOKENS,
+        };
+        let body = plan::message_body(&self.request, &route)?.body;
+        Ok(self.sender.outgoing(to, "POST", path, body))
+    }
+
+    /// Returns the request for an answer of one token, whose usage counts the prompt.
+    fn limited(&self, rules: &Rules) -> Result<MessagesRequest, Failure> {
+        let mut limited = MessagesRequest::clone(&self.request);
+        match &mut limited.engine_request {
+            EngineRequest::Chat(chat) => {
+                limited.body = with_limit(&limited.body, "max_completion_tokens");
+                **chat = ChatRequest::of_generated(&limited.body, rules, MessagesRequest::NAMED)?;
+            }
+            EngineRequest::Native { .. } => limited.body = with_limit(&limited.body, "max_tokens"),
+        }
+        Ok(limited)
+    }
+}
+
+/// Returns the request body with a limit of one token. The request had none, because counts have no limit.
+fn with_limit(body: &Bytes, key: &str) -> Bytes {
+    fields::with_defaults(body.clone(), &[(key.to_owned(), "1".to_owned())])
+}
+
+/// Returns true for the failure of an engine that has no route for counts, or whose route accepts only texts (SGLang
+/// 0.5.12).
+fn cannot_count(failure: &Failure) -> bool {
+    let texts_only = matches!(failure.status, 400 | 422)
+        && failure.original().contains("prompt")
+        && (failure.original().contains("required") || failure.original().contains("missing"));
+    texts_only || matches!(failure.status, 404 | 405 | 501) && failure.fault != Fault::ModelNotFound
+}
+
+object! {
+    /// Answer of a route that counts tokens: vLLM's `/tokenize`, or that of the Messages API.
+    struct TokenCount<'a> {
+        count: Raw<'a> = "count" | "input_tokens",
+    }
+}
+object! {
+    /// Answer of an engine, of which only the usage is used.
+    struct UsageAnswer<'a> {
+        usage: Usage<'a> = "usage",
+    }
+}
+object! {
+    /// Usage of an answer, of which only the tokens of the prompt are used: of a chat, or of a message.
+    struct Usage<'a> {
+        prompt: Raw<'a> = "prompt_tokens",
+        input: Raw<'a> = "input_tokens",
+        cache_read: Raw<'a> = "cache_read_input_tokens",
+        cache_write: Raw<'a> = "cache_creation_input_tokens",
+    }
+}
+
+fn counted_tokens(answer: &[u8]) -> Option<u64> {
+    let answer: TokenCount<'_> = json::read(std::str::from_utf8(answer).ok()?).ok()?;
+    answer.count.and_then(integer)
+}
+
+fn prompt_tokens(answer: &[u8]) -> Option<u64> {
+    let answer: UsageAnswer<'_> = json::read(std::str::from_utf8(answer).ok()?).ok()?;
+    let usage = answer.usage?;
+    let number = |raw: Option<Raw<'_>>| raw.and_then(integer);
+    let cached = || [usage.cache_read, usage.cache_write].into_iter().filter_map(number).sum::<u64>();
+    number(usage.prompt).or_else(|| Some(number(usage.input)? + cached()))
+}
