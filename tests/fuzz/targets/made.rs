@@ -2,7 +2,7 @@
 //! answer.
 
 use super::feed::Feed;
-use crate::cases::{Case, captures, fixtures, response_vectors, responses, vectors};
+use crate::cases::{Case, captures, fixtures, message_vectors, response_vectors, responses, vectors};
 use samewire::wire::{Api, Ending};
 use serde_json::{Value, json};
 
@@ -63,6 +63,31 @@ pub(crate) fn response(upstream: Api, data: &[u8]) -> Made {
         options["invalid_event"] = json!("skip");
     }
     let case = case(Api::Responses, upstream, head[1], request, options, input, !flag(4));
+    Made { case, sizes: [one, other] }
+}
+
+/// Makes an exchange with a client of Messages, whose engine is asked in this API.
+pub(crate) fn message(upstream: Api, data: &[u8]) -> Made {
+    let (head, [one, other], input) = head(data);
+    let flag = |bit: u8| head[0] >> bit & 1 == 1;
+    let mut request = json!({"model": "m", "stream": flag(0), "messages": []});
+    if flag(1) {
+        request["max_tokens"] = json!(5);
+    }
+    if flag(2) {
+        request["stop_sequences"] = json!(["a"]);
+    }
+    if flag(3) {
+        request["messages"] = json!([{"role": "assistant", "content": [
+            {"type": "tool_use", "id": "call_1", "name": "f", "input": {}},
+        ]}]);
+    }
+    let shown = ["request", "shown", "omitted", "none"];
+    let mut options = json!({ "messages_thinking": shown[usize::from(head[2] & 3)] });
+    if head[2] >> 4 & 1 == 1 {
+        options["invalid_event"] = json!("skip");
+    }
+    let case = case(Api::Messages, upstream, head[1], request, options, input, !flag(4));
     Made { case, sizes: [one, other] }
 }
 
@@ -170,6 +195,21 @@ pub(crate) fn answers() -> Vec<Case> {
     let captures = responses().into_iter().map(|fixture| fixture.case);
     let vectors = response_vectors().into_iter().map(|(case, _)| case);
     captures.chain(vectors).filter(|case| short(case) && case.upstream == Api::Responses).collect()
+}
+
+/// Returns every short exchange of Messages with an engine whose own route is used.
+pub(crate) fn messages() -> Vec<Case> {
+    let native = |(case, vector): (Case, Value)| match vector["expected"].as_array() {
+        _ if case.upstream == Api::Messages => Some(case),
+        // The canonical form is one that an engine may send.
+        Some(lines) => {
+            let body: String =
+                lines.iter().map(|line| format!("{}\n", line.as_str().unwrap_or_default())).collect();
+            Some(case.fed_back(&body))
+        }
+        None => None,
+    };
+    message_vectors().into_iter().filter_map(native).filter(short).collect()
 }
 
 /// Returns the engine's bytes of inputs that were once answered wrongly.

@@ -12,7 +12,7 @@ pub fn run(data: &[u8]) {
     let mut feed = Feed(data);
     let way = feed.byte();
     let id = String::from_utf8_lossy(feed.rest()).into_owned();
-    let api = [Api::Chat, Api::Completions, Api::Responses][usize::from(way % 3)];
+    let api = [Api::Chat, Api::Completions, Api::Responses, Api::Messages][usize::from(way % 4)];
     let case = case(api, way & 64 == 0, &id);
     let answer = case.run(&Cut::Whole);
     assert_eq!(answer.status, 200, "{}", answer.body);
@@ -20,6 +20,7 @@ pub fn run(data: &[u8]) {
         Api::Chat => "chatcmpl-",
         Api::Completions => "cmpl-",
         Api::Responses => "resp_",
+        Api::Messages => "msg_",
     };
     for told in ids(&answer.body) {
         let rest = told.strip_prefix(prefix).unwrap_or_else(|| panic!("{told} of {id:?}"));

@@ -5,7 +5,7 @@ use crate::message_form;
 use bytes::Bytes;
 use samewire::engine::named;
 use samewire::plan::{Route, message};
-use samewire::request::messages::{MessagesRequest, Purpose};
+use samewire::request::messages::{MessagesMode, MessagesRequest, Purpose};
 use samewire::wire::fault::Failure;
 use samewire::wire::options::Options;
 use serde_json::Value;
@@ -30,7 +30,8 @@ fn options(json: &str) -> Options {
 /// Plans a request with these options for this engine, whose model has a context of this length.
 fn planned(engine: &str, set: &str, body: &str, context_length: Option<u64>) -> Result<Sent, Failure> {
     let options = options(set);
-    let asked = message_form::read(&Bytes::from(body.to_owned()), &options, context_length, Purpose::Answer)?;
+    let body = Bytes::from(body.to_owned());
+    let asked = message_form::read(&body, &options, context_length, MessagesMode::Chat, Purpose::Answer)?;
     let route = Route::new(named(engine).unwrap(), Arc::new(options), 1 << 20);
     let (plan, _) = message(&asked, &route)?;
     Ok(Sent { body: serde_json::from_slice(&plan.body).unwrap(), asked })

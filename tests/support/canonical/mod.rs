@@ -253,7 +253,7 @@ impl<'a> Stream<'a> {
                 match self.asked.api {
                     Api::Chat => self.chat(index, choice, !chunk["usage"].is_null()),
                     Api::Completions => self.completion(index, choice, !chunk["usage"].is_null()),
-                    Api::Responses => Err("a frame of Responses".to_owned()),
+                    Api::Responses | Api::Messages => Err("a frame of another API".to_owned()),
                 }
             }
             more => Err(format!("{} choices in one frame", more.len())),

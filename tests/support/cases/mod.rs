@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use samewire::engine::named;
 use samewire::plan::{Route, message, response, shape};
 use samewire::request::ChatRequest;
-use samewire::request::messages::Purpose;
+use samewire::request::messages::{MessagesMode, Purpose};
 use samewire::request::responses::{ResponsesMode, ResponsesRequest};
 use samewire::wire::encode::{Encode, Message, Response};
 use samewire::wire::event;
@@ -91,7 +91,8 @@ impl Case {
     /// Creates the rewriter for a client of Messages.
     fn messenger(&self, route: &Route, stamp: Stamp, transcript: bool) -> Rewriter {
         let body = Bytes::from(self.request.to_string());
-        let asked = messages::read(&body, &route.options, None, Purpose::Recall)
+        let mode = if self.upstream == Api::Messages { MessagesMode::Native } else { MessagesMode::Chat };
+        let asked = messages::read(&body, &route.options, None, mode, Purpose::Recall)
             .unwrap_or_else(|failure| panic!("{}: {failure:?}", self.name));
         let (plan, mut reply) = message(&asked, route).unwrap();
         reply.sign = Some(Box::new(messages::sign));

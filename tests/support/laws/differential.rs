@@ -9,7 +9,7 @@ fn slow_case(case: &Case) -> slow::Case {
     let api = match case.api {
         Api::Chat => "chat.completions",
         Api::Completions => "completions",
-        Api::Responses => panic!("the reference does not know Responses"),
+        Api::Responses | Api::Messages => panic!("the reference knows neither Responses nor Messages"),
     };
     let content_type = if case.events { "text/event-stream" } else { "application/json" };
     slow::Case {

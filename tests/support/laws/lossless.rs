@@ -11,7 +11,7 @@ fn expected(case: &Case) -> AnswerContent {
     let logprobs = match case.api {
         Api::Chat => case.request["logprobs"] == true,
         Api::Completions => case.request["logprobs"].is_u64(),
-        Api::Responses => false,
+        Api::Responses | Api::Messages => false,
     };
     let forced = case.request["tool_choice"]["function"]["name"].as_str();
     for said in told.choices.values_mut() {

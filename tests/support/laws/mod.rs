@@ -6,5 +6,6 @@ pub(crate) mod differential;
 pub(crate) mod equivalence;
 pub(crate) mod json;
 pub(crate) mod lossless;
+pub(crate) mod message;
 pub(crate) mod request;
 pub(crate) mod response;

@@ -2,11 +2,13 @@
 //! in each run.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
+pub mod fold;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::{Bytes, BytesMut};
 use samewire::request::Rules;
-use samewire::request::messages::{MessagesContext, MessagesRequest, OpenedThinking, Purpose};
+use samewire::request::messages::{MessagesContext, MessagesMode, MessagesRequest, OpenedThinking, Purpose};
 use samewire::wire::encode::{ThinkingProof, messages_status, write_messages_error};
 use samewire::wire::fault::Failure;
 use samewire::wire::options::Options;
@@ -40,6 +42,7 @@ pub fn read(
     body: &Bytes,
     options: &Options,
     context_length: Option<u64>,
+    mode: MessagesMode,
     purpose: Purpose,
 ) -> Result<MessagesRequest, Failure> {
     let context = MessagesContext {
@@ -48,6 +51,7 @@ pub fn read(
         model: None,
         open: &open,
         context_length,
+        mode,
         purpose,
     };
     MessagesRequest::read(body, &context)

@@ -1,0 +1,81 @@
+//! Laws that hold for every answer to a client of Messages (messages 4, 5).
+
+use crate::cases::messages::fold::{Folded, error, fold, whole};
+use crate::cases::{Case, Cut};
+use serde_json::{Value, json};
+
+/// Checks the answer of a case, streamed or whole.
+pub(crate) fn check(case: &Case, sizes: &[usize]) -> Result<(), String> {
+    let answer = case.run(&Cut::Whole);
+    let told = |what: &str, seen: &str| {
+        let (request, input) = (&case.request, case.input.escape_ascii());
+        format!("{what}\n  {request} {:?}\n  input {input}\n  {}\n  {seen}", case.ending, answer.body)
+    };
+    if case.events {
+        for cut in [Cut::Sizes(sizes), Cut::Bytes] {
+            let other = case.run(&cut);
+            if other != answer {
+                return Err(told("the cut matters", &other.body));
+            }
+        }
+    }
+    if answer.status != 200 {
+        let body: Value = serde_json::from_str(&answer.body).map_err(|wrong| told(&wrong.to_string(), ""))?;
+        return error(&body).map_err(|wrong| told(&wrong, ""));
+    }
+    if !case.streams() {
+        let message = serde_json::from_str(&answer.body).map_err(|wrong| told(&wrong.to_string(), ""))?;
+        return whole(&message).map_err(|wrong| told(&wrong, ""));
+    }
+    let folded = fold(&answer.body).map_err(|wrong| told(&wrong, ""))?;
+    let says = |word: &[u8]| case.input.windows(word.len()).any(|window| window == word);
+    let words: [&[u8]; 3] = [b"finish_reason", b"stop_reason", b"\\u"];
+    if folded.error.is_none() && !words.iter().any(|word| says(word)) {
+        return Err(told("an end that nobody told", ""));
+    }
+    same_as_whole(case, &folded).map_err(|(wrong, seen)| told(&wrong, &seen))?;
+    if folded.error.is_none() {
+        let again = case.fed_back(&answer.body).run(&Cut::Whole);
+        if again != answer {
+            return Err(told("not a fixed point", &again.body));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the stream has the content of the message that another client gets whole. A broken stream has an error
+/// in its place.
+fn same_as_whole(case: &Case, folded: &Folded) -> Result<(), (String, String)> {
+    let mut other = case.clone();
+    other.request["stream"] = json!(false);
+    let answer = other.run(&Cut::Whole);
+    match (&folded.error, answer.status) {
+        (Some(_), status) if status != 200 => return Ok(()),
+        (None, 200) => {}
+        // Late arguments of a call have no place in a stream any more. A whole message has them all.
+        (Some(error), 200)
+            if error["error"]["message"].as_str().is_some_and(|text| text.contains("behind its end")) =>
+        {
+            return Ok(());
+        }
+        _ => return Err(("only one of both has ended well".to_owned(), answer.body)),
+    }
+    let message: Value =
+        serde_json::from_str(&answer.body).map_err(|wrong| (wrong.to_string(), String::new()))?;
+    let same = content(&message) == content(&folded.message)
+        && ["id", "model", "stop_reason", "stop_sequence", "usage"]
+            .iter()
+            .all(|key| message[key] == folded.message[key]);
+    if same { Ok(()) } else { Err(("other than the whole message".to_owned(), answer.body)) }
+}
+
+/// Returns the blocks, with cut arguments in the form of a whole message.
+fn content(message: &Value) -> Vec<Value> {
+    let mut blocks = message["content"].as_array().cloned().unwrap_or_default();
+    for block in &mut blocks {
+        if let Some(text) = block["input"].as_str() {
+            block["input"] = json!({ "raw_arguments": text });
+        }
+    }
+    blocks
+}
