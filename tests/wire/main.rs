@@ -40,6 +40,7 @@ mod golden;
 mod harmony;
 mod json;
 mod lossless;
+mod messages;
 mod properties;
 mod reference;
 mod response_events;

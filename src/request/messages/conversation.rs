@@ -95,6 +95,10 @@ impl<'a> Conversation<'a> {
         Ok(reader.found)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
     /// Appends the messages as JSON, separated by commas.
     pub(super) fn write(&self, out: &mut BytesMut) {
         for (at, message) in self.messages.iter().enumerate() {

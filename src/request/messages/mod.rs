@@ -13,7 +13,7 @@ mod tools;
 use super::check::Checked;
 use super::refusals::{self, missing};
 use super::{ChatRequest, Rules};
-use crate::wire::encode::ThinkingDisplay;
+use crate::wire::encode::{THREAD_UNSUPPORTED, ThinkingDisplay};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{MessagesThinking, Options, RequestUnknown};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -50,6 +50,7 @@ const KNOWN: &[&str] = &[
     "diagnostics",
     "user_profile_id",
     "fallbacks",
+    "thread",
 ];
 
 /// Fields without a counterpart in chat whose loss changes the meaning of a request, so that the client is told.
@@ -188,6 +189,7 @@ impl MessagesRequest {
     fn parse(body: &Bytes, context: &MessagesContext<'_>) -> Result<Self, Failure> {
         let MessagesContext { rules, options, .. } = *context;
         let from = Checked::of(body, KNOWN, rules)?;
+        refuse_thread(&from)?;
         if context.mode == MessagesMode::Native {
             return native::read(body, &from, context);
         }
@@ -251,14 +253,17 @@ fn write_chat(
     out.put_u8(b'{');
     let model = context.model.map(ToOwned::to_owned);
     let model = model.map_or_else(|| from.string("model").map(Option::unwrap_or_default), Ok)?;
-    if !model.is_empty() {
+    // Only a recorded request can lack both.
+    let has_model = !model.is_empty() || conversation.is_empty();
+    if has_model {
         out.extend_from_slice(b"\"model\":");
         crate::json::write_string(&model, &mut out);
-        out.put_u8(b',');
     }
-    out.extend_from_slice(b"\"messages\":[");
-    conversation.write(&mut out);
-    out.put_u8(b']');
+    if !conversation.is_empty() {
+        out.extend_from_slice(if has_model { b",\"messages\":[" } else { b"\"messages\":[" });
+        conversation.write(&mut out);
+        out.put_u8(b']');
+    }
     tools.write(&mut out);
     for (key, json) in &settings.members {
         out.extend_from_slice(format!(",\"{key}\":{json}").as_bytes());
@@ -274,6 +279,19 @@ fn write_chat(
     }
     out.put_u8(b'}');
     Ok(out.freeze())
+}
+
+/// Fails on a request that begins or continues a thread. Its later requests would not hold the whole conversation, and
+/// engines keep none. The official libraries then repeat the request without `thread`.
+fn refuse_thread(from: &Checked<'_>) -> Result<(), Failure> {
+    match from.get("thread").map(|field| field.value.get()) {
+        None | Some("null" | "false") => Ok(()),
+        Some(_) => {
+            let why = "threads are not supported; send the whole conversation in `messages`";
+            let failure = refuse(Fault::UnsupportedParameter, "thread", why);
+            Err(Failure { code: Some(THREAD_UNSUPPORTED.into()), ..failure })
+        }
+    }
 }
 
 /// Fails on a field of Chat Completions that this API does not have.

@@ -107,10 +107,12 @@ pub(super) fn thinking(from: &Checked<'_>) -> Result<ThinkingSettings, Failure> 
         Some("omitted") => ThinkingDisplay::Omitted,
         _ => ThinkingDisplay::Shown,
     };
-    match object.word("type", &["enabled", "adaptive", "disabled"])?.as_deref() {
+    match object.word("type", &["enabled", "adaptive", "between_tools", "disabled"])?.as_deref() {
         Some("disabled") => {
             Ok(ThinkingSettings { is_off: true, display: ThinkingDisplay::Hidden, effort: None })
         }
+        // The model does not think, but what it writes between calls as thinking is shown.
+        Some("between_tools") => Ok(ThinkingSettings { is_off: true, display, effort: None }),
         Some("enabled") => {
             let budget = object.required("budget_tokens")?.get().parse::<u64>();
             let budget =

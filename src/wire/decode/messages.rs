@@ -61,7 +61,11 @@ object! {
         output: Raw<'a> = "output_tokens",
         cache_read: Raw<'a> = "cache_read_input_tokens",
         cache_write: Raw<'a> = "cache_creation_input_tokens",
+        details: Raw<'a> = "output_tokens_details",
     }
+}
+object! {
+    struct OutputDetails<'a> { thinking: Raw<'a> = "thinking_tokens", }
 }
 
 /// Decoder state of one message.
@@ -314,7 +318,9 @@ impl MessagesDecoder {
         let prompt = input.saturating_add(cached).saturating_add(cache_write.unwrap_or(0));
         let completion = number(usage.output).unwrap_or(self.counted.completion);
         let total = prompt.saturating_add(completion);
-        self.counted = Usage { prompt, completion, total, cached, cache_write, ..self.counted };
+        let details: OutputDetails<'_> = object(usage.details);
+        let reasoning = number(details.thinking).unwrap_or(self.counted.reasoning);
+        self.counted = Usage { prompt, completion, total, cached, cache_write, reasoning, ..self.counted };
     }
 
     fn finish(&mut self, message: &MessageBody<'_>, to: &mut dyn Sink) -> Result<(), Unreadable> {

@@ -14,8 +14,8 @@ mod tool_names;
 mod whole;
 
 pub use messages::{
-    Message, MessageReply, SignThinking, StopRules, ThinkingDisplay, ThinkingProof, messages_status,
-    write_messages_error,
+    Message, MessageReply, SignThinking, StopRules, THREAD_UNSUPPORTED, ThinkingDisplay, ThinkingProof,
+    messages_status, write_messages_error,
 };
 pub(crate) use responses::write_error;
 pub use responses::{

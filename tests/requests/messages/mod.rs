@@ -29,9 +29,20 @@ fn options(json: &str) -> Options {
 
 /// Plans a request with these options for this engine, whose model has a context of this length.
 fn planned(engine: &str, set: &str, body: &str, context_length: Option<u64>) -> Result<Sent, Failure> {
+    planned_for(MessagesMode::Chat, engine, set, body, context_length)
+}
+
+/// Plans a request for this route of the engine.
+fn planned_for(
+    mode: MessagesMode,
+    engine: &str,
+    set: &str,
+    body: &str,
+    context_length: Option<u64>,
+) -> Result<Sent, Failure> {
     let options = options(set);
     let body = Bytes::from(body.to_owned());
-    let asked = message_form::read(&body, &options, context_length, MessagesMode::Chat, Purpose::Answer)?;
+    let asked = message_form::read(&body, &options, context_length, mode, Purpose::Answer)?;
     let route = Route::new(named(engine).unwrap(), Arc::new(options), 1 << 20);
     let (plan, _) = message(&asked, &route)?;
     Ok(Sent { body: serde_json::from_slice(&plan.body).unwrap(), asked })
@@ -76,7 +87,9 @@ fn the_worked_examples() {
         let (name, engine) = (vector["name"].as_str().unwrap(), vector["engine"].as_str().unwrap());
         let context_length = vector["upstream_context"].as_u64();
         let set = vector["options"].to_string();
-        match planned(engine, &set, &vector["request"].to_string(), context_length) {
+        let is_native = vector["upstream_api"] == "messages";
+        let mode = if is_native { MessagesMode::Native } else { MessagesMode::Chat };
+        match planned_for(mode, engine, &set, &vector["request"].to_string(), context_length) {
             Ok(sent) => {
                 assert_eq!(sent.body, vector["engine_request"], "{name}");
                 let dropped = vector["expected_headers"]["x-samewire-dropped"].as_str().unwrap_or("");
@@ -90,5 +103,5 @@ fn the_worked_examples() {
             }
         }
     }
-    assert_eq!(count, 33);
+    assert_eq!(count, 37);
 }

@@ -1,1 +1,144 @@
-//! stub
+//! Settings of a request, and their counterparts for the engine (messages 3.5).
+
+use super::{message_form, options, planned, request, sent};
+use bytes::Bytes;
+use samewire::request::messages::{MessagesMode, Purpose};
+use samewire::wire::encode::ThinkingDisplay;
+use serde_json::{Value, json};
+
+const HI: &str = r#""messages":[{"role":"user","content":"hi"}]"#;
+
+/// Returns the engine's body for a request with these settings, without model, messages and token limit.
+fn set(members: &str) -> Value {
+    let mut body = sent(&format!("{HI}{members}")).body;
+    let fields = body.as_object_mut().unwrap();
+    for key in ["model", "messages", "max_completion_tokens"] {
+        fields.remove(key);
+    }
+    body
+}
+
+#[test]
+fn sampling_and_others() {
+    for (members, expected) in [
+        ("", json!({})),
+        (
+            r#","temperature":0.25,"top_p":0.5,"top_k":7"#,
+            json!({"temperature": 0.25, "top_p": 0.5, "top_k": 7}),
+        ),
+        (r#","stop_sequences":["a","b"]"#, json!({"stop": ["a", "b"]})),
+        (r#","stop_sequences":[]"#, json!({})),
+        (r#","metadata":{"user_id":"u"}"#, json!({"user": "u"})),
+        (r#","metadata":{}"#, json!({})),
+        (r#","stream":true"#, json!({"stream": true, "stream_options": {"include_usage": true}})),
+        (r#","stream":false"#, json!({})),
+        // Of use only to the service itself.
+        (
+            r#","service_tier":"auto","inference_geo":"us","speed":"fast","cache_control":{"type":"ephemeral"}"#,
+            json!({}),
+        ),
+        (r#","diagnostics":{},"user_profile_id":"p","fallbacks":[]"#, json!({})),
+        // Settings that only engines know.
+        (r#","min_p":0.1,"repetition_penalty":1.1"#, json!({"min_p": 0.1, "repetition_penalty": 1.1})),
+        (r#","temperature":null,"min_p":null"#, json!({})),
+    ] {
+        assert_eq!(set(members), expected, "{members}");
+    }
+}
+
+#[test]
+fn structured_outputs() {
+    let format = r#"{"type":"json_schema","schema":{"type":"object","properties":{"b":{},"a":{}}}}"#;
+    let expected = json!({"response_format": {"type": "json_schema", "json_schema": {
+        "name": "schema", "schema": {"type": "object", "properties": {"b": {}, "a": {}}}, "strict": true,
+    }}});
+    assert_eq!(set(&format!(r#","output_config":{{"format":{format}}}"#)), expected);
+    assert_eq!(set(&format!(r#","output_format":{format}"#)), expected);
+    assert_eq!(set(r#","output_config":{}"#), json!({}));
+}
+
+#[test]
+fn thinking_and_effort() {
+    for (members, effort, display) in [
+        ("", None, ThinkingDisplay::Shown),
+        (r#","thinking":{"type":"enabled","budget_tokens":1024}"#, Some("low"), ThinkingDisplay::Shown),
+        (r#","thinking":{"type":"enabled","budget_tokens":4095}"#, Some("low"), ThinkingDisplay::Shown),
+        (r#","thinking":{"type":"enabled","budget_tokens":4096}"#, Some("medium"), ThinkingDisplay::Shown),
+        (r#","thinking":{"type":"enabled","budget_tokens":16383}"#, Some("medium"), ThinkingDisplay::Shown),
+        (r#","thinking":{"type":"enabled","budget_tokens":16384}"#, Some("high"), ThinkingDisplay::Shown),
+        (r#","thinking":{"type":"adaptive"}"#, None, ThinkingDisplay::Shown),
+        (r#","thinking":{"type":"adaptive","display":"omitted"}"#, None, ThinkingDisplay::Omitted),
+        (r#","thinking":{"type":"disabled"}"#, Some("none"), ThinkingDisplay::Hidden),
+        (r#","thinking":{"type":"between_tools"}"#, Some("none"), ThinkingDisplay::Shown),
+        (r#","output_config":{"effort":"high"}"#, Some("high"), ThinkingDisplay::Shown),
+        (
+            r#","output_config":{"effort":"low"},"thinking":{"type":"enabled","budget_tokens":20000}"#,
+            Some("low"),
+            ThinkingDisplay::Shown,
+        ),
+        (
+            r#","output_config":{"effort":"high"},"thinking":{"type":"disabled"}"#,
+            Some("none"),
+            ThinkingDisplay::Hidden,
+        ),
+    ] {
+        let got = sent(&format!("{HI}{members}"));
+        assert_eq!(got.body["reasoning_effort"], json!(effort), "{members}");
+        assert_eq!(got.asked.display, display, "{members}");
+    }
+}
+
+/// The effort of a single message wins over that of the request.
+#[test]
+fn the_effort_of_a_turn() {
+    let members = r#""messages":[{"role":"user","content":"a","output_config":{"effort":"high"}}],"output_config":{"effort":"low"}"#;
+    assert_eq!(sent(members).body["reasoning_effort"], "high");
+}
+
+#[test]
+fn the_option_decides_what_of_the_thinking_is_shown() {
+    use ThinkingDisplay::{Hidden, Omitted, Shown};
+    for (option, asked, expected) in [
+        ("shown", r#","thinking":{"type":"adaptive","display":"omitted"}"#, Shown),
+        ("omitted", "", Omitted),
+        ("none", "", Hidden),
+        ("shown", r#","thinking":{"type":"disabled"}"#, Hidden),
+        ("request", r#","thinking":{"type":"adaptive","display":"omitted"}"#, Omitted),
+    ] {
+        let set = format!(r#"{{"messages_thinking":"{option}"}}"#);
+        let got = planned("vllm", &set, &request(&format!("{HI}{asked}")), None).unwrap();
+        assert_eq!(got.asked.display, expected, "{option} {asked}");
+    }
+}
+
+/// Clients ask for more than small models hold. Engines would refuse that.
+#[test]
+fn a_limit_beyond_the_context_is_left_out() {
+    let body = |limit: u64| format!(r#"{{"model":"m","max_tokens":{limit},{HI}}}"#);
+    for (limit, context_length, expected) in [
+        (4095, Some(4096), Some(4095)),
+        (4096, Some(4096), None),
+        (32_000, Some(4096), None),
+        (32_000, None, Some(32_000)),
+    ] {
+        let got = planned("vllm", "{}", &body(limit), context_length).unwrap();
+        assert_eq!(got.body["max_completion_tokens"], json!(expected), "{limit} of {context_length:?}");
+        assert_eq!(got.asked.limit, Some(limit), "the client's own limit decides on the stop reason");
+    }
+}
+
+/// A count has no limit, and a recorded request may lack anything.
+#[test]
+fn purposes() {
+    let read = |body: &str, mode: MessagesMode, purpose: Purpose| {
+        message_form::read(&Bytes::from(body.to_owned()), &options("{}"), None, mode, purpose)
+    };
+    for mode in [MessagesMode::Chat, MessagesMode::Native] {
+        let counted = format!(r#"{{"model":"m","stream":true,{HI}}}"#);
+        assert!(!read(&counted, mode, Purpose::Count).unwrap().stream, "{mode:?}");
+        assert!(read("{}", mode, Purpose::Recall).is_ok(), "{mode:?}");
+        assert!(read(r#"{"model":"m","max_tokens":1}"#, mode, Purpose::Answer).is_err(), "{mode:?}");
+    }
+    let failure = read(&format!(r#"{{"model":"m",{HI}}}"#), MessagesMode::Chat, Purpose::Answer).unwrap_err();
+    assert_eq!(failure.message, "max_tokens: Field required");
+}

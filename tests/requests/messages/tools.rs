@@ -1,1 +1,85 @@
-//! stub
+//! `tools` and `tool_choice`: what engines get of them (messages 3.4).
+
+use super::{planned, request, sent};
+use serde_json::{Value, json};
+
+const HI: &str = r#""messages":[{"role":"user","content":"hi"}]"#;
+const F: &str = r#"{"name":"f","description":"does","input_schema":{"type":"object"}}"#;
+
+/// Returns the engine's members for tools.
+fn tools(members: &str) -> Value {
+    let body = planned("generic", "{}", &request(&format!("{HI}{members}")), None).unwrap().body;
+    json!([body["tools"], body["tool_choice"], body["parallel_tool_calls"]])
+}
+
+fn function(name: &str) -> Value {
+    json!({"type": "function", "function": {"name": name, "description": "does", "parameters": {"type": "object"}}})
+}
+
+#[test]
+fn functions() {
+    assert_eq!(tools(&format!(r#","tools":[{F}]"#)), json!([[function("f")], null, null]));
+    let all = r#","tools":[{"type":"custom","name":"f","input_schema":{},"strict":true,"cache_control":{"type":"ephemeral"},"input_examples":[{}],"eager_input_streaming":true}]"#;
+    let strict = json!({"type": "function", "function": {"name": "f", "parameters": {}, "strict": true}});
+    assert_eq!(tools(all), json!([[strict], null, null]));
+    assert_eq!(tools(r#","tools":[]"#), json!([null, null, null]));
+}
+
+#[test]
+fn choices() {
+    for (choice, expected) in [
+        (r#"{"type":"auto"}"#, json!(["auto", null])),
+        (r#"{"type":"any"}"#, json!(["required", null])),
+        (r#"{"type":"none"}"#, json!(["none", null])),
+        (r#"{"type":"tool","name":"f"}"#, json!([{"type": "function", "function": {"name": "f"}}, null])),
+        (r#"{"type":"auto","disable_parallel_tool_use":true}"#, json!(["auto", false])),
+        (r#"{"type":"any","disable_parallel_tool_use":false}"#, json!(["required", null])),
+    ] {
+        let got = tools(&format!(r#","tools":[{F}],"tool_choice":{choice}"#));
+        assert_eq!(json!([got[1], got[2]]), expected, "{choice}");
+    }
+    assert_eq!(
+        tools(r#","tool_choice":{"type":"auto"}"#),
+        json!([null, null, null]),
+        "a choice among nothing"
+    );
+}
+
+#[test]
+fn tools_of_the_service_are_dropped_and_named() {
+    let members = format!(
+        r#"{HI},"tools":[{F},{{"type":"web_search_20250305","name":"web_search"}},{{"type":"code_execution_20250825","name":"code_execution"}}],"tool_choice":{{"type":"tool","name":"web_search"}},"mcp_servers":[{{"type":"url","url":"https://example.com","name":"m"}}],"container":"c","context_management":{{}}"#
+    );
+    let got = sent(&members);
+    assert_eq!(got.body["tools"], json!([function("f")]));
+    assert_eq!(got.body["tool_choice"], Value::Null);
+    assert_eq!(
+        got.asked.dropped,
+        [
+            "tools[1].web_search_20250305",
+            "tools[2].code_execution_20250825",
+            "tool_choice",
+            "context_management",
+            "container",
+            "mcp_servers[0]",
+        ]
+    );
+    let failure = planned("vllm", r#"{"unsupported_tools":"reject"}"#, &request(&members), None)
+        .map(|sent| sent.body)
+        .unwrap_err();
+    assert!(failure.message.starts_with("tools.1.type: "), "{}", failure.message);
+}
+
+/// Tools whose loading is deferred would fill the prompt. A search for tools names those that are wanted.
+#[test]
+fn deferred_tools_wait_until_a_search_finds_them() {
+    let deferred =
+        r#"{"name":"g","description":"does","input_schema":{"type":"object"},"defer_loading":true}"#;
+    let offered = format!(r#","tools":[{F},{deferred}]"#);
+    assert_eq!(tools(&offered)[0], json!([function("f")]));
+    let found = r#""messages":[{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"tool_reference","tool_name":"g"}]}]}]"#;
+    let got = sent(&format!("{found}{offered}"));
+    assert_eq!(got.body["tools"], json!([function("f"), function("g")]));
+    assert_eq!(got.body["messages"][1]["content"], "Tool: g");
+    assert_eq!(got.asked.dropped, [""; 0]);
+}

@@ -2,6 +2,7 @@
 
 use crate::cases::messages::fold::{Folded, error, fold, whole};
 use crate::cases::{Case, Cut};
+use samewire::wire::Api;
 use serde_json::{Value, json};
 
 /// Checks the answer of a case, streamed or whole.
@@ -34,6 +35,9 @@ pub(crate) fn check(case: &Case, sizes: &[usize]) -> Result<(), String> {
         return Err(told("an end that nobody told", ""));
     }
     same_as_whole(case, &folded).map_err(|(wrong, seen)| told(&wrong, &seen))?;
+    if case.upstream == Api::Chat {
+        same_as_chat(case, &folded).map_err(|(wrong, seen)| told(&wrong, &seen))?;
+    }
     if folded.error.is_none() {
         let again = case.fed_back(&answer.body).run(&Cut::Whole);
         if again != answer {
@@ -78,4 +82,53 @@ fn content(message: &Value) -> Vec<Value> {
         }
     }
     blocks
+}
+
+/// Text of the thinking, text of the answer, and the calls with their arguments.
+type Said = (String, String, Vec<(String, Value)>);
+
+/// Checks that the message says what a chat client gets of the same answer.
+fn same_as_chat(case: &Case, folded: &Folded) -> Result<(), (String, String)> {
+    let options = &case.options["invalid_event"];
+    let options = if options.is_null() { json!({}) } else { json!({ "invalid_event": options }) };
+    let request = json!({"model": "m", "stream": false});
+    let chat = Case { api: Api::Chat, request, options, ..case.clone() }.run(&Cut::Whole);
+    if folded.error.is_some() || chat.status != 200 {
+        return Ok(());
+    }
+    let chat: Value = serde_json::from_str(&chat.body).map_err(|wrong| (wrong.to_string(), String::new()))?;
+    let (ours, theirs) = (of_message(&folded.message), of_chat(&chat));
+    let hides = case.options["messages_thinking"] == "none" || case.options["messages_thinking"] == "omitted";
+    let same = (hides || ours.0 == theirs.0) && ours.1 == theirs.1 && ours.2 == theirs.2;
+    if same { Ok(()) } else { Err((format!("other than the chat answer {ours:?}"), chat.to_string())) }
+}
+
+fn of_message(message: &Value) -> Said {
+    let (mut thinking, mut text, mut calls) = Said::default();
+    for block in content(message) {
+        match block["type"].as_str() {
+            Some("thinking") => thinking.push_str(block["thinking"].as_str().unwrap_or_default()),
+            Some("text") => text.push_str(block["text"].as_str().unwrap_or_default()),
+            _ => calls.push((block["name"].as_str().unwrap_or_default().to_owned(), block["input"].clone())),
+        }
+    }
+    (thinking, text, calls)
+}
+
+fn of_chat(object: &Value) -> Said {
+    let message = &object["choices"][0]["message"];
+    let text = |key: &str| message[key].as_str().unwrap_or_default().to_owned();
+    let mut calls = Vec::new();
+    for call in message["tool_calls"].as_array().into_iter().flatten() {
+        let inner = if call["type"] == "custom" { &call["custom"] } else { &call["function"] };
+        let arguments = inner["arguments"].as_str().or_else(|| inner["input"].as_str()).unwrap_or_default();
+        let read = match serde_json::from_str::<Value>(arguments) {
+            Ok(object @ Value::Object(_)) => object,
+            _ if arguments.trim().is_empty() => json!({}),
+            _ => json!({ "raw_arguments": arguments }),
+        };
+        calls.push((inner["name"].as_str().unwrap_or_default().to_owned(), read));
+    }
+    let text_and_refusal = text("content") + &text("refusal");
+    (text("reasoning_content"), text_and_refusal, calls)
 }

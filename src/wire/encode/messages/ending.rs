@@ -78,7 +78,8 @@ pub(super) fn write_stop(
     });
 }
 
-/// Appends the four counts. Tokens read from the cache, or written to it, are not counted as input once more.
+/// Appends the four counts, and that of the thinking where the engine gives it. Tokens read from the cache, or written
+/// to it, are not counted as input once more.
 pub(super) fn write_usage(usage: Option<&Usage>, output: u64, out: &mut BytesMut) {
     let usage = usage.copied().unwrap_or_default();
     let written = usage.cache_write.unwrap_or(0);
@@ -91,6 +92,11 @@ pub(super) fn write_usage(usage: Option<&Usage>, output: u64, out: &mut BytesMut
     ] {
         out.extend_from_slice(key.as_bytes());
         write_number(count, out);
+    }
+    if usage.reasoning > 0 {
+        out.extend_from_slice(b",\"output_tokens_details\":{\"thinking_tokens\":");
+        write_number(usage.reasoning, out);
+        out.extend_from_slice(b"}");
     }
     out.extend_from_slice(b"}");
 }

@@ -7,6 +7,9 @@ use crate::wire::fault::{Failure, Fault, write_or_null};
 use bytes::BytesMut;
 use std::borrow::Cow;
 
+/// Code of a refused thread, by which the official libraries know that they must send whole conversations.
+pub const THREAD_UNSUPPORTED: &str = "thread_unsupported_request";
+
 /// Returns the HTTP status and the `error.type` of a failure in this API.
 pub fn messages_status(failure: &Failure) -> (u16, &'static str) {
     match (failure.fault, failure.status) {
@@ -34,6 +37,9 @@ pub fn write_messages_error(failure: &Failure, request_id: Option<&str>, out: &m
     if let Some(code) = &failure.code {
         out.extend_from_slice(b",\"details\":{\"error_code\":");
         write_string(code, out);
+        if code == THREAD_UNSUPPORTED {
+            out.extend_from_slice(b",\"unsupported\":[\"thread\"]");
+        }
         out.extend_from_slice(b"}");
     }
     out.extend_from_slice(b"},\"request_id\":");

@@ -13,7 +13,7 @@ mod ending;
 mod error;
 
 pub use ending::StopRules;
-pub use error::{messages_status, write_messages_error};
+pub use error::{THREAD_UNSUPPORTED, messages_status, write_messages_error};
 
 use super::Encode;
 use crate::json::{Text, write_string};
@@ -142,6 +142,7 @@ impl Message {
             self.usage = Some(counted.usage);
         }
         match delta {
+            Delta::Role => self.begin(out),
             Delta::Reasoning(text) | Delta::Summary(text) if self.display != ThinkingDisplay::Hidden => {
                 self.text(BlockKind::Thinking, text, out);
             }

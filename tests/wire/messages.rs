@@ -1,0 +1,111 @@
+//! Messages of Anthropic, made of recorded and of random chat answers: valid events, the same content as the chat answer,
+//! the same bytes for each engine, and no end that the engine has not sent (messages 4, 7.2).
+
+use crate::cases::messages::fold::fold;
+use crate::cases::{Answer, Case, Cut, captures, message_vectors};
+use crate::laws::message::check;
+use crate::random;
+use crate::seeded::seeded;
+use proptest::prelude::*;
+use samewire::wire::{Api, Ending};
+use serde_json::{Value, json};
+
+const OPTIONS: [&str; 3] = ["{}", r#"{"messages_thinking":"omitted"}"#, r#"{"messages_thinking":"none"}"#];
+
+/// Converts a chat case into one with a client of Messages.
+fn of_chat(case: &Case, stream: bool, options: &str) -> Case {
+    let request = json!({"model": "m", "stream": stream, "messages": []});
+    let options = serde_json::from_str(options).unwrap();
+    Case { api: Api::Messages, request, options, ..case.clone() }
+}
+
+fn chats() -> impl Iterator<Item = Case> {
+    let asked_once = |case: &Case| case.api == Api::Chat && case.request["n"].as_u64().unwrap_or(1) == 1;
+    captures().into_iter().map(|fixture| fixture.case).filter(asked_once)
+}
+
+#[test]
+fn recorded_answers() {
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for options in OPTIONS {
+        for stream in [true, false] {
+            for case in chats().map(|case| of_chat(&case, stream, options)) {
+                seen += 1;
+                wrong.extend(check(&case, &[7, 3]).err().map(|wrong| format!("{}: {wrong}", case.name)));
+            }
+        }
+    }
+    assert!(seen > 500, "{seen} answers");
+    assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn worked_examples_obey_the_laws() {
+    for (case, _) in message_vectors() {
+        // Signatures made with a key differ in each form; tests sign with none.
+        check(&case, &[5, 11]).unwrap_or_else(|wrong| panic!("{}: {wrong}", case.name));
+    }
+}
+
+proptest! {
+    #![proptest_config(seeded(2_000))]
+
+    #[test]
+    fn random_answers(case in random::case(), stream in any::<bool>(), option in 0..3_usize) {
+        prop_assume!(case.api == Api::Chat && case.request["n"].as_u64().unwrap_or(1) == 1);
+        let case = of_chat(&case, stream, OPTIONS[option]);
+        if let Err(wrong) = check(&case, &[9, 2]) {
+            return Err(TestCaseError::fail(wrong));
+        }
+    }
+}
+
+/// A broken answer ends in `event: error`, and never in `message_stop`.
+#[test]
+fn a_cut_answer_never_looks_finished() {
+    let mut seen = 0;
+    let vectors =
+        message_vectors().into_iter().map(|(case, _)| case).filter(|case| case.status == 200 && case.events);
+    for case in vectors {
+        let whole = case.run(&Cut::Whole);
+        for at in 0..case.input.len() {
+            for ending in [Ending::Clean, Ending::Reset, Ending::Timeout] {
+                let cut = Case { input: case.input[..at].to_vec(), ending, ..case.clone() };
+                let answer = cut.run(&Cut::Whole);
+                seen += 1;
+                if answer.status != 200 {
+                    continue;
+                }
+                if !case.streams() {
+                    assert_eq!(complete(&answer), complete(&whole), "{} cut at {at}", case.name);
+                    continue;
+                }
+                let folded =
+                    fold(&answer.body).unwrap_or_else(|wrong| panic!("{} cut at {at}: {wrong}", case.name));
+                let says_end = ["finish_reason\":\"", "stop_reason\":\""]
+                    .iter()
+                    .any(|word| String::from_utf8_lossy(&cut.input).contains(word));
+                assert!(folded.error.is_some() || says_end, "{} cut at {at}: {}", case.name, answer.body);
+            }
+        }
+    }
+    assert!(seen > 50_000, "{seen} cuts");
+}
+
+/// Returns a whole message without its counts, which a cut may have lost.
+fn complete(answer: &Answer) -> Value {
+    let mut message: Value = serde_json::from_str(&answer.body).unwrap();
+    message.as_object_mut().unwrap().remove("usage");
+    message
+}
+
+/// The same answer in the shapes of vLLM and SGLang becomes the same bytes.
+#[test]
+fn engines_cannot_be_told_apart() {
+    let vectors = message_vectors();
+    let of = |name: &str| {
+        let (case, _) = vectors.iter().find(|(case, _)| case.name.starts_with(name)).unwrap();
+        case.run(&Cut::Whole)
+    };
+    assert_eq!(of("msg-040"), of("msg-041"));
+}
