@@ -5,8 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Names by which code cites documents.
-const CITED: [(&str, &str); 3] =
-    [("wire-format", "docs/wire-format.md"), ("faults", "docs/faults.md"), ("engines", "docs/engines.md")];
+const CITED: [(&str, &str); 4] = [
+    ("wire-format", "docs/wire-format.md"),
+    ("faults", "docs/faults.md"),
+    ("engines", "docs/engines.md"),
+    ("messages", "docs/messages.md"),
+];
 
 /// Numbered sections of a document, each with the numbers of the rules in its lists; and its table rows.
 struct Sections {
@@ -71,6 +75,7 @@ fn citations(text: &str) -> Vec<Citation> {
             let rest: String = text[at + name.len()..].chars().take(120).collect();
             let rest = rest.replace('–', " – ").replace(',', " , ");
             let mut is_of_rule = false;
+            let first = found.len();
             for whole in rest.split_whitespace() {
                 let word = whole.trim_end_matches([')', ';', ':', '"', '`', '.']);
                 if is_of_rule {
@@ -80,7 +85,8 @@ fn citations(text: &str) -> Vec<Citation> {
                     }
                 } else if is_number(word) {
                     found.push(Citation { document, section: word.to_owned(), rule: None });
-                } else if !["–", ",", "and", "rule"].contains(&word) {
+                } else if found.len() == first || !["–", ",", "and", "rule"].contains(&word) {
+                    // A number directly behind the name begins a citation: "10 messages and 600 tokens" is none.
                     break;
                 }
                 is_of_rule = word == "rule";
@@ -128,7 +134,7 @@ fn every_citation_resolves() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Rules of answers and the worked examples cite only sections of the wire format.
+/// Rules of answers cite only sections of the wire format, and the worked examples those of their API's format.
 #[test]
 fn rules_and_worked_examples_name_sections() {
     let rules = std::fs::read_to_string(Path::new(ROOT).join("src/wire/rule.rs")).unwrap();
@@ -144,7 +150,8 @@ fn rules_and_worked_examples_name_sections() {
     files(&Path::new(ROOT).join("fixtures/vectors"), &mut |path| {
         let text = std::fs::read_to_string(&path).unwrap();
         let vector: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
-        texts.push(format!("wire-format {}", vector["section"].as_str().unwrap()));
+        let document = if vector["client_api"] == "messages" { "messages" } else { "wire-format" };
+        texts.push(format!("{document} {}", vector["section"].as_str().unwrap()));
         examples += 1;
     });
     assert!(examples > 50, "{examples} examples");
@@ -190,7 +197,8 @@ fn links_and_fixtures_in_comments_are_there() {
 #[test]
 fn citations_are_read() {
     let text = "// Numbers (wire-format 4.6 rule 1, 4.7–4.9; faults C24\n    /// and O05). See engines E.2: x\n\
-                faults are many, my-faults 3, (faults U01). A test, (engines A.1; 235 tokens), `engines G`, faults 7, class A";
+                faults are many, my-faults 3, (faults U01). A test, (engines A.1; 235 tokens), `engines G`, faults 7, class A,\n\
+                two messages and 600 tokens (messages 4.2)";
     let found: Vec<_> =
         citations(text).into_iter().map(|found| (found.document, found.section, found.rule)).collect();
     let (wire, faults, engines) = (CITED[0].1, CITED[1].1, CITED[2].1);
@@ -205,6 +213,7 @@ fn citations_are_read() {
         (engines, "E.2", None),
         (engines, "A.1", None),
         (engines, "G", None),
+        (CITED[3].1, "4.2", None),
     ];
     assert_eq!(found, expected.map(|(document, section, rule)| (document, section.to_owned(), rule)));
     let document =
