@@ -6,6 +6,7 @@
 
 use super::rule::{Change, RequestRule};
 use super::usual;
+use crate::wire::encode::exceeds_by_its_limit;
 use crate::wire::fault::{Failure, Fault};
 use std::fmt;
 
@@ -18,6 +19,9 @@ pub enum Fallback {
     CallsInText,
     /// Sends one request for each choice.
     FanOut,
+    /// Leaves out the limit on the answer, which does not fit into the context beside the prompt. Only for Messages,
+    /// whose clients ask for more than models hold (messages 3.5).
+    LimitLeftOut,
 }
 
 /// Set of fallbacks, one bit for each. Upstreams remember which ones they need.
@@ -45,6 +49,12 @@ impl Fallbacks {
     /// Returns the fallback that may help after this refusal, unless the set contains it.
     pub fn further(self, refusal: &Failure) -> Option<Fallback> {
         Fallback::of(refusal).filter(|fallback| !self.has(*fallback))
+    }
+
+    /// Returns the fallbacks that later requests need as well. A limit is judged anew for each prompt.
+    #[must_use]
+    pub fn lasting(self) -> Self {
+        Self(self.0 & !Fallback::LimitLeftOut.bit())
     }
 
     /// Returns true if the set is empty.
@@ -92,6 +102,14 @@ pub static CALLS_IN_TEXT: RequestRule = RequestRule::new(
 /// Rule of [`Fallback::FanOut`]: sends one request for each choice, because the engine gives only one.
 pub static FAN_OUT: RequestRule = usual::FAN_OUT.with_evidence("engines E.2");
 
+/// Rule of [`Fallback::LimitLeftOut`]: leaves out a limit that the context cannot hold beside the prompt.
+pub static LIMIT_LEFT_OUT: RequestRule = RequestRule::new(
+    "limit_left_out",
+    "max_tokens was left out, because the context cannot hold so many beside the prompt",
+    Change::Drop(&["max_completion_tokens", "max_tokens"]),
+)
+.with_evidence("messages 3.5");
+
 /// Part of llama.cpp's error message for several choices, in lower case.
 const ONE_CHOICE: &[&str] = &["only one completion choice is allowed"];
 
@@ -119,7 +137,7 @@ const ONE_SYSTEM_MESSAGE: &[&str] = &[
 ];
 
 impl Fallback {
-    const ALL: &'static [Self] = &[Self::SystemMerged, Self::CallsInText, Self::FanOut];
+    const ALL: &'static [Self] = &[Self::SystemMerged, Self::CallsInText, Self::FanOut, Self::LimitLeftOut];
 
     /// Returns the fallback that may help after this refusal, or `None`. Engines report a chat template's error with
     /// 400, 404 or 500, so the text decides.
@@ -134,6 +152,7 @@ impl Fallback {
             () if says(NO_PARSER_OF_CALLS) => Some(Self::CallsInText),
             () if says(ONE_CHOICE) => Some(Self::FanOut),
             () if says(ONE_SYSTEM_MESSAGE) => Some(Self::SystemMerged),
+            () if exceeds_by_its_limit(refusal) => Some(Self::LimitLeftOut),
             () => None,
         }
     }
@@ -141,7 +160,7 @@ impl Fallback {
     /// Returns the refusal with advice for the operator, for requests that cannot be sent in this form.
     pub fn explain(self, refusal: Failure) -> Failure {
         match self {
-            Self::SystemMerged | Self::FanOut => refusal,
+            Self::SystemMerged | Self::FanOut | Self::LimitLeftOut => refusal,
             Self::CallsInText => {
                 const OPTION: &str =
                     "samewire reads the calls itself where its option 'parser' names the model's family";
@@ -157,6 +176,7 @@ impl Fallback {
             Self::SystemMerged => &SYSTEM_MERGED,
             Self::CallsInText => &CALLS_IN_TEXT,
             Self::FanOut => &FAN_OUT,
+            Self::LimitLeftOut => &LIMIT_LEFT_OUT,
         }
     }
 
@@ -213,6 +233,17 @@ mod tests {
                 Some(Fallback::CallsInText),
             ),
             (500, "Only one completion choice is allowed", Some(Fallback::FanOut)),
+            (
+                400,
+                "This model's maximum context length is 2048 tokens. However, you requested 600 output tokens and \
+                 your prompt contains 2000 input tokens, for a total of 2600 tokens.",
+                Some(Fallback::LimitLeftOut),
+            ),
+            (
+                400,
+                "This model's maximum context length is 2048 tokens. However, your request has 2513 input tokens.",
+                None,
+            ),
             (400, "No user query found in messages.", None),
             (400, "System role not supported", None),
             // An overloaded engine, or one that does not accept the key: no other form helps.

@@ -13,7 +13,7 @@ mod settings;
 mod tools;
 
 use crate::engine::Identity;
-use crate::engine::fallback::{Fallback, Fallbacks};
+use crate::engine::fallback::{Fallback, Fallbacks, LIMIT_LEFT_OUT};
 use crate::engine::rule::{Change, RequestRule};
 use crate::request::fields::{self, Edits};
 use crate::request::messages::{EngineRequest, MessagesMode, MessagesRequest};
@@ -317,7 +317,7 @@ pub fn response(asked: &ResponsesRequest, route: &Route) -> (&'static str, Shape
 pub fn message(asked: &MessagesRequest, route: &Route) -> Result<(Plan, MessageReply), Failure> {
     let route = message_route(route);
     let plan = match &asked.engine_request {
-        EngineRequest::Chat(chat) => plan(chat, &asked.body, &route)?,
+        EngineRequest::Chat(chat) => without_limit(plan(chat, &asked.body, &route)?, &route),
         EngineRequest::Native { .. } => native_message(asked, &route)?,
     };
     let shape = Shape {
@@ -335,6 +335,20 @@ pub fn message(asked: &MessagesRequest, route: &Route) -> Result<(Plan, MessageR
         used_ids: asked.used_ids.clone(),
     };
     Ok((Plan { shape, ..plan }, reply))
+}
+
+/// Returns a plan without a limit on the answer, where the engine has refused the limit.
+fn without_limit(plan: Plan, route: &Route) -> Plan {
+    if !route.fallbacks.has(Fallback::LimitLeftOut) {
+        return plan;
+    }
+    let mut body = plan.body;
+    for key in ["max_completion_tokens", "max_tokens"] {
+        body = fields::without(&body, key).unwrap_or(body);
+    }
+    let mut shape = plan.shape;
+    shape.adapted.push(LIMIT_LEFT_OUT.name);
+    Plan { body, shape, fallbacks: plan.fallbacks.with(Fallback::LimitLeftOut), ..plan }
 }
 
 /// Plans a request on the engine's own Messages route. Of the engine's rules only the model's name applies.

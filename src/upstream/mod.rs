@@ -309,7 +309,8 @@ impl Upstream {
     /// Remembers the fallbacks with which the engine has answered for a model, so that later requests use them at
     /// once.
     pub fn answers_to(&self, model: &str, fallbacks: Fallbacks) {
-        if self.learned.add(model, fallbacks) {
+        let fallbacks = fallbacks.lasting();
+        if !fallbacks.is_empty() && self.learned.add(model, fallbacks) {
             tracing::info!(
                 upstream = self.config.name,
                 fallbacks = %fallbacks,

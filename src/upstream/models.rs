@@ -43,7 +43,7 @@ impl Model {
                 None => out.extend_from_slice(b"null"),
             }
         }
-        out.extend_from_slice(b",\"lifecycle\":\"active\",\"capabilities\":null}");
+        out.extend_from_slice(b",\"capabilities\":null,\"lifecycle\":\"active\",\"line\":null,\"deprecated_at\":null,\"retires_at\":null}");
     }
 
     /// Appends the model as JSON: the fields of the official API, followed by those that only engines have.

@@ -4,11 +4,13 @@
 //! calls seen. Never: a result without its call, thinking that samewire has not signed.
 
 use super::blocks::{self, Block, Content, Part, content, part};
+use super::tools::ToolChange;
+use super::user_turn::UserTurn;
 use super::{BILLING_BLOCK, MessagesContext, OpenedThinking, Purpose, THINKING_DROPPED, refuse, require};
-use crate::json::{Raw, Text, compacted, write_string};
+use crate::json::{Raw, Text, compacted, member, write_string};
 use crate::request::check::Checked;
 use crate::request::object::Object;
-use crate::request::refusals::invalid;
+use crate::request::refusals::{invalid, missing};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident::sha256_hex;
 use crate::wire::options::{BillingBlock, UnsupportedContent};
@@ -21,26 +23,26 @@ pub(super) const BILLING: &str = "x-anthropic-billing-header:";
 
 /// Conversation after parsing.
 pub(super) struct Conversation<'a> {
-    messages: Vec<Message<'a>>,
+    pub(super) messages: Vec<Message<'a>>,
     /// Ids of all calls.
     pub(super) used_ids: HashSet<String>,
-    /// Effort that the last message with one sets for its turn.
+    /// Effort that the last system message with one sets for its turn.
     pub(super) effort: Option<String>,
-    /// Names of the tools that a search for tools has found.
-    pub(super) referenced_tools: HashSet<String>,
+    /// Changes of the tools on offer, in order.
+    pub(super) tool_changes: Vec<ToolChange<'a>>,
     /// Names of the rules by which parts were left out.
     pub(super) adapted: Vec<&'static str>,
 }
 
 /// Message of the chat.
-struct Message<'a> {
+pub(super) struct Message<'a> {
     role: Role<'a>,
     parts: Vec<Part<'a>>,
     reasoning: String,
     calls: Vec<Call<'a>>,
 }
 
-enum Role<'a> {
+pub(super) enum Role<'a> {
     System,
     User,
     Assistant,
@@ -56,12 +58,16 @@ struct Call<'a> {
 }
 
 /// Reader of the conversation.
-struct Reader<'r, 'a> {
-    context: &'r MessagesContext<'r>,
+pub(super) struct Reader<'r, 'a> {
+    pub(super) context: &'r MessagesContext<'r>,
     dropped: &'r mut Vec<String>,
-    found: Conversation<'a>,
-    /// Calls of the last assistant message, by id, with their order.
-    calls: HashMap<String, usize>,
+    pub(super) found: Conversation<'a>,
+    /// Calls of the last turn of the assistant, by id, with their order.
+    pub(super) calls: HashMap<String, usize>,
+    /// Turn of the user that is being read.
+    pub(super) turn: UserTurn<'a>,
+    /// Index of the last user message of the request.
+    last_user: Option<usize>,
 }
 
 impl<'a> Conversation<'a> {
@@ -75,10 +81,11 @@ impl<'a> Conversation<'a> {
             messages: Vec::new(),
             used_ids: HashSet::new(),
             effort: None,
-            referenced_tools: HashSet::new(),
+            tool_changes: Vec::new(),
             adapted: Vec::new(),
         };
-        let mut reader = Reader { context, dropped, found, calls: HashMap::new() };
+        let (calls, turn) = (HashMap::new(), UserTurn::default());
+        let mut reader = Reader { context, dropped, found, calls, turn, last_user: None };
         if let Some(field) = from.get("system") {
             let parts = reader.system_parts("system", field.value)?;
             reader.add_system(parts);
@@ -89,9 +96,12 @@ impl<'a> Conversation<'a> {
         if all.is_empty() && context.purpose != Purpose::Recall {
             return Err(invalid("messages", "at least one message is required"));
         }
+        let is_user = |raw: &Raw<'_>| member(raw.get(), "role").as_deref() == Some("user");
+        reader.last_user = all.iter().rposition(is_user);
         for (at, raw) in all.into_iter().enumerate() {
-            reader.message(format!("messages.{at}"), raw)?;
+            reader.message(at, raw)?;
         }
+        reader.end_turn();
         Ok(reader.found)
     }
 
@@ -111,24 +121,37 @@ impl<'a> Conversation<'a> {
 }
 
 impl<'a> Reader<'_, 'a> {
-    fn message(&mut self, path: String, raw: Raw<'a>) -> Result<(), Failure> {
-        let message = Object::of(path, raw)?;
+    fn message(&mut self, at: usize, raw: Raw<'a>) -> Result<(), Failure> {
+        let message = Object::of(format!("messages.{at}"), raw)?;
         let role = message.word("role", &["user", "assistant", "system"])?;
-        let content_raw = message.required("content")?;
-        let content_path = message.path("content");
-        if let Some(config) = message.object("output_config")? {
-            self.found.effort = config.text("effort")?.map(|text| text.decoded().into_owned());
-        }
         match role.as_deref() {
-            Some("user") => self.user(&content_path, content_raw),
-            Some("assistant") => self.assistant(&content_path, content_raw),
-            Some(_) => {
-                let parts = self.system_parts(&content_path, content_raw)?;
-                self.add_system(parts);
-                Ok(())
-            }
-            None => Err(crate::request::refusals::missing(&message.path("role"))),
+            Some("user") => self.user(&message.path("content"), message.required("content")?),
+            Some("assistant") => self.assistant(&message.path("content"), message.required("content")?),
+            Some(_) => self.system(at, &message),
+            None => Err(missing(&message.path("role"))),
         }
+    }
+
+    /// Reads a system message: its text, the effort of the turn, and changes of the tools on offer.
+    fn system(&mut self, at: usize, message: &Object<'a>) -> Result<(), Failure> {
+        let config = message.object("output_config")?;
+        let effort = config.as_ref().map(|config| config.text("effort")).transpose()?.flatten();
+        if let Some(effort) = effort {
+            self.found.effort = Some(effort.decoded().into_owned());
+        }
+        let content = match config {
+            Some(_) => message.get("content"),
+            None => Some(message.required("content")?),
+        };
+        let Some(content) = content else { return Ok(()) };
+        let parts = self.system_parts(&message.path("content"), content)?;
+        let until = message.word("clear_at", &["next_user_message", "never"])?;
+        let is_cleared =
+            until.as_deref() == Some("next_user_message") && self.last_user.is_some_and(|last| last > at);
+        if !is_cleared {
+            self.add_system(parts);
+        }
+        Ok(())
     }
 
     /// Reads the parts of a system prompt, without text that only serves billing.
@@ -139,6 +162,10 @@ impl<'a> Reader<'_, 'a> {
         };
         let mut parts = Vec::new();
         for block in &blocks {
+            if let Some(change) = ToolChange::of(block)? {
+                self.found.tool_changes.push(change);
+                continue;
+            }
             let part = part(block, &self.context.rules.media)?;
             let Some(text) = part.text() else {
                 return Err(invalid(block.object.path("type"), "a system prompt consists of text"));
@@ -169,88 +196,21 @@ impl<'a> Reader<'_, 'a> {
                 first.parts = vec![Part::Joined(text)];
             }
             _ if is_early => messages.insert(0, Message::new(Role::System, parts)),
-            _ => messages.push(Message::new(Role::System, parts)),
+            _ => {
+                self.end_turn();
+                self.found.messages.push(Message::new(Role::System, parts));
+            }
         }
     }
 
-    /// Reads a user message: results of tools first and in the order of their calls, then the rest in one message.
-    fn user(&mut self, path: &str, raw: Raw<'a>) -> Result<(), Failure> {
-        let blocks = match content(path, raw)? {
-            Content::Text(text) => {
-                self.found.messages.push(Message::new(Role::User, vec![Part::Text(text)]));
-                return Ok(());
-            }
-            Content::Blocks(blocks) => blocks,
-        };
-        let (mut results, mut parts, mut pictures) = (Vec::new(), Vec::new(), Vec::new());
-        for block in &blocks {
-            match block.kind.as_ref() {
-                "tool_result" => results.push(self.result(block, &mut pictures)?),
-                _ => parts.extend(self.part(block)?),
-            }
-        }
-        results.sort_by_key(|(order, _)| *order);
-        self.found.messages.extend(results.into_iter().map(|(_, message)| message));
-        pictures.extend(parts);
-        if !pictures.is_empty() || blocks.is_empty() {
-            self.found.messages.push(Message::new(Role::User, pictures));
-        }
-        Ok(())
-    }
-
-    /// Reads the result of a tool, with the order of its call. Engines take only text from tools: images go to
-    /// `pictures`, each behind a label that the text names.
-    fn result(
-        &mut self,
-        block: &Block<'a>,
-        pictures: &mut Vec<Part<'a>>,
-    ) -> Result<(usize, Message<'a>), Failure> {
-        let object = &block.object;
-        let id = object.required_name("tool_use_id")?;
-        let Some(order) = self.calls.get(id.decoded().as_ref()).copied() else {
-            let why = format!(
-                "unexpected `tool_use_id` found in `tool_result` blocks: {}. Each `tool_result` block must have a \
-                 corresponding `tool_use` block in the previous message.",
-                id.decoded()
-            );
-            return Err(refuse(Fault::InvalidValue, object.here(), &why));
-        };
-        let mut parts = Vec::new();
-        if object.flag("is_error")?.is_some_and(|flag| flag.get() == "true") {
-            parts.push(Part::Joined("Error: ".to_owned()));
-        }
-        let raw = object.get("content").map(|raw| content(&object.path("content"), raw)).transpose()?;
-        let mut texts = Vec::new();
-        match raw {
-            None => {}
-            Some(Content::Text(text)) => texts.push(text.decoded().into_owned()),
-            Some(Content::Blocks(blocks)) => {
-                for block in &blocks {
-                    if block.kind == "tool_reference" {
-                        let name = block.object.required_name("tool_name")?.decoded().into_owned();
-                        texts.push(format!("Tool: {name}"));
-                        self.found.referenced_tools.insert(name);
-                        continue;
-                    }
-                    match self.part(block)? {
-                        Some(image @ Part::Image(_)) => {
-                            let label = format!("[image {}]", pictures.len() / 2 + 1);
-                            pictures.extend([Part::Joined(label.clone()), image]);
-                            texts.push(label);
-                        }
-                        Some(part) => texts.push(part.text().unwrap_or_default().decoded().into_owned()),
-                        None => {}
-                    }
-                }
-            }
-        }
-        parts.push(Part::Joined(texts.join("\n")));
-        Ok((order, Message::new(Role::Tool(id), parts)))
-    }
-
+    /// Reads an assistant message, which continues the one directly before it.
     fn assistant(&mut self, path: &str, raw: Raw<'a>) -> Result<(), Failure> {
-        self.calls.clear();
-        let mut message = Message::new(Role::Assistant, Vec::new());
+        self.end_turn();
+        let last = self.found.messages.pop_if(|last| matches!(last.role, Role::Assistant));
+        let mut message = last.unwrap_or_else(|| {
+            self.calls.clear();
+            Message::new(Role::Assistant, Vec::new())
+        });
         match content(path, raw)? {
             Content::Text(text) => message.parts.push(Part::Text(text)),
             Content::Blocks(blocks) => {
@@ -300,7 +260,7 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// Reads a block as a part; `None` if it is not supported and the options say to drop it.
-    fn part(&mut self, block: &Block<'a>) -> Result<Option<Part<'a>>, Failure> {
+    pub(super) fn part(&mut self, block: &Block<'a>) -> Result<Option<Part<'a>>, Failure> {
         match part(block, &self.context.rules.media) {
             Err(failure)
                 if failure.fault == Fault::UnsupportedValue
@@ -331,7 +291,7 @@ fn joined_text(parts: &[Part<'_>]) -> String {
 }
 
 impl<'a> Message<'a> {
-    fn new(role: Role<'a>, parts: Vec<Part<'a>>) -> Self {
+    pub(super) fn new(role: Role<'a>, parts: Vec<Part<'a>>) -> Self {
         Self { role, parts, reasoning: String::new(), calls: Vec::new() }
     }
 

@@ -9,6 +9,7 @@ mod conversation;
 mod native;
 mod settings;
 mod tools;
+mod user_turn;
 
 use super::check::Checked;
 use super::refusals::{self, missing};
@@ -51,6 +52,9 @@ const KNOWN: &[&str] = &[
     "user_profile_id",
     "fallbacks",
     "thread",
+    "compaction",
+    "billing_policy",
+    "fallback_credit_token",
 ];
 
 /// Fields without a counterpart in chat whose loss changes the meaning of a request, so that the client is told.
@@ -190,6 +194,7 @@ impl MessagesRequest {
         let MessagesContext { rules, options, .. } = *context;
         let from = Checked::of(body, KNOWN, rules)?;
         refuse_thread(&from)?;
+        refuse_compaction(&from)?;
         if context.mode == MessagesMode::Native {
             return native::read(body, &from, context);
         }
@@ -200,7 +205,7 @@ impl MessagesRequest {
         }
         let mut dropped = Vec::new();
         let conversation = Conversation::read(&from, context, &mut dropped)?;
-        let tools = Tools::read(&from, options, &conversation.referenced_tools, &mut dropped)?;
+        let tools = Tools::read(&from, options, &conversation.tool_changes, &mut dropped)?;
         let settings = Settings::read(&from, context, conversation.effort.as_deref())?;
         dropped.extend(TOLD.iter().filter(|key| from.get(key).is_some()).map(|key| (*key).to_owned()));
         let servers = from.list("mcp_servers", 1000)?.unwrap_or_default();
@@ -288,9 +293,21 @@ fn refuse_thread(from: &Checked<'_>) -> Result<(), Failure> {
         None | Some("null" | "false") => Ok(()),
         Some(_) => {
             let why = "threads are not supported; send the whole conversation in `messages`";
-            let failure = refuse(Fault::UnsupportedParameter, "thread", why);
-            Err(Failure { code: Some(THREAD_UNSUPPORTED.into()), ..failure })
+            let mut failure = refuse(Fault::UnsupportedParameter, "thread", why);
+            failure.code = Some(THREAD_UNSUPPORTED.into());
+            Err(failure)
         }
+    }
+}
+
+/// Fails on a request for a compaction, whose answer would be a block that no engine writes.
+fn refuse_compaction(from: &Checked<'_>) -> Result<(), Failure> {
+    match from.get("compaction").is_some_and(|field| field.value.get() != "null") {
+        true => {
+            let why = "this is not supported; ask for a summary in a message";
+            Err(refuse(Fault::UnsupportedParameter, "compaction", why))
+        }
+        false => Ok(()),
     }
 }
 

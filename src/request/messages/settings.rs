@@ -40,9 +40,11 @@ impl Settings {
         }
         let limit = limit(from)?;
         let mut members = Vec::new();
-        // A limit that the context cannot hold would be refused by most engines, and limits nothing.
-        let holds = |limit: &u64| *limit > 0 && context.context_length.is_none_or(|length| *limit < length);
-        members.extend(limit.filter(holds).map(|limit| ("max_completion_tokens", limit.to_string())));
+        // A limit that the context cannot hold would be refused by most engines, and limits nothing. Counts have none.
+        let holds = |limit: &u64| context.context_length.is_none_or(|length| *limit < length);
+        let said = limit.filter(|limit| holds(limit) && context.purpose != Purpose::Count);
+        // A limit of 0 asks for an empty answer (messages 3.5); engines refuse it, or take it for no limit.
+        members.extend(said.map(|limit| ("max_completion_tokens", limit.max(1).to_string())));
         from.sampling()?;
         from.whole("top_k", 0..=MOST_TOKENS)?;
         for key in ["temperature", "top_p", "top_k"] {

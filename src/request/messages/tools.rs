@@ -3,6 +3,7 @@
 //! Takes: `tools` and `tool_choice`. Gives: the members `tools`, `tool_choice` and `parallel_tool_calls`. Remembers:
 //! the tools on offer. Never: offers a tool that the service would have to run.
 
+use super::blocks::Block;
 use super::refuse;
 use crate::json::{Raw, Text};
 use crate::request::check::Checked;
@@ -34,42 +35,107 @@ enum Choice {
     Function(String),
 }
 
+/// Change of the tools on offer in the course of a conversation. Engines get one list for the whole conversation, so the
+/// state at its end counts.
+pub(super) enum ToolChange<'a> {
+    /// The tool of this name is on offer.
+    Offer(String),
+    /// This tool is on offer.
+    Define(Object<'a>),
+    /// The tool of this name is no longer on offer.
+    Withdraw(String),
+}
+
+impl<'a> ToolChange<'a> {
+    /// Reads a block of a system message; `None` if it changes no tools.
+    pub(super) fn of(block: &Block<'a>) -> Result<Option<Self>, Failure> {
+        let adds = match block.kind.as_ref() {
+            "tool_addition" => true,
+            "tool_removal" => false,
+            _ => return Ok(None),
+        };
+        block.object.required("tool")?;
+        let Some(tool) = block.object.object("tool")? else { return Ok(None) };
+        if adds && let Some(definition) = tool.object("definition")? {
+            return Ok(Some(Self::Define(definition)));
+        }
+        // References to tools of servers have other names; samewire has none of these.
+        let name = tool.text("name")?.map(|name| name.decoded().into_owned()).unwrap_or_default();
+        Ok(Some(if adds { Self::Offer(name) } else { Self::Withdraw(name) }))
+    }
+}
+
+/// Reader of the tools.
+struct Reader<'r, 'a> {
+    options: &'r Options,
+    dropped: &'r mut Vec<String>,
+    /// Tools that engines can have, each with whether it is on offer.
+    known: Vec<(Tool<'a>, bool)>,
+    /// Names of the tools that were left out.
+    left_out: HashSet<String>,
+}
+
+impl<'a> Reader<'_, 'a> {
+    /// Reads a tool. `place`: its name in the list of what was dropped.
+    fn tool(&mut self, tool: &Object<'a>, place: &str) -> Result<(), Failure> {
+        let kind = tool.text("type")?.map(|kind| kind.decoded());
+        if let Some(kind) = kind.filter(|kind| kind != "custom") {
+            if self.options.unsupported_tools == UnsupportedTools::Reject {
+                let why = format!("`{kind}` tools are not supported");
+                return Err(refuse(Fault::UnsupportedValue, tool.path("type"), &why));
+            }
+            self.dropped.push(format!("{place}.{kind}"));
+            self.left_out.extend(tool.text("name")?.map(|name| name.decoded().into_owned()));
+            return Ok(());
+        }
+        let name = tool.required_name("name")?;
+        tool.required("input_schema")?;
+        let is_deferred = tool.flag("defer_loading")?.is_some_and(|flag| flag.get() == "true");
+        let known = Tool {
+            name,
+            description: tool.text("description")?,
+            schema: tool.carried("input_schema")?.unwrap_or_default(),
+            strict: tool.flag("strict")?,
+        };
+        self.known.push((known, !is_deferred));
+        Ok(())
+    }
+
+    fn change(&mut self, change: &ToolChange<'a>) -> Result<(), Failure> {
+        let (name, on_offer) = match change {
+            ToolChange::Offer(name) => (name, true),
+            ToolChange::Withdraw(name) => (name, false),
+            ToolChange::Define(tool) => {
+                let name = tool.text("name")?;
+                self.known.retain(|(known, _)| name.is_none_or(|name| known.name != *name.decoded()));
+                return self.tool(tool, tool.here());
+            }
+        };
+        for (_, state) in self.known.iter_mut().filter(|(tool, _)| tool.name == name.as_str()) {
+            *state = on_offer;
+        }
+        Ok(())
+    }
+}
+
 impl<'a> Tools<'a> {
-    /// Reads the tools. `referenced`: tools that a search has found, which are offered although their loading was
-    /// deferred. `dropped` receives the tools that are left out.
+    /// Reads the tools. `changes`: what the conversation has changed. `dropped` receives the tools that are left out.
     pub(super) fn read(
         from: &Checked<'a>,
         options: &Options,
-        referenced: &HashSet<String>,
+        changes: &[ToolChange<'a>],
         dropped: &mut Vec<String>,
     ) -> Result<Self, Failure> {
         let all = from.limited("tools", from.caps().tools, "max_tools")?.unwrap_or_default();
-        let (mut offered, mut left_out) = (Vec::new(), HashSet::new());
+        let mut reader = Reader { options, dropped, known: Vec::new(), left_out: HashSet::new() };
         for (at, raw) in all.into_iter().enumerate() {
-            let tool = Object::of(format!("tools.{at}"), raw)?;
-            let name = tool.required_name("name")?;
-            let kind = tool.text("type")?.map(|kind| kind.decoded());
-            if let Some(kind) = kind.filter(|kind| kind != "custom") {
-                if options.unsupported_tools == UnsupportedTools::Reject {
-                    let why = format!("`{kind}` tools are not supported");
-                    return Err(refuse(Fault::UnsupportedValue, tool.path("type"), &why));
-                }
-                dropped.push(format!("tools[{at}].{kind}"));
-                left_out.insert(name.decoded().into_owned());
-                continue;
-            }
-            let is_deferred = tool.flag("defer_loading")?.is_some_and(|flag| flag.get() == "true");
-            if is_deferred && !referenced.contains(name.decoded().as_ref()) {
-                continue;
-            }
-            tool.required("input_schema")?;
-            offered.push(Tool {
-                name,
-                description: tool.text("description")?,
-                schema: tool.carried("input_schema")?.unwrap_or_default(),
-                strict: tool.flag("strict")?,
-            });
+            reader.tool(&Object::of(format!("tools.{at}"), raw)?, &format!("tools[{at}]"))?;
         }
+        for change in changes {
+            reader.change(change)?;
+        }
+        let Reader { known, left_out, dropped, .. } = reader;
+        let offered: Vec<_> = known.into_iter().filter(|(_, state)| *state).map(|(tool, _)| tool).collect();
         let (choice, one_call) = choice(from, &offered, &left_out, dropped)?;
         Ok(Self { offered, choice, one_call })
     }

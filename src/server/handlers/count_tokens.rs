@@ -93,9 +93,10 @@ impl ParsedRequest {
     }
 }
 
-/// Returns the request body with a limit of one token. The request had none, because counts have no limit.
+/// Returns the request body with a limit of one token.
 fn with_limit(body: &Bytes, key: &str) -> Bytes {
-    fields::with_defaults(body.clone(), &[(key.to_owned(), "1".to_owned())])
+    let unlimited = fields::without(body, key).unwrap_or_else(|| body.clone());
+    fields::with_defaults(unlimited, &[(key.to_owned(), "1".to_owned())])
 }
 
 /// Returns true for the failure of an engine that has no route for counts, or whose route accepts only texts (SGLang

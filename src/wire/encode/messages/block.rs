@@ -99,8 +99,9 @@ enum Content {
 
 /// Arguments of a call, as far as they must be kept.
 enum CallArguments {
-    /// Nothing but white space so far.
-    Blank,
+    /// Nothing but white space so far, in canonical JSON spelling. It waits, because the official libraries fail on
+    /// white space alone.
+    Blank(BytesMut),
     /// A JSON object, sent piece by piece.
     Object,
     /// Text kept until the block ends, in canonical JSON spelling: of a whole message, or no object.
@@ -117,9 +118,10 @@ impl Block {
                 Content::Omitted(String::new())
             }
             BlockKind::Thinking => Content::Shown(Sha256::new()),
-            BlockKind::Call { .. } => {
-                Content::Call { progress: Arguments::default(), arguments: CallArguments::Blank }
-            }
+            BlockKind::Call { .. } => Content::Call {
+                progress: Arguments::default(),
+                arguments: CallArguments::Blank(BytesMut::new()),
+            },
         };
         let mut block = Self { kind, index, prefix: BytesMut::new(), content, signature: String::new() };
         match form {
@@ -184,8 +186,12 @@ impl Block {
             Content::Omitted(kept) => return kept.push_str(&text.decoded()),
             Content::Call { progress, arguments } => {
                 progress.read(text);
-                if arguments.keeps(text, is_whole) {
-                    return;
+                match arguments.take(text, is_whole) {
+                    Taken::Kept => return,
+                    Taken::Sent => {}
+                    Taken::SentAs(joined) => {
+                        return self.write_delta(&Text::json(&String::from_utf8_lossy(&joined)), out);
+                    }
                 }
             }
             Content::Text | Content::Foreign | Content::Shown(_) => {}
@@ -297,26 +303,44 @@ impl Block {
     }
 }
 
+/// Outcome of a piece of arguments.
+enum Taken {
+    /// The piece waits for more, or for the end of the block.
+    Kept,
+    /// The piece is sent at once.
+    Sent,
+    /// The piece is sent at once, behind the white space that waited for it.
+    SentAs(BytesMut),
+}
+
 impl CallArguments {
-    /// Keeps a piece if it has to wait for the end of the block; returns false if it is sent at once. `is_whole`: the
-    /// message is one object, in which all arguments wait.
-    fn keeps(&mut self, piece: &Text<'_>, is_whole: bool) -> bool {
-        if let Self::Blank = self {
+    /// Takes a piece. `is_whole`: the message is one object, in which all arguments wait.
+    fn take(&mut self, piece: &Text<'_>, is_whole: bool) -> Taken {
+        if let Self::Blank(blank) = self {
             let mut first = None;
             piece.each_ascii(|byte| first = first.or(Some(byte).filter(|byte| !byte.is_ascii_whitespace())));
-            match first {
-                _ if is_whole => *self = Self::Kept(BytesMut::new()),
-                None => {}
-                Some(b'{') => *self = Self::Object,
-                Some(_) => *self = Self::Kept(BytesMut::new()),
+            let is_blank = first.is_none() && piece.decoded().trim().is_empty();
+            if is_blank && !is_whole {
+                piece.write(blank);
+                return Taken::Kept;
             }
+            let mut waited = std::mem::take(blank);
+            if first == Some(b'{') && !is_whole {
+                *self = Self::Object;
+                if waited.is_empty() {
+                    return Taken::Sent;
+                }
+                piece.write(&mut waited);
+                return Taken::SentAs(waited);
+            }
+            *self = Self::Kept(waited);
         }
         match self {
             Self::Kept(kept) => {
                 piece.write(kept);
-                true
+                Taken::Kept
             }
-            Self::Blank | Self::Object => false,
+            Self::Blank(_) | Self::Object => Taken::Sent,
         }
     }
 }

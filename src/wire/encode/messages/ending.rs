@@ -42,6 +42,7 @@ impl Ending {
         let is_short =
             || matches!((usage, rules.limit), (Some(usage), Some(limit)) if usage.completion < limit);
         match self.reason {
+            _ if rules.limit == Some(0) => ("max_tokens", None),
             _ if self.is_refusal => ("refusal", None),
             Reason::ContentFilter => ("refusal", None),
             Reason::ToolCalls | Reason::FunctionCall => ("tool_use", None),

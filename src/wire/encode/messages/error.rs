@@ -59,6 +59,13 @@ fn message(failure: &Failure) -> Cow<'_, str> {
     }
 }
 
+/// Returns true for the refusal of a request whose prompt fits into the model's context, but not with the tokens that it
+/// asks for.
+pub(crate) fn exceeds_by_its_limit(failure: &Failure) -> bool {
+    failure.fault == Fault::ContextLength
+        && Overflow::of(failure.original()).is_some_and(|overflow| overflow.answer.is_some())
+}
+
 /// Figures of an engine's message about a prompt that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Overflow {
@@ -95,7 +102,8 @@ impl Overflow {
             return Some(Self { prompt, answer: None, most });
         }
         let answer = [" output tokens", " for the completion", " in the completion"];
-        let answer = answer.iter().find_map(|words| before(words)).filter(|answer| *answer != prompt)?;
+        let answer = answer.iter().find_map(|words| before(words)).or_else(|| after("is too large: "));
+        let answer = answer.filter(|answer| *answer != prompt)?;
         Some(Self { prompt, answer: Some(answer), most })
     }
 
@@ -150,6 +158,12 @@ mod tests {
                 "This model's maximum context length is 2048 tokens. However, you requested 600 output tokens and \
                  your prompt contains 2000 input tokens, for a total of 2600 tokens.",
                 "input length and `max_tokens` exceed context limit: 2000 + 600 > 2048, decrease input length or \
+                 `max_tokens` and try again",
+            ),
+            (
+                "'max_tokens' or 'max_completion_tokens' is too large: 32000. This model's maximum context length is \
+                 32768 tokens and your request has 17459 input tokens (32000 > 32768 - 17459).",
+                "input length and `max_tokens` exceed context limit: 17459 + 32000 > 32768, decrease input length or \
                  `max_tokens` and try again",
             ),
             (

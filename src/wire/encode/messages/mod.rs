@@ -13,6 +13,7 @@ mod ending;
 mod error;
 
 pub use ending::StopRules;
+pub(crate) use error::exceeds_by_its_limit;
 pub use error::{THREAD_UNSUPPORTED, messages_status, write_messages_error};
 
 use super::Encode;
@@ -143,6 +144,8 @@ impl Message {
         }
         match delta {
             Delta::Role => self.begin(out),
+            // A limit of 0 fills the engine's cache; the client wants no answer.
+            delta if self.stop.limit == Some(0) && !matches!(delta, Delta::Finish(_)) => {}
             Delta::Reasoning(text) | Delta::Summary(text) if self.display != ThinkingDisplay::Hidden => {
                 self.text(BlockKind::Thinking, text, out);
             }
