@@ -7,10 +7,11 @@
 
 use bytes::Bytes;
 use samewire::engine::named;
-use samewire::plan::{Route, shape};
-use samewire::request::ChatRequest;
+use samewire::plan::{Route, message, shape};
+use samewire::request::messages::{MessagesContext, MessagesMode, MessagesRequest, Purpose};
+use samewire::request::{ChatRequest, Rules};
 use samewire::wire::decode::{ReadOptions, Sink, decoder};
-use samewire::wire::encode::Encode;
+use samewire::wire::encode::{Encode, Message};
 use samewire::wire::event::{Delta, Event, Riders, ToolEntry};
 use samewire::wire::options::Options;
 use samewire::wire::rule::Rule;
@@ -147,14 +148,40 @@ fn rewriter(engine: &Engine, encoder: Option<Box<dyn Encode>>) -> Rewriter {
           \"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}",
     );
     let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
-    let parser = engine.text.map_or("off", |(parser, _)| parser).to_owned().try_into().unwrap();
-    let options = Options { parser, ..Options::default() };
-    let route = Route::new(named(engine.name).unwrap(), Arc::new(options), 4 << 20);
-    let stamp = Stamp { id: "0".repeat(32), now: 1, seed: 1, ..Stamp::default() };
+    let (route, stamp) = (route(engine), stamp());
     match encoder {
         Some(encoder) => Rewriter::with_encoder(shape(&ask, &route), stamp, encoder),
         None => Rewriter::new(shape(&ask, &route), stamp),
     }
+}
+
+/// Returns a rewriter for a client of Messages.
+fn messenger(engine: &Engine) -> Rewriter {
+    let body = Bytes::from_static(
+        b"{\"model\":\"m\",\"stream\":true,\"tools\":[{\"name\":\"f\",\"input_schema\":{}}]}",
+    );
+    let (route, stamp) = (route(engine), stamp());
+    let context = MessagesContext {
+        rules: &Rules::ANSWERED,
+        options: &route.options,
+        model: None,
+        open: &|_| None,
+        context_length: None,
+        mode: MessagesMode::Chat,
+        purpose: Purpose::Recall,
+    };
+    let (plan, reply) = message(&MessagesRequest::read(&body, &context).unwrap(), &route).unwrap();
+    Rewriter::with_encoder(plan.shape, stamp.clone(), Box::new(Message::new(reply, &stamp)))
+}
+
+fn route(engine: &Engine) -> Route {
+    let parser = engine.text.map_or("off", |(parser, _)| parser).to_owned().try_into().unwrap();
+    let options = Options { parser, ..Options::default() };
+    Route::new(named(engine.name).unwrap(), Arc::new(options), 4 << 20)
+}
+
+fn stamp() -> Stamp {
+    Stamp { id: "0".repeat(32), now: 1, seed: 1, ..Stamp::default() }
 }
 
 /// Runs `work` repeatedly on one stretch. Returns the nanoseconds per chunk of the fastest repetition.
@@ -174,7 +201,7 @@ fn main() {
     let for_long = if quick { Duration::from_millis(50) } else { Duration::from_secs(2) };
     println!("ns for each chunk (quickest of many stretches of {CHUNKS}), in one read and one chunk a read");
     println!(
-        "{:<8}{:<20}{:>7}{:>9}{:>9}{:>11}{:>9}{:>11}{:>10}{:>13}",
+        "{:<8}{:<20}{:>7}{:>9}{:>9}{:>11}{:>9}{:>11}{:>10}{:>13}{:>10}{:>7}",
         "engine",
         "chunks of",
         "bytes",
@@ -184,7 +211,9 @@ fn main() {
         "+encode",
         "one a read",
         "MB/s",
-        "allocations"
+        "allocations",
+        "messages",
+        "ratio"
     );
     for engine in ENGINES {
         row(engine, for_long);
@@ -239,9 +268,10 @@ fn row(engine: &Engine, for_long: Duration) {
         out.clear();
         full.push(stretch.as_bytes(), &mut out);
     });
+    let (chat, messages) = chat_and_messages(engine, &head, &stretch, for_long);
     let bytes = stretch.len() as f64 / CHUNKS as f64;
     println!(
-        "{:<8}{:<20}{:>7.0}{:>9.0}{:>9.0}{:>11.0}{:>9.0}{:>11.0}{:>10.0}{:>13}",
+        "{:<8}{:<20}{:>7.0}{:>9.0}{:>9.0}{:>11.0}{:>9.0}{:>11.0}{:>10.0}{:>13}{:>10.0}{:>7.2}",
         engine.name,
         engine.what,
         bytes,
@@ -251,6 +281,27 @@ fn row(engine: &Engine, for_long: Duration) {
         encode,
         single,
         bytes / encode * 1000.0,
-        counted.count_total
+        counted.count_total,
+        messages,
+        messages / chat
     );
+}
+
+/// Returns the nanoseconds for each chunk, as chat and as Messages, measured in turns.
+fn chat_and_messages(engine: &Engine, head: &str, stretch: &str, for_long: Duration) -> (f64, f64) {
+    const TURNS: u32 = 8;
+    let mut out = OutputBuffer::default();
+    let (mut chat, mut messages) = (rewriter(engine, None), messenger(engine));
+    let mut best = (f64::MAX, f64::MAX);
+    chat.push(head.as_bytes(), &mut out);
+    messages.push(head.as_bytes(), &mut out);
+    for _ in 0..TURNS {
+        for (rewriter, best) in [(&mut chat, &mut best.0), (&mut messages, &mut best.1)] {
+            *best = best.min(nanoseconds(for_long / TURNS, || {
+                out.clear();
+                rewriter.push(stretch.as_bytes(), &mut out);
+            }));
+        }
+    }
+    best
 }

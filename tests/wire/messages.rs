@@ -109,3 +109,47 @@ fn engines_cannot_be_told_apart() {
     };
     assert_eq!(of("msg-040"), of("msg-041"));
 }
+
+/// A client that asks for no tokens fills the engine's cache, and gets no answer.
+#[test]
+fn a_limit_of_nothing_has_no_answer() {
+    let vectors = message_vectors();
+    let (case, _) = vectors.iter().find(|(case, _)| case.name == "msg-005-reasoning-text-tool").unwrap();
+    let mut case = case.clone();
+    case.request["max_tokens"] = json!(0);
+    let streamed = fold(&case.run(&Cut::Whole).body).unwrap();
+    assert_eq!(streamed.error, None);
+    assert_eq!(
+        (&streamed.message["content"], &streamed.message["stop_reason"]),
+        (&json!([]), &json!("max_tokens"))
+    );
+    case.request["stream"] = json!(false);
+    let whole: Value = serde_json::from_str(&case.run(&Cut::Whole).body).unwrap();
+    assert_eq!((&whole["content"], &whole["stop_reason"]), (&json!([]), &json!("max_tokens")));
+}
+
+/// The official libraries fail on arguments that are white space alone.
+#[test]
+fn white_space_before_arguments_waits() {
+    let chunk = |args: &str| {
+        json!({"id": "chatcmpl-1", "created": 1, "model": "m", "choices": [{"index": 0, "delta": {"tool_calls": [
+            {"index": 0, "id": "c", "function": {"name": "f", "arguments": args}},
+        ]}}]})
+    };
+    let end = json!({"id": "chatcmpl-1", "created": 1, "model": "m", "choices": [
+        {"index": 0, "delta": {}, "finish_reason": "tool_calls"},
+    ]});
+    for (pieces, expected) in [
+        (vec![" ", "\n", "{\"a\":", "1}"], json!({"a": 1})),
+        (vec![" ", " "], json!({})),
+        (vec![" ", "[1]"], json!({"raw_arguments": " [1]"})),
+    ] {
+        let chunks = pieces.iter().map(|piece| chunk(piece)).chain([end.clone()]);
+        let input: String = chunks.map(|chunk| format!("data: {chunk}\n\n")).collect();
+        let (case, _) = message_vectors().swap_remove(0);
+        let case = Case { input: (input + "data: [DONE]\n\n").into_bytes(), ..case };
+        let folded = fold(&case.run(&Cut::Whole).body).unwrap();
+        assert_eq!(folded.message["content"][0]["input"], expected, "{pieces:?}");
+        check(&case, &[4, 9]).unwrap();
+    }
+}

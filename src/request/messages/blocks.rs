@@ -10,6 +10,7 @@ use crate::request::media::{Address, Kind, Media};
 use crate::request::object::Object;
 use crate::request::refusals::invalid;
 use crate::wire::fault::{Failure, Fault};
+use crate::wire::options::UnsupportedContent;
 use bytes::{BufMut, BytesMut};
 use std::borrow::Cow;
 
@@ -53,6 +54,34 @@ pub(super) fn content<'a>(path: &str, raw: Raw<'a>) -> Result<Content<'a>, Failu
         Ok(Block { object, kind })
     });
     blocks.collect::<Result<_, _>>().map(Content::Blocks)
+}
+
+/// Reader of blocks that become parts.
+pub(super) struct BlockReader<'r> {
+    pub(super) media: &'r Media,
+    pub(super) unsupported: UnsupportedContent,
+    /// Blocks that were left out.
+    pub(super) dropped: &'r mut Vec<String>,
+}
+
+impl BlockReader<'_> {
+    /// Reads a block as a part; `None` if no engine can read it and the option says to drop it.
+    pub(super) fn part<'a>(&mut self, block: &Block<'a>) -> Result<Option<Part<'a>>, Failure> {
+        match part(block, self.media) {
+            Err(failure) if failure.fault == Fault::UnsupportedValue => match self.unsupported {
+                UnsupportedContent::Drop => {
+                    self.dropped.push(format!("{}.{}", block.object.here(), block.kind));
+                    Ok(None)
+                }
+                UnsupportedContent::Reject => {
+                    let message =
+                        format!("{}; unsupported_content = \"drop\" leaves such blocks out", failure.message);
+                    Err(failure.with_message(message))
+                }
+            },
+            part => part.map(Some),
+        }
+    }
 }
 
 /// Reads a block that becomes a part. Fails with [`Fault::UnsupportedValue`] on a block that no engine can read.

@@ -3,17 +3,18 @@
 //! Takes: `system` and `messages`. Gives: chat messages, with tool results where engines need them. Remembers: the
 //! calls seen. Never: a result without its call, thinking that samewire has not signed.
 
-use super::blocks::{self, Block, Content, Part, content, part};
+use super::blocks::{Block, BlockReader, Content, Part, content, part};
+use super::message::{Call, Message, Role};
 use super::tools::ToolChange;
 use super::user_turn::UserTurn;
 use super::{BILLING_BLOCK, MessagesContext, OpenedThinking, Purpose, THINKING_DROPPED, refuse, require};
-use crate::json::{Raw, Text, compacted, member, write_string};
+use crate::json::{Raw, compacted, member};
 use crate::request::check::Checked;
 use crate::request::object::Object;
 use crate::request::refusals::{invalid, missing};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::ident::sha256_hex;
-use crate::wire::options::{BillingBlock, UnsupportedContent};
+use crate::wire::options::BillingBlock;
 use bytes::{BufMut, BytesMut};
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +24,7 @@ pub(super) const BILLING: &str = "x-anthropic-billing-header:";
 
 /// Conversation after parsing.
 pub(super) struct Conversation<'a> {
-    pub(super) messages: Vec<Message<'a>>,
+    messages: Vec<Message<'a>>,
     /// Ids of all calls.
     pub(super) used_ids: HashSet<String>,
     /// Effort that the last system message with one sets for its turn.
@@ -34,38 +35,15 @@ pub(super) struct Conversation<'a> {
     pub(super) adapted: Vec<&'static str>,
 }
 
-/// Message of the chat.
-pub(super) struct Message<'a> {
-    role: Role<'a>,
-    parts: Vec<Part<'a>>,
-    reasoning: String,
-    calls: Vec<Call<'a>>,
-}
-
-pub(super) enum Role<'a> {
-    System,
-    User,
-    Assistant,
-    /// Result of a tool, with the id of the call that it answers.
-    Tool(Text<'a>),
-}
-
-struct Call<'a> {
-    id: Text<'a>,
-    name: Text<'a>,
-    /// Arguments: the text of a JSON object.
-    arguments: String,
-}
-
 /// Reader of the conversation.
-pub(super) struct Reader<'r, 'a> {
-    pub(super) context: &'r MessagesContext<'r>,
-    dropped: &'r mut Vec<String>,
-    pub(super) found: Conversation<'a>,
+struct Reader<'r, 'a> {
+    context: &'r MessagesContext<'r>,
+    blocks: BlockReader<'r>,
+    found: Conversation<'a>,
     /// Calls of the last turn of the assistant, by id, with their order.
-    pub(super) calls: HashMap<String, usize>,
+    calls: HashMap<String, usize>,
     /// Turn of the user that is being read.
-    pub(super) turn: UserTurn<'a>,
+    turn: UserTurn<'a>,
     /// Index of the last user message of the request.
     last_user: Option<usize>,
 }
@@ -85,7 +63,12 @@ impl<'a> Conversation<'a> {
             adapted: Vec::new(),
         };
         let (calls, turn) = (HashMap::new(), UserTurn::default());
-        let mut reader = Reader { context, dropped, found, calls, turn, last_user: None };
+        let blocks = BlockReader {
+            media: &context.rules.media,
+            unsupported: context.options.unsupported_content,
+            dropped,
+        };
+        let mut reader = Reader { context, blocks, found, calls, turn, last_user: None };
         if let Some(field) = from.get("system") {
             let parts = reader.system_parts("system", field.value)?;
             reader.add_system(parts);
@@ -125,7 +108,11 @@ impl<'a> Reader<'_, 'a> {
         let message = Object::of(format!("messages.{at}"), raw)?;
         let role = message.word("role", &["user", "assistant", "system"])?;
         match role.as_deref() {
-            Some("user") => self.user(&message.path("content"), message.required("content")?),
+            Some("user") => {
+                let content = message.required("content")?;
+                let changes = &mut self.found.tool_changes;
+                self.turn.read(&message.path("content"), content, &self.calls, &mut self.blocks, changes)
+            }
             Some("assistant") => self.assistant(&message.path("content"), message.required("content")?),
             Some(_) => self.system(at, &message),
             None => Err(missing(&message.path("role"))),
@@ -154,6 +141,10 @@ impl<'a> Reader<'_, 'a> {
         Ok(())
     }
 
+    fn end_turn(&mut self) {
+        self.found.messages.extend(self.turn.end());
+    }
+
     /// Reads the parts of a system prompt, without text that only serves billing.
     fn system_parts(&mut self, path: &str, raw: Raw<'a>) -> Result<Vec<Part<'a>>, Failure> {
         let blocks = match content(path, raw)? {
@@ -166,7 +157,7 @@ impl<'a> Reader<'_, 'a> {
                 self.found.tool_changes.push(change);
                 continue;
             }
-            let part = part(block, &self.context.rules.media)?;
+            let part = part(block, self.blocks.media)?;
             let Some(text) = part.text() else {
                 return Err(invalid(block.object.path("type"), "a system prompt consists of text"));
             };
@@ -218,7 +209,7 @@ impl<'a> Reader<'_, 'a> {
                     match block.kind.as_ref() {
                         "thinking" | "redacted_thinking" => self.thinking(block, &mut message)?,
                         "tool_use" => self.call(block, &mut message)?,
-                        _ => message.parts.extend(self.part(block)?),
+                        _ => message.parts.extend(self.blocks.part(block)?),
                     }
                 }
             }
@@ -259,25 +250,6 @@ impl<'a> Reader<'_, 'a> {
         Ok(())
     }
 
-    /// Reads a block as a part; `None` if it is not supported and the options say to drop it.
-    pub(super) fn part(&mut self, block: &Block<'a>) -> Result<Option<Part<'a>>, Failure> {
-        match part(block, &self.context.rules.media) {
-            Err(failure)
-                if failure.fault == Fault::UnsupportedValue
-                    && self.context.options.unsupported_content == UnsupportedContent::Drop =>
-            {
-                self.dropped.push(format!("{}.{}", block.object.here(), block.kind));
-                Ok(None)
-            }
-            Err(failure) if failure.fault == Fault::UnsupportedValue => {
-                let message =
-                    format!("{}; unsupported_content = \"drop\" leaves such blocks out", failure.message);
-                Err(failure.with_message(message))
-            }
-            part => part.map(Some),
-        }
-    }
-
     fn note_rule(&mut self, rule: &'static str) {
         if !self.found.adapted.contains(&rule) {
             self.found.adapted.push(rule);
@@ -288,47 +260,4 @@ impl<'a> Reader<'_, 'a> {
 fn joined_text(parts: &[Part<'_>]) -> String {
     let texts = parts.iter().map(|part| part.text().unwrap_or_default().decoded().into_owned());
     texts.collect::<Vec<_>>().join("\n")
-}
-
-impl<'a> Message<'a> {
-    pub(super) fn new(role: Role<'a>, parts: Vec<Part<'a>>) -> Self {
-        Self { role, parts, reasoning: String::new(), calls: Vec::new() }
-    }
-
-    fn write(&self, out: &mut BytesMut) {
-        // An assistant's blocks were one text, split where other output came between.
-        let (role, between) = match &self.role {
-            Role::System => ("{\"role\":\"system\"", "\n"),
-            Role::User => ("{\"role\":\"user\"", "\n"),
-            Role::Assistant => ("{\"role\":\"assistant\"", ""),
-            Role::Tool(_) => ("{\"role\":\"tool\"", ""),
-        };
-        out.extend_from_slice(role.as_bytes());
-        if let Role::Tool(id) = &self.role {
-            out.extend_from_slice(b",\"tool_call_id\":\"");
-            id.write(out);
-            out.put_u8(b'"');
-        }
-        out.extend_from_slice(b",\"content\":");
-        if self.parts.is_empty() && !self.calls.is_empty() {
-            out.extend_from_slice(b"null");
-        } else {
-            blocks::write(&self.parts, between, out);
-        }
-        if !self.reasoning.is_empty() {
-            out.extend_from_slice(b",\"reasoning_content\":");
-            write_string(&self.reasoning, out);
-        }
-        for (at, call) in self.calls.iter().enumerate() {
-            out.extend_from_slice(if at > 0 { b"," } else { b",\"tool_calls\":[" });
-            out.extend_from_slice(b"{\"id\":\"");
-            call.id.write(out);
-            out.extend_from_slice(b"\",\"type\":\"function\",\"function\":{\"name\":\"");
-            call.name.write(out);
-            out.extend_from_slice(b"\",\"arguments\":");
-            write_string(&call.arguments, out);
-            out.extend_from_slice(b"}}");
-        }
-        out.extend_from_slice(if self.calls.is_empty() { b"}" } else { b"]}" });
-    }
 }

@@ -6,6 +6,7 @@
 
 mod blocks;
 mod conversation;
+mod message;
 mod native;
 mod settings;
 mod tools;

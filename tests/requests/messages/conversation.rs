@@ -77,6 +77,46 @@ fn system_messages_among_the_others() {
 }
 
 #[test]
+fn system_text_that_is_cleared() {
+    let of = |rest: &str| {
+        messages(&talk(&format!(
+            r#"{{"role":"user","content":"a"}},{{"role":"system","content":"now","clear_at":"next_user_message"}}{rest}"#
+        )))
+    };
+    assert_eq!(of("")[0], json!({"role": "system", "content": "now"}));
+    assert_eq!(of(r#",{"role":"assistant","content":"b"}"#)[0], json!({"role": "system", "content": "now"}));
+    let later = of(r#",{"role":"assistant","content":"b"},{"role":"user","content":"c"}"#);
+    assert!(later.as_array().unwrap().iter().all(|message| message["role"] != "system"), "{later}");
+}
+
+/// Messages of one role in a row are one turn.
+#[test]
+fn turns_of_several_messages() {
+    assert_eq!(
+        messages(&talk(&format!(
+            r#"{{"role":"user","content":"a"}},{{"role":"user","content":[{{"type":"text","text":"b"}}]}},{},{},
+            {{"role":"user","content":[{{"type":"tool_result","tool_use_id":"c2","content":"two"}},{{"type":"text","text":"x"}}]}},
+            {{"role":"user","content":[{{"type":"tool_result","tool_use_id":"c1","content":"one"}}]}}"#,
+            calls(&[("c1", "{}")]),
+            calls(&[("c2", "{}")])
+        ))),
+        json!([
+            {"role": "user", "content": "a\nb"},
+            {"role": "assistant", "content": null, "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+                {"id": "c2", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+            ]},
+            {"role": "tool", "tool_call_id": "c1", "content": "one"},
+            {"role": "tool", "tool_call_id": "c2", "content": "two"},
+            {"role": "user", "content": "x"},
+        ])
+    );
+    let same_id_twice = talk(&format!("{},{}", calls(&[("c1", "{}")]), calls(&[("c1", "{}")])));
+    let failure = planned("vllm", "{}", &request(&same_id_twice), None).map(|sent| sent.body).unwrap_err();
+    assert_eq!(failure.param.as_deref(), Some("messages.1.content.0.id"));
+}
+
+#[test]
 fn user_blocks() {
     let of = |blocks: &str| {
         messages(&talk(&format!("{{\"role\":\"user\",\"content\":[{blocks}]}}")))[0]["content"].clone()

@@ -32,6 +32,10 @@ fn settings() {
             "output_config.format.schema: Field required",
         ),
         (r#","output_format":{"schema":{}}"#, "output_format.type: Field required"),
+        (
+            r#","compaction":{"type":"auto"}"#,
+            "compaction: this is not supported; ask for a summary in a message",
+        ),
         (r#","model":"m""#, "The key 'model' occurs twice."),
         (r#","kv_transfer_params":{}"#, "The parameter 'kv_transfer_params' is not allowed. "),
     ] {

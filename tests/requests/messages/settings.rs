@@ -2,9 +2,13 @@
 
 use super::{message_form, options, planned, request, sent};
 use bytes::Bytes;
+use samewire::engine::fallback::Fallback;
+use samewire::engine::named;
+use samewire::plan::{Route, message};
 use samewire::request::messages::{MessagesMode, Purpose};
 use samewire::wire::encode::ThinkingDisplay;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 const HI: &str = r#""messages":[{"role":"user","content":"hi"}]"#;
 
@@ -88,11 +92,55 @@ fn thinking_and_effort() {
     }
 }
 
-/// The effort of a single message wins over that of the request.
+/// The effort of a system message wins over that of the request, and stays until another one has one.
 #[test]
 fn the_effort_of_a_turn() {
-    let members = r#""messages":[{"role":"user","content":"a","output_config":{"effort":"high"}}],"output_config":{"effort":"low"}"#;
-    assert_eq!(sent(members).body["reasoning_effort"], "high");
+    let with = |messages: &str| {
+        let members = format!(r#""messages":[{messages}],"output_config":{{"effort":"low"}}"#);
+        sent(&members).body
+    };
+    let system = r#"{"role":"system","content":"s","output_config":{"effort":"high"}}"#;
+    let user = r#"{"role":"user","content":"a"}"#;
+    assert_eq!(with(&format!("{user},{system}"))["reasoning_effort"], "high");
+    let empty = r#"{"role":"system","content":"t","output_config":{}}"#;
+    assert_eq!(with(&format!("{user},{system},{empty}"))["reasoning_effort"], "high");
+    let users = r#"{"role":"user","content":"a","output_config":{"effort":"high"}}"#;
+    assert_eq!(with(users)["reasoning_effort"], "low");
+    let alone = r#"{"role":"system","output_config":{"effort":"max"}}"#;
+    let body = with(&format!("{user},{alone}"));
+    assert_eq!(body["reasoning_effort"], "max");
+    assert_eq!(body["messages"].as_array().unwrap().len(), 1, "it has no text");
+}
+
+/// A limit of 0 asks for no answer. Engines refuse it, or take it for no limit.
+#[test]
+fn a_limit_of_nothing() {
+    let got = planned("vllm", "{}", &format!(r#"{{"model":"m","max_tokens":0,{HI}}}"#), None).unwrap();
+    assert_eq!((&got.body["max_completion_tokens"], got.asked.limit), (&json!(1), Some(0)));
+}
+
+/// Engines refuse a limit that the context cannot hold beside the prompt. The request goes out once more without it.
+#[test]
+fn a_limit_that_the_engine_has_refused_is_left_out() {
+    let body = Bytes::from(request(HI));
+    for engine in ["vllm", "sglang"] {
+        let read =
+            message_form::read(&body, &options("{}"), None, MessagesMode::Chat, Purpose::Answer).unwrap();
+        let fallbacks = [Fallback::LimitLeftOut].into_iter().collect();
+        let route = Route::new(named(engine).unwrap(), Arc::default(), 1 << 20);
+        let (plan, _) = message(&read, &Route { fallbacks, ..route }).unwrap();
+        let sent: Value = serde_json::from_slice(&plan.body).unwrap();
+        assert_eq!(
+            (&sent["max_completion_tokens"], &sent["max_tokens"]),
+            (&Value::Null, &Value::Null),
+            "{engine}"
+        );
+        assert!(
+            plan.fallbacks.has(Fallback::LimitLeftOut) && plan.fallbacks.lasting().is_empty(),
+            "{engine}"
+        );
+        assert!(plan.shape.adapted.contains(&"limit_left_out"), "{engine}");
+    }
 }
 
 #[test]
@@ -136,6 +184,9 @@ fn purposes() {
     for mode in [MessagesMode::Chat, MessagesMode::Native] {
         let counted = format!(r#"{{"model":"m","stream":true,{HI}}}"#);
         assert!(!read(&counted, mode, Purpose::Count).unwrap().stream, "{mode:?}");
+        let limited = read(&format!(r#"{{"model":"m","max_tokens":7,{HI}}}"#), mode, Purpose::Count).unwrap();
+        let sent: Value = serde_json::from_slice(&limited.body).unwrap();
+        assert_eq!(sent["max_completion_tokens"], Value::Null, "{mode:?}: a count has no limit");
         assert!(read("{}", mode, Purpose::Recall).is_ok(), "{mode:?}");
         assert!(read(r#"{"model":"m","max_tokens":1}"#, mode, Purpose::Answer).is_err(), "{mode:?}");
     }

@@ -83,3 +83,43 @@ fn deferred_tools_wait_until_a_search_finds_them() {
     assert_eq!(got.body["messages"][1]["content"], "Tool: g");
     assert_eq!(got.asked.dropped, [""; 0]);
 }
+
+/// System messages may put tools on offer and take them away. The state at the end counts.
+#[test]
+fn tools_that_come_and_go() {
+    let deferred =
+        r#"{"name":"g","description":"does","input_schema":{"type":"object"},"defer_loading":true}"#;
+    let with = |blocks: &str| {
+        let members = format!(
+            r#""messages":[{{"role":"user","content":"a"}},{{"role":"system","content":[{blocks}]}}],"tools":[{F},{deferred}]"#
+        );
+        let body = sent(&members).body;
+        assert_eq!(body["messages"], json!([{"role": "user", "content": "a"}]), "{blocks}");
+        body["tools"].clone()
+    };
+    let add = |name: &str| {
+        format!(r#"{{"type":"tool_addition","tool":{{"type":"tool_reference","name":"{name}"}}}}"#)
+    };
+    let remove = |name: &str| {
+        format!(r#"{{"type":"tool_removal","tool":{{"type":"tool_reference","name":"{name}"}}}}"#)
+    };
+    assert_eq!(with(&add("g")), json!([function("f"), function("g")]));
+    assert_eq!(with(&remove("f")), Value::Null);
+    assert_eq!(
+        with(&format!("{},{},{}", remove("f"), add("g"), add("f"))),
+        json!([function("f"), function("g")])
+    );
+    let define = r#"{"type":"tool_addition","tool":{"type":"tool_definition","definition":{"name":"h","description":"does","input_schema":{"type":"object"}}}}"#;
+    assert_eq!(with(define), json!([function("f"), function("h")]));
+    let toolset = r#"{"type":"tool_addition","tool":{"type":"mcp_toolset_reference","mcp_server_name":"s"}}"#;
+    assert_eq!(with(toolset), json!([function("f")]));
+}
+
+/// Toolsets have no name.
+#[test]
+fn toolsets_are_dropped_and_named() {
+    let got = sent(&format!(
+        r#"{HI},"tools":[{F},{{"type":"mcp_toolset","mcp_server_name":"x"}},{{"type":"browser_toolset_20260801"}}]"#
+    ));
+    assert_eq!(got.asked.dropped, ["tools[1].mcp_toolset", "tools[2].browser_toolset_20260801"]);
+}

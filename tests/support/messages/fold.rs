@@ -123,6 +123,9 @@ impl Reader {
             ("thinking", "signature_delta") => ("signature", &delta["signature"]),
             ("tool_use", "input_json_delta") => {
                 let piece = delta["partial_json"].as_str().ok_or("no arguments")?;
+                if self.arguments.is_empty() && piece.trim().is_empty() {
+                    return Err("arguments begin with white space alone".to_owned());
+                }
                 self.arguments.push_str(piece);
                 return if piece.is_empty() { Err("an empty delta".to_owned()) } else { Ok(()) };
             }
@@ -189,7 +192,9 @@ pub fn whole(message: &Value) -> Result<(), String> {
 
 fn usage(usage: &Value) -> Result<(), String> {
     let keys = ["input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"];
-    match keys.iter().all(|key| usage[key].is_u64()) && usage.as_object().is_some_and(|all| all.len() == 4) {
+    let has_details = usage["output_tokens_details"]["thinking_tokens"].is_u64();
+    let count = usage.as_object().map_or(0, serde_json::Map::len);
+    match keys.iter().all(|key| usage[key].is_u64()) && count == 4 + usize::from(has_details) {
         true => Ok(()),
         false => Err(format!("not the four counts: {usage}")),
     }
