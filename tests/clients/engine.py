@@ -46,6 +46,8 @@ class Answer:
 
 Script = Callable[[str, dict[str, Any], dict[str, str]], Answer]
 SCRIPTS: dict[str, Script] = {}
+# Routes that other engines add to these, by their paths.
+ROUTES: dict[str, Script] = {}
 
 
 def script(name: str) -> Callable[[Script], Script]:
@@ -628,6 +630,8 @@ def respond(method: str, path: str, headers: dict[str, str], raw: bytes) -> Answ
         return told(form(headers, raw))
     if path == "/v1/audio/speech":
         return Answer(200, {"content-type": "audio/mpeg"}, json.loads(raw)["model"].encode() + SPOKEN)
+    if path in ROUTES:
+        return ROUTES[path](path, json.loads(raw), headers)
     if path not in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"):
         return whole({"detail": "Not Found"}, 404)
     body = json.loads(raw)
