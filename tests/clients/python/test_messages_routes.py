@@ -48,7 +48,7 @@ class Models(unittest.TestCase):
         with client(BASES[shape]) as asking:
             model = asking.models.retrieve("thinks")
             self.assertEqual((model.id, model.type, model.display_name), ("thinks", "model", "thinks"))
-            self.assertEqual(model.created_at.year, 2023)
+            self.assertEqual((model.created_at.year, model.lifecycle), (2023, "active"))
             self.assertEqual(model.max_input_tokens, 4096)
             with self.assertRaises(anthropic.NotFoundError) as raised:
                 asking.models.retrieve("nope")
