@@ -25,7 +25,7 @@ from typing import Iterator
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "clients"))
 
-from run import Failed, Server, suite  # noqa: E402
+from run import Failed, Server, stop, suite  # noqa: E402
 
 SHAPES = ("vllm", "sglang")
 
@@ -56,10 +56,7 @@ def servers(binary: str, environment: dict[str, str], logs: Path) -> Iterator[di
             found[f"{name}_REQUESTS"] = str(requests)
             found[f"{name}_LOG"] = str(logs / f"agents-proxy-{shape}.log")
         yield found
-        for server in reversed(running):
-            code = server.stop()
-            if "engine" not in server.name and code != 0:
-                raise Failed(f"{server.name}: exit code {code} after SIGTERM\n{server.tail()}")
+        stop(running)
     finally:
         for server in running:
             server.kill()

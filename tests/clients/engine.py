@@ -616,6 +616,11 @@ def models() -> Answer:
 # --- the server -------------------------------------------------------------------
 
 
+def unknown_model(name: Any) -> Answer:
+    error = {"message": f"The model `{name}` does not exist.", "type": "NotFoundError", "param": "model", "code": 404}
+    return whole({"error": error}, 404)
+
+
 def respond(method: str, path: str, headers: dict[str, str], raw: bytes) -> Answer:
     path = path.partition("?")[0]
     if method == "GET":
@@ -637,8 +642,7 @@ def respond(method: str, path: str, headers: dict[str, str], raw: bytes) -> Answ
     body = json.loads(raw)
     run = SCRIPTS.get(body.get("model", ""))
     if run is None:
-        error = {"message": f"The model `{body.get('model')}` does not exist.", "type": "NotFoundError", "param": "model", "code": 404}
-        return whole({"error": error}, 404)
+        return unknown_model(body.get("model"))
     return run(path, body, headers)
 
 

@@ -21,7 +21,7 @@ from shapes import Said
 # More than ASCII, and a line that a careless reader splits.
 THOUGHT = ["First I ", "look – at “everything”.", "\nThen\u2028I act."]
 TEXT = ["Grüße, ", "wörld \U0001f30d\u2028", "."]
-PAUSE_SECONDS = 2.5
+PAUSE_SECONDS = 2.0
 
 
 def heard(body: dict[str, Any]) -> Said:
@@ -102,6 +102,8 @@ def letters(body: dict[str, Any]) -> int:
 
 def tokenize(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
     """vLLM's route: it takes messages and their tools, and applies the chat template."""
+    if body["model"] not in SCRIPTS:
+        return scripted.unknown_model(body["model"])
     if body.get("stream") is not None:
         return whole({"object": "error", "message": "stream: Extra inputs are not permitted", "type": "BadRequestError", "code": 400}, 400)
     count = letters(body) + 1000 * len(body.get("tools", []))

@@ -90,11 +90,12 @@ class Server:
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-3000:]
 
-    def stop(self) -> int:
-        """Ends it the polite way; what it answers to that is part of the test."""
+    def terminate(self) -> None:
         if self.process.poll() is not None:
             raise Failed(f"{self.name}: ended by itself with {self.process.returncode}\n{self.tail()}")
         self.process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
         try:
             return self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -105,6 +106,19 @@ class Server:
             self.process.kill()
         self.process.wait()
         self.reader.join(STOP_SECONDS)
+
+
+def stop(running: list[Server]) -> None:
+    """Ends all of them the polite way, engines last. What samewire answers to that is part of the test."""
+    engines = [server for server in running if "engine" in server.name]
+    ours = [server for server in running if server not in engines]
+    for group in (ours, engines):
+        for server in group:
+            server.terminate()
+        for server in group:
+            code = server.wait()
+            if group is ours and code != 0:
+                raise Failed(f"{server.name}: exit code {code} after SIGTERM\n{server.tail()}")
 
 
 def keys(folder: Path) -> Path:
@@ -149,10 +163,7 @@ def servers(binary: str, fixtures: Path, environment: dict[str, str], logs: Path
             "SAMEWIRE_MESSAGES_KEYED": proxy("proxy-keyed", messages["vllm"], "vllm", "--config", str(keys(logs))),
             "SAMEWIRE_MESSAGES_PATIENT": proxy("proxy-patient", messages["vllm"], "vllm", *early),
         }
-        for server in reversed(running):
-            code = server.stop()
-            if not server.name.startswith("engine") and code != 0:
-                raise Failed(f"{server.name}: exit code {code} after SIGTERM\n{server.tail()}")
+        stop(running)
     finally:
         for server in running:
             server.kill()

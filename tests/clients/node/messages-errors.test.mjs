@@ -57,7 +57,7 @@ for (const [shape, base] of Object.entries(BASES)) {
     });
 
     test('a field that is wrong', async () => {
-      const error = await failure(anthropic.messages.create(request('text', { temperature: 7 })));
+      const error = await failure(anthropic.messages.create(request('text', { temperature: 'warm' })));
       assert.equal(error.constructor, Anthropic.BadRequestError);
       assert.match(error.apiMessage, /^temperature: /);
     });

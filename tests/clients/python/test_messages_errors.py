@@ -63,7 +63,7 @@ class BeforeTheStream(unittest.TestCase):
     def test_requests_that_are_refused(self, shape: str) -> None:
         """The message begins with the path of the field."""
         asked: dict[str, dict[str, Any]] = {
-            "temperature: ": {"temperature": 7},
+            "temperature: ": {"extra_body": {"temperature": "warm"}},
             "messages: ": {"messages": []},
             "messages.0.content.0.": {"messages": [{"role": "user", "content": [{"type": "poem", "text": "x"}]}]},
             "tools.0.input_schema": {"tools": [{"name": "a"}]},
