@@ -15,7 +15,7 @@ import re
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "clients"))
@@ -28,6 +28,7 @@ from shapes import REASONING_KEY, Said  # noqa: E402
 # What the tests look for again behind the proxy: more than ASCII, and a line that a careless reader splits.
 THOUGHT = ["First I ", "look – at “everything”.", "\nThen\u2028I act."]
 PATCH = "*** Begin Patch\n*** Update File: notes.txt\n@@\n first\n-second\n+edited: \"Zürich\" \\ done\n*** End Patch\n"
+EDITED = 'edited: "Zürich" \\ done'
 COMMAND = "sed -i 's/second/edited: \"Zürich\" done/' notes.txt && cat notes.txt"
 
 
@@ -57,8 +58,58 @@ def traveller(offered: dict[str, Any], outputs: list[str], step: int) -> Said:
     return Said(reasoning=["Enough."], text=["Outputs: ", "; ".join(outputs), "."])
 
 
+def editor(task: str, path: str, step: int) -> Said:
+    """Plays the model of Claude Code: reads by two tools at once, edits in vain, edits."""
+    reads = [("Read", {"file_path": path}), ("Bash", {"command": f"cat {path}", "description": "Shows it"})]
+    steps = [thinking(text=["I read it."], calls=reads)]
+    if task == "Edit":
+        edit = {"file_path": path, "old_string": "absent", "new_string": EDITED}
+        steps.append(thinking(text=["Now I ", "edit it."], calls=[("Edit", edit)]))
+        steps.append(thinking(calls=[("Edit", {**edit, "old_string": "second"})]))
+    return steps[step] if step < len(steps) else thinking(text=["The file ", "is edited: ", "Zürich."])
+
+
+# What the user asks Claude Code for. The file's name may say how the engine behaves (`Breaks`).
+PROMPT = re.compile(r"(Edit|Look again at) (/\S+\.txt)\.")
+
+
+def prompt_of(messages: list[dict[str, Any]]) -> Optional[tuple[int, str, str]]:
+    """The place of the last prompt, its task and the file that it names."""
+    found = [(at, PROMPT.search(message["content"])) for at, message in enumerate(messages) if message["role"] == "user"]
+    matches = [(at, match[1], match[2]) for at, match in found if match]
+    return matches[-1] if matches else None
+
+
+class Breaks:
+    """Breaks off the answer to the first results of tools: once, or each time. The file is named so: breaks-WHEN-in-PART."""
+
+    NAME = re.compile(r"/breaks-(once|always)-in-(thinking|text|call)\.txt$")
+    MARKS = {"thinking": "look", "text": "Now I", "call": "absent"}
+
+    def __init__(self) -> None:
+        self.broken: set[str] = set()
+
+    def apply(self, body: dict[str, Any], answer: Answer) -> Answer:
+        prompt = prompt_of(body["messages"])
+        name = self.NAME.search(prompt[2]) if prompt is not None else None
+        if prompt is None or name is None or (prompt[2] in self.broken and name[1] == "once"):
+            return answer
+        if body["messages"][-1]["role"] != "tool":
+            return answer
+        self.broken.add(prompt[2])
+        if answer.frames is None:
+            return Answer(200, answer.headers, frames=[answer.body[:-20]], ending="cut")
+        mark = self.MARKS[name[2]].encode()
+        at = next(at for at, frame in enumerate(answer.frames) if mark in frame)
+        return Answer(200, answer.headers, frames=answer.frames[: at + 1], ending="cut")
+
+
 def say(body: dict[str, Any]) -> Said:
     messages = body["messages"]
+    prompt = prompt_of(messages)
+    if prompt is not None:
+        behind = messages[prompt[0] + 1 :]
+        return editor(prompt[1], prompt[2], sum(message["role"] == "assistant" for message in behind))
     last = max(at for at, message in enumerate(messages) if message["role"] == "user")
     behind = messages[last + 1 :]
     outputs = [message["content"] for message in behind if message["role"] == "tool"]
@@ -122,7 +173,7 @@ def mistakes_of(message: dict[str, Any], waiting: list[str], shape: str) -> Iter
 
 
 def main(shape: str, requests: str) -> None:
-    lock = threading.Lock()
+    lock, breaks = threading.Lock(), Breaks()
 
     def answer(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
         wrong = [*mistakes(body, shape)]
@@ -130,7 +181,7 @@ def main(shape: str, requests: str) -> None:
             log.write(json.dumps({"body": body, "mistakes": wrong}) + "\n")
         if wrong:
             return whole({"object": "error", "message": "; ".join(wrong), "type": "BadRequestError", "code": 400}, 400)
-        return shapes.answer(shape, body, say(body))
+        return breaks.apply(body, shapes.answer(shape, body, say(body)))
 
     for name in ("traveller", "local-coder", "gpt-5.5"):
         scripted.SCRIPTS[name] = answer

@@ -30,6 +30,13 @@ from run import Failed, Server, stop, suite  # noqa: E402
 SHAPES = ("vllm", "sglang")
 
 
+def patterns(folder: Path) -> Path:
+    """A configuration with which Claude Code finds its models."""
+    path = folder / "agents.toml"
+    path.write_text('[[model]]\nname = "local-coder"\naliases = ["claude-*"]\n')
+    return path
+
+
 @contextlib.contextmanager
 def servers(binary: str, environment: dict[str, str], logs: Path) -> Iterator[dict[str, str]]:
     running: list[Server] = []
@@ -51,7 +58,7 @@ def servers(binary: str, environment: dict[str, str], logs: Path) -> Iterator[di
             requests.write_text("")
             engine = start(f"agents-engine-{shape}", sys.executable, str(HERE / "model.py"), shape, str(requests)).address("engine")
             name = f"SAMEWIRE_{shape.upper()}"
-            found[name] = proxy(f"agents-proxy-{shape}", shape, engine)
+            found[name] = proxy(f"agents-proxy-{shape}", shape, engine, "--config", str(patterns(logs)))
             found[f"{name}_SUMMARY"] = proxy(f"agents-summary-{shape}", shape, engine, "--set", "responses_reasoning=summary")
             found[f"{name}_REQUESTS"] = str(requests)
             found[f"{name}_LOG"] = str(logs / f"agents-proxy-{shape}.log")
