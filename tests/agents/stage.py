@@ -99,7 +99,7 @@ def main(binary: str, node: str, *options: str) -> int:
             environment = {**clean, **addresses, "SAMEWIRE_NODE": node}
             python = [sys.executable, "-m", "unittest", "discover", "-s", str(HERE / "python"), *options]
             results = [
-                suite("Codex, OpenAI Agents, LangChain", python, environment),
+                suite("Claude Code, Codex, OpenAI Agents, LangChain", python, environment),
                 suite("AI SDK", [node, "--test", "--test-reporter=spec", *tests], environment),
             ]
     return 0 if all(results) else 1
