@@ -200,5 +200,11 @@ test('all ways and both engines give one message', async () => {
 
 test('pings while the engine is silent', async () => {
   const anthropic = client(PATIENT);
-  assert.equal(await anthropic.messages.stream(request('slow-to-speak')).finalText(), 'Slow, but sure.');
+  const asked = request('slow-to-speak');
+  const raw = async () => (await anthropic.messages.create({ ...asked, stream: true }).asResponse()).text();
+  const [sent, said] = await Promise.all([raw(), anthropic.messages.stream(asked).finalText()]);
+  assert.equal(said, 'Slow, but sure.');
+  const [before, after] = [sent.indexOf('event: content_block_delta'), sent.indexOf('event: message_stop')];
+  const pings = [...sent.matchAll(/^event: ping$/gm)].map(({ index }) => index);
+  assert.ok(pings.some((at) => at < before) && pings.some((at) => at > before && at < after), sent);
 });
