@@ -59,9 +59,11 @@ def traveller(offered: dict[str, Any], outputs: list[str], step: int) -> Said:
 
 
 def editor(task: str, path: str, step: int) -> Said:
-    """Plays the model of Claude Code: reads by two tools at once, edits in vain, edits."""
+    """Plays the model of Claude Code: reads by two tools at once, edits in vain, edits; or looks for a tool and calls it."""
     reads = [("Read", {"file_path": path}), ("Bash", {"command": f"cat {path}", "description": "Shows it"})]
     steps = [thinking(text=["I read it."], calls=reads)]
+    if task == "Search":
+        steps = [thinking(calls=[("ToolSearch", {"query": "select:CronList", "max_results": 1})]), thinking(calls=[("CronList", {})])]
     if task == "Edit":
         edit = {"file_path": path, "old_string": "absent", "new_string": EDITED}
         steps.append(thinking(text=["Now I ", "edit it."], calls=[("Edit", edit)]))
@@ -70,7 +72,7 @@ def editor(task: str, path: str, step: int) -> Said:
 
 
 # What the user asks Claude Code for. The file's name may say how the engine behaves (`Breaks`).
-PROMPT = re.compile(r"(Edit|Look again at) (/\S+\.txt)\.")
+PROMPT = re.compile(r"(Edit|Look again at|Search) (/\S+\.txt)\.")
 
 
 def prompt_of(messages: list[dict[str, Any]]) -> Optional[tuple[int, str, str]]:

@@ -130,6 +130,17 @@ class ClaudeCode(unittest.TestCase):
                 self.assertEqual(engine.reasoning(asked[5]), [THOUGHT] * 5)
 
     @each_shape
+    def test_it_looks_for_a_tool(self, engine: Engine) -> None:
+        """The engine is shown a tool whose loading is deferred when a search has found it."""
+        place = Workplace(self, engine)
+        run = place.run(f"Search {place.notes}.")
+        self.finished(run)
+        self.assertEqual([call["name"] for call in run.blocks("assistant", "tool_use")], ["ToolSearch", "CronList"])
+        self.assertFalse([result for result in run.blocks("user", "tool_result") if result.get("is_error")])
+        offered = [{tool["function"]["name"] for tool in body["tools"]} for body in engine.asked()]
+        self.assertEqual(["CronList" in names for names in offered], [False, True, True])
+
+    @each_shape
     def test_an_answer_that_breaks(self, engine: Engine) -> None:
         """It asks again. Behind a text that is whole it goes on from there, and does not ask for that once more."""
         for part, answers in (("thinking", 4), ("text", 4), ("call", 3)):

@@ -8,7 +8,7 @@ import {
   betaZodTool, blocksOf, client, essence, heard, messages, request, run, textOf, thinking, tools, turns, z, zodOutputFormat,
 } from './messages-ground.mjs';
 
-const COUNTED = { input_tokens: 33, cache_creation_input_tokens: 0, cache_read_input_tokens: 8, output_tokens: 19 };
+const COUNTED = { input_tokens: 33, cache_creation_input_tokens: 0, cache_read_input_tokens: 8, output_tokens: 19, output_tokens_details: { thinking_tokens: 5 } };
 const OUTPUTS = ['Zürich: sunny', '12:00 in Europe/Zurich', 'Oslo: sunny'];
 const Person = z.object({ name: z.string(), born: z.number() });
 

@@ -8,13 +8,19 @@ import json
 import unittest
 from typing import Any, Iterable
 
-from anthropic import NotFoundError
+from anthropic import BadRequestError, NotFoundError
 from anthropic.types import ErrorResponse, Message, ModelInfo, RawMessageStreamEvent
 from messages_ground import ASK, BASES, PATIENT, REQUEST, TEXT, THOUGHT, TOOLS, async_client, client, each_shape, essence, heard, text_of
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-# `usage` of shapes.py: 41 tokens of the prompt, 8 of them from the cache.
-COUNTED = {"input_tokens": 33, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 8, "output_tokens": 19}
+# `usage` of shapes.py: 41 tokens of the prompt, 8 of them from the cache; 5 of the answer are thinking.
+COUNTED = {
+    "input_tokens": 33,
+    "cache_creation_input_tokens": 0,
+    "cache_read_input_tokens": 8,
+    "output_tokens": 19,
+    "output_tokens_details": {"thinking_tokens": 5},
+}
 # Scripts of messages.py that end an answer each in its own way.
 PLAYED = ("thinks", "thinks-and-calls", "without-input", "at-limit", "at-stop", "filtered", "says-nothing")
 PICTURE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(40)).decode()
@@ -117,7 +123,27 @@ class Requests(unittest.TestCase):
             schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"], "additionalProperties": False}
             config: Any = {"format": {"type": "json_schema", "schema": schema}}
             format = heard(asking.messages.create(model="heard", output_config=config, **REQUEST))["response_format"]
+            old = heard(asking.messages.create(model="heard", extra_body={"output_format": config["format"]}, **REQUEST))
+            beta = asking.beta.messages.parse(model="person", output_format=Person, **REQUEST)
         self.assertEqual((format["type"], format["json_schema"]["schema"]), ("json_schema", schema))
+        self.assertEqual(old["response_format"], format)
+        self.assertEqual(beta.parsed_output, Person(name="Ada", born=1815))
+
+    @each_shape
+    def test_documents(self, shape: str) -> None:
+        def asked(source: Any) -> Any:
+            content = [{"type": "document", "title": "Minutes", "source": source}, {"type": "text", "text": "Sum up."}]
+            return {"max_tokens": 1024, "messages": [{"role": "user", "content": content}]}
+
+        with client(BASES[shape]) as asking:
+            text = asked({"type": "text", "media_type": "text/plain", "data": "All agreed."})
+            (said,) = heard(asking.messages.create(model="heard", **text))["messages"]
+            self.assertEqual(said["content"], "Minutes\nAll agreed.\nSum up.")
+            pdf = asked({"type": "base64", "media_type": "application/pdf", "data": PICTURE})
+            with self.assertRaises(BadRequestError) as raised:
+                asking.messages.create(model="heard", **pdf)
+        error: Any = raised.exception
+        self.assertTrue(error.api_message.startswith("messages.0.content.0."), error.api_message)
 
 
 def grammar(case: unittest.TestCase, events: Iterable[RawMessageStreamEvent]) -> list[str]:

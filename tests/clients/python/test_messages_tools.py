@@ -121,6 +121,20 @@ class Calls(unittest.TestCase):
         )
 
 
+    @each_shape
+    def test_a_picture_in_a_result(self, shape: str) -> None:
+        """Engines take text alone from tools: the picture follows in the user's message."""
+        picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+        with client(BASES[shape]) as asking:
+            message = asking.messages.create(model="without-input", tools=TOOLS, **REQUEST)
+            result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": [{"type": "text", "text": "See:"}, picture]}
+            messages: Any = [*ASK, {"role": "assistant", "content": blocks(message)}, {"role": "user", "content": [result]}]
+            said = heard(asking.messages.create(model="heard", max_tokens=1024, tools=TOOLS, messages=messages))["messages"]
+        self.assertEqual([said[2]["content"], said[3]["role"]], ["See:\n[image 1]", "user"])
+        label, part = said[3]["content"]
+        self.assertEqual((label["text"], part["image_url"]["url"]), ("[image 1]", "data:image/png;base64,iVBORw0KGgo="))
+
+
 class Loops(unittest.TestCase):
     """Three turns; in the last the engine says what messages it was sent."""
 
