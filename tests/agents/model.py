@@ -64,6 +64,9 @@ def editor(task: str, path: str, step: int) -> Said:
     steps = [thinking(text=["I read it."], calls=reads)]
     if task == "Search":
         steps = [thinking(calls=[("ToolSearch", {"query": "select:CronList", "max_results": 1})]), thinking(calls=[("CronList", {})])]
+    if task == "Delegate":
+        agent = {"description": "Looks", "prompt": f"Look again at {path}.", "subagent_type": "general-purpose", "run_in_background": False}
+        steps = [thinking(text=["Another looks."], calls=[("Agent", agent)])]
     if task == "Edit":
         edit = {"file_path": path, "old_string": "absent", "new_string": EDITED}
         steps.append(thinking(text=["Now I ", "edit it."], calls=[("Edit", edit)]))
@@ -72,7 +75,7 @@ def editor(task: str, path: str, step: int) -> Said:
 
 
 # What the user asks Claude Code for. The file's name may say how the engine behaves (`Breaks`).
-PROMPT = re.compile(r"(Edit|Look again at|Search) (/\S+\.txt)\.")
+PROMPT = re.compile(r"(Edit|Look again at|Search|Delegate) (/\S+\.txt)\.")
 
 
 def prompt_of(messages: list[dict[str, Any]]) -> Optional[tuple[int, str, str]]:

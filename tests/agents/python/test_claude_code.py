@@ -141,6 +141,15 @@ class ClaudeCode(unittest.TestCase):
         self.assertEqual(["CronList" in names for names in offered], [False, True, True])
 
     @each_shape
+    def test_another_conversation_meanwhile(self, engine: Engine) -> None:
+        """A second agent reads the file."""
+        place = Workplace(self, engine)
+        run = place.run(f"Delegate {place.notes}.")
+        self.finished(run)
+        self.assertEqual([call["name"] for call in run.blocks("assistant", "tool_use")], ["Agent", "Read", "Bash"])
+        self.assertEqual([len(engine.reasoning(body)) for body in engine.asked()], [0, 0, 1, 1])
+
+    @each_shape
     def test_an_answer_that_breaks(self, engine: Engine) -> None:
         """It asks again. Behind a text that is whole it goes on from there, and does not ask for that once more."""
         for part, answers in (("thinking", 4), ("text", 4), ("call", 3)):
