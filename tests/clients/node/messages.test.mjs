@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 
 import {
-  BASES, CALLS, PATIENT, REASONING_KEY, TEXT, THOUGHT,
-  betaZodTool, blocksOf, client, essence, heard, messages, request, run, textOf, thinking, tools, turns, z, zodOutputFormat,
+  BASES, CALLS, PATIENT, REASONING_KEY, TEXT, THOUGHT, betaZodTool, blocksOf, client, essence, heard, messages,
+  request, run, textOf, thinking, tools, turns, z, zodOutputFormat,
 } from './messages-ground.mjs';
 
 const COUNTED = { input_tokens: 33, cache_creation_input_tokens: 0, cache_read_input_tokens: 8, output_tokens: 19, output_tokens_details: { thinking_tokens: 5 } };
