@@ -2,7 +2,7 @@
 # Client programs read what samewire writes.
 #
 #   tests/clients.sh libraries   the official client libraries, against engines of all manners
-#   tests/clients.sh agents      Codex, OpenAI Agents, LangChain and the AI SDK, in loops of tools over Responses
+#   tests/clients.sh agents      Claude Code, Codex, OpenAI Agents, LangChain and the AI SDK, in loops of tools
 #   tests/clients.sh browser     pages in Chromium, those that [cors] lists and others (tests/browser.sh)
 #   tests/clients.sh             libraries and agents
 #
@@ -77,7 +77,7 @@ libraries() {
   (cd "$work" && timeout --kill-after=10 600 "$work/venv/bin/python" "$pins/run.py" "$binary" "$root/fixtures" "$(node_of "$work")")
 }
 
-# npm takes the program of Codex, of which there is one for each kind of machine, for optional.
+# npm takes the programs of Claude Code and Codex, of which there is one for each kind of machine, for optional.
 agents() {
   local pins=$root/tests/agents work=$root/target/clients/agents
   set_up "$work" "$pins"

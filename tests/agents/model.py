@@ -10,63 +10,111 @@ come since the last message of the user.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import sys
 import threading
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "clients"))
 
 import engine as scripted  # noqa: E402
-from engine import CREATED, DONE, Answer, data, stream, wants_usage, whole  # noqa: E402
+import shapes  # noqa: E402
+from engine import Answer, whole  # noqa: E402
+from shapes import REASONING_KEY, Said  # noqa: E402
 
-# Answers have ids of their own, as a store behind the proxy expects of an engine.
-COUNTER = itertools.count(1)
-REASONING_KEY = {"vllm": "reasoning", "sglang": "reasoning_content"}
 # What the tests look for again behind the proxy: more than ASCII, and a line that a careless reader splits.
 THOUGHT = ["First I ", "look – at “everything”.", "\nThen\u2028I act."]
 PATCH = "*** Begin Patch\n*** Update File: notes.txt\n@@\n first\n-second\n+edited: \"Zürich\" \\ done\n*** End Patch\n"
+EDITED = 'edited: "Zürich" \\ done'
 COMMAND = "sed -i 's/second/edited: \"Zürich\" done/' notes.txt && cat notes.txt"
 
 
 # --- what the model says ----------------------------------------------------------
 
 
-@dataclass
-class Said:
-    """One answer: reasoning, text, and calls of `(name, arguments)`."""
-
-    reasoning: list[str] = field(default_factory=lambda: list(THOUGHT))
-    text: list[str] = field(default_factory=list)
-    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+def thinking(**said: Any) -> Said:
+    return Said(reasoning=list(THOUGHT), **said)
 
 
 def coder(offered: dict[str, Any], outputs: list[str], step: int) -> Said:
     """Reads a file, edits it with what it is offered, calls a tool inside a namespace, says what it has done."""
     edit = ("apply_patch", {"input": PATCH}) if "apply_patch" in offered else ("exec_command", {"cmd": COMMAND})
     inside = next((name for name in offered if name.endswith("__close_agent")), None)
-    steps = [Said(text=["I read it."], calls=[("exec_command", {"cmd": "cat notes.txt"})]), Said(calls=[edit])]
+    steps = [thinking(text=["I read it."], calls=[("exec_command", {"cmd": "cat notes.txt"})]), thinking(calls=[edit])]
     if inside is not None:
-        steps.append(Said(calls=[(inside, {"target": "nobody"})]))
-    return steps[step] if step < len(steps) else Said(text=["The file ", "is edited: ", "Zürich."])
+        steps.append(thinking(calls=[(inside, {"target": "nobody"})]))
+    return steps[step] if step < len(steps) else thinking(text=["The file ", "is edited: ", "Zürich."])
 
 
 def traveller(offered: dict[str, Any], outputs: list[str], step: int) -> Said:
     """Calls two tools at once, then one of them again, then repeats what they said."""
     if step == 0:
-        return Said(calls=[("get_weather", {"city": "Zürich"}), ("get_time", {"zone": "Europe/Zurich"})])
+        return thinking(calls=[("get_weather", {"city": "Zürich"}), ("get_time", {"zone": "Europe/Zurich"})])
     if step == 1:
         return Said(reasoning=["Once more."], text=["And Oslo? "], calls=[("get_weather", {"city": "Oslo"})])
     return Said(reasoning=["Enough."], text=["Outputs: ", "; ".join(outputs), "."])
 
 
+def editor(task: str, path: str, step: int) -> Said:
+    """Plays the model of Claude Code: reads by two tools at once, edits in vain, edits; or looks for a tool and calls it."""
+    reads = [("Read", {"file_path": path}), ("Bash", {"command": f"cat {path}", "description": "Shows it"})]
+    steps = [thinking(text=["I read it."], calls=reads)]
+    if task == "Search":
+        steps = [thinking(calls=[("ToolSearch", {"query": "select:CronList", "max_results": 1})]), thinking(calls=[("CronList", {})])]
+    if task == "Delegate":
+        agent = {"description": "Looks", "prompt": f"Look again at {path}.", "subagent_type": "general-purpose", "run_in_background": False}
+        steps = [thinking(text=["Another looks."], calls=[("Agent", agent)])]
+    if task == "Edit":
+        edit = {"file_path": path, "old_string": "absent", "new_string": EDITED}
+        steps.append(thinking(text=["Now I ", "edit it."], calls=[("Edit", edit)]))
+        steps.append(thinking(calls=[("Edit", {**edit, "old_string": "second"})]))
+    return steps[step] if step < len(steps) else thinking(text=["The file ", "is edited: ", "Zürich."])
+
+
+# What the user asks Claude Code for. The file's name may say how the engine behaves (`Breaks`).
+PROMPT = re.compile(r"(Edit|Look again at|Search|Delegate) (/\S+\.txt)\.")
+
+
+def prompt_of(messages: list[dict[str, Any]]) -> Optional[tuple[int, str, str]]:
+    """The place of the last prompt, its task and the file that it names."""
+    found = [(at, PROMPT.search(message["content"])) for at, message in enumerate(messages) if message["role"] == "user"]
+    matches = [(at, match[1], match[2]) for at, match in found if match]
+    return matches[-1] if matches else None
+
+
+class Breaks:
+    """Breaks off the answer to the first results of tools: once, or each time. The file is named so: breaks-WHEN-in-PART."""
+
+    NAME = re.compile(r"/breaks-(once|always)-in-(thinking|text|call)\.txt$")
+    MARKS = {"thinking": "look", "text": "Now I", "call": "absent"}
+
+    def __init__(self) -> None:
+        self.broken: set[str] = set()
+
+    def apply(self, body: dict[str, Any], answer: Answer) -> Answer:
+        prompt = prompt_of(body["messages"])
+        name = self.NAME.search(prompt[2]) if prompt is not None else None
+        if prompt is None or name is None or (prompt[2] in self.broken and name[1] == "once"):
+            return answer
+        if body["messages"][-1]["role"] != "tool":
+            return answer
+        self.broken.add(prompt[2])
+        if answer.frames is None:
+            return Answer(200, answer.headers, frames=[answer.body[:-20]], ending="cut")
+        mark = self.MARKS[name[2]].encode()
+        at = next(at for at, frame in enumerate(answer.frames) if mark in frame)
+        return Answer(200, answer.headers, frames=answer.frames[: at + 1], ending="cut")
+
+
 def say(body: dict[str, Any]) -> Said:
     messages = body["messages"]
+    prompt = prompt_of(messages)
+    if prompt is not None:
+        behind = messages[prompt[0] + 1 :]
+        return editor(prompt[1], prompt[2], sum(message["role"] == "assistant" for message in behind))
     last = max(at for at, message in enumerate(messages) if message["role"] == "user")
     behind = messages[last + 1 :]
     outputs = [message["content"] for message in behind if message["role"] == "tool"]
@@ -116,7 +164,9 @@ def mistakes_of(message: dict[str, Any], waiting: list[str], shape: str) -> Iter
         return
     allowed = MEMBERS[role] | ({REASONING_KEY[shape]} if role == "assistant" else set())
     yield from (f"unknown member {key}" for key in message.keys() - allowed)
-    if not isinstance(message.get("content", ""), str):
+    # The official API has null there beside calls.
+    is_empty_call = message.get("content", "") is None and message.get("tool_calls")
+    if not isinstance(message.get("content", ""), str) and not is_empty_call:
         yield "content is not a string"
     if role == "tool" and message["tool_call_id"] not in waiting:
         yield f"an output for {message['tool_call_id']}, which was not called"
@@ -127,88 +177,8 @@ def mistakes_of(message: dict[str, Any], waiting: list[str], shape: str) -> Iter
             yield "arguments are not an object"
 
 
-# --- how it is written ---------------------------------------------------------------
-
-USAGE = {"prompt_tokens": 41, "total_tokens": 60, "completion_tokens": 19}
-
-
-def pieces(text: str, size: int = 7) -> list[str]:
-    return [text[at : at + size] for at in range(0, len(text), size)]
-
-
-def usage(shape: str) -> dict[str, Any]:
-    if shape == "vllm":
-        details = {"prompt_tokens_details": {"cached_tokens": 8}, "completion_tokens_details": {"reasoning_tokens": 5}}
-        return {**USAGE, **details}
-    return {**USAGE, "prompt_tokens_details": {"cached_tokens": 8}, "reasoning_tokens": 5}
-
-
-def call_ids(shape: str, body: dict[str, Any], said: Said) -> list[str]:
-    """Ids are new in each answer."""
-    first = len(body["messages"])
-    prefix = "chatcmpl-tool-" if shape == "vllm" else "call_"
-    return [f"{prefix}{first:04x}{at:04x}aaaabbbbccccdddd" for at in range(len(said.calls))]
-
-
-def arguments_of(call: tuple[str, dict[str, Any]]) -> str:
-    return json.dumps(call[1], ensure_ascii=False)
-
-
-def deltas(shape: str, body: dict[str, Any], said: Said) -> Iterator[dict[str, Any]]:
-    key = REASONING_KEY[shape]
-    yield {"role": "assistant", "content": ""}
-    yield from ({key: piece} for piece in said.reasoning)
-    yield from ({"content": piece} for piece in said.text)
-    for at, (id, call) in enumerate(zip(call_ids(shape, body, said), said.calls)):
-        head = {"index": at, "id": id, "type": "function", "function": {"name": call[0], "arguments": ""}}
-        if shape == "vllm":
-            yield {"tool_calls": [head]}
-            yield from ({"tool_calls": [{"index": at, "function": {"arguments": piece}}]} for piece in pieces(arguments_of(call)))
-            continue
-        # Its chunks name everything, and what is not there is null.
-        empty = {"role": None, "content": None, "reasoning_content": None}
-        yield {**empty, "tool_calls": [head]}
-        for piece in pieces(arguments_of(call)):
-            function = {"name": None, "arguments": piece}
-            yield {**empty, "tool_calls": [{"id": None, "index": at, "type": "function", "function": function}]}
-
-
-def new_id(shape: str) -> str:
-    return f"{'chatcmpl-' if shape == 'vllm' else ''}{next(COUNTER):032x}"
-
-
-def streamed(shape: str, body: dict[str, Any], said: Said) -> Answer:
-    stop = {"vllm": "stop_reason", "sglang": "matched_stop"}[shape]
-    id = new_id(shape)
-    frames = []
-
-    def chunk(choices: list[dict[str, Any]], **more: Any) -> None:
-        # SGLang looks at the clock anew for each chunk.
-        created = CREATED + (len(frames) if shape == "sglang" else 0)
-        head = {"id": id, "object": "chat.completion.chunk", "created": created, "model": body["model"]}
-        frames.append(data({**head, "choices": choices, **more}))
-
-    for delta in deltas(shape, body, said):
-        chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None, stop: None}])
-    finish = "tool_calls" if said.calls else "stop"
-    chunk([{"index": 0, "delta": {"content": ""}, "logprobs": None, "finish_reason": finish, stop: None}])
-    if wants_usage(body):
-        chunk([], usage=usage(shape))
-    return stream([*frames, DONE])
-
-
-def complete(shape: str, body: dict[str, Any], said: Said) -> Answer:
-    calls = [
-        {"id": id, "type": "function", "function": {"name": call[0], "arguments": arguments_of(call)}}
-        for id, call in zip(call_ids(shape, body, said), said.calls)
-    ]
-    message = {"content": "".join(said.text) or None, REASONING_KEY[shape]: "".join(said.reasoning) or None, "tool_calls": calls}
-    choice = scripted.answer_choice(message, finish="tool_calls" if calls else "stop")
-    return whole({**scripted.completion(body["model"], [choice], usage(shape)), "id": new_id(shape)})
-
-
 def main(shape: str, requests: str) -> None:
-    lock = threading.Lock()
+    lock, breaks = threading.Lock(), Breaks()
 
     def answer(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
         wrong = [*mistakes(body, shape)]
@@ -216,8 +186,7 @@ def main(shape: str, requests: str) -> None:
             log.write(json.dumps({"body": body, "mistakes": wrong}) + "\n")
         if wrong:
             return whole({"object": "error", "message": "; ".join(wrong), "type": "BadRequestError", "code": 400}, 400)
-        said = say(body)
-        return streamed(shape, body, said) if body.get("stream") else complete(shape, body, said)
+        return breaks.apply(body, shapes.answer(shape, body, say(body)))
 
     for name in ("traveller", "local-coder", "gpt-5.5"):
         scripted.SCRIPTS[name] = answer

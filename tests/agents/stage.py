@@ -25,9 +25,16 @@ from typing import Iterator
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "clients"))
 
-from run import Failed, Server, suite  # noqa: E402
+from run import Failed, Server, stop, suite  # noqa: E402
 
 SHAPES = ("vllm", "sglang")
+
+
+def patterns(folder: Path) -> Path:
+    """A configuration with which Claude Code finds its models."""
+    path = folder / "agents.toml"
+    path.write_text('[[model]]\nname = "local-coder"\naliases = ["claude-*"]\n')
+    return path
 
 
 @contextlib.contextmanager
@@ -51,15 +58,12 @@ def servers(binary: str, environment: dict[str, str], logs: Path) -> Iterator[di
             requests.write_text("")
             engine = start(f"agents-engine-{shape}", sys.executable, str(HERE / "model.py"), shape, str(requests)).address("engine")
             name = f"SAMEWIRE_{shape.upper()}"
-            found[name] = proxy(f"agents-proxy-{shape}", shape, engine)
+            found[name] = proxy(f"agents-proxy-{shape}", shape, engine, "--config", str(patterns(logs)))
             found[f"{name}_SUMMARY"] = proxy(f"agents-summary-{shape}", shape, engine, "--set", "responses_reasoning=summary")
             found[f"{name}_REQUESTS"] = str(requests)
             found[f"{name}_LOG"] = str(logs / f"agents-proxy-{shape}.log")
         yield found
-        for server in reversed(running):
-            code = server.stop()
-            if "engine" not in server.name and code != 0:
-                raise Failed(f"{server.name}: exit code {code} after SIGTERM\n{server.tail()}")
+        stop(running)
     finally:
         for server in running:
             server.kill()
@@ -95,7 +99,7 @@ def main(binary: str, node: str, *options: str) -> int:
             environment = {**clean, **addresses, "SAMEWIRE_NODE": node}
             python = [sys.executable, "-m", "unittest", "discover", "-s", str(HERE / "python"), *options]
             results = [
-                suite("Codex, OpenAI Agents, LangChain", python, environment),
+                suite("Claude Code, Codex, OpenAI Agents, LangChain", python, environment),
                 suite("AI SDK", [node, "--test", "--test-reporter=spec", *tests], environment),
             ]
     return 0 if all(results) else 1

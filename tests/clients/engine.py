@@ -46,6 +46,8 @@ class Answer:
 
 Script = Callable[[str, dict[str, Any], dict[str, str]], Answer]
 SCRIPTS: dict[str, Script] = {}
+# Routes that other engines add to these, by their paths.
+ROUTES: dict[str, Script] = {}
 
 
 def script(name: str) -> Callable[[Script], Script]:
@@ -614,6 +616,11 @@ def models() -> Answer:
 # --- the server -------------------------------------------------------------------
 
 
+def unknown_model(name: Any) -> Answer:
+    error = {"message": f"The model `{name}` does not exist.", "type": "NotFoundError", "param": "model", "code": 404}
+    return whole({"error": error}, 404)
+
+
 def respond(method: str, path: str, headers: dict[str, str], raw: bytes) -> Answer:
     path = path.partition("?")[0]
     if method == "GET":
@@ -628,13 +635,14 @@ def respond(method: str, path: str, headers: dict[str, str], raw: bytes) -> Answ
         return told(form(headers, raw))
     if path == "/v1/audio/speech":
         return Answer(200, {"content-type": "audio/mpeg"}, json.loads(raw)["model"].encode() + SPOKEN)
+    if path in ROUTES:
+        return ROUTES[path](path, json.loads(raw), headers)
     if path not in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"):
         return whole({"detail": "Not Found"}, 404)
     body = json.loads(raw)
     run = SCRIPTS.get(body.get("model", ""))
     if run is None:
-        error = {"message": f"The model `{body.get('model')}` does not exist.", "type": "NotFoundError", "param": "model", "code": 404}
-        return whole({"error": error}, 404)
+        return unknown_model(body.get("model"))
     return run(path, body, headers)
 
 

@@ -2,17 +2,25 @@
 
     run.py BINARY FIXTURES NODE
 
-Two pairs of processes: the scripted engine behind one proxy, the recorded traffic of
-real engines (`samewire replay`) behind another. The tests find them by environment:
+Engines, each behind a proxy: the scripted engine, the recorded traffic of real engines
+(`samewire replay`), and for Anthropic's libraries a scripted engine of each shape. The
+tests find them by environment:
 
     SAMEWIRE_SCRIPTED   base URL of the proxy in front of engine.py
     SAMEWIRE_RECORDED   base URL of the proxy in front of the recorded traffic
     SAMEWIRE_FIXTURES   the folder of the recorded traffic
+    SAMEWIRE_MESSAGES_VLLM, SAMEWIRE_MESSAGES_SGLANG
+                        URL of the proxy in front of messages.py of that shape
+    SAMEWIRE_MESSAGES_KEYED
+                        the same of the first shape, with keys (KEYS)
+    SAMEWIRE_MESSAGES_PATIENT
+                        the same, with pings after a second of silence
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import queue
@@ -28,6 +36,14 @@ HERE = Path(__file__).resolve().parent
 START_SECONDS = 20
 STOP_SECONDS = 20
 SUITE_SECONDS = 240
+
+# Keys of the proxy that checks them, and what they may do. A suite that uses up a limit has a key of its own.
+KEYS: dict[str, str] = {
+    "sk-any": "",
+    "sk-few-python": "requests_per_minute = 1",
+    "sk-few-node": "requests_per_minute = 1",
+    "sk-one-model": 'models_not_included = ["heard"]',
+}
 
 
 class Failed(Exception):
@@ -74,11 +90,12 @@ class Server:
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-3000:]
 
-    def stop(self) -> int:
-        """Ends it the polite way; what it answers to that is part of the test."""
+    def terminate(self) -> None:
         if self.process.poll() is not None:
             raise Failed(f"{self.name}: ended by itself with {self.process.returncode}\n{self.tail()}")
         self.process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
         try:
             return self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -91,6 +108,27 @@ class Server:
         self.reader.join(STOP_SECONDS)
 
 
+def stop(running: list[Server]) -> None:
+    """Ends all of them the polite way, engines last. What samewire answers to that is part of the test."""
+    engines = [server for server in running if "engine" in server.name]
+    ours = [server for server in running if server not in engines]
+    for group in (ours, engines):
+        for server in group:
+            server.terminate()
+        for server in group:
+            code = server.wait()
+            if group is ours and code != 0:
+                raise Failed(f"{server.name}: exit code {code} after SIGTERM\n{server.tail()}")
+
+
+def keys(folder: Path) -> Path:
+    """A configuration that knows the keys."""
+    path = folder / "keys.toml"
+    entries = (f'[[auth.key]]\nhash = "{hashlib.sha256(key.encode()).hexdigest()}"\n{more}\n' for key, more in KEYS.items())
+    path.write_text("\n".join(entries))
+    return path
+
+
 @contextlib.contextmanager
 def servers(binary: str, fixtures: Path, environment: dict[str, str], logs: Path) -> Iterator[dict[str, str]]:
     running: list[Server] = []
@@ -100,26 +138,32 @@ def servers(binary: str, fixtures: Path, environment: dict[str, str], logs: Path
         running.append(server)
         return server
 
-    def proxy(name: str, upstream: str, engine: str) -> str:
-        listen = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--insecure-no-auth"]
+    def proxy(name: str, upstream: str, engine: str, *more: str) -> str:
+        listen = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", *(more or ["--insecure-no-auth"])]
         # The libraries are to raise errors with the engine's own words.
         said = ["--set", "engine_errors=pass"]
         server = start(name, binary, "serve", "--upstream", f"http://{upstream}", "--engine", engine, *said, *listen)
-        return f"http://{server.address('proxy')}/v1"
+        return f"http://{server.address('proxy')}"
 
     try:
         scripted = start("engine", sys.executable, str(HERE / "engine.py")).address("engine")
         folders = [str(fixtures / engine) for engine in ("vllm", "sglang")]
         recorded = start("replay", binary, "replay", *folders, "--listen", "127.0.0.1:0").address("replay")
-        yield {
-            "SAMEWIRE_SCRIPTED": proxy("proxy-scripted", scripted, "vllm"),
-            "SAMEWIRE_RECORDED": proxy("proxy-recorded", recorded, "auto"),
-            "SAMEWIRE_FIXTURES": str(fixtures),
+        messages = {
+            shape: start(f"engine-{shape}", sys.executable, str(HERE / "messages.py"), shape).address("engine")
+            for shape in ("vllm", "sglang")
         }
-        for server in reversed(running):
-            code = server.stop()
-            if server.name != "engine" and code != 0:
-                raise Failed(f"{server.name}: exit code {code} after SIGTERM\n{server.tail()}")
+        early = ["--set", "keepalive_seconds=1", "--set", "commit_after_seconds=1", "--insecure-no-auth"]
+        yield {
+            "SAMEWIRE_SCRIPTED": proxy("proxy-scripted", scripted, "vllm") + "/v1",
+            "SAMEWIRE_RECORDED": proxy("proxy-recorded", recorded, "auto") + "/v1",
+            "SAMEWIRE_FIXTURES": str(fixtures),
+            "SAMEWIRE_MESSAGES_VLLM": proxy("proxy-vllm", messages["vllm"], "vllm"),
+            "SAMEWIRE_MESSAGES_SGLANG": proxy("proxy-sglang", messages["sglang"], "sglang"),
+            "SAMEWIRE_MESSAGES_KEYED": proxy("proxy-keyed", messages["vllm"], "vllm", "--config", str(keys(logs))),
+            "SAMEWIRE_MESSAGES_PATIENT": proxy("proxy-patient", messages["vllm"], "vllm", *early),
+        }
+        stop(running)
     finally:
         for server in running:
             server.kill()
@@ -140,12 +184,12 @@ def main(binary: str, fixtures: str, node: str) -> int:
     tests = sorted(str(path) for path in (HERE / "node").glob("*.test.mjs"))
     # Proxies of the environment have no business between a test and its own machine.
     clean = {key: value for key, value in os.environ.items() if key.lower() not in ("http_proxy", "https_proxy", "all_proxy")}
-    clean = {key: value for key, value in clean.items() if not key.startswith(("OPENAI_", "SAMEWIRE_"))}
+    clean = {key: value for key, value in clean.items() if not key.startswith(("OPENAI_", "ANTHROPIC_", "SAMEWIRE_"))}
     with servers(binary, Path(fixtures).resolve(), clean, logs) as addresses:
         environment = {**clean, **addresses, "PYTHONDONTWRITEBYTECODE": "1"}
         results = [
-            suite("openai for Python", [sys.executable, "-m", "unittest", "discover", "-s", str(HERE / "python")], environment),
-            suite("openai for Node", [node, "--test", "--test-reporter=spec", *tests], environment),
+            suite("openai and anthropic for Python", [sys.executable, "-m", "unittest", "discover", "-s", str(HERE / "python")], environment),
+            suite("openai and anthropic for Node", [node, "--test", "--test-reporter=spec", *tests], environment),
         ]
     return 0 if all(results) else 1
 

@@ -28,6 +28,8 @@ class Engine:
         name = f"SAMEWIRE_{shape.upper()}"
         self.shape = shape
         self.base = os.environ[name]
+        # Clients of Anthropic add the version to the path themselves.
+        self.root = self.base.removesuffix("/v1")
         self.summary_base = os.environ[f"{name}_SUMMARY"]
         self.reasoning_key = {"vllm": "reasoning", "sglang": "reasoning_content"}[shape]
         self.log = Path(os.environ[f"{name}_REQUESTS"])

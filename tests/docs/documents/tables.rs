@@ -88,6 +88,11 @@ fn versions_of_clients_are_those_that_are_tested() {
     let pins = [
         pins(python, "openai==", "openai for Python"),
         pins(node, "\"openai\":", "for Node"),
+        pins(python, "anthropic==", "anthropic for Python"),
+        pins(node, "\"@anthropic-ai/sdk\":", "`@anthropic-ai/sdk`"),
+        pins(agents_node, "\"@anthropic-ai/claude-code\":", "Claude Code"),
+        pins(agents, "langchain-anthropic==", "`langchain-anthropic`"),
+        pins(agents_node, "\"@ai-sdk/anthropic\":", "`@ai-sdk/anthropic`"),
         pins(agents_node, "\"@openai/codex\":", "Codex CLI"),
         pins(agents, "openai-agents==", "OpenAI Agents"),
         pins(agents, "langchain-openai==", "`langchain-openai`"),
