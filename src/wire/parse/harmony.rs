@@ -211,7 +211,7 @@ impl Harmony {
             let begins = text.len() <= HEADER && HeaderStart::of(own) == HeaderStart::Yes;
             let heads = matches!(marker, Marker::Channel | Marker::Constrain | Marker::Message);
             let blank = own.trim().is_empty();
-            if begins && heads && !(blank && marker == Marker::Constrain) {
+            if begins && heads {
                 self.state = HarmonyState::Header { text: own.to_owned(), started: false };
                 return self.marker_in_header(marker, emit);
             }
@@ -427,6 +427,15 @@ mod tests {
             // Text without a header is the answer.
             ("plain", true, &["content plain"]),
             ("a<|constrain|>b", true, &["content a", "end", "content b"]),
+            // The type of the content may be the first word of a header, and its only one.
+            ("<|constrain|>json<|message|>x", true, &["content x"]),
+            (
+                "<|channel|>final<|message|>a<|end|><|constrain|>json<|message|>x",
+                true,
+                &["content a", "end", "content x"],
+            ),
+            ("<|constrain|>json to=functions.f<|message|>{}", true, &["call f", "arguments {}"]),
+            ("<|constrain|>b", true, &["content b"]),
         ] {
             assert_eq!(said(text, complete), expected, "{text}");
         }

@@ -653,6 +653,17 @@ mod tests {
             ),
             ("hermes", r#"<tool_call>{"name": "f", "arguments": {"a": 1"#.to_owned(), r#"[f]{"a": 1"#),
             ("hermes", r#"<tool_call>{"name": "f"}</tool_call>"#.to_owned(), "[f]{}"),
+            // The text ends within the end marker.
+            (
+                "hermes",
+                r#"<tool_call>{"name": "f", "arguments": {"a": 1</tool_c"#.to_owned(),
+                r#"[f]{"a": 1"#,
+            ),
+            (
+                "hermes",
+                r#"<tool_call>{"name": "f", "arguments": {"b": "</tool_c"#.to_owned(),
+                r#"[f]{"b": "</tool_c"#,
+            ),
             // These are no calls.
             ("hermes", r#"<tool_call>{"name": "f""#.to_owned(), r#"<tool_call>{"name": "f""#),
             (
@@ -690,6 +701,22 @@ mod tests {
         }
     }
 
+    /// Checks that text after a call that no list contains keeps its comma and its white space.
+    #[test]
+    fn text_behind_a_call_in_python() {
+        for (text, expected) in [
+            ("f(a=1), and more", r#"[f]{"a": 1}, and more"#),
+            ("f(a=1),", r#"[f]{"a": 1},"#),
+            ("f(a=1)\nand more", "[f]{\"a\": 1}\nand more"),
+            ("f(a=1) (g)", r#"[f]{"a": 1} (g)"#),
+            ("f(a=1), g()", r#"[f]{"a": 1}[g]{}"#),
+            ("f(a=1)\ng()\n</function_calls>", r#"[f]{"a": 1}[g]{}"#),
+            ("[f(a=1), and more", r#"[f]{"a": 1}, and more"#),
+        ] {
+            assert_eq!(parsed("olmo3", &format!("</think><function_calls>{text}")), expected, "{text}");
+        }
+    }
+
     /// Checks that a name of 256 letters is one, and a longer one is text.
     #[test]
     fn names_have_a_limit() {
@@ -716,6 +743,8 @@ mod tests {
             ("<tool_call>\n<function=f>\n<parameter=b>\nx".to_owned(), r#"[f]{"b": "x"#),
             ("<tool_call>\n<function=f>\n{\"a\": 1".to_owned(), r#"[f]{"a": 1"#),
             ("<tool_call>\n<function=f>\n{\"a\": 1}</function>\n</tool_call>".to_owned(), r#"[f]{"a": 1}"#),
+            ("<tool_call>\n<function=f>\n{\"a\": 1</func".to_owned(), r#"[f]{"a": 1"#),
+            ("<tool_call>\n<function=f>\n{\"a\": 1}</func".to_owned(), r#"[f]{"a": 1}"#),
             // Text after a parameter ends the call.
             (format!("<tool_call>\n<function=f>\n{a}oops"), "[f]{\"a\": 1}\noops"),
             (format!("<tool_call>\n<function=f>\n{a}{{}}"), "[f]{\"a\": 1}\n{}"),

@@ -41,16 +41,22 @@ fn written(parts: &[Part]) -> (String, Vec<String>) {
     // A naive reading: a header reaches from <|start|>, <|channel|>, a role or a recipient to the next marker of
     // another kind.
     let mut header = false;
+    // True where no message is open, so that `<|constrain|>` may begin a header.
+    let mut outside = true;
     let mut before = "";
     let mut rest = text.as_str();
     while !rest.is_empty() {
         let marker = MARKERS.iter().find(|marker| rest.starts_with(**marker));
         match marker {
             Some(&"<|start|>" | &"<|channel|>") => header = true,
-            Some(&"<|constrain|>") => header |= before.contains("to=") || before.trim() == "assistant",
+            Some(&"<|constrain|>") => {
+                header |= before.contains("to=") || before.trim() == "assistant";
+                header |= outside && before.trim().is_empty();
+            }
             Some(_) => header = false,
             None => {}
         }
+        outside = matches!(marker, Some(&"<|end|>" | &"<|return|>" | &"<|call|>"));
         let next = rest.char_indices().skip(1).map(|(at, _)| at);
         let mut next = next.filter(|at| MARKERS.iter().any(|marker| rest[*at..].starts_with(marker)));
         let end = next.next().unwrap_or(rest.len());

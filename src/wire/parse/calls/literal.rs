@@ -103,27 +103,28 @@ impl LiteralGrammar {
         noted
     }
 
-    /// Parses what follows a call: another call, or the end of the list. Returns the bytes read.
-    fn between(&mut self, begun: &str) -> usize {
-        match begun.chars().next() {
-            Some(',') => {
-                self.state = LiteralState::Name;
-                1
-            }
-            Some(']') if self.listed => {
-                self.state = LiteralState::Closing;
-                1
-            }
-            // Calls outside of a list stand one to a line.
-            Some(sign) if !self.listed && sign.is_alphabetic() && self.form.prefix.is_empty() => {
-                self.state = LiteralState::Name;
-                0
-            }
-            _ => {
-                self.state = LiteralState::Closing;
-                0
+    /// Parses what follows a call: another call, or the end of the list. Returns the bytes read; nothing is read of
+    /// text that is neither. Fails if more text is needed.
+    fn between(&mut self, text: &str, last: bool, tools: &Tools) -> Result<usize, Step> {
+        let begun = text.trim_start();
+        let behind_comma = begun.strip_prefix(',');
+        let rest = behind_comma.unwrap_or(begun).trim_start();
+        let blank = text.len() - rest.len();
+        // A comma may follow the last call.
+        if self.listed && rest.starts_with(']') {
+            self.state = LiteralState::Closing;
+            return Ok(blank + 1);
+        }
+        // Calls outside of a list stand one to a line.
+        if behind_comma.is_some() || (!self.listed && self.form.prefix.is_empty()) {
+            match self.name(rest, tools) {
+                Ok(Some(read)) => return Ok(blank + read),
+                Ok(None) if !last => return Err(Step::More(0)),
+                _ => {}
             }
         }
+        self.state = LiteralState::Closing;
+        Ok(0)
     }
 }
 
@@ -140,11 +141,6 @@ impl Grammar for LiteralGrammar {
                 self.state = LiteralState::Name;
                 Ok(blank + usize::from(self.listed))
             }
-            // A comma may follow the last call.
-            LiteralState::Name if self.listed && self.called && begun.starts_with(']') => {
-                self.state = LiteralState::Closing;
-                Ok(blank + 1)
-            }
             LiteralState::Name => match self.name(begun, tools) {
                 Ok(Some(read)) => Ok(blank + read),
                 Ok(None) if !last => Err(Step::More(0)),
@@ -158,7 +154,7 @@ impl Grammar for LiteralGrammar {
                 ReadArguments::Some(read) if !last => Err(Step::More(read)),
                 ReadArguments::Some(read) | ReadArguments::Wrong(read) => Err(self.stop(read)),
             },
-            LiteralState::Between => Ok(blank + self.between(begun)),
+            LiteralState::Between => self.between(text, last, tools),
             LiteralState::Closing => Err(match match_start(begun, &[self.form.end]) {
                 MarkerMatch::At { .. } => Step::Done(blank + self.form.end.len()),
                 MarkerMatch::Partial(_) if !last => Step::More(0),

@@ -398,6 +398,8 @@ impl TaggedGrammar {
         let read = match self.body_ends.match_at_start(begun) {
             MarkerMatch::At { marker, .. } => text.len() - begun.len() + self.body_ends.len(marker),
             MarkerMatch::Partial(_) if !last => return Err(Step::More(0)),
+            // The text ends within the marker.
+            MarkerMatch::Partial(_) if !begun.is_empty() => return Err(Step::Done(text.len())),
             _ => 0,
         };
         self.state = if self.form.closes.is_empty() { TaggedState::Over } else { TaggedState::Call };

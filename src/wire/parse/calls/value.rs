@@ -145,7 +145,8 @@ impl Arguments {
     }
 
     /// Parses the next text and emits arguments. Returns the bytes read if they are complete, else the step with which
-    /// the parsing stops. `last`: no more text follows, so a rest that it cuts off is emitted.
+    /// the parsing stops. `last`: no more text follows, so a rest that it cuts off is emitted, unless the rest is the
+    /// beginning of a marker.
     pub(super) fn step(
         &mut self,
         text: &str,
@@ -156,7 +157,10 @@ impl Arguments {
         match self.read(text, stops, &mut *emit) {
             Part::All(read) => Ok(read),
             Part::Some(read) if last => {
-                self.say(text.get(read..).unwrap_or(""), emit);
+                let rest = text.get(read..).unwrap_or("");
+                if !matches!(stops.match_at_start(rest), MarkerMatch::Partial(_)) {
+                    self.say(rest, emit);
+                }
                 Err(Step::Done(text.len()))
             }
             Part::Some(read) => Err(Step::More(read)),
