@@ -318,7 +318,11 @@ impl CallArguments {
     fn take(&mut self, piece: &Text<'_>, is_whole: bool) -> Taken {
         if let Self::Blank(blank) = self {
             let mut first = None;
-            piece.each_ascii(|byte| first = first.or(Some(byte).filter(|byte| !byte.is_ascii_whitespace())));
+            piece.each_ascii(|byte| {
+                if !byte.is_ascii_whitespace() {
+                    first.get_or_insert(byte);
+                }
+            });
             let is_blank = first.is_none() && piece.decoded().trim().is_empty();
             if is_blank && !is_whole {
                 piece.write(blank);

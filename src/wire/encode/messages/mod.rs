@@ -166,11 +166,9 @@ impl Message {
                     self.arguments(SLOT, &arguments, out);
                 }
             }
-            Delta::Sealed { text, .. } => {
-                if self.display != ThinkingDisplay::Hidden {
-                    self.begin(out);
-                    self.blocks.signature(text, out);
-                }
+            Delta::Sealed { text, .. } if self.display != ThinkingDisplay::Hidden => {
+                self.begin(out);
+                self.blocks.signature(text, out);
             }
             Delta::Break | Delta::Done { slot: None, .. } => self.blocks.break_text(out),
             Delta::Finish(finish) => {
