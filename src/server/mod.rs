@@ -21,6 +21,7 @@ mod reload;
 mod responses;
 mod routes;
 mod start;
+mod tokenize;
 
 pub use admit::memory::description as memory_told;
 pub use net::listener::Listeners;

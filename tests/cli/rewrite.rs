@@ -1,6 +1,6 @@
 //! `samewire rewrite` as users run it: the built binary in a pipe, over every worked example and every capture.
 
-use crate::cases::{self, Case, captures, fixtures, vectors};
+use crate::cases::{self, Case, captures, fixtures, message_vectors, vectors};
 use samewire::engine::named;
 use samewire::wire::{Api, Ending};
 use serde_json::Value;
@@ -346,6 +346,59 @@ fn whole_chat_answer_becomes_a_response() {
         run(&mut rewrite(&["--to", "responses", "--status", "503"]), br#"{"message":"full"}"#);
     assert_eq!(code, 1);
     assert!(out.contains("server_is_overloaded"), "{out}");
+}
+
+/// Every worked example for Messages. There are no keys here, so samewire's own signatures are missing.
+#[test]
+fn messages_byte_for_byte() {
+    let folder = Folder::new("messages");
+    let vectors: Vec<_> = message_vectors().into_iter().filter(|(case, _)| case.status == 200).collect();
+    for (case, vector) in &vectors {
+        let request = folder.file("request.json", &case.request.to_string());
+        let (api, eof) = (
+            if case.upstream == Api::Chat { "chat" } else { "messages" },
+            if case.ending == Ending::Reset { "reset" } else { "clean" },
+        );
+        let now = case.now.to_string();
+        let mut command = rewrite(&["--request", &request, "--engine", &case.engine, "--eof", eof]);
+        command.args(["--api", api, "--to", "messages", "--now", &now, "--ids", "counter"]);
+        command.args(assignments("", &case.options));
+        let (status, body) = expected(&case.name, vector);
+        let (code, got, told) = run(&mut command, &case.input);
+        let is_error = status != 200 || body.contains("event: error\n");
+        assert_eq!(code, i32::from(is_error), "{}: {told}", case.name);
+        if status == 200 {
+            let body = if case.upstream == Api::Chat { without_signatures(&body) } else { body };
+            assert_eq!(got, body, "{}", case.name);
+        } else {
+            assert!(got.starts_with(r#"{"type":"error","error":{"type":""#), "{}: {got}", case.name);
+        }
+    }
+    assert!(vectors.len() > 25, "{}", vectors.len());
+}
+
+/// Returns a message without the signatures of the worked examples.
+fn without_signatures(body: &str) -> String {
+    let frames = body.split_inclusive("\n\n").filter(|frame| !frame.contains("signature_delta"));
+    let mut pieces = frames.collect::<String>();
+    while let Some(at) = pieces.find("swt1.test.") {
+        let end = pieces[at..].find('"').unwrap();
+        pieces.replace_range(at..at + end, "");
+    }
+    pieces
+}
+
+/// What cannot become a message is said.
+#[test]
+fn only_chat_becomes_a_message() {
+    let completion = text_of("vllm/completions/upstream.sse");
+    let (code, out, told) = run(&mut rewrite(&["--to", "messages"]), completion.as_bytes());
+    assert_eq!((code, out.as_str()), (2, ""), "{told}");
+    assert!(told.contains("Only an answer of Chat Completions can become one of Messages"), "{told}");
+    let native = "data: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"model\":\"m\"}}\n\n";
+    let (code, out, told) = run(&mut rewrite(&[]), native.as_bytes());
+    assert_eq!(code, 1, "{told}");
+    assert!(out.starts_with("event: message_start\n") && out.contains("event: error\n"), "{out}");
 }
 
 /// The last chunk of vLLM with `continuous_usage_stats` has text, the finish, and a count of both: the count is

@@ -153,3 +153,23 @@ fn white_space_before_arguments_waits() {
         check(&case, &[4, 9]).unwrap();
     }
 }
+
+/// The client has the call already, and may run it.
+#[test]
+fn fault_u56_arguments_behind_the_end_of_their_call() {
+    let chunk = |delta: Value| json!({"id": "chatcmpl-1", "created": 1, "model": "m", "choices": [{"index": 0, "delta": delta}]});
+    let call = |index: u64, args: &str| {
+        chunk(json!({"tool_calls": [{"index": index, "id": format!("c{index}"), "function": {
+            "name": "f", "arguments": args,
+        }}]}))
+    };
+    let more = chunk(json!({"tool_calls": [{"index": 0, "function": {"arguments": "{\"b\":2}"}}]}));
+    let chunks = [call(0, "{}"), call(1, "{}"), more];
+    let input: String = chunks.iter().map(|chunk| format!("data: {chunk}\n\n")).collect();
+    let (case, _) = message_vectors().swap_remove(0);
+    let case = Case { input: input.into_bytes(), engine: "generic".to_owned(), ..case };
+    let folded = fold(&case.run(&Cut::Whole).body).unwrap();
+    let error = folded.error.unwrap();
+    assert_eq!(error["error"]["details"]["error_code"], "upstream_invalid_tool_call", "{error}");
+    assert_eq!(folded.message["content"][0]["input"], json!({}));
+}

@@ -13,6 +13,7 @@ use crate::server::admit::body::Body;
 use crate::server::admit::headers::with_dropped;
 use crate::server::context::RequestContext;
 use crate::server::relay::attempt::AttemptTarget;
+use crate::server::tokenize;
 use crate::upstream::Outgoing;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
@@ -20,8 +21,6 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::{Response, request};
 use std::sync::Arc;
 
-/// Path under which vLLM counts the tokens of a chat (capture `other-tokenize-chat`).
-const TOKENIZE: &str = "/tokenize";
 /// Path under which engines with a Messages route count the tokens of a prompt.
 const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
 
@@ -46,9 +45,14 @@ pub(in crate::server) async fn count_tokens(
     let (mut first, mut second) = (selection(), selection());
     let counting = |to: &AttemptTarget<'_>| parsed.counting(to);
     let counted = context.request_object(&parsed.sender, &mut first, answer_limit, counting).await;
+    let counted = match counted {
+        Ok(answer) => tokenize::counted(&answer),
+        Err(failure) if tokenize::is_missing(&failure) => None,
+        Err(failure) => return Err(failure),
+    };
     let count = match counted {
-        Ok(answer) => counted_tokens(&answer),
-        Err(failure) if cannot_count(&failure) => {
+        Some(count) => count,
+        None => {
             let limited = parsed.limited(context.rules())?;
             let generating = |to: &AttemptTarget<'_>| {
                 let (plan, _) = plan::message(&limited, &parsed.sender.route(to, model))?;
@@ -56,12 +60,11 @@ pub(in crate::server) async fn count_tokens(
             };
             let answer =
                 context.request_object(&parsed.sender, &mut second, answer_limit, generating).await?;
-            prompt_tokens(&answer)
+            prompt_tokens(&answer).ok_or(Fault::InvalidResponse)?
         }
-        Err(failure) => return Err(failure),
     };
     let mut out = BytesMut::from(&b"{\"input_tokens\":"[..]);
-    write_number(count.ok_or(Fault::InvalidResponse)?, &mut out);
+    write_number(count, &mut out);
     out.put_u8(b'}');
     let response = context.object_response(out.freeze());
     Ok(with_dropped(response, &parsed.request.dropped, ", "))
@@ -72,7 +75,7 @@ impl ParsedRequest {
     fn counting(&self, to: &AttemptTarget<'_>) -> Result<Outgoing, Failure> {
         let route = self.sender.route(to, &self.request.model);
         let path = match &self.request.engine_request {
-            EngineRequest::Chat(_) => TOKENIZE,
+            EngineRequest::Chat(_) => tokenize::TOKENIZE,
             EngineRequest::Native { .. } => COUNT_TOKENS,
         };
         let body = plan::message_body(&self.request, &route)?.body;
@@ -99,21 +102,6 @@ fn with_limit(body: &Bytes, key: &str) -> Bytes {
     fields::with_defaults(unlimited, &[(key.to_owned(), "1".to_owned())])
 }
 
-/// Returns true for the failure of an engine that has no route for counts, or whose route accepts only texts (SGLang
-/// 0.5.12).
-fn cannot_count(failure: &Failure) -> bool {
-    let texts_only = matches!(failure.status, 400 | 422)
-        && failure.original().contains("prompt")
-        && (failure.original().contains("required") || failure.original().contains("missing"));
-    texts_only || matches!(failure.status, 404 | 405 | 501) && failure.fault != Fault::ModelNotFound
-}
-
-object! {
-    /// Answer of a route that counts tokens: vLLM's `/tokenize`, or that of the Messages API.
-    struct TokenCount<'a> {
-        count: Raw<'a> = "count" | "input_tokens",
-    }
-}
 object! {
     /// Answer of an engine, of which only the usage is used.
     struct UsageAnswer<'a> {
@@ -128,11 +116,6 @@ object! {
         cache_read: Raw<'a> = "cache_read_input_tokens",
         cache_write: Raw<'a> = "cache_creation_input_tokens",
     }
-}
-
-fn counted_tokens(answer: &[u8]) -> Option<u64> {
-    let answer: TokenCount<'_> = json::read(std::str::from_utf8(answer).ok()?).ok()?;
-    answer.count.and_then(integer)
 }
 
 fn prompt_tokens(answer: &[u8]) -> Option<u64> {

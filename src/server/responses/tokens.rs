@@ -1,27 +1,18 @@
 //! Token count of an input, determined by the engine (wire-format 4.1).
 
 use super::ParsedRequest;
-use crate::json::{integer, object, read, write_number};
+use crate::json::write_number;
 use crate::plan::Route;
 use crate::request::responses::ResponsesMode;
 use crate::server::admit::body::Body;
 use crate::server::context::RequestContext;
 use crate::server::relay::attempt::AttemptTarget;
+use crate::server::tokenize;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{BufMut, BytesMut};
 use http::{Response, request};
 use std::sync::Arc;
-
-/// Path under which vLLM and SGLang count the tokens of a chat (captures `other-tokenize-chat`, `other-tokenize`).
-const PATH: &str = "/tokenize";
-
-object! {
-    /// Answer of the engine's tokenize route, of which only the count is used.
-    struct TokenCount<'a> {
-        count: crate::json::Raw<'a> = "count",
-    }
-}
 
 impl RequestContext {
     /// Returns the number of tokens that the request would send to the engine. Fails if the engine has no route
@@ -48,14 +39,11 @@ impl RequestContext {
         let request = |to: &AttemptTarget<'_>| {
             let route = Route { responses: ResponsesMode::Chat, ..sender.route(to, &asked.model) };
             let chat = history.body(&asked, &tenant, &app.store_handle.keys, &route, 0)?;
-            Ok(sender.outgoing(to, "POST", PATH, chat.body))
+            Ok(sender.outgoing(to, "POST", tokenize::TOKENIZE, chat.body))
         };
         let answer =
             self.request_object(&sender, &mut selection, answer_limit, request).await.map_err(map_failure)?;
-        let counted: Option<TokenCount<'_>> =
-            std::str::from_utf8(&answer).ok().and_then(|text| read(text).ok());
-        let count =
-            counted.and_then(|counted| counted.count).and_then(integer).ok_or(Fault::InvalidResponse)?;
+        let count = tokenize::counted(&answer).ok_or_else(cannot_count)?;
         let mut out = BytesMut::from(&b"{\"object\":\"response.input_tokens\",\"input_tokens\":"[..]);
         write_number(count, &mut out);
         out.put_u8(b'}');
@@ -63,15 +51,12 @@ impl RequestContext {
     }
 }
 
-/// Maps the failure of an engine that has no such route, or whose route accepts only texts (SGLang 0.5.12), to
-/// [`Fault::NotImplemented`].
+/// Maps the failure of an engine that has no such route to [`Fault::NotImplemented`].
 fn map_failure(failure: Failure) -> Failure {
-    let texts_only = matches!(failure.status, 400 | 422)
-        && failure.original().contains("prompt")
-        && (failure.original().contains("required") || failure.original().contains("missing"));
-    if texts_only || matches!(failure.status, 404 | 405 | 501) && failure.fault != Fault::ModelNotFound {
-        return Failure::from(Fault::NotImplemented)
-            .with_message("The upstream engine cannot count the tokens of a conversation.");
-    }
-    failure
+    if tokenize::is_missing(&failure) { cannot_count() } else { failure }
+}
+
+fn cannot_count() -> Failure {
+    Failure::from(Fault::NotImplemented)
+        .with_message("The upstream engine cannot count the tokens of a conversation.")
 }

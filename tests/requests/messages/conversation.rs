@@ -238,7 +238,7 @@ fn thinking_goes_back_where_its_signature_holds() {
 }
 
 #[test]
-fn thinking_of_others_is_dropped_and_counted() {
+fn fault_c47_thinking_of_others_is_dropped_and_counted() {
     let signed = message_form::sign(ThinkingProof::Hash(&sha256("hm"))).unwrap();
     for block in [
         json!({"type": "thinking", "thinking": "hm!", "signature": signed}),

@@ -129,7 +129,7 @@ fn messages() {
 
 /// The official libraries continue without a thread where the error has this code.
 #[test]
-fn threads() {
+fn fault_c48_threads_are_refused() {
     for thread in [r#"{"type":"create"}"#, r#"{"type":"continue","previous_message_id":"msg_1"}"#, "true"] {
         let failure = planned("vllm", "{}", &request(&format!("{HI},\"thread\":{thread}")), None);
         let (status, body) = message_form::error(&failure.map(|sent| sent.body).unwrap_err());
