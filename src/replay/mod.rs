@@ -106,6 +106,11 @@ impl ReplayState {
     }
 
     fn choose(&self, method: &Method, path: &str, asked: &LookupKey) -> Result<&Scenario, NoMatch> {
+        // Like an engine without such a route, whatever the model's name.
+        if self.scenarios.iter().all(|scenario| scenario.path != path) {
+            let text = format!("Nothing answers {method} {path} with stream = {}.", asked.stream);
+            return Err(NoMatch(StatusCode::NOT_FOUND, text));
+        }
         let named = self.named(&asked.model).map_err(|text| NoMatch(StatusCode::BAD_REQUEST, text))?;
         if let Some(scenario) = named {
             if scenario.path == path {
