@@ -27,10 +27,15 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    pub(super) fn of(finish: &Finish<'_>, is_refusal: bool) -> Self {
+    /// `has_call`: the message has a call, without which no reason says that there is one.
+    pub(super) fn of(finish: &Finish<'_>, is_refusal: bool, has_call: bool) -> Self {
+        let reason = match finish.reason {
+            Reason::ToolCalls | Reason::FunctionCall if !has_call => Reason::Stop,
+            reason => reason,
+        };
         let stop = finish.stop.map(|stop| stop.keep());
         let stop = stop.as_ref().map(Kept::raw).and_then(Text::of).map(|text| text.decoded().into_owned());
-        Self { reason: finish.reason, stop, is_refusal }
+        Self { reason, stop, is_refusal }
     }
 
     /// Returns the value of `stop_reason`, and the stop sequence if one was met.

@@ -83,6 +83,7 @@ pub struct Message {
     usage: Option<Usage>,
     ending: Option<Ending>,
     has_refusal: bool,
+    has_call: bool,
     /// True once `message_start` is written.
     begun: bool,
     /// True once the message has ended, or has failed.
@@ -107,6 +108,7 @@ impl Message {
             usage: None,
             ending: None,
             has_refusal: false,
+            has_call: false,
             begun: false,
             over: false,
         }
@@ -172,7 +174,7 @@ impl Message {
             }
             Delta::Break | Delta::Done { slot: None, .. } => self.blocks.break_text(out),
             Delta::Finish(finish) => {
-                self.ending = Some(Ending::of(finish, self.has_refusal));
+                self.ending = Some(Ending::of(finish, self.has_refusal, self.has_call));
                 self.blocks.finish(out);
             }
             // The other deltas exist only for other APIs, or carry riders that a message has no place for.
@@ -187,6 +189,7 @@ impl Message {
 
     fn call(&mut self, slot: u32, id: &str, name: &str, out: &mut BytesMut) {
         self.begin(out);
+        self.has_call = true;
         // Clients refuse a conversation in which two calls have the same id.
         let mut id = id.to_owned();
         while !self.used_ids.insert(id.clone()) {
