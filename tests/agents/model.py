@@ -85,6 +85,34 @@ def prompt_of(messages: list[dict[str, Any]]) -> Optional[tuple[int, str, str]]:
     return matches[-1] if matches else None
 
 
+class Overflows:
+    """Finds the first results of tools too long, once for each file whose name asks for it."""
+
+    NAME = re.compile(r"/\S+?/overflows\.txt")
+    MESSAGES = {
+        "vllm": "This model's maximum context length is 4096 tokens. However, your request has 5000 input tokens.",
+        "sglang": "The input (5000 tokens) is longer than the model's context length (4096 tokens).",
+    }
+
+    def __init__(self, shape: str) -> None:
+        self.message = self.MESSAGES[shape]
+        self.seen: set[str] = set()
+
+    def apply(self, body: dict[str, Any], answer: Answer) -> Answer:
+        found = self.NAME.search(json.dumps(body["messages"]))
+        if found is None or found[0] in self.seen or body["messages"][-1]["role"] != "tool":
+            return answer
+        self.seen.add(found[0])
+        return whole({"object": "error", "message": self.message, "type": "BadRequestError", "code": 400}, 400)
+
+    def summary(self, messages: list[dict[str, Any]]) -> Optional[Said]:
+        """What the model says of the conversation, if it is asked for a summary."""
+        found = self.NAME.search(json.dumps(messages))
+        if found is None or "Respond with TEXT ONLY" not in messages[-1]["content"]:
+            return None
+        return Said(text=[f"<summary>The user wants: Edit {found[0]}.</summary>"])
+
+
 class Breaks:
     """Breaks off the answer to the first results of tools: once, or each time. The file is named so: breaks-WHEN-in-PART."""
 
@@ -178,7 +206,7 @@ def mistakes_of(message: dict[str, Any], waiting: list[str], shape: str) -> Iter
 
 
 def main(shape: str, requests: str) -> None:
-    lock, breaks = threading.Lock(), Breaks()
+    lock, breaks, overflows = threading.Lock(), Breaks(), Overflows(shape)
 
     def answer(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
         wrong = [*mistakes(body, shape)]
@@ -186,7 +214,8 @@ def main(shape: str, requests: str) -> None:
             log.write(json.dumps({"body": body, "mistakes": wrong}) + "\n")
         if wrong:
             return whole({"object": "error", "message": "; ".join(wrong), "type": "BadRequestError", "code": 400}, 400)
-        return breaks.apply(body, shapes.answer(shape, body, say(body)))
+        said = overflows.summary(body["messages"]) or say(body)
+        return overflows.apply(body, breaks.apply(body, shapes.answer(shape, body, said)))
 
     for name in ("traveller", "local-coder", "gpt-5.5"):
         scripted.SCRIPTS[name] = answer

@@ -153,6 +153,18 @@ class ClaudeCode(unittest.TestCase):
         self.assertEqual([len(engine.reasoning(body)) for body in engine.asked()], [0, 0, 1, 1])
 
     @each_shape
+    def test_a_prompt_that_is_too_long(self, engine: Engine) -> None:
+        """It understands that, has the conversation summed up, and begins anew with the summary."""
+        place = Workplace(self, engine, "overflows.txt")
+        run = place.edit()
+        self.finished(run)
+        self.assertEqual(place.notes.read_text(), EDITED)
+        self.assertIn("compact_boundary", [event.get("subtype") for event in run.events])
+        told = [(line["status"], line.get("code")) for line in engine.told(7)]
+        self.assertEqual(told.count((400, "context_length_exceeded")), 1, told)
+        self.assertEqual({status for status, _ in told}, {200, 400})
+
+    @each_shape
     def test_an_answer_that_breaks(self, engine: Engine) -> None:
         """It asks again. Behind a text that is whole it goes on from there, and does not ask for that once more."""
         for part, answers in (("thinking", 4), ("text", 4), ("call", 3)):
