@@ -114,10 +114,11 @@ class Overflows:
 
 
 class Breaks:
-    """Breaks off the answer to the first results of tools: once, or each time. The file is named so: breaks-WHEN-in-PART."""
+    """Breaks off the answer behind results of tools: the first, or each one. The file is named so: breaks-WHEN-in-PART."""
 
     NAME = re.compile(r"/breaks-(once|always)-in-(thinking|text|call)\.txt$")
-    MARKS = {"thinking": "look", "text": "Now I", "call": "absent"}
+    # What stands in one piece, and how many frames come behind it: those of a call are its arguments.
+    MARKS = {"thinking": ("look", 0), "text": ("Now I", 0), "call": ('"Edit"', 3)}
 
     def __init__(self) -> None:
         self.broken: set[str] = set()
@@ -127,14 +128,14 @@ class Breaks:
         name = self.NAME.search(prompt[2]) if prompt is not None else None
         if prompt is None or name is None or (prompt[2] in self.broken and name[1] == "once"):
             return answer
-        if body["messages"][-1]["role"] != "tool":
+        if all(message["role"] != "tool" for message in body["messages"]):
             return answer
         self.broken.add(prompt[2])
         if answer.frames is None:
             return Answer(200, answer.headers, frames=[answer.body[:-20]], ending="cut")
-        mark = self.MARKS[name[2]].encode()
-        at = next(at for at, frame in enumerate(answer.frames) if mark in frame)
-        return Answer(200, answer.headers, frames=answer.frames[: at + 1], ending="cut")
+        mark, more = self.MARKS[name[2]]
+        at = next((at for at, frame in enumerate(answer.frames) if mark.encode() in frame), 0)
+        return Answer(200, answer.headers, frames=answer.frames[: at + more + 1], ending="cut")
 
 
 def say(body: dict[str, Any]) -> Said:
