@@ -85,11 +85,40 @@ def prompt_of(messages: list[dict[str, Any]]) -> Optional[tuple[int, str, str]]:
     return matches[-1] if matches else None
 
 
+class Overflows:
+    """Finds the first results of tools too long, once for each file whose name asks for it."""
+
+    NAME = re.compile(r"/\S+?/overflows\.txt")
+    MESSAGES = {
+        "vllm": "This model's maximum context length is 4096 tokens. However, your request has 5000 input tokens.",
+        "sglang": "The input (5000 tokens) is longer than the model's context length (4096 tokens).",
+    }
+
+    def __init__(self, shape: str) -> None:
+        self.message = self.MESSAGES[shape]
+        self.seen: set[str] = set()
+
+    def apply(self, body: dict[str, Any], answer: Answer) -> Answer:
+        found = self.NAME.search(json.dumps(body["messages"]))
+        if found is None or found[0] in self.seen or body["messages"][-1]["role"] != "tool":
+            return answer
+        self.seen.add(found[0])
+        return whole({"object": "error", "message": self.message, "type": "BadRequestError", "code": 400}, 400)
+
+    def summary(self, messages: list[dict[str, Any]]) -> Optional[Said]:
+        """What the model says of the conversation, if it is asked for a summary."""
+        found = self.NAME.search(json.dumps(messages))
+        if found is None or "Respond with TEXT ONLY" not in messages[-1]["content"]:
+            return None
+        return Said(text=[f"<summary>The user wants: Edit {found[0]}.</summary>"])
+
+
 class Breaks:
-    """Breaks off the answer to the first results of tools: once, or each time. The file is named so: breaks-WHEN-in-PART."""
+    """Breaks off the answer behind results of tools: the first, or each one. The file is named so: breaks-WHEN-in-PART."""
 
     NAME = re.compile(r"/breaks-(once|always)-in-(thinking|text|call)\.txt$")
-    MARKS = {"thinking": "look", "text": "Now I", "call": "absent"}
+    # What stands in one piece, and how many frames come behind it: those of a call are its arguments.
+    MARKS = {"thinking": ("look", 0), "text": ("Now I", 0), "call": ('"Edit"', 3)}
 
     def __init__(self) -> None:
         self.broken: set[str] = set()
@@ -99,14 +128,14 @@ class Breaks:
         name = self.NAME.search(prompt[2]) if prompt is not None else None
         if prompt is None or name is None or (prompt[2] in self.broken and name[1] == "once"):
             return answer
-        if body["messages"][-1]["role"] != "tool":
+        if all(message["role"] != "tool" for message in body["messages"]):
             return answer
         self.broken.add(prompt[2])
         if answer.frames is None:
             return Answer(200, answer.headers, frames=[answer.body[:-20]], ending="cut")
-        mark = self.MARKS[name[2]].encode()
-        at = next(at for at, frame in enumerate(answer.frames) if mark in frame)
-        return Answer(200, answer.headers, frames=answer.frames[: at + 1], ending="cut")
+        mark, more = self.MARKS[name[2]]
+        at = next((at for at, frame in enumerate(answer.frames) if mark.encode() in frame), 0)
+        return Answer(200, answer.headers, frames=answer.frames[: at + more + 1], ending="cut")
 
 
 def say(body: dict[str, Any]) -> Said:
@@ -178,7 +207,7 @@ def mistakes_of(message: dict[str, Any], waiting: list[str], shape: str) -> Iter
 
 
 def main(shape: str, requests: str) -> None:
-    lock, breaks = threading.Lock(), Breaks()
+    lock, breaks, overflows = threading.Lock(), Breaks(), Overflows(shape)
 
     def answer(path: str, body: dict[str, Any], headers: dict[str, str]) -> Answer:
         wrong = [*mistakes(body, shape)]
@@ -186,7 +215,8 @@ def main(shape: str, requests: str) -> None:
             log.write(json.dumps({"body": body, "mistakes": wrong}) + "\n")
         if wrong:
             return whole({"object": "error", "message": "; ".join(wrong), "type": "BadRequestError", "code": 400}, 400)
-        return breaks.apply(body, shapes.answer(shape, body, say(body)))
+        said = overflows.summary(body["messages"]) or say(body)
+        return overflows.apply(body, breaks.apply(body, shapes.answer(shape, body, said)))
 
     for name in ("traveller", "local-coder", "gpt-5.5"):
         scripted.SCRIPTS[name] = answer

@@ -36,7 +36,8 @@ class Workplace:
     """A home for Claude Code and a folder with a file, as long as a test lasts."""
 
     def __init__(self, case: unittest.TestCase, engine: Engine, name: str = "notes.txt") -> None:
-        folder = tempfile.TemporaryDirectory(prefix="claude-", dir=Path.cwd(), ignore_cleanup_errors=True)
+        # Not within this project, of which it would tell the model.
+        folder = tempfile.TemporaryDirectory(prefix="claude-", ignore_cleanup_errors=True)
         case.addCleanup(folder.cleanup)
         self.home, self.work = Path(folder.name) / "home", Path(folder.name) / "work"
         self.home.mkdir()
@@ -59,16 +60,18 @@ class Workplace:
             env={**self.environment, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
         try:
-            output, _ = process.communicate(timeout=SECONDS)
+            output, complaints = process.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-            raise AssertionError(f"not finished after {SECONDS} s\n{output[-3000:]}") from None
+            output, complaints = process.communicate()
+            raise AssertionError(f"not finished after {SECONDS} s\n{output[-3000:]}{complaints[-1000:]}") from None
+        if not output:
+            raise AssertionError(f"it printed nothing\n{complaints[-3000:]}")
         return Run(output, process.returncode)
 
     def edit(self, **more: str) -> Run:
@@ -96,7 +99,7 @@ class ClaudeCode(unittest.TestCase):
         asked = engine.asked()
         self.assertEqual([len(engine.reasoning(body)) for body in asked], [0, 1, 2, 3])
         self.assertEqual(engine.reasoning(asked[-1]), [THOUGHT] * 3)
-        self.assertEqual({body["model"] for body in asked}, {"local-coder"})
+        self.assertEqual({(body["model"], body["reasoning_effort"]) for body in asked}, {("local-coder", "medium")})
         self.assertLessEqual({"Read", "Edit", "Bash"}, {tool["function"]["name"] for tool in asked[0]["tools"]})
         outputs = [message["content"] for message in asked[-1]["messages"] if message["role"] == "tool"]
         self.assertIn("second", outputs[0])
@@ -148,6 +151,18 @@ class ClaudeCode(unittest.TestCase):
         self.finished(run)
         self.assertEqual([call["name"] for call in run.blocks("assistant", "tool_use")], ["Agent", "Read", "Bash"])
         self.assertEqual([len(engine.reasoning(body)) for body in engine.asked()], [0, 0, 1, 1])
+
+    @each_shape
+    def test_a_prompt_that_is_too_long(self, engine: Engine) -> None:
+        """It understands that, has the conversation summed up, and begins anew with the summary."""
+        place = Workplace(self, engine, "overflows.txt")
+        run = place.edit()
+        self.finished(run)
+        self.assertEqual(place.notes.read_text(), EDITED)
+        self.assertIn("compact_boundary", [event.get("subtype") for event in run.events])
+        told = [(line["status"], line.get("code")) for line in engine.told(7)]
+        self.assertEqual(told.count((400, "context_length_exceeded")), 1, told)
+        self.assertEqual({status for status, _ in told}, {200, 400})
 
     @each_shape
     def test_an_answer_that_breaks(self, engine: Engine) -> None:
