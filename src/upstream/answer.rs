@@ -261,3 +261,102 @@ impl Answer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::answer_head::{poll_append, read_head};
+    use super::*;
+    use std::task::Waker;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    /// Returns an answer of which these bytes have come, and the engine's end of the connection.
+    async fn answer(text: &str) -> (Answer, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to = listener.local_addr().unwrap();
+        let mut connection = Connection { stream: TcpStream::connect(to).await.unwrap().into(), to };
+        let (mut engine, _) = listener.accept().await.unwrap();
+        engine.write_all(format!("HTTP/1.1 {text}").as_bytes()).await.unwrap();
+        let mut buffer = BytesMut::new();
+        let stream = &mut connection.stream;
+        let head = read_head(&mut buffer, false, |cx, buffer| poll_append(stream, cx, buffer).map(Ok));
+        (Answer::new(head.await.unwrap(), connection, buffer), engine)
+    }
+
+    /// Checks that a connection serves again only after an answer whose end is certain, with nothing behind it.
+    #[tokio::test]
+    async fn connections_are_kept_only_behind_a_clean_end() {
+        for (text, body, is_kept) in [
+            ("200 OK\r\ncontent-length: 2\r\n\r\nab", Some("ab"), true),
+            ("200 OK\r\ncontent-length: 2\r\n\r\nabc", Some("ab"), false),
+            ("200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nab", Some("ab"), false),
+            ("200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n", Some("ab"), true),
+            ("200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\nx", Some("ab"), false),
+            ("204 No Content\r\n\r\n", Some(""), true),
+            ("204 No Content\r\n\r\nx", Some(""), false),
+            ("200 OK\r\n\r\nab", Some("ab"), false),
+            ("200 OK\r\ncontent-length: 2\r\n\r\na", None, false),
+            ("200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\na", None, false),
+        ] {
+            let (mut answer, engine) = answer(text).await;
+            assert_eq!(answer.has_ended(), body == Some(""), "{text}: before it is read");
+            drop(engine);
+            match (answer.collect(100).await, body) {
+                (Ok(read), Some(body)) => assert_eq!(read, body, "{text}"),
+                (Err((read, ReadError::Reset)), None) => assert_eq!(&read[..], b"a", "{text}"),
+                other => panic!("{text}: {other:?}"),
+            }
+            assert!(answer.has_ended(), "{text}");
+            assert_eq!(answer.into_connection().is_some(), is_kept, "{text}");
+        }
+        let (answer, _engine) = answer("200 OK\r\ncontent-length: 2\r\n\r\nab").await;
+        assert!(answer.into_connection().is_none(), "it was not read");
+    }
+
+    #[tokio::test]
+    async fn lengths_are_known_before_the_body_is_read() {
+        for (text, length) in [
+            ("200 OK\r\ncontent-length: 2\r\n\r\nab", Some(2)),
+            ("200 OK\r\ncontent-length: 0\r\n\r\n", Some(0)),
+            ("304 Not Modified\r\ncontent-length: 2\r\n\r\n", Some(0)),
+            ("200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", None),
+            ("200 OK\r\n\r\n", None),
+        ] {
+            assert_eq!(answer(text).await.0.length(), length, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_seen_ahead_is_read_again() {
+        let (mut answer, mut engine) = answer("200 OK\r\ncontent-length: 6\r\n\r\nab").await;
+        assert_eq!(answer.peek(100, |seen| seen.contains(&b'b')).await, b"ab");
+        assert_eq!(answer.peek(2, |_| false).await, b"ab", "the limit is reached");
+        engine.write_all(b"cd").await.unwrap();
+        assert_eq!(answer.peek(3, |_| false).await, b"abcd");
+        engine.write_all(b"ef").await.unwrap();
+        assert_eq!(answer.peek(100, |_| false).await, b"abcdef", "the body is over");
+        assert_eq!(answer.collect(100).await.unwrap(), "abcdef");
+        assert_eq!(answer.peek(100, |_| false).await, b"");
+    }
+
+    #[tokio::test]
+    async fn bodies_have_a_limit() {
+        let (mut answer, mut engine) = answer("200 OK\r\ncontent-length: 6\r\n\r\nabc").await;
+        engine.write_all(b"d").await.unwrap();
+        let (read, error) = answer.collect(4).await.unwrap_err();
+        assert_eq!((&read[..], error), (&b"abcd"[..], ReadError::Malformed));
+    }
+
+    #[tokio::test]
+    async fn a_rest_is_awaited_but_not_a_long_one() {
+        let mut at_once = Context::from_waker(Waker::noop());
+        let (mut whole, _engine) = answer("200 OK\r\ncontent-length: 2\r\n\r\nab").await;
+        assert_eq!(whole.poll_rest(&mut at_once), Poll::Ready(Ok(())));
+        let (mut open, mut engine) = answer("200 OK\r\n\r\n").await;
+        assert_eq!(open.poll_rest(&mut at_once), Poll::Pending);
+        let long = vec![b'x'; 8 * READ];
+        let sending = async { engine.write_all(&long).await };
+        let (rest, _) = tokio::join!(std::future::poll_fn(|cx| open.poll_rest(cx)), sending);
+        assert_eq!(rest, Err(ReadError::Malformed));
+    }
+}

@@ -58,3 +58,49 @@ pub(super) fn poll_append(
     buffer.reserve(READ);
     pin!(stream.read_buf(buffer)).poll(cx)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a head from what arrives, piece by piece, before the connection ends; returns its status, or the fault
+    /// and whether the connection counts as stale.
+    async fn read(pieces: &[&str], reused: bool) -> Result<u16, (Fault, RetryClass, bool)> {
+        let (mut buffer, mut pieces) = (BytesMut::new(), pieces.iter());
+        let head = read_head(&mut buffer, reused, |_, buffer| {
+            let piece = pieces.next().copied().unwrap_or("");
+            buffer.extend_from_slice(piece.as_bytes());
+            Poll::Ready(Ok(Ok(piece.len())))
+        });
+        head.await.map(|head| head.status).map_err(|error| (error.public.fault, error.class, error.stale))
+    }
+
+    /// Checks that only a silent end of a connection that has served before allows the request to be sent again.
+    #[tokio::test]
+    async fn a_connection_is_stale_only_if_nothing_has_come() {
+        let interim = "HTTP/1.1 100 Continue\r\n\r\n";
+        for (pieces, reused, is_stale) in [
+            (&[][..], true, true),
+            (&[], false, false),
+            (&["HTTP/1.1 2"], true, false),
+            (&[interim], true, false),
+        ] {
+            let error = read(pieces, reused).await.unwrap_err();
+            assert_eq!((error.0, error.2), (Fault::Reset, is_stale), "{pieces:?} {reused}");
+        }
+        assert_eq!(read(&[interim, "HTTP/1.1 20", "0 OK\r\n\r\n"], true).await, Ok(200));
+        let malformed = (Fault::InvalidResponse, RetryClass::MaybeProcessed, false);
+        assert_eq!(read(&["SSH-2.0\r\n"], true).await, Err(malformed));
+    }
+
+    #[tokio::test]
+    async fn a_body_that_breaks_off_is_not_sent_again() {
+        let head =
+            read_head(&mut BytesMut::new(), true, |_, _| Poll::Ready(Err(Fault::RequestTimeout.into())));
+        let error = head.await.unwrap_err();
+        assert_eq!(
+            (error.public.fault, error.class, error.stale),
+            (Fault::RequestTimeout, RetryClass::Never, false)
+        );
+    }
+}

@@ -418,3 +418,179 @@ async fn deliver_over_tls(stream: &mut Socket, head: &[u8], body: &[u8], early: 
     });
     delivered.await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::hops::Hops;
+    use super::*;
+    use crate::config::{Config, Overrides};
+    use crate::telemetry::Propagation;
+    use bytes::Bytes;
+    use http::{HeaderMap, Method};
+    use std::io::{BufRead, Write};
+    use std::sync::atomic::AtomicUsize;
+
+    fn client(url: &str, lines: &str) -> Client {
+        let text = format!("[[upstream]]\nurl = \"{url}\"\n{lines}");
+        let config = Config::read(&text, &[&Overrides::default()]).unwrap();
+        Client::new(&config.upstreams[0], &config.timeouts)
+    }
+
+    fn request(method: &'static str) -> Outgoing {
+        Outgoing {
+            method,
+            path: "/v1/models".into(),
+            accept: Outgoing::JSON,
+            content_type: Some(Outgoing::JSON),
+            authorization: None,
+            request_id: "r".to_owned(),
+            is_retry: false,
+            trace: Propagation::Passed(Vec::new()),
+            hops: Hops::default(),
+            body: Bytes::from_static(b"{}"),
+            upload: None,
+        }
+    }
+
+    /// Returns the lines of the head that HTTP/1.1 sends.
+    fn lines(client: &Client, request: &Outgoing) -> Vec<String> {
+        let head = String::from_utf8(client.head(request)).unwrap();
+        head.strip_suffix("\r\n\r\n").unwrap().split("\r\n").map(ToOwned::to_owned).collect()
+    }
+
+    #[test]
+    fn the_host_has_a_port_unless_it_is_the_usual_one() {
+        for (url, host) in [
+            ("http://engine", "engine"),
+            ("http://engine:80", "engine"),
+            ("http://engine:443", "engine:443"),
+            ("http://engine:8000", "engine:8000"),
+            ("http://[::1]:8000", "[::1]:8000"),
+        ] {
+            assert_eq!(lines(&client(url, ""), &request("GET"))[1], format!("host: {host}"), "{url}");
+        }
+    }
+
+    #[test]
+    fn only_a_request_with_a_body_tells_of_one() {
+        let client = client("http://engine:8000/base", "");
+        let get = lines(&client, &request("GET"));
+        assert_eq!(get[0], "GET /base/v1/models HTTP/1.1");
+        let is_of_body = |line: &str| line.starts_with("content-") || line.starts_with("transfer-encoding");
+        assert!(!get.iter().any(|line| is_of_body(line)), "{get:?}");
+        let post = lines(&client, &request("POST"));
+        assert_eq!(post[0], "POST /base/v1/models HTTP/1.1");
+        assert_eq!(post[post.len() - 2..], ["content-type: application/json", "content-length: 2"]);
+        assert_eq!(get.iter().find(|line| line.starts_with("authorization")), None);
+        let keyed = Outgoing { authorization: Some("Bearer k".parse().unwrap()), ..request("GET") };
+        assert!(lines(&client, &keyed).contains(&"authorization: Bearer k".to_owned()));
+    }
+
+    /// HTTP/2 sends the same fields, apart from those that it writes otherwise.
+    #[test]
+    fn both_versions_of_http_send_the_same_head() {
+        let client = client("http://engine:8000/base", "http = \"2\"");
+        for method in ["GET", "POST"] {
+            let request = Outgoing { authorization: Some("Bearer k".parse().unwrap()), ..request(method) };
+            let connections = client.connections.as_ref().expect("it speaks HTTP/2");
+            let head = connections.head(&request, &client.prefix, &client.peer).unwrap();
+            assert_eq!(
+                (head.method() == Method::POST, head.method() == Method::GET),
+                (method == "POST", method == "GET")
+            );
+            assert_eq!(head.uri(), "http://engine:8000/base/v1/models");
+            let mut fields = HeaderMap::new();
+            for line in lines(&client, &request).iter().skip(1).filter(|line| !line.starts_with("host: ")) {
+                let (name, value) = line.split_once(": ").unwrap();
+                fields.append(http::HeaderName::try_from(name).unwrap(), value.parse().unwrap());
+            }
+            assert_eq!(head.headers(), &fields, "{method}");
+        }
+    }
+
+    #[test]
+    fn only_a_lack_of_resources_is_our_own_fault() {
+        for (number, is_own) in
+            [(Errno::MFILE, true), (Errno::NFILE, true), (Errno::NOBUFS, true), (Errno::CONNREFUSED, false)]
+        {
+            let error = io::Error::from_raw_os_error(number.raw_os_error());
+            assert_eq!(is_local_exhaustion(&error), is_own, "{error}");
+        }
+        assert!(!is_local_exhaustion(&ErrorKind::TimedOut.into()));
+    }
+
+    /// Starts an engine that answers each request with two bytes, and counts its connections.
+    fn engine() -> (String, Arc<AtomicUsize>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                counted.fetch_add(1, Ordering::Relaxed);
+                std::thread::spawn(move || {
+                    let mut lines = std::io::BufReader::new(&stream).lines().map_while(Result::ok);
+                    while let Some(line) = lines.next() {
+                        if line.is_empty() {
+                            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nab";
+                            (&stream).write_all(answer).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        (url, count)
+    }
+
+    /// Sends a request, reads its answer and gives the connection back.
+    async fn ask(client: &Client, is_retry: bool) {
+        let request = Outgoing { is_retry, ..request("GET") };
+        let mut answer = client.send(&request).await.unwrap();
+        assert_eq!(answer.collect(100).await.unwrap(), "ab");
+        client.give_back(answer);
+    }
+
+    /// Checks that a connection is kept for a few seconds, and not for a retry or once the upstream is retired.
+    #[tokio::test]
+    async fn connections_are_kept_for_a_time() {
+        let (url, count) = engine();
+        let client = client(&url, "");
+        let idle = || client.idle.lock().len();
+        let connections = || count.load(Ordering::Relaxed);
+        let age = |by: Duration| client.idle.lock()[0].since -= by;
+        ask(&client, false).await;
+        ask(&client, false).await;
+        assert_eq!((connections(), idle()), (1, 1), "it is used again");
+        ask(&client, true).await;
+        assert_eq!((connections(), idle()), (2, 2), "a retry has one of its own");
+        age(client.pool_idle);
+        client.sweep();
+        assert_eq!(idle(), 1, "the old one is closed");
+        age(client.pool_idle);
+        ask(&client, false).await;
+        assert_eq!((connections(), idle()), (3, 1), "the old one is not used");
+        client.close_idle();
+        assert_eq!(idle(), 0);
+        ask(&client, false).await;
+        assert_eq!((connections(), idle()), (4, 1));
+        client.retire();
+        assert_eq!(idle(), 0);
+        ask(&client, false).await;
+        assert_eq!((connections(), idle()), (5, 0), "none is kept any more");
+    }
+
+    /// Checks that the client of a thread takes a connection to the address whose turn it is, and that without an
+    /// address any will do.
+    #[tokio::test]
+    async fn a_kept_connection_leads_to_the_address_that_is_wanted() {
+        let (url, _) = engine();
+        let client = client(&url, "");
+        ask(&client, false).await;
+        let to = client.idle.lock()[0].connection.to;
+        assert!(client.checkout(Some(SocketAddr::new(to.ip(), to.port() ^ 1))).is_none());
+        assert!(client.checkout(Some(to)).is_some());
+        ask(&client, false).await;
+        assert!(client.checkout(None).is_some());
+        assert_eq!((client.addresses(), client.next_address()), (1, Some(to)));
+    }
+}

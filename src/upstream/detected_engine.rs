@@ -204,4 +204,77 @@ mod tests {
         known.take_hint(engine("vllm"), Some(Version::new(0, 5, 0)));
         assert_eq!((known.identity.version, known.version_evidence), (version, Evidence::Route("/version")));
     }
+
+    /// What is known of an engine stays under another configuration, unless that names another engine, or no longer
+    /// names the one that is known only from it.
+    #[test]
+    fn a_changed_configuration_keeps_what_it_does_not_contradict() {
+        let version = Some(Version::new(0, 21, 0));
+        let known = |by: Evidence| {
+            let mut known = DetectedEngine::configured(engine("auto"));
+            known.set_engine(engine("vllm"), by);
+            known.set_version(version, Evidence::Route("/version"));
+            known
+        };
+        let probed = Evidence::Route("/metrics");
+        for (before, configured, name, evidence, is_kept) in [
+            (probed, "auto", "vllm", probed, true),
+            (probed, "vllm", "vllm", Evidence::Configuration, true),
+            (probed, "sglang", "sglang", Evidence::Configuration, false),
+            (Evidence::Configuration, "vllm", "vllm", Evidence::Configuration, true),
+            (Evidence::Configuration, "auto", "auto", Evidence::Nothing, false),
+        ] {
+            let after = known(before).reconfigured(engine(configured));
+            assert_eq!(
+                (after.identity.engine.name, after.evidence),
+                (name, evidence),
+                "{before:?} {configured}"
+            );
+            assert_eq!(after.identity.version.is_some(), is_kept, "{before:?} {configured}");
+        }
+    }
+
+    #[test]
+    fn another_engine_has_another_version_but_a_configured_one_stays() {
+        let mut known = DetectedEngine::configured(engine("auto"));
+        known.set_engine(engine("vllm"), Evidence::Answer);
+        known.set_version(Some(Version::new(0, 21, 0)), Evidence::Answer);
+        known.set_front(Front::Rust);
+        known.parsers = Some(Parsers::default());
+        let before = known.clone();
+        known.set_engine(engine("vllm"), Evidence::Route("/version"));
+        assert_eq!((known.identity, &known.parsers), (before.identity, &before.parsers));
+        assert_eq!((known.evidence, known.differs_from(&before)), (Evidence::Route("/version"), false));
+        known.set_engine(engine("sglang"), Evidence::Answer);
+        assert_eq!((known.identity, known.parsers.is_none()), (engine("sglang").into(), true));
+        assert!(known.differs_from(&before));
+        let parsers = DetectedEngine { parsers: None, ..before.clone() };
+        assert!(parsers.differs_from(&before), "the parsers are others");
+        let mut configured = DetectedEngine::configured(engine("vllm"));
+        configured.set_engine(engine("sglang"), Evidence::Route("/server_info"));
+        assert_eq!((configured.identity.engine.name, configured.evidence), ("vllm", Evidence::Configuration));
+    }
+
+    #[test]
+    fn hints_are_wanted_for_what_is_unknown_or_rests_on_hints() {
+        let (route, answer) = (Evidence::Route("/version"), Evidence::Answer);
+        let version = Some(Version::new(0, 21, 0));
+        for (name, by, version, version_by, is_incomplete, rests_on_answers) in [
+            ("auto", Evidence::Nothing, None, Evidence::Nothing, true, false),
+            ("vllm", route, version, route, false, false),
+            ("vllm", route, None, Evidence::Nothing, true, false),
+            // The engine has told that its version is no release.
+            ("vllm", route, None, route, false, false),
+            ("vllm", route, version, answer, false, true),
+            ("vllm", answer, version, route, false, true),
+            // Its answers tell no version.
+            ("sglang", route, None, Evidence::Nothing, false, false),
+        ] {
+            let identity = Identity { version, ..engine(name).into() };
+            let known =
+                DetectedEngine { identity, evidence: by, version_evidence: version_by, parsers: None };
+            let found = (known.is_incomplete(), known.rests_on_answers());
+            assert_eq!(found, (is_incomplete, rests_on_answers), "{known}");
+        }
+    }
 }

@@ -225,4 +225,38 @@ mod tests {
             assert_eq!(verdict.is_down(&config), is_down, "{why}");
         }
     }
+
+    /// A reload makes a new verdict, which goes on from where the last one stood.
+    #[test]
+    fn a_verdict_outlives_a_reload() {
+        let config = Health::default();
+        let mut ready = Verdict::resumed(None, false);
+        assert_eq!(ready.add_result(BAD, false, &config), None, "one failure of an engine that was well");
+        let mut down = Verdict::resumed(Some("why"), true);
+        assert!(down.is_down(&config));
+        assert_eq!(down.add_result(GOOD, false, &config), Some("why"), "one success is not enough");
+        assert_eq!(down.add_result(GOOD, false, &config), None);
+        let mut new = Verdict::resumed(Some("not probed yet"), false);
+        assert!(!new.is_down(&config));
+        assert_eq!(new.add_result(BAD, false, &config), Some("bad"), "it was never well");
+        assert_eq!(new.add_result(GOOD, false, &config), None);
+    }
+
+    #[test]
+    fn the_configuration_says_how_many_probes_decide() {
+        let config = Health { down_after: 2, up_after: 3, ..Health::default() };
+        let mut verdict = Verdict::default();
+        let mut course = |probe| verdict.add_result(probe, false, &config).is_none();
+        let probes = [GOOD, BAD, GOOD, BAD, BAD, GOOD, GOOD, BAD, GOOD, GOOD, GOOD, BAD];
+        let found: Vec<_> = probes.into_iter().map(&mut course).collect();
+        let expected = [true, true, true, true, false, false, false, false, false, false, true, true];
+        assert_eq!(found, expected);
+        // An engine that was never well is down after as many failures.
+        let mut verdict = Verdict::default();
+        let mut is_down = |probe| {
+            verdict.add_result(probe, false, &config);
+            verdict.is_down(&config)
+        };
+        assert_eq!([is_down(BAD), is_down(BAD)], [false, true]);
+    }
 }

@@ -334,4 +334,35 @@ mod tests {
         assert!(Head::read(b"SSH-2.0-x\r\n").is_err());
         assert!(Head::read(&b"HTTP/1.1 200 OK\r\nx: y\r\n".repeat(5000)).is_err());
     }
+
+    #[test]
+    fn a_body_is_encoded_unless_it_is_identity() {
+        for (lines, is_encoded) in [
+            ("", false),
+            ("content-encoding: Identity\r\n", false),
+            ("content-encoding: gzip\r\n", true),
+            ("content-encoding: identity\r\ncontent-encoding: br\r\n", true),
+        ] {
+            let (head, _) =
+                Head::read(format!("HTTP/1.1 200 OK\r\n{lines}\r\n").as_bytes()).unwrap().unwrap();
+            assert_eq!(head.is_encoded(), is_encoded, "{lines}");
+        }
+    }
+
+    /// Checks that eight interim answers are passed over, and that the switch to another protocol is an answer.
+    #[test]
+    fn interim_answers_are_passed_over() {
+        let take = |text: &str| {
+            let (mut buffer, mut interim) = (BytesMut::from(text), 0);
+            let head = Head::take(&mut buffer, &mut interim).unwrap();
+            (head.map(|head| head.status), interim, String::from_utf8(buffer.to_vec()).unwrap())
+        };
+        let (interim, good) = ("HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n");
+        assert_eq!(take(&format!("{good}body")), (Some(200), 0, "body".to_owned()));
+        assert_eq!(take(&format!("{}{good}body", interim.repeat(8))), (Some(200), 8, "body".to_owned()));
+        assert_eq!(take(&format!("{}{good}", interim.repeat(9))), (Some(103), 8, good.to_owned()));
+        assert_eq!(take(&format!("{interim}HTTP/1.1 2")), (None, 1, "HTTP/1.1 2".to_owned()));
+        let switched = "HTTP/1.1 101 Switching Protocols\r\n\r\n";
+        assert_eq!(take(switched), (Some(101), 0, String::new()));
+    }
 }

@@ -212,3 +212,47 @@ impl Upstream {
         u64::try_from(self.figures.active.value()).unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::named;
+
+    #[test]
+    fn an_engine_is_identified_at_first_and_then_at_times() {
+        let mut identification = Identification::default();
+        assert!(identification.is_due(Duration::from_secs(3600)));
+        identification.last = Some(Instant::now());
+        assert!(!identification.is_due(Duration::from_secs(3600)));
+        identification.last = Some(Instant::now() - Duration::from_secs(60));
+        assert!(identification.is_due(Duration::from_secs(60)));
+        identification.last = Some(Instant::now());
+        identification.invalidate();
+        assert!(identification.is_due(Duration::from_secs(3600)), "another engine may be there");
+    }
+
+    /// Checks that all routes are asked for the load until one has replied, and then that one alone.
+    #[test]
+    fn load_is_read_from_the_route_that_has_replied() {
+        let engine = named("sglang").unwrap();
+        let routes: Vec<_> = engine.detection.loads.iter().map(|load| load.path).collect();
+        assert!(routes.len() > 1, "{routes:?}");
+        let asked = |load| {
+            let identification = Identification { load, ..Identification::default() };
+            identification.loads(engine).map(|(at, load)| (at, load.path)).collect::<Vec<_>>()
+        };
+        let all: Vec<_> = routes.iter().copied().enumerate().collect();
+        assert_eq!(asked(LoadSource::Unknown), all);
+        assert_eq!(asked(LoadSource::At(1)), [(1, routes[1])]);
+        assert_eq!(asked(LoadSource::Nowhere), []);
+    }
+
+    /// Only a complete body with status 200 tells something about an engine.
+    #[test]
+    fn a_reply_is_good_with_status_200_and_its_body() {
+        let reply = |status, body: Option<&str>| Reply { status, body: body.map(Into::into) };
+        assert_eq!(reply(200, Some("x")).good(), Some(&b"x"[..]));
+        assert_eq!(reply(200, None).good(), None);
+        assert_eq!(reply(404, Some("x")).good(), None);
+    }
+}

@@ -81,4 +81,24 @@ mod tests {
         facts.clear();
         assert!(facts.fallbacks("m").is_empty());
     }
+
+    #[test]
+    fn reasoning_that_was_separated_is_remembered_until_the_engine_may_be_another() {
+        let facts = LearnedFacts::default();
+        assert!(!facts.separates_reasoning());
+        facts.note_separate_reasoning();
+        assert!(facts.separates_reasoning());
+        facts.clear();
+        assert!(!facts.separates_reasoning());
+    }
+
+    #[test]
+    fn fallbacks_of_one_model_add_up() {
+        let (facts, name) = (LearnedFacts::default(), "n".repeat(NAME));
+        let (one, other) =
+            (Fallbacks::default().with(Fallback::SystemMerged), Fallbacks::default().with(Fallback::FanOut));
+        assert!(facts.add(&name, one) && facts.add(&name, other), "each is new");
+        assert!(!facts.add(&name, one) && !facts.add(&name, one.union(other)), "both are known");
+        assert_eq!(facts.fallbacks(&name), one.union(other));
+    }
 }

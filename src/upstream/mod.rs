@@ -541,3 +541,219 @@ impl Drop for Upstream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Overrides;
+    use crate::engine::fallback::Fallback;
+    use crate::engine::{Parsers, Version, named};
+
+    /// Creates an upstream with these further lines of configuration.
+    fn upstream(lines: &str) -> Upstream {
+        let text = format!("threads = 3\n[[upstream]]\nurl = \"http://engine:8000\"\n{lines}");
+        let config = Config::read(&text, &[&Overrides::default()]).unwrap();
+        let figures = crate::telemetry::Metrics::default().upstream("e");
+        Upstream::new(config.upstreams[0].clone(), &config, figures, Arc::default())
+    }
+
+    fn model(id: &str) -> Model {
+        Model { id: id.to_owned(), ..Model::default() }
+    }
+
+    fn texts(names: Option<Vec<Arc<str>>>) -> Option<Vec<String>> {
+        names.map(|names| names.iter().map(|name| name.to_string()).collect())
+    }
+
+    fn strings(names: &[&str]) -> Option<Vec<String>> {
+        Some(names.iter().map(|&name| name.to_owned()).collect())
+    }
+
+    #[test]
+    fn models_are_those_that_are_configured_or_else_listed() {
+        let listed = [
+            Model { root: Some("/w".into()), context_length: Some(4), ..model("b") },
+            Model { root: Some("/w".into()), ..model("a") },
+        ];
+        let open = upstream("");
+        assert_eq!((open.serves("a"), texts(open.names()), texts(open.main_models())), (None, None, None));
+        assert!(open.listed_names().is_empty() && open.known_name("a").is_none());
+        open.listed(&listed);
+        assert_eq!((open.serves("a"), open.serves("c")), (Some(true), Some(false)));
+        assert_eq!(texts(open.names()), strings(&["a", "b"]), "sorted");
+        assert_eq!(texts(Some(open.listed_names())), strings(&["b", "a"]), "in the engine's order");
+        assert_eq!(texts(open.main_models()), strings(&["b"]), "the first name of the weights");
+        assert_eq!((open.known_name("a").as_deref(), open.known_name("c")), (Some("a"), None));
+        let lengths = ["a", "b", "c"].map(|name| open.context_length(name));
+        assert_eq!(lengths, [None, Some(4), None]);
+        assert!(open.may_serve("c"));
+        let closed = upstream("models = [\"c\", \"b\"]");
+        assert_eq!((closed.serves("a"), closed.serves("b")), (Some(false), Some(true)));
+        assert_eq!(texts(closed.main_models()), strings(&["c", "b"]), "as configured");
+        closed.listed(&listed);
+        assert_eq!((closed.serves("a"), closed.serves("c")), (Some(false), Some(true)));
+        assert_eq!(texts(closed.names()), strings(&["b", "c"]));
+        assert_eq!(texts(closed.main_models()), strings(&["b"]));
+        assert_eq!(closed.known_name("c").as_deref(), Some("c"));
+        assert_eq!((closed.may_serve("a"), closed.may_serve("b")), (false, true));
+        assert!(!open.lists_the_same_as(&closed) && open.lists_the_same_as(&open));
+        assert!(!upstream("").lists_the_same_as(&upstream("")), "neither list is known");
+    }
+
+    /// Checks that names without end, in number or length, do not fill the memory.
+    #[test]
+    fn lists_have_a_limit() {
+        let upstream = upstream("");
+        let (fits, long) = ("n".repeat(256), "n".repeat(257));
+        let mut all = vec![model(&long), model(&fits)];
+        all.extend((0..300).map(|n| model(&n.to_string())));
+        upstream.listed(&all);
+        assert_eq!((upstream.listed_names().len(), upstream.serves(&fits)), (256, Some(true)));
+        assert_eq!(upstream.serves(&long), Some(false));
+    }
+
+    #[test]
+    fn a_list_that_a_client_got_counts_only_without_another() {
+        let upstream = upstream("");
+        upstream.learn(&[model("a")]);
+        assert_eq!(upstream.serves("a"), Some(true));
+        upstream.learn(&[model("b")]);
+        assert_eq!((upstream.serves("a"), upstream.serves("b")), (Some(true), Some(false)));
+    }
+
+    #[test]
+    fn each_thread_has_a_client() {
+        let upstream = upstream("");
+        let client = |thread| Arc::as_ptr(upstream.client(thread));
+        assert!(client(0) != client(1) && client(1) != client(2) && client(0) != client(2));
+        assert_eq!(client(3), client(0), "there are three");
+    }
+
+    #[test]
+    fn load_is_what_we_and_others_have_under_way() {
+        let upstream = upstream("");
+        upstream.figures.active.set(3);
+        let load = EngineLoad { running: 6, waiting: 1, ..EngineLoad::default() };
+        upstream.set_busy(Some((load, 4)));
+        assert_eq!((upstream.load(), upstream.figures.busy()), (7.0, Some(load)));
+        upstream.set_busy(None);
+        assert_eq!((upstream.load(), upstream.figures.busy()), (3.0, None));
+    }
+
+    #[test]
+    fn an_answer_shows_for_a_time_that_the_engine_is_alive() {
+        let (now, time, seconds) = (Instant::now(), Duration::from_secs(10), Duration::from_secs);
+        let mut upstream = upstream("");
+        assert!(!upstream.was_heard_within(time), "nothing has come yet");
+        upstream.since = now - seconds(20);
+        assert!(!upstream.was_heard_within(seconds(60)), "nothing has come yet");
+        for (ago, is_alive) in [(1, true), (9, true), (11, false)] {
+            upstream.record_piece(now - seconds(ago));
+            assert_eq!(upstream.was_heard_within(time), is_alive, "{ago} s");
+        }
+    }
+
+    #[test]
+    fn a_mismatch_lasts_for_a_minute() {
+        let upstream = upstream("");
+        assert!(!upstream.is_mismatched());
+        upstream.mark_mismatch("its key was refused");
+        assert!(upstream.is_mismatched());
+        for (ago, is_mismatched) in [(50, true), (61, false)] {
+            *upstream.mismatched.lock() = Some(Instant::now() - Duration::from_secs(ago));
+            assert_eq!(upstream.is_mismatched(), is_mismatched, "{ago} s");
+        }
+    }
+
+    #[test]
+    fn an_upstream_that_was_down_comes_back_slowly() {
+        let upstream = upstream("");
+        let availability = || upstream.availability(Instant::now());
+        upstream.set_down(false);
+        assert_eq!((availability(), upstream.is_down()), (Availability::Good(1.0), false));
+        upstream.set_down(true);
+        assert_eq!((availability(), upstream.is_down()), (Availability::Good(1.0), true));
+        upstream.set_down(false);
+        let Availability::Good(share) = availability() else { panic!("it is good") };
+        assert!(share < 0.5 && !upstream.is_down(), "{share}");
+    }
+
+    /// Only a bad outcome is a reason to identify the engine anew, and only once.
+    #[test]
+    fn a_failure_makes_the_identity_doubtful() {
+        let upstream = upstream("");
+        let after = |outcome| {
+            upstream.record_outcome(outcome, Instant::now());
+            (upstream.take_doubt(), upstream.take_doubt())
+        };
+        let pushed = Outcome::Pushed { status: 503, wait: Duration::ZERO };
+        let found = [Outcome::Good, Outcome::Refused, pushed, Outcome::Bad].map(after);
+        assert_eq!(found, [(false, false), (false, false), (false, false), (true, false)]);
+    }
+
+    /// Answers are scanned only as long as something about the engine is unknown or rests on answers, and only so
+    /// many.
+    #[test]
+    fn answers_are_scanned_while_they_can_teach() {
+        const VLLM: &[u8] = br#"{"id":"chatcmpl-1","stop_reason":null}"#;
+        const VERSION: &[u8] = br#"{"system_fingerprint":"vllm-0.21.0-x"}"#;
+        let nothing = || DetectedEngine::configured(named("auto").unwrap());
+        let found = |upstream: &Upstream| (upstream.identity().engine.name, upstream.detected().evidence);
+        let left = |upstream: &Upstream| upstream.scans_left.load(Ordering::Relaxed);
+        let open = upstream("");
+        open.scan_answer(VLLM);
+        assert_eq!(found(&open), ("auto", Evidence::Nothing), "before the first probe");
+        open.set_detected(nothing());
+        (2..SCANS).for_each(|_| open.scan_answer(b"{}"));
+        open.scan_answer(VLLM);
+        assert_eq!((found(&open), left(&open)), (("vllm", Evidence::Answer), 1), "its version is not known");
+        open.scan_answer(VERSION);
+        assert_eq!((open.identity().version, left(&open)), (Some(Version::new(0, 21, 0)), 0));
+        open.set_detected(nothing());
+        assert_eq!(
+            (found(&open), left(&open)),
+            (("vllm", Evidence::Answer), SCANS),
+            "probes found nothing better"
+        );
+        open.scan_answer(VERSION);
+        assert_eq!(left(&open), 0, "nothing is unknown any more");
+        let late = upstream("");
+        late.set_detected(nothing());
+        (0..SCANS).for_each(|_| late.scan_answer(b"{}"));
+        late.scan_answer(VLLM);
+        assert_eq!(found(&late), ("auto", Evidence::Nothing));
+        // A complete identity by the engine's own routes needs no answer.
+        let known = upstream("");
+        let mut whole = nothing();
+        whole.set_engine(named("sglang").unwrap(), Evidence::Route("/server_info"));
+        whole.set_version(Some(Version::new(0, 5, 0)), Evidence::Route("/server_info"));
+        known.set_detected(whole);
+        assert_eq!(left(&known), 0);
+    }
+
+    /// What refusals have taught holds for the engine that has refused: it is void once another one is found there.
+    #[test]
+    fn another_engine_is_learned_anew() {
+        let merged = Fallbacks::default().with(Fallback::SystemMerged);
+        let options = || Arc::new(Options::default());
+        let upstream = upstream("");
+        upstream.answers_to("m", merged);
+        upstream.note_separate_reasoning();
+        let route = upstream.route("m", options(), 7);
+        assert_eq!((route.fallbacks, route.separates_reasoning, route.max_event_bytes), (merged, true, 7));
+        assert!(upstream.route("n", options(), 7).fallbacks.is_empty());
+        upstream.set_detected(upstream.detected());
+        assert_eq!(upstream.route("m", options(), 7).fallbacks, merged, "it is the same engine");
+        let mut other = DetectedEngine::configured(named("auto").unwrap());
+        other.set_engine(named("vllm").unwrap(), Evidence::Route("/version"));
+        upstream.set_detected(other.clone());
+        let route = upstream.route("m", options(), 7);
+        assert!(route.fallbacks.is_empty() && !route.separates_reasoning);
+        // An engine that names its parsers separates reasoning if one of them is for it.
+        for (reasoning, separates) in [(None, false), (Some("qwen3"), true)] {
+            other.parsers = Some(Parsers { reasoning: reasoning.map(Into::into), ..Parsers::default() });
+            upstream.set_detected(other.clone());
+            assert_eq!(upstream.route("m", options(), 7).separates_reasoning, separates, "{reasoning:?}");
+        }
+    }
+}

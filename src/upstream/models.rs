@@ -283,4 +283,91 @@ mod tests {
             assert_eq!(std::str::from_utf8(&out).unwrap(), written);
         }
     }
+
+    fn named(ids: &[&str]) -> Vec<Model> {
+        ids.iter().map(|id| Model { id: (*id).to_owned(), ..Model::default() }).collect()
+    }
+
+    /// Checks which models a page of `a` to `d` has, and whether it says that there are more.
+    #[test]
+    fn pages_begin_and_end_where_they_are_asked_to() {
+        for (after, before, limit, ids, has_more) in [
+            (None, None, 4, "abcd", false),
+            (None, None, 3, "abc", true),
+            (Some("b"), None, 4, "cd", false),
+            (Some("b"), None, 1, "c", true),
+            (None, Some("c"), 4, "ab", false),
+            (None, Some("d"), 2, "bc", true),
+            (Some("a"), Some("d"), 4, "bc", false),
+            (Some("d"), None, 4, "", false),
+            (Some("c"), Some("b"), 4, "", false),
+            (Some("x"), Some("x"), 4, "abcd", false),
+        ] {
+            let models: Vec<_> = ids.chars().map(|id| Model { id: id.into(), ..Model::default() }).collect();
+            let info = |model: &Model| {
+                let mut out = BytesMut::new();
+                model.write_info(&mut out);
+                String::from_utf8(out.to_vec()).unwrap()
+            };
+            let data = models.iter().map(info).collect::<Vec<_>>().join(",");
+            let end =
+                |model: Option<&Model>| model.map_or("null".to_owned(), |model| format!("\"{}\"", model.id));
+            let (first, last) = (end(models.first()), end(models.last()));
+            let expected =
+                format!(r#"{{"data":[{data}],"has_more":{has_more},"first_id":{first},"last_id":{last}}}"#);
+            let mut page = BytesMut::new();
+            write_page(&named(&["a", "b", "c", "d"]), Page { limit, after, before }, &mut page);
+            assert_eq!(page, expected, "{after:?} {before:?} {limit}");
+        }
+    }
+
+    #[test]
+    fn a_model_has_a_time_and_lengths_in_both_apis() {
+        let info = |created: u64, context_length: Option<u64>| {
+            let mut out = BytesMut::new();
+            let model = Model { created, context_length, ..named(&["a\"b"]).remove(0) };
+            model.write_info(&mut out);
+            String::from_utf8(out.to_vec()).unwrap()
+        };
+        assert_eq!(
+            info(1_700_000_000, Some(8)),
+            r#"{"type":"model","id":"a\"b","display_name":"a\"b","created_at":"2023-11-14T22:13:20Z","max_input_tokens":8,"max_tokens":8,"capabilities":null}"#
+        );
+        assert!(
+            info(0, None).contains(r#""1970-01-01T00:00:00Z","max_input_tokens":null,"max_tokens":null,"#)
+        );
+        assert!(
+            info(u64::MAX, None).contains(r#""created_at":"9999-12-31T23:59:59Z""#),
+            "the last that fits"
+        );
+    }
+
+    #[test]
+    fn lists_and_catalogues_separate_their_models() {
+        let mut models = named(&["a", "b"]);
+        models[1].context_length = Some(8);
+        let (mut list, mut catalogue) = (BytesMut::new(), BytesMut::new());
+        write(&models, &mut list);
+        let entry = |id: &str, more: &str| {
+            format!(r#"{{"id":"{id}","object":"model","created":0,"owned_by":"engine"{more}}}"#)
+        };
+        let data = [entry("a", ""), entry("b", r#","context_length":8"#)].join(",");
+        assert_eq!(list, format!(r#"{{"object":"list","data":[{data}]}}"#));
+        write_catalogue(&models, "be brief", &mut catalogue);
+        let entry = |id: &str, priority: u8, more: &str| {
+            format!(
+                r#"{{"slug":"{id}","display_name":"{id}","supported_reasoning_levels":[],"shell_type":"default","visibility":"list","supported_in_api":true,"priority":{priority},"base_instructions":"be brief","support_verbosity":false,"truncation_policy":{{"mode":"bytes","limit":10000}},"experimental_supported_tools":[]{more}}}"#
+            )
+        };
+        let entries = [entry("a", 0, ""), entry("b", 1, r#","context_window":8"#)].join(",");
+        assert_eq!(catalogue, format!(r#"{{"object":"list","data":[{data}],"models":[{entries}]}}"#));
+    }
+
+    #[test]
+    fn what_is_no_list_is_not_read() {
+        for body in [&b"\xff"[..], b"[]", b"{}", br#"{"data":{}}"#, b"x"] {
+            assert_eq!(read(body), None, "{body:?}");
+        }
+        assert_eq!(read(br#"{"data":[{"object":"model"},{"id":"a"}]}"#), Some(named(&["a"])));
+    }
 }

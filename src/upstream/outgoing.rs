@@ -64,3 +64,52 @@ pub(super) struct Connection {
     pub(super) stream: Socket,
     pub(super) to: SocketAddr,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::upload::Source;
+    use super::*;
+    use crate::wire::fault::Failure;
+    use std::task::{Context, Poll, Waker};
+
+    struct Nothing;
+
+    impl Source for Nothing {
+        fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+            Poll::Ready(None)
+        }
+    }
+
+    fn request(upload: Option<Upload>) -> Outgoing {
+        Outgoing {
+            method: "POST",
+            path: "/v1/chat/completions".into(),
+            accept: Outgoing::JSON,
+            content_type: Some(Outgoing::JSON),
+            authorization: None,
+            request_id: "r".to_owned(),
+            is_retry: false,
+            trace: Propagation::Passed(Vec::new()),
+            hops: Hops::default(),
+            body: Bytes::from_static(b"abc"),
+            upload,
+        }
+    }
+
+    #[test]
+    fn the_length_of_a_body_is_known_or_not() {
+        for (upload, length) in [
+            (None, Some(3)),
+            (Some(Upload::new(Nothing, Some(4))), Some(7)),
+            (Some(Upload::new(Nothing, None)), None),
+        ] {
+            let request = request(upload);
+            assert_eq!(request.length(), length);
+            assert!(request.is_repeatable(), "nothing has been taken");
+            if let Some(upload) = &request.upload {
+                let _ = upload.poll_piece(&mut Context::from_waker(Waker::noop()));
+                assert!(!request.is_repeatable(), "it has been asked for a piece");
+            }
+        }
+    }
+}

@@ -387,8 +387,10 @@ impl Pool {
             return Ok(ChosenUpstream::new(upstream, true));
         }
         let good = |ramped: bool| -> Vec<&Arc<Upstream>> {
+            // Not the number by which equals are told apart: there, the lowest numbers always lose.
+            let part = |upstream: &Upstream| draw(!criteria.chance, upstream);
             let is_good = |(upstream, availability): &(&'_ Arc<Upstream>, Availability)| match availability {
-                Availability::Good(share) => !ramped || draw(criteria.chance, upstream) < *share,
+                Availability::Good(share) => !ramped || part(upstream) < *share,
                 _ => false,
             };
             standings.iter().filter(|one| is_good(one)).map(|(upstream, _)| *upstream).collect()
@@ -511,5 +513,467 @@ impl Drop for ChosenUpstream {
         if self.trial {
             self.upstream.cancel_trial();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::circuit_breaker::Availability;
+    use super::super::models::Model;
+    use super::*;
+    use crate::config::Overrides;
+
+    const PRESSURE: Outcome = Outcome::Pushed { status: 429, wait: Duration::from_secs(30) };
+
+    fn config(text: &str) -> Config {
+        Config::read(&format!("threads = 2\n{text}"), &[&Overrides::default()]).unwrap()
+    }
+
+    /// Returns the configuration of upstreams `e0`, `e1` …, each with further lines of its own.
+    fn upstreams(lines: &[&str]) -> String {
+        let one = |(n, more): (usize, &&str)| {
+            format!("[[upstream]]\nname = \"e{n}\"\nurl = \"http://h{n}:80\"\n{more}\n")
+        };
+        lines.iter().enumerate().map(one).collect()
+    }
+
+    fn pool(text: &str) -> Pool {
+        Pool::new(&config(text), &Metrics::default()).unwrap()
+    }
+
+    fn list(upstream: &Upstream, names: &[&str]) {
+        let model = |id: &&str| Model { id: (*id).to_owned(), ..Model::default() };
+        upstream.listed(&names.iter().map(model).collect::<Vec<_>>());
+    }
+
+    fn criteria(model: &str) -> SelectionCriteria<'_> {
+        SelectionCriteria { model, affinity_hash: None, visited: &[], compatible_with: None, chance: 1 }
+    }
+
+    fn name(chosen: &Result<ChosenUpstream, NoUpstream>) -> &str {
+        chosen.as_ref().unwrap().upstream().config.name.as_str()
+    }
+
+    /// Returns the upstream that is chosen for a model; the request is over at once.
+    fn chosen(pool: &Pool, model: &str) -> Result<String, NoUpstream> {
+        let chosen = pool.choose(&criteria(model));
+        if chosen.is_ok() { Ok(name(&chosen).to_owned()) } else { Err(chosen.unwrap_err()) }
+    }
+
+    /// Returns the number of choices of each upstream, by its name, over many chances.
+    fn shares(pool: &Pool, affinity_hash: impl Fn(u64) -> Option<u64>) -> Vec<usize> {
+        let mut shares = vec![0; pool.upstreams.len()];
+        for chance in 0..2_000 {
+            let criteria =
+                SelectionCriteria { chance, affinity_hash: affinity_hash(chance), ..criteria("m") };
+            let chosen = pool.choose(&criteria);
+            let at = pool.index_of(chosen.unwrap().upstream());
+            shares[at] += 1;
+        }
+        shares
+    }
+
+    fn fail(upstream: &Upstream, times: usize) {
+        (0..times).for_each(|_| upstream.record_outcome(Outcome::Bad, Instant::now()));
+    }
+
+    fn ejected(upstream: &Upstream) -> bool {
+        matches!(upstream.availability(Instant::now()), Availability::Ejected { .. })
+    }
+
+    #[test]
+    fn requests_under_way_count_by_weight() {
+        let pool = pool(&upstreams(&["", "weight = 3", "weight = 0"]));
+        let mut all = Vec::new();
+        for chance in 0..40 {
+            all.push(pool.choose(&SelectionCriteria { chance, ..criteria("m") }).unwrap());
+        }
+        let active = |at: usize| pool.upstreams[at].figures.active.value();
+        assert_eq!([active(0), active(1), active(2)], [10, 30, 0]);
+        let again = Pool::same_upstream(&pool.upstreams[2]);
+        assert_eq!((again.upstream().id, active(2)), (pool.upstreams[2].id, 1));
+        drop((again, all));
+        assert_eq!([active(0), active(1), active(2)], [0, 0, 0], "what is over counts no more");
+    }
+
+    #[test]
+    fn requests_of_other_clients_count_as_load() {
+        let pool = pool(&upstreams(&["", ""]));
+        pool.upstreams[0].foreign_requests.store(2, Ordering::Relaxed);
+        let all: Vec<_> = (0..4)
+            .map(|chance| pool.choose(&SelectionCriteria { chance, ..criteria("m") }).unwrap())
+            .collect();
+        let names: Vec<_> = all.iter().map(|one| one.upstream().config.name.as_str()).collect();
+        assert_eq!(names[..2], ["e1", "e1"], "one has two requests more");
+        assert_eq!(pool.upstreams[0].figures.active.value(), 1, "{names:?}");
+    }
+
+    #[test]
+    fn chance_decides_among_equals_by_weight() {
+        let pool = pool(&upstreams(&["", "weight = 3"]));
+        for affinity in [false, true] {
+            let shares = shares(&pool, |chance| affinity.then_some(chance));
+            assert!((400..600).contains(&shares[0]), "a quarter: {shares:?}, affinity {affinity}");
+        }
+    }
+
+    /// Requests of one conversation stay together until their upstream has a quarter more than its share.
+    #[test]
+    fn a_conversation_stays_while_its_upstream_has_room() {
+        let pool = pool(&upstreams(&["", ""]));
+        let of = |hash| SelectionCriteria { affinity_hash: Some(hash), ..criteria("m") };
+        let first = name(&pool.choose(&of(7))).to_owned();
+        assert!((0..50).all(|chance| name(&pool.choose(&SelectionCriteria { chance, ..of(7) })) == first));
+        let other = (0..).find(|hash| name(&pool.choose(&of(*hash))) != first).unwrap();
+        // ⌈1.25 × requests / 2⌉ is the most for one of two.
+        let mut all = Vec::new();
+        let mut went = |hash| {
+            let chosen = pool.choose(&of(hash));
+            let stays = name(&chosen) == first;
+            all.push(chosen);
+            stays
+        };
+        let mut course: Vec<bool> = (0..3).map(|_| went(7)).collect();
+        course.extend([went(other), went(other), went(7), went(7)]);
+        assert_eq!(course, [true, true, false, false, false, true, true], "of 1, 2, 3 … requests");
+    }
+
+    #[test]
+    fn who_was_tried_or_is_down_is_not_chosen() {
+        let pool = pool(&upstreams(&["", ""]));
+        let [a, b] = [pool.upstreams[0].id, pool.upstreams[1].id];
+        let without = |visited: &[u64]| pool.choose(&SelectionCriteria { visited, ..criteria("m") });
+        assert_eq!(name(&without(&[a])), "e1");
+        assert_eq!(without(&[a, b]).unwrap_err(), NoUpstream::Exhausted);
+        pool.upstreams[1].set_down(true);
+        assert_eq!(without(&[a]).unwrap_err(), NoUpstream::NoneAvailable);
+        assert_eq!(chosen(&pool, "m").unwrap(), "e0");
+        pool.upstreams[0].set_down(true);
+        assert_eq!(chosen(&pool, "m"), Err(NoUpstream::NoneAvailable));
+    }
+
+    #[test]
+    fn a_single_upstream_is_chosen_unless_it_is_down_or_was_tried() {
+        let pool = pool(&upstreams(&[""]));
+        list(&pool.upstreams[0], &["other"]);
+        fail(&pool.upstreams[0], 10);
+        assert_eq!(chosen(&pool, "m").unwrap(), "e0", "it is not ejected, and refuses what it does not know");
+        let visited = [pool.upstreams[0].id];
+        let again = pool.choose(&SelectionCriteria { visited: &visited, ..criteria("m") });
+        assert_eq!(again.unwrap_err(), NoUpstream::Exhausted);
+        pool.upstreams[0].set_down(true);
+        assert_eq!(chosen(&pool, "m"), Err(NoUpstream::NoneAvailable));
+        assert!(pool.is_single() && !pool.needs_model());
+        assert!(pool_with_model("").needs_model());
+        assert_eq!(pool.upstream_to_read_for("m", 5).0.id, visited[0]);
+        assert!(pool.upstream_to_read_for("m", 5).1);
+    }
+
+    fn pool_with_model(lines: &str) -> Pool {
+        pool(&format!("[[model]]\nname = \"m\"\naliases = [\"alias\"]\n{lines}\n{}", upstreams(&[""])))
+    }
+
+    /// Upstreams that list a model come before those whose models are not known, and these before those that list
+    /// other models.
+    #[test]
+    fn models_go_where_they_are_known() {
+        let pool = pool(&upstreams(&["", "", ""]));
+        let read_for = |model: &str| {
+            let (upstream, is_served) = pool.upstream_to_read_for(model, 1);
+            (upstream.config.name.clone(), is_served)
+        };
+        list(&pool.upstreams[1], &["m"]);
+        list(&pool.upstreams[2], &["n"]);
+        assert_eq!((chosen(&pool, "m").unwrap(), read_for("m")), ("e1".into(), ("e1".into(), true)));
+        assert_eq!((chosen(&pool, "n").unwrap(), read_for("n")), ("e2".into(), ("e2".into(), true)));
+        assert_eq!((chosen(&pool, "o").unwrap(), read_for("o")), ("e0".into(), ("e0".into(), true)));
+        list(&pool.upstreams[0], &["m"]);
+        assert_eq!(chosen(&pool, "o"), Err(NoUpstream::Unknown));
+        assert_eq!(read_for("o"), ("e0".into(), false));
+        assert_eq!([pool.label("n"), pool.label("o")].map(|name| name.to_string()), ["n", "other"]);
+        assert_eq!(pool.main_models().unwrap().iter().map(|name| &**name).collect::<Vec<_>>(), ["m", "n"]);
+        // One that serves it and is up is read for; if none is up, one that serves it.
+        for chance in 0..4 {
+            pool.upstreams[0].set_down(true);
+            assert_eq!(pool.upstream_to_read_for("m", chance).0.config.name, "e1");
+            pool.upstreams[1].set_down(true);
+            assert_eq!(pool.upstream_to_read_for("m", chance).0.config.name, "e0");
+            (0..2).for_each(|at| pool.upstreams[at].set_down(false));
+        }
+    }
+
+    #[test]
+    fn replicas_may_know_names_that_they_do_not_list() {
+        let pool = pool(&upstreams(&["", ""]));
+        let serves = |model: &str| pool.serving(model).len();
+        assert_eq!(pool.main_models(), None, "no list has been read");
+        list(&pool.upstreams[0], &["a", "b"]);
+        assert_eq!((serves("c"), pool.main_models()), (1, None), "the list of one is not known");
+        list(&pool.upstreams[1], &["b", "a"]);
+        assert_eq!((serves("a"), serves("c")), (2, 2));
+        list(&pool.upstreams[1], &["a"]);
+        assert_eq!((serves("a"), serves("b"), serves("c")), (2, 1, 0));
+        assert!(pool.main_models().is_some());
+        // An upstream that is down need not have been read.
+        let pool = self::pool(&upstreams(&["", ""]));
+        list(&pool.upstreams[0], &["a"]);
+        pool.upstreams[1].set_down(true);
+        assert_eq!(pool.main_models().map(|names| names.len()), Some(1));
+    }
+
+    #[test]
+    fn configured_models_have_names_upstreams_and_lengths() {
+        let text = format!(
+            "[[model]]\nname = \"m\"\naliases = [\"alias\"]\nupstreams = [\"e1\"]\ncontext_length = 9\n\
+             [[model]]\nname = \"n\"\naliases = [\"o\"]\n{}",
+            upstreams(&["", ""])
+        );
+        let pool = pool(&text);
+        assert_eq!(
+            (chosen(&pool, "m").unwrap(), chosen(&pool, "alias").unwrap()),
+            ("e1".into(), "e1".into())
+        );
+        assert_eq!(
+            [pool.engine_name("alias"), pool.engine_name("o"), pool.engine_name("x")],
+            ["m", "n", "x"]
+        );
+        assert_eq!(["alias", "o", "x"].map(|name| pool.label(name).to_string()), ["m", "n", "other"]);
+        assert_eq!(pool.models().len(), 2);
+        let read = models_with_lengths(&[("n", 5), ("x", 6)]);
+        pool.upstreams.iter().for_each(|upstream| upstream.listed(&read));
+        let length = |model: &str| pool.context_length(&pool.upstreams[0], model);
+        assert_eq!(["alias", "o", "x", "y"].map(length), [Some(9), Some(5), Some(6), None]);
+        // Upstreams with the same list may know further names, but a configured model is one of the lists.
+        let text = format!("[[model]]\nname = \"z\"\n{}", upstreams(&["", ""]));
+        let pool = self::pool(&text);
+        pool.upstreams.iter().for_each(|upstream| list(upstream, &["a"]));
+        assert_eq!((chosen(&pool, "z"), chosen(&pool, "y").is_ok()), (Err(NoUpstream::Unknown), true));
+    }
+
+    fn models_with_lengths(all: &[(&str, u64)]) -> Vec<Model> {
+        let model = |(id, length): &(&str, u64)| Model {
+            id: (*id).to_owned(),
+            context_length: Some(*length),
+            ..Model::default()
+        };
+        all.iter().map(model).collect()
+    }
+
+    /// An answer may not carry the name of a model that only another upstream lists.
+    #[test]
+    fn answers_may_not_name_the_models_of_others() {
+        let of = |pool: &Pool, model: &str| {
+            let upstream = &pool.upstreams[0];
+            let route = pool.route(upstream, model, pool.options(upstream, model, None));
+            let names = match route.models {
+                None => None,
+                Some(Models::OneOf(names)) => Some((true, names)),
+                Some(Models::NoneOf(names)) => Some((false, names)),
+            };
+            (
+                route.model_alias,
+                names
+                    .map(|(any, names)| (any, names.iter().map(|name| name.to_string()).collect::<Vec<_>>())),
+            )
+        };
+        assert_eq!(of(&pool_with_model(""), "alias"), (Some("m".to_owned()), None), "a single engine");
+        let pool = pool(&upstreams(&["", "", "models = [\"d\"]\nengine = \"vllm\""]));
+        assert_eq!(of(&pool, "a"), (None, None));
+        list(&pool.upstreams[1], &["a", "b"]);
+        assert_eq!(of(&pool, "a"), (None, None), "its own list is not known");
+        list(&pool.upstreams[0], &["a"]);
+        list(&pool.upstreams[2], &["c"]);
+        assert_eq!(of(&pool, "a"), (None, Some((false, vec!["b".to_owned(), "c".to_owned()]))));
+        list(&pool.upstreams[1], &["a"]);
+        list(&pool.upstreams[2], &["a"]);
+        assert_eq!(of(&pool, "a"), (None, None), "nobody lists another one");
+        // An engine that keeps to its list and is configured for certain models names no other one.
+        let last = &pool.upstreams[2];
+        let route = pool.route(last, "d", pool.options(last, "d", None));
+        let Some(Models::OneOf(names)) = route.models else { panic!("{:?}", route.models) };
+        assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["d", "a"]);
+    }
+
+    #[test]
+    fn failures_eject_half_of_the_upstreams_at_most() {
+        let pool = pool(&upstreams(&["", "", "", ""]));
+        pool.upstreams.iter().for_each(|upstream| fail(upstream, 5));
+        let states: Vec<_> = pool.upstreams.iter().map(|upstream| ejected(upstream)).collect();
+        assert_eq!(states, [true, true, false, false]);
+        let open = |at: usize| pool.upstreams[at].figures.circuit_open.value();
+        assert_eq!([open(0), open(1), open(2)], [1, 1, 0]);
+        assert!((0..50).all(|_| ["e2", "e3"].contains(&chosen(&pool, "m").unwrap().as_str())));
+        // A place becomes free if an ejected upstream goes, and one that has gone takes none.
+        pool.upstreams[0].retire();
+        assert_eq!(open(0), 0);
+        fail(&pool.upstreams[0], 5);
+        assert!(!ejected(&pool.upstreams[0]));
+        fail(&pool.upstreams[2], 1);
+        fail(&pool.upstreams[3], 1);
+        assert_eq!((ejected(&pool.upstreams[2]), ejected(&pool.upstreams[3])), (true, false));
+        assert_eq!(pool.ejected.now.load(Ordering::Relaxed), 2);
+        // One that recovers frees its place, too.
+        pool.upstreams[1].ramp();
+        assert_eq!((pool.ejected.now.load(Ordering::Relaxed), open(1)), (1, 0));
+        // So does one that is dropped.
+        let ejected = Arc::clone(&pool.ejected);
+        drop(pool);
+        assert_eq!(ejected.now.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn an_ejected_upstream_is_the_last_resort_but_not_against_a_request_for_a_pause() {
+        let pool = pool(&upstreams(&["", "", "", ""]));
+        fail(&pool.upstreams[0], 5);
+        fail(&pool.upstreams[1], 5);
+        let visited = [pool.upstreams[2].id, pool.upstreams[3].id];
+        let left = |at: usize| match pool.upstreams[at].availability(Instant::now()) {
+            Availability::Ejected { left } => left,
+            other => panic!("{other:?}"),
+        };
+        let soonest = if left(0) < left(1) { "e0" } else { "e1" };
+        assert_eq!(name(&pool.choose(&SelectionCriteria { visited: &visited, ..criteria("m") })), soonest);
+        pool.upstreams[2].record_outcome(PRESSURE, Instant::now());
+        let sooner = Outcome::Pushed { status: 503, wait: Duration::from_secs(20) };
+        pool.upstreams[3].record_outcome(sooner, Instant::now());
+        let Err(NoUpstream::Overloaded { status: 503, wait }) = chosen(&pool, "m") else {
+            panic!("overloaded")
+        };
+        assert!(wait > Duration::from_secs(10) && wait <= Duration::from_secs(20), "{wait:?}");
+    }
+
+    /// The first request after an ejection tests the upstream; a request that shows nothing leaves the test to
+    /// another one.
+    #[test]
+    fn one_request_tests_an_upstream_after_its_ejection() {
+        let pool = pool(&upstreams(&["", ""]));
+        let before = Instant::now();
+        fail(&pool.upstreams[0], 5);
+        let over = before + Duration::from_secs(25);
+        let is = |availability| pool.upstreams[0].availability(over) == availability;
+        assert!(is(Availability::Trial));
+        for (outcome, is_back) in [(None, false), (Some(Outcome::Refused), true), (Some(PRESSURE), false)] {
+            let mut trial = ChosenUpstream::new(&pool.upstreams[0], true);
+            assert!(is_back || matches!(pool.upstreams[0].availability(over), Availability::Ejected { .. }));
+            if let Some(outcome) = outcome {
+                trial.report(outcome);
+            }
+            drop(trial);
+            match outcome {
+                None => assert!(is(Availability::Trial), "it showed nothing"),
+                Some(Outcome::Refused) => {
+                    assert!(matches!(pool.upstreams[0].availability(before), Availability::Good(_)));
+                    fail(&pool.upstreams[0], 5);
+                }
+                Some(_) => {
+                    assert!(matches!(pool.upstreams[0].availability(over), Availability::Pushed { .. }))
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_does_not_match_its_configuration_is_asked_last() {
+        let pool = pool(&upstreams(&["", ""]));
+        pool.upstreams[0].mark_mismatch("its key was refused");
+        assert!((0..50).all(|_| chosen(&pool, "m").unwrap() == "e1"));
+        let visited = [pool.upstreams[1].id];
+        assert_eq!(name(&pool.choose(&SelectionCriteria { visited: &visited, ..criteria("m") })), "e0");
+        // A list that differs from the last one ends that.
+        list(&pool.upstreams[0], &["m"]);
+        assert!(!pool.upstreams[0].is_mismatched());
+        pool.upstreams[0].mark_mismatch("its key was refused");
+        list(&pool.upstreams[0], &["m"]);
+        assert!(pool.upstreams[0].is_mismatched(), "the list is the same");
+    }
+
+    #[test]
+    fn only_an_upstream_for_which_the_request_was_read_alike_takes_it_over() {
+        let pool = pool(&upstreams(&[
+            "",
+            "responses = \"native\"",
+            "wire = { request_unknown = \"drop\" }",
+            "wire = { unsupported_tools = \"reject\" }",
+            "",
+        ]));
+        let visited = [pool.upstreams[0].id];
+        let like = SelectionCriteria {
+            visited: &visited,
+            compatible_with: Some(&pool.upstreams[0]),
+            ..criteria("m")
+        };
+        assert!((0..50).all(|chance| name(&pool.choose(&SelectionCriteria { chance, ..like })) == "e4"));
+    }
+
+    /// An upstream that joins gets a tenth of its share at first, but all requests if no other one is good.
+    #[test]
+    fn a_new_upstream_starts_with_a_small_share() {
+        let metrics = Metrics::default();
+        let before = Pool::new(&config(&upstreams(&[""])), &metrics).unwrap();
+        let after = before.renewed(&config(&upstreams(&["", ""])), &metrics).unwrap();
+        assert_eq!(after.upstreams[0].id, before.upstreams[0].id, "it stays");
+        let shares = shares(&after, |_| None);
+        assert!((50..200).contains(&shares[1]), "half of a tenth: {shares:?}");
+        let visited = [after.upstreams[0].id];
+        assert_eq!(name(&after.choose(&SelectionCriteria { visited: &visited, ..criteria("m") })), "e1");
+        assert_eq!(before.missing_from(&after).count(), 0);
+        let gone: Vec<_> = after.missing_from(&before).map(|upstream| upstream.id).collect();
+        assert_eq!(gone, [after.upstreams[1].id]);
+    }
+
+    /// A changed upstream takes over what is known of the same address, and no other does.
+    #[test]
+    fn a_reload_hands_on_what_is_known_of_an_address() {
+        let metrics = Metrics::default();
+        let before = Pool::new(&config(&upstreams(&["", ""])), &metrics).unwrap();
+        list(&before.upstreams[0], &["m"]);
+        fail(&before.upstreams[0], 5);
+        before.upstreams[0].set_down(true);
+        before.upstreams[0].set_trouble(Some("why"));
+        before.upstreams[0].record_piece(Instant::now() + Duration::from_secs(1));
+        let after = before.renewed(&config(&upstreams(&["weight = 2", ""])), &metrics).unwrap();
+        let [new, old] = [&after.upstreams[0], &before.upstreams[0]];
+        assert_ne!(new.id, old.id);
+        assert_eq!((new.serves("m"), new.is_down(), new.trouble()), (Some(true), true, Some("why")));
+        assert!(new.was_heard_within(Duration::from_secs(60)));
+        assert_eq!((ejected(new), ejected(old)), (true, false));
+        old.retire();
+        assert_eq!(after.ejected.now.load(Ordering::Relaxed), 1, "the place has moved with it");
+        assert_eq!(after.upstreams[1].id, before.upstreams[1].id);
+        for other in ["url = \"http://other:80\"", "url = \"http://h0:81\"", "url = \"http://h0:80/prefix\""]
+        {
+            let text = format!("[[upstream]]\nname = \"x\"\n{other}\n");
+            let moved = before.renewed(&config(&text), &metrics).unwrap();
+            assert_eq!(moved.upstreams[0].serves("m"), None, "{other}");
+            assert_eq!(moved.upstreams[0].availability(Instant::now()), Availability::Good(0.1), "{other}");
+        }
+    }
+
+    /// The same upstream with other timeouts of its connections needs new clients; other timeouts do not matter.
+    #[test]
+    fn timeouts_of_connections_make_a_new_upstream() {
+        let metrics = Metrics::default();
+        let before = Pool::new(&config(&upstreams(&[""])), &metrics).unwrap();
+        for (line, is_same) in [
+            ("", true),
+            ("first_token = 77", true),
+            ("dns = 3.5", false),
+            ("connect = 3.5", false),
+            ("handshake = 3.5", false),
+            ("pool_idle = 3.5", false),
+        ] {
+            let text = format!("[timeouts]\n{line}\n{}", upstreams(&[""]));
+            let after = before.renewed(&config(&text), &metrics).unwrap();
+            assert_eq!(after.upstreams[0].id == before.upstreams[0].id, is_same, "{line}");
+        }
+    }
+
+    #[test]
+    fn retries_have_a_budget_only_where_there_is_another_upstream() {
+        let (one, two) = (pool(&upstreams(&[""])), pool(&upstreams(&["", ""])));
+        let retries = |pool: &Pool| (0..1_000).take_while(|_| pool.try_take_retry()).count();
+        let usual = retries(&pool(&upstreams(&["", ""])));
+        (0..500).for_each(|_| [&one, &two].iter().for_each(|pool| pool.count_request()));
+        assert_eq!((retries(&one), retries(&two)), (usual, usual + 100), "a fifth of the requests");
     }
 }

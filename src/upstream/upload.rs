@@ -54,7 +54,7 @@ impl Upload {
         self.failed.load(Ordering::Relaxed)
     }
 
-    fn poll_piece(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+    pub(super) fn poll_piece(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
         let piece = ready!(self.source.lock().poll_piece(cx));
         self.begun.store(true, Ordering::Relaxed);
         self.failed.store(matches!(piece, Some(Err(_))), Ordering::Relaxed);
@@ -212,5 +212,77 @@ impl Streaming {
 impl fmt::Debug for Streaming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Streaming").field("upload", &self.upload).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::fault::Fault;
+    use std::collections::VecDeque;
+    use std::task::Waker;
+
+    /// Source of these pieces; `None` in their place: it fails.
+    struct Pieces(VecDeque<Option<&'static str>>);
+
+    impl Source for Pieces {
+        fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+            let piece =
+                |piece: Option<&'static str>| piece.map(Bytes::from).ok_or(Fault::RequestTimeout.into());
+            Poll::Ready(self.0.pop_front().map(piece))
+        }
+    }
+
+    fn upload(pieces: &[Option<&'static str>], length: Option<u64>) -> Upload {
+        Upload::new(Pieces(pieces.iter().copied().collect()), length)
+    }
+
+    /// Returns what is sent of a request if each write takes at most `most` bytes.
+    fn sent(body: &'static str, pieces: &[Option<&'static str>], length: Option<u64>, most: usize) -> String {
+        let mut sending = Sending::new(b"HEAD ", Bytes::from(body), upload(pieces, length));
+        let mut sent = Vec::new();
+        loop {
+            while !sending.is_out() {
+                let all = [&sending.before[..], &sending.piece[..], sending.after].concat();
+                let written = most.min(all.len());
+                sent.extend_from_slice(&all[..written]);
+                sending.advance(written);
+            }
+            if sending.is_over {
+                return String::from_utf8(sent).unwrap();
+            }
+            match sending.upload.poll_piece(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Some(Ok(piece))) => sending.take(piece),
+                Poll::Ready(None) => sending.end(),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Checks that a body of unknown length is sent in chunks and ends with the last one, however little the engine
+    /// takes at once.
+    #[test]
+    fn bodies_are_sent_whole_in_writes_of_any_size() {
+        let pieces = [Some("0123456789abcdef0"), Some("x")];
+        for most in 1..64 {
+            assert_eq!(sent("ab", &pieces, Some(18), most), "HEAD ab0123456789abcdef0x", "{most}");
+            let chunks = "HEAD 2\r\nab\r\n11\r\n0123456789abcdef0\r\n1\r\nx\r\n0\r\n\r\n";
+            assert_eq!(sent("ab", &pieces, None, most), chunks, "{most}");
+            assert_eq!(sent("", &[], None, most), "HEAD 0\r\n\r\n", "{most}");
+            assert_eq!(sent("", &[], Some(0), most), "HEAD ", "{most}");
+        }
+    }
+
+    #[test]
+    fn an_upload_tells_how_far_it_has_come() {
+        let state = |upload: &Upload| (upload.has_begun(), upload.has_failed());
+        let take = |upload: &Upload| upload.poll_piece(&mut Context::from_waker(Waker::noop()));
+        let upload = upload(&[Some("a"), None], None);
+        let clone = upload.clone();
+        assert_eq!(state(&upload), (false, false));
+        assert!(matches!(take(&upload), Poll::Ready(Some(Ok(_)))));
+        assert_eq!((state(&upload), state(&clone)), ((true, false), (true, false)), "clones share it");
+        assert!(matches!(take(&clone), Poll::Ready(Some(Err(_)))));
+        assert_eq!((state(&upload), state(&clone)), ((true, true), (true, true)));
     }
 }
