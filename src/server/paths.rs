@@ -15,6 +15,9 @@ use strsim::levenshtein;
 /// Path of the health check for clients and load balancers.
 pub(super) const HEALTH: &str = "/health";
 
+/// Path of the Messages API; all of its paths begin with it.
+const MESSAGES: &str = "/v1/messages";
+
 /// Limits for a client's path and method quoted in a message, in bytes.
 const SHOWN: (usize, usize) = (120, 20);
 /// Longest path that is compared with the known ones, in bytes.
@@ -69,11 +72,14 @@ impl Target {
         )
     }
 
-    /// Returns the protocol in which the client speaks: that of the route, or on routes that both protocols have and
-    /// on unknown ones that of the headers.
-    pub(super) fn protocol(self, headers: &HeaderMap) -> Protocol {
+    /// Returns the protocol in which the client speaks: that of the route, also for its other methods and for unknown
+    /// paths below it. On routes that both protocols have, and on all other unknown paths, the headers tell.
+    pub(super) fn protocol(self, path: &str, headers: &HeaderMap) -> Protocol {
+        let is_of_messages =
+            || path.strip_prefix(MESSAGES).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         match self {
             Self::Message | Self::CountTokens => Protocol::Anthropic,
+            Self::OtherMethod | Self::Nothing if is_of_messages() => Protocol::Anthropic,
             Self::Models | Self::Model | Self::OtherMethod | Self::Nothing => Protocol::of_headers(headers),
             _ => Protocol::OpenAi,
         }

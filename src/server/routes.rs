@@ -170,7 +170,7 @@ async fn handle(
         Some((family, _)) => (Target::OtherMethod, family),
         None => (target, family),
     };
-    let protocol = target.protocol(&head.headers);
+    let protocol = target.protocol(head.uri.path(), &head.headers);
     protocol.unify_key(&mut head.headers);
     let record =
         Record::new(&app, target.route(), request_id).in_protocol(protocol).traced(&head).asked(&head);

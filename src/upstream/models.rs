@@ -2,6 +2,7 @@
 
 use crate::json::{self, Members, Raw, Text, integer, object, write_number, write_string};
 use bytes::BytesMut;
+use std::borrow::Cow;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Model that an engine lists under `/v1/models`, with those of its fields that clients use.
@@ -100,21 +101,21 @@ pub fn write(models: &[Model], out: &mut BytesMut) {
 }
 
 /// Page of the list of models that a client of Anthropic's API asks for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Page<'a> {
     /// Maximum number of models.
     pub limit: usize,
     /// Id of the model before the first of the page.
-    pub after: Option<&'a str>,
+    pub after: Option<Cow<'a, str>>,
     /// Id of the model behind the last of the page.
-    pub before: Option<&'a str>,
+    pub before: Option<Cow<'a, str>>,
 }
 
 /// Appends a page of the list as Anthropic's API writes it.
-pub fn write_page(models: &[Model], page: Page<'_>, out: &mut BytesMut) {
+pub fn write_page(models: &[Model], page: &Page<'_>, out: &mut BytesMut) {
     let place = |id: &str| models.iter().position(|model| model.id == id);
-    let start = page.after.and_then(place).map_or(0, |at| at + 1);
-    let end = page.before.and_then(place).unwrap_or(models.len()).max(start);
+    let start = page.after.as_deref().and_then(place).map_or(0, |at| at + 1);
+    let end = page.before.as_deref().and_then(place).unwrap_or(models.len()).max(start);
     let wanted = models.get(start..end).unwrap_or_default();
     // A page that is asked for by its end has the models directly before that.
     let skipped = if page.before.is_some() { wanted.len().saturating_sub(page.limit) } else { 0 };

@@ -35,6 +35,7 @@ mod deploy;
 mod engines;
 mod fixtures;
 mod http2;
+mod messages;
 mod operations;
 mod pool;
 mod replay;

@@ -149,7 +149,7 @@ pub enum EngineRequest {
     Chat(Box<ChatRequest>),
     /// Request on the engine's own Messages route.
     Native {
-        /// System prompt and first message as JSON, which are equal in all turns of a conversation.
+        /// Texts of the system prompt and of the first message, which are equal in all turns of a conversation.
         beginning: Vec<String>,
     },
 }
@@ -227,7 +227,7 @@ impl MessagesRequest {
         })
     }
 
-    /// Returns the beginning of the conversation as JSON, which is equal in all its turns.
+    /// Returns the beginning of the conversation, which is equal in all its turns.
     pub fn beginning(&self) -> Vec<&str> {
         match &self.engine_request {
             EngineRequest::Chat(chat) => chat.leading_messages(&self.body),

@@ -43,7 +43,8 @@ pub(super) fn read(
         edits.name_model(from.text, named, model);
     }
     let named = from.string("model")?.unwrap_or_default();
-    let beginning = system.iter().chain(messages.first()).map(|raw| raw.get().to_owned()).collect();
+    let first = messages.first().and_then(|raw| Object::of(String::new(), *raw).ok()?.get("content"));
+    let beginning = system.into_iter().chain(first).map(lasting).collect();
     Ok(MessagesRequest {
         model: context.model.map_or(named, ToOwned::to_owned),
         stream: from.flag("stream")? && context.purpose != Purpose::Count,
@@ -123,13 +124,31 @@ impl<'a> History<'_, 'a> {
     }
 }
 
+/// Returns what stays the same of a content in all turns of a conversation: clients move their marks for caching from
+/// turn to turn, and billing text changes with each request.
+fn lasting(raw: Raw<'_>) -> String {
+    let lasting = |block: &Block<'_>| match block.object.text("text") {
+        Ok(Some(text)) => text.decoded().into_owned(),
+        _ => block.object.get("source").map_or_else(String::new, |source| source.get().to_owned()),
+    };
+    match content("", raw) {
+        Ok(Content::Text(text)) => text.decoded().into_owned(),
+        Ok(Content::Blocks(blocks)) => {
+            blocks.iter().filter(|block| !is_billing(block)).map(lasting).collect::<Vec<_>>().join("\n")
+        }
+        Err(_) => raw.get().to_owned(),
+    }
+}
+
+/// Returns true for a block of text that only serves billing.
+fn is_billing(block: &Block<'_>) -> bool {
+    let text = block.object.text("text").ok().flatten();
+    text.is_some_and(|text| text.decoded().starts_with(BILLING))
+}
+
 /// Removes the blocks of a system prompt that only serve billing. Returns true if there are any.
 fn drop_billing(text: &str, system: Raw<'_>, edits: &mut Edits) -> bool {
     let Ok(Content::Blocks(blocks)) = content("system", system) else { return false };
-    let is_billing = |block: &Block<'_>| {
-        let text = block.object.text("text").ok().flatten();
-        text.is_some_and(|text| text.decoded().starts_with(BILLING))
-    };
     if !blocks.iter().any(is_billing) {
         return false;
     }

@@ -31,7 +31,8 @@ const VARIES: &str = "origin, access-control-request-method, access-control-requ
 
 /// Response headers that pages may read, besides those that are always readable. A `*` does not work with
 /// credentials.
-const EXPOSED: &str = "x-request-id, retry-after, retry-after-ms, x-should-retry, openai-processing-ms, openai-version, \
+const EXPOSED: &str = "x-request-id, request-id, retry-after, retry-after-ms, x-should-retry, \
+                       openai-processing-ms, openai-version, \
                        x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, \
                        x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, \
                        x-samewire-attempts, x-samewire-dropped, apim-request-id, x-ms-request-id, \
@@ -121,7 +122,8 @@ impl CorsRights {
 fn exposed(headers: &HeaderMap) -> HeaderValue {
     let known = |name: &str| EXPOSED.split(", ").any(|exposed| exposed == name);
     let limits = headers.keys().map(HeaderName::as_str);
-    let mut more = limits.filter(|name| name.starts_with("x-ratelimit-") && !known(name)).peekable();
+    let is_limit = |name: &str| name.starts_with("x-ratelimit-") || name.starts_with("anthropic-ratelimit-");
+    let mut more = limits.filter(|name| is_limit(name) && !known(name)).peekable();
     if more.peek().is_none() {
         return HeaderValue::from_static(EXPOSED);
     }

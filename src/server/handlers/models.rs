@@ -38,7 +38,7 @@ pub(in crate::server) async fn answer(
     let id = head.uri.path().split_once("/models/").map(|(_, id)| id);
     if context.record.as_ref().is_some_and(|record| record.protocol == Protocol::Anthropic) {
         match id {
-            None => models::write_page(&context.usable(listed), page(head)?, &mut out),
+            None => models::write_page(&context.usable(listed), &page(head)?, &mut out),
             Some(id) => context.usable_model(&listed, id)?.write_info(&mut out),
         }
         return Ok(context.object_response(out.freeze()));
@@ -70,7 +70,8 @@ fn page(head: &request::Parts) -> Result<Page<'_>, Failure> {
             .filter(|limit| (1..=MOST).contains(limit))
             .ok_or_else(|| invalid("limit", &format!("it must be an integer from 1 to {MOST}")))?,
     };
-    Ok(Page { limit, after: headers::query(head, "after_id"), before: headers::query(head, "before_id") })
+    let id = |name| headers::query(head, name).map(|id| percent_decode_str(id).decode_utf8_lossy());
+    Ok(Page { limit, after: id("after_id"), before: id("before_id") })
 }
 
 impl RequestContext {

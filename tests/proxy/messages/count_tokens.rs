@@ -1,0 +1,221 @@
+//! Counts of tokens before a request is sent: by the engine's tokenizer, or where it has no route for that, by an
+//! answer of one token.
+
+use crate::clients::keys::{OTHER, entry};
+use crate::messages::{fault, has_no_header_of_openai, metric, sent, with_api_key};
+use crate::sim::{Answer, Engine, KEY, PATIENCE, PROMPT, Request, Script, Setup, World, until};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const COUNT: &str = "/v1/messages/count_tokens";
+
+/// Returns a request for a count, with further members.
+fn ask(more: Value) -> Request {
+    let mut body =
+        json!({"model": "m", "system": "Be brief.", "messages": [{"role": "user", "content": PROMPT}]});
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    Request::post(COUNT, body.to_string()).header("anthropic-version", "2023-06-01")
+}
+
+fn counted(answer: &Answer) -> u64 {
+    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    assert_eq!(answer.head.header("content-type"), Some("application/json"));
+    assert!(answer.head.header("request-id").is_some());
+    has_no_header_of_openai(answer);
+    let body: Value = serde_json::from_str(answer.text()).unwrap();
+    assert_eq!(body.as_object().unwrap().len(), 1, "{body}");
+    body["input_tokens"].as_u64().unwrap_or_else(|| panic!("{body}"))
+}
+
+/// Starts an engine that answers each path by its own script.
+async fn engine(paths: Vec<(&'static str, Script)>) -> Engine {
+    Engine::answering(move |attempt| {
+        let found = paths.iter().find(|(path, _)| attempt.target == *path);
+        let missing = || Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#);
+        found.map_or_else(missing, |(_, script)| script.clone())
+    })
+    .await
+}
+
+fn json_of(body: Value) -> Script {
+    Script::new().json("200 OK", &body.to_string())
+}
+
+/// Returns a chat answer that cost this many tokens of input.
+fn chat(prompt: u64) -> Script {
+    json_of(json!({
+        "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "H"}, "finish_reason": "length"}],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": 1, "total_tokens": prompt + 1},
+    }))
+}
+
+#[tokio::test]
+async fn the_engines_tokenizer_counts() {
+    let tokenize =
+        json_of(json!({"count": 172, "max_model_len": 4096, "tokens": [1, 2, 3], "token_strs": null}));
+    let world = World::start(engine(vec![("/tokenize", tokenize)]).await, Setup::new()).await;
+    let tools = json!([{"name": "f", "description": "does f", "input_schema": {"type": "object"}}, {"type": "web_search_20250305", "name": "w"}]);
+    let answer = world
+        .ask(&ask(json!({"tools": tools, "thinking": {"type": "enabled", "budget_tokens": 2000}})))
+        .await;
+    assert_eq!(counted(&answer), 172);
+    assert_eq!(answer.head.header("x-samewire-dropped"), Some("tools[1].web_search_20250305"));
+    assert_eq!(answer.head.header("x-samewire-estimate"), None, "the engine's own count is exact");
+    let attempt = world.engine.only();
+    assert_eq!((attempt.method.as_str(), attempt.target.as_str()), ("POST", "/tokenize"));
+    let body = sent(&world.engine, 0);
+    assert_eq!(body["model"], "m");
+    assert_eq!(
+        body["messages"],
+        json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": PROMPT}])
+    );
+    assert_eq!(
+        body["tools"],
+        json!([{"type": "function", "function": {"name": "f", "description": "does f", "parameters": {"type": "object"}}}])
+    );
+    assert!(body.get("stream").is_none() && body.get("max_completion_tokens").is_none(), "{body}");
+    // Fields that requests for answers have, and counts need not, are accepted.
+    assert_eq!(counted(&world.ask(&ask(json!({"max_tokens": 5, "stream": true}))).await), 172);
+    let beta = ask(json!({})).target("/v1/messages/count_tokens?beta=true");
+    assert_eq!(counted(&world.ask(&beta).await), 172);
+    world.end().await;
+}
+
+/// Where the engine has no such route, or one for texts alone, the usage of one token counts.
+#[tokio::test]
+async fn an_answer_of_one_token_counts() {
+    let missing = r#"{"object":"error","message":"[{'type': 'missing', 'loc': ('body', 'prompt'), 'msg': 'Field required'}]","type":"Bad Request","param":null,"code":400}"#;
+    let detail = r#"{"detail":[{"type":"missing","loc":["body","prompt"],"msg":"Field required"}]}"#;
+    for (kind, tokenize) in [
+        ("vllm", Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#)),
+        ("vllm", Script::new().json("405 Method Not Allowed", r#"{"detail":"Method Not Allowed"}"#)),
+        ("vllm", Script::new().json("501 Not Implemented", r#"{"error":{"message":"no"}}"#)),
+        ("sglang", Script::new().json("400 Bad Request", missing)),
+        ("sglang", Script::new().json("422 Unprocessable Entity", detail)),
+    ] {
+        let engine = engine(vec![("/tokenize", tokenize), ("/v1/chat/completions", chat(31))]).await;
+        let world = World::start_as(engine, kind, Setup::new().allow_errors()).await;
+        assert_eq!(counted(&world.ask(&ask(json!({"max_tokens": 900}))).await), 31, "{kind}");
+        let attempts = world.engine.attempts();
+        let targets: Vec<_> = attempts.iter().map(|attempt| attempt.target.as_str()).collect();
+        assert_eq!(targets, ["/tokenize", "/v1/chat/completions"], "{kind}");
+        let body = sent(&world.engine, 1);
+        let limit = body.get("max_completion_tokens").or(body.get("max_tokens"));
+        assert_eq!(limit, Some(&json!(1)), "{body}");
+        assert!(body.get("stream").is_none(), "{body}");
+        // The engine did what it was asked for, and is in no worse standing for it.
+        assert_eq!(counted(&world.ask(&ask(json!({}))).await), 31);
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn errors_of_engines_are_told_and_not_counted_around() {
+    let error =
+        |code: u16| format!(r#"{{"error":{{"message":"said","type":"x","param":null,"code":{code}}}}}"#);
+    let unknown = r#"{"error":{"message":"The model `m` does not exist.","type":"NotFoundError","param":null,"code":404}}"#;
+    for (script, expected) in [
+        (Script::new().json("400 Bad", &error(400)), (400, "invalid_request_error", None)),
+        (Script::new().json("404 Bad", unknown), (404, "not_found_error", Some("model_not_found"))),
+        (Script::new().json("429 Bad", &error(429)), (429, "rate_limit_error", Some("rate_limit_exceeded"))),
+        (Script::new().json("500 Bad", &error(500)), (500, "api_error", Some("internal_error"))),
+        (Script::new().json("503 Bad", &error(503)), (529, "overloaded_error", Some("server_is_overloaded"))),
+        (Script::new().rst(), (500, "api_error", Some("upstream_reset"))),
+        (json_of(json!({"tokens": [1]})), (500, "api_error", Some("upstream_invalid_response"))),
+        (json_of(json!({"count": "many"})), (500, "api_error", Some("upstream_invalid_response"))),
+        (
+            Script::new().whole("200 OK", "text/html", "<html>"),
+            (500, "api_error", Some("upstream_invalid_response")),
+        ),
+    ] {
+        let engine = engine(vec![("/tokenize", script), ("/v1/chat/completions", chat(31))]).await;
+        let world = World::start(engine, Setup::new().allow_errors()).await;
+        assert_eq!(fault(&world.ask(&ask(json!({}))).await).name(), expected);
+        assert!(world.engine.attempts().iter().all(|attempt| attempt.target == "/tokenize"));
+        world.end().await;
+    }
+    // No usage in the answer of one token: nobody knows.
+    let silent =
+        json_of(json!({"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": []}));
+    let world =
+        World::start(engine(vec![("/v1/chat/completions", silent)]).await, Setup::new().allow_errors()).await;
+    let told = fault(&world.ask(&ask(json!({}))).await);
+    assert_eq!(told.name(), (500, "api_error", Some("upstream_invalid_response")));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_u06_a_count_that_takes_too_long() {
+    let setup = Setup::new().allow_errors().config("[timeouts]\nfirst_token = 0.4");
+    let world = World::start(Engine::script(Script::new().hang()).await, setup).await;
+    let told = fault(&world.ask(&ask(json!({}))).await);
+    assert_eq!(told.name(), (504, "timeout_error", Some("upstream_timeout")));
+    until("the engine is let go", PATIENCE, || world.engine.active_generations() == 0).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_c13_requests_that_cannot_be_counted() {
+    let world = World::start(Engine::script(json_of(json!({"count": 1}))).await, Setup::new()).await;
+    for (more, start) in [
+        (json!({"messages": null}), "messages: "),
+        (json!({"messages": 7}), "messages: "),
+        (json!({"messages": []}), "messages: "),
+        (json!({"tools": "f"}), "tools: "),
+        (json!({"system": 7}), "system: "),
+    ] {
+        let told = fault(&world.ask(&ask(more)).await);
+        assert_eq!((told.status, told.kind.as_str()), (400, "invalid_request_error"), "{start}");
+        assert!(told.message.starts_with(start), "{told:?}");
+    }
+    assert_eq!(world.engine.attempt_count(), 0);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn keys_aliases_and_figures() {
+    let keys = entry(KEY, "models = [\"claude-*\"]\nname = \"laptop\"") + &entry(OTHER, "");
+    let models = "[[model]]\nname = \"m\"\naliases = [\"claude-*\"]\n";
+    let world = World::start(
+        engine(vec![("/tokenize", json_of(json!({"count": 5})))]).await,
+        Setup::new().config(&keys).config(models),
+    )
+    .await;
+    let named = ask(json!({"model": "claude-sonnet-4-5"}));
+    assert_eq!(counted(&world.ask(&with_api_key(&named, KEY)).await), 5);
+    assert_eq!(sent(&world.engine, 0)["model"], "m", "the engine knows its own name only");
+    let told = fault(&world.ask(&with_api_key(&ask(json!({})), KEY)).await);
+    assert_eq!(told.name(), (404, "not_found_error", Some("model_not_found")));
+    assert_eq!(counted(&world.ask(&with_api_key(&ask(json!({})), OTHER)).await), 5);
+    until("three lines", PATIENCE, || world.samewire.request_lines().len() == 3).await;
+    let line: Value = serde_json::from_str(&world.samewire.request_lines()[0]).unwrap();
+    assert_eq!(
+        [&line["route"], &line["path"], &line["status"], &line["attempts"]],
+        [&json!("messages"), &json!(COUNT), &json!(200), &json!(1)],
+        "{line}"
+    );
+    let metrics = world.samewire.metrics().await;
+    assert_eq!(
+        metric(&metrics, "samewire_requests_total", &["route=\"messages\"", "status=\"200\""]),
+        2,
+        "{metrics}"
+    );
+    world.end().await;
+}
+
+/// A count goes to another engine if the first one fails, and to those alone that serve the model.
+#[tokio::test]
+async fn fault_u11_a_failed_count_is_tried_elsewhere() {
+    let setup = Setup::new().allow_errors().config("[health]\ninterval = 60\ndown_after = 100000");
+    let bad =
+        engine(vec![("/tokenize", Script::new().json("503 Busy", r#"{"error":{"message":"busy"}}"#))]).await;
+    let good = engine(vec![("/tokenize", json_of(json!({"count": 8})).sleep(Duration::ZERO))]).await;
+    let world = World::fleet(vec![bad, good], setup, &[]).await;
+    world.wait_until_up().await;
+    for _ in 0..8 {
+        assert_eq!(counted(&world.ask(&ask(json!({}))).await), 8);
+    }
+    assert_eq!(world.others[0].attempt_count(), 8);
+    world.end().await;
+}
