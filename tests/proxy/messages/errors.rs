@@ -2,7 +2,7 @@
 
 use crate::clients::keys::entry;
 use crate::engines::waiting::refusing;
-use crate::messages::{engine, fault, hello, message, post, stream, told};
+use crate::messages::{engine, fault, hello, message, metric, object, post, stream, streamed, told};
 use crate::sim::{Client, Engine, Gate, KEY, PATIENCE, PROMPT, Request, Script, Setup, World, until};
 use serde_json::{Value, json};
 
@@ -86,6 +86,40 @@ async fn fault_u22_a_prompt_that_is_too_long() {
         assert_eq!(told.message, "prompt is too long: 2513 tokens > 2048 maximum");
         world.end().await;
     }
+}
+
+/// Clients ask for more than models hold. The engine refuses that beside a prompt that is long; it answers without the
+/// limit, and the next request has its limit again.
+#[tokio::test]
+async fn fault_u57_a_limit_that_does_not_fit_is_left_out() {
+    let refusal = json!({"error": {"message": "This model's maximum context length is 2048 tokens. However, you requested 64 output tokens and your prompt contains at least 2000 input tokens, for a total of at least 2064 tokens.", "type": "BadRequestError", "param": null, "code": 400}});
+    let limited = |text: &str| text.contains("max_completion_tokens");
+    let engine = Engine::answering(move |attempt| match limited(attempt.text()) {
+        true => Script::new().json("400 Bad Request", &refusal.to_string()),
+        false => hello(attempt.text().contains(r#""stream":true"#)),
+    })
+    .await;
+    let world = World::start(engine, Setup::new()).await;
+    assert_eq!(streamed(&world.ask(&stream("")).await)["content"][0]["text"], "Hello");
+    assert_eq!(object(&world.ask(&message("")).await)["content"][0]["text"], "Hello");
+    let sent: Vec<bool> = world.engine.attempts().iter().map(|attempt| limited(attempt.text())).collect();
+    assert_eq!(sent, [true, false, true, false], "each request has its limit at first");
+    let metrics = world.samewire.metrics().await;
+    assert_eq!(metric(&metrics, "samewire_rewrites_total", &["rule=\"limit_left_out\""]), 2, "{metrics}");
+    world.end().await;
+}
+
+/// The same refusal of a chat request is the client's: it has asked for that limit.
+#[tokio::test]
+async fn limits_of_chat_requests_are_the_engines_matter() {
+    let refusal = json!({"error": {"message": "This model's maximum context length is 2048 tokens. However, you requested 64 output tokens and your prompt contains at least 2000 input tokens, for a total of at least 2064 tokens.", "type": "BadRequestError", "param": null, "code": 400}});
+    let engine = Engine::script(Script::new().json("400 Bad Request", &refusal.to_string())).await;
+    let world = World::start(engine, Setup::new()).await;
+    let body = r#"{"model":"m","max_tokens":64,"messages":[{"role":"user","content":"a"}]}"#;
+    let answer = world.ask(&Request::post("/v1/chat/completions", body)).await;
+    assert_eq!(answer.head.status, 400, "{}", answer.text());
+    assert_eq!(world.engine.attempts().len(), 1);
+    world.end().await;
 }
 
 #[tokio::test]

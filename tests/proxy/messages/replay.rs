@@ -122,7 +122,7 @@ async fn thinking_goes_back_under_the_name_that_the_engine_reads() {
 
 /// Thinking that is not what samewire signed is left out, and the session goes on.
 #[tokio::test]
-async fn what_was_altered_is_dropped_and_counted() {
+async fn fault_c47_what_was_altered_is_dropped_and_counted() {
     let world = World::start(thinker("vllm").await, Setup::new()).await;
     let good = object(&world.ask(&first(&json!({}))).await);
     let signature = good["content"][0]["signature"].as_str().unwrap().to_owned();
