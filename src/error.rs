@@ -33,7 +33,7 @@ impl Side {
 pub enum RetryClass {
     /// Engine has received nothing of the request, so a retry repeats no work.
     Unsent,
-    /// Engine has rejected the request because it is overloaded (429 or 503).
+    /// Engine has rejected the request because it is overloaded (429, 503 or 529).
     Overloaded,
     /// The engine broke off, and the client has received nothing. The request itself may have crashed the engine.
     Reset,
@@ -58,7 +58,7 @@ impl RetryClass {
     /// Returns the class of an HTTP status that the engine has answered with.
     pub fn of_status(status: u16) -> Self {
         match status {
-            429 | 503 => Self::Overloaded,
+            429 | 503 | 529 => Self::Overloaded,
             500 | 502 | 504 => Self::MaybeProcessed,
             _ => Self::Never,
         }

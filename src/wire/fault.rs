@@ -496,7 +496,8 @@ impl Report {
             413 => Fault::TooLarge,
             429 => Fault::RateLimit,
             501 => Fault::NotImplemented,
-            503 => Fault::EngineOverloaded,
+            // 529: engines with Anthropic's API, and proxies before them.
+            503 | 529 => Fault::EngineOverloaded,
             400..=499 if self.is_about_context() => Fault::ContextLength,
             400..=499 => Fault::InvalidRequest,
             _ => Fault::Internal,
@@ -515,7 +516,7 @@ impl Report {
             "ratelimit" | "toomanyrequests" | "insufficientquota" | "usagelimitreached" => 429,
             "usagenotincluded" => 403,
             "notimplemented" => 501,
-            "serviceunavailable" | "unavailable" => 503,
+            "serviceunavailable" | "unavailable" | "overloaded" => 503,
             _ => return None,
         })
     }

@@ -257,8 +257,8 @@ fn write_chat(
 ) -> Result<Bytes, Failure> {
     let mut out = BytesMut::with_capacity(from.text.len() + 1024);
     out.put_u8(b'{');
-    let model = context.model.map(ToOwned::to_owned);
-    let model = model.map_or_else(|| from.string("model").map(Option::unwrap_or_default), Ok)?;
+    let named = from.string("model")?;
+    let model = context.model.map(ToOwned::to_owned).or(named).unwrap_or_default();
     // Only a recorded request can lack both.
     let has_model = !model.is_empty() || conversation.is_empty();
     if has_model {

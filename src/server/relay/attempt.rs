@@ -389,6 +389,7 @@ pub(in crate::server) fn outcome(
         (_, None) => Some(Outcome::Good),
         (_, Some(Fault::Draining | Fault::Proxy | Fault::Overloaded | Fault::Cancelled)) => None,
         (Some(status @ (429 | 503)), _) => Some(Outcome::Pushed { status, wait: wait() }),
+        (Some(529), _) => Some(Outcome::Pushed { status: 503, wait: wait() }),
         (Some(501), _) => Some(Outcome::Refused),
         (Some(500..), _) => Some(Outcome::Bad),
         (Some(_), _) => Some(Outcome::Refused),

@@ -33,7 +33,6 @@ async fn answers_have_the_headers_that_clients_read() {
     let own = world.ask(&message("").header("x-request-id", "mine-1")).await;
     assert_eq!(own.head.header("request-id"), Some("mine-1"));
     let attempts = world.engine.attempts();
-    assert_eq!(attempts[2].header("x-request-id"), Some("mine-1-1"));
     assert!(attempts.iter().all(|attempt| attempt.target == "/v1/chat/completions"));
     world.end().await;
 }

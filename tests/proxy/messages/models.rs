@@ -39,7 +39,7 @@ fn of(model: &str) -> Request {
 }
 
 fn info(id: &str, tokens: Option<u64>) -> Value {
-    json!({"type": "model", "id": id, "display_name": id, "created_at": "2023-11-14T22:13:20Z", "max_input_tokens": tokens, "max_tokens": tokens, "capabilities": null})
+    json!({"type": "model", "id": id, "display_name": id, "created_at": "2023-11-14T22:13:20Z", "max_input_tokens": tokens, "max_tokens": tokens, "capabilities": null, "lifecycle": "active", "line": null, "deprecated_at": null, "retires_at": null})
 }
 
 #[tokio::test]

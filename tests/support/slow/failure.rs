@@ -243,6 +243,7 @@ impl EngineError {
 fn row(status: u16) -> u16 {
     match status {
         401 | 403 | 404 | 405 | 409 | 413 | 429 | 501 | 503 => status,
+        529 => 503,
         400..=499 => 400,
         _ => 500,
     }
@@ -257,7 +258,7 @@ fn status_of_kind(kind: &str) -> u16 {
         "ConflictError" => 409,
         "RateLimitError" | "Too Many Requests" | "rate_limit_error" => 429,
         "NotImplementedError" => 501,
-        "ServiceUnavailableError" | "SERVICE_UNAVAILABLE" => 503,
+        "ServiceUnavailableError" | "SERVICE_UNAVAILABLE" | "overloaded_error" => 503,
         _ => 500,
     }
 }

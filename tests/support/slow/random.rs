@@ -105,7 +105,7 @@ fn whole_case(chat: bool) -> impl Strategy<Value = Case> {
 
 /// Generates an answer that is an HTTP error.
 fn refused_case() -> impl Strategy<Value = Case> {
-    let status = select(vec![400, 401, 403, 404, 405, 409, 413, 418, 422, 429, 500, 501, 502, 503, 504]);
+    let status = select(vec![400, 401, 403, 404, 405, 409, 413, 418, 422, 429, 500, 501, 502, 503, 504, 529]);
     let detail = select(vec![
         r#"{"detail":"Not Found"}"#,
         r#"{"detail":[{"loc":["body","max_tokens"],"msg":"Input should be a valid integer","type":"int_parsing"}]}"#,
