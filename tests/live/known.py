@@ -11,13 +11,15 @@ CUT = ("broken", "length-in-call")
 
 @dataclass(frozen=True)
 class Known:
-    """What differs, of which engine; empty: any. `tail`: the end of a part is missing, and nothing else."""
+    """What differs, of which engine; empty: any. `tail`: the end of a part is missing, and nothing else. `what`: how the ways or
+    forms that differ begin."""
 
     engine: str
     why: str
     questions: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     tail: bool = False
+    what: str = ""
 
 
 KNOWN = [
@@ -54,7 +56,7 @@ def known(engines: list[str], result: Any) -> str:
             continue
         if one.questions and result.question not in one.questions or one.checks and result.check not in one.checks:
             continue
-        if one.tail and not result.tail:
+        if one.tail and not result.tail or not result.what.startswith(one.what):
             continue
         return one.why
     return ""

@@ -1,0 +1,236 @@
+"""What is no comparison of answers, of Anthropic's Messages: conversations with signed thinking, counts, limits, errors and models."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import anthropic
+
+import ask as asking
+import message_answers
+from judge import Run, Skipped
+from message_questions import SERVICE_TOOL
+from questions import CALL, MESSAGE_TOOLS, TOOLS
+from servers import Engine, Samewire
+
+CONTEXT = 2048
+LONG = "long " * 9000
+# The member in which each engine reads the reasoning of earlier messages.
+REASONING = {"vllm": "reasoning", "sglang": "reasoning_content", "llamacpp": "reasoning_content"}
+# A picture of one point.
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+
+
+def ask(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> None:
+    if engine.pools:
+        return
+    for check in (goes_on, omitted, foreign, loop, counts, stops, too_long, too_long_with_limit, wrong_model, models, picture, dropped):
+        try:
+            failure = check(run, engine, proxy, client)
+        except Skipped as why:
+            run.skip((check.__doc__ or "").strip(), str(why))
+            continue
+        except Exception as error:  # noqa: BLE001: whatever goes wrong is this check's failure
+            failure = f"{type(error).__name__}: {error}"
+        run.other((check.__doc__ or "").strip(), failure or "")
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def request(engine: Engine, *messages: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"model": engine.model, "max_tokens": 600, "messages": list(messages), **more}
+
+
+def blocks(message: Any) -> list[dict[str, Any]]:
+    return [block.to_dict() for block in message.content]
+
+
+def prompt(message: Any) -> int:
+    return message_answers.message(message.to_dict()).prompt or 0
+
+
+def text(message: Any) -> str:
+    return "".join(block.text for block in message.content if block.type == "text")
+
+
+def called(run: Run, engine: Engine, client: anthropic.Anthropic, **more: Any) -> Any:
+    """A streamed message that thinks and calls a tool."""
+    if not (run.parsers or run.parsing):
+        raise Skipped("nobody reads the call in the engine's text")
+    with client.messages.stream(**request(engine, user("weather"), tools=MESSAGE_TOOLS, **more)) as stream:
+        return stream.get_final_message()
+
+
+def answered(engine: Engine, client: anthropic.Anthropic, content: list[dict[str, Any]]) -> Any:
+    """The message behind a call and its result."""
+    call = next(block for block in content if block["type"] == "tool_use")
+    result = {"type": "tool_result", "tool_use_id": call["id"], "content": '{"temp": 21}'}
+    return client.messages.create(**request(engine, user("weather"), {"role": "assistant", "content": content}, user([result]), tools=MESSAGE_TOOLS))
+
+
+def directly(engine: Engine, reasoning: str) -> int:
+    """Tokens of the same prompt, as the engine counts them in chat with that reasoning."""
+    call = {**CALL, "function": {**CALL["function"], "arguments": '{"city":"Tokyo"}'}}
+    said = {"role": "assistant", "content": None, "tool_calls": [call]} | ({REASONING[engine.name]: reasoning} if reasoning else {})
+    messages = [user("weather"), said, {"role": "tool", "tool_call_id": CALL["id"], "content": '{"temp": 21}'}]
+    body = {"model": engine.model, "messages": messages, "tools": TOOLS, "max_tokens": 1}
+    _, told = asking.post(engine.address, asking.ROUTES["chat"], engine.heard(body))
+    return asking.READERS["chat"][0](told).prompt or 0
+
+
+def goes_on(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> str | None:
+    """a message goes on from a signed thought and a tool's result, and the engine reads the thought"""
+    first = called(run, engine, client)
+    kinds = [block.type for block in first.content]
+    if (kinds[0], kinds[-1], first.stop_reason) != ("thinking", "tool_use", "tool_use"):
+        return f"{kinds}, {first.stop_reason}"
+    last = answered(engine, client, blocks(first))
+    with_thought, without = directly(engine, first.content[0].thinking), directly(engine, "")
+    if text(last).strip() != "It is 21 degrees and sunny in Tokyo.":
+        return f"{text(last)!r}"
+    return None if prompt(last) == with_thought > without else f"{prompt(last)} tokens; {with_thought} with the thought, {without} without it"
+
+
+def omitted(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> str | None:
+    """a thought that the client did not see goes back to the engine all the same"""
+    shown = called(run, engine, client).content[0].thinking
+    first = called(run, engine, client, thinking={"type": "adaptive", "display": "omitted"})
+    if first.content[0].thinking or not first.content[0].signature:
+        return f"{first.content[0]}"
+    last, wanted = answered(engine, client, blocks(first)), directly(engine, shown)
+    return None if prompt(last) == wanted else f"{prompt(last)} and {wanted} tokens"
+
+
+def foreign(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> str | None:
+    """a thought with a foreign signature is left out, and the message is answered"""
+    content = blocks(called(run, engine, client))
+    content[0] = {**content[0], "signature": "EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pkiMOYds"}
+    last, wanted = answered(engine, client, content), directly(engine, "")
+    return None if prompt(last) == wanted else f"{prompt(last)} and {wanted} tokens"
+
+
+def loop(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> str | None:
+    """the library's runner of tools goes on to the end"""
+    if not (run.parsers or run.parsing):
+        raise Skipped("nobody reads the call in the engine's text")
+
+    @anthropic.beta_tool
+    def get_weather(city: str) -> str:
+        """Get the current weather for a city"""
+        return '{"temp": 21}' if city == "Tokyo" else "?"
+
+    told = list(client.beta.messages.tool_runner(**request(engine, user("weather"), tools=[get_weather])))
+    reasons = [message.stop_reason for message in told]
+    wanted = "It is 21 degrees and sunny in Tokyo."
+    return None if reasons == ["tool_use", "end_turn"] and text(told[-1]).strip() == wanted else f"{reasons}, {text(told[-1])!r}"
+
+
+def counts(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> str | None:
+    """count_tokens is the usage of the same message"""
+    wrong = []
+    for more in (
+        {},
+        {"system": "Be kind."},
+        {"thinking": {"type": "disabled"}},
+        {"tools": MESSAGE_TOOLS} if run.parsers or run.parsing else {},
+    ):
+        body = request(engine, user("think"), **more)
+        counted = client.messages.count_tokens(**{key: value for key, value in body.items() if key != "max_tokens"}).input_tokens
+        used = prompt(client.messages.create(**body))
+        if counted != used or not counted:
+            wrong.append(f"{list(more)}: {counted} counted, {used} used")
+    return "; ".join(wrong)
+
+
+def stops(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> str | None:
+    """the stop reasons are those of the API, also for a limit beyond the context"""
+    silent = {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}
+    wanted = [
+        ({"max_tokens": 1}, "max_tokens"),
+        ({"max_tokens": 128_000}, "end_turn"),
+        ({"max_tokens": CONTEXT - 1}, "end_turn"),
+        # Engines but these do not tell which text ended the answer.
+        ({"stop_sequences": ["seven", "five"], **silent}, "stop_sequence" if engine.name in ("vllm", "sglang") else "end_turn"),
+    ]
+    wrong = []
+    for more, reason in wanted:
+        with client.messages.stream(**{**request(engine, user("count")), **more}) as stream:
+            streamed = stream.get_final_message()
+        for message in (streamed, client.messages.create(**{**request(engine, user("count")), **more})):
+            text = "five" if reason == "stop_sequence" else None
+            if (message.stop_reason, message.stop_sequence) != (reason, text):
+                wrong.append(f"{list(more)}: {message.stop_reason}, {message.stop_sequence!r}")
+    return "; ".join(wrong)
+
+
+def refusal(client: anthropic.Anthropic, kind: type[anthropic.APIStatusError], body: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """The messages of a refusal, whole and as a stream; and what is wrong with its kind."""
+    messages, wrong = [], []
+    for stream in (False, True):
+        try:
+            told = client.messages.create(**body, stream=stream)
+            wrong.append(f"no error: {list(told) if stream else told}")
+        except anthropic.APIStatusError as error:
+            detail = error.body["error"] if isinstance(error.body, dict) else {}
+            messages.append(detail.get("message", ""))
+            if not isinstance(error, kind) or not error.request_id:
+                wrong.append(f"{type(error).__name__}, {error.status_code}, {error.request_id}: {error.body}")
+    return messages, wrong
+
+
+def too_long(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> str | None:
+    """too long a prompt is refused with the figures that Claude Code reads, also with a limit beyond the context"""
+    wrong = []
+    for limit in (1, 600, 128_000):
+        messages, failures = refusal(client, anthropic.BadRequestError, {**request(engine, user(LONG)), "max_tokens": limit})
+        wrong += failures
+        for message in messages:
+            figures = re.fullmatch(r"prompt is too long: (\d+) tokens > (\d+) maximum", message)
+            if not figures or int(figures[1]) <= CONTEXT or int(figures[2]) not in (CONTEXT, CONTEXT - 1):
+                wrong.append(f"with {limit}: {message}")
+    return "; ".join(wrong)
+
+
+def too_long_with_limit(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> str | None:
+    """a prompt that fits is answered whatever its limit"""
+    body = {**request(engine, user("Read this. " + "long " * 100 + "think")), "max_tokens": CONTEXT - 10}
+    with client.messages.stream(**body) as stream:
+        streamed = stream.get_final_message()
+    told = [streamed, client.messages.create(**body)]
+    return None if all(message.stop_reason == "end_turn" for message in told) else f"{told}"
+
+
+def wrong_model(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> str | None:
+    """a model that is not there is the library's NotFoundError, in Messages"""
+    if engine.name in ("sglang", "llamacpp"):
+        raise Skipped("the engine answers under any name")
+    return "; ".join(refusal(client, anthropic.NotFoundError, {**request(engine, user("hello")), "model": "nobody"})[1])
+
+
+def models(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> str | None:
+    """models have Anthropic's form, in the list and alone"""
+    (listed,) = list(client.models.list())
+    alone = client.models.retrieve(engine.model)
+    if listed.to_dict() != alone.to_dict():
+        return f"{listed} and {alone}"
+    told = (listed.id, listed.type, listed.display_name, listed.lifecycle)
+    length = listed.max_input_tokens
+    return None if told == (engine.model, "model", engine.model, "active") and length in (None, CONTEXT, 4 * CONTEXT) else f"{listed}"
+
+
+def picture(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> str | None:
+    """a picture for a model that takes none is refused in Anthropic's form"""
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PICTURE}}
+    messages, wrong = refusal(client, anthropic.APIStatusError, request(engine, user([image, {"type": "text", "text": "think"}])))
+    return "; ".join(wrong) or (None if all(messages) else f"{messages}")
+
+
+def dropped(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> str | None:
+    """what no engine has is named in a header"""
+    body = request(engine, user("think"), tools=[SERVICE_TOOL])
+    raw = client.messages.with_raw_response.create(**body, extra_body={"container": "c"})
+    named = raw.headers.get("x-samewire-dropped")
+    return None if named == "tools[0].web_search_20250305, container" and raw.headers.get("request-id") else f"{named}"
