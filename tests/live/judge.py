@@ -143,7 +143,7 @@ def of_messages(name: str, form: str, told: dict[str, Answer], strict: bool) -> 
             why = "" if one == other else f"{one} and {other} tokens of prompt and answer"
             yield Result(name, "usage", f"{way} {form}", "failed" if why else "ok", why)
     if native := told.get(f"native messages {form}"):
-        yield compare(name, "native", f"messages {form}", spelled(native), chat, strict=False)
+        yield compare(name, "native", f"native messages {form}", spelled(native), chat, strict=False)
 
 
 def spelled(answer: Answer) -> Answer:

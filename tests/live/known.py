@@ -7,6 +7,7 @@ from typing import Any
 
 SILENT = ("think-silent", "emoji-silent", "hello-silent", "stop-silent", "weather-silent")
 CUT = ("broken", "length-in-call")
+NATIVE = "native messages"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,16 @@ KNOWN = [
     Known("vllm 0.21", "a stop string spoils a stream's text around the end of reasoning", ("stop-silent",), ("whole",)),
     Known("llamacpp", "its grammar lets the model call only what is offered", ("unknown",), ("raw", "parsers")),
     Known("llamacpp", "its own Responses call an answer complete that its limit cut", ("length-in-reasoning", "length-in-content"), ("native",)),
+    Known("llamacpp", "it calls several functions where one alone is wanted, and samewire leaves the others out", ("one-call",), ("lossless",)),
+    Known("llamacpp", "its own Messages call several functions where one alone is wanted", ("one-call",), what=NATIVE),
+    Known("llamacpp", "its own Messages leave a system message where it stands", ("systems",), ("usage",), what=NATIVE),
+    Known("llamacpp", "its own Messages put line feeds between the assistant's texts", ("system-late",), ("usage",), what=NATIVE),
+    Known("llamacpp", "its own Messages leave documents out", ("parts",), ("usage",), what=NATIVE),
+    Known("llamacpp", "its own Messages call functions where none is wanted", ("none",), what=NATIVE),
+    Known("llamacpp", "its own Messages do not tell the model that a tool failed", ("results",), what=NATIVE),
+    Known("llamacpp", "its own Messages leave references of tools out", ("reference",), what=NATIVE),
+    Known("llamacpp", "its own Messages offer the tools of the service as functions", ("service-tool",), ("usage",), what=NATIVE),
+    Known("llamacpp", "its own Messages think where thinking is disabled, which samewire hides", ("disabled",), ("usage",), what=NATIVE),
     Known("sglang", "a call of a function that nobody offered is text, of which a stream has the end alone", ("unknown",)),
     Known("sglang", "its grammar of forced calls is one that the model has not learnt", ("required", "named"), ("engines",)),
     Known("sglang 0.5.23", "a number that is too large is spelled otherwise in its whole answers", ("required",), ("whole",)),

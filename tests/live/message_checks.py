@@ -25,7 +25,7 @@ PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEh
 def ask(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> None:
     if engine.pools:
         return
-    for check in (goes_on, omitted, foreign, loop, counts, stops, too_long, too_long_with_limit, wrong_model, models, picture, dropped):
+    for check in (goes_on, omitted, foreign, loop, counts, stops, too_long, wrong_model, models, picture, dropped):
         try:
             failure = check(run, engine, proxy, client)
         except Skipped as why:
@@ -71,10 +71,10 @@ def answered(engine: Engine, client: anthropic.Anthropic, content: list[dict[str
     return client.messages.create(**request(engine, user("weather"), {"role": "assistant", "content": content}, user([result]), tools=MESSAGE_TOOLS))
 
 
-def directly(engine: Engine, reasoning: str) -> int:
-    """Tokens of the same prompt, as the engine counts them in chat with that reasoning."""
+def directly(engine: Engine, first: Any, reasoning: str) -> int:
+    """Tokens of the prompt behind that message, as the engine counts them in chat with that reasoning."""
     call = {**CALL, "function": {**CALL["function"], "arguments": '{"city":"Tokyo"}'}}
-    said = {"role": "assistant", "content": None, "tool_calls": [call]} | ({REASONING[engine.name]: reasoning} if reasoning else {})
+    said = {"role": "assistant", "content": text(first) or None, "tool_calls": [call]} | ({REASONING[engine.name]: reasoning} if reasoning else {})
     messages = [user("weather"), said, {"role": "tool", "tool_call_id": CALL["id"], "content": '{"temp": 21}'}]
     body = {"model": engine.model, "messages": messages, "tools": TOOLS, "max_tokens": 1}
     _, told = asking.post(engine.address, asking.ROUTES["chat"], engine.heard(body))
@@ -88,7 +88,7 @@ def goes_on(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthrop
     if (kinds[0], kinds[-1], first.stop_reason) != ("thinking", "tool_use", "tool_use"):
         return f"{kinds}, {first.stop_reason}"
     last = answered(engine, client, blocks(first))
-    with_thought, without = directly(engine, first.content[0].thinking), directly(engine, "")
+    with_thought, without = directly(engine, first, first.content[0].thinking), directly(engine, first, "")
     if text(last).strip() != "It is 21 degrees and sunny in Tokyo.":
         return f"{text(last)!r}"
     return None if prompt(last) == with_thought > without else f"{prompt(last)} tokens; {with_thought} with the thought, {without} without it"
@@ -100,15 +100,16 @@ def omitted(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthrop
     first = called(run, engine, client, thinking={"type": "adaptive", "display": "omitted"})
     if first.content[0].thinking or not first.content[0].signature:
         return f"{first.content[0]}"
-    last, wanted = answered(engine, client, blocks(first)), directly(engine, shown)
+    last, wanted = answered(engine, client, blocks(first)), directly(engine, first, shown)
     return None if prompt(last) == wanted else f"{prompt(last)} and {wanted} tokens"
 
 
 def foreign(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> str | None:
     """a thought with a foreign signature is left out, and the message is answered"""
-    content = blocks(called(run, engine, client))
+    first = called(run, engine, client)
+    content = blocks(first)
     content[0] = {**content[0], "signature": "EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pkiMOYds"}
-    last, wanted = answered(engine, client, content), directly(engine, "")
+    last, wanted = answered(engine, client, content), directly(engine, first, "")
     return None if prompt(last) == wanted else f"{prompt(last)} and {wanted} tokens"
 
 
@@ -151,6 +152,7 @@ def stops(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic
     wanted = [
         ({"max_tokens": 1}, "max_tokens"),
         ({"max_tokens": 128_000}, "end_turn"),
+        # It fits into the context, but not beside the prompt.
         ({"max_tokens": CONTEXT - 1}, "end_turn"),
         # Engines but these do not tell which text ended the answer.
         ({"stop_sequences": ["seven", "five"], **silent}, "stop_sequence" if engine.name in ("vllm", "sglang") else "end_turn"),
@@ -192,15 +194,6 @@ def too_long(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthro
             if not figures or int(figures[1]) <= CONTEXT or int(figures[2]) not in (CONTEXT, CONTEXT - 1):
                 wrong.append(f"with {limit}: {message}")
     return "; ".join(wrong)
-
-
-def too_long_with_limit(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> str | None:
-    """a prompt that fits is answered whatever its limit"""
-    body = {**request(engine, user("Read this. " + "long " * 100 + "think")), "max_tokens": CONTEXT - 10}
-    with client.messages.stream(**body) as stream:
-        streamed = stream.get_final_message()
-    told = [streamed, client.messages.create(**body)]
-    return None if all(message.stop_reason == "end_turn" for message in told) else f"{told}"
 
 
 def wrong_model(run: Run, engine: Engine, proxy: Samewire, client: anthropic.Anthropic) -> str | None:
