@@ -25,6 +25,7 @@ import message_checks
 import others
 from answers import Answer
 from judge import Run
+from message_checks import Stage
 from message_questions import MESSAGE_QUESTIONS
 from questions import QUESTIONS, Question
 from servers import HERE, Engine, Samewire, Unfit, knows
@@ -51,17 +52,16 @@ def gather(engine: Engine, binary: str, work: Path, questions: list[Question]) -
             else:
                 config = f'[[upstream]]\nurl = "http://{engine.address}"\n{api} = "native"\n'
                 natives[api] = Samewire(binary, engine.address, logs / f"samewire-native-{api}-{stem}.log", {}, config)
-        clients = Clients(
-            openai.OpenAI(base_url=f"http://{proxy.address}/v1", api_key="none", max_retries=0, timeout=ask.SECONDS),
-            anthropic.Anthropic(base_url=f"http://{proxy.address}", api_key="none", max_retries=0, timeout=ask.SECONDS),
-        )
+        clients = Clients.of(proxy)
         asked = [question for question in questions if engine.parsers or (question.bare and (parsing or not question.tools))]
         for question in asked:
             ask_all(run, engine, binary, proxy, natives, clients, question, work / "captures" / stem)
         if left := [question.name for question in questions if question not in asked]:
             run.skip(f"questions: {', '.join(left)}", "they need the engine's own parsers")
         others.ask(run, engine, proxy, clients.openai)
-        message_checks.ask(run, engine, proxy, clients.anthropic)
+        message_checks.ask(Stage(run, engine, proxy, clients.anthropic))
+        if native := natives.get("messages"):
+            message_checks.ask(Stage(run, engine, native, Clients.of(native).anthropic, native=True))
     finally:
         for samewire in (proxy, *natives.values()):
             if (code := samewire.stop()) != 0:
@@ -75,6 +75,13 @@ class Clients:
 
     openai: openai.OpenAI
     anthropic: anthropic.Anthropic
+
+    @classmethod
+    def of(cls, proxy: Samewire) -> Clients:
+        return cls(
+            openai.OpenAI(base_url=f"http://{proxy.address}/v1", api_key="none", max_retries=0, timeout=ask.SECONDS),
+            anthropic.Anthropic(base_url=f"http://{proxy.address}", api_key="none", max_retries=0, timeout=ask.SECONDS),
+        )
 
 
 def without_native(engine: Engine) -> dict[str, str]:
