@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import anthropic
+import pydantic
 
 import ask as asking
 import message_answers
@@ -39,8 +40,8 @@ class Stage:
 def ask(at: Stage) -> None:
     if at.engine.pools:
         return
-    checks = (goes_on, omitted, loop, counts, stops, too_long, wrong_model, models, picture, leaves)
-    for check in checks if at.native else (*checks, foreign, dropped, many):
+    checks = (goes_on, omitted, loop, parsed, counts, stops, too_long, wrong_model, models, picture, leaves)
+    for check in checks if at.native else (*checks, begun, foreign, dropped, many):
         what = f"{'its own ' if at.native else ''}Messages: {(check.__doc__ or '').strip()}"
         try:
             failure = check(at)
@@ -143,6 +144,33 @@ def loop(at: Stage) -> str | None:
     reasons = [message.stop_reason for message in told]
     wanted = "It is 21 degrees and sunny in Tokyo."
     return None if reasons == ["tool_use", "end_turn"] and text(told[-1]).strip() == wanted else f"{reasons}, {text(told[-1])!r}"
+
+
+class Person(pydantic.BaseModel):
+    name: str
+    age: int
+    tags: list[str]
+
+
+def parsed(at: Stage) -> str | None:
+    """the library's `parse` gives an object"""
+    message = at.client.messages.parse(**request(at.engine, user("json"), output_format=Person))
+    return None if isinstance(message.parsed_output, Person) else f"{message}"
+
+
+def begun(at: Stage) -> str | None:
+    """a text that the client began is continued"""
+    messages = [user("count"), {"role": "assistant", "content": "one two three"}]
+    body = {**request(at.engine, *messages), "temperature": 0}
+    asked = {"vllm": {"continue_final_message": True, "add_generation_prompt": False}, "sglang": {"continue_final_message": True}}
+    _, told = asking.post(at.engine.address, asking.ROUTES["chat"], {**body, **asked.get(at.engine.name, {})})
+    wanted = asking.READERS["chat"][0](told)
+    wrong = []
+    for stream in (True, False):
+        answer = asking.through(at.proxy.address, "messages", {**body, "stream": stream})
+        if (answer.said(), answer.prompt) != (wanted.said(), wanted.prompt) or answer.faults:
+            wrong.append(f"{answer} and {wanted}")
+    return "; ".join(wrong)
 
 
 def counts(at: Stage) -> str | None:
