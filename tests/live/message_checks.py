@@ -85,7 +85,8 @@ def answered(at: Stage, content: list[dict[str, Any]]) -> Any:
     """The message behind a call and its result."""
     call = next(block for block in content if block["type"] == "tool_use")
     result = {"type": "tool_result", "tool_use_id": call["id"], "content": '{"temp": 21}'}
-    return at.client.messages.create(**request(at.engine, user("weather"), {"role": "assistant", "content": content}, user([result]), tools=MESSAGE_TOOLS))
+    messages = [user("weather"), {"role": "assistant", "content": content}, user([result])]
+    return at.client.messages.create(**request(at.engine, *messages, tools=MESSAGE_TOOLS))
 
 
 def directly(engine: Engine, first: Any, reasoning: str) -> int:

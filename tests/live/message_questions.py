@@ -12,6 +12,14 @@ USE = {"type": "tool_use", "id": "call_abc123", "name": "get_weather", "input": 
 USE_TIME = {"type": "tool_use", "id": "call_def456", "name": "get_time", "input": {}}
 SERVICE_TOOL = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
 
+DOCUMENT = {
+    "type": "document",
+    "title": "A list",
+    "context": "of things",
+    "source": {"type": "text", "media_type": "text/plain", "data": "This"},
+}
+REFERENCE = {"type": "tool_reference", "tool_name": "get_weather"}
+
 
 def user(*content: Any) -> dict[str, Any]:
     return {"role": "user", "content": content[0] if len(content) == 1 and isinstance(content[0], str) else list(content)}
@@ -50,7 +58,7 @@ MESSAGE_QUESTIONS = [
         (user("A list\nof things\nThis\nis read.\nthink"),),
         {
             "messages": [
-                user({"type": "document", "title": "A list", "context": "of things", "source": {"type": "text", "media_type": "text/plain", "data": "This"}}),
+                user(DOCUMENT),
                 user(text("is read."), text("think", cache_control={"type": "ephemeral"})),
             ]
         },
@@ -88,13 +96,17 @@ MESSAGE_QUESTIONS = [
     ),
     question(
         "reference",
-        (user("weather"), {"role": "assistant", "content": None, "tool_calls": [TIME]}, {"role": "tool", "tool_call_id": "call_def456", "content": "Tool: get_weather"}),
+        (
+            user("weather"),
+            {"role": "assistant", "content": None, "tool_calls": [TIME]},
+            {"role": "tool", "tool_call_id": "call_def456", "content": "Tool: get_weather"},
+        ),
         {
             "tools": [{**MESSAGE_TOOLS[0], "defer_loading": True}, *MESSAGE_TOOLS[1:]],
             "messages": [
                 user("weather"),
                 {"role": "assistant", "content": [USE_TIME]},
-                user({"type": "tool_result", "tool_use_id": "call_def456", "content": [{"type": "tool_reference", "tool_name": "get_weather"}]}),
+                user({"type": "tool_result", "tool_use_id": "call_def456", "content": [REFERENCE]}),
             ],
         },
         tools=True,
@@ -115,7 +127,12 @@ MESSAGE_QUESTIONS = [
     question(
         "settings",
         (user("count"),),
-        {"user": None, "metadata": {"user_id": "somebody"}, "service_tier": "auto", "output_config": {"task_budget": {"type": "tokens", "total": 20_000}}},
+        {
+            "user": None,
+            "metadata": {"user_id": "somebody"},
+            "service_tier": "auto",
+            "output_config": {"task_budget": {"type": "tokens", "total": 20_000}},
+        },
         fields={"user": "somebody", "top_p": 0.9, "top_k": 5},
     ),
     question("beyond", (user("count"),), {"max_tokens": 128_000}, fields={"max_tokens": 1000}),
