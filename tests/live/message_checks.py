@@ -194,8 +194,8 @@ def counts(at: Stage) -> str | None:
 def stops(at: Stage) -> str | None:
     """the stop reasons are those of the API, also for a limit beyond the context"""
     silent = {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}
-    # Which text ended it is told in chat by these engines alone.
-    tells = at.native or at.engine.name in ("vllm", "sglang")
+    # Which text ended it is told by vLLM, by SGLang in chat, and by llama.cpp in its own Messages.
+    tells = at.engine.name == "vllm" or at.native == (at.engine.name == "llamacpp")
     wanted = [
         ({"max_tokens": 1}, "max_tokens"),
         ({"max_tokens": 128_000}, "end_turn"),
