@@ -95,12 +95,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_breaks_off_is_not_sent_again() {
-        let head =
-            read_head(&mut BytesMut::new(), true, |_, _| Poll::Ready(Err(Fault::RequestTimeout.into())));
+        let mut buffer = BytesMut::new();
+        let head = read_head(&mut buffer, true, |_, _| Poll::Ready(Err(Fault::RequestTimeout.into())));
         let error = head.await.unwrap_err();
-        assert_eq!(
-            (error.public.fault, error.class, error.stale),
-            (Fault::RequestTimeout, RetryClass::Never, false)
-        );
+        let found = (error.public.fault, error.class, error.stale);
+        assert_eq!(found, (Fault::RequestTimeout, RetryClass::Never, false));
     }
 }
