@@ -133,6 +133,12 @@ impl ModelConfig {
             if model.name.is_empty() {
                 mistakes.add(path("name"), "missing; the name that the engines know the model by");
             }
+            if model_name::is_pattern(&model.name) {
+                mistakes.add(path("name"), "a name has no `*`; patterns belong into aliases");
+            }
+            if model.aliases.iter().any(String::is_empty) {
+                mistakes.add(path("aliases"), "a name without a character");
+            }
             let names = std::iter::once(("name", &model.name))
                 .chain(model.aliases.iter().map(|alias| ("aliases", alias)));
             for (key, name) in names.filter(|(_, name)| !name.is_empty()) {

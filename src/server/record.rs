@@ -248,6 +248,11 @@ impl Record {
         self.cause = error.source.as_ref().map(ToString::to_string);
     }
 
+    /// Records what an answer has cost that only counted tokens.
+    pub(super) fn used(&mut self, usage: crate::wire::event::Usage) {
+        self.summary.usage = Some(usage);
+    }
+
     pub(super) fn summarised(&mut self, summary: Summary) {
         if let Some((upstream, unparsed)) = self.upstream.as_ref().zip(summary.unparsed) {
             upstream.report_unparsed(unparsed);

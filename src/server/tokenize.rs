@@ -22,10 +22,12 @@ pub(super) fn counted(answer: &[u8]) -> Option<u64> {
     answer.count.and_then(integer)
 }
 
-/// Returns true for the failure of an engine that has no such route, or whose route takes only texts (SGLang 0.5.12).
+/// Returns true for the failure of an engine that has no such route, whatever the body of its answer, or whose route
+/// takes only texts (SGLang 0.5.12).
 pub(super) fn is_missing(failure: &Failure) -> bool {
+    let status = failure.engine.as_ref().and_then(|report| report.status).unwrap_or(failure.status);
     let texts_only = matches!(failure.status, 400 | 422)
         && failure.original().contains("prompt")
         && (failure.original().contains("required") || failure.original().contains("missing"));
-    texts_only || matches!(failure.status, 404 | 405 | 501) && failure.fault != Fault::ModelNotFound
+    texts_only || matches!(status, 404 | 405 | 501) && failure.fault != Fault::ModelNotFound
 }

@@ -317,7 +317,15 @@ impl Pool {
             return (Arc::clone(&self.first), true);
         }
         let serving = self.serving(model);
-        let up: Vec<_> = serving.iter().filter(|upstream| !upstream.is_down()).collect();
+        let mut up: Vec<_> = serving.iter().filter(|upstream| !upstream.is_down()).collect();
+        // Only upstreams that take the same form can answer, so the form is that of one that is well.
+        let now = Instant::now();
+        let is_well = |upstream: &&&Arc<Upstream>| {
+            upstream.config.weight > 0 && matches!(upstream.availability(now), Availability::Good(_))
+        };
+        if up.iter().any(|upstream| is_well(upstream)) {
+            up.retain(|upstream| is_well(upstream));
+        }
         let at = |all: usize| usize::try_from(chance).unwrap_or(0) % all.max(1);
         let found = up.get(at(up.len())).map(|upstream| **upstream).or_else(|| serving.first().copied());
         (Arc::clone(found.unwrap_or(&self.first)), found.is_some())

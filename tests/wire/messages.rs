@@ -238,6 +238,24 @@ fn native_blocks_stay_in_order() {
         message["content"].as_array().unwrap().iter().map(|block| block["type"].clone()).collect();
     assert_eq!(kinds, ["tool_use", "text", "server_tool_use", "text", "text"]);
     assert_eq!(message["content"][4]["text"], "c");
+    // A call that goes on behind others.
+    let piece = |index: u64, json: &str| json!({"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": json}});
+    let thinking = json!({"type": "thinking", "thinking": "", "signature": ""});
+    let message = native(&[
+        started(0, call("f", json!({}))),
+        piece(0, "{\"a\":"),
+        started(1, json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}})),
+        piece(1, "{}"),
+        stopped(1),
+        started(2, thinking),
+        json!({"type": "content_block_delta", "index": 2, "delta": {"type": "signature_delta", "signature": "own"}}),
+        stopped(2),
+        piece(0, "1}"),
+        stopped(0),
+    ]);
+    let blocks = message["content"].as_array().unwrap();
+    assert_eq!((&blocks[0]["input"], &blocks[1]["type"]), (&json!({"a": 1}), &json!("server_tool_use")));
+    assert_eq!(blocks[2]["signature"], "own");
     // The whole input comes with the start, of two calls whose blocks overlap.
     let message = native(&[
         started(0, call("f", json!({"a": 1}))),
@@ -274,4 +292,31 @@ fn native_counts_add_up() {
     );
     let huge = json!({"input_tokens": u64::MAX, "cache_creation_input_tokens": u64::MAX, "cache_read_input_tokens": u64::MAX, "output_tokens": u64::MAX});
     assert!(of(huge.clone(), huge)["output_tokens"].is_u64());
+}
+
+/// What waits behind a call that is never complete is bounded, however small its pieces are.
+#[test]
+fn what_waits_behind_a_call_is_bounded() {
+    let chunk = |delta: Value| {
+        let chunk = json!({"id": "chatcmpl-1", "created": 1, "model": "m", "choices": [{"index": 0, "delta": delta}]});
+        format!("data: {chunk}\n\n").into_bytes()
+    };
+    let (case, _) = message_vectors().swap_remove(0);
+    let mut rewriter = Case { engine: "generic".to_owned(), ..case }.rewriter(false);
+    let mut out = OutputBuffer::default();
+    let call =
+        json!({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{\"a\":"}}]});
+    rewriter.push(&chunk(call), &mut out);
+    let (text, thought) = (chunk(json!({"content": "x"})), chunk(json!({"reasoning": "y"})));
+    let mut pieces = 0;
+    while !rewriter.progress().ended {
+        rewriter.push(if pieces % 2 == 0 { &text } else { &thought }, &mut out);
+        pieces += 1;
+        assert!(pieces < 100_000, "no end");
+    }
+    assert!(pieces > 10_000, "{pieces}");
+    let body = String::from_utf8(out.to_vec()).unwrap();
+    let error = fold(&body).unwrap().error.unwrap();
+    assert_eq!(error["error"]["details"]["error_code"], "upstream_invalid_tool_call");
+    assert!(body.len() < 4_000, "nothing that waited is sent: {} bytes", body.len());
 }

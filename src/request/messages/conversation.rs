@@ -150,6 +150,7 @@ impl<'a> Reader<'_, 'a> {
     /// Reads the parts of a system prompt, without text that only serves billing.
     fn system_parts(&mut self, path: &str, raw: Raw<'a>) -> Result<Vec<Part<'a>>, Failure> {
         let blocks = match content(path, raw)? {
+            Content::Text(text) if text.is_empty() => return Ok(Vec::new()),
             Content::Text(text) => return Ok(vec![Part::Text(text)]),
             Content::Blocks(blocks) => blocks,
         };
@@ -168,7 +169,7 @@ impl<'a> Reader<'_, 'a> {
             let is_billing = text.decoded().starts_with(BILLING);
             if is_billing && self.context.options.billing_block == BillingBlock::Drop {
                 self.note_rule(BILLING_BLOCK);
-            } else {
+            } else if !text.is_empty() {
                 parts.push(part);
             }
         }

@@ -15,6 +15,7 @@ use crate::server::context::RequestContext;
 use crate::server::relay::attempt::AttemptTarget;
 use crate::server::tokenize;
 use crate::upstream::Outgoing;
+use crate::wire::event::Usage;
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -60,7 +61,17 @@ pub(in crate::server) async fn count_tokens(
             };
             let answer =
                 context.request_object(&parsed.sender, &mut second, answer_limit, generating).await?;
-            prompt_tokens(&answer).ok_or(Fault::InvalidResponse)?
+            let prompt = prompt_tokens(&answer).ok_or(Fault::InvalidResponse)?;
+            // The engine has computed them, and a key pays for that.
+            if let Some(record) = &mut context.record {
+                record.used(Usage {
+                    prompt,
+                    completion: 1,
+                    total: prompt.saturating_add(1),
+                    ..Usage::default()
+                });
+            }
+            prompt
         }
     };
     let mut out = BytesMut::from(&b"{\"input_tokens\":"[..]);
@@ -119,12 +130,12 @@ fn with_limit(body: &Bytes, key: &str) -> Bytes {
 object! {
     /// Answer of an engine, of which only the usage is used.
     struct UsageAnswer<'a> {
-        usage: Usage<'a> = "usage",
+        usage: UsageBody<'a> = "usage",
     }
 }
 object! {
     /// Usage of an answer, of which only the tokens of the prompt are used: of a chat, or of a message.
-    struct Usage<'a> {
+    struct UsageBody<'a> {
         prompt: Raw<'a> = "prompt_tokens",
         input: Raw<'a> = "input_tokens",
         cache_read: Raw<'a> = "cache_read_input_tokens",

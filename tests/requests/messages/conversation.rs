@@ -40,7 +40,13 @@ fn system_prompts() {
         assert_eq!(got[0], json!({"role": "system", "content": expected}), "{system}");
         assert_eq!(got[1]["role"], "user", "{system}");
     }
-    for system in ["null", "[]", r#"[{"type":"text","text":"x-anthropic-billing-header: b"}]"#] {
+    for system in [
+        "null",
+        "[]",
+        r#""""#,
+        r#"[{"type":"text","text":""}]"#,
+        r#"[{"type":"text","text":"x-anthropic-billing-header: b"}]"#,
+    ] {
         let got = messages(&format!("\"system\":{system},{hi}"));
         assert_eq!(got, json!([{"role": "user", "content": "hi"}]), "{system}");
     }

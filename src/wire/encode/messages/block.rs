@@ -152,8 +152,8 @@ impl Block {
     }
 
     /// Adds a piece of the engine's own signature.
-    pub(super) fn sign(&mut self, signature: &Text<'_>) {
-        self.signature.push_str(&signature.decoded());
+    pub(super) fn sign(&mut self, signature: &str) {
+        self.signature.push_str(signature);
     }
 
     /// Returns true for a call whose arguments are no complete JSON object or list yet.

@@ -1,35 +1,21 @@
 //! Content blocks of a message: one is open at a time, and their indices rise (messages 4.2, 4.4).
 //!
 //! Takes: pieces of thinking, text and calls in any order. Gives: blocks, each complete before the next begins.
-//! Remembers: pieces of later blocks while the arguments of a call are incomplete. Never: reorders the pieces of a
-//! block.
+//! Remembers: the open block, and those that wait behind it. Never: reorders the pieces of a block.
 
 use super::block::{Block, BlockKind, Form};
+use super::held::HeldBlocks;
 use crate::json::{Raw, Text};
 use crate::wire::event::ItemStage;
 use bytes::BytesMut;
-use std::collections::{HashMap, VecDeque};
 
 /// Blocks of one answer: the open one, and those that wait behind it.
 pub(super) struct Blocks {
     form: Form,
     open: Option<Block>,
-    held: VecDeque<HeldBlock>,
-    /// Number of held blocks that have been opened since: the position of the first one that still waits.
-    released: usize,
-    /// Positions of held calls, by slot.
-    held_calls: HashMap<u32, usize>,
+    held: HeldBlocks,
     /// Index of the next block.
     next: u32,
-}
-
-/// Block that waits until the call before it is complete.
-struct HeldBlock {
-    kind: BlockKind,
-    /// Pieces as they came, in canonical JSON spelling.
-    pieces: Vec<BytesMut>,
-    /// True once the block takes no more pieces.
-    is_ended: bool,
 }
 
 /// Outcome of a piece of arguments.
@@ -43,12 +29,17 @@ pub(super) enum Arrival {
 
 impl Blocks {
     pub(super) fn new(form: Form) -> Self {
-        Self { form, open: None, held: VecDeque::new(), released: 0, held_calls: HashMap::new(), next: 0 }
+        Self { form, open: None, held: HeldBlocks::default(), next: 0 }
     }
 
     /// Returns true if a delta of the open block is written from that delta alone.
     pub(super) fn is_plain(&self) -> bool {
         self.form.is_stream() && self.held.is_empty() && self.open.as_ref().is_some_and(Block::is_plain)
+    }
+
+    /// Returns true if more waits behind an incomplete call than may.
+    pub(super) fn holds_too_much(&self) -> bool {
+        self.held.is_over_limit()
     }
 
     /// Returns the open block if it is of this kind.
@@ -59,14 +50,7 @@ impl Blocks {
     /// Adds a piece of thinking or text: to the open block if it is of this kind, else to a new one.
     pub(super) fn text(&mut self, kind: BlockKind, text: &Text<'_>, out: &mut BytesMut) {
         if self.is_blocked() {
-            let goes_on = |last: &&mut HeldBlock| last.kind.continues_with(&kind) && !last.is_ended;
-            let last = self.held.back_mut().filter(goes_on);
-            let mut piece = BytesMut::new();
-            text.write(&mut piece);
-            return match last {
-                Some(last) => last.pieces.push(piece),
-                None => self.held.push_back(HeldBlock { kind, pieces: vec![piece], is_ended: false }),
-            };
+            return self.held.text(kind, text);
         }
         if self.open_as(&kind).is_none() {
             self.begin(kind, out);
@@ -76,61 +60,47 @@ impl Blocks {
         }
     }
 
-    /// Adds the engine's own signature to the open block of thinking, or to one without text.
+    /// Adds the engine's own signature to the current block of thinking, or to one without text.
     pub(super) fn signature(&mut self, signature: &Text<'_>, out: &mut BytesMut) {
-        if self.open_as(&BlockKind::Thinking).is_none() && !self.is_blocked() {
+        if self.is_blocked() {
+            return self.held.signature(signature);
+        }
+        if self.open_as(&BlockKind::Thinking).is_none() {
             self.begin(BlockKind::Thinking, out);
         }
         if let Some(block) = self.open_as(&BlockKind::Thinking) {
-            block.sign(signature);
+            block.sign(&signature.decoded());
         }
     }
 
-    /// Adds a stage of a block that samewire does not model: its beginning, a delta, or its end. It waits for nothing:
-    /// what is held before it is written first.
+    /// Adds a stage of a block that samewire does not model: its beginning, a delta, or its end.
     pub(super) fn foreign(&mut self, slot: Option<u32>, stage: ItemStage, data: Raw<'_>, out: &mut BytesMut) {
-        let kind = || BlockKind::Foreign { slot, json: data.get().to_owned() };
         let is_open = self.open.as_ref().is_some_and(|block| block.kind.is_foreign(slot));
         match stage {
             ItemStage::Added | ItemStage::Whole => {
-                self.finish(out);
-                self.begin(kind(), out);
+                let kind = BlockKind::Foreign { slot, json: data.get().to_owned() };
+                match self.is_blocked() {
+                    true => self.held.push(kind),
+                    false => self.begin(kind, out),
+                }
                 if stage == ItemStage::Whole {
-                    self.close(out);
+                    self.foreign(slot, ItemStage::Done, data, out);
                 }
             }
-            ItemStage::Told => {
-                if let Some(block) = self.open.as_ref().filter(|_| is_open) {
-                    block.write_foreign_delta(data, out);
-                }
-            }
+            ItemStage::Told => match self.open.as_ref().filter(|_| is_open) {
+                Some(block) => block.write_foreign_delta(data, out),
+                None => self.held.foreign(slot, data),
+            },
             ItemStage::Done if is_open => self.close(out),
-            ItemStage::Done => {}
+            ItemStage::Done => self.held.end_foreign(slot),
         }
-    }
-
-    /// Ends the block of a call whose arguments are all there, and opens the blocks behind it.
-    pub(super) fn end_call(&mut self, slot: u32, out: &mut BytesMut) {
-        if self.open.as_ref().is_some_and(|block| block.kind.is_call(slot)) {
-            self.close(out);
-            self.release(out);
-        } else if let Some(held) = self.held_call(slot) {
-            held.is_ended = true;
-        }
-    }
-
-    fn held_call(&mut self, slot: u32) -> Option<&mut HeldBlock> {
-        let at = self.held_calls.get(&slot)?.checked_sub(self.released)?;
-        self.held.get_mut(at)
     }
 
     /// Begins the block of a call, at once or behind the calls that are incomplete.
-    pub(super) fn call(&mut self, slot: u32, kind: BlockKind, out: &mut BytesMut) {
-        if self.is_blocked() {
-            self.held_calls.insert(slot, self.released + self.held.len());
-            self.held.push_back(HeldBlock { kind, pieces: Vec::new(), is_ended: false });
-        } else {
-            self.begin(kind, out);
+    pub(super) fn call(&mut self, kind: BlockKind, out: &mut BytesMut) {
+        match self.is_blocked() {
+            true => self.held.push(kind),
+            false => self.begin(kind, out),
         }
     }
 
@@ -141,22 +111,25 @@ impl Blocks {
             self.release(out);
             return Arrival::InTime;
         }
-        if let Some(held) = self.held_call(slot).filter(|held| !held.is_ended) {
-            let mut piece = BytesMut::new();
-            args.write(&mut piece);
-            held.pieces.push(piece);
-            return Arrival::InTime;
+        match self.held.arguments(slot, args) || args.decoded().trim().is_empty() {
+            true => Arrival::InTime,
+            false => Arrival::Late,
         }
-        if args.decoded().trim().is_empty() { Arrival::InTime } else { Arrival::Late }
+    }
+
+    /// Ends the block of a call whose arguments are all there, and opens the blocks behind it.
+    pub(super) fn end_call(&mut self, slot: u32, out: &mut BytesMut) {
+        if self.open.as_ref().is_some_and(|block| block.kind.is_call(slot)) {
+            self.close(out);
+            self.release(out);
+        } else {
+            self.held.end_call(slot);
+        }
     }
 
     /// Ends the last block, unless it is a call whose arguments may go on.
     pub(super) fn break_text(&mut self, out: &mut BytesMut) {
-        if let Some(last) = self.held.back_mut().filter(|last| last.kind.is_text()) {
-            last.is_ended = true;
-            return;
-        }
-        if self.open.as_ref().is_some_and(Block::is_text) {
+        if !self.held.end_text() && self.open.as_ref().is_some_and(Block::is_text) {
             self.close(out);
         }
     }
@@ -186,15 +159,18 @@ impl Blocks {
     }
 
     fn open_next_held(&mut self, out: &mut BytesMut) -> bool {
-        let Some(HeldBlock { kind, pieces, is_ended }) = self.held.pop_front() else { return false };
-        self.released += 1;
-        self.begin(kind, out);
+        let Some(held) = self.held.pop() else { return false };
+        self.begin(held.kind.clone(), out);
         if let Some(block) = &mut self.open {
-            for piece in pieces {
-                block.piece(&Text::json(&String::from_utf8_lossy(&piece)), &mut self.form, out);
+            block.sign(&held.signature);
+            for piece in held.pieces() {
+                match (&held.kind, Raw::of(&piece)) {
+                    (BlockKind::Foreign { .. }, Some(delta)) => block.write_foreign_delta(delta, out),
+                    _ => block.piece(&Text::json(&piece), &mut self.form, out),
+                }
             }
         }
-        if is_ended {
+        if held.is_ended {
             self.close(out);
         }
         true

@@ -11,6 +11,7 @@ mod block;
 mod blocks;
 mod ending;
 mod error;
+mod held;
 
 pub use ending::StopRules;
 pub(crate) use error::exceeds_by_its_limit;
@@ -199,7 +200,7 @@ impl Message {
         while !self.used_ids.insert(id.clone()) {
             id = ident::derived_call(&format!("{}{id}", self.id), 0, slot);
         }
-        self.blocks.call(slot, BlockKind::Call { slot, id, name: name.to_owned() }, out);
+        self.blocks.call(BlockKind::Call { slot, id, name: name.to_owned() }, out);
     }
 
     fn arguments(&mut self, slot: u32, args: &Text<'_>, out: &mut BytesMut) {
@@ -273,7 +274,13 @@ impl Encode for Message {
         let out = out.open();
         match event {
             Event::Head(head) => self.head(&head),
-            Event::Delta { choice: 0, delta, riders } => self.delta(&delta, &riders, out),
+            Event::Delta { choice: 0, delta, riders } => {
+                self.delta(&delta, &riders, out);
+                if self.blocks.holds_too_much() {
+                    let message = "The upstream engine left the arguments of a tool call incomplete, and too much followed.";
+                    self.rejection = Some(Failure::from(Fault::InvalidToolCall).with_message(message));
+                }
+            }
             Event::Usage { usage, .. } => self.usage = Some(usage),
             Event::Foreign { .. } if self.stop.limit == Some(0) => {}
             Event::Foreign { slot, stage, data, .. } => {
