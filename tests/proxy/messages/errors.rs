@@ -418,10 +418,11 @@ async fn fault_c31_a_model_that_nobody_has() {
 #[tokio::test]
 async fn fault_o18_nobody_is_well() {
     let engine = Engine::script(hello(false)).await;
-    engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
     let setup =
         Setup::new().allow_errors().config("[health]\ninterval = 0.02\ntimeout = 0.5\ndown_after = 1");
     let world = World::fleet(vec![engine], setup, &[]).await;
+    world.wait_until_up().await;
+    world.engine.set_health(Script::new().whole("503 Service Unavailable", "", ""));
     let is_down = async {
         while world.samewire.admin("/readyz").await.head.status == 200 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
