@@ -166,6 +166,7 @@ fn messenger(engine: &Engine) -> Rewriter {
         options: &route.options,
         model: None,
         open: &|_| None,
+        defaults: &[],
         context_length: None,
         mode: MessagesMode::Chat,
         purpose: Purpose::Recall,

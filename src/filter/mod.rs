@@ -144,6 +144,7 @@ impl FilterParams {
             options: &self.route.options,
             model: None,
             open: &|_| None,
+            defaults: &[],
             context_length: None,
             mode: self.route.messages,
             purpose: Purpose::Recall,
@@ -430,7 +431,10 @@ impl<'t> Filter<'t> {
                 return Err(refused("Only an answer of Chat Completions can become one of Messages."));
             }
             Some(Target::Message) => return self.message(api, events),
-            None if api == Api::Messages => return self.message(api, events),
+            None if api == Api::Messages => {
+                self.order.to = Some(Target::Message);
+                return self.message(api, events);
+            }
             None if api == Api::Responses => return self.response(api, events),
             Some(Target::Response) => return self.response(api, events),
             Some(Target::Same(to)) if to != api => {

@@ -342,9 +342,12 @@ fn without_limit(plan: Plan, route: &Route) -> Plan {
     if !route.fallbacks.has(Fallback::LimitLeftOut) {
         return plan;
     }
-    let mut body = plan.body;
+    let mut body = plan.body.clone();
     for key in ["max_completion_tokens", "max_tokens"] {
         body = fields::without(&body, key).unwrap_or(body);
+    }
+    if body.len() == plan.body.len() {
+        return plan;
     }
     let mut shape = plan.shape;
     shape.adapted.push(LIMIT_LEFT_OUT.name);

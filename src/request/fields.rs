@@ -151,6 +151,15 @@ fn skip_string(bytes: &[u8], mut at: usize) -> Result<usize, Failure> {
     Ok(bytes.len())
 }
 
+/// Checks that a body is a JSON object.
+///
+/// # Errors
+/// Fails like [`text`] and [`read`].
+pub(crate) fn check_object(body: &[u8]) -> Result<(), Failure> {
+    let text = text(body)?;
+    read(text, text).map(|_| ())
+}
+
 /// Parses the members of `object`, which must be a slice of `whole` (or all of it).
 ///
 /// # Errors

@@ -3,8 +3,9 @@
 //! Takes: what the route and the headers say. Gives: the parts of a response in which the protocols differ. Never:
 //! reads an answer.
 
+use crate::request::messages::with_path;
 use crate::wire::encode::{messages_status, write_messages_error};
-use crate::wire::fault::Failure;
+use crate::wire::fault::{Failure, Fault};
 use crate::wire::sse::{KEEPALIVE, PING};
 use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
@@ -19,6 +20,9 @@ const VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Request id by the name that clients of Anthropic read.
 const ID: HeaderName = HeaderName::from_static("request-id");
+/// Message for a request without a key.
+const MISSING_KEY: &str = "You didn't provide an API key. Send it in the header x-api-key, or in an Authorization header, as \
+                           'Authorization: Bearer YOUR_KEY'.";
 /// Headers of responses that only OpenAI's clients know.
 const OPENAI_ONLY: [HeaderName; 2] =
     [HeaderName::from_static("openai-version"), HeaderName::from_static("openai-processing-ms")];
@@ -77,8 +81,12 @@ impl Protocol {
                 failure.status
             }
             Self::Anthropic => {
-                write_messages_error(failure, Some(request_id), &mut body);
-                messages_status(failure).0
+                let failure = match failure.fault {
+                    Fault::MissingApiKey => failure.clone().with_message(MISSING_KEY),
+                    _ => with_path(failure.clone()),
+                };
+                write_messages_error(&failure, Some(request_id), &mut body);
+                messages_status(&failure).0
             }
         };
         (status, body.freeze())

@@ -98,9 +98,7 @@ mod tests {
         let mut buffer = BytesMut::new();
         let head = read_head(&mut buffer, true, |_, _| Poll::Ready(Err(Fault::RequestTimeout.into())));
         let error = head.await.unwrap_err();
-        assert_eq!(
-            (error.public.fault, error.class, error.stale),
-            (Fault::RequestTimeout, RetryClass::Never, false)
-        );
+        let found = (error.public.fault, error.class, error.stale);
+        assert_eq!(found, (Fault::RequestTimeout, RetryClass::Never, false));
     }
 }

@@ -189,6 +189,9 @@ impl Upstream {
         self.addresses.inherit(&before.addresses);
         self.set_trouble(before.trouble());
         self.down.store(before.is_down(), Ordering::Relaxed);
+        // Under another name it has metrics of its own.
+        self.figures.up.set(before.figures.up.value());
+        self.figures.circuit_open.set(before.figures.circuit_open.value());
     }
 
     /// Logs that the engine has left reasoning or calls in the text that it could have parsed: once for each family

@@ -930,6 +930,7 @@ mod tests {
         fail(&before.upstreams[0], 5);
         before.upstreams[0].set_down(true);
         before.upstreams[0].set_trouble(Some("why"));
+        before.upstreams[0].figures.up.set(1);
         before.upstreams[0].record_piece(Instant::now() + Duration::from_secs(1));
         let after = before.renewed(&config(&upstreams(&["weight = 2", ""])), &metrics).unwrap();
         let [new, old] = [&after.upstreams[0], &before.upstreams[0]];
@@ -940,6 +941,12 @@ mod tests {
         old.retire();
         assert_eq!(after.ejected.now.load(Ordering::Relaxed), 1, "the place has moved with it");
         assert_eq!(after.upstreams[1].id, before.upstreams[1].id);
+        // Its metrics say the same under another name.
+        let text = "[[upstream]]\nname = \"renamed\"\nurl = \"http://h0:80\"\n";
+        let renamed = after.renewed(&config(text), &metrics).unwrap();
+        let figures =
+            |upstream: &Upstream| (upstream.figures.circuit_open.value(), upstream.figures.up.value());
+        assert_eq!(figures(&renamed.upstreams[0]), (1, 1));
         for other in ["url = \"http://other:80\"", "url = \"http://h0:81\"", "url = \"http://h0:80/prefix\""]
         {
             let text = format!("[[upstream]]\nname = \"x\"\n{other}\n");

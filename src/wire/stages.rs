@@ -59,6 +59,9 @@ impl Stages {
     pub(super) fn end_of_input(&mut self, ending: Ending, to: &mut EncoderOutput<'_>) {
         self.end_parsing(ending == Ending::Whole, to);
         self.normaliser.end_of_input(ending, to);
+        if let Some(failure) = &to.writer.rejection {
+            self.normaliser.reject(failure);
+        }
     }
 
     /// Releases the text that the parser holds, and fails the answer.
@@ -81,17 +84,31 @@ struct NormaliserSink<'s, 'o> {
     to: &'s mut EncoderOutput<'o>,
 }
 
+impl NormaliserSink<'_, '_> {
+    /// Ends the answer if the encoder has rejected it.
+    fn note_rejection(&mut self) {
+        if let Some(failure) = &self.to.writer.rejection {
+            self.normaliser.reject(failure);
+        }
+    }
+}
+
 impl Sink for NormaliserSink<'_, '_> {
     fn event(&mut self, event: Event<'_>) {
         self.normaliser.event(event, self.to);
+        self.note_rejection();
     }
 
     fn delta<'a>(&mut self, choice: u32, delta: Delta<'_>, riders: Riders<'a>) -> Riders<'a> {
-        self.normaliser.delta(choice, delta, riders, self.to)
+        let left = self.normaliser.delta(choice, delta, riders, self.to);
+        self.note_rejection();
+        left
     }
 
     fn tool<'a>(&mut self, choice: u32, entry: ToolEntry<'_>, riders: Riders<'a>) -> Riders<'a> {
-        self.normaliser.tool(choice, entry, riders, self.to)
+        let left = self.normaliser.tool(choice, entry, riders, self.to);
+        self.note_rejection();
+        left
     }
 
     fn count_rule(&mut self, rule: Rule) {

@@ -19,6 +19,8 @@ class Answer:
     calls: list[tuple[str, str]] = field(default_factory=list)
     finish: str = ""
     tokens: int | None = None
+    # Tokens of the prompt, cached ones included.
+    prompt: int | None = None
     error: str = ""
     faults: list[str] = field(default_factory=list)
 
@@ -66,7 +68,8 @@ def error(body: bytes, status: int) -> Answer:
 def chat_whole(body: bytes) -> Answer:
     whole = json.loads(body)
     choice = whole["choices"][0]
-    answer = Answer(finish=choice["finish_reason"], tokens=whole.get("usage", {}).get("completion_tokens"))
+    usage = whole.get("usage", {})
+    answer = Answer(finish=choice["finish_reason"], tokens=usage.get("completion_tokens"), prompt=usage.get("prompt_tokens"))
     message = choice["message"]
     answer.reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
     answer.content = message.get("content") or ""
@@ -271,6 +274,8 @@ def engine_chat_stream(body: bytes) -> Answer:
         frame = json.loads(line.removeprefix("data: "))
         if "error" in frame:
             answer.error = json.dumps(frame["error"])
+        if usage := frame.get("usage"):
+            answer.tokens, answer.prompt = usage["completion_tokens"], usage["prompt_tokens"]
         for choice in frame.get("choices", ()):
             delta = choice["delta"]
             answer.reasoning += delta.get("reasoning_content") or delta.get("reasoning") or ""

@@ -8,14 +8,23 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import openai
 
 import answers as read
+import message_answers
 from answers import Answer
 from questions import Question
 
 SECONDS = 120
-ROUTES = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "responses": "/v1/responses"}
+ROUTES = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
+# What reads an answer: whole, a stream, an error.
+READERS = {
+    "chat": (read.chat_whole, read.chat_stream, read.error),
+    "completions": (read.completions_whole, read.completions_stream, read.error),
+    "responses": (read.responses_whole, read.responses_stream, read.error),
+    "messages": (message_answers.whole, message_answers.stream, message_answers.error),
+}
 
 
 def post(address: str, path: str, body: dict[str, Any]) -> tuple[http.client.HTTPResponse, bytes]:
@@ -31,14 +40,15 @@ def post(address: str, path: str, body: dict[str, Any]) -> tuple[http.client.HTT
 
 def through(address: str, api: str, body: dict[str, Any]) -> Answer:
     """What a client gets as bytes, judged by the canonical form."""
+    whole, stream, error = READERS[api]
     response, told = post(address, ROUTES[api], body)
     if response.status != 200:
-        return read.error(told, response.status)
+        return error(told, response.status)
     if not body.get("stream"):
-        return getattr(read, f"{api}_whole")(told)
+        return whole(told)
     if response.headers["content-type"] != "text/event-stream; charset=utf-8":
         return Answer(error=f"a stream of {response.headers['content-type']}")
-    return getattr(read, f"{api}_stream")(told)
+    return stream(told)
 
 
 def direct(address: str, body: dict[str, Any], record: Path) -> Answer:
@@ -56,12 +66,21 @@ def direct(address: str, body: dict[str, Any], record: Path) -> Answer:
     return read.engine_chat_stream(told) if streamed else read.chat_whole(told)
 
 
-def rewritten(binary: str, engine: str, record: Path) -> Answer:
-    """The same bytes through samewire's filter: two answers of an engine are not always the same, this is one."""
+def rewritten(binary: str, engine: str, record: Path, message: dict[str, Any] | None = None) -> Answer:
+    """The same bytes through samewire's filter: two answers of an engine are not always the same, this is one. As an answer of
+    Messages, if their request is given."""
     body = next(path for path in record.glob("upstream.*") if path.suffix in (".sse", ".json"))
-    command = [binary, "rewrite", "--engine", engine, "--request", str(record / "request.json")]
+    request, api = record / "request.json", "chat"
+    if message:
+        request, api = record / "message.json", "messages"
+        request.write_text(json.dumps({"method": "POST", "path": ROUTES[api], "body": message}, ensure_ascii=False, indent=1))
+    command = [binary, "rewrite", "--engine", engine, "--request", str(request), "--api", "chat", "--to", api]
     told = subprocess.run(command, input=body.read_bytes(), capture_output=True, timeout=SECONDS, check=True).stdout
-    return read.chat_stream(told) if body.suffix == ".sse" else read.chat_whole(told)
+    whole, stream, _ = READERS[api]
+    answer = stream(told) if body.suffix == ".sse" else whole(told)
+    # The filter has no keys to sign with.
+    answer.faults = [fault for fault in answer.faults if fault != message_answers.UNSIGNED]
+    return answer
 
 
 def raw(address: str, model: str, question: Question) -> tuple[str, str]:
@@ -73,7 +92,11 @@ def raw(address: str, model: str, question: Question) -> tuple[str, str]:
 # === The official library
 
 # What the APIs do not have, and goes with a request all the same.
-FOREIGN = {"chat": ("chat_template_kwargs",), "responses": ("chat_template_kwargs", "stop")}
+FOREIGN = {
+    "chat": ("chat_template_kwargs", "top_k"),
+    "responses": ("chat_template_kwargs", "stop"),
+    "messages": ("chat_template_kwargs", "temperature", "top_p", "top_k"),
+}
 
 
 def library(client: openai.OpenAI, api: str, body: dict[str, Any]) -> Answer:
@@ -111,4 +134,36 @@ def library_responses(stream: openai.Stream[Any]) -> Answer:
     for event in stream:
         if event.type in read.TERMINAL:
             answer = read.response(event.response.to_dict())
+    return answer
+
+
+def library_messages(client: anthropic.Anthropic, body: dict[str, Any]) -> Answer:
+    """A message by Anthropic's library; a stream by its helper, which adds the events up."""
+    foreign = {key: body[key] for key in FOREIGN["messages"] if key in body}
+    known = {key: value for key, value in body.items() if key not in (*foreign, "stream")}
+    try:
+        if not body["stream"]:
+            return message_answers.message(client.messages.create(**known, extra_body=foreign).to_dict())
+        with client.messages.stream(**known, extra_body=foreign) as stream:
+            return streamed_message(stream)
+    except anthropic.APIStatusError as error:
+        told = error.body if isinstance(error.body, dict) else {}
+        return Answer(error=f"{error.status_code} {error.type}: {(told.get('error') or {}).get('message')}")
+
+
+def streamed_message(stream: anthropic.MessageStream[None]) -> Answer:
+    """The helper's final message, but for the arguments of calls: it completes those that break off."""
+    calls: dict[int, str] = {}
+    texts = ""
+    for event in stream:
+        if event.type == "content_block_start" and event.content_block.type == "tool_use":
+            calls[event.index] = ""
+        elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
+            calls[event.index] += event.delta.partial_json
+        elif event.type == "text":
+            texts += event.text
+    answer = message_answers.message(stream.get_final_message().to_dict())
+    answer.calls = [(name, message_answers.unwrapped(text)) for (name, _), text in zip(answer.calls, calls.values())]
+    if texts != answer.content:
+        answer.faults.append(f"the helper's events of text say {texts!r}")
     return answer

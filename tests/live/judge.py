@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Iterable, Iterator
 
 import answers as read
-from answers import Answer
+from answers import Answer, meaning
 from known import known
+from message_answers import compact
 from questions import Question
 
 FORMS = ("stream", "whole")
@@ -18,10 +19,11 @@ CHECKS = {
     "form": "there is an answer, in the canonical form",
     "library": "the official library reads what the bytes say",
     "whole": "a stream and a whole answer say the same",
-    "apis": "Chat Completions and Responses say the same",
+    "apis": "Chat Completions, Responses and Messages say the same",
     "lossless": "samewire passes all that the engine says",
     "raw": "all of the model's raw text is there, and nothing else",
-    "native": "the engine's own Responses, repaired, say the same",
+    "usage": "a message counts the tokens that the engine's own chat counts",
+    "native": "the engine's own Responses and Messages, repaired, say the same",
     "parsers": "the engine's parsers and samewire's say the same",
     "engines": "the first engine and this one say the same",
 }
@@ -98,21 +100,28 @@ def within(run: Run, question: Question) -> Iterator[Result]:
         faults = [*answer.faults, *filter(None, [answer.error])]
         yield Result(name, "form", way, "failed" if faults else "ok", "; ".join(faults))
         if way.startswith("library "):
-            yield compare(name, "library", way, answer, told[way.removeprefix("library ")], strict=not run.parsers)
+            theirs = told[way.removeprefix("library ")]
+            if "messages" in way:
+                answer, theirs = spelled(answer), spelled(theirs)
+            yield compare(name, "library", way, answer, theirs, strict=not run.parsers)
     # What an engine parses in a stream it parses otherwise at once; and in a stream it depends on how tokens come together.
     strict = run.parsing or not run.parsers
-    for api in ("chat", "responses", "native", "completions"):
+    for api in ("chat", "responses", "messages", "native responses", "native messages", "completions"):
         if f"{api} stream" in told:
             one, other = told[f"{api} stream"], told[f"{api} whole"]
+            if "messages" in api:
+                one, other = spelled(one), spelled(other)
             yield compare(name, "whole", api, one, other, strict=strict or api == "completions")
     for form in FORMS:
-        yield compare(name, "apis", form, told[f"chat {form}"], told[f"responses {form}"], strict=strict)
         # Why it ended is judged elsewhere: engines say "tool_calls" without any, or "stop" behind one.
         yield compare(name, "lossless", form, told[f"rewritten {form}"], told[f"engine {form}"], finish=False)
         if not run.parsing:
             yield compare(name, "lossless", f"live {form}", told[f"chat {form}"], told[f"engine {form}"], strict=strict, finish=False)
-        if f"native {form}" in told:
-            yield compare(name, "native", form, told[f"native {form}"], told[f"chat {form}"], strict=False)
+        if f"responses {form}" in told:
+            yield compare(name, "apis", form, told[f"chat {form}"], told[f"responses {form}"], strict=strict)
+        if f"native responses {form}" in told:
+            yield compare(name, "native", form, told[f"native responses {form}"], told[f"chat {form}"], strict=False)
+        yield from of_messages(name, form, told, strict)
     if name in run.raw:
         text, finish = run.raw[name]
         whole = Answer(content=text, finish=finish)
@@ -123,11 +132,31 @@ def within(run: Run, question: Question) -> Iterator[Result]:
                 yield compare(name, "raw", f"chat {form}", told[f"chat {form}"], wanted, strict=False)
 
 
+def of_messages(name: str, form: str, told: dict[str, Answer], strict: bool) -> Iterator[Result]:
+    """What the answers of Messages must have in common with those of chat."""
+    chat, engine, ours = (spelled(told[f"{api} {form}"]) for api in ("chat", "engine", "messages"))
+    yield compare(name, "apis", f"messages {form}", ours, chat, strict=strict)
+    yield compare(name, "lossless", f"messages {form}", spelled(told[f"rewritten messages {form}"]), engine, finish=False)
+    for way in ("messages", "native messages"):
+        if counted := told.get(f"{way} {form}"):
+            one, other = ((answer.prompt, answer.tokens) for answer in (counted, engine))
+            why = "" if one == other else f"{one} and {other} tokens of prompt and answer"
+            yield Result(name, "usage", f"{way} {form}", "failed" if why else "ok", why)
+    if native := told.get(f"native messages {form}"):
+        yield compare(name, "native", f"native messages {form}", spelled(native), chat, strict=False)
+
+
+def spelled(answer: Answer) -> Answer:
+    """The same answer with arguments in compact JSON, as whole messages have them."""
+    calls = [(name, text if isinstance(value, str) else compact(value)) for (name, text), (_, value) in zip(answer.calls, meaning(answer))]
+    return replace(answer, calls=calls)
+
+
 def between(one: Run, other: Run, check: str, questions: list[Question]) -> Iterator[Result]:
     """What two engines' answers must have in common: all of it, where neither parses."""
     strict = not (one.parsers or other.parsers)
     for question in questions:
-        for way in ("chat stream", "chat whole", "responses stream", "responses whole"):
+        for way in (f"{api} {form}" for api in ("chat", "responses", "messages") for form in FORMS):
             pair = [run.answers.get((question.name, way)) for run in (one, other)]
             if all(pair):
                 yield compare(question.name, check, way, *pair, strict=strict)

@@ -7,17 +7,20 @@ from typing import Any
 
 SILENT = ("think-silent", "emoji-silent", "hello-silent", "stop-silent", "weather-silent")
 CUT = ("broken", "length-in-call")
+NATIVE = "native messages"
 
 
 @dataclass(frozen=True)
 class Known:
-    """What differs, of which engine; empty: any. `tail`: the end of a part is missing, and nothing else."""
+    """What differs, of which engine; empty: any. `tail`: the end of a part is missing, and nothing else. `what`: how the ways or
+    forms that differ begin."""
 
     engine: str
     why: str
     questions: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     tail: bool = False
+    what: str = ""
 
 
 KNOWN = [
@@ -35,6 +38,16 @@ KNOWN = [
     Known("vllm 0.21", "a stop string spoils a stream's text around the end of reasoning", ("stop-silent",), ("whole",)),
     Known("llamacpp", "its grammar lets the model call only what is offered", ("unknown",), ("raw", "parsers")),
     Known("llamacpp", "its own Responses call an answer complete that its limit cut", ("length-in-reasoning", "length-in-content"), ("native",)),
+    Known("llamacpp", "it calls several functions where one alone is wanted, and samewire leaves the others out", ("one-call",), ("lossless",)),
+    Known("llamacpp", "its own Messages call several functions where one alone is wanted", ("one-call",), what=NATIVE),
+    Known("llamacpp", "its own Messages leave a system message where it stands", ("systems",), ("usage",), what=NATIVE),
+    Known("llamacpp", "its own Messages put line feeds between the assistant's texts", ("system-late",), ("usage",), what=NATIVE),
+    Known("llamacpp", "its own Messages leave documents out", ("parts",), ("usage",), what=NATIVE),
+    Known("llamacpp", "its own Messages call functions where none is wanted", ("none",), what=NATIVE),
+    Known("llamacpp", "its own Messages do not tell the model that a tool failed", ("results",), what=NATIVE),
+    Known("llamacpp", "its own Messages leave references of tools out", ("reference",), what=NATIVE),
+    Known("llamacpp", "its own Messages offer the tools of the service as functions", ("service-tool",), ("usage",), what=NATIVE),
+    Known("llamacpp", "its own Messages think where thinking is disabled, which samewire hides", ("disabled",), ("usage",), what=NATIVE),
     Known("sglang", "a call of a function that nobody offered is text, of which a stream has the end alone", ("unknown",)),
     Known("sglang", "its grammar of forced calls is one that the model has not learnt", ("required", "named"), ("engines",)),
     Known("sglang 0.5.23", "a number that is too large is spelled otherwise in its whole answers", ("required",), ("whole",)),
@@ -54,7 +67,7 @@ def known(engines: list[str], result: Any) -> str:
             continue
         if one.questions and result.question not in one.questions or one.checks and result.check not in one.checks:
             continue
-        if one.tail and not result.tail:
+        if one.tail and not result.tail or not result.what.startswith(one.what):
             continue
         return one.why
     return ""

@@ -75,12 +75,17 @@ def running(engine: Engine) -> float:
 
 def leaves(run: Run, engine: Engine, proxy: Samewire, _client: openai.OpenAI) -> str | None:
     """a client that leaves ends the engine's work"""
+    return at_work_behind(engine, proxy, "chat")
+
+
+def at_work_behind(engine: Engine, proxy: Samewire, api: str) -> str | None:
+    """Whether the engine is still at work for a client that left in the middle of a stream."""
     body = {"model": engine.model, "messages": [{"role": "user", "content": "long"}], "stream": True, "max_tokens": 1900}
     # It would go on to the limit.
     body |= {"ignore_eos": True}
     host, _, port = proxy.address.partition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=60)
-    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
+    connection.request("POST", asking.ROUTES[api], json.dumps(body), {"content-type": "application/json"})
     response = connection.getresponse()
     for _ in range(6):
         response.readline()

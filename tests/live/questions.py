@@ -5,6 +5,7 @@ The tiny model answers a keyword with a text of its own (tiny-qwen3/README.md): 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,12 @@ TOOLS = [
     function("get_time", "Get the current time", {"type": "object", "properties": {}}),
     function("search", "Search something", QUERY),
 ]
+MESSAGE_TOOLS = [
+    {"name": tool["function"]["name"], "description": tool["function"]["description"], "input_schema": tool["function"]["parameters"]}
+    for tool in TOOLS
+]
+# What tells the model which tools to call, in chat and in Messages.
+CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 SILENT = {"chat_template_kwargs": {"enable_thinking": False}}
 
 
@@ -47,6 +54,8 @@ class Question:
     raw: bool = True
     # Whether it makes sense where the engine has no parsers.
     bare: bool = True
+    # What the request for Messages has in the place of what follows from that of chat. Responses are not asked then.
+    message: dict[str, Any] | None = None
 
     def chat(self, model: str, stream: bool) -> dict[str, Any]:
         messages = list(self.messages) or [{"role": "user", "content": self.keyword}]
@@ -82,6 +91,40 @@ class Question:
             elif message["content"] is not None:
                 items.append({"role": message["role"], "content": message["content"]})
         return items
+
+    def message_request(self, model: str, stream: bool) -> dict[str, Any]:
+        """The request for Anthropic's Messages."""
+        body: dict[str, Any] = {"model": model, "messages": self.turns(), "max_tokens": 600, "temperature": 0, "stream": stream}
+        for key, value in self.fields.items():
+            if key == "response_format":
+                body["output_config"] = {"format": {"type": "json_schema", "schema": value["json_schema"]["schema"]}}
+            elif key == "tool_choice":
+                body[key] = {"type": "tool", "name": value["function"]["name"]} if isinstance(value, dict) else {"type": CHOICES[value]}
+            elif key == "stop":
+                body["stop_sequences"] = value
+            else:
+                body[key] = value
+        if self.tools:
+            body["tools"] = MESSAGE_TOOLS
+        return {key: value for key, value in (body | (self.message or {})).items() if value is not None}
+
+    def turns(self) -> list[dict[str, Any]]:
+        """The conversation in blocks; the results of tools that follow one another are one message."""
+        turns: list[dict[str, Any]] = []
+        for message in self.messages or ({"role": "user", "content": self.keyword},):
+            if message["role"] == "tool":
+                result = {"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": message["content"]}
+                if turns[-1]["role"] != "user":
+                    turns.append({"role": "user", "content": []})
+                turns[-1]["content"].append(result)
+                continue
+            calls = [
+                {"type": "tool_use", "id": call["id"], "name": call["function"]["name"], "input": json.loads(call["function"]["arguments"])}
+                for call in message.get("tool_calls", ())
+            ]
+            said = [{"type": "text", "text": message["content"]}] if calls and message["content"] else []
+            turns.append({"role": message["role"], "content": [*said, *calls] if calls else message["content"]})
+        return turns
 
     def completions(self, model: str, stream: bool) -> dict[str, Any]:
         """What the chat template makes of it, but for the tools, which do not change what the model says."""

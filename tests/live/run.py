@@ -12,16 +12,21 @@ import json
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
+import anthropic
 import openai
 
 import ask
 import judge
+import message_checks
 import others
 from answers import Answer
 from judge import Run
+from message_checks import Stage
+from message_questions import MESSAGE_QUESTIONS
 from questions import QUESTIONS, Question
 from servers import HERE, Engine, Samewire, Unfit, knows
 
@@ -37,36 +42,62 @@ def gather(engine: Engine, binary: str, work: Path, questions: list[Question]) -
     stem = engine.label.replace(" ", "-")
     options = dict([PARSER]) if parsing else {}
     proxy = Samewire(binary, engine.address, logs / f"samewire-{stem}.log", options)
-    native = None
+    natives: dict[str, Samewire] = {}
     try:
-        if why := without_native(engine):
-            run.skip("questions" if engine.pools else "native", why)
-        else:
-            config = f'[[upstream]]\nurl = "http://{engine.address}"\nresponses = "native"\n'
-            native = Samewire(binary, engine.address, logs / f"samewire-native-{stem}.log", {}, config)
-        client = openai.OpenAI(base_url=f"http://{proxy.address}/v1", api_key="none", max_retries=0, timeout=ask.SECONDS)
+        if engine.pools:
+            run.skip("questions", "it gives vectors instead of text")
+        for api, why in without_native(engine).items():
+            if why:
+                run.skip(f"native {api}", why)
+            else:
+                config = f'[[upstream]]\nurl = "http://{engine.address}"\n{api} = "native"\n'
+                natives[api] = Samewire(binary, engine.address, logs / f"samewire-native-{api}-{stem}.log", {}, config)
+        clients = Clients.of(proxy)
         asked = [question for question in questions if engine.parsers or (question.bare and (parsing or not question.tools))]
         for question in asked:
-            ask_all(run, engine, binary, proxy, native, client, question, work / "captures" / stem)
+            ask_all(run, engine, binary, proxy, natives, clients, question, work / "captures" / stem)
         if left := [question.name for question in questions if question not in asked]:
             run.skip(f"questions: {', '.join(left)}", "they need the engine's own parsers")
-        others.ask(run, engine, proxy, client)
+        others.ask(run, engine, proxy, clients.openai)
+        message_checks.ask(Stage(run, engine, proxy, clients.anthropic))
+        if native := natives.get("messages"):
+            message_checks.ask(Stage(run, engine, native, Clients.of(native).anthropic, native=True))
     finally:
-        for samewire in filter(None, (proxy, native)):
+        for samewire in (proxy, *natives.values()):
             if (code := samewire.stop()) != 0:
                 run.other("samewire ends with 0 after SIGTERM", f"exit code {code}")
     return run
 
 
-def without_native(engine: Engine) -> str:
-    """Why the engine's own Responses are not asked; empty where they are."""
+@dataclass
+class Clients:
+    """The official libraries, before samewire."""
+
+    openai: openai.OpenAI
+    anthropic: anthropic.Anthropic
+
+    @classmethod
+    def of(cls, proxy: Samewire) -> Clients:
+        return cls(
+            openai.OpenAI(base_url=f"http://{proxy.address}/v1", api_key="none", max_retries=0, timeout=ask.SECONDS),
+            anthropic.Anthropic(base_url=f"http://{proxy.address}", api_key="none", max_retries=0, timeout=ask.SECONDS),
+        )
+
+
+def without_native(engine: Engine) -> dict[str, str]:
+    """Why the engine's own Responses and Messages are not asked; empty where they are."""
     if engine.pools:
-        return "it gives vectors instead of text"
+        return {}
+    if not engine.parsers:
+        return dict.fromkeys(("responses", "messages"), "asked where the engine has its own parsers")
+    without = {"responses": "", "messages": ""}
     if engine.name == "vllm" and engine.front_end:
-        return "its front end in Rust has no Responses"
-    if engine.name != "sglang":
-        return "" if engine.parsers else "asked where the engine has its own parsers"
-    return "its Responses refuse functions, and their streams say nothing before their end"
+        without["responses"] = "its front end in Rust has no Responses"
+    if engine.name == "sglang":
+        without["responses"] = "its Responses refuse functions, and their streams say nothing before their end"
+    if ask.post(engine.address, ask.ROUTES["messages"], {})[0].status in (404, 405):
+        without["messages"] = "it has no Messages"
+    return without
 
 
 def ask_all(
@@ -74,8 +105,8 @@ def ask_all(
     engine: Engine,
     binary: str,
     proxy: Samewire,
-    native: Samewire | None,
-    client: openai.OpenAI,
+    natives: dict[str, Samewire],
+    clients: Clients,
     question: Question,
     record: Path,
 ) -> None:
@@ -87,15 +118,22 @@ def ask_all(
 
     model = engine.model
     for form, stream in (("stream", True), ("whole", False)):
-        chat, responses = question.chat(model, stream), question.responses(model, stream)
+        chat, message = question.chat(model, stream), question.message_request(model, stream)
         folder = record / (question.name + ("" if stream else "-whole"))
         note(f"engine {form}", ask.direct, engine.address, engine.heard(chat), folder)
         note(f"rewritten {form}", ask.rewritten, binary, engine.name, folder)
-        for api, body in (("chat", chat), ("responses", responses)):
+        note(f"rewritten messages {form}", ask.rewritten, binary, engine.name, folder, message)
+        bodies = {"chat": chat, "messages": message}
+        if question.message is None:
+            bodies["responses"] = question.responses(model, stream)
+        for api, body in bodies.items():
             note(f"{api} {form}", ask.through, proxy.address, api, body)
-            note(f"library {api} {form}", ask.library, client, api, body)
-        if native:
-            note(f"native {form}", ask.through, native.address, "responses", responses)
+            if api == "messages":
+                note(f"library {api} {form}", ask.library_messages, clients.anthropic, body)
+            else:
+                note(f"library {api} {form}", ask.library, clients.openai, api, body)
+            if api in natives:
+                note(f"native {api} {form}", ask.through, natives[api].address, api, body)
         if question.raw:
             note(f"completions {form}", ask.through, proxy.address, "completions", question.completions(model, stream))
     if question.raw:
@@ -113,7 +151,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
     started = time.monotonic()
     (given.work / "logs").mkdir(exist_ok=True)
-    questions = [question for question in QUESTIONS if given.only in question.name]
+    questions = [question for question in (*QUESTIONS, *MESSAGE_QUESTIONS) if given.only in question.name]
     runs: list[Run] = []
     unfit = ""
     for wanted in given.engines:

@@ -7,7 +7,7 @@ use crate::laws::message::check;
 use crate::random;
 use crate::seeded::seeded;
 use proptest::prelude::*;
-use samewire::wire::{Api, Ending};
+use samewire::wire::{Api, Ending, OutputBuffer};
 use serde_json::{Value, json};
 
 const OPTIONS: [&str; 3] = ["{}", r#"{"messages_thinking":"omitted"}"#, r#"{"messages_thinking":"none"}"#];
@@ -172,4 +172,106 @@ fn fault_u56_arguments_behind_the_end_of_their_call() {
     let error = folded.error.unwrap();
     assert_eq!(error["error"]["details"]["error_code"], "upstream_invalid_tool_call", "{error}");
     assert_eq!(folded.message["content"][0]["input"], json!({}));
+    // Nothing more is read, and an object is not an empty success.
+    let mut rewriter = case.rewriter(false);
+    let mut out = OutputBuffer::default();
+    rewriter.push(&case.input, &mut out);
+    assert!(rewriter.progress().ended && rewriter.any_failure().is_some());
+    let mut whole = case.clone();
+    whole.request["stream"] = json!(false);
+    let answer = whole.run(&Cut::Whole);
+    assert!(answer.status == 502 && answer.body.contains("upstream_invalid_tool_call"), "{answer:?}");
+}
+
+/// Returns the events that a client gets of an engine's own events.
+fn native(events: &[Value]) -> Value {
+    let start = json!({"type": "message_start", "message": {"id": "msg_1", "model": "m", "usage": {"input_tokens": 1}}});
+    let end = [
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}),
+        json!({"type": "message_stop"}),
+    ];
+    let all = [&[start], events, &end].concat();
+    let input: String = all.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let (case, _) = message_vectors().swap_remove(0);
+    let case =
+        Case { input: input.into_bytes(), upstream: Api::Messages, engine: "generic".to_owned(), ..case };
+    let folded = fold(&case.run(&Cut::Whole).body).unwrap();
+    assert_eq!(folded.error, None);
+    folded.message
+}
+
+fn started(index: u64, block: Value) -> Value {
+    json!({"type": "content_block_start", "index": index, "content_block": block})
+}
+
+fn text(index: u64, text: &str) -> Value {
+    json!({"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": text}})
+}
+
+fn stopped(index: u64) -> Value {
+    json!({"type": "content_block_stop", "index": index})
+}
+
+/// Calls without arguments, and blocks that samewire does not model, keep their places.
+#[test]
+fn native_blocks_stay_in_order() {
+    let call =
+        |name: &str, input: Value| json!({"type": "tool_use", "id": name, "name": name, "input": input});
+    let empty = json!({"type": "text", "text": ""});
+    let message = native(&[
+        started(0, call("f", json!({}))),
+        stopped(0),
+        started(1, empty.clone()),
+        text(1, "a"),
+        stopped(1),
+        started(2, json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}})),
+        json!({"type": "content_block_delta", "index": 2, "delta": {"type": "input_json_delta", "partial_json": "{}"}}),
+        stopped(2),
+        started(3, empty.clone()),
+        text(3, "b"),
+        stopped(3),
+        started(4, empty),
+        text(4, "c"),
+        stopped(4),
+    ]);
+    let kinds: Vec<_> =
+        message["content"].as_array().unwrap().iter().map(|block| block["type"].clone()).collect();
+    assert_eq!(kinds, ["tool_use", "text", "server_tool_use", "text", "text"]);
+    assert_eq!(message["content"][4]["text"], "c");
+    // The whole input comes with the start, of two calls whose blocks overlap.
+    let message = native(&[
+        started(0, call("f", json!({"a": 1}))),
+        started(1, call("g", json!({"b": 2}))),
+        stopped(1),
+        stopped(0),
+    ]);
+    let inputs: Vec<_> =
+        message["content"].as_array().unwrap().iter().map(|block| block["input"].clone()).collect();
+    assert_eq!(inputs, [json!({"a": 1}), json!({"b": 2})]);
+    assert_eq!(message["stop_reason"], "tool_use");
+}
+
+/// A zero at the end does not undo a count from the start, and no count is too large.
+#[test]
+fn native_counts_add_up() {
+    let of = |first: Value, last: Value| {
+        let events = [
+            json!({"type": "message_start", "message": {"id": "msg_1", "model": "m", "usage": first}}),
+            json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": last}),
+            json!({"type": "message_stop"}),
+        ];
+        let input: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+        let (case, _) = message_vectors().swap_remove(0);
+        let case = Case { input: input.into_bytes(), upstream: Api::Messages, ..case };
+        fold(&case.run(&Cut::Whole).body).unwrap().message["usage"].clone()
+    };
+    assert_eq!(
+        of(
+            json!({"input_tokens": 10, "cache_creation_input_tokens": 90, "cache_read_input_tokens": 5}),
+            json!({"input_tokens": 0, "cache_creation_input_tokens": 0, "output_tokens": 7})
+        ),
+        json!({"input_tokens": 10, "cache_creation_input_tokens": 90, "cache_read_input_tokens": 5, "output_tokens": 7})
+    );
+    let huge = json!({"input_tokens": u64::MAX, "cache_creation_input_tokens": u64::MAX, "cache_read_input_tokens": u64::MAX, "output_tokens": u64::MAX});
+    assert!(of(huge.clone(), huge)["output_tokens"].is_u64());
 }

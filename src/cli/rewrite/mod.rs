@@ -192,7 +192,7 @@ impl Rewrite {
             }
         }
         // A bare request does not show whether it is one of Chat Completions or of Messages.
-        let is_message = to == Some(Target::Message) || asked == Some(Api::Messages);
+        let is_message = to == Some(Target::Message) || [api, asked].contains(&Some(Api::Messages));
         if is_message && matches!(asked, None | Some(Api::Chat | Api::Messages)) {
             if to.is_some_and(|to| to != Target::Message) {
                 return Err(CommandFailure::usage("--to: the request is one of Messages"));

@@ -8,7 +8,7 @@ use crate::json::{Raw, Text, write_string};
 use crate::request::check::list;
 use crate::request::media::{Address, Kind, Media};
 use crate::request::object::Object;
-use crate::request::refusals::invalid;
+use crate::request::refusals::{invalid, shown};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::UnsupportedContent;
 use bytes::{BufMut, BytesMut};
@@ -70,7 +70,7 @@ impl BlockReader<'_> {
         match part(block, self.media) {
             Err(failure) if failure.fault == Fault::UnsupportedValue => match self.unsupported {
                 UnsupportedContent::Drop => {
-                    self.dropped.push(format!("{}.{}", block.object.here(), block.kind));
+                    self.dropped.push(format!("{}.{}", block.object.here(), shown(&block.kind)));
                     Ok(None)
                 }
                 UnsupportedContent::Reject => {
@@ -92,11 +92,10 @@ pub(super) fn part<'a>(block: &Block<'a>, media: &Media) -> Result<Part<'a>, Fai
         "image" => image(object, media),
         "document" => document(object),
         "search_result" => search_result(object),
-        kind => Err(refuse(
-            Fault::UnsupportedValue,
-            object.path("type"),
-            &format!("`{kind}` blocks are not supported"),
-        )),
+        kind => {
+            let why = format!("`{}` blocks are not supported", shown(kind));
+            Err(refuse(Fault::UnsupportedValue, object.path("type"), &why))
+        }
     }
 }
 
@@ -110,7 +109,7 @@ fn image<'a>(object: &Object<'a>, media: &Media) -> Result<Part<'a>, Failure> {
         }
         "url" => source.required_text("url")?.decoded().into_owned(),
         other => {
-            let why = format!("{other} images are not supported");
+            let why = format!("{} images are not supported", shown(other));
             return Err(refuse(Fault::InvalidValue, param("type"), &why));
         }
     };
@@ -134,7 +133,7 @@ fn document<'a>(object: &Object<'a>) -> Result<Part<'a>, Failure> {
         "text" => source.required_text("data")?.decoded().into_owned(),
         "content" => texts(&source, "content")?,
         other => {
-            let why = format!("{other} documents are not supported");
+            let why = format!("{} documents are not supported", shown(other));
             return Err(refuse(Fault::UnsupportedValue, source.path("type"), &why));
         }
     };
@@ -165,12 +164,18 @@ fn texts(object: &Object<'_>, key: &str) -> Result<String, Failure> {
     let text = |block: &Block<'_>| match block.kind.as_ref() {
         "text" => block.object.required_text("text").map(|text| text.decoded().into_owned()),
         kind => {
-            let why = format!("`{kind}` blocks are not supported here");
+            let why = format!("`{}` blocks are not supported here", shown(kind));
             Err(refuse(Fault::UnsupportedValue, block.object.path("type"), &why))
         }
     };
     let all: Vec<_> = blocks.iter().map(text).collect::<Result<_, _>>()?;
     Ok(all.join("\n"))
+}
+
+/// Returns the texts of parts, each on a line of its own.
+pub(super) fn joined_text(parts: &[Part<'_>]) -> String {
+    let texts = parts.iter().map(|part| part.text().unwrap_or_default().decoded().into_owned());
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 impl Part<'_> {

@@ -8,7 +8,7 @@ use super::message::{Call, Message, Role};
 use super::tools::ToolChange;
 use super::user_turn::UserTurn;
 use super::{BILLING_BLOCK, MessagesContext, OpenedThinking, Purpose, THINKING_DROPPED, refuse, require};
-use crate::json::{Raw, compacted, member};
+use crate::json::{Raw, Text, compacted, member};
 use crate::request::check::Checked;
 use crate::request::object::Object;
 use crate::request::refusals::{invalid, missing};
@@ -44,6 +44,8 @@ struct Reader<'r, 'a> {
     calls: HashMap<String, usize>,
     /// Turn of the user that is being read.
     turn: UserTurn<'a>,
+    /// True once an assistant message has been read.
+    has_answer: bool,
     /// Index of the last user message of the request.
     last_user: Option<usize>,
 }
@@ -68,7 +70,7 @@ impl<'a> Conversation<'a> {
             unsupported: context.options.unsupported_content,
             dropped,
         };
-        let mut reader = Reader { context, blocks, found, calls, turn, last_user: None };
+        let mut reader = Reader { context, blocks, found, calls, turn, has_answer: false, last_user: None };
         if let Some(field) = from.get("system") {
             let parts = reader.system_parts("system", field.value)?;
             reader.add_system(parts);
@@ -157,10 +159,12 @@ impl<'a> Reader<'_, 'a> {
                 self.found.tool_changes.push(change);
                 continue;
             }
+            let not_text = || invalid(block.object.path("type"), "a system prompt consists of text");
+            if !matches!(block.kind.as_ref(), "text" | "document" | "search_result") {
+                return Err(not_text());
+            }
             let part = part(block, self.blocks.media)?;
-            let Some(text) = part.text() else {
-                return Err(invalid(block.object.path("type"), "a system prompt consists of text"));
-            };
+            let text = part.text().ok_or_else(not_text)?;
             let is_billing = text.decoded().starts_with(BILLING);
             if is_billing && self.context.options.billing_block == BillingBlock::Drop {
                 self.note_rule(BILLING_BLOCK);
@@ -178,15 +182,9 @@ impl<'a> Reader<'_, 'a> {
             return;
         }
         let messages = &mut self.found.messages;
-        let is_early = !messages.iter().any(|message| matches!(message.role, Role::Assistant));
         match messages.first_mut() {
-            Some(first) if is_early && matches!(first.role, Role::System) => {
-                let mut text = joined_text(&first.parts);
-                text.push_str("\n\n");
-                text.push_str(&joined_text(&parts));
-                first.parts = vec![Part::Joined(text)];
-            }
-            _ if is_early => messages.insert(0, Message::new(Role::System, parts)),
+            Some(first) if !self.has_answer && matches!(first.role, Role::System) => first.append(&parts),
+            _ if !self.has_answer => messages.insert(0, Message::new(Role::System, parts)),
             _ => {
                 self.end_turn();
                 self.found.messages.push(Message::new(Role::System, parts));
@@ -197,6 +195,7 @@ impl<'a> Reader<'_, 'a> {
     /// Reads an assistant message, which continues the one directly before it.
     fn assistant(&mut self, path: &str, raw: Raw<'a>) -> Result<(), Failure> {
         self.end_turn();
+        self.has_answer = true;
         let last = self.found.messages.pop_if(|last| matches!(last.role, Role::Assistant));
         let mut message = last.unwrap_or_else(|| {
             self.calls.clear();
@@ -207,7 +206,7 @@ impl<'a> Reader<'_, 'a> {
             Content::Blocks(blocks) => {
                 for block in &blocks {
                     match block.kind.as_ref() {
-                        "thinking" | "redacted_thinking" => self.thinking(block, &mut message)?,
+                        "thinking" | "redacted_thinking" => self.thinking(block, &mut message),
                         "tool_use" => self.call(block, &mut message)?,
                         _ => message.parts.extend(self.blocks.part(block)?),
                     }
@@ -219,11 +218,11 @@ impl<'a> Reader<'_, 'a> {
     }
 
     /// Adds thinking whose signature holds; drops and counts any other.
-    fn thinking(&mut self, block: &Block<'a>, message: &mut Message<'a>) -> Result<(), Failure> {
-        let (text, signature) = match block.kind.as_ref() {
-            "thinking" => (block.object.text("thinking")?, block.object.text("signature")?),
-            _ => (None, None),
-        };
+    fn thinking(&mut self, block: &Block<'a>, message: &mut Message<'a>) {
+        // A block of another form is no error either (messages 6).
+        let member =
+            |key: &str| block.object.get(key).and_then(Text::of).filter(|_| block.kind == "thinking");
+        let (text, signature) = (member("thinking"), member("signature"));
         let text = text.map(|text| text.decoded()).unwrap_or_default();
         match signature.and_then(|signature| (self.context.open)(&signature.decoded())) {
             Some(OpenedThinking::Hash(hash)) if hash == sha256_hex(text.as_bytes(), 64) => {
@@ -234,7 +233,6 @@ impl<'a> Reader<'_, 'a> {
             }
             _ => self.note_rule(THINKING_DROPPED),
         }
-        Ok(())
     }
 
     fn call(&mut self, block: &Block<'a>, message: &mut Message<'a>) -> Result<(), Failure> {
@@ -255,9 +253,4 @@ impl<'a> Reader<'_, 'a> {
             self.found.adapted.push(rule);
         }
     }
-}
-
-fn joined_text(parts: &[Part<'_>]) -> String {
-    let texts = parts.iter().map(|part| part.text().unwrap_or_default().decoded().into_owned());
-    texts.collect::<Vec<_>>().join("\n")
 }

@@ -34,6 +34,17 @@ impl<'a> Message<'a> {
         Self { role, parts, reasoning: String::new(), calls: Vec::new() }
     }
 
+    /// Appends the text of further parts, behind an empty line.
+    pub(super) fn append(&mut self, parts: &[Part<'_>]) {
+        if !matches!(self.parts.as_slice(), [Part::Joined(_)]) {
+            self.parts = vec![Part::Joined(blocks::joined_text(&self.parts))];
+        }
+        if let [Part::Joined(text)] = self.parts.as_mut_slice() {
+            text.push_str("\n\n");
+            text.push_str(&blocks::joined_text(parts));
+        }
+    }
+
     /// Appends the message as JSON.
     pub(super) fn write(&self, out: &mut BytesMut) {
         // An assistant's blocks were one text, split where other output came between.

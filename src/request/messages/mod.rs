@@ -14,7 +14,7 @@ mod user_turn;
 
 use super::check::Checked;
 use super::refusals::{self, missing};
-use super::{ChatRequest, Rules};
+use super::{ChatRequest, Rules, fields};
 use crate::wire::encode::{THREAD_UNSUPPORTED, ThinkingDisplay};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{MessagesThinking, Options, RequestUnknown};
@@ -128,6 +128,8 @@ pub struct MessagesContext<'a> {
     pub model: Option<&'a str>,
     /// Opens the signatures of thinking in the history.
     pub open: OpenSignature<'a>,
+    /// Members for chat requests without them, as key and JSON; for the engine's own route members of that.
+    pub defaults: &'a [(String, String)],
     /// Number of tokens that the model's context holds, if it is known.
     pub context_length: Option<u64>,
     /// Route on which the engine answers.
@@ -212,6 +214,7 @@ impl MessagesRequest {
         let servers = from.list("mcp_servers", 1000)?.unwrap_or_default();
         dropped.extend((0..servers.len()).map(|at| format!("mcp_servers[{at}]")));
         let chat = write_chat(&from, context, &conversation, &tools, &settings)?;
+        let chat = fields::with_defaults(chat, context.defaults);
         let ask = ChatRequest::of_generated(&chat, rules, Self::NAMED)?;
         Ok(Self {
             model: ask.model.clone(),
@@ -332,18 +335,19 @@ fn refuse(fault: Fault, path: impl Into<String>, why: &str) -> Failure {
     Failure::from(fault).with_message(format!("{path}: {why}")).with_param(path)
 }
 
-/// Returns the failure with a message that begins with the path of the field at fault, as messages of this API do.
-fn with_path(failure: Failure) -> Failure {
-    let Some(param) = failure.param.clone() else { return failure };
-    let rest = [
+/// Returns samewire's own failure with a message that begins with the path of the field at fault, as messages of this
+/// API do.
+pub(crate) fn with_path(failure: Failure) -> Failure {
+    let Some(param) = failure.param.clone().filter(|_| failure.engine.is_none()) else { return failure };
+    let fronts = [
         (format!("Invalid value for '{param}': "), ""),
         (format!("Unsupported value for '{param}': "), ""),
         (format!("Unsupported parameter: '{param}'; "), ""),
         (format!("Missing required parameter: '{param}'"), "Field required"),
     ];
-    let found = rest.iter().find_map(|(front, instead)| {
+    let found = fronts.iter().find_map(|(front, instead)| {
         let rest = failure.message.strip_prefix(front.as_str())?;
-        Some(format!("{param}: {}", if instead.is_empty() { rest.trim_end_matches('.') } else { instead }))
+        Some(format!("{param}: {instead}{}", rest.trim_end_matches('.')))
     });
     match found {
         Some(message) => failure.with_message(message),

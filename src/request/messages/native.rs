@@ -9,9 +9,9 @@ use super::{
     BILLING_BLOCK, EngineRequest, MessagesContext, MessagesRequest, OpenedThinking, Purpose, display,
     require, settings,
 };
-use crate::json::{Raw, quoted};
+use crate::json::{Raw, Text, quoted};
 use crate::request::check::Checked;
-use crate::request::fields::{Edits, place};
+use crate::request::fields::{self, Edits, place};
 use crate::request::media::{Address, Kind};
 use crate::request::object::Object;
 use crate::wire::fault::Failure;
@@ -31,24 +31,31 @@ pub(super) fn read(
     let mut history = History { text: from.text, context, edits: Edits::default(), used_ids: HashSet::new() };
     for (at, raw) in messages.iter().enumerate() {
         let message = Object::of(format!("messages.{at}"), *raw)?;
-        history.content(&message.path("content"), message.required("content")?)?;
+        if let Some(content) = message.get("content") {
+            history.content(&message.path("content"), content)?;
+        }
+    }
+    let system = from.get("system").map(|field| field.value);
+    if let Some(system) = system.filter(|raw| raw.get().starts_with('[')) {
+        history.content("system", system)?;
     }
     let History { mut edits, used_ids, .. } = history;
-    let system = from.get("system").map(|field| field.value);
     let drops_billing = context.options.billing_block == BillingBlock::Drop;
     let has_billing =
         drops_billing && system.is_some_and(|system| drop_billing(from.text, system, &mut edits));
     if let Some(model) = context.model {
-        let named = from.get("model").map(|field| place(from.text, field.value.get()));
-        edits.name_model(from.text, named, model);
+        edits.name_model(from.text, from.place("model"), model);
     }
+    let edited = edits.apply_within_limit(&body.slice_ref(from.text.as_bytes()))?;
+    let edited = fields::with_defaults(edited, context.defaults);
+    let counts = context.purpose == Purpose::Count;
     let named = from.string("model")?.unwrap_or_default();
     let first = messages.first().and_then(|raw| Object::of(String::new(), *raw).ok()?.get("content"));
     let beginning = system.into_iter().chain(first).map(lasting).collect();
     Ok(MessagesRequest {
         model: context.model.map_or(named, ToOwned::to_owned),
-        stream: from.flag("stream")? && context.purpose != Purpose::Count,
-        body: edits.apply_within_limit(&body.slice_ref(from.text.as_bytes()))?,
+        stream: from.flag("stream")? && !counts,
+        body: if counts { fields::without(&edited, "stream").unwrap_or(edited) } else { edited },
         engine_request: EngineRequest::Native { beginning },
         limit: settings::limit(from)?,
         stop_sequences: settings::stop_sequences(from)?,
@@ -73,52 +80,53 @@ impl<'a> History<'_, 'a> {
         blocks.iter().try_for_each(|block| self.block(block))
     }
 
+    /// Reads a block of any kind: whatever has an address or content of its own is searched.
     fn block(&mut self, block: &Block<'a>) -> Result<(), Failure> {
         let object = &block.object;
         match block.kind.as_ref() {
             "tool_use" => {
                 let id = object.required_name("id")?;
                 self.used_ids.insert(id.decoded().into_owned());
+                return Ok(());
             }
-            "thinking" => self.thinking(object)?,
-            "image" => self.source(object, Kind::Image)?,
-            "document" => self.source(object, Kind::File)?,
-            "tool_result" => {
-                if let Some(raw) = object.get("content") {
-                    self.content(&object.path("content"), raw)?;
-                }
-            }
+            "thinking" => return self.thinking(object),
             _ => {}
         }
+        let kind = if block.kind == "image" { Kind::Image } else { Kind::File };
+        self.address(object, kind)?;
+        for key in ["source", "image_url"] {
+            if let Some(raw) = object.get(key).filter(|raw| raw.get().starts_with('{')) {
+                self.address(&Object::of(object.path(key), raw)?, kind)?;
+            }
+        }
         Ok(())
+    }
+
+    /// Judges the address in an object, which the engine would fetch, and searches its content.
+    fn address(&mut self, object: &Object<'a>, kind: Kind) -> Result<(), Failure> {
+        if let Some((raw, url)) = object.get("url").and_then(|raw| Some((raw, Text::of(raw)?))) {
+            let judged = self.context.rules.media.judge(url, kind, || object.path("url"))?;
+            if let Address::Rewritten(..) = &judged {
+                let mut spelled = BytesMut::from(&b"\""[..]);
+                judged.write(&mut spelled);
+                spelled.put_u8(b'"');
+                self.edits.replace(place(self.text, raw.get()), spelled.to_vec());
+            }
+        }
+        match object.get("content").filter(|raw| raw.get().starts_with('[')) {
+            Some(raw) => self.content(&object.path("content"), raw),
+            None => Ok(()),
+        }
     }
 
     /// Puts the text back into thinking that was sent without it. The engine checks all other thinking itself.
     fn thinking(&mut self, object: &Object<'a>) -> Result<(), Failure> {
-        let (Some(text), Some(signature)) = (object.text("thinking")?, object.text("signature")?) else {
-            return Ok(());
-        };
+        let member = |key: &str| object.get(key).and_then(Text::of);
+        let (Some(text), Some(signature)) = (member("thinking"), member("signature")) else { return Ok(()) };
         if let (true, Some(OpenedThinking::Text(sealed)), Some(raw)) =
             (text.is_empty(), (self.context.open)(&signature.decoded()), object.get("thinking"))
         {
             self.edits.replace(place(self.text, raw.get()), quoted(&sealed));
-        }
-        Ok(())
-    }
-
-    /// Judges the address of an image or a document, which the engine would fetch.
-    fn source(&mut self, object: &Object<'a>, kind: Kind) -> Result<(), Failure> {
-        let Some(source) = object.object("source")? else { return Ok(()) };
-        if let Some(raw) = source.get("content").filter(|raw| raw.get().starts_with('[')) {
-            return self.content(&source.path("content"), raw);
-        }
-        let Some(url) = source.text("url")? else { return Ok(()) };
-        let judged = self.context.rules.media.judge(url, kind, || source.path("url"))?;
-        if let (Address::Rewritten(..), Some(raw)) = (&judged, source.get("url")) {
-            let mut spelled = BytesMut::from(&b"\""[..]);
-            judged.write(&mut spelled);
-            spelled.put_u8(b'"');
-            self.edits.replace(place(self.text, raw.get()), spelled.to_vec());
         }
         Ok(())
     }
@@ -149,12 +157,24 @@ fn is_billing(block: &Block<'_>) -> bool {
 /// Removes the blocks of a system prompt that only serve billing. Returns true if there are any.
 fn drop_billing(text: &str, system: Raw<'_>, edits: &mut Edits) -> bool {
     let Ok(Content::Blocks(blocks)) = content("system", system) else { return false };
-    if !blocks.iter().any(is_billing) {
-        return false;
+    let elements: Vec<Raw<'_>> = crate::json::elements(system.get()).into_iter().flatten().collect();
+    let all: Vec<_> = elements
+        .iter()
+        .zip(&blocks)
+        .map(|(raw, block)| (place(text, raw.get()), is_billing(block)))
+        .collect();
+    let mut is_found = false;
+    for run in all.chunk_by(|(_, one), (_, other)| one == other) {
+        let (Some((first, true)), Some((last, _))) = (run.first(), run.last()) else { continue };
+        is_found = true;
+        // A run goes with the comma behind it, and the last one with the comma before it.
+        let before = all.iter().rfind(|(at, _)| at.end <= first.start);
+        let range = match (all.iter().find(|(at, _)| at.start >= last.end), before) {
+            (Some((next, _)), _) => first.start..next.start,
+            (None, Some((before, _))) => before.end..last.end,
+            (None, None) => first.start..last.end,
+        };
+        edits.replace(range, "");
     }
-    let raws: Vec<Raw<'_>> = crate::json::elements(system.get()).into_iter().flatten().collect();
-    let kept = raws.iter().zip(&blocks).filter(|(_, block)| !is_billing(block));
-    let kept: Vec<&str> = kept.map(|(raw, _)| raw.get()).collect();
-    edits.replace(place(text, system.get()), format!("[{}]", kept.join(",")));
-    true
+    is_found
 }

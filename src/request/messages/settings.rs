@@ -35,7 +35,9 @@ impl Settings {
         context: &MessagesContext<'_>,
         effort: Option<&str>,
     ) -> Result<Self, Failure> {
-        if context.purpose == Purpose::Answer {
+        let is_limited =
+            context.defaults.iter().any(|(key, _)| key == "max_tokens" || key == "max_completion_tokens");
+        if context.purpose == Purpose::Answer && !is_limited {
             require(from, "max_tokens", context.purpose)?;
         }
         let limit = limit(from)?;
@@ -116,9 +118,10 @@ pub(super) fn thinking(from: &Checked<'_>) -> Result<ThinkingSettings, Failure> 
         // The model does not think, but what it writes between calls as thinking is shown.
         Some("between_tools") => Ok(ThinkingSettings { is_off: true, display, effort: None }),
         Some("enabled") => {
-            let budget = object.required("budget_tokens")?.get().parse::<u64>();
             let budget =
-                budget.map_err(|_| invalid(object.path("budget_tokens"), "it must be a positive integer"))?;
+                object.required("budget_tokens")?.get().parse::<u64>().ok().filter(|budget| *budget > 0);
+            let budget = budget
+                .ok_or_else(|| invalid(object.path("budget_tokens"), "it must be a positive integer"))?;
             let effort = match budget {
                 HIGH.. => "high",
                 MEDIUM.. => "medium",

@@ -8,10 +8,11 @@ use super::refuse;
 use crate::json::{Raw, Text};
 use crate::request::check::Checked;
 use crate::request::object::Object;
+use crate::request::refusals::{invalid, shown};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, UnsupportedTools};
 use bytes::{BufMut, BytesMut};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Tools on offer, and how the model may choose among them.
 pub(super) struct Tools<'a> {
@@ -71,6 +72,10 @@ struct Reader<'r, 'a> {
     dropped: &'r mut Vec<String>,
     /// Tools that engines can have, each with whether it is on offer.
     known: Vec<(Tool<'a>, bool)>,
+    /// Places of the tools in `known`, by name; the last one of a name counts for changes.
+    places: HashMap<String, usize>,
+    /// Maximum number of tools.
+    most: usize,
     /// Names of the tools that were left out.
     left_out: HashSet<String>,
 }
@@ -78,7 +83,7 @@ struct Reader<'r, 'a> {
 impl<'a> Reader<'_, 'a> {
     /// Reads a tool. `place`: its name in the list of what was dropped.
     fn tool(&mut self, tool: &Object<'a>, place: &str) -> Result<(), Failure> {
-        let kind = tool.text("type")?.map(|kind| kind.decoded());
+        let kind = tool.text("type")?.map(|kind| shown(&kind.decoded()));
         if let Some(kind) = kind.filter(|kind| kind != "custom") {
             if self.options.unsupported_tools == UnsupportedTools::Reject {
                 let why = format!("`{kind}` tools are not supported");
@@ -97,6 +102,7 @@ impl<'a> Reader<'_, 'a> {
             schema: tool.carried("input_schema")?.unwrap_or_default(),
             strict: tool.flag("strict")?,
         };
+        self.places.insert(name.decoded().into_owned(), self.known.len());
         self.known.push((known, !is_deferred));
         Ok(())
     }
@@ -105,16 +111,29 @@ impl<'a> Reader<'_, 'a> {
         let (name, on_offer) = match change {
             ToolChange::Offer(name) => (name, true),
             ToolChange::Withdraw(name) => (name, false),
-            ToolChange::Define(tool) => {
-                let name = tool.text("name")?;
-                self.known.retain(|(known, _)| name.is_none_or(|name| known.name != *name.decoded()));
-                return self.tool(tool, tool.here());
-            }
+            ToolChange::Define(tool) => return self.define(tool),
         };
-        for (_, state) in self.known.iter_mut().filter(|(tool, _)| tool.name == name.as_str()) {
+        self.set(name, on_offer);
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, on_offer: bool) {
+        if let Some((_, state)) = self.places.get(name).and_then(|at| self.known.get_mut(*at)) {
             *state = on_offer;
         }
-        Ok(())
+    }
+
+    /// Puts a tool on offer that the conversation defines, in the place of an earlier one of its name.
+    fn define(&mut self, tool: &Object<'a>) -> Result<(), Failure> {
+        if self.known.len() >= self.most {
+            let why =
+                format!("with this one, the request has more than {} tools (`limits.max_tools`)", self.most);
+            return Err(invalid(tool.here(), &why));
+        }
+        if let Some(name) = tool.text("name")? {
+            self.set(&name.decoded(), false);
+        }
+        self.tool(tool, tool.here())
     }
 }
 
@@ -126,8 +145,10 @@ impl<'a> Tools<'a> {
         changes: &[ToolChange<'a>],
         dropped: &mut Vec<String>,
     ) -> Result<Self, Failure> {
-        let all = from.limited("tools", from.caps().tools, "max_tools")?.unwrap_or_default();
-        let mut reader = Reader { options, dropped, known: Vec::new(), left_out: HashSet::new() };
+        let most = from.caps().tools;
+        let all = from.limited("tools", most, "max_tools")?.unwrap_or_default();
+        let (known, places, left_out) = (Vec::new(), HashMap::new(), HashSet::new());
+        let mut reader = Reader { options, dropped, known, places, most, left_out };
         for (at, raw) in all.into_iter().enumerate() {
             reader.tool(&Object::of(format!("tools.{at}"), raw)?, &format!("tools[{at}]"))?;
         }
@@ -190,7 +211,7 @@ fn choice(
                     return Ok((None, one_call));
                 }
                 false => {
-                    let why = format!("Tool '{name}' not found in provided tools");
+                    let why = format!("Tool '{}' not found in provided tools", shown(&name));
                     return Err(refuse(Fault::InvalidValue, object.path("name"), &why));
                 }
             }

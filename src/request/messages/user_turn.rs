@@ -8,6 +8,7 @@ use super::message::{Message, Role};
 use super::refuse;
 use super::tools::ToolChange;
 use crate::json::Raw;
+use crate::request::refusals::shown;
 use crate::wire::fault::{Failure, Fault};
 use std::collections::HashMap;
 
@@ -79,7 +80,7 @@ impl<'a> UserTurn<'a> {
             let why = format!(
                 "unexpected `tool_use_id` found in `tool_result` blocks: {}. Each `tool_result` block must have a \
                  corresponding `tool_use` block in the previous message.",
-                id.decoded()
+                shown(&id.decoded())
             );
             return Err(refuse(Fault::InvalidValue, object.here(), &why));
         };

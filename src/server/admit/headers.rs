@@ -335,7 +335,9 @@ pub(in crate::server) fn with_dropped<B>(
     dropped: &[String],
     between: &str,
 ) -> Response<B> {
-    if let Ok(names) = HeaderValue::from_str(&joined_names(dropped, between))
+    let names = joined_names(dropped, between);
+    // Names of clients may have any characters; a header may not.
+    if let Ok(names) = HeaderValue::from_str(&printable(names.as_bytes(), names.len()))
         && !names.is_empty()
     {
         response.headers_mut().insert(DROPPED, names);

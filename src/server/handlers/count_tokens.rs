@@ -87,12 +87,26 @@ impl ParsedRequest {
         let mut limited = MessagesRequest::clone(&self.request);
         match &mut limited.engine_request {
             EngineRequest::Chat(chat) => {
-                limited.body = with_limit(&limited.body, "max_completion_tokens");
+                limited.body = with_limit(&without_forced_calls(&limited.body), "max_completion_tokens");
                 **chat = ChatRequest::of_generated(&limited.body, rules, MessagesRequest::NAMED)?;
             }
-            EngineRequest::Native { .. } => limited.body = with_limit(&limited.body, "max_tokens"),
+            EngineRequest::Native { .. } => {
+                // A budget of thinking must be smaller than the limit.
+                let body = fields::without(&limited.body, "thinking").unwrap_or(limited.body);
+                limited.body = with_limit(&without_forced_calls(&body), "max_tokens");
+            }
         }
         Ok(limited)
+    }
+}
+
+/// Returns the request body without a choice of tools that an answer of one token cannot make. `none` stays: it decides
+/// on the prompt.
+fn without_forced_calls(body: &Bytes) -> Bytes {
+    let choice = std::str::from_utf8(body).ok().and_then(|text| json::raw_member(text, "tool_choice"));
+    match choice.is_some_and(|choice| !choice.get().contains("\"none\"")) {
+        true => fields::without(body, "tool_choice").unwrap_or_else(|| body.clone()),
+        false => body.clone(),
     }
 }
 
@@ -122,6 +136,6 @@ fn prompt_tokens(answer: &[u8]) -> Option<u64> {
     let answer: UsageAnswer<'_> = json::read(std::str::from_utf8(answer).ok()?).ok()?;
     let usage = answer.usage?;
     let number = |raw: Option<Raw<'_>>| raw.and_then(integer);
-    let cached = || [usage.cache_read, usage.cache_write].into_iter().filter_map(number).sum::<u64>();
-    number(usage.prompt).or_else(|| Some(number(usage.input)? + cached()))
+    let all = [usage.input, usage.cache_read, usage.cache_write].into_iter().filter_map(number);
+    number(usage.prompt).or_else(|| usage.input.map(|_| all.fold(0, u64::saturating_add)))
 }

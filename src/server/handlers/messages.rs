@@ -5,12 +5,13 @@
 //! engine's answer.
 
 use crate::plan::{self, Plan};
+use crate::request::fields;
 use crate::request::messages::{MessagesContext, MessagesRequest, OpenedThinking, Purpose};
 use crate::seal::{Keys, NONCE, SealKind};
 use crate::server::admit::auth::no_such_model;
 use crate::server::admit::body::Body;
 use crate::server::admit::default_model::named;
-use crate::server::admit::headers::with_dropped;
+use crate::server::admit::headers::{joined_names, with_dropped};
 use crate::server::context::RequestContext;
 use crate::server::net::pending_answer::send;
 use crate::server::relay::attempt::{AttemptTarget, PendingRequest, Sender, UpstreamRequest};
@@ -54,7 +55,11 @@ pub(in crate::server) async fn answer(
     record.model = context.app.pool.label(&model);
     if !request.dropped.is_empty() {
         let request_id = &record.request_id;
-        tracing::info!(request_id, dropped = request.dropped.join(", "), "left out of the engine's request");
+        tracing::info!(
+            request_id,
+            dropped = joined_names(&request.dropped, ", "),
+            "left out of the engine's request"
+        );
     }
     let options = call.sender.options(attempt.chosen.upstream(), &model);
     let mut relay = Relay::new(RelayParams {
@@ -81,13 +86,16 @@ impl RequestContext {
         purpose: Purpose,
     ) -> Result<ParsedRequest, Failure> {
         let app = Arc::clone(&self.app);
-        let mut given = None;
-        let body = self.with_defaults(body, &mut given, &head.headers).await?;
         let named = named(&body);
-        if given.is_none() && named.is_none() {
-            given = self.default_model(&head.headers).await?.as_deref().map(ToOwned::to_owned);
-        }
-        let model = given.clone().or(named).unwrap_or_default();
+        let given = match named {
+            Some(_) => None,
+            None => {
+                // A body that is no object has a mistake of its own.
+                fields::check_object(&body)?;
+                self.default_model(&head.headers).await?
+            }
+        };
+        let model = named.or_else(|| given.as_deref().map(ToOwned::to_owned)).unwrap_or_default();
         self.check_model(&model)?;
         let (upstream, is_known) = app.pool.upstream_to_read_for(&model, self.ids.tie_breaker());
         if !is_known {
@@ -104,6 +112,7 @@ impl RequestContext {
                 options: &options,
                 model: given.as_deref(),
                 open: &open,
+                defaults: app.pool.model(&model).map_or(&[], |(_, known)| &known.defaults),
                 context_length: app.pool.context_length(&upstream, &model),
                 mode: upstream.config.messages,
                 purpose,

@@ -1,8 +1,7 @@
 //! Decoder of Anthropic's Messages, for engines whose own route is used (messages 9).
 //!
 //! Takes: events, or a whole message. Gives: text, thinking with its signatures, calls, and blocks that samewire does
-//! not model. Remembers: the blocks of the last kind, the input of a call that came with its start, and the counts so
-//! far. Never: ends an answer whose `message_delta` has no stop reason.
+//! not model. Remembers: the open calls and the blocks of the last kind, and the counts so far. Never: a finish of its own.
 //!
 //! Evidence: captures `other-anthropic-messages-stream` of vLLM 0.21.0 and SGLang 0.5.12.
 
@@ -15,8 +14,8 @@ use crate::wire::fault::{Failure, Fault, is_error_object};
 use crate::wire::rule::Rule;
 use crate::wire::sse::Frame;
 
-/// Most blocks of one message that are neither text, thinking nor a call.
-const MAX_FOREIGN: usize = 4096;
+/// Most open calls of one message, and most blocks that are neither text, thinking nor a call.
+const MAX_BLOCKS: usize = 4096;
 
 object! {
     /// Event of a stream.
@@ -75,8 +74,8 @@ pub(super) struct MessagesDecoder {
     counted: Usage,
     /// True while the counts of `message_start` wait for the first delta, whose frame carries them.
     has_new_counts: bool,
-    /// Input that came with the start of a call, and the call's index. Some engines repeat it in deltas.
-    early_input: Option<(u64, String)>,
+    /// Indices of the open calls, each with the input that came with its start. Some engines repeat it in deltas.
+    calls: Vec<(u64, Option<String>)>,
     /// Indices of the open blocks that samewire does not model, with their slots.
     foreign: Vec<(u64, u32)>,
     /// Number of blocks that samewire does not model.
@@ -140,7 +139,7 @@ impl MessagesDecoder {
             reading,
             counted: Usage::default(),
             has_new_counts: false,
-            early_input: None,
+            calls: Vec::new(),
             foreign: Vec::new(),
             slots: 0,
         }
@@ -210,15 +209,15 @@ impl MessagesDecoder {
             Some("thinking") => self.emit_thinking(&block, to),
             Some("tool_use") => {
                 let (id, name) = (block.id, Some(block.name.ok_or(Unreadable)?));
-                self.early_input = block
-                    .input
-                    .map(compacted)
-                    .filter(|input| input != "{}" && input != "null")
-                    .map(|input| (index, input));
+                let early = block.input.map(compacted).filter(|input| input != "{}" && input != "null");
+                if self.calls.len() >= MAX_BLOCKS {
+                    return Err(Unreadable);
+                }
+                self.calls.push((index, early));
                 self.emit_call(ToolEntry { index: Some(index), id, name, ..NO_ENTRY }, to);
             }
             Some(kind) => {
-                if self.slots as usize >= MAX_FOREIGN {
+                if self.slots as usize >= MAX_BLOCKS {
                     return Err(Unreadable);
                 }
                 self.foreign.push((index, self.slots));
@@ -247,7 +246,9 @@ impl MessagesDecoder {
                 if args.is_empty() {
                     return Ok(());
                 }
-                self.early_input = None;
+                if let Some((_, early)) = self.calls.iter_mut().find(|(call, _)| *call == index) {
+                    *early = None;
+                }
                 self.emit_call(ToolEntry { index: Some(index), args: Some(args), ..NO_ENTRY }, to);
             }
             _ => to.count_rule(Rule::EventDropped),
@@ -263,9 +264,14 @@ impl MessagesDecoder {
             to.event(Event::Foreign { name: "", slot: Some(slot), stage: ItemStage::Done, data });
             return;
         }
-        if let Some((_, input)) = self.early_input.take_if(|(call, _)| *call == index) {
-            let args = Some(Text::plain(&input));
-            self.emit_call(ToolEntry { index: Some(index), args, ..NO_ENTRY }, to);
+        if let Some(at) = self.calls.iter().position(|(call, _)| *call == index) {
+            let (_, early) = self.calls.remove(at);
+            if let Some(input) = early {
+                let args = Some(Text::plain(&input));
+                self.emit_call(ToolEntry { index: Some(index), args, ..NO_ENTRY }, to);
+            }
+            to.delta(0, Delta::Done { slot: u32::try_from(index).ok(), cut: false }, Riders::default());
+            return;
         }
         to.delta(0, Delta::Break, Riders::default());
     }
@@ -311,10 +317,11 @@ impl MessagesDecoder {
     fn count(&mut self, usage: Option<Raw<'_>>) {
         let usage: UsageBody<'_> = object(usage);
         let number = |raw: Option<Raw<'_>>| raw.and_then(integer);
-        let uncached = self.counted.prompt - self.counted.cached - self.counted.cache_write.unwrap_or(0);
+        let written = self.counted.cache_write.unwrap_or(0);
+        let uncached = self.counted.prompt.saturating_sub(self.counted.cached).saturating_sub(written);
         let input = number(usage.input).filter(|count| *count > 0).unwrap_or(uncached);
         let cached = number(usage.cache_read).filter(|count| *count > 0).unwrap_or(self.counted.cached);
-        let cache_write = number(usage.cache_write).or(self.counted.cache_write);
+        let cache_write = number(usage.cache_write).filter(|count| *count > 0).or(self.counted.cache_write);
         let prompt = input.saturating_add(cached).saturating_add(cache_write.unwrap_or(0));
         let completion = number(usage.output).unwrap_or(self.counted.completion);
         let total = prompt.saturating_add(completion);

@@ -25,6 +25,7 @@ pub use responses::{
 };
 
 use super::event::{Delta, Event, Riders};
+use super::fault::Failure;
 use super::{Api, OutputBuffer, Shape, Stamp};
 use stream::FrameStream;
 use tool_names::ToolNames;
@@ -42,6 +43,12 @@ pub trait Encode: Send {
 
     /// Sets the current time in Unix seconds. An answer that ends afterwards has this time as `completed_at`.
     fn clock(&mut self, _now: u64) {}
+
+    /// Takes the failure of an answer that this API cannot express, such as arguments behind the end of their call
+    /// (messages 4.4). The answer then fails as if the engine had reported it.
+    fn take_rejection(&mut self) -> Option<Failure> {
+        None
+    }
 
     /// Returns true if the encoder holds a frame back until the next event.
     fn is_waiting(&self) -> bool {

@@ -14,6 +14,8 @@ pub(in crate::wire) struct AnswerWriter {
     pub(in crate::wire) committed: bool,
     /// Failure before anything was written; it becomes an HTTP error (wire-format 3.1).
     pub(in crate::wire) failure: Option<Failure>,
+    /// Failure that the encoder has found, after which nothing more is written.
+    pub(in crate::wire) rejection: Option<Failure>,
     /// True once the prompt's token ids have been sent; they are sent only once.
     pub(in crate::wire) prompt_sent: bool,
     /// State that merges several engine answers, if each choice has one of its own.
@@ -23,7 +25,7 @@ pub(in crate::wire) struct AnswerWriter {
 impl AnswerWriter {
     /// Creates the writer of an answer of which nothing has been sent.
     pub(in crate::wire) fn new(encoder: Box<dyn Encode>) -> Self {
-        Self { encoder, committed: false, failure: None, prompt_sent: false, merge: None }
+        Self { encoder, committed: false, failure: None, rejection: None, prompt_sent: false, merge: None }
     }
 
     /// Merges engine answers from now on, each of which gives one choice.
@@ -31,6 +33,17 @@ impl AnswerWriter {
         // The other answers, too, decide whether a failure can still become an HTTP error, so the caller decides it.
         self.committed = true;
         self.merge = Some(Box::new(merge));
+    }
+
+    fn event(&mut self, event: Event<'_>, out: &mut OutputBuffer) {
+        match event {
+            Event::Fail(failure) if !self.committed => self.failure = Some(failure),
+            event => {
+                let before = out.len();
+                self.encoder.event(event, out);
+                self.committed |= out.len() > before || self.encoder.is_waiting();
+            }
+        }
     }
 
     /// Returns true if the bytes for a delta depend only on that delta and on the last head. In a merged answer the
@@ -57,13 +70,13 @@ impl EncoderOutput<'_> {
         if let Some(merge) = &mut writer.merge {
             return merge.event(*choice, event, &mut *writer.encoder, out);
         }
-        match event {
-            Event::Fail(failure) if !writer.committed => writer.failure = Some(failure),
-            event => {
-                let before = out.len();
-                writer.encoder.event(event, out);
-                writer.committed |= out.len() > before || writer.encoder.is_waiting();
-            }
+        if writer.rejection.is_some() {
+            return;
+        }
+        writer.event(event, out);
+        if let Some(failure) = writer.encoder.take_rejection() {
+            writer.event(Event::Fail(failure.clone()), out);
+            writer.rejection = Some(failure);
         }
     }
 

@@ -161,6 +161,13 @@ impl Normaliser {
         to.event(Event::Fail(failure));
     }
 
+    /// Ends the answer, which the encoder has rejected: the client has the error already.
+    pub(super) fn reject(&mut self, failure: &Failure) {
+        if self.failure.is_none() {
+            (self.held, self.ended, self.failure) = (None, true, Some(failure.clone()));
+        }
+    }
+
     pub(super) fn is_ended(&self) -> bool {
         self.ended
     }

@@ -7,6 +7,7 @@ use samewire::request::messages::{MessagesMode, Purpose};
 use samewire::wire::encode::ThinkingProof;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use std::time::{Duration, Instant};
 
 fn sha256(text: &str) -> String {
     HEXLOWER.encode(&Sha256::digest(text))
@@ -87,6 +88,59 @@ fn system_text_that_is_cleared() {
     assert_eq!(of(r#",{"role":"assistant","content":"b"}"#)[0], json!({"role": "system", "content": "now"}));
     let later = of(r#",{"role":"assistant","content":"b"},{"role":"user","content":"c"}"#);
     assert!(later.as_array().unwrap().iter().all(|message| message["role"] != "system"), "{later}");
+}
+
+/// Blocks of billing text go with their commas, wherever they stand.
+#[test]
+fn billing_text_between_other_blocks() {
+    let billing = r#"{"type":"text","text":"x-anthropic-billing-header: b"}"#;
+    let block = |text: &str| format!(r#"{{"type":"text","text":"{text}"}}"#);
+    for (system, expected) in [
+        (vec![billing.to_owned(), block("a")], json!(["a"])),
+        (vec![block("a"), billing.to_owned()], json!(["a"])),
+        (
+            vec![
+                billing.to_owned(),
+                billing.to_owned(),
+                block("a"),
+                billing.to_owned(),
+                block("b"),
+                billing.to_owned(),
+                billing.to_owned(),
+            ],
+            json!(["a", "b"]),
+        ),
+        (vec![billing.to_owned(), billing.to_owned()], json!([])),
+    ] {
+        let body = request(&format!(
+            r#""system":[ {} ],"messages":[{{"role":"user","content":"a"}}]"#,
+            system.join(" , ")
+        ));
+        let asked = message_form::read(
+            &Bytes::from(body),
+            &options("{}"),
+            None,
+            MessagesMode::Native,
+            Purpose::Answer,
+        )
+        .unwrap();
+        let sent: Value = serde_json::from_slice(&asked.body).unwrap();
+        let texts: Vec<_> =
+            sent["system"].as_array().unwrap().iter().map(|block| block["text"].clone()).collect();
+        assert_eq!(json!(texts), expected);
+    }
+}
+
+/// Each message is read once, however many there are.
+#[test]
+fn system_messages_without_end() {
+    let text = "x".repeat(2_000);
+    let system = format!(r#"{{"role":"system","content":"{text}"}}"#);
+    let all = vec![system; 9_000].join(",");
+    let start = Instant::now();
+    let sent = sent(&talk(&format!(r#"{all},{{"role":"user","content":"a"}}"#)));
+    assert_eq!(sent.body["messages"].as_array().unwrap().len(), 2);
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
 /// Messages of one role in a row are one turn.
@@ -246,6 +300,8 @@ fn fault_c47_thinking_of_others_is_dropped_and_counted() {
         json!({"type": "thinking", "thinking": "hm", "signature": ""}),
         json!({"type": "thinking", "thinking": "hm"}),
         json!({"type": "redacted_thinking", "data": "EmwKAhgBEgy3"}),
+        json!({"type": "thinking", "thinking": 5, "signature": {}}),
+        json!({"type": "thinking"}),
     ] {
         let got = thinking("sglang", &block);
         assert_eq!(got.body["messages"][0], json!({"role": "assistant", "content": "a"}), "{block}");
@@ -282,7 +338,7 @@ fn native_requests_stay_as_they_are() {
     let asked = read("{}", &same, Purpose::Answer).unwrap();
     assert_eq!(asked.body, same.as_bytes());
     assert_eq!(asked.used_ids, ["c1".to_owned()].into());
-    assert_eq!(asked.beginning()[0], r#"[{"type":"text","text":"a"}]"#);
+    assert_eq!(asked.beginning()[0], "a");
 
     let billed = request(
         r#""system":[{"type":"text","text":"x-anthropic-billing-header: b"}, {"type":"text","text":"a"}],"messages":[{"role":"user","content":"x"}]"#,
@@ -305,10 +361,35 @@ fn native_requests_stay_as_they_are() {
     assert!(String::from_utf8(asked.body.to_vec()).unwrap().contains(r#""thinking":"hm""#));
 
     for url in ["http://169.254.169.254/latest", "file:///etc/passwd"] {
-        let fetched = request(&talk(&format!(
-            r#"{{"role":"user","content":[{{"type":"image","source":{{"type":"url","url":"{url}"}}}}]}}"#
-        )));
-        let failure = read("{}", &fetched, Purpose::Answer).unwrap_err();
-        assert_eq!(failure.param.as_deref(), Some("messages.0.content.0.source.url"), "{url}: {failure:?}");
+        let source = format!(r#"{{"type":"url","url":"{url}","content":[]}}"#);
+        let image = format!(r#"{{"type":"image","source":{source}}}"#);
+        for (block, at) in [
+            (image.clone(), "source.url"),
+            (format!(r#"{{"type":"later","source":{source}}}"#), "source.url"),
+            (format!(r#"{{"type":"image_url","image_url":{{"url":"{url}"}}}}"#), "image_url.url"),
+            (
+                format!(r#"{{"type":"tool_result","tool_use_id":"c","content":[{image}]}}"#),
+                "content.0.source.url",
+            ),
+            (
+                format!(r#"{{"type":"document","source":{{"type":"content","content":[{image}]}}}}"#),
+                "source.content.0.source.url",
+            ),
+        ] {
+            let fetched = request(&talk(&format!(r#"{{"role":"user","content":[{block}]}}"#)));
+            let failure = read("{}", &fetched, Purpose::Answer).unwrap_err();
+            assert_eq!(failure.param, Some(format!("messages.0.content.0.{at}")), "{block}: {failure:?}");
+        }
+        let system = request(&format!(r#""system":[{image}],"messages":[{{"role":"user","content":"a"}}]"#));
+        let failure = read("{}", &system, Purpose::Answer).unwrap_err();
+        assert_eq!(failure.param.as_deref(), Some("system.0.source.url"), "{failure:?}");
     }
+
+    let counted = request(r#""messages":[{"role":"user","content":"a"}],"stream":true"#);
+    let asked = read("{}", &counted, Purpose::Count).unwrap();
+    assert!(!String::from_utf8(asked.body.to_vec()).unwrap().contains("stream"), "{:?}", asked.body);
+    let effort = request(
+        r#""messages":[{"role":"system","output_config":{"effort":"low"}},{"role":"user","content":"a"}]"#,
+    );
+    assert_eq!(read("{}", &effort, Purpose::Answer).unwrap().body, effort.as_bytes());
 }

@@ -18,6 +18,10 @@ fn settings() {
         (r#","thinking":{}"#, "thinking.type: Field required"),
         (r#","thinking":{"type":"on"}"#, "thinking.type: it must be "),
         (r#","thinking":{"type":"enabled"}"#, "thinking.budget_tokens: Field required"),
+        (
+            r#","thinking":{"type":"enabled","budget_tokens":0}"#,
+            "thinking.budget_tokens: it must be a positive integer",
+        ),
         (r#","thinking":{"type":"enabled","budget_tokens":"x"}"#, "thinking.budget_tokens: it must be "),
         (
             r#","output_config":{"effort":"huge"}"#,

@@ -5,7 +5,8 @@ use bytes::Bytes;
 use samewire::engine::fallback::Fallback;
 use samewire::engine::named;
 use samewire::plan::{Route, message};
-use samewire::request::messages::{MessagesMode, Purpose};
+use samewire::request::Rules;
+use samewire::request::messages::{MessagesContext, MessagesMode, MessagesRequest, Purpose};
 use samewire::wire::encode::ThinkingDisplay;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -192,4 +193,42 @@ fn purposes() {
     }
     let failure = read(&format!(r#"{{"model":"m",{HI}}}"#), MessagesMode::Chat, Purpose::Answer).unwrap_err();
     assert_eq!(failure.message, "max_tokens: Field required");
+}
+
+/// Defaults are members of the engine's request, in the words of chat.
+#[test]
+fn defaults_of_a_model() {
+    let set = |defaults: &[(&str, &str)], body: &str| {
+        let defaults: Vec<_> =
+            defaults.iter().map(|(key, json)| ((*key).to_owned(), (*json).to_owned())).collect();
+        let options = options("{}");
+        let context = MessagesContext {
+            rules: &Rules::default(),
+            options: &options,
+            model: None,
+            open: &|_| None,
+            defaults: &defaults,
+            context_length: None,
+            mode: MessagesMode::Chat,
+            purpose: Purpose::Answer,
+        };
+        let asked = MessagesRequest::read(&Bytes::from(body.to_owned()), &context).unwrap();
+        serde_json::from_slice::<Value>(&asked.body).unwrap()
+    };
+    let words = [("reasoning_effort", "\"low\""), ("max_completion_tokens", "100"), ("stop", "[\"x\"]")];
+    let sent = set(&words, &format!(r#"{{"model":"m",{HI}}}"#));
+    assert_eq!(
+        (&sent["reasoning_effort"], &sent["max_completion_tokens"], &sent["stop"]),
+        (&json!("low"), &json!(100), &json!(["x"]))
+    );
+    let sent = set(
+        &words,
+        &format!(
+            r#"{{"model":"m","max_tokens":7,"stop_sequences":["y"],"output_config":{{"effort":"high"}},{HI}}}"#
+        ),
+    );
+    assert_eq!(
+        (&sent["reasoning_effort"], &sent["max_completion_tokens"], &sent["stop"]),
+        (&json!("high"), &json!(7), &json!(["y"]))
+    );
 }

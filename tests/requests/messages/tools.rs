@@ -2,8 +2,10 @@
 
 use super::{planned, request, sent};
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 const HI: &str = r#""messages":[{"role":"user","content":"hi"}]"#;
+const HI_OPEN: &str = r#""messages":[{"role":"user","content":"hi"}"#;
 const F: &str = r#"{"name":"f","description":"does","input_schema":{"type":"object"}}"#;
 
 /// Returns the engine's members for tools.
@@ -122,4 +124,32 @@ fn toolsets_are_dropped_and_named() {
         r#"{HI},"tools":[{F},{{"type":"mcp_toolset","mcp_server_name":"x"}},{{"type":"browser_toolset_20260801"}}]"#
     ));
     assert_eq!(got.asked.dropped, ["tools[1].mcp_toolset", "tools[2].browser_toolset_20260801"]);
+}
+
+/// The operator's limit counts tools that the conversation defines. Changes without end take no time to speak of.
+#[test]
+fn tools_without_end() {
+    let define = |at: usize| {
+        format!(
+            r#"{{"type":"tool_addition","tool":{{"type":"tool_definition","definition":{{"name":"h{at}","input_schema":{{}}}}}}}}"#
+        )
+    };
+    let with = |blocks: Vec<String>| {
+        let messages: Vec<_> = blocks
+            .chunks(9_000)
+            .map(|some| format!(r#"{{"role":"system","content":[{}]}}"#, some.join(",")))
+            .collect();
+        request(&format!(r#"{HI_OPEN},{}],"tools":[{F}]"#, messages.join(",")))
+    };
+    let failure = planned("vllm", "{}", &with((0..2_000).map(define).collect()), None).map(|sent| sent.body);
+    let failure = failure.unwrap_err();
+    assert!(failure.message.contains("limits.max_tools"), "{}", failure.message);
+    let again = (0..200_000).map(|at| {
+        let kind = if at % 2 == 0 { "tool_removal" } else { "tool_addition" };
+        format!(r#"{{"type":"{kind}","tool":{{"type":"tool_reference","name":"f"}}}}"#)
+    });
+    let body = with(again.collect());
+    let start = Instant::now();
+    assert_eq!(planned("vllm", "{}", &body, None).unwrap().body["tools"], json!([function("f")]));
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }

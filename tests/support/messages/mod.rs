@@ -50,6 +50,7 @@ pub fn read(
         options,
         model: None,
         open: &open,
+        defaults: &[],
         context_length,
         mode,
         purpose,

@@ -57,14 +57,25 @@ pub(super) enum BlockKind {
         id: String,
         name: String,
     },
-    /// Block of the engine that samewire does not model: its JSON, in compact form.
-    Foreign(String),
+    /// Block of the engine that samewire does not model: its number, and the JSON of its start.
+    Foreign {
+        slot: Option<u32>,
+        json: String,
+    },
 }
 
 impl BlockKind {
     /// Returns true if text of the other kind continues a block of this one. A call is continued by nothing.
     pub(super) fn continues_with(&self, other: &Self) -> bool {
         matches!((self, other), (Self::Thinking, Self::Thinking) | (Self::Text, Self::Text))
+    }
+
+    pub(super) fn is_foreign(&self, wanted: Option<u32>) -> bool {
+        matches!(self, Self::Foreign { slot, .. } if *slot == wanted)
+    }
+
+    pub(super) fn is_text(&self) -> bool {
+        matches!(self, Self::Thinking | Self::Text)
     }
 
     pub(super) fn is_call(&self, wanted: u32) -> bool {
@@ -113,7 +124,7 @@ impl Block {
     pub(super) fn begin(kind: BlockKind, index: u32, form: &mut Form, out: &mut BytesMut) -> Self {
         let content = match &kind {
             BlockKind::Text => Content::Text,
-            BlockKind::Foreign(_) => Content::Foreign,
+            BlockKind::Foreign { .. } => Content::Foreign,
             BlockKind::Thinking if form.thinking().display == ThinkingDisplay::Omitted => {
                 Content::Omitted(String::new())
             }
@@ -137,11 +148,7 @@ impl Block {
     }
 
     pub(super) fn is_text(&self) -> bool {
-        matches!(self.content, Content::Text | Content::Shown(_) | Content::Omitted(_))
-    }
-
-    pub(super) fn is_foreign(&self) -> bool {
-        matches!(self.content, Content::Foreign)
+        self.kind.is_text()
     }
 
     /// Adds a piece of the engine's own signature.
@@ -226,7 +233,7 @@ impl Block {
 
     fn write_start(&mut self, out: &mut BytesMut) {
         let delta = match &self.kind {
-            BlockKind::Foreign(_) => "",
+            BlockKind::Foreign { .. } => "",
             BlockKind::Thinking => "\"thinking_delta\",\"thinking\":\"",
             BlockKind::Text => "\"text_delta\",\"text\":\"",
             BlockKind::Call { .. } => "\"input_json_delta\",\"partial_json\":\"",
@@ -245,7 +252,7 @@ impl Block {
                 out.extend_from_slice(b"{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}");
             }
             BlockKind::Text => out.extend_from_slice(b"{\"type\":\"text\",\"text\":\"\"}"),
-            BlockKind::Foreign(json) => write_compact(json, out),
+            BlockKind::Foreign { json, .. } => write_compact(json, out),
             BlockKind::Call { id, name, .. } => {
                 write_call_start(id, name, out);
                 out.extend_from_slice(b"{}}");
@@ -281,7 +288,7 @@ impl Block {
             BlockKind::Thinking => collected.extend_from_slice(b"{\"type\":\"thinking\",\"thinking\":\""),
             BlockKind::Text => collected.extend_from_slice(b"{\"type\":\"text\",\"text\":\""),
             BlockKind::Call { id, name, .. } => write_call_start(id, name, collected),
-            BlockKind::Foreign(json) => write_compact(json, collected),
+            BlockKind::Foreign { json, .. } => write_compact(json, collected),
         }
     }
 

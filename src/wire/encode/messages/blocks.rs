@@ -28,6 +28,8 @@ struct HeldBlock {
     kind: BlockKind,
     /// Pieces as they came, in canonical JSON spelling.
     pieces: Vec<BytesMut>,
+    /// True once the block takes no more pieces.
+    is_ended: bool,
 }
 
 /// Outcome of a piece of arguments.
@@ -57,12 +59,13 @@ impl Blocks {
     /// Adds a piece of thinking or text: to the open block if it is of this kind, else to a new one.
     pub(super) fn text(&mut self, kind: BlockKind, text: &Text<'_>, out: &mut BytesMut) {
         if self.is_blocked() {
-            let last = self.held.back_mut().filter(|last| last.kind.continues_with(&kind));
+            let goes_on = |last: &&mut HeldBlock| last.kind.continues_with(&kind) && !last.is_ended;
+            let last = self.held.back_mut().filter(goes_on);
             let mut piece = BytesMut::new();
             text.write(&mut piece);
             return match last {
                 Some(last) => last.pieces.push(piece),
-                None => self.held.push_back(HeldBlock { kind, pieces: vec![piece] }),
+                None => self.held.push_back(HeldBlock { kind, pieces: vec![piece], is_ended: false }),
             };
         }
         if self.open_as(&kind).is_none() {
@@ -83,28 +86,49 @@ impl Blocks {
         }
     }
 
-    /// Adds a stage of a block that samewire does not model: its beginning, a delta, or its end.
-    pub(super) fn foreign(&mut self, stage: ItemStage, data: Raw<'_>, out: &mut BytesMut) {
+    /// Adds a stage of a block that samewire does not model: its beginning, a delta, or its end. It waits for nothing:
+    /// what is held before it is written first.
+    pub(super) fn foreign(&mut self, slot: Option<u32>, stage: ItemStage, data: Raw<'_>, out: &mut BytesMut) {
+        let kind = || BlockKind::Foreign { slot, json: data.get().to_owned() };
+        let is_open = self.open.as_ref().is_some_and(|block| block.kind.is_foreign(slot));
         match stage {
-            ItemStage::Added => self.begin(BlockKind::Foreign(data.get().to_owned()), out),
+            ItemStage::Added | ItemStage::Whole => {
+                self.finish(out);
+                self.begin(kind(), out);
+                if stage == ItemStage::Whole {
+                    self.close(out);
+                }
+            }
             ItemStage::Told => {
-                if let Some(block) = self.open.as_ref().filter(|block| block.is_foreign()) {
+                if let Some(block) = self.open.as_ref().filter(|_| is_open) {
                     block.write_foreign_delta(data, out);
                 }
             }
-            ItemStage::Done => self.close(out),
-            ItemStage::Whole => {
-                self.begin(BlockKind::Foreign(data.get().to_owned()), out);
-                self.close(out);
-            }
+            ItemStage::Done if is_open => self.close(out),
+            ItemStage::Done => {}
         }
+    }
+
+    /// Ends the block of a call whose arguments are all there, and opens the blocks behind it.
+    pub(super) fn end_call(&mut self, slot: u32, out: &mut BytesMut) {
+        if self.open.as_ref().is_some_and(|block| block.kind.is_call(slot)) {
+            self.close(out);
+            self.release(out);
+        } else if let Some(held) = self.held_call(slot) {
+            held.is_ended = true;
+        }
+    }
+
+    fn held_call(&mut self, slot: u32) -> Option<&mut HeldBlock> {
+        let at = self.held_calls.get(&slot)?.checked_sub(self.released)?;
+        self.held.get_mut(at)
     }
 
     /// Begins the block of a call, at once or behind the calls that are incomplete.
     pub(super) fn call(&mut self, slot: u32, kind: BlockKind, out: &mut BytesMut) {
         if self.is_blocked() {
             self.held_calls.insert(slot, self.released + self.held.len());
-            self.held.push_back(HeldBlock { kind, pieces: Vec::new() });
+            self.held.push_back(HeldBlock { kind, pieces: Vec::new(), is_ended: false });
         } else {
             self.begin(kind, out);
         }
@@ -117,8 +141,7 @@ impl Blocks {
             self.release(out);
             return Arrival::InTime;
         }
-        let at = self.held_calls.get(&slot).and_then(|at| at.checked_sub(self.released));
-        if let Some(held) = at.and_then(|at| self.held.get_mut(at)) {
+        if let Some(held) = self.held_call(slot).filter(|held| !held.is_ended) {
             let mut piece = BytesMut::new();
             args.write(&mut piece);
             held.pieces.push(piece);
@@ -127,8 +150,12 @@ impl Blocks {
         if args.decoded().trim().is_empty() { Arrival::InTime } else { Arrival::Late }
     }
 
-    /// Ends the open block, unless it is a call whose arguments may go on.
+    /// Ends the last block, unless it is a call whose arguments may go on.
     pub(super) fn break_text(&mut self, out: &mut BytesMut) {
+        if let Some(last) = self.held.back_mut().filter(|last| last.kind.is_text()) {
+            last.is_ended = true;
+            return;
+        }
         if self.open.as_ref().is_some_and(Block::is_text) {
             self.close(out);
         }
@@ -159,13 +186,16 @@ impl Blocks {
     }
 
     fn open_next_held(&mut self, out: &mut BytesMut) -> bool {
-        let Some(HeldBlock { kind, pieces }) = self.held.pop_front() else { return false };
+        let Some(HeldBlock { kind, pieces, is_ended }) = self.held.pop_front() else { return false };
         self.released += 1;
         self.begin(kind, out);
         if let Some(block) = &mut self.open {
             for piece in pieces {
                 block.piece(&Text::json(&String::from_utf8_lossy(&piece)), &mut self.form, out);
             }
+        }
+        if is_ended {
+            self.close(out);
         }
         true
     }

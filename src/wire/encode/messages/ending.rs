@@ -31,6 +31,8 @@ impl Ending {
     pub(super) fn of(finish: &Finish<'_>, is_refusal: bool, has_call: bool) -> Self {
         let reason = match finish.reason {
             Reason::ToolCalls | Reason::FunctionCall if !has_call => Reason::Stop,
+            // An engine that knows only the deprecated form may end it like text.
+            Reason::Stop if has_call => Reason::ToolCalls,
             reason => reason,
         };
         let stop = finish.stop.map(|stop| stop.keep());

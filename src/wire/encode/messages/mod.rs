@@ -84,6 +84,8 @@ pub struct Message {
     ending: Option<Ending>,
     has_refusal: bool,
     has_call: bool,
+    /// Failure that the encoder has found, until it is taken.
+    rejection: Option<Failure>,
     /// True once `message_start` is written.
     begun: bool,
     /// True once the message has ended, or has failed.
@@ -109,6 +111,7 @@ impl Message {
             ending: None,
             has_refusal: false,
             has_call: false,
+            rejection: None,
             begun: false,
             over: false,
         }
@@ -173,6 +176,7 @@ impl Message {
                 self.blocks.signature(text, out);
             }
             Delta::Break | Delta::Done { slot: None, .. } => self.blocks.break_text(out),
+            Delta::Done { slot: Some(slot), .. } => self.blocks.end_call(*slot, out),
             Delta::Finish(finish) => {
                 self.ending = Some(Ending::of(finish, self.has_refusal, self.has_call));
                 self.blocks.finish(out);
@@ -202,7 +206,7 @@ impl Message {
         if self.blocks.arguments(slot, args, out) == Arrival::Late {
             // The client has the call already, and it is not the one that the engine wants.
             let message = "The upstream engine sent arguments of a tool call behind its end.";
-            self.fail(&Failure::from(Fault::InvalidToolCall).with_message(message), out);
+            self.rejection = Some(Failure::from(Fault::InvalidToolCall).with_message(message));
         }
     }
 
@@ -271,14 +275,19 @@ impl Encode for Message {
             Event::Head(head) => self.head(&head),
             Event::Delta { choice: 0, delta, riders } => self.delta(&delta, &riders, out),
             Event::Usage { usage, .. } => self.usage = Some(usage),
-            Event::Foreign { stage, data, .. } => {
+            Event::Foreign { .. } if self.stop.limit == Some(0) => {}
+            Event::Foreign { slot, stage, data, .. } => {
                 self.begin(out);
-                self.blocks.foreign(stage, data, out);
+                self.blocks.foreign(slot, stage, data, out);
             }
             Event::Delta { .. } | Event::Limits(_) => {}
             Event::Fail(failure) => self.fail(&failure, out),
             Event::End => self.end(out),
         }
+    }
+
+    fn take_rejection(&mut self) -> Option<Failure> {
+        self.rejection.take()
     }
 
     fn is_plain(&self) -> bool {
