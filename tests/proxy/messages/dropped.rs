@@ -143,3 +143,39 @@ async fn fields_without_a_meaning_here_are_taken() {
     assert_eq!(body, expected);
     world.end().await;
 }
+
+/// Fields that the API does not name are the engine's, such as those of its sampling; the operator may refuse them.
+#[tokio::test]
+async fn unknown_fields_pass_unless_they_are_refused() {
+    let more = r#","min_p":0.1,"chat_template_kwargs":{"enable_thinking":false},"repetition_penalty":null"#;
+    let world = World::start(engine().await, Setup::new()).await;
+    object(&world.ask(&message(more)).await);
+    let body = sent(&world.engine, 0);
+    assert_eq!(
+        (&body["min_p"], &body["chat_template_kwargs"]["enable_thinking"]),
+        (&json!(0.1), &json!(false))
+    );
+    world.end().await;
+    let world = World::start(engine().await, Setup::new().set("request_unknown=reject")).await;
+    let told = fault(&world.ask(&message(more)).await);
+    assert_eq!(told.name(), (400, "invalid_request_error", Some("unknown_parameter")));
+    assert!(told.message.contains("min_p"), "{told:?}");
+    assert_eq!(world.engine.attempt_count(), 0);
+    world.end().await;
+}
+
+/// Fields that engines and routers use among themselves are nobody's to send from outside.
+#[tokio::test]
+async fn fault_c33_internal_fields_are_refused() {
+    for setup in [Setup::new(), Setup::new().upstream_keys("messages = \"native\"")] {
+        let world = World::start(engine().await, setup).await;
+        for request in
+            [message(r#","kv_transfer_params":{"x":1}"#), stream(r#","bootstrap_host":"10.0.0.7""#)]
+        {
+            let told = fault(&world.ask(&request).await);
+            assert_eq!(told.name(), (400, "invalid_request_error", Some("forbidden_parameter")));
+        }
+        assert_eq!(world.engine.attempt_count(), 0);
+        world.end().await;
+    }
+}

@@ -18,6 +18,7 @@ async fn line(world: &World, id: &str) -> Value {
 async fn metrics_and_the_log_name_the_route() {
     let keys = entry(KEY, "name = \"laptop\"");
     let world = World::start(engine().await, Setup::new().config(&keys)).await;
+    world.wait_until_up().await;
     streamed(&world.ask(&stream("").header("x-request-id", "good-1")).await);
     object(&world.ask(&message("").header("x-request-id", "good-2")).await);
     fault(&world.ask(&post("{").header("x-request-id", "bad-1")).await);
@@ -121,6 +122,7 @@ async fn traces_name_the_route_and_what_it_cost() {
     use crate::collector::{Collector, attributes};
     let collector = Collector::start().await;
     let world = World::start(engine().await, Setup::new().config(&collector.config())).await;
+    world.wait_until_up().await;
     streamed(&world.ask(&stream("").header("x-request-id", "mine-1")).await);
     let spans = collector.wait(2).await;
     let server = spans.iter().find(|span| span.kind == 2).expect("a span of the request");

@@ -181,6 +181,28 @@ async fn fault_u09_silence_in_the_stream() {
     world.end().await;
 }
 
+/// A message that is one object is whole, or an error with a status.
+#[tokio::test]
+async fn fault_u13_whole_answer_cut_short() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 999\r\n\r\n{\"id\":\"chatcmpl-1\"";
+    let unfinished = json!({
+        "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hel"}, "finish_reason": null}],
+    });
+    for (what, script) in [
+        ("FIN", Script::new().raw(head).fin()),
+        ("RST", Script::new().raw(head).sleep(Duration::from_millis(30)).rst()),
+        ("no finish", Script::new().json("200 OK", &unfinished.to_string())),
+        ("no choices", Script::new().json("200 OK", r#"{"id":"chatcmpl-1","object":"chat.completion"}"#)),
+    ] {
+        let world = World::start(Engine::script(script).await, Setup::new().allow_errors()).await;
+        let told = fault(&world.ask(&message("")).await);
+        assert_eq!((told.status, told.kind.as_str()), (500, "api_error"), "{what}: {told:?}");
+        assert!(told.code.as_ref().is_some_and(|code| code.starts_with("upstream_")), "{what}: {told:?}");
+        world.end().await;
+    }
+}
+
 /// A stream that has its finish reason is complete, whatever happens to the connection behind it.
 #[tokio::test]
 async fn a_finished_answer_is_complete() {
