@@ -6,8 +6,8 @@
 
 use super::rule::{Change, RequestRule};
 use super::usual;
-use crate::wire::encode::exceeds_by_its_limit;
 use crate::wire::fault::{Failure, Fault};
+use crate::wire::overflow::exceeds_by_its_limit;
 use std::fmt;
 
 /// Fallback: a form in which a request is sent again to the engine that refused it.
@@ -237,6 +237,12 @@ mod tests {
                 400,
                 "This model's maximum context length is 2048 tokens. However, you requested 600 output tokens and \
                  your prompt contains 2000 input tokens, for a total of 2600 tokens.",
+                Some(Fallback::LimitLeftOut),
+            ),
+            (
+                400,
+                "You passed 99073 input tokens and requested 32000 output tokens. However, the model's context length \
+                 is only 131072 tokens.",
                 Some(Fallback::LimitLeftOut),
             ),
             (

@@ -339,11 +339,12 @@ pub fn message(asked: &MessagesRequest, route: &Route) -> Result<(Plan, MessageR
 
 /// Returns a plan without a limit on the answer, where the engine has refused the limit.
 fn without_limit(plan: Plan, route: &Route) -> Plan {
+    let Change::Drop(keys) = LIMIT_LEFT_OUT.change else { return plan };
     if !route.fallbacks.has(Fallback::LimitLeftOut) {
         return plan;
     }
     let mut body = plan.body.clone();
-    for key in ["max_completion_tokens", "max_tokens"] {
+    for key in keys {
         body = fields::without(&body, key).unwrap_or(body);
     }
     if body.len() == plan.body.len() {

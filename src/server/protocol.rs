@@ -19,7 +19,7 @@ const VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 /// Header in which clients of Anthropic send their key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Request id by the name that clients of Anthropic read.
-const ID: HeaderName = HeaderName::from_static("request-id");
+const ANTHROPIC_ID: HeaderName = HeaderName::from_static("request-id");
 /// Message for a request without a key.
 const MISSING_KEY: &str = "You didn't provide an API key. Send it in the header x-api-key, or in an Authorization header, as \
                            'Authorization: Bearer YOUR_KEY'.";
@@ -98,14 +98,14 @@ impl Protocol {
             return;
         }
         if let Some(id) = headers.get(REQUEST_ID).cloned() {
-            headers.insert(ID, id);
+            headers.insert(ANTHROPIC_ID, id);
         }
         for name in OPENAI_ONLY {
             headers.remove(name);
         }
-        for (theirs, ours) in LIMITS {
-            if let Some(value) = headers.remove(theirs) {
-                headers.insert(HeaderName::from_static(ours), value);
+        for (of_openai, of_anthropic) in LIMITS {
+            if let Some(value) = headers.remove(of_openai) {
+                headers.insert(HeaderName::from_static(of_anthropic), value);
             }
         }
         let is_renamed = |name: &HeaderName| name.as_str().starts_with("x-ratelimit-");

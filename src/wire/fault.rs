@@ -529,6 +529,12 @@ impl Report {
         let message = self.message.to_ascii_lowercase();
         let exceeds = message.find("exceeds").and_then(|at| message.get(at..));
         message.contains("maximum context length")
+            // vLLM from 0.15: "the model's context length is only"; its multimodal prompts.
+            || message.contains("context length is only")
+            || message.contains("longer than the maximum model length")
+            // SGLang.
+            || message.contains("prompt is too long after expanding multimodal tokens")
+            || exceeds.is_some_and(|rest| rest.contains("maximum allowed length"))
             || message.contains("longer than the model's context")
             // LMDeploy: "must be smaller than".
             || message.contains("smaller than the model context length")

@@ -34,6 +34,7 @@ mod naming;
 mod normalise;
 pub mod options;
 mod output;
+pub(crate) mod overflow;
 mod parse;
 mod rewriter;
 pub mod rule;

@@ -11,7 +11,8 @@ const SHOWN: usize = 40;
 /// Fields with the same value in all frames of an answer, such as its id, so that they do not distinguish a frame.
 const ENVELOPE: [&str; 7] = ["id", "object", "created", "model", "system_fingerprint", "type", "index"];
 /// Fields that carry model output, in pieces.
-const TEXTS: [&str; 6] = ["content", "reasoning_content", "reasoning", "text", "arguments", "refusal"];
+const TEXTS: [&str; 8] =
+    ["content", "reasoning_content", "reasoning", "thinking", "text", "arguments", "partial_json", "refusal"];
 /// Objects left out of paths, since a choice has only one of them.
 const TRANSPARENT: [&str; 2] = ["delta", "message"];
 /// Fields whose value is kept whole, without paths into it: individual probabilities do not matter here.

@@ -6,7 +6,7 @@
 use super::blocks::{Block, BlockReader, Content, Part, content, part};
 use super::message::{Call, Message, Role};
 use super::tools::ToolChange;
-use super::user_turn::UserTurn;
+use super::user_turn::{TurnContext, UserTurn};
 use super::{BILLING_BLOCK, MessagesContext, OpenedThinking, Purpose, THINKING_DROPPED, refuse, require};
 use crate::json::{Raw, Text, compacted, member};
 use crate::request::check::Checked;
@@ -112,8 +112,12 @@ impl<'a> Reader<'_, 'a> {
         match role.as_deref() {
             Some("user") => {
                 let content = message.required("content")?;
-                let changes = &mut self.found.tool_changes;
-                self.turn.read(&message.path("content"), content, &self.calls, &mut self.blocks, changes)
+                let mut context = TurnContext {
+                    calls: &self.calls,
+                    blocks: &mut self.blocks,
+                    tool_changes: &mut self.found.tool_changes,
+                };
+                self.turn.read(&message.path("content"), content, &mut context)
             }
             Some("assistant") => self.assistant(&message.path("content"), message.required("content")?),
             Some(_) => self.system(at, &message),

@@ -59,7 +59,7 @@ const KNOWN: &[&str] = &[
 ];
 
 /// Fields without a counterpart in chat whose loss changes the meaning of a request, so that the client is told.
-const TOLD: &[&str] = &["context_management", "container"];
+const DROPPED_AND_NAMED: &[&str] = &["context_management", "container"];
 
 /// Fields of Chat Completions that samewire writes itself, and what takes their place in this API.
 const MOVED: &[(&str, &str)] = &[
@@ -210,7 +210,9 @@ impl MessagesRequest {
         let conversation = Conversation::read(&from, context, &mut dropped)?;
         let tools = Tools::read(&from, options, &conversation.tool_changes, &mut dropped)?;
         let settings = Settings::read(&from, context, conversation.effort.as_deref())?;
-        dropped.extend(TOLD.iter().filter(|key| from.get(key).is_some()).map(|key| (*key).to_owned()));
+        dropped.extend(
+            DROPPED_AND_NAMED.iter().filter(|key| from.get(key).is_some()).map(|key| (*key).to_owned()),
+        );
         let servers = from.list("mcp_servers", 1000)?.unwrap_or_default();
         dropped.extend((0..servers.len()).map(|at| format!("mcp_servers[{at}]")));
         let chat = write_chat(&from, context, &conversation, &tools, &settings)?;

@@ -39,6 +39,9 @@ pub(super) fn read(
     if let Some(system) = system.filter(|raw| raw.get().starts_with('[')) {
         history.content("system", system)?;
     }
+    for (at, raw) in from.list("mcp_servers", 1000)?.unwrap_or_default().into_iter().enumerate() {
+        history.address(&Object::of(format!("mcp_servers.{at}"), raw)?, Kind::File)?;
+    }
     let History { mut edits, used_ids, .. } = history;
     let drops_billing = context.options.billing_block == BillingBlock::Drop;
     let has_billing =
@@ -92,7 +95,11 @@ impl<'a> History<'_, 'a> {
             "thinking" => return self.thinking(object),
             _ => {}
         }
-        let kind = if block.kind == "image" { Kind::Image } else { Kind::File };
+        self.nested(object, if block.kind == "image" { Kind::Image } else { Kind::File })
+    }
+
+    /// Judges the addresses in an object, and in those of its members that may have some.
+    fn nested(&mut self, object: &Object<'a>, kind: Kind) -> Result<(), Failure> {
         self.address(object, kind)?;
         for key in ["source", "image_url"] {
             if let Some(raw) = object.get(key).filter(|raw| raw.get().starts_with('{')) {
@@ -113,9 +120,12 @@ impl<'a> History<'_, 'a> {
                 self.edits.replace(place(self.text, raw.get()), spelled.to_vec());
             }
         }
-        match object.get("content").filter(|raw| raw.get().starts_with('[')) {
-            Some(raw) => self.content(&object.path("content"), raw),
-            None => Ok(()),
+        match object.get("content") {
+            Some(raw) if raw.get().starts_with('[') => self.content(&object.path("content"), raw),
+            Some(raw) if raw.get().starts_with('{') => {
+                self.nested(&Object::of(object.path("content"), raw)?, kind)
+            }
+            _ => Ok(()),
         }
     }
 

@@ -12,6 +12,15 @@ use crate::request::refusals::shown;
 use crate::wire::fault::{Failure, Fault};
 use std::collections::HashMap;
 
+/// Circumstances under which a message of the user is read.
+pub(super) struct TurnContext<'t, 'r, 'a> {
+    /// Calls of the assistant's turn before, by id, with their order.
+    pub(super) calls: &'t HashMap<String, usize>,
+    pub(super) blocks: &'t mut BlockReader<'r>,
+    /// Changes of the tools on offer: a search for tools may find some.
+    pub(super) tool_changes: &'t mut Vec<ToolChange<'a>>,
+}
+
 /// Turn of the user that is being read.
 #[derive(Default)]
 pub(super) struct UserTurn<'a> {
@@ -26,15 +35,12 @@ pub(super) struct UserTurn<'a> {
 }
 
 impl<'a> UserTurn<'a> {
-    /// Reads a user message. `calls`: those of the assistant's turn before, with their order. `changes` receives the
-    /// tools that a search for tools has found.
+    /// Reads a user message, whose content is found at `path`.
     pub(super) fn read(
         &mut self,
         path: &str,
         raw: Raw<'a>,
-        calls: &HashMap<String, usize>,
-        reader: &mut BlockReader<'_>,
-        changes: &mut Vec<ToolChange<'a>>,
+        context: &mut TurnContext<'_, '_, 'a>,
     ) -> Result<(), Failure> {
         self.is_begun = true;
         let blocks = match content(path, raw)? {
@@ -46,8 +52,8 @@ impl<'a> UserTurn<'a> {
         };
         for block in &blocks {
             if block.kind == "tool_result" {
-                self.result(block, calls, reader, changes)?;
-            } else if let Some(part) = reader.part(block)? {
+                self.result(block, context)?;
+            } else if let Some(part) = context.blocks.part(block)? {
                 self.parts.push(part);
             }
         }
@@ -67,16 +73,10 @@ impl<'a> UserTurn<'a> {
     }
 
     /// Reads the result of a tool. Engines take only text from tools, so its images go to the user's message.
-    fn result(
-        &mut self,
-        block: &Block<'a>,
-        calls: &HashMap<String, usize>,
-        reader: &mut BlockReader<'_>,
-        changes: &mut Vec<ToolChange<'a>>,
-    ) -> Result<(), Failure> {
+    fn result(&mut self, block: &Block<'a>, context: &mut TurnContext<'_, '_, 'a>) -> Result<(), Failure> {
         let object = &block.object;
         let id = object.required_name("tool_use_id")?;
-        let Some(order) = calls.get(id.decoded().as_ref()).copied() else {
+        let Some(order) = context.calls.get(id.decoded().as_ref()).copied() else {
             let why = format!(
                 "unexpected `tool_use_id` found in `tool_result` blocks: {}. Each `tool_result` block must have a \
                  corresponding `tool_use` block in the previous message.",
@@ -93,7 +93,7 @@ impl<'a> UserTurn<'a> {
             None => {}
             Some(Content::Text(text)) => parts.push(Part::Text(text)),
             Some(Content::Blocks(blocks)) => {
-                let line = |block| self.line(block, reader, changes);
+                let line = |block| self.line(block, context);
                 let lines: Vec<_> = blocks.iter().map(line).collect::<Result<_, _>>()?;
                 parts.push(Part::Joined(lines.into_iter().flatten().collect::<Vec<_>>().join("\n")));
             }
@@ -106,16 +106,15 @@ impl<'a> UserTurn<'a> {
     fn line(
         &mut self,
         block: &Block<'a>,
-        reader: &mut BlockReader<'_>,
-        changes: &mut Vec<ToolChange<'a>>,
+        context: &mut TurnContext<'_, '_, 'a>,
     ) -> Result<Option<String>, Failure> {
         if block.kind == "tool_reference" {
             let name = block.object.required_name("tool_name")?.decoded().into_owned();
             let line = format!("Tool: {name}");
-            changes.push(ToolChange::Offer(name));
+            context.tool_changes.push(ToolChange::Offer(name));
             return Ok(Some(line));
         }
-        Ok(match reader.part(block)? {
+        Ok(match context.blocks.part(block)? {
             Some(image @ Part::Image(_)) => {
                 let label = format!("[image {}]", self.pictures.len() / 2 + 1);
                 self.pictures.extend([Part::Joined(label.clone()), image]);

@@ -13,7 +13,6 @@ mod stream;
 mod tool_names;
 mod whole;
 
-pub(crate) use messages::exceeds_by_its_limit;
 pub use messages::{
     Message, MessageReply, SignThinking, StopRules, THREAD_UNSUPPORTED, ThinkingDisplay, ThinkingProof,
     messages_status, write_messages_error,

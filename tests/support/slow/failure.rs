@@ -287,7 +287,11 @@ fn speaks_of_context(message: &str) -> bool {
     exceeds("context length")
         || exceeds("context size")
         || message.contains("smaller than the model context length")
+        || exceeds("maximum allowed length")
         || message.contains("maximum context length")
+        || message.contains("context length is only")
+        || message.contains("longer than the maximum model length")
+        || message.contains("prompt is too long after expanding multimodal tokens")
         || message.contains("longer than the model's context")
 }
 

@@ -4,6 +4,7 @@
 
 use crate::json::write_string;
 use crate::wire::fault::{Failure, Fault, write_or_null};
+use crate::wire::overflow::Overflow;
 use bytes::BytesMut;
 use std::borrow::Cow;
 
@@ -52,84 +53,23 @@ pub fn write_messages_error(failure: &Failure, request_id: Option<&str>, out: &m
 fn message(failure: &Failure) -> Cow<'_, str> {
     match failure.fault {
         Fault::ContextLength => match Overflow::of(&failure.message) {
-            Some(overflow) => overflow.text().into(),
+            Some(overflow) => words(overflow).into(),
             None => format!("prompt is too long: {}", failure.message).into(),
         },
         _ => Cow::Borrowed(&failure.message),
     }
 }
 
-/// Returns true for the refusal of a request whose prompt fits into the model's context, but not with the tokens that it
-/// asks for.
-pub(crate) fn exceeds_by_its_limit(failure: &Failure) -> bool {
-    failure.fault == Fault::ContextLength
-        && Overflow::of(failure.original()).is_some_and(|overflow| overflow.answer.is_some())
-}
-
-/// Figures of an engine's message about a prompt that does not fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Overflow {
-    prompt: u64,
-    /// Tokens asked for beside the prompt, where only the sum of both is too much.
-    answer: Option<u64>,
-    most: u64,
-}
-
-impl Overflow {
-    /// Reads the figures; `None` if the message has none that fit together (engines H.3).
-    fn of(message: &str) -> Option<Self> {
-        let numbers: Vec<_> = numbers(message).collect();
-        let after = |words: &str| {
-            let at = message.to_ascii_lowercase().find(words)? + words.len();
-            numbers.iter().find(|(place, _)| *place >= at).map(|(_, number)| *number)
-        };
-        let before = |words: &str| {
-            let at = message.to_ascii_lowercase().find(words)?;
-            numbers.iter().rev().find(|(place, _)| *place < at).map(|(_, number)| *number)
-        };
-        let limit = ["maximum context length", "context length", "context size"];
-        let most = limit.iter().find_map(|words| after(words))?;
-        let input =
-            [" input tokens", " tokens from the input", " in the messages", "prompt contains at least"];
-        let prompt = input
-            .iter()
-            .find_map(|words| before(words))
-            .or_else(|| after("input ("))
-            .or_else(|| after("the input ("))
-            .or_else(|| after("request ("))
-            .or_else(|| numbers.iter().map(|(_, number)| *number).find(|number| *number != most))?;
-        if prompt > most {
-            return Some(Self { prompt, answer: None, most });
-        }
-        let answer = [" output tokens", " for the completion", " in the completion"];
-        let answer = answer.iter().find_map(|words| before(words)).or_else(|| after("is too large: "));
-        let answer = answer.filter(|answer| *answer != prompt)?;
-        Some(Self { prompt, answer: Some(answer), most })
+/// Returns the words in which clients read the figures of a prompt that is too long.
+fn words(overflow: Overflow) -> String {
+    let Overflow { prompt, answer, most } = overflow;
+    match answer {
+        None => format!("prompt is too long: {prompt} tokens > {most} maximum"),
+        Some(answer) => format!(
+            "input length and `max_tokens` exceed context limit: {prompt} + {answer} > {most}, decrease input \
+             length or `max_tokens` and try again"
+        ),
     }
-
-    fn text(self) -> String {
-        let Self { prompt, answer, most } = self;
-        match answer {
-            None => format!("prompt is too long: {prompt} tokens > {most} maximum"),
-            Some(answer) => format!(
-                "input length and `max_tokens` exceed context limit: {prompt} + {answer} > {most}, decrease input \
-                 length or `max_tokens` and try again"
-            ),
-        }
-    }
-}
-
-/// Returns the numbers in a text with their places.
-fn numbers(text: &str) -> impl Iterator<Item = (usize, u64)> + '_ {
-    let is_digit = |byte: u8| byte.is_ascii_digit();
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let rest = text.as_bytes().get(at..)?;
-        let start = at + rest.iter().position(|byte| is_digit(*byte))?;
-        let length = text.as_bytes().get(start..)?.iter().take_while(|byte| is_digit(**byte)).count();
-        at = start + length;
-        Some((start, text.get(start..at)?.parse().unwrap_or(u64::MAX)))
-    })
 }
 
 #[cfg(test)]
@@ -165,6 +105,31 @@ mod tests {
                  32768 tokens and your request has 17459 input tokens (32000 > 32768 - 17459).",
                 "input length and `max_tokens` exceed context limit: 17459 + 32000 > 32768, decrease input length or \
                  `max_tokens` and try again",
+            ),
+            (
+                "You passed 99073 input tokens and requested 32000 output tokens. However, the model's context length is \
+                 only 131072 tokens, resulting in a maximum input length of 99072 tokens. Please reduce the length of \
+                 the input prompt. (parameter=input_tokens, value=99073)",
+                "input length and `max_tokens` exceed context limit: 99073 + 32000 > 131072, decrease input length or \
+                 `max_tokens` and try again",
+            ),
+            (
+                "You passed 5000 input tokens and requested 1 output tokens. However, the model's context length is \
+                 only 4096 tokens, resulting in a maximum input length of 4095 tokens.",
+                "prompt is too long: 5000 tokens > 4096 maximum",
+            ),
+            (
+                "The decoder prompt (length 5005) is longer than the maximum model length of 4096.",
+                "prompt is too long: 5005 tokens > 4096 maximum",
+            ),
+            (
+                "Input length (5000 tokens) exceeds the maximum allowed length (4090 tokens).",
+                "prompt is too long: 5000 tokens > 4090 maximum",
+            ),
+            (
+                "Multimodal prompt is too long after expanding multimodal tokens. After expanding \
+                 len(req.origin_input_ids_unpadded)=10 => 5000 >= 4096.",
+                "prompt is too long: 5000 tokens > 4096 maximum",
             ),
             (
                 "request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it",

@@ -14,7 +14,6 @@ mod error;
 mod held;
 
 pub use ending::StopRules;
-pub(crate) use error::exceeds_by_its_limit;
 pub use error::{THREAD_UNSUPPORTED, messages_status, write_messages_error};
 
 use super::Encode;
