@@ -200,6 +200,8 @@ mod tests {
         known.take_hint(engine("vllm"), version);
         known.take_hint(engine("vllm"), None);
         assert_eq!((known.identity.version, known.version_evidence), (version, Evidence::Answer));
+        known.take_hint(engine("vllm"), Some(Version::new(0, 22, 0)));
+        assert_eq!(known.identity.version, Some(Version::new(0, 22, 0)), "the last answer counts");
         known.set_version(version, Evidence::Route("/version"));
         known.take_hint(engine("vllm"), Some(Version::new(0, 5, 0)));
         assert_eq!((known.identity.version, known.version_evidence), (version, Evidence::Route("/version")));
@@ -240,6 +242,7 @@ mod tests {
         known.set_engine(engine("vllm"), Evidence::Answer);
         known.set_version(Some(Version::new(0, 21, 0)), Evidence::Answer);
         known.set_front(Front::Rust);
+        assert_eq!(known.identity.front, Front::Rust);
         known.parsers = Some(Parsers::default());
         let before = known.clone();
         known.set_engine(engine("vllm"), Evidence::Route("/version"));
