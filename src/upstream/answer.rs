@@ -331,8 +331,10 @@ mod tests {
         let (mut answer, mut engine) = answer("200 OK\r\ncontent-length: 6\r\n\r\nab").await;
         assert_eq!(answer.peek(100, |seen| seen.contains(&b'b')).await, b"ab");
         assert_eq!(answer.peek(2, |_| false).await, b"ab", "the limit is reached");
+        assert!(!answer.has_emptied_socket(), "nothing was read but the head and what came with it");
         engine.write_all(b"cd").await.unwrap();
         assert_eq!(answer.peek(3, |_| false).await, b"abcd");
+        assert!(answer.has_emptied_socket());
         engine.write_all(b"ef").await.unwrap();
         assert_eq!(answer.peek(100, |_| false).await, b"abcdef", "the body is over");
         assert_eq!(answer.collect(100).await.unwrap(), "abcdef");

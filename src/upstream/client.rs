@@ -554,7 +554,7 @@ mod tests {
     #[tokio::test]
     async fn connections_are_kept_for_a_time() {
         let (url, count) = engine();
-        let client = client(&url, "");
+        let client = client(&url, "[timeouts]\npool_idle = 60");
         let idle = || client.idle.lock().len();
         let connections = || count.load(Ordering::Relaxed);
         let age = |by: Duration| client.idle.lock()[0].since -= by;
@@ -566,6 +566,7 @@ mod tests {
         age(client.pool_idle);
         client.sweep();
         assert_eq!(idle(), 1, "the old one is closed");
+        assert!(client.idle.lock()[0].since.elapsed() < client.pool_idle);
         age(client.pool_idle);
         ask(&client, false).await;
         assert_eq!((connections(), idle()), (3, 1), "the old one is not used");
@@ -584,7 +585,7 @@ mod tests {
     #[tokio::test]
     async fn a_kept_connection_leads_to_the_address_that_is_wanted() {
         let (url, _) = engine();
-        let client = client(&url, "");
+        let client = client(&url, "[timeouts]\npool_idle = 60");
         ask(&client, false).await;
         let to = client.idle.lock()[0].connection.to;
         assert!(client.checkout(Some(SocketAddr::new(to.ip(), to.port() ^ 1))).is_none());

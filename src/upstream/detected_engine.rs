@@ -190,6 +190,17 @@ mod tests {
         assert_eq!(looked.clone().merged_with_hints(&heard), looked, "what the engine itself says is better");
     }
 
+    /// What the last answer shows replaces what an earlier one has shown before the probes began to look.
+    #[test]
+    fn the_last_answer_counts_while_probes_look() {
+        let mut heard = DetectedEngine::configured(engine("auto"));
+        for (name, version) in [("sglang", (0, 5)), ("vllm", (21, 0)), ("vllm", (22, 0))] {
+            let looked = heard.clone();
+            heard.take_hint(engine(name), Some(Version::new(0, version.0, version.1)));
+            assert_eq!(looked.merged_with_hints(&heard).identity, heard.identity, "{name} {version:?}");
+        }
+    }
+
     /// A hint changes the version only of the engine that it is about, and only by a version.
     #[test]
     fn a_hint_is_about_one_engine() {
@@ -200,6 +211,8 @@ mod tests {
         known.take_hint(engine("vllm"), version);
         known.take_hint(engine("vllm"), None);
         assert_eq!((known.identity.version, known.version_evidence), (version, Evidence::Answer));
+        known.take_hint(engine("vllm"), Some(Version::new(0, 22, 0)));
+        assert_eq!(known.identity.version, Some(Version::new(0, 22, 0)), "the last answer counts");
         known.set_version(version, Evidence::Route("/version"));
         known.take_hint(engine("vllm"), Some(Version::new(0, 5, 0)));
         assert_eq!((known.identity.version, known.version_evidence), (version, Evidence::Route("/version")));
@@ -240,6 +253,7 @@ mod tests {
         known.set_engine(engine("vllm"), Evidence::Answer);
         known.set_version(Some(Version::new(0, 21, 0)), Evidence::Answer);
         known.set_front(Front::Rust);
+        assert_eq!(known.identity.front, Front::Rust);
         known.parsers = Some(Parsers::default());
         let before = known.clone();
         known.set_engine(engine("vllm"), Evidence::Route("/version"));

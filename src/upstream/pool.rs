@@ -632,7 +632,7 @@ mod tests {
         let of = |hash| SelectionCriteria { affinity_hash: Some(hash), ..criteria("m") };
         let first = name(&pool.choose(&of(7))).to_owned();
         assert!((0..50).all(|chance| name(&pool.choose(&SelectionCriteria { chance, ..of(7) })) == first));
-        let other = (0..).find(|hash| name(&pool.choose(&of(*hash))) != first).unwrap();
+        let other = (0..1_000).find(|hash| name(&pool.choose(&of(*hash))) != first).unwrap();
         // ⌈1.25 × requests / 2⌉ is the most for one of two.
         let mut all = Vec::new();
         let mut went = |hash| {
@@ -746,7 +746,7 @@ mod tests {
             ["m", "n", "x"]
         );
         assert_eq!(["alias", "o", "x"].map(|name| pool.label(name).to_string()), ["m", "n", "other"]);
-        assert_eq!(pool.models().len(), 2);
+        assert_eq!((pool.models().len(), pool.serving("m").len(), pool.serving("n").len()), (2, 1, 2));
         let read = models_with_lengths(&[("n", 5), ("x", 6)]);
         pool.upstreams.iter().for_each(|upstream| upstream.listed(&read));
         let length = |model: &str| pool.context_length(&pool.upstreams[0], model);

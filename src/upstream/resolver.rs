@@ -520,6 +520,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn addresses_are_counted_and_the_one_that_failed_comes_last() {
+        fn never(_: PendingLookup) {
+            panic!("looked up");
+        }
+        let addresses = Resolver::with_lookup(never, "e", ("engine", 8000), Duration::from_secs(2));
+        assert_eq!(addresses.count(), 0);
+        addresses.state().record_lookup(Instant::now(), all([1, 2]));
+        assert_eq!(addresses.count(), 2);
+        for failed in [1, 2] {
+            addresses.record_connect(at(failed), false);
+            let order = addresses.state().order(Instant::now(), None).unwrap();
+            assert_eq!(order.last(), Some(&at(failed)), "{order:?}");
+            addresses.record_connect(at(failed), true);
+        }
+    }
+
     #[tokio::test]
     async fn addresses_need_no_lookup() {
         fn never(_: PendingLookup) {
