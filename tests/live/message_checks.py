@@ -161,12 +161,17 @@ def parsed(at: Stage) -> str | None:
 
 
 def begun(at: Stage) -> str | None:
-    """a text that the client began is continued"""
-    messages = [user("count"), {"role": "assistant", "content": "one two three"}]
+    """a text that the client began is continued, and not repeated"""
+    if not at.run.parsers:
+        raise Skipped("the engine itself does not read the answer that it is compared with")
+    beginning = "one two three"
+    messages = [user("count"), {"role": "assistant", "content": beginning}]
     body = {**request(at.engine, *messages), "temperature": 0}
     asked = {"vllm": {"continue_final_message": True, "add_generation_prompt": False}, "sglang": {"continue_final_message": True}}
     _, told = asking.post(at.engine.address, asking.ROUTES["chat"], {**body, **asked.get(at.engine.name, {})})
     wanted = asking.READERS["chat"][0](told)
+    # llama.cpp repeats it.
+    wanted.content = wanted.content.removeprefix(beginning)
     wrong = []
     for stream in (True, False):
         answer = asking.through(at.proxy.address, "messages", {**body, "stream": stream})
