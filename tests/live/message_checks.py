@@ -18,8 +18,10 @@ from message_questions import SERVICE_TOOL
 from questions import CALL, MESSAGE_TOOLS, QUESTIONS, TOOLS
 from servers import Engine, Samewire
 
-CONTEXT = 2048
-LONG = "long " * 9000
+# The lengths of the context that each engine names: llama.cpp has four of them in all.
+CONTEXTS = {"vllm": (2048,), "sglang": (4096,), "llamacpp": (2048, 8192)}
+# Beyond 16 characters for each token of the context vLLM does not count them.
+LONG = "long " * 5000
 # The member in which each engine reads the reasoning of earlier messages.
 REASONING = {"vllm": "reasoning", "sglang": "reasoning_content", "llamacpp": "reasoning_content"}
 # A picture of one point.
@@ -106,10 +108,9 @@ def goes_on(at: Stage) -> str | None:
     if (kinds[0], kinds[-1], first.stop_reason) != ("thinking", "tool_use", "tool_use"):
         return f"{kinds}, {first.stop_reason}"
     last = answered(at, blocks(first))
-    with_thought, without = directly(at.engine, first, first.content[0].thinking), directly(at.engine, first, "")
     if text(last).strip() != "It is 21 degrees and sunny in Tokyo.":
         return f"{text(last)!r}"
-    return None if prompt(last) == with_thought > without else f"{prompt(last)} tokens; {with_thought} with the thought, {without} without it"
+    return heard(at, first, last, first.content[0].thinking)
 
 
 def omitted(at: Stage) -> str | None:
@@ -118,8 +119,17 @@ def omitted(at: Stage) -> str | None:
     first = called(at, thinking={"type": "adaptive", "display": "omitted"})
     if first.content[0].thinking or not first.content[0].signature:
         return f"{first.content[0]}"
-    last, wanted = answered(at, blocks(first)), directly(at.engine, first, shown)
-    return None if prompt(last) == wanted else f"{prompt(last)} and {wanted} tokens"
+    return heard(at, first, answered(at, blocks(first)), shown)
+
+
+def heard(at: Stage, first: Any, last: Any, thought: str) -> str | None:
+    """Whether the prompt of `last`, which goes on from `first`, has that thought, by the number of its tokens."""
+    if at.native:
+        # The engine puts its prompt together in its own way.
+        without = prompt(answered(at, [block for block in blocks(first) if block["type"] != "thinking"]))
+        return None if prompt(last) > without else f"{prompt(last)} tokens; {without} without the thought"
+    with_thought, without = directly(at.engine, first, thought), directly(at.engine, first, "")
+    return None if prompt(last) == with_thought > without else f"{prompt(last)} tokens; {with_thought} with the thought, {without} without it"
 
 
 def foreign(at: Stage) -> str | None:
@@ -160,12 +170,17 @@ def parsed(at: Stage) -> str | None:
 
 
 def begun(at: Stage) -> str | None:
-    """a text that the client began is continued"""
-    messages = [user("count"), {"role": "assistant", "content": "one two three"}]
+    """a text that the client began is continued, and not repeated"""
+    if not at.run.parsers:
+        raise Skipped("the engine itself does not read the answer that it is compared with")
+    beginning = "one two three"
+    messages = [user("count"), {"role": "assistant", "content": beginning}]
     body = {**request(at.engine, *messages), "temperature": 0}
     asked = {"vllm": {"continue_final_message": True, "add_generation_prompt": False}, "sglang": {"continue_final_message": True}}
     _, told = asking.post(at.engine.address, asking.ROUTES["chat"], {**body, **asked.get(at.engine.name, {})})
     wanted = asking.READERS["chat"][0](told)
+    # llama.cpp repeats it.
+    wanted.content = wanted.content.removeprefix(beginning)
     wrong = []
     for stream in (True, False):
         answer = asking.through(at.proxy.address, "messages", {**body, "stream": stream})
@@ -198,11 +213,13 @@ def stops(at: Stage) -> str | None:
     tells = at.engine.name == "vllm" or at.native == (at.engine.name == "llamacpp")
     wanted = [
         ({"max_tokens": 1}, "max_tokens"),
-        ({"max_tokens": 128_000}, "end_turn"),
-        # It fits into the context, but not beside the prompt.
-        ({"max_tokens": CONTEXT - 1}, "end_turn"),
         ({"stop_sequences": ["seven", "five"], **silent}, "stop_sequence" if tells else "end_turn"),
     ]
+    if at.native and at.engine.name != "llamacpp":
+        at.run.skip("its own Messages: limits that the context does not hold", "they refuse them")
+    else:
+        # The second fits into the context, but not beside the prompt.
+        wanted += [({"max_tokens": limit}, "end_turn") for limit in (128_000, CONTEXTS[at.engine.name][0] - 1)]
     wrong = []
     for more, reason in wanted:
         with at.client.messages.stream(**{**request(at.engine, user("count")), **more}) as stream:
@@ -232,12 +249,12 @@ def refusal(client: anthropic.Anthropic, kind: type[anthropic.APIStatusError], b
 def too_long(at: Stage) -> str | None:
     """too long a prompt is refused with the figures that Claude Code reads, also with a limit beyond the context"""
     wrong = []
-    for limit in (1, 600, 128_000):
+    for limit in (1, 600) if at.native else (1, 600, 128_000):
         messages, failures = refusal(at.client, anthropic.BadRequestError, {**request(at.engine, user(LONG)), "max_tokens": limit})
         wrong += failures
         for message in messages:
             figures = re.fullmatch(r"prompt is too long: (\d+) tokens > (\d+) maximum", message)
-            if not figures or int(figures[1]) <= CONTEXT or int(figures[2]) not in (CONTEXT, CONTEXT - 1):
+            if not figures or not CONTEXTS[at.engine.name][0] - 1 <= int(figures[2]) < int(figures[1]):
                 wrong.append(f"with {limit}: {message}")
     return "; ".join(wrong)
 
@@ -257,7 +274,7 @@ def models(at: Stage) -> str | None:
         return f"{listed} and {alone}"
     told = (listed.id, listed.type, listed.display_name, listed.lifecycle)
     length = listed.max_input_tokens
-    return None if told == (at.engine.model, "model", at.engine.model, "active") and length in (None, CONTEXT, 4 * CONTEXT) else f"{listed}"
+    return None if told == (at.engine.model, "model", at.engine.model, "active") and length in (None, *CONTEXTS[at.engine.name]) else f"{listed}"
 
 
 def picture(at: Stage) -> str | None:
