@@ -45,7 +45,11 @@ pub(in crate::server) async fn count_tokens(
     };
     let (mut first, mut second) = (selection(), selection());
     let counting = |to: &AttemptTarget<'_>| parsed.counting(to);
-    let counted = context.request_object(&parsed.sender, &mut first, answer_limit, counting).await;
+    let counted = match parsed.thinks() {
+        // vLLM's route knows no effort, and templates write another prompt for a model that must not think.
+        false => Ok(Bytes::new()),
+        true => context.request_object(&parsed.sender, &mut first, answer_limit, counting).await,
+    };
     let counted = match counted {
         Ok(answer) => tokenize::counted(&answer),
         Err(failure) if tokenize::is_missing(&failure) => None,
@@ -91,6 +95,14 @@ impl ParsedRequest {
         };
         let body = plan::message_body(&self.request, &route)?.body;
         Ok(self.sender.outgoing(to, "POST", path, body))
+    }
+
+    /// Returns false for a chat request that switches thinking off.
+    fn thinks(&self) -> bool {
+        match &self.request.engine_request {
+            EngineRequest::Chat(chat) => chat.reasons != Some(false),
+            EngineRequest::Native { .. } => true,
+        }
     }
 
     /// Returns the request for an answer of one token, whose usage counts the prompt.

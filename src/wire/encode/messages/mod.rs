@@ -148,7 +148,6 @@ impl Message {
             self.usage = Some(counted.usage);
         }
         match delta {
-            Delta::Role => self.begin(out),
             // A limit of 0 fills the engine's cache; the client wants no answer.
             delta if self.stop.limit == Some(0) && !matches!(delta, Delta::Finish(_)) => {}
             Delta::Reasoning(text) | Delta::Summary(text) if self.display != ThinkingDisplay::Hidden => {
@@ -233,7 +232,11 @@ impl Message {
     }
 
     fn end(&mut self, out: &mut BytesMut) {
+        // An answer without a block begins here; the counts of its end do not belong to its beginning.
+        let usage = self.usage.filter(|_| self.begun);
+        let counted = std::mem::replace(&mut self.usage, usage);
         self.begin(out);
+        self.usage = counted;
         self.over = true;
         let usage = self.usage.as_ref();
         let output = usage.map_or(0, |usage| usage.completion);
