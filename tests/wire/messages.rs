@@ -180,7 +180,7 @@ fn fault_u56_arguments_behind_the_end_of_their_call() {
     let mut whole = case.clone();
     whole.request["stream"] = json!(false);
     let answer = whole.run(&Cut::Whole);
-    assert!(answer.status == 502 && answer.body.contains("upstream_invalid_tool_call"), "{answer:?}");
+    assert!(answer.status == 500 && answer.body.contains("upstream_invalid_tool_call"), "{answer:?}");
 }
 
 /// Returns the events that a client gets of an engine's own events.

@@ -56,7 +56,10 @@ fn written(parts: &[Part]) -> (String, Vec<String>) {
             Some(_) => header = false,
             None => {}
         }
-        outside = matches!(marker, Some(&"<|end|>" | &"<|return|>" | &"<|call|>" | &"<|constrain|>"));
+        // Text before the first marker opens no message, as far as it is blank.
+        if let Some(marker) = marker {
+            outside = matches!(*marker, "<|end|>" | "<|return|>" | "<|call|>" | "<|constrain|>");
+        }
         let next = rest.char_indices().skip(1).map(|(at, _)| at);
         let mut next = next.filter(|at| MARKERS.iter().any(|marker| rest[*at..].starts_with(marker)));
         let end = next.next().unwrap_or(rest.len());
