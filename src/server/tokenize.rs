@@ -16,10 +16,11 @@ object! {
 }
 
 /// Returns the count in the answer of a route that counts tokens. `None`: the route takes only texts and has ignored
-/// the chat (llama.cpp), or the answer is unreadable.
-pub(super) fn counted(answer: &[u8]) -> Option<u64> {
-    let answer: TokenCount<'_> = read(std::str::from_utf8(answer).ok()?).ok()?;
-    answer.count.and_then(integer)
+/// the chat (llama.cpp). Fails if the answer is unreadable.
+pub(super) fn counted(answer: &[u8]) -> Result<Option<u64>, Failure> {
+    let answer = std::str::from_utf8(answer).ok().and_then(|text| read(text).ok());
+    let answer: TokenCount<'_> = answer.ok_or(Fault::InvalidResponse)?;
+    Ok(answer.count.and_then(integer))
 }
 
 /// Returns true for the failure of an engine that has no such route, whatever the body of its answer, or whose route

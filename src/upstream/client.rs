@@ -529,8 +529,8 @@ mod tests {
             for stream in listener.incoming().map_while(Result::ok) {
                 counted.fetch_add(1, Ordering::Relaxed);
                 std::thread::spawn(move || {
-                    let mut lines = io::BufReader::new(&stream).lines().map_while(Result::ok);
-                    while let Some(line) = lines.next() {
+                    let lines = io::BufReader::new(&stream).lines().map_while(Result::ok);
+                    for line in lines {
                         if line.is_empty() {
                             let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nab";
                             (&stream).write_all(answer).unwrap();

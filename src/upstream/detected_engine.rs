@@ -262,7 +262,7 @@ mod tests {
         known.set_engine(engine("sglang"), Evidence::Answer);
         assert_eq!((known.identity, known.parsers.is_none()), (engine("sglang").into(), true));
         assert!(known.differs_from(&before));
-        let parsers = DetectedEngine { parsers: None, ..before.clone() };
+        let parsers = DetectedEngine { parsers: None, ..before };
         assert!(parsers.differs_from(&before), "the parsers are others");
         let mut configured = DetectedEngine::configured(engine("vllm"));
         configured.set_engine(engine("sglang"), Evidence::Route("/server_info"));

@@ -311,8 +311,9 @@ mod tests {
                 String::from_utf8(out.to_vec()).unwrap()
             };
             let data = models.iter().map(info).collect::<Vec<_>>().join(",");
-            let end =
-                |model: Option<&Model>| model.map_or("null".to_owned(), |model| format!("\"{}\"", model.id));
+            let end = |model: Option<&Model>| {
+                model.map_or_else(|| "null".to_owned(), |model| format!("\"{}\"", model.id))
+            };
             let (first, last) = (end(models.first()), end(models.last()));
             let expected =
                 format!(r#"{{"data":[{data}],"has_more":{has_more},"first_id":{first},"last_id":{last}}}"#);

@@ -323,8 +323,8 @@ impl Pool {
         let is_well = |upstream: &&&Arc<Upstream>| {
             upstream.config.weight > 0 && matches!(upstream.availability(now), Availability::Good(_))
         };
-        if up.iter().any(|upstream| is_well(upstream)) {
-            up.retain(|upstream| is_well(upstream));
+        if up.iter().any(&is_well) {
+            up.retain(is_well);
         }
         let at = |all: usize| usize::try_from(chance).unwrap_or(0) % all.max(1);
         let found = up.get(at(up.len())).map(|upstream| **upstream).or_else(|| serving.first().copied());
@@ -565,7 +565,10 @@ mod tests {
     /// Returns the upstream that is chosen for a model; the request is over at once.
     fn chosen(pool: &Pool, model: &str) -> Result<String, NoUpstream> {
         let chosen = pool.choose(&criteria(model));
-        if chosen.is_ok() { Ok(name(&chosen).to_owned()) } else { Err(chosen.unwrap_err()) }
+        match &chosen {
+            Ok(_) => Ok(name(&chosen).to_owned()),
+            Err(none) => Err(*none),
+        }
     }
 
     /// Returns the number of choices of each upstream, by its name, over many chances.

@@ -227,8 +227,9 @@ mod tests {
 
     impl Source for Pieces {
         fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-            let piece =
-                |piece: Option<&'static str>| piece.map(Bytes::from).ok_or(Fault::RequestTimeout.into());
+            let piece = |piece: Option<&'static str>| {
+                piece.map(Bytes::from).ok_or_else(|| Fault::RequestTimeout.into())
+            };
             Poll::Ready(self.0.pop_front().map(piece))
         }
     }

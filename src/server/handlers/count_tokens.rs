@@ -51,7 +51,7 @@ pub(in crate::server) async fn count_tokens(
         true => context.request_object(&parsed.sender, &mut first, answer_limit, counting).await,
     };
     let counted = match counted {
-        Ok(answer) => tokenize::counted(&answer),
+        Ok(answer) => tokenize::counted(&answer).unwrap_or(None),
         Err(failure) if tokenize::is_missing(&failure) => None,
         Err(failure) => return Err(failure),
     };

@@ -43,7 +43,7 @@ impl RequestContext {
         };
         let answer =
             self.request_object(&sender, &mut selection, answer_limit, request).await.map_err(map_failure)?;
-        let count = tokenize::counted(&answer).ok_or_else(cannot_count)?;
+        let count = tokenize::counted(&answer)?.ok_or_else(cannot_count)?;
         let mut out = BytesMut::from(&b"{\"object\":\"response.input_tokens\",\"input_tokens\":"[..]);
         write_number(count, &mut out);
         out.put_u8(b'}');

@@ -103,7 +103,7 @@ async fn an_answer_of_one_token_counts() {
         let targets: Vec<_> = attempts.iter().map(|attempt| attempt.target.as_str()).collect();
         assert_eq!(targets, ["/tokenize", "/v1/chat/completions"], "{kind}");
         let body = sent(&world.engine, 1);
-        let limit = body.get("max_completion_tokens").or(body.get("max_tokens"));
+        let limit = body.get("max_completion_tokens").or_else(|| body.get("max_tokens"));
         assert_eq!(limit, Some(&json!(1)), "{body}");
         assert!(body.get("stream").is_none(), "{body}");
         // The engine did what it was asked for, and is in no worse standing for it.
