@@ -334,7 +334,7 @@ mod tests {
         };
         assert_eq!(
             info(1_700_000_000, Some(8)),
-            r#"{"type":"model","id":"a\"b","display_name":"a\"b","created_at":"2023-11-14T22:13:20Z","max_input_tokens":8,"max_tokens":8,"capabilities":null}"#
+            r#"{"type":"model","id":"a\"b","display_name":"a\"b","created_at":"2023-11-14T22:13:20Z","max_input_tokens":8,"max_tokens":8,"capabilities":null,"lifecycle":"active","line":null,"deprecated_at":null,"retires_at":null}"#
         );
         assert!(
             info(0, None).contains(r#""1970-01-01T00:00:00Z","max_input_tokens":null,"max_tokens":null,"#)

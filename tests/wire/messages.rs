@@ -52,7 +52,10 @@ proptest! {
 
     #[test]
     fn random_answers(case in random::case(), stream in any::<bool>(), option in 0..3_usize) {
-        prop_assume!(case.api == Api::Chat && case.request["n"].as_u64().unwrap_or(1) == 1);
+        // A message has one choice.
+        if case.api != Api::Chat || case.request["n"].as_u64().unwrap_or(1) > 1 {
+            return Ok(());
+        }
         let case = of_chat(&case, stream, OPTIONS[option]);
         if let Err(wrong) = check(&case, &[9, 2]) {
             return Err(TestCaseError::fail(wrong));
