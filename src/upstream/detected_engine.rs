@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(looked.clone().merged_with_hints(&heard), looked, "what the engine itself says is better");
     }
 
-    /// What the last answer shows replaces what an earlier one has shown before the probes began to look.
+    /// The last answer replaces what an earlier one has shown before the probes began to look.
     #[test]
     fn the_last_answer_counts_while_probes_look() {
         let mut heard = DetectedEngine::configured(engine("auto"));
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!((known.identity.version, known.version_evidence), (version, Evidence::Route("/version")));
     }
 
-    /// What is known of an engine stays under another configuration, unless that names another engine, or no longer
+    /// Knowledge of an engine stays under another configuration, unless that names another engine, or no longer
     /// names the one that is known only from it.
     #[test]
     fn a_changed_configuration_keeps_what_it_does_not_contradict() {

@@ -734,7 +734,7 @@ mod tests {
         assert_eq!(left(&known), 0);
     }
 
-    /// What refusals have taught holds for the engine that has refused: it is void once another one is found there.
+    /// Fallbacks hold for the engine that has refused: they are void once another engine is found there.
     #[test]
     fn another_engine_is_learned_anew() {
         let merged = Fallbacks::default().with(Fallback::SystemMerged);

@@ -967,7 +967,7 @@ mod tests {
         }
     }
 
-    /// The same upstream with other timeouts of its connections needs new clients; other timeouts do not matter.
+    /// An upstream needs new clients if the timeouts of its connections change; other timeouts do not matter.
     #[test]
     fn timeouts_of_connections_make_a_new_upstream() {
         let metrics = Metrics::default();

@@ -202,7 +202,7 @@ choice! {
 choice! {
     /// Share of the thinking that a client of Messages sees (messages 4.3).
     MessagesThinking {
-        /// What the request asks for: the text, or blocks without it.
+        /// Share that the request asks for: the text, or blocks without it.
         #[default] Request = "request",
         /// The text, unless the request switches thinking off.
         Shown = "shown",

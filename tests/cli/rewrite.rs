@@ -388,7 +388,7 @@ fn without_signatures(body: &str) -> String {
     pieces
 }
 
-/// What cannot become a message is said.
+/// `rewrite` says why an answer cannot become a message.
 #[test]
 fn only_chat_becomes_a_message() {
     let completion = text_of("vllm/completions/upstream.sse");

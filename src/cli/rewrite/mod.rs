@@ -27,7 +27,7 @@ pub(super) struct Rewrite {
     /// What the bytes are [default: by looking at them, or at the request]
     #[arg(long, value_name = "API")]
     api: Option<Name>,
-    /// What they become [default: the same API, or that of the request]; a chat answer can become one of Responses or Messages
+    /// API of the output [default: the same API, or that of the request]; a chat answer can become one of Responses or Messages
     #[arg(long, value_name = "API")]
     to: Option<Name>,
     /// Which engine the bytes are from

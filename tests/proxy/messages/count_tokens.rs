@@ -82,7 +82,7 @@ async fn the_engines_tokenizer_counts() {
     world.end().await;
 }
 
-/// Where the engine has no such route, or one for texts alone, the usage of one token counts.
+/// An answer of one token counts where the engine has no such route, or one for texts alone.
 #[tokio::test]
 async fn an_answer_of_one_token_counts() {
     let missing = r#"{"object":"error","message":"[{'type': 'missing', 'loc': ('body', 'prompt'), 'msg': 'Field required'}]","type":"Bad Request","param":null,"code":400}"#;

@@ -104,7 +104,7 @@ async fn fault_u57_a_limit_that_does_not_fit_is_left_out() {
     world.end().await;
 }
 
-/// The same refusal of a chat request is the client's: it has asked for that limit.
+/// A chat client gets the same refusal: it has asked for that limit.
 #[tokio::test]
 async fn limits_of_chat_requests_are_the_engines_matter() {
     let refusal = json!({"error": {"message": "This model's maximum context length is 2048 tokens. However, you requested 64 output tokens and your prompt contains at least 2000 input tokens, for a total of at least 2064 tokens.", "type": "BadRequestError", "param": null, "code": 400}});

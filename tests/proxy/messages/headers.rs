@@ -70,7 +70,7 @@ async fn versions_and_betas_are_taken_as_they_come() {
     world.end().await;
 }
 
-/// What an engine, or a proxy before it, says of its limits gets the names of this API.
+/// Limits of an engine, or of a proxy before it, get the names of this API.
 #[tokio::test]
 async fn limits_have_the_names_of_this_api() {
     let lines = "x-ratelimit-limit-requests: 60\r\nx-ratelimit-remaining-requests: 45\r\nx-ratelimit-limit-tokens: \

@@ -1,4 +1,4 @@
-//! One content block: its frames in a stream, or its JSON in a whole message (messages 4.2–4.4, 5).
+//! Content block: its frames in a stream, or its JSON in a whole message (messages 4.2–4.4, 5).
 //!
 //! Takes: the pieces of one block. Gives: `content_block_start`, `_delta` and `_stop`, or one object. Remembers: what
 //! its end needs, a hash of the thinking or the arguments so far. Never: writes a delta of another kind than the block.
@@ -110,7 +110,7 @@ enum Content {
 
 /// Arguments of a call, as far as they must be kept.
 enum CallArguments {
-    /// Nothing but white space so far, in canonical JSON spelling. It waits, because the official libraries fail on
+    /// White space alone so far, in canonical JSON spelling. It waits, because the official libraries fail on
     /// white space alone.
     Blank(BytesMut),
     /// A JSON object, sent piece by piece.
