@@ -204,9 +204,12 @@ impl Message {
     fn arguments(&mut self, slot: u32, args: &Text<'_>, out: &mut BytesMut) {
         if self.blocks.arguments(slot, args, out) == Arrival::Late {
             // The client has the call already, and it is not the one that the engine wants.
-            let message = "The upstream engine sent arguments of a tool call behind its end.";
-            self.rejection = Some(Failure::from(Fault::InvalidToolCall).with_message(message));
+            self.reject("The upstream engine sent arguments of a tool call behind its end.");
         }
+    }
+
+    fn reject(&mut self, message: &'static str) {
+        self.rejection = Some(Failure::from(Fault::InvalidToolCall).with_message(message));
     }
 
     fn begin(&mut self, out: &mut BytesMut) {
@@ -279,8 +282,7 @@ impl Encode for Message {
             Event::Delta { choice: 0, delta, riders } => {
                 self.delta(&delta, &riders, out);
                 if self.blocks.holds_too_much() {
-                    let message = "The upstream engine left the arguments of a tool call incomplete, and too much followed.";
-                    self.rejection = Some(Failure::from(Fault::InvalidToolCall).with_message(message));
+                    self.reject("The upstream engine left a tool call incomplete, and too much followed.");
                 }
             }
             Event::Usage { usage, .. } => self.usage = Some(usage),
