@@ -5,6 +5,7 @@
 //!
 //! Evidence: captures `other-anthropic-messages-stream` of vLLM 0.21.0 and SGLang 0.5.12.
 
+use super::members::object;
 use super::{Decode, FinishWord, FrameText, ReadOptions, Sink, Unreadable, classify, read_finish};
 use crate::json::{Raw, Text, compacted, integer, object, read};
 use crate::wire::event::{
@@ -129,6 +130,7 @@ fn fail(data: &str, to: &mut dyn Sink) {
     to.event(Event::Fail(failure));
 }
 
+/// Returns the decoded characters of a string, which may be empty; `None` for anything else.
 fn word(raw: Option<Raw<'_>>) -> Option<String> {
     raw.and_then(Text::of).map(|text| text.decoded().into_owned())
 }
@@ -354,11 +356,6 @@ const NO_ENTRY: ToolEntry<'static> = ToolEntry {
     kind: ToolKind::Function,
     whole: false,
 };
-
-/// Reads a member that is an object; any other value is read as an empty one.
-fn object<'a, T: crate::json::Read<'a>>(raw: Option<Raw<'a>>) -> T {
-    raw.and_then(|raw| read(raw.get()).ok()).unwrap_or_default()
-}
 
 fn head(message: &MessageBody<'_>, to: &mut dyn Sink) {
     let id = word(message.id).unwrap_or_default();

@@ -6,6 +6,7 @@
 mod chat;
 mod checked;
 mod completions;
+mod members;
 mod messages;
 mod responses;
 

@@ -1,6 +1,7 @@
 //! Members of Responses events and objects. Almost all are raw values, so that a wrong type in one spoils no other.
 
-use crate::json::{Raw, Text, object, read};
+use crate::json::{Raw, object};
+use crate::wire::decode::members::{list, text};
 
 object! {
     /// Responses event, with the members of all its types.
@@ -89,26 +90,6 @@ object! {
 object! {
     /// Member `context` of the older event `response.additional_context`.
     pub(super) struct Context<'a> { encrypted: Raw<'a> = "reasoning.encrypted_content", }
-}
-
-/// Returns a string that is not empty; `None` for anything else.
-pub(super) fn text(raw: Option<Raw<'_>>) -> Option<Text<'_>> {
-    raw.and_then(Text::of).filter(|text| !text.is_empty())
-}
-
-/// Returns the decoded characters of a string that is not empty; `None` for anything else.
-pub(super) fn string(raw: Option<Raw<'_>>) -> Option<String> {
-    text(raw).map(|text| text.decoded().into_owned())
-}
-
-/// Reads the elements of a list; empty if `raw` is not a list of this type.
-pub(super) fn list<'a, T: crate::json::Read<'a>>(raw: Option<Raw<'a>>) -> Vec<T> {
-    raw.and_then(|raw| read(raw.get()).ok()).unwrap_or_default()
-}
-
-/// Reads an object; an empty one if `raw` is not an object.
-pub(super) fn object<'a, T: crate::json::Read<'a>>(raw: Option<Raw<'a>>) -> T {
-    raw.and_then(|raw| read(raw.get()).ok()).unwrap_or_default()
 }
 
 /// Reads the parts of a content; a plain string counts as one part.

@@ -4,7 +4,8 @@
 //! `done` one further than `added`; vLLM leaves out ids and numbers anew at the end (engines D). An event
 //! therefore belongs to the open item of its type that has its id, or else to the open item of its type.
 
-use super::body::{ItemBody, string};
+use super::body::ItemBody;
+use crate::wire::decode::members::string;
 
 /// Kind of an item, which decides on the events that can belong to it.
 #[derive(Clone, Debug, PartialEq, Eq)]

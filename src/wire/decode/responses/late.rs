@@ -1,9 +1,10 @@
 //! Content that the engine sends only at the end: the rest of a text, items without events, or a whole answer.
 
-use super::body::{self, Body, Incomplete, ItemBody, Part, list, object, string, text};
+use super::body::{self, Body, Incomplete, ItemBody, Part};
 use super::items::{EmittedText, ItemKind, TerminalItem};
 use super::{MAX_ITEMS, ResponsesDecoder, TextKind, json_spelling};
 use crate::json::{Raw, Text, read};
+use crate::wire::decode::members::{list, object, string, text};
 use crate::wire::decode::{Sink, Unreadable, UsageBody};
 use crate::wire::event::Delta;
 use crate::wire::event::{Event, Finish, Reason, Riders, Usage};

@@ -10,6 +10,7 @@ mod body;
 mod items;
 mod late;
 
+use super::members::{list, object, string, text};
 use super::{Decode, FrameText, ReadOptions, Sink, Unreadable, classify, seconds};
 use crate::json::{Raw, Text, compacted, integer, read};
 use crate::wire::event::{
@@ -18,7 +19,7 @@ use crate::wire::event::{
 use crate::wire::fault::{Failure, Fault, is_error_object};
 use crate::wire::rule::Rule;
 use crate::wire::sse::Frame;
-use body::{Body, Calls, Context, EventBody, ItemBody, OldCall, Part, list, object, string, text};
+use body::{Body, Calls, Context, EventBody, ItemBody, OldCall, Part};
 use items::{EmittedText, Item, ItemKind, Items, TextProgress};
 
 /// Limit on the items of one answer. Models make a handful; the cost of telling items apart grows with their
