@@ -12,7 +12,7 @@ use crate::request::{ChatRequest, Rules};
 use crate::server::admit::body::Body;
 use crate::server::admit::headers::with_dropped;
 use crate::server::context::RequestContext;
-use crate::server::relay::attempt::AttemptTarget;
+use crate::server::relay::attempt::{AttemptTarget, UpstreamSelection};
 use crate::server::tokenize;
 use crate::upstream::Outgoing;
 use crate::wire::event::Usage;
@@ -31,58 +31,67 @@ pub(in crate::server) async fn count_tokens(
     head: &request::Parts,
     body: Option<Incoming>,
 ) -> Result<Response<Body>, Failure> {
-    let limits = &context.app.config.limits;
-    let (limit, answer_limit) = (limits.max_body_bytes, limits.max_answer_bytes);
+    let limit = context.app.config.limits.max_body_bytes;
     let body = context.body(body, limit).await?;
     let parsed = context.parse_messages(head, body, Purpose::Count).await?;
-    let model = &parsed.request.model;
     if let Some(record) = &mut context.record {
-        record.model = context.app.pool.label(model);
+        record.model = context.app.pool.label(&parsed.request.model);
     }
-    let selection = || {
-        let upstream = Some(Arc::clone(&parsed.upstream));
-        context.selection(model, &head.headers, upstream, || parsed.request.beginning())
-    };
-    let (mut first, mut second) = (selection(), selection());
-    let counting = |to: &AttemptTarget<'_>| parsed.counting(to);
-    let counted = match parsed.thinks() {
-        // vLLM's route knows no effort, and templates write another prompt for a model that must not think.
-        false => Ok(Bytes::new()),
-        true => context.request_object(&parsed.sender, &mut first, answer_limit, counting).await,
-    };
-    let counted = match counted {
-        Ok(answer) => tokenize::counted(&answer).unwrap_or(None),
-        Err(failure) if tokenize::is_missing(&failure) => None,
-        Err(failure) => return Err(failure),
-    };
-    let count = match counted {
+    let count = match context.tokenized(&parsed, head).await? {
         Some(count) => count,
-        None => {
-            let limited = parsed.limited(context.rules())?;
-            let generating = |to: &AttemptTarget<'_>| {
-                let (plan, _) = plan::message(&limited, &parsed.sender.route(to, model))?;
-                Ok(parsed.sender.outgoing(to, "POST", plan.path, plan.body))
-            };
-            let answer =
-                context.request_object(&parsed.sender, &mut second, answer_limit, generating).await?;
-            let prompt = prompt_tokens(&answer).ok_or(Fault::InvalidResponse)?;
-            // The engine has computed them, and a key pays for that.
-            if let Some(record) = &mut context.record {
-                record.used(Usage {
-                    prompt,
-                    completion: 1,
-                    total: prompt.saturating_add(1),
-                    ..Usage::default()
-                });
-            }
-            prompt
-        }
+        None => context.generated(&parsed, head).await?,
     };
     let mut out = BytesMut::from(&b"{\"input_tokens\":"[..]);
     write_number(count, &mut out);
     out.put_u8(b'}');
     let response = context.object_response(out.freeze());
     Ok(with_dropped(response, &parsed.request.dropped, ", "))
+}
+
+impl RequestContext {
+    /// Returns the count of the engine's route that counts tokens; `None` if it has none for this prompt.
+    async fn tokenized(
+        &mut self,
+        parsed: &ParsedRequest,
+        head: &request::Parts,
+    ) -> Result<Option<u64>, Failure> {
+        // vLLM's route knows no effort, and templates write another prompt for a model that must not think.
+        if parsed.switches_thinking_off() {
+            return Ok(None);
+        }
+        let mut selection = self.selection_for(parsed, head);
+        let limit = self.app.config.limits.max_answer_bytes;
+        let counting = |to: &AttemptTarget<'_>| parsed.counting(to);
+        match self.request_object(&parsed.sender, &mut selection, limit, counting).await {
+            Ok(answer) => Ok(tokenize::counted(&answer).unwrap_or(None)),
+            Err(failure) if tokenize::is_missing(&failure) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Returns the count of an answer of one token. Its tokens are charged: the engine has computed them.
+    async fn generated(&mut self, parsed: &ParsedRequest, head: &request::Parts) -> Result<u64, Failure> {
+        let limited = parsed.limited(self.rules())?;
+        let mut selection = self.selection_for(parsed, head);
+        let limit = self.app.config.limits.max_answer_bytes;
+        let generating = |to: &AttemptTarget<'_>| {
+            let (plan, _) = plan::message(&limited, &parsed.sender.route(to, &limited.model))?;
+            Ok(parsed.sender.outgoing(to, "POST", plan.path, plan.body))
+        };
+        let answer = self.request_object(&parsed.sender, &mut selection, limit, generating).await?;
+        let prompt = prompt_tokens(&answer).ok_or(Fault::InvalidResponse)?;
+        if let Some(record) = &mut self.record {
+            let total = prompt.saturating_add(1);
+            record.used(Usage { prompt, completion: 1, total, ..Usage::default() });
+        }
+        Ok(prompt)
+    }
+
+    fn selection_for(&self, parsed: &ParsedRequest, head: &request::Parts) -> UpstreamSelection {
+        let upstream = Some(Arc::clone(&parsed.upstream));
+        let request = &parsed.request;
+        self.selection(&request.model, &head.headers, upstream, || request.beginning())
+    }
 }
 
 impl ParsedRequest {
@@ -97,12 +106,8 @@ impl ParsedRequest {
         Ok(self.sender.outgoing(to, "POST", path, body))
     }
 
-    /// Returns false for a chat request that switches thinking off.
-    fn thinks(&self) -> bool {
-        match &self.request.engine_request {
-            EngineRequest::Chat(chat) => chat.reasons != Some(false),
-            EngineRequest::Native { .. } => true,
-        }
+    fn switches_thinking_off(&self) -> bool {
+        matches!(&self.request.engine_request, EngineRequest::Chat(chat) if chat.reasons == Some(false))
     }
 
     /// Returns the request for an answer of one token, whose usage counts the prompt.
