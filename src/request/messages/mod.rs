@@ -77,6 +77,9 @@ const MOVED: &[(&str, &str)] = &[
     ("n", "nothing: a message is one answer"),
 ];
 
+/// Defaults of chat for which a message has no place, or which the client's own request decides on.
+const NO_PLACE: &[&str] = &["n", "logprobs", "top_logprobs", "stream", "stream_options"];
+
 /// Name of the rule that drops a block of billing or attribution text, for the log and the metrics.
 const BILLING_BLOCK: &str = "billing_block";
 /// Name of the rule that drops thinking whose signature does not hold, for the log and the metrics.
@@ -216,7 +219,9 @@ impl MessagesRequest {
         let servers = from.list("mcp_servers", 1000)?.unwrap_or_default();
         dropped.extend((0..servers.len()).map(|at| format!("mcp_servers[{at}]")));
         let chat = write_chat(&from, context, &conversation, &tools, &settings)?;
-        let chat = fields::with_defaults(chat, context.defaults);
+        let has_place = |(key, _): &&(String, String)| !NO_PLACE.contains(&key.as_str());
+        let defaults: Vec<_> = context.defaults.iter().filter(has_place).cloned().collect();
+        let chat = fields::with_defaults(chat, &defaults);
         let ask = ChatRequest::of_generated(&chat, rules, Self::NAMED)?;
         Ok(Self {
             model: ask.model.clone(),

@@ -215,6 +215,12 @@ fn defaults_of_a_model() {
         let asked = MessagesRequest::read(&Bytes::from(body.to_owned()), &context).unwrap();
         serde_json::from_slice::<Value>(&asked.body).unwrap()
     };
+    // A message has no place for these.
+    let sent = set(
+        &[("logprobs", "true"), ("n", "2"), ("stream", "true")],
+        &format!(r#"{{"model":"m","max_tokens":7,{HI}}}"#),
+    );
+    assert_eq!((&sent["logprobs"], &sent["n"], &sent["stream"]), (&Value::Null, &Value::Null, &Value::Null));
     let words = [("reasoning_effort", "\"low\""), ("max_completion_tokens", "100"), ("stop", "[\"x\"]")];
     let sent = set(&words, &format!(r#"{{"model":"m",{HI}}}"#));
     assert_eq!(
