@@ -342,6 +342,14 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_body_goes_on_behind_what_is_seen_ahead() {
+        let (mut answer, mut engine) = answer("200 OK\r\ncontent-length: 4\r\n\r\nab").await;
+        assert_eq!(answer.peek(100, |seen| !seen.is_empty()).await, b"ab");
+        engine.write_all(b"cd").await.unwrap();
+        assert_eq!(answer.collect(100).await.unwrap(), "abcd");
+    }
+
+    #[tokio::test]
     async fn bodies_have_a_limit() {
         let (mut answer, mut engine) = answer("200 OK\r\ncontent-length: 6\r\n\r\nabc").await;
         engine.write_all(b"d").await.unwrap();

@@ -519,8 +519,9 @@ mod tests {
         assert!(!is_local_exhaustion(&ErrorKind::TimedOut.into()));
     }
 
-    /// Starts an engine that answers each request with two bytes, and counts its connections.
-    fn engine() -> (String, Arc<AtomicUsize>) {
+    /// Starts an engine that answers each request with two bytes, and counts its connections. `last`: what it sends in
+    /// place of the second answer on a connection, which it then closes.
+    fn engine(last: Option<&'static str>) -> (String, Arc<AtomicUsize>) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let count = Arc::new(AtomicUsize::new(0));
@@ -530,10 +531,12 @@ mod tests {
                 counted.fetch_add(1, Ordering::Relaxed);
                 std::thread::spawn(move || {
                     let lines = io::BufReader::new(&stream).lines().map_while(Result::ok);
-                    for line in lines {
-                        if line.is_empty() {
-                            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nab";
-                            (&stream).write_all(answer).unwrap();
+                    for (n, _) in lines.filter(String::is_empty).enumerate() {
+                        let last = last.filter(|_| n == 1);
+                        let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nab";
+                        (&stream).write_all(last.unwrap_or(answer).as_bytes()).unwrap();
+                        if last.is_some() {
+                            break;
                         }
                     }
                 });
@@ -553,7 +556,7 @@ mod tests {
     /// Checks that a connection is kept for a few seconds, and not for a retry or once the upstream is retired.
     #[tokio::test]
     async fn connections_are_kept_for_a_time() {
-        let (url, count) = engine();
+        let (url, count) = engine(None);
         let client = client(&url, "[timeouts]\npool_idle = 60");
         let idle = || client.idle.lock().len();
         let connections = || count.load(Ordering::Relaxed);
@@ -580,11 +583,24 @@ mod tests {
         assert_eq!((connections(), idle()), (5, 0), "none is kept any more");
     }
 
+    /// Checks that a request is sent again only if the kept connection has ended without a byte: an engine that has
+    /// begun an answer has read the request.
+    #[tokio::test]
+    async fn a_request_is_sent_again_where_a_kept_connection_has_ended_in_silence() {
+        for (last, is_sent_again) in [("", true), ("HTTP/1.1 2", false)] {
+            let (url, count) = engine(Some(last));
+            let client = client(&url, "");
+            ask(&client, false).await;
+            assert_eq!(client.send(&request("GET")).await.is_ok(), is_sent_again, "{last:?}");
+            assert_eq!(count.load(Ordering::Relaxed), 1 + usize::from(is_sent_again), "{last:?}");
+        }
+    }
+
     /// Checks that the client of a thread takes a connection to the address whose turn it is, and that without an
     /// address any will do.
     #[tokio::test]
     async fn a_kept_connection_leads_to_the_address_that_is_wanted() {
-        let (url, _) = engine();
+        let (url, _) = engine(None);
         let client = client(&url, "[timeouts]\npool_idle = 60");
         ask(&client, false).await;
         let to = client.idle.lock()[0].connection.to;
