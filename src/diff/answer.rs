@@ -155,7 +155,10 @@ fn check(line: &str, number: usize, is_reset: bool) -> Result<(), Mistake> {
     if line.is_empty() || line.starts_with(':') || LINES.contains(&name) || is_reset {
         return Ok(());
     }
-    let why = format!("{} is no line of an event stream; it must begin with data:, event:, id: or retry:", cut(line));
+    let why = format!(
+        "{} is no line of an event stream; it must begin with data:, event:, id: or retry:",
+        cut(line)
+    );
     Err(Mistake { line: number, why })
 }
 
@@ -248,8 +251,7 @@ mod tests {
     fn a_broken_connection_may_leave_half_an_event() {
         let body = b"data: {}\n\ndata: {\"a\":";
         let answer = Answer::read(Form::Events, body, true, None).unwrap();
-        let texts: Vec<_> =
-            answer.events.iter().map(|event| matches!(event.data, Data::Text(_))).collect();
+        let texts: Vec<_> = answer.events.iter().map(|event| matches!(event.data, Data::Text(_))).collect();
         assert_eq!(texts, [false, true]);
     }
 

@@ -172,7 +172,9 @@ fn held(side: Side<'_>) -> BTreeMap<&str, Held<'_>> {
         let Data::Fields(fields) = &event.data else { continue };
         let mut seen = BTreeSet::new();
         for field in fields {
-            let held = all.entry(&field.path).or_insert_with(|| Held { part: part(&field.place), ..Held::default() });
+            let held = all
+                .entry(&field.path)
+                .or_insert_with(|| Held { part: part(&field.place), ..Held::default() });
             held.count += usize::from(seen.insert(&field.path));
             let events = held.kinds.entry(field.kind).or_default();
             if events.last() != Some(at) {
@@ -223,7 +225,10 @@ impl Findings {
 
     /// Finds parts that one side has in one event, and the other in several. Returns all these parts.
     fn together(&mut self, rows: &[Row]) -> BTreeSet<String> {
-        let (a, b) = (sets(rows.iter().filter_map(|row| row.a.as_ref())), sets(rows.iter().filter_map(|row| row.b.as_ref())));
+        let (a, b) = (
+            sets(rows.iter().filter_map(|row| row.a.as_ref())),
+            sets(rows.iter().filter_map(|row| row.b.as_ref())),
+        );
         let mut all = BTreeSet::new();
         for (own, other, is_a) in [(&a, &b, true), (&b, &a, false)] {
             let known: BTreeSet<_> = other.keys().copied().flatten().collect();
@@ -249,9 +254,8 @@ impl Findings {
     fn lone(&mut self, rows: &[Row], together: &BTreeSet<String>) {
         let mut others: Vec<&Run> =
             rows.iter().filter(|row| row.a.is_none()).filter_map(|row| row.b.as_ref()).collect();
-        let is_explained = |run: &Run| {
-            run.shape.parts().is_some_and(|parts| !parts.is_empty() && parts.is_subset(together))
-        };
+        let is_explained =
+            |run: &Run| run.shape.parts().is_some_and(|parts| !parts.is_empty() && parts.is_subset(together));
         let words = |run: &Run| match run.events.len() {
             1 => "1 frame".to_owned(),
             count => format!("{count} frames"),
@@ -260,7 +264,8 @@ impl Findings {
             let label = run.shape.label();
             if let Some(at) = others.iter().position(|other| other.shape == run.shape) {
                 let other = others.remove(at);
-                let place = |run: &Run| run.events.first().map_or_else(String::new, |at| format!("frame {}", at + 1));
+                let place =
+                    |run: &Run| run.events.first().map_or_else(String::new, |at| format!("frame {}", at + 1));
                 let frames = [Frames::of(&run.events), Frames::of(&other.events)];
                 self.add(Difference::Order, &label, [place(run), place(other)], frames);
             } else if !is_explained(run) {
@@ -287,7 +292,9 @@ impl Findings {
         // Fields within an object that only one side has are not told one by one.
         let mut outer: Option<String> = None;
         for path in paths {
-            if outer.as_ref().is_some_and(|outer| path.strip_prefix(outer.as_str()).is_some_and(|rest| rest.starts_with(['.', '[']))) {
+            if outer.as_ref().is_some_and(|outer| {
+                path.strip_prefix(outer.as_str()).is_some_and(|rest| rest.starts_with(['.', '[']))
+            }) {
                 continue;
             }
             let (left, right) = (one.get(path), two.get(path));
@@ -304,9 +311,17 @@ impl Findings {
     }
 
     /// Compares one field of two runs. Returns true if its type or presence differs.
-    fn field(&mut self, path: &str, held: [Option<&Held<'_>>; 2], counts: [usize; 2], all: [Frames; 2]) -> bool {
+    fn field(
+        &mut self,
+        path: &str,
+        held: [Option<&Held<'_>>; 2],
+        counts: [usize; 2],
+        all: [Frames; 2],
+    ) -> bool {
         let [a, b] = held;
-        let words = |held: Option<&Held<'_>>, count| held.map_or_else(|| MISSING.to_owned(), |held| held.words(count));
+        let words = |held: Option<&Held<'_>>, count| {
+            held.map_or_else(|| MISSING.to_owned(), |held| held.words(count))
+        };
         let [count_a, count_b] = counts;
         let (left, right) = (words(a, count_a), words(b, count_b));
         if left != right {
@@ -330,10 +345,18 @@ impl Findings {
     }
 
     /// Finds a part that has another name on each side, such as `reasoning`. Returns the paths of both.
-    fn renamed<'p>(&mut self, a: &BTreeMap<&'p str, Held<'_>>, b: &BTreeMap<&'p str, Held<'_>>, all: [Frames; 2]) -> BTreeSet<&'p str> {
-        let lone = |own: &BTreeMap<&'p str, Held<'_>>, other: &BTreeMap<&'p str, Held<'_>>| -> Vec<(&'p str, String)> {
+    fn renamed<'p>(
+        &mut self,
+        a: &BTreeMap<&'p str, Held<'_>>,
+        b: &BTreeMap<&'p str, Held<'_>>,
+        all: [Frames; 2],
+    ) -> BTreeSet<&'p str> {
+        let lone = |own: &BTreeMap<&'p str, Held<'_>>,
+                    other: &BTreeMap<&'p str, Held<'_>>|
+         -> Vec<(&'p str, String)> {
             let is_string = |held: &Held<'_>| held.kinds.contains_key(&Kind::String);
-            let alone = own.iter().filter(|(path, held)| is_string(held) && !other.get(*path).is_some_and(is_string));
+            let alone =
+                own.iter().filter(|(path, held)| is_string(held) && !other.get(*path).is_some_and(is_string));
             alone.filter_map(|(path, held)| Some((*path, held.part.clone()?))).collect()
         };
         let others = lone(b, a);
@@ -352,8 +375,12 @@ impl Findings {
 fn deviating(own: Option<&Held<'_>>, other: Option<&Held<'_>>, all: Frames) -> Frames {
     let Some(own) = own else { return all };
     let is_common = |kind: &Kind| other.is_some_and(|other| other.kinds.contains_key(kind));
-    let mut events: Vec<usize> =
-        own.kinds.iter().filter(|(kind, _)| !is_common(kind)).flat_map(|(_, events)| events.iter().copied()).collect();
+    let mut events: Vec<usize> = own
+        .kinds
+        .iter()
+        .filter(|(kind, _)| !is_common(kind))
+        .flat_map(|(_, events)| events.iter().copied())
+        .collect();
     events.sort_unstable();
     events.dedup();
     if events.is_empty() { all } else { Frames::of(&events) }
@@ -373,7 +400,9 @@ fn sets<'r>(runs: impl Iterator<Item = &'r Run>) -> BTreeMap<&'r BTreeSet<String
 /// Returns the parts that only one of two aligned events says, because the other side says them elsewhere.
 fn moved(a: &Shape, b: &Shape, together: &BTreeSet<String>) -> BTreeSet<String> {
     match (a.parts(), b.parts()) {
-        (Some(a), Some(b)) => a.symmetric_difference(b).filter(|part| together.contains(*part)).cloned().collect(),
+        (Some(a), Some(b)) => {
+            a.symmetric_difference(b).filter(|part| together.contains(*part)).cloned().collect()
+        }
         _ => BTreeSet::new(),
     }
 }

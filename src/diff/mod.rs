@@ -90,16 +90,28 @@ mod tests {
     /// Returns the differences in shape between two streams of choices.
     fn shape(a: &[&str], b: &[&str]) -> Vec<String> {
         let of = |choices: &[&str]| {
-            let chunks: Vec<_> =
-                choices.iter().map(|choice| if choice.starts_with('"') { chunk(choice) } else { (*choice).to_owned() }).collect();
+            let chunks: Vec<_> = choices
+                .iter()
+                .map(|choice| if choice.starts_with('"') { chunk(choice) } else { (*choice).to_owned() })
+                .collect();
             stream(&chunks.iter().map(String::as_str).collect::<Vec<_>>())
         };
         let found = compare(&of(a), &of(b)).shape;
         found
             .iter()
             .map(|one| {
-                let frames = |frames: Frames| frames.first.map_or(String::new(), |first| format!(" @{first}x{}", frames.count));
-                format!("{:?} {}: {}{} | {}{}", one.kind, one.path, one.a, frames(one.frames_a), one.b, frames(one.frames_b))
+                let frames = |frames: Frames| {
+                    frames.first.map_or(String::new(), |first| format!(" @{first}x{}", frames.count))
+                };
+                format!(
+                    "{:?} {}: {}{} | {}{}",
+                    one.kind,
+                    one.path,
+                    one.a,
+                    frames(one.frames_a),
+                    one.b,
+                    frames(one.frames_b)
+                )
             })
             .collect()
     }
@@ -116,10 +128,19 @@ mod tests {
     #[test]
     fn each_kind_of_difference_is_told_once() {
         let merged = r#""delta":{"content":"a"},"finish_reason":"stop""#;
-        let with_usage = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"total_tokens":1}}"#;
+        let with_usage =
+            r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"total_tokens":1}}"#;
         for (a, b, expected) in [
-            (&[TEXT, TEXT, FINISH][..], &[TEXT, merged][..], &["Together content + finish_reason: apart | together @2x1"][..]),
-            (&[TEXT, FINISH, USAGE], &[TEXT, with_usage], &["Together finish_reason + usage: apart | together @2x1"]),
+            (
+                &[TEXT, TEXT, FINISH][..],
+                &[TEXT, merged][..],
+                &["Together content + finish_reason: apart | together @2x1"][..],
+            ),
+            (
+                &[TEXT, FINISH, USAGE],
+                &[TEXT, with_usage],
+                &["Together finish_reason + usage: apart | together @2x1"],
+            ),
             (
                 &[r#""delta":{"content":"a"},"token_ids":null"#],
                 &[r#""delta":{"content":"a"},"matched_stop":null"#],
@@ -176,7 +197,8 @@ mod tests {
     #[test]
     fn status_body_and_end_are_of_the_whole_answer() {
         let head = |status, label: &str| Some(Head { status, content_type: Some(label.to_owned()) });
-        let a = Answer::read(Form::Events, b"data: [DONE]\n\n", true, head(200, "text/event-stream")).unwrap();
+        let a =
+            Answer::read(Form::Events, b"data: [DONE]\n\n", true, head(200, "text/event-stream")).unwrap();
         let b = Answer::read(Form::Json, b"{}", false, head(404, "application/json")).unwrap();
         let kinds: Vec<_> = compare(&a, &b).shape.iter().map(|one| one.kind).collect();
         assert_eq!(kinds, [Difference::Status, Difference::ContentType, Difference::Body, Difference::End]);

@@ -6,7 +6,7 @@
 
 use super::answer::{Data, Event};
 use super::field::Field;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest number of runs of an answer. Events behind the last of them join an earlier run of their form.
 const LIMIT: usize = 1000;
@@ -54,7 +54,11 @@ impl Shape {
                 Self::Typed(kind.value.clone(), details)
             }
             None => Self::Parts(
-                fields.iter().filter(|field| is_there(field)).filter_map(|field| part(&field.place)).collect(),
+                fields
+                    .iter()
+                    .filter(|field| is_there(field))
+                    .filter_map(|field| part(&field.place))
+                    .collect(),
             ),
         }
     }
@@ -80,6 +84,15 @@ impl Shape {
         match self {
             Self::Parts(parts) => Some(parts),
             _ => None,
+        }
+    }
+
+    /// Returns the number of the choice to which an event belongs; `None` if it belongs to none.
+    fn choice(&self) -> Option<u32> {
+        let part = self.parts()?.iter().find(|part| !matches!(part.as_str(), "usage" | "error"))?;
+        match part.strip_prefix("choices[").and_then(|rest| rest.split_once(']')) {
+            Some((number, _)) => number.parse().ok(),
+            None => Some(0),
         }
     }
 
@@ -110,7 +123,8 @@ fn is_there(field: &Field) -> bool {
 
 /// Returns the part of an event to which a field in this place belongs; `None` if it is no part of its own.
 pub(super) fn part(place: &str) -> Option<String> {
-    let within = |name: &str| place.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let within =
+        |name: &str| place.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     if let Some(name) = ["usage", "error"].into_iter().find(|name| within(name)) {
         return Some(name.to_owned());
     }
@@ -136,23 +150,32 @@ pub(super) struct Run {
     pub(super) events: Vec<usize>,
 }
 
-/// Returns the runs of an answer, in order.
+/// Returns the runs of an answer, in order. Events of several choices come in turns that no client relies on: each
+/// choice has runs of its own, one choice after the other, and last what belongs to no choice.
 pub(super) fn runs(events: &[Event]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    for (at, event) in events.iter().enumerate() {
-        let shape = Shape::of(event);
-        let is_full = runs.len() >= LIMIT;
-        let known = if is_full {
-            let same = runs.iter().rposition(|run| run.shape == shape);
-            Some(same.unwrap_or(LIMIT - 1))
+    // Last run of each choice; of the only choice and of the rest if there are no others.
+    let mut last: BTreeMap<u32, usize> = BTreeMap::new();
+    let shapes: Vec<_> = events.iter().map(Shape::of).collect();
+    let has_several = shapes.iter().any(|shape| shape.choice().is_some_and(|number| number > 0));
+    let lane = |shape: &Shape| if has_several { shape.choice().unwrap_or(u32::MAX) } else { 0 };
+    for (at, shape) in shapes.into_iter().enumerate() {
+        let lane = lane(&shape);
+        let is_same = |run: &usize| runs.get(*run).is_some_and(|run| run.shape == shape);
+        let known = if runs.len() >= LIMIT {
+            Some(runs.iter().rposition(|run| run.shape == shape).unwrap_or(LIMIT - 1))
         } else {
-            runs.len().checked_sub(1).filter(|last| runs.get(*last).is_some_and(|run| run.shape == shape))
+            last.get(&lane).copied().filter(is_same)
         };
         match known.and_then(|known| runs.get_mut(known)) {
             Some(run) => run.events.push(at),
-            None => runs.push(Run { shape, events: vec![at] }),
+            None => {
+                last.insert(lane, runs.len());
+                runs.push(Run { shape, events: vec![at] });
+            }
         }
     }
+    runs.sort_by_key(|run| lane(&run.shape));
     runs
 }
 
@@ -187,6 +210,16 @@ mod tests {
             ("usage", 1),
             ("[DONE]", 1),
         ];
+        assert_eq!(labels(&stream), expected.map(|(label, count)| (label.to_owned(), count)));
+    }
+
+    #[test]
+    fn choices_have_runs_of_their_own() {
+        let chunk = |index: u32| {
+            format!("data: {{\"choices\":[{{\"index\":{index},\"delta\":{{\"content\":\"a\"}}}}]}}\n\n")
+        };
+        let stream = [1, 0, 1, 0, 0].map(chunk).concat() + "data: [DONE]\n\n";
+        let expected = [("content", 3), ("choices[1].content", 2), ("[DONE]", 1)];
         assert_eq!(labels(&stream), expected.map(|(label, count)| (label.to_owned(), count)));
     }
 

@@ -125,9 +125,10 @@ fn body(path: &Path) -> Result<Answer, Unreadable> {
 
 fn exchange(path: &Path) -> Result<Answer, Unreadable> {
     let mut all = scenarios(path)?;
-    let (folder, scenario) = all.pop_first().map(|(_, found)| found).ok_or_else(|| {
-        Unreadable::Folder(LoadError::Nothing(path.to_owned()))
-    })?;
+    let (folder, scenario) = all
+        .pop_first()
+        .map(|(_, found)| found)
+        .ok_or_else(|| Unreadable::Folder(LoadError::Nothing(path.to_owned())))?;
     answer(&folder, &scenario)
 }
 
@@ -154,6 +155,8 @@ fn answer(folder: &Path, scenario: &Scenario) -> Result<Answer, Unreadable> {
     let content_type = content_type.map(|value| String::from_utf8_lossy(value.as_bytes()).to_lowercase());
     let head = Head { status: scenario.status.as_u16(), content_type };
     let body = scenario.frames.concat();
+    // The answer to HEAD has the content type of a body that is not there.
+    let form = if scenario.method == "HEAD" { Form::Text } else { form };
     Answer::read(form, &body, scenario.reset, Some(head)).map_err(|mistake| Unreadable::Line(path, mistake))
 }
 

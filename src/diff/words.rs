@@ -143,7 +143,9 @@ fn topic(place: &str) -> Topic {
         "created" | "created_at" | "completed_at" => Topic::Times,
         "model" | "system_fingerprint" => Topic::Model,
         "sequence_number" => Topic::Counts,
-        _ if name.ends_with("_tokens") || path.starts_with("usage.") || path.contains(".usage.") => Topic::Counts,
+        _ if name.ends_with("_tokens") || path.starts_with("usage.") || path.contains(".usage.") => {
+            Topic::Counts
+        }
         "arguments" | "partial_json" => Topic::Calls,
         "name" if is_call || path.starts_with("item.") => Topic::Calls,
         _ if place.contains("arguments.d") => Topic::Calls,
@@ -173,8 +175,10 @@ mod tests {
             r#"{"id":"y","created":1,"choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":"length"}]}"#,
             r#"{"id":"z","created":2,"usage":{"total_tokens":3}}"#,
         ]);
-        let found: Vec<_> =
-            differing(&a, &b).iter().map(|word| format!("{:?} {} {} | {}", word.topic, word.path, word.a, word.b)).collect();
+        let found: Vec<_> = differing(&a, &b)
+            .iter()
+            .map(|word| format!("{:?} {} {} | {}", word.topic, word.path, word.a, word.b))
+            .collect();
         assert_eq!(found, ["Ids id x | y, z", "Times created 1 | 1, 2"]);
     }
 
