@@ -191,18 +191,23 @@ fn held(side: Side<'_>) -> BTreeMap<&str, Held<'_>> {
 #[derive(Default)]
 struct Findings {
     list: Vec<Finding>,
+    /// Positions in the list, so that equal differences become one.
+    places: BTreeMap<(Difference, String, [String; 2]), usize>,
 }
 
 impl Findings {
     /// Adds a difference, or its events to an equal one.
-    fn add(&mut self, kind: Difference, path: &str, [a, b]: [String; 2], [frames_a, frames_b]: [Frames; 2]) {
-        let same = |one: &&mut Finding| one.kind == kind && one.path == path && one.a == a && one.b == b;
-        match self.list.iter_mut().find(same) {
-            Some(one) => {
-                one.frames_a.add(frames_a);
-                one.frames_b.add(frames_b);
-            }
-            None => self.list.push(Finding { kind, path: path.to_owned(), a, b, frames_a, frames_b }),
+    fn add(&mut self, kind: Difference, path: &str, sides: [String; 2], frames: [Frames; 2]) {
+        let [frames_a, frames_b] = frames;
+        let place = self.places.entry((kind, path.to_owned(), sides)).or_insert_with_key(|(_, _, [a, b])| {
+            let (path, a, b) = (path.to_owned(), a.clone(), b.clone());
+            let none = Frames::default();
+            self.list.push(Finding { kind, path, a, b, frames_a: none, frames_b: none });
+            self.list.len() - 1
+        });
+        if let Some(one) = self.list.get_mut(*place) {
+            one.frames_a.add(frames_a);
+            one.frames_b.add(frames_b);
         }
     }
 

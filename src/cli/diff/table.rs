@@ -105,13 +105,13 @@ fn write_row<const N: usize>(
     }
 }
 
-/// Breaks a text into lines of a width, behind a space or a dot where there is one.
+/// Breaks a text into lines of a width, behind a space or a mark where there is one.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
     for character in text.chars() {
         if columns(&line) + column(character) > width && !line.is_empty() {
-            let at = line.rfind([' ', '.', ',']).map(|at| at + 1).filter(|at| *at > line.len() / 2);
+            let at = line.rfind([' ', '.', ',', '_']).map(|at| at + 1).filter(|at| *at > line.len() / 2);
             let rest = at.map(|at| line.split_off(at)).unwrap_or_default();
             lines.push(line.trim_end().to_owned());
             line = rest;
