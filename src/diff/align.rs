@@ -26,8 +26,7 @@ pub(super) fn align(a: Vec<Run>, b: Vec<Run>) -> Vec<Row> {
     let (mut i, mut j) = (0, 0);
     let mut rows = Vec::new();
     let (mut left, mut right) = (a.into_iter().peekable(), b.into_iter().peekable());
-    loop {
-        let (Some(one), Some(two)) = (left.peek(), right.peek()) else { break };
+    while let (Some(one), Some(two)) = (left.peek(), right.peek()) {
         let likeness = one.shape.likeness(&two.shape);
         if likeness > 0.0 && score(i, j) <= score(i + 1, j + 1) + likeness {
             rows.push(Row { a: left.next(), b: right.next() });

@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 /// Fields that a line of an event stream may have.
 const LINES: [&str; 4] = ["data", "event", "id", "retry"];
 /// Largest event that is read, in bytes.
-const EVENT: usize = 256 << 20;
+const EVENT: usize = 64 << 20;
 /// Longest part of a line that a message quotes, in characters.
 const QUOTED: usize = 60;
 
@@ -120,14 +120,23 @@ fn events(text: &str, is_reset: bool) -> Result<Vec<Event>, Mistake> {
             start.get_or_insert(number);
         }
         let mut found = Vec::new();
-        framer.push(line.as_bytes(), |output| found.push(frame(output)));
-        for (name, data) in found.into_iter().flatten() {
-            events.push(event(&name, &data, start.take().unwrap_or(number), false)?);
+        framer.push(line.as_bytes(), |output| found.push(Framed::of(output)));
+        for framed in found {
+            match framed {
+                Framed::Event { name, data } => {
+                    events.push(event(&name, &data, start.take().unwrap_or(number), false)?);
+                }
+                Framed::Comment => {}
+                Framed::TooLarge => {
+                    let why = format!("the event is larger than {} MiB", EVENT >> 20);
+                    return Err(Mistake { line: number, why });
+                }
+            }
         }
     }
     let mut last = None;
-    framer.finish(|_| true, |output| last = Some(frame(output)));
-    if let Some((name, data)) = last.flatten() {
+    framer.finish(|_| true, |output| last = Some(Framed::of(output)));
+    if let Some(Framed::Event { name, data }) = last {
         events.push(event(&name, &data, start.unwrap_or(1), is_reset)?);
     }
     Ok(events)
@@ -171,13 +180,21 @@ fn cut(text: &str) -> String {
     format!("{short:?}")
 }
 
-/// Returns name and data of an event; `None` for a comment. A file has no event above the limit but a hostile one,
-/// and that shows as frames that are missing.
-fn frame(output: FramerOutput<'_>) -> Option<(String, String)> {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    match output {
-        FramerOutput::Frame(frame) => Some((text(frame.name), text(frame.data))),
-        FramerOutput::Comment | FramerOutput::TooLarge => None,
+/// Result of the framer, owned.
+enum Framed {
+    Event { name: String, data: String },
+    Comment,
+    TooLarge,
+}
+
+impl Framed {
+    fn of(output: FramerOutput<'_>) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match output {
+            FramerOutput::Frame(frame) => Self::Event { name: text(frame.name), data: text(frame.data) },
+            FramerOutput::Comment => Self::Comment,
+            FramerOutput::TooLarge => Self::TooLarge,
+        }
     }
 }
 
@@ -243,6 +260,8 @@ mod tests {
             assert_eq!(got.0, line, "{body:?}: {}", got.1);
             assert!(got.1.contains(why), "{body:?}: {}", got.1);
         }
+        let large = format!("data: {}\n\ndata: \"{}\"\n\n", "{}", "a".repeat(EVENT));
+        assert_eq!(mistake(Form::Events, &large), (3, "the event is larger than 64 MiB".to_owned()));
         let error = Answer::read(Form::Text, b"a\nb\xff", false, None).unwrap_err();
         assert_eq!((error.line, error.why.as_str()), (2, "it is not UTF-8"));
     }

@@ -81,7 +81,7 @@ pub(super) fn differing(a: &[Event], b: &[Event]) -> Vec<WordDifference> {
         .filter(|(_, a, b)| a.all != b.all)
         .map(|(path, a, b)| WordDifference { topic: topic(&path), path, a: a.shown(), b: b.shown() })
         .collect();
-    found.sort_by(|one, two| one.topic.cmp(&two.topic));
+    found.sort_by_key(|one| one.topic);
     found
 }
 
