@@ -79,6 +79,9 @@ pub mod upstream;
 // Recorded engine traffic served over HTTP: for tests, demos and bug reports.
 pub mod replay;
 
+// Comparison of two recorded answers: how their shapes differ, apart from their words.
+pub mod diff;
+
 // HTTP server for clients and operators: listeners, routes, relaying, shutdown.
 pub mod server;
 

@@ -5,6 +5,7 @@
 
 mod check;
 mod demo;
+mod diff;
 mod drain;
 mod key;
 mod manual;
@@ -41,6 +42,8 @@ Examples:
       Shows what a client would receive, without a proxy.
   samewire replay fixtures/vllm --listen 127.0.0.1:8000
       Serves recorded traffic as an engine.
+  samewire diff fixtures/vllm/tool fixtures/sglang/tool
+      Says how two recorded answers differ, apart from their words.
   samewire check --config samewire.toml
       Says what is wrong with a configuration, or what it means.
   samewire key new
@@ -64,6 +67,8 @@ enum Command {
     Rewrite(rewrite::Rewrite),
     /// Serve recorded captures as an engine: for tests, demos and bug reports.
     Replay(replay::Replay),
+    /// Compare two recorded answers: their shape, apart from their words.
+    Diff(diff::Diff),
     /// Look through a configuration: print what it means, or everything that is wrong with it.
     Check(check::Check),
     /// Make keys for clients.
@@ -85,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Rewrite(rewrite) => rewrite.run(),
         Command::Replay(replay) => replay.run(),
+        Command::Diff(diff) => diff.run(),
         Command::Check(check) => check.run(),
         Command::Key(key) => key.run(),
         Command::Drain(drain) => drain.run(),
