@@ -46,6 +46,9 @@ pub mod seal;
 // Failures outside the answer's bytes, with their cause and whether a retry is allowed.
 pub mod error;
 
+// Exchanges with clients and engines, kept in a bounded ring for operators.
+pub mod capture;
+
 // HTML pages from templates, with a content security policy.
 pub mod html;
 

@@ -14,6 +14,7 @@ use super::http2::{self, ConnectionPool};
 use super::outgoing::{Connection, Outgoing};
 use super::resolver::Resolver;
 use super::upload_exchange;
+use crate::capture::head_text;
 use crate::config::{HttpVersion, Timeouts, UpstreamConfig};
 use crate::error::{Error, RetryClass};
 use crate::telemetry::Peer;
@@ -130,26 +131,33 @@ impl Client {
     /// Fails if there is no connection or no answer, or if the answer is not HTTP.
     pub async fn send(&self, request: &Outgoing) -> Result<Answer, Error> {
         if let Some(connections) = &self.connections {
-            return Box::pin(self.send_http2(connections, request)).await;
+            return Ok(Box::pin(self.send_http2(connections, request)).await?.recorded_by(&request.tap));
         }
         let head = self.head(request);
+        if let Some(tap) = &request.tap {
+            tap.request(&head, &request.body);
+        }
+        Ok(self.send_http1(&head, request).await?.recorded_by(&request.tap))
+    }
+
+    async fn send_http1(&self, head: &[u8], request: &Outgoing) -> Result<Answer, Error> {
         // The address is chosen before a kept connection, so that new engines behind a name get their share.
         let to = self.next_address();
         if let Some(rest) = &request.upload {
             // A body that streams cannot be resent, so a kept connection that may be dead is not used.
             let connection = self.connection(to).await?;
-            return Box::pin(upload_exchange::exchange(connection, &head, request.body.clone(), rest)).await;
+            return Box::pin(upload_exchange::exchange(connection, head, request.body.clone(), rest)).await;
         }
         if !request.is_retry
             && let Some(connection) = self.checkout(to)
         {
             tracing::trace!(upstream = self.authority, address = %connection.to, "a connection is used again");
-            match exchange(connection, &head, &request.body, true).await {
+            match exchange(connection, head, &request.body, true).await {
                 Err(error) if error.stale => {}
                 other => return other,
             }
         }
-        exchange(self.connection(to).await?, &head, &request.body, false).await
+        exchange(self.connection(to).await?, head, &request.body, false).await
     }
 
     /// Sends a request over HTTP/2. One that the engine has not begun is resent once, on a newer connection; so is
@@ -157,6 +165,14 @@ impl Client {
     async fn send_http2(&self, connections: &ConnectionPool, request: &Outgoing) -> Result<Answer, Error> {
         let head =
             connections.head(request, &self.prefix, &self.peer).ok_or_else(|| Error::from(Fault::Proxy))?;
+        if let Some(tap) = &request.tap {
+            let first = format!(
+                "{} {} HTTP/2",
+                head.method(),
+                head.uri().path_and_query().map_or("", |path| path.as_str())
+            );
+            tap.request(head_text(&first, head.headers()).as_bytes(), &request.body);
+        }
         let (mut after, newest) = (0, connections.newest_number());
         loop {
             let to = self.next_address();
@@ -449,6 +465,7 @@ mod tests {
             hops: Hops::default(),
             body: Bytes::from_static(b"{}"),
             upload: None,
+            tap: None,
         }
     }
 

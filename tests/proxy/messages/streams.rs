@@ -57,7 +57,8 @@ async fn the_first_events_come_with_the_first_token() {
         for (request, awaited) in [(Request::stream(""), of_chat), (stream(""), of_messages)] {
             let gate = Gate::default();
             let script = Script::new().head_sse().role().delta(&format!("{{{delta}}}"), "null").wait(&gate);
-            let world = World::start(Engine::script(script.finish("stop").done().end()).await, Setup::new()).await;
+            let world =
+                World::start(Engine::script(script.finish("stop").done().end()).await, Setup::new()).await;
             let mut client = Client::connect(world.proxy()).await;
             client.send(&request.bytes()).await;
             client.event_with_head(awaited).await;
