@@ -222,6 +222,7 @@ mod tests {
             index: 0,
             allowance: Allowance::default(),
             quota: Quota::default(),
+            may_capture: false,
             not_included: Vec::new(),
         }
     }

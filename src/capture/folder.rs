@@ -9,6 +9,7 @@
 //! | `about.md` | model, engine, outcome, rules |
 
 use super::exchange::{Captured, End, Message};
+use crate::json::{Raw, quoted};
 use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -56,10 +57,23 @@ fn request_json(request: &Message) -> String {
         let _ = write!(text, ",\n \"headers\": {{{}\n }}", headers.join(","));
     }
     let body = String::from_utf8_lossy(&request.body);
-    match serde_json::from_str::<serde::de::IgnoredAny>(&body) {
+    match Raw::of(body.trim()) {
         _ if body.is_empty() => {}
-        Ok(_) => _ = write!(text, ",\n \"body\": {}", body.trim()),
-        Err(_) => _ = write!(text, ",\n \"body_raw\": {}", quoted(&body)),
+        Some(json) => {
+            _ = write!(
+                text,
+                ",
+ \"body\": {json}"
+            )
+        }
+        None => {
+            _ = write!(
+                text,
+                ",
+ \"body_raw\": {}",
+                quoted(&body)
+            )
+        }
     }
     text.push_str("\n}\n");
     text
@@ -122,8 +136,4 @@ fn about(exchange: &Captured) -> String {
 
 fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
-}
-
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }

@@ -364,7 +364,7 @@ impl Record {
 
     fn outcome(&self) -> Outcome {
         let adapted = self.summary.adapted.iter().map(|name| (*name, 1));
-        let rules = adapted.chain(self.summary.tally.iter().map(|(rule, times)| (rule.name(), times.into())));
+        let rules = adapted.chain(self.summary.tally.iter().map(|(rule, times)| (rule.name(), times)));
         Outcome {
             end: self.end.name(),
             status: self.status.unwrap_or(499),

@@ -540,6 +540,7 @@ mod tests {
             hops: hops::Hops::default(),
             body: Bytes::from_static(b"{}"),
             upload: None,
+            tap: None,
         }
     }
 

@@ -246,7 +246,7 @@ async fn mistakes_are_named() {
         (json!({"only_failure": true}), "only_failure"),
         (json!({"time": "5 parsecs"}), "time"),
         (json!({"model": 5}), "expected a string"),
-        (json!([]), "the body is wrong"),
+        (json!([]), "must be a JSON object"),
     ] {
         let answer = post(&world.samewire, "/captures/start", &body).await;
         assert_eq!(answer.head.status, 400, "{body}");

@@ -3,7 +3,7 @@
 //! Takes: requests to the admin listener. Gives: JSON, or a tar archive of a scenario. Never: shows the content of an
 //! exchange that was not captured on purpose.
 
-use crate::capture::{Captured, Criteria, files};
+use crate::capture::{Captured, Criteria, Ring, files};
 use crate::nearest::suggest;
 use crate::quantity::read_time;
 use crate::server::active_config::ActiveConfig;
@@ -12,8 +12,8 @@ use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -39,8 +39,10 @@ fn some_time<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option
 /// Switches capturing on.
 pub(super) async fn start(State(present): State<Arc<ActiveConfig>>, body: Bytes) -> Response {
     let text = if body.is_empty() { b"{}" } else { &body[..] };
-    let object = serde_json::from_slice::<Map<String, Value>>(text).map(Value::Object);
-    let start: Start = match object.and_then(serde_json::from_value) {
+    if !text.trim_ascii_start().starts_with(b"{") {
+        return (StatusCode::BAD_REQUEST, "the body must be a JSON object\n").into_response();
+    }
+    let start: Start = match serde_json::from_slice(text) {
         Ok(start) => start,
         Err(error) => {
             return (StatusCode::BAD_REQUEST, format!("the body is wrong: {error}\n")).into_response();
@@ -56,7 +58,7 @@ pub(super) async fn start(State(present): State<Arc<ActiveConfig>>, body: Bytes)
         "exchanges are captured, with their content"
     );
     app.captures.switch_on(Criteria { key, model, only_failures }, time);
-    json_response(&json!({ "capturing": switched(&app.captures) }))
+    json_response(&Switch { capturing: Capturing::of(&app.captures) })
 }
 
 /// Switches capturing off. What was captured stays.
@@ -64,12 +66,12 @@ pub(super) async fn stop(State(present): State<Arc<ActiveConfig>>) -> Response {
     let app = present.app();
     app.captures.switch_off();
     tracing::info!("exchanges are no longer captured");
-    json_response(&json!({ "capturing": null }))
+    json_response(&Switch { capturing: None })
 }
 
 /// Forgets all captured exchanges.
 pub(super) async fn clear(State(present): State<Arc<ActiveConfig>>) -> Response {
-    json_response(&json!({ "forgotten": present.app().captures.clear() }))
+    json_response(&Cleared { forgotten: present.app().captures.clear() })
 }
 
 /// Lists captured exchanges, the newest first, without their content.
@@ -79,19 +81,13 @@ pub(super) async fn list(State(present): State<Arc<ActiveConfig>>, RawQuery(quer
         Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     };
     let app = present.app();
-    let exchanges: Vec<Value> = app
-        .captures
-        .list()
-        .iter()
-        .filter(|exchange| filter.matches(exchange))
-        .take(filter.limit)
-        .map(|exchange| summary(exchange))
-        .collect();
-    json_response(&json!({
-        "capturing": switched(&app.captures),
-        "used_bytes": app.captures.used(),
-        "exchanges": exchanges,
-    }))
+    let all = app.captures.list();
+    let chosen = all.iter().filter(|exchange| filter.matches(exchange)).take(filter.limit);
+    json_response(&List {
+        capturing: Capturing::of(&app.captures),
+        used_bytes: app.captures.used(),
+        exchanges: chosen.map(|exchange| Summary::of(exchange)).collect(),
+    })
 }
 
 /// Returns one exchange as a tar archive: a folder in the form of a scenario.
@@ -149,43 +145,92 @@ impl Filter {
     }
 }
 
-fn switched(ring: &crate::capture::Ring) -> Value {
-    ring.switched().map_or(Value::Null, |(criteria, left)| {
-        json!({
-            "key": criteria.key,
-            "model": criteria.model,
-            "only_failures": criteria.only_failures,
-            "seconds_left": left.map(|left| left.as_secs_f64()),
-        })
-    })
+/// Answer to a request that switches capturing on or off.
+#[derive(Serialize)]
+struct Switch {
+    capturing: Option<Capturing>,
 }
 
-fn summary(exchange: &Captured) -> Value {
-    let last = exchange.attempts.last();
-    let answered = last.and_then(|attempt| attempt.answer.as_ref());
-    let began = exchange.began.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let rules: Map<String, Value> =
-        exchange.outcome.rules.iter().map(|(rule, times)| ((*rule).to_owned(), (*times).into())).collect();
-    json!({
-        "id": exchange.info.id,
-        "began": began.as_secs_f64(),
-        "method": exchange.info.method,
-        "path": exchange.info.path,
-        "model": exchange.info.model,
-        "key": exchange.info.key,
-        "upstream": last.map(|attempt| &attempt.upstream),
-        "engine": last.map(|attempt| attempt.engine),
-        "attempts": exchange.attempts.len(),
-        "status": exchange.outcome.status,
-        "end": exchange.outcome.end,
-        "code": exchange.outcome.code,
-        "total_ms": exchange.took.as_secs_f64() * 1e3,
-        "request_bytes": exchange.request.body.len(),
-        "engine_bytes": answered.map(|answer| answer.body.len()),
-        "client_bytes": exchange.answer.as_ref().map(|answer| answer.body.len()),
-        "rules": rules,
-        "is_cut": exchange.is_cut,
-    })
+/// Answer to a request that forgets all exchanges: their number.
+#[derive(Serialize)]
+struct Cleared {
+    forgotten: usize,
+}
+
+/// List of captured exchanges.
+#[derive(Serialize)]
+struct List<'a> {
+    capturing: Option<Capturing>,
+    used_bytes: usize,
+    exchanges: Vec<Summary<'a>>,
+}
+
+/// Condition for requests to be captured, and the time that is left.
+#[derive(Serialize)]
+struct Capturing {
+    key: Option<String>,
+    model: Option<String>,
+    only_failures: bool,
+    seconds_left: Option<f64>,
+}
+
+impl Capturing {
+    fn of(ring: &Ring) -> Option<Self> {
+        let (Criteria { key, model, only_failures }, left) = ring.switched()?;
+        Some(Self { key, model, only_failures, seconds_left: left.map(|left| left.as_secs_f64()) })
+    }
+}
+
+/// Exchange in the list, without its content.
+#[derive(Serialize)]
+struct Summary<'a> {
+    id: &'a str,
+    /// Unix time, in seconds.
+    began: f64,
+    method: &'a str,
+    path: &'a str,
+    model: &'a str,
+    key: Option<&'a str>,
+    upstream: Option<&'a str>,
+    engine: Option<&'static str>,
+    attempts: usize,
+    status: u16,
+    end: &'static str,
+    code: Option<&'a str>,
+    total_ms: f64,
+    request_bytes: usize,
+    engine_bytes: Option<usize>,
+    client_bytes: Option<usize>,
+    rules: BTreeMap<&'static str, u32>,
+    is_cut: bool,
+}
+
+impl<'a> Summary<'a> {
+    fn of(exchange: &'a Captured) -> Self {
+        let Captured { info, outcome, .. } = exchange;
+        let last = exchange.attempts.last();
+        let answered = last.and_then(|attempt| attempt.answer.as_ref());
+        Self {
+            id: &info.id,
+            began: exchange.began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            method: &info.method,
+            path: &info.path,
+            model: &info.model,
+            key: info.key.as_deref(),
+            upstream: last.map(|attempt| attempt.upstream.as_str()),
+            engine: last.map(|attempt| attempt.engine),
+            attempts: exchange.attempts.len(),
+            status: outcome.status,
+            end: outcome.end,
+            code: outcome.code.as_deref(),
+            total_ms: exchange.took.as_secs_f64() * 1e3,
+            request_bytes: exchange.request.body.len(),
+            engine_bytes: answered.map(|answer| answer.body.len()),
+            client_bytes: exchange.answer.as_ref().map(|answer| answer.body.len()),
+            rules: outcome.rules.iter().copied().collect(),
+            is_cut: exchange.is_cut,
+        }
+    }
 }
 
 /// Returns the name of an exchange's folder: engine and request id, without what file names may not have.
@@ -208,6 +253,9 @@ fn archive(exchange: &Captured) -> std::io::Result<Vec<u8>> {
     archive.into_inner()
 }
 
-fn json_response(value: &Value) -> Response {
-    ([(CONTENT_TYPE, "application/json")], format!("{value}\n")).into_response()
+fn json_response(value: &impl Serialize) -> Response {
+    match serde_json::to_string(value) {
+        Ok(text) => ([(CONTENT_TYPE, "application/json")], text + "\n").into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }
