@@ -4,10 +4,10 @@
 
 Checks that
 - the board is well formed: ids, places, descriptions, and only its own variables,
-- every query of the board, its variables and its annotations returns data,
+- every query of the board, its variables and its annotations returns data, with the labels that its legend or table shows,
 - the board shows every metric that samewire has,
 - Prometheus evaluates every rule, and every series that a rule asks for is there,
-- every alert has a unit test that expects it to fire,
+- every alert has a unit test that expects it to fire, with the labels that its texts use,
 - an alert fires where its reason is real, and ends with it.
 """
 
@@ -29,6 +29,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Iterator, Optional
 
@@ -245,26 +246,41 @@ def well_formed(board: dict[str, Any]) -> None:
         raise Failed(f"variables: {names}")
 
 
-def queries(board: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
-    """Name, query, and whether it is asked for one moment alone."""
+@dataclass
+class Query:
+    name: str
+    text: str
+    # Asked for one moment alone.
+    instant: bool = False
+    # Labels that the legend or the columns of a table show.
+    labels: frozenset[str] = frozenset()
+
+    def complaint(self, prometheus: Prometheus) -> Optional[str]:
+        """What is wrong, if there is not at least one number, or no series with the labels. NaN, which a quantile or a share
+        of nothing is, is no number; nor is the 0 that stands in for a series that is not there, since the traffic makes each."""
+        text, now = self.text.replace(" or vector(0)", ""), time.time()
+        if self.instant:
+            found = prometheus.ask("query", query=text, time=now)["result"]
+        else:
+            found = prometheus.ask("query_range", query=text, start=now - 30, end=now, step=1)["result"]
+        points = [value for series in found for _, value in series.get("values", [series.get("value")])]
+        if not any(math.isfinite(float(value)) for value in points):
+            return f"{self.name}: no data: {self.text}"
+        if not any(self.labels <= series["metric"].keys() for series in found):
+            return f"{self.name}: no series with {sorted(self.labels)}: {self.text}"
+        return None
+
+
+def queries(board: dict[str, Any]) -> Iterator[Query]:
     for panel in panels(board):
         for target in panel["targets"]:
-            yield f"{panel['title']} {target['refId']}", filled(target["expr"]), target.get("instant", False)
+            shown = re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
+            if panel["type"] == "table":
+                shown = re.findall(r"\w+", re.search(r"by \(([^)]*)\)", target["expr"])[1])
+            name = f"{panel['title']} {target['refId']}"
+            yield Query(name, filled(target["expr"]), target.get("instant", False), frozenset(shown))
     for note in board["annotations"]["list"]:
-        yield f"annotation {note['name']}", filled(note["target"]["expr"]), False
-
-
-def has_data(prometheus: Prometheus, query: str, instant: bool) -> bool:
-    """True if there is at least one number. NaN, which a quantile or a share of nothing is, is none; nor is the 0 that
-    stands in for a series that is not there, since the traffic makes each of them."""
-    query, now = query.replace(" or vector(0)", ""), time.time()
-    if instant:
-        data = prometheus.ask("query", query=query, time=now)
-        values = [series["value"][1] for series in data["result"]]
-    else:
-        data = prometheus.ask("query_range", query=query, start=now - 30, end=now, step=1)
-        values = [value for series in data["result"] for _, value in series["values"]]
-    return any(math.isfinite(float(value)) for value in values)
+        yield Query(f"annotation {note['name']}", filled(note["target"]["expr"]))
 
 
 def variables_have_values(prometheus: Prometheus, board: dict[str, Any]) -> None:
@@ -324,10 +340,15 @@ def rules_say_what_to_do(prometheus: Prometheus) -> None:
 
 
 def every_alert_has_a_unit_test(names: list[str]) -> None:
+    """The texts of an alert use no label but those that its test expects it to have."""
     text = UNIT_TESTS.read_text()
-    for name in names:
-        if f"labels: 'ALERTS{{alertname=\"{name}\"" not in text:
+    for name, alert in zip(names, ALERTS.read_text().split("- alert: ")[1:]):
+        expected = re.search(rf"""labels: 'ALERTS\{{alertname="{name}",(.*)\}}'$""", text, re.MULTILINE)
+        if not expected:
             raise Failed(f"{name}: no test in {UNIT_TESTS.name} expects it to fire")
+        unknown = set(re.findall(r"\$labels\.(\w+)", alert)) - set(re.findall(r'(\w+)="', expected[1]))
+        if unknown:
+            raise Failed(f"{name}: its texts use the labels {sorted(unknown)}, which it does not have")
 
 
 def state(prometheus: Prometheus, name: str) -> list[tuple[str, dict[str, str]]]:
@@ -390,18 +411,19 @@ def queries_return_data(prometheus: Prometheus, traffic: Traffic, board: dict[st
     open_ones = list(queries(board))
     count = len(open_ones)
 
-    def without_data() -> Optional[str]:
+    def complaint() -> Optional[str]:
         traffic.check()
-        open_ones[:] = [one for one in open_ones if not has_data(prometheus, one[1], one[2])]
-        return "no data: " + "\n  ".join(f"{name}: {query}" for name, query, _ in open_ones) if open_ones else None
+        found = [(query, query.complaint(prometheus)) for query in open_ones]
+        open_ones[:] = [query for query, wrong in found if wrong]
+        return "\n".join(wrong for _, wrong in found if wrong) or None
 
-    wait(without_data)
+    wait(complaint)
     return count
 
 
 def board_shows_every_metric(prometheus: Prometheus, board: dict[str, Any]) -> int:
     there = metrics_of(" ".join(prometheus.ask("label/__name__/values")))
-    shown = metrics_of(" ".join(query for _, query, _ in queries(board)))
+    shown = metrics_of(" ".join(query.text for query in queries(board)))
     if there != shown:
         raise Failed(f"not on the board: {sorted(there - shown)}; not there: {sorted(shown - there)}")
     return len(there)
