@@ -8,6 +8,7 @@ Checks that
 - the board shows every metric that samewire has,
 - Prometheus evaluates every rule, and every series that a rule asks for is there,
 - every alert has a unit test that expects it to fire, with the labels that its texts use,
+- the guide's table has every alert, with its severity,
 - an alert fires where its reason is real, and ends with it.
 """
 
@@ -40,6 +41,7 @@ from run import Failed, Server  # noqa: E402
 
 BOARD = ROOT / "config" / "grafana" / "samewire.json"
 ALERTS = ROOT / "config" / "alerts.yaml"
+GUIDE = ROOT / "docs" / "guide.md"
 UNIT_TESTS = ROOT / "tests" / "dashboards" / "alerts-test.yaml"
 # How long a condition may take to come true.
 PATIENCE = 120
@@ -351,6 +353,13 @@ def every_alert_has_a_unit_test(names: list[str]) -> None:
             raise Failed(f"{name}: its texts use the labels {sorted(unknown)}, which it does not have")
 
 
+def the_guide_explains_every_alert(prometheus: Prometheus) -> None:
+    rows = re.findall(r"^\| `(Samewire\w+)` \| (\w+) \|", GUIDE.read_text(), re.MULTILINE)
+    there = [(rule["name"], rule["labels"]["severity"]) for rule in rules(prometheus)]
+    if sorted(rows) != sorted(there):
+        raise Failed(f"{GUIDE.name} and {ALERTS.name} differ: {sorted(set(rows) ^ set(there))}")
+
+
 def state(prometheus: Prometheus, name: str) -> list[tuple[str, dict[str, str]]]:
     alerts = prometheus.ask("alerts")["alerts"]
     return [(alert["state"], alert["labels"]) for alert in alerts if alert["labels"]["alertname"] == name]
@@ -459,6 +468,7 @@ def main(binary: str, program: str, folder: str) -> None:
         wait(lambda: rules_are_healthy(prometheus, names))
         rules_find_their_series(prometheus)
         rules_say_what_to_do(prometheus)
+        the_guide_explains_every_alert(prometheus)
         down = [labels["upstream"] for _, labels in state(prometheus, "SamewireEngineDown")]
         if down != ["gpu-3"]:
             raise Failed(f"SamewireEngineDown is about {down}, and gpu-3 alone is down")
