@@ -120,7 +120,7 @@ async fn a_captured_folder_is_a_scenario() {
     let archive = world.samewire.admin("/captures/one").await.body;
     let folder = world.samewire.config().with_file_name("captured");
     tar::Archive::new(archive.as_slice()).unpack(&folder).unwrap();
-    let scenarios = load(&[folder.clone()]).unwrap();
+    let scenarios = load(std::slice::from_ref(&folder)).unwrap();
     assert_eq!(scenarios.len(), 1);
     assert_eq!((scenarios[0].status.as_u16(), scenarios[0].stream, scenarios[0].reset), (200, true, false));
     assert_eq!(scenarios[0].engine.map(|engine| engine.name), Some("vllm"));
