@@ -1,9 +1,9 @@
 //! Capture: exchanges with clients and engines as they went over the wire, kept in a bounded ring for operators.
 //!
 //! ```text
-//! request ──→ Captures::begin ──→ Recording ──→ Ring ──→ list, folder (a scenario of `fixtures/`)
-//!                                    ↑
-//!                 client's and engine's bytes, with their times
+//! request ──→ Recording ──→ Ring ──→ list, folder (a scenario of `fixtures/`)
+//!                 ↑
+//!   bytes of client and engine, with their times
 //! ```
 //!
 //! Takes: heads and bytes of a request, of its attempts and of its answer. Gives: captured exchanges, and the files

@@ -40,16 +40,22 @@ pub struct AttemptTap {
 }
 
 impl Recording {
-    pub(super) fn begin(ring: Arc<Ring>, criteria: Arc<Criteria>, info: RequestInfo) -> Self {
+    /// Begins to record a request, if requests are captured or this one asks for it (`is_wanted`).
+    pub fn begin(ring: &Arc<Ring>, info: impl FnOnce() -> RequestInfo, is_wanted: bool) -> Option<Arc<Self>> {
+        let criteria = ring.criteria(is_wanted)?;
+        let info = info();
+        if !criteria.may_match(&info) {
+            return None;
+        }
         let exchange = Captured::begin(info, SystemTime::now());
         let this = Self {
-            ring,
+            ring: Arc::clone(ring),
             criteria,
             began: Instant::now(),
             draft: Mutex::new(Draft { exchange: Some(Box::new(exchange)), held: 0 }),
         };
         this.with(|exchange, room| _ = room.grant(OVERHEAD, &mut exchange.is_cut));
-        this
+        Some(Arc::new(this))
     }
 
     /// Records the client's request line and headers.
@@ -226,5 +232,115 @@ impl Room<'_> {
         }
         message.body.extend_from_slice(bytes);
         message.pieces.push(Piece { at, end: message.body.len() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ring::Limits;
+    use super::*;
+    use std::time::Duration;
+
+    const LIMITS: Limits = Limits { exchanges: 3, bytes: 64 << 10, exchange_bytes: 32 << 10 };
+
+    fn info(id: &str, model: &str) -> RequestInfo {
+        RequestInfo { id: id.to_owned(), model: model.to_owned(), ..RequestInfo::default() }
+    }
+
+    fn capture(ring: &Arc<Ring>, id: &str, model: &str, end: &'static str, body: usize) {
+        if let Some(recording) = Recording::begin(ring, || info(id, model), false) {
+            recording.body(&vec![b'x'; body]);
+            recording.finish(Outcome { end, status: 200, ..Outcome::default() });
+        }
+    }
+
+    fn ids(ring: &Ring) -> Vec<String> {
+        ring.list().iter().map(|exchange| exchange.info.id.clone()).collect()
+    }
+
+    #[test]
+    fn nothing_is_captured_until_it_is_switched_on() {
+        let ring = Ring::new(LIMITS);
+        capture(&ring, "a", "m", "complete", 10);
+        ring.switch_on(Criteria::default(), None);
+        capture(&ring, "b", "m", "complete", 10);
+        ring.switch_off();
+        capture(&ring, "c", "m", "complete", 10);
+        assert_eq!(ids(&ring), ["b"]);
+        assert_eq!(ring.switched(), None);
+    }
+
+    #[test]
+    fn the_switch_ends_with_its_time() {
+        let ring = Ring::new(LIMITS);
+        ring.switch_on(Criteria::default(), Some(Duration::ZERO));
+        capture(&ring, "a", "m", "complete", 10);
+        assert_eq!((ids(&ring).len(), ring.switched()), (0, None));
+    }
+
+    #[test]
+    fn a_request_may_ask_for_it() {
+        let ring = Ring::new(LIMITS);
+        let recording = Recording::begin(&ring, || info("a", "m"), true).unwrap();
+        recording.finish(Outcome { end: "complete", status: 200, ..Outcome::default() });
+        assert_eq!(ids(&ring), [""; 0], "the answer is still on its way");
+        drop(recording);
+        assert_eq!(ids(&ring), ["a"]);
+        assert!(ring.find("a").is_some() && ring.find("b").is_none());
+    }
+
+    #[test]
+    fn only_what_matches_is_kept() {
+        let ring = Ring::new(LIMITS);
+        let only = Criteria { model: Some("m".to_owned()), only_failures: true, ..Criteria::default() };
+        ring.switch_on(only, None);
+        for (id, model, end) in [("a", "m", "complete"), ("b", "m", "error"), ("c", "n", "error")] {
+            capture(&ring, id, model, end, 10);
+        }
+        assert_eq!(ids(&ring), ["b"]);
+        assert_eq!(ring.clear(), 1);
+        assert_eq!((ids(&ring).len(), ring.used()), (0, 0), "all bytes have come back");
+    }
+
+    #[test]
+    fn the_oldest_goes_first() {
+        let ring = Ring::new(LIMITS);
+        ring.switch_on(Criteria::default(), None);
+        for id in ["a", "b", "c", "d", "e"] {
+            capture(&ring, id, "m", "complete", 10);
+        }
+        assert_eq!(ids(&ring), ["e", "d", "c"]);
+        // Three of these are more than the ring may hold.
+        for id in ["f", "g", "h"] {
+            capture(&ring, id, "m", "complete", 30_000);
+            assert!(ring.used() <= LIMITS.bytes, "{}", ring.used());
+        }
+        assert_eq!(ids(&ring), ["h", "g"]);
+        assert!(ring.list().iter().all(|exchange| !exchange.is_cut));
+        ring.limit(Limits { exchanges: 1, ..LIMITS });
+        assert_eq!(ids(&ring), ["h"]);
+    }
+
+    #[test]
+    fn a_long_exchange_is_cut() {
+        let ring = Ring::new(LIMITS);
+        ring.switch_on(Criteria::default(), None);
+        capture(&ring, "a", "m", "complete", 1 << 20);
+        let exchange = ring.find("a").unwrap();
+        assert!(exchange.is_cut && exchange.request.body.len() <= LIMITS.exchange_bytes);
+        assert!(ring.used() <= LIMITS.exchange_bytes);
+    }
+
+    #[test]
+    fn running_exchanges_share_the_limit() {
+        let ring = Ring::new(LIMITS);
+        ring.switch_on(Criteria::default(), None);
+        let running: Vec<_> = (0..10)
+            .filter_map(|at| Recording::begin(&ring, || info(&at.to_string(), "m"), false))
+            .inspect(|recording| recording.body(&[b'x'; 20_000]))
+            .collect();
+        assert!(ring.used() <= LIMITS.bytes);
+        drop(running);
+        assert_eq!(ring.used(), 0, "a recording that is dropped gives its bytes back");
     }
 }

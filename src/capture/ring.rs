@@ -4,7 +4,6 @@
 //! bytes than the limit; the oldest exchange goes first.
 
 use super::exchange::{Captured, Outcome, RequestInfo};
-use super::recording::Recording;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -113,19 +112,10 @@ impl Ring {
         }
     }
 
-    /// Begins to record a request, if requests are captured or this one asks for it (`is_wanted`).
-    pub fn begin(
-        self: &Arc<Self>,
-        info: impl FnOnce() -> RequestInfo,
-        is_wanted: bool,
-    ) -> Option<Arc<Recording>> {
-        let criteria = match is_wanted {
-            true => Arc::new(Criteria::default()),
-            false => self.active()?.criteria,
-        };
-        let info = info();
-        let may_match = criteria.may_match(&info);
-        may_match.then(|| Arc::new(Recording::begin(Arc::clone(self), criteria, info)))
+    /// Returns the condition for a request to be captured. `is_wanted`: the request asks for it, which holds in any
+    /// case. `None`: it is not captured.
+    pub(super) fn criteria(&self, is_wanted: bool) -> Option<Arc<Criteria>> {
+        if is_wanted { Some(Arc::default()) } else { Some(self.active()?.criteria) }
     }
 
     /// Returns the exchanges that have ended, the newest first.
@@ -217,111 +207,5 @@ impl State {
 impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ring").finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: Limits = Limits { exchanges: 3, bytes: 64 << 10, exchange_bytes: 32 << 10 };
-
-    fn info(id: &str, model: &str) -> RequestInfo {
-        RequestInfo { id: id.to_owned(), model: model.to_owned(), ..RequestInfo::default() }
-    }
-
-    fn capture(ring: &Arc<Ring>, id: &str, model: &str, end: &'static str, body: usize) {
-        if let Some(recording) = ring.begin(|| info(id, model), false) {
-            recording.body(&vec![b'x'; body]);
-            recording.finish(Outcome { end, status: 200, ..Outcome::default() });
-        }
-    }
-
-    fn ids(ring: &Ring) -> Vec<String> {
-        ring.list().iter().map(|exchange| exchange.info.id.clone()).collect()
-    }
-
-    #[test]
-    fn nothing_is_captured_until_it_is_switched_on() {
-        let ring = Ring::new(LIMITS);
-        capture(&ring, "a", "m", "complete", 10);
-        ring.switch_on(Criteria::default(), None);
-        capture(&ring, "b", "m", "complete", 10);
-        ring.switch_off();
-        capture(&ring, "c", "m", "complete", 10);
-        assert_eq!(ids(&ring), ["b"]);
-        assert_eq!(ring.switched(), None);
-    }
-
-    #[test]
-    fn the_switch_ends_with_its_time() {
-        let ring = Ring::new(LIMITS);
-        ring.switch_on(Criteria::default(), Some(Duration::ZERO));
-        capture(&ring, "a", "m", "complete", 10);
-        assert_eq!((ids(&ring).len(), ring.switched()), (0, None));
-    }
-
-    #[test]
-    fn a_request_may_ask_for_it() {
-        let ring = Ring::new(LIMITS);
-        let recording = ring.begin(|| info("a", "m"), true).unwrap();
-        recording.finish(Outcome { end: "complete", status: 200, ..Outcome::default() });
-        assert_eq!(ids(&ring), ["a"]);
-        assert!(ring.find("a").is_some() && ring.find("b").is_none());
-    }
-
-    #[test]
-    fn only_what_matches_is_kept() {
-        let ring = Ring::new(LIMITS);
-        let only = Criteria { model: Some("m".to_owned()), only_failures: true, ..Criteria::default() };
-        ring.switch_on(only, None);
-        for (id, model, end) in [("a", "m", "complete"), ("b", "m", "error"), ("c", "n", "error")] {
-            capture(&ring, id, model, end, 10);
-        }
-        assert_eq!(ids(&ring), ["b"]);
-        assert_eq!(ring.clear(), 1);
-        assert_eq!((ids(&ring).len(), ring.used()), (0, 0), "all bytes have come back");
-    }
-
-    #[test]
-    fn the_oldest_goes_first() {
-        let ring = Ring::new(LIMITS);
-        ring.switch_on(Criteria::default(), None);
-        for id in ["a", "b", "c", "d", "e"] {
-            capture(&ring, id, "m", "complete", 10);
-        }
-        assert_eq!(ids(&ring), ["e", "d", "c"]);
-        // Three of these are more than the ring may hold.
-        for id in ["f", "g", "h"] {
-            capture(&ring, id, "m", "complete", 30_000);
-            assert!(ring.used() <= LIMITS.bytes, "{}", ring.used());
-        }
-        assert_eq!(ids(&ring), ["h", "g"]);
-        assert!(ring.list().iter().all(|exchange| !exchange.is_cut));
-        ring.limit(Limits { exchanges: 1, ..LIMITS });
-        assert_eq!(ids(&ring), ["h"]);
-    }
-
-    #[test]
-    fn a_long_exchange_is_cut() {
-        let ring = Ring::new(LIMITS);
-        ring.switch_on(Criteria::default(), None);
-        capture(&ring, "a", "m", "complete", 1 << 20);
-        let exchange = ring.find("a").unwrap();
-        assert!(exchange.is_cut && exchange.request.body.len() <= LIMITS.exchange_bytes);
-        assert!(ring.used() <= LIMITS.exchange_bytes);
-    }
-
-    #[test]
-    fn running_exchanges_share_the_limit() {
-        let ring = Ring::new(LIMITS);
-        ring.switch_on(Criteria::default(), None);
-        let running: Vec<_> = (0..10)
-            .filter_map(|at| ring.begin(|| info(&at.to_string(), "m"), false))
-            .inspect(|recording| recording.body(&[b'x'; 20_000]))
-            .collect();
-        assert!(ring.used() <= LIMITS.bytes);
-        drop(running);
-        assert_eq!(ring.used(), 0, "a recording that is dropped gives its bytes back");
     }
 }

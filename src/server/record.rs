@@ -356,7 +356,7 @@ impl Record {
             key: self.caller.as_deref().map(|caller| caller.name.to_string()),
             ..RequestInfo::default()
         };
-        self.recording = self.app.captures.begin(info, is_wanted);
+        self.recording = Recording::begin(&self.app.captures, info, is_wanted);
         if let Some(recording) = &self.recording {
             recording.head(&format!("{} {path} {:?}", head.method, head.version), &head.headers);
         }

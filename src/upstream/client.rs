@@ -443,8 +443,11 @@ mod tests {
     use crate::telemetry::Propagation;
     use bytes::Bytes;
     use http::{HeaderMap, Method};
-    use std::io::{BufRead, Write};
+    use std::io::{BufRead, Read, Write};
     use std::sync::atomic::AtomicUsize;
+
+    /// More bytes than the sockets of a connection hold.
+    const LARGE: usize = 32 << 20;
 
     fn client(url: &str, lines: &str) -> Client {
         let text = format!("[[upstream]]\nurl = \"{url}\"\n{lines}");
@@ -611,6 +614,48 @@ mod tests {
             assert_eq!(client.send(&request("GET")).await.is_ok(), is_sent_again, "{last:?}");
             assert_eq!(count.load(Ordering::Relaxed), 1 + usize::from(is_sent_again), "{last:?}");
         }
+    }
+
+    /// Sends a body that is larger than what the sockets hold to an engine that does this with the connection. Returns
+    /// the status and body of the answer, and whether the connection is kept.
+    async fn send_large(
+        engine: fn(std::net::TcpStream) -> Option<std::net::TcpStream>,
+    ) -> Option<(u16, String, bool)> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = client(&format!("http://{}", listener.local_addr().unwrap()), "");
+        let open = std::thread::spawn(move || engine(listener.accept().unwrap().0));
+        let request = Outgoing { body: Bytes::from(vec![b'x'; LARGE]), ..request("POST") };
+        let mut answer = client.send(&request).await.ok()?;
+        let (status, body) = (answer.head.status, answer.collect(100).await.unwrap());
+        client.give_back(answer);
+        drop(open);
+        Some((status, String::from_utf8(body.to_vec()).unwrap(), client.idle.lock().len() == 1))
+    }
+
+    #[tokio::test]
+    async fn large_bodies_are_sent_whole_unless_the_engine_answers_early_or_leaves() {
+        fn answer(mut stream: &std::net::TcpStream, status: u16, body: &str) {
+            let length = body.len();
+            write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+        }
+        let reads = send_large(|stream| {
+            let mut reader = io::BufReader::new(&stream);
+            let mut line = String::new();
+            while line != "\r\n" {
+                line.clear();
+                reader.read_line(&mut line).unwrap();
+            }
+            let count = io::copy(&mut reader.take(LARGE as u64), &mut io::sink()).unwrap();
+            answer(&stream, 200, &count.to_string());
+            Some(stream)
+        });
+        assert_eq!(reads.await, Some((200, LARGE.to_string(), true)));
+        let refuses = send_large(|stream| {
+            answer(&stream, 413, "too large");
+            Some(stream)
+        });
+        assert_eq!(refuses.await, Some((413, "too large".to_owned(), false)), "the request is not complete");
+        assert_eq!(send_large(|_| None).await, None);
     }
 
     /// Checks that the client of a thread takes a connection to the address whose turn it is, and that without an

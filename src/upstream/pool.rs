@@ -530,6 +530,7 @@ mod tests {
     use super::super::models::Model;
     use super::*;
     use crate::config::Overrides;
+    use std::collections::BTreeSet;
 
     const PRESSURE: Outcome = Outcome::Pushed { status: 429, wait: Duration::from_secs(30) };
 
@@ -657,6 +658,22 @@ mod tests {
         let hash = (0..1_000).find(|hash| name(&pool.choose(&of(*hash))) == "e1").unwrap();
         let all: Vec<_> = (0..16).map(|_| pool.choose(&of(hash))).collect();
         assert_eq!(all.iter().position(|chosen| name(chosen) != "e1"), Some(15));
+    }
+
+    /// A request is read in the form of an upstream that is well and takes requests, while there is one.
+    #[test]
+    fn a_request_is_read_for_an_upstream_that_is_well() {
+        let pool = pool(&upstreams(&["", "weight = 0", ""]));
+        let read_for = || {
+            let names: BTreeSet<_> =
+                (0..6).map(|chance| pool.upstream_to_read_for("m", chance).0.config.name.clone()).collect();
+            names.into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(read_for(), ["e0", "e2"]);
+        pool.upstreams[0].record_outcome(PRESSURE, Instant::now());
+        assert_eq!(read_for(), ["e2"]);
+        pool.upstreams[2].record_outcome(PRESSURE, Instant::now());
+        assert_eq!(read_for(), ["e0", "e1", "e2"], "none is well");
     }
 
     #[test]
