@@ -1,4 +1,4 @@
-//! One answer, read into numbered events with their places in the file.
+//! Answers, read into events, with the line of each mistake.
 //!
 //! Takes: a body and what is known of its head. Gives: an [`Answer`], or the line that cannot be read. Never:
 //! repairs anything; a file that was cut or edited by hand would be compared with something that no server sent.
@@ -64,7 +64,7 @@ pub struct Head {
     pub content_type: Option<String>,
 }
 
-/// One side of a comparison.
+/// Answer to compare: its events, and what is known of its head and its end.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub(super) head: Option<Head>,
