@@ -1,4 +1,4 @@
-//! One answer, read into numbered events with their places in the file.
+//! Answers, read into events, with the line of each mistake.
 //!
 //! Takes: a body and what is known of its head. Gives: an [`Answer`], or the line that cannot be read. Never:
 //! repairs anything; a file that was cut or edited by hand would be compared with something that no server sent.
@@ -64,7 +64,7 @@ pub struct Head {
     pub content_type: Option<String>,
 }
 
-/// One side of a comparison.
+/// Answer to compare: its events, and what is known of its head and its end.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub(super) head: Option<Head>,
@@ -94,7 +94,7 @@ impl Answer {
             why: "it is not UTF-8".to_owned(),
         })?;
         let events = match form {
-            Form::Events => events(text, is_reset)?,
+            Form::Events => events(text, is_reset, EVENT)?,
             Form::Json => vec![Event { name: None, data: json(text, 1, is_reset)? }],
             Form::Text => vec![Event { name: None, data: Data::Text(text.to_owned()) }],
         };
@@ -108,8 +108,8 @@ fn line_of(body: &[u8], at: usize) -> usize {
 }
 
 /// Reads a stream line by line, so that a mistake can be told with its line.
-fn events(text: &str, is_reset: bool) -> Result<Vec<Event>, Mistake> {
-    let mut framer = Framer::new(EVENT);
+fn events(text: &str, is_reset: bool, limit: usize) -> Result<Vec<Event>, Mistake> {
+    let mut framer = Framer::new(limit);
     let mut events = Vec::new();
     // Line in which the current event's data begins.
     let mut start = None;
@@ -128,7 +128,7 @@ fn events(text: &str, is_reset: bool) -> Result<Vec<Event>, Mistake> {
                 }
                 Framed::Comment => {}
                 Framed::TooLarge => {
-                    let why = format!("the event is larger than {} MiB", EVENT >> 20);
+                    let why = format!("the event is larger than {limit} bytes");
                     return Err(Mistake { line: number, why });
                 }
             }
@@ -260,8 +260,8 @@ mod tests {
             assert_eq!(got.0, line, "{body:?}: {}", got.1);
             assert!(got.1.contains(why), "{body:?}: {}", got.1);
         }
-        let large = format!("data: {}\n\ndata: \"{}\"\n\n", "{}", "a".repeat(EVENT));
-        assert_eq!(mistake(Form::Events, &large), (3, "the event is larger than 64 MiB".to_owned()));
+        let large = events("data: {}\n\ndata: \"aaaaaaaaaaaaaaaa\"\n\n", false, 16).unwrap_err();
+        assert_eq!((large.line, large.why.as_str()), (3, "the event is larger than 16 bytes"));
         let error = Answer::read(Form::Text, b"a\nb\xff", false, None).unwrap_err();
         assert_eq!((error.line, error.why.as_str()), (2, "it is not UTF-8"));
     }

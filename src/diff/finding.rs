@@ -71,9 +71,9 @@ pub struct Finding {
     pub kind: Difference,
     /// Path of the field, or what else differs.
     pub path: String,
-    /// How A has it.
+    /// Form that it has in A.
     pub a: String,
-    /// How B has it.
+    /// Form that it has in B.
     pub b: String,
     /// Events of A that it concerns.
     pub frames_a: Frames,
@@ -124,7 +124,7 @@ pub(super) fn findings(a: &Answer, b: &Answer, rows: &[Row]) -> Vec<Finding> {
     found.list
 }
 
-/// One side of an aligned pair.
+/// Run of an aligned pair, with the answer that it is from.
 #[derive(Clone, Copy)]
 struct Side<'a> {
     answer: &'a Answer,
@@ -142,7 +142,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// What the events of a run have in one field.
+/// Field of a run: its types and values in the run's events.
 #[derive(Default)]
 struct Held<'a> {
     part: Option<String>,

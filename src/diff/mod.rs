@@ -23,7 +23,7 @@ use serde::Serialize;
 /// Row of the alignment, as it is shown: a form of events, and where each side has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Aligned {
-    /// What the events say: `content`, `finish_reason`, `response.created`.
+    /// Label of what the events say: `content`, `finish_reason`, `response.created`.
     pub says: String,
     /// Events of A; `None` if it has none there.
     pub a: Option<Span>,

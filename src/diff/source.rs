@@ -1,4 +1,4 @@
-//! What is compared: folders with an exchange, folders of such folders, or single bodies.
+//! Sources of answers: folders with an exchange, folders of such folders, or single bodies.
 //!
 //! Takes: two paths. Gives: pairs of answers, and what one side alone has. Never: compares a folder with a file.
 

@@ -19,7 +19,7 @@ use table::Look;
 pub(super) struct Diff {
     /// A recorded exchange, a folder of such, or a body in a file named .sse, .json or .txt
     a: PathBuf,
-    /// What it is compared with, of the same kind
+    /// The other side, of the same kind
     b: PathBuf,
     /// Print the words that differ, too: texts, arguments, ids, times, counts and names of models
     #[arg(long)]
