@@ -37,17 +37,8 @@ pub struct Attempt {
     pub request: Message,
     /// Answer as it came; `None` while none has come.
     pub answer: Option<Message>,
-    /// How the answer's body ended; `None` while it has not.
-    pub end: Option<End>,
-}
-
-/// End of an engine's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The body is complete.
-    Clean,
-    /// The connection broke, or samewire closed it.
-    Reset,
+    /// True once the answer's body is complete. It never is if the connection breaks, or if samewire closes it.
+    pub is_complete: bool,
 }
 
 /// Outcome of a request, as its log line tells it.
@@ -122,6 +113,16 @@ impl Captured {
     }
 }
 
+/// Returns a path and query in which the values are redacted that may be secret, such as that of `api_key`.
+pub fn redacted_target(target: &str) -> String {
+    let Some((path, query)) = target.split_once('?') else { return target.to_owned() };
+    let shown = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((name, _)) if is_secret(name) => format!("{name}={REDACTED}"),
+        _ => pair.to_owned(),
+    });
+    format!("{path}?{}", shown.collect::<Vec<_>>().join("&"))
+}
+
 /// Returns a head as text: the first line, then a line for each header. Values that may be secret are redacted.
 pub fn head_text(first: &str, headers: &HeaderMap) -> String {
     let mut text = format!("{first}\r\n");
@@ -148,8 +149,7 @@ fn push_header(text: &mut String, name: &str, value: &str) {
     text.push_str("\r\n");
 }
 
-/// Returns true for a header whose value may be secret: credentials by their usual names, and names that sound like
-/// one.
+/// Returns true for a header or a query parameter whose value may be secret, judged by the words of its name.
 fn is_secret(name: &str) -> bool {
     const SECRET: [&str; 9] =
         ["authorization", "cookie", "key", "token", "secret", "password", "auth", "signature", "credential"];
@@ -163,6 +163,11 @@ mod tests {
 
     #[test]
     fn secrets_do_not_show() {
+        assert_eq!(
+            redacted_target("/v1/x?api-version=2024&api_key=CANARY"),
+            "/v1/x?api-version=2024&api_key=[redacted]"
+        );
+        assert_eq!(redacted_target("/v1/x"), "/v1/x");
         let mut headers = HeaderMap::new();
         for name in
             ["authorization", "x-api-key", "api-key", "cookie", "x-amz-security-token", "x-goog-api-key"]

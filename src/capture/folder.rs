@@ -8,22 +8,18 @@
 //! | `client/…` | exchange with the client, in the same form |
 //! | `about.md` | model, engine, outcome, rules |
 
-use super::exchange::{Captured, End, Message};
+use super::exchange::{Captured, Message};
 use crate::json::{Raw, quoted};
 use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// File of a folder: its path within, and its content.
-pub(super) type File = (String, Vec<u8>);
-
-/// Returns the files of an exchange.
+/// Returns the files of an exchange: the path within the folder, and the content of each.
 pub fn files(exchange: &Captured) -> Vec<(String, Vec<u8>)> {
     let mut files = vec![("about.md".to_owned(), about(exchange).into_bytes())];
     let last = exchange.attempts.len().saturating_sub(1);
     for (at, attempt) in exchange.attempts.iter().enumerate() {
         let folder = if at == last { String::new() } else { format!("attempt-{}/", at + 1) };
-        let broken = attempt.end != Some(End::Clean);
-        scenario(&folder, &attempt.request, attempt.answer.as_ref(), broken, &mut files);
+        scenario(&folder, &attempt.request, attempt.answer.as_ref(), !attempt.is_complete, &mut files);
     }
     let broken = exchange.outcome.end == "client_closed";
     scenario("client/", &exchange.request, exchange.answer.as_ref(), broken, &mut files);
@@ -31,7 +27,13 @@ pub fn files(exchange: &Captured) -> Vec<(String, Vec<u8>)> {
 }
 
 /// Adds the files of one request and its answer.
-fn scenario(folder: &str, request: &Message, answer: Option<&Message>, broken: bool, files: &mut Vec<File>) {
+fn scenario(
+    folder: &str,
+    request: &Message,
+    answer: Option<&Message>,
+    broken: bool,
+    files: &mut Vec<(String, Vec<u8>)>,
+) {
     let mut add = |name: &str, content: Vec<u8>| files.push((format!("{folder}{name}"), content));
     add("request.json", request_json(request).into_bytes());
     let Some(answer) = answer else { return };
@@ -57,23 +59,10 @@ fn request_json(request: &Message) -> String {
         let _ = write!(text, ",\n \"headers\": {{{}\n }}", headers.join(","));
     }
     let body = String::from_utf8_lossy(&request.body);
-    match Raw::of(body.trim()) {
-        _ if body.is_empty() => {}
-        Some(json) => {
-            _ = write!(
-                text,
-                ",
- \"body\": {json}"
-            )
-        }
-        None => {
-            _ = write!(
-                text,
-                ",
- \"body_raw\": {}",
-                quoted(&body)
-            )
-        }
+    if let Some(json) = Raw::of(body.trim()) {
+        let _ = write!(text, ",\n \"body\": {json}");
+    } else if !body.is_empty() {
+        let _ = write!(text, ",\n \"body_raw\": {}", quoted(&body));
     }
     text.push_str("\n}\n");
     text

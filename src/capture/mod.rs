@@ -15,7 +15,7 @@ mod folder;
 mod recording;
 mod ring;
 
-pub use exchange::{Attempt, Captured, End, Message, Outcome, Piece, RequestInfo, head_text};
+pub use exchange::{Attempt, Captured, Message, Outcome, Piece, RequestInfo, head_text, redacted_target};
 pub use folder::files;
-pub use recording::{AttemptTap, Recording};
+pub use recording::{AttemptRecorder, Recording};
 pub use ring::{Criteria, Limits, Ring};

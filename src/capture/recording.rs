@@ -3,17 +3,17 @@
 //! Takes: heads and bytes, each at its time. Gives: the exchange, to the ring. Never: grows beyond what the ring has
 //! granted. What has no room any more is left out, and the exchange says so.
 
-use super::exchange::{Attempt, Captured, End, Message, Outcome, Piece, RequestInfo, head_text, redacted};
+use super::exchange::{Attempt, Captured, Message, Outcome, Piece, RequestInfo, head_text, redacted};
 use super::ring::{Criteria, Ring};
 use http::HeaderMap;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Bytes that an exchange takes apart from texts and bodies.
 const OVERHEAD: usize = 1024;
-/// Smallest step by which a body grows.
-const STEP: usize = 4096;
+/// Smallest step by which a list grows, in bytes.
+const STEP: usize = 1024;
 
 /// Recording of one request. It is shared by all who see a part of the exchange.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ struct Draft {
 
 /// Recorder of one attempt.
 #[derive(Clone, Debug)]
-pub struct AttemptTap {
+pub struct AttemptRecorder {
     recording: Arc<Recording>,
     index: usize,
 }
@@ -73,7 +73,7 @@ impl Recording {
 
     /// Records facts that were not known when the request arrived. A request that cannot match any more is
     /// forgotten.
-    pub fn tell(&self, change: impl FnOnce(&mut RequestInfo)) {
+    pub fn update(&self, change: impl FnOnce(&mut RequestInfo)) {
         let mut draft = self.draft.lock();
         let Some(exchange) = &mut draft.exchange else { return };
         change(&mut exchange.info);
@@ -84,7 +84,7 @@ impl Recording {
     }
 
     /// Records that an attempt at an engine begins.
-    pub fn attempt(self: &Arc<Self>, upstream: &str, engine: &'static str) -> AttemptTap {
+    pub fn attempt(self: &Arc<Self>, upstream: &str, engine: &'static str) -> AttemptRecorder {
         let mut index = usize::MAX;
         self.with(|exchange, room| {
             if room.grant(OVERHEAD, &mut exchange.is_cut) {
@@ -94,11 +94,11 @@ impl Recording {
                     engine,
                     request: Message::default(),
                     answer: None,
-                    end: None,
+                    is_complete: false,
                 });
             }
         });
-        AttemptTap { recording: Arc::clone(self), index }
+        AttemptRecorder { recording: Arc::clone(self), index }
     }
 
     /// Records status line and headers of the answer to the client.
@@ -141,7 +141,7 @@ impl Drop for Recording {
     }
 }
 
-impl AttemptTap {
+impl AttemptRecorder {
     /// Records the request as it is sent. `head` has its lines as HTTP/1.1 spells them.
     pub fn request(&self, head: &[u8], body: &[u8]) {
         let at = self.recording.began.elapsed();
@@ -166,11 +166,9 @@ impl AttemptTap {
         });
     }
 
-    /// Records the end of the engine's answer.
-    pub fn end(&self, end: End) {
-        self.with(|attempt, _, _| {
-            attempt.end.get_or_insert(end);
-        });
+    /// Records that the engine's answer is complete.
+    pub fn complete(&self) {
+        self.with(|attempt, _, _| attempt.is_complete = true);
     }
 
     fn with(&self, change: impl FnOnce(&mut Attempt, &mut Room<'_>, &mut bool)) {
@@ -204,34 +202,37 @@ impl Room<'_> {
         if self.grant(text.capacity(), is_cut) { text } else { String::new() }
     }
 
-    /// Appends a piece to a body, as much of it as there is room for. After a cut nothing follows, so that the body
-    /// has no gap.
-    fn piece(&mut self, message: &mut Message, bytes: &[u8], at: std::time::Duration, is_cut: &mut bool) {
+    /// Appends a piece to a body, if there is room for it. After a cut nothing follows, so that the body has no gap.
+    fn piece(&mut self, message: &mut Message, bytes: &[u8], at: Duration, is_cut: &mut bool) {
         if bytes.is_empty() || *is_cut {
             return;
         }
-        if message.pieces.len() == message.pieces.capacity() {
-            let more = message.pieces.capacity().max(16);
-            if !self.grant(more * size_of::<Piece>(), is_cut) {
-                return;
-            }
-            message.pieces.reserve_exact(more);
-        }
-        let free = message.body.capacity() - message.body.len();
-        if bytes.len() > free {
-            let more = (bytes.len() - free).max(message.body.capacity().min(64 << 10)).max(STEP);
-            // Near the limit, exactly the missing bytes may still fit.
-            let missing = bytes.len() - free;
-            let granted = [more, missing].into_iter().find(|more| self.ring.grant(*self.held, *more));
-            let Some(more) = granted else {
-                *is_cut = true;
-                return;
-            };
-            *self.held += more;
-            message.body.reserve_exact(more + free);
+        let has_room = self.reserve(&mut message.pieces, 1) && self.reserve(&mut message.body, bytes.len());
+        if !has_room {
+            *is_cut = true;
+            return;
         }
         message.body.extend_from_slice(bytes);
         message.pieces.push(Piece { at, end: message.body.len() });
+    }
+
+    /// Reserves room for so many more elements. The capacity doubles, or grows by as large a part of that as the ring
+    /// grants, so that the elements are not copied each time. Returns false if the ring grants too little.
+    fn reserve<T>(&mut self, list: &mut Vec<T>, count: usize) -> bool {
+        let missing = count.saturating_sub(list.capacity() - list.len());
+        if missing == 0 {
+            return true;
+        }
+        let mut more = missing.max(list.capacity()).max(STEP / size_of::<T>());
+        while !self.ring.grant(*self.held, more * size_of::<T>()) {
+            if more == missing {
+                return false;
+            }
+            more = missing.max(more / 2);
+        }
+        *self.held += more * size_of::<T>();
+        list.reserve_exact(list.capacity() - list.len() + more);
+        true
     }
 }
 
@@ -239,7 +240,6 @@ impl Room<'_> {
 mod tests {
     use super::super::ring::Limits;
     use super::*;
-    use std::time::Duration;
 
     const LIMITS: Limits = Limits { exchanges: 3, bytes: 64 << 10, exchange_bytes: 32 << 10 };
 
@@ -342,5 +342,23 @@ mod tests {
         assert!(ring.used() <= LIMITS.bytes);
         drop(running);
         assert_eq!(ring.used(), 0, "a recording that is dropped gives its bytes back");
+    }
+
+    /// A long answer in small pieces is not copied with each of them, not even near the limit.
+    #[test]
+    fn a_body_grows_in_few_steps() {
+        let limits = Limits { exchanges: 1, bytes: 8 << 20, exchange_bytes: 5 << 20 };
+        let ring = Ring::new(limits);
+        let recording = Recording::begin(&ring, || info("a", "m"), true).unwrap();
+        let mut capacities = std::collections::BTreeSet::new();
+        for _ in 0..30_000 {
+            recording.body(&[b'x'; 250]);
+            recording.with(|exchange, _| _ = capacities.insert(exchange.request.body.capacity()));
+            assert!(ring.used() <= limits.exchange_bytes);
+        }
+        assert!(capacities.len() < 64, "{capacities:?}");
+        drop(recording);
+        let exchange = ring.find("a").unwrap();
+        assert!(exchange.is_cut && exchange.request.body.len() > 4 << 20, "{}", exchange.request.body.len());
     }
 }

@@ -184,14 +184,10 @@ impl Ring {
             return self.take_back(bytes);
         }
         let mut state = self.state.lock();
-        while state.ended.len() >= state.limits.exchanges.max(1) {
+        state.ended.push_back(Kept { exchange: Arc::new(exchange), bytes });
+        while state.ended.len() > state.limits.exchanges {
             state.forget_oldest();
         }
-        if state.limits.exchanges == 0 {
-            state.used = state.used.saturating_sub(bytes);
-            return;
-        }
-        state.ended.push_back(Kept { exchange: Arc::new(exchange), bytes });
     }
 }
 

@@ -1,5 +1,6 @@
 //! Table `[capture]`: which requests are captured from the start, and how much of them is kept.
 
+use super::mistakes::Mistakes;
 use crate::capture::{Criteria, Limits};
 use crate::quantity::read_size;
 use serde::{Deserialize, Serialize};
@@ -45,5 +46,16 @@ impl CaptureFile {
         let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let (key, model) = (given(&self.key), given(&self.model));
         self.enabled.then_some(Criteria { key, model, only_failures: self.only_failures })
+    }
+
+    pub(super) fn check(&self, mistakes: &mut Mistakes) {
+        for (key, value) in
+            [("exchanges", self.exchanges), ("bytes", self.bytes), ("exchange_bytes", self.exchange_bytes)]
+        {
+            if value == 0 {
+                mistakes
+                    .add(format!("capture.{key}"), "must be at least 1; enabled = false captures nothing");
+            }
+        }
     }
 }

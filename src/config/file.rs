@@ -334,6 +334,7 @@ impl File {
         self.retry.check(mistakes);
         self.limits.check(mistakes);
         self.timeouts.check(mistakes);
+        self.capture.check(mistakes);
         for (key, value) in [("interval", self.health.interval), ("timeout", self.health.timeout)] {
             if value.is_zero() {
                 mistakes.add(format!("health.{key}"), "must be more than 0");

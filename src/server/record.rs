@@ -7,7 +7,7 @@ use super::handlers::relayed::Progress;
 use super::net::connection_state::ConnectionState;
 use super::protocol::Protocol;
 use crate::auth::Caller;
-use crate::capture::{Outcome, Recording, RequestInfo};
+use crate::capture::{Outcome, Recording, RequestInfo, redacted_target};
 use crate::error::{Error, Side};
 use crate::telemetry::{End, Finished, FinishedRequest, Route, Trace, excerpt, fitting, redacted};
 use crate::upstream::Upstream;
@@ -151,7 +151,7 @@ impl Record {
     pub(super) fn named(&mut self, model: &str) {
         self.line.model = Some(limited(model).into());
         if let Some(recording) = &self.recording {
-            recording.tell(|info| info.model = limited(model));
+            recording.update(|info| info.model = limited(model));
         }
     }
 
@@ -348,11 +348,11 @@ impl Record {
         if self.recording.is_some() {
             return;
         }
-        let path = head.uri.path_and_query().map_or("", PathAndQuery::as_str);
+        let path = redacted_target(head.uri.path_and_query().map_or("", PathAndQuery::as_str));
         let info = || RequestInfo {
             id: self.request_id.clone(),
             method: head.method.to_string(),
-            path: path.to_owned(),
+            path: path.clone(),
             key: self.caller.as_deref().map(|caller| caller.name.to_string()),
             ..RequestInfo::default()
         };
@@ -363,13 +363,11 @@ impl Record {
     }
 
     fn outcome(&self) -> Outcome {
-        let adapted = self.summary.adapted.iter().map(|name| (*name, 1));
-        let rules = adapted.chain(self.summary.tally.iter().map(|(rule, times)| (rule.name(), times)));
         Outcome {
             end: self.end.name(),
             status: self.status.unwrap_or(499),
             code: self.code.clone(),
-            rules: rules.collect(),
+            rules: applied_rules(&self.summary).collect(),
         }
     }
 
@@ -396,11 +394,16 @@ impl Record {
     }
 }
 
+/// Returns the rules that changed the request or repaired the answer, with their counts.
+fn applied_rules(summary: &Summary) -> impl Iterator<Item = (&'static str, u32)> {
+    let adapted = summary.adapted.iter().map(|name| (*name, 1));
+    adapted.chain(summary.tally.iter().map(|(rule, times)| (rule.name(), times)))
+}
+
 /// Lists the rules that changed the request or repaired the answer, each with its count if above one.
 fn rules(summary: &Summary) -> Option<String> {
     let mut out = String::new();
-    let adapted = summary.adapted.iter().map(|name| (*name, 1));
-    for (name, times) in adapted.chain(summary.tally.iter().map(|(rule, times)| (rule.name(), times))) {
+    for (name, times) in applied_rules(summary) {
         let separator = if out.is_empty() { "" } else { ", " };
         let _ = match times {
             1 => write!(out, "{separator}{name}"),

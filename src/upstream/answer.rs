@@ -7,7 +7,7 @@ use super::http1::{Framing, Head};
 use super::http2_stream::{ReadProgress, Stream};
 use super::outgoing::Connection;
 use super::upload::{Sending, Sent};
-use crate::capture::{AttemptTap, End};
+use crate::capture::AttemptRecorder;
 use bytes::BytesMut;
 use http::StatusCode;
 use http::header::CONTENT_LENGTH;
@@ -56,7 +56,7 @@ pub struct Answer {
     /// True if the engine has closed the connection, or it broke.
     closed: bool,
     /// Recorder of the attempt, if the request is captured.
-    tap: Option<Box<AttemptTap>>,
+    recorder: Option<Box<AttemptRecorder>>,
 }
 
 /// Source of the rest of the answer.
@@ -92,7 +92,7 @@ impl Answer {
             seen: BytesMut::new(),
             attempts: 1,
             closed: false,
-            tap: None,
+            recorder: None,
         }
     }
 
@@ -101,12 +101,12 @@ impl Answer {
         Self { upload: upload.map(Box::new), ..self }
     }
 
-    /// Adds the recorder of the attempt, and records the head.
-    pub(super) fn recorded_by(mut self, tap: &Option<AttemptTap>) -> Self {
-        if let Some(tap) = tap {
+    /// Adds the recorder of the attempt, and records the head, as HTTP/1.1 spells it.
+    pub(super) fn recorded_by(mut self, recorder: &Option<AttemptRecorder>) -> Self {
+        if let Some(recorder) = recorder {
             let status = StatusCode::from_u16(self.head.status).unwrap_or_default();
-            tap.answer_head(&format!("HTTP/1.1 {status}"), &self.head.headers);
-            self.tap = Some(Box::new(tap.clone()));
+            recorder.answer_head(&format!("HTTP/1.1 {status}"), &self.head.headers);
+            self.recorder = Some(Box::new(recorder.clone()));
         }
         self
     }
@@ -151,17 +151,15 @@ impl Answer {
             let over = self.head.framing == Framing::Over;
             return Poll::Ready(Ok(if over { Read::End } else { Read::More }));
         }
-        let Some(tap) = self.tap.take() else { return self.poll_source(cx, sink) };
+        let Some(recorder) = self.recorder.take() else { return self.poll_source(cx, sink) };
         let read = self.poll_source(cx, &mut |bytes| {
-            tap.answer_body(bytes);
+            recorder.answer_body(bytes);
             sink(bytes);
         });
-        match &read {
-            Poll::Ready(Ok(Read::End)) => tap.end(End::Clean),
-            Poll::Ready(Err(_)) => tap.end(End::Reset),
-            Poll::Pending | Poll::Ready(Ok(Read::More)) => {}
+        if let Poll::Ready(Ok(Read::End)) = &read {
+            recorder.complete();
         }
-        self.tap = Some(tap);
+        self.recorder = Some(recorder);
         read
     }
 

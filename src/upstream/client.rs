@@ -131,13 +131,13 @@ impl Client {
     /// Fails if there is no connection or no answer, or if the answer is not HTTP.
     pub async fn send(&self, request: &Outgoing) -> Result<Answer, Error> {
         if let Some(connections) = &self.connections {
-            return Ok(Box::pin(self.send_http2(connections, request)).await?.recorded_by(&request.tap));
+            return Ok(Box::pin(self.send_http2(connections, request)).await?.recorded_by(&request.recorder));
         }
         let head = self.head(request);
-        if let Some(tap) = &request.tap {
-            tap.request(&head, &request.body);
+        if let Some(recorder) = &request.recorder {
+            recorder.request(&head, &request.body);
         }
-        Ok(self.send_http1(&head, request).await?.recorded_by(&request.tap))
+        Ok(self.send_http1(&head, request).await?.recorded_by(&request.recorder))
     }
 
     async fn send_http1(&self, head: &[u8], request: &Outgoing) -> Result<Answer, Error> {
@@ -165,13 +165,13 @@ impl Client {
     async fn send_http2(&self, connections: &ConnectionPool, request: &Outgoing) -> Result<Answer, Error> {
         let head =
             connections.head(request, &self.prefix, &self.peer).ok_or_else(|| Error::from(Fault::Proxy))?;
-        if let Some(tap) = &request.tap {
+        if let Some(recorder) = &request.recorder {
             let first = format!(
                 "{} {} HTTP/2",
                 head.method(),
                 head.uri().path_and_query().map_or("", |path| path.as_str())
             );
-            tap.request(head_text(&first, head.headers()).as_bytes(), &request.body);
+            recorder.request(head_text(&first, head.headers()).as_bytes(), &request.body);
         }
         let (mut after, newest) = (0, connections.newest_number());
         loop {
@@ -437,10 +437,8 @@ async fn deliver_over_tls(stream: &mut Socket, head: &[u8], body: &[u8], early: 
 
 #[cfg(test)]
 mod tests {
-    use super::super::hops::Hops;
     use super::*;
     use crate::config::{Config, Overrides};
-    use crate::telemetry::Propagation;
     use bytes::Bytes;
     use http::{HeaderMap, Method};
     use std::io::{BufRead, Read, Write};
@@ -453,23 +451,6 @@ mod tests {
         let text = format!("[[upstream]]\nurl = \"{url}\"\n{lines}");
         let config = Config::read(&text, &[&Overrides::default()]).unwrap();
         Client::new(&config.upstreams[0], &config.timeouts)
-    }
-
-    fn request(method: &'static str) -> Outgoing {
-        Outgoing {
-            method,
-            path: "/v1/models".into(),
-            accept: Outgoing::JSON,
-            content_type: Some(Outgoing::JSON),
-            authorization: None,
-            request_id: "r".to_owned(),
-            is_retry: false,
-            trace: Propagation::Passed(Vec::new()),
-            hops: Hops::default(),
-            body: Bytes::from_static(b"{}"),
-            upload: None,
-            tap: None,
-        }
     }
 
     /// Returns the lines of the head that HTTP/1.1 sends.
@@ -487,22 +468,27 @@ mod tests {
             ("http://engine:8000", "engine:8000"),
             ("http://[::1]:8000", "[::1]:8000"),
         ] {
-            assert_eq!(lines(&client(url, ""), &request("GET"))[1], format!("host: {host}"), "{url}");
+            assert_eq!(
+                lines(&client(url, ""), &Outgoing::for_test("GET"))[1],
+                format!("host: {host}"),
+                "{url}"
+            );
         }
     }
 
     #[test]
     fn only_a_request_with_a_body_tells_of_one() {
         let client = client("http://engine:8000/base", "");
-        let get = lines(&client, &request("GET"));
+        let get = lines(&client, &Outgoing::for_test("GET"));
         assert_eq!(get[0], "GET /base/v1/models HTTP/1.1");
         let is_of_body = |line: &str| line.starts_with("content-") || line.starts_with("transfer-encoding");
         assert!(!get.iter().any(|line| is_of_body(line)), "{get:?}");
-        let post = lines(&client, &request("POST"));
+        let post = lines(&client, &Outgoing::for_test("POST"));
         assert_eq!(post[0], "POST /base/v1/models HTTP/1.1");
         assert_eq!(post[post.len() - 2..], ["content-type: application/json", "content-length: 2"]);
         assert_eq!(get.iter().find(|line| line.starts_with("authorization")), None);
-        let keyed = Outgoing { authorization: Some("Bearer k".parse().unwrap()), ..request("GET") };
+        let keyed =
+            Outgoing { authorization: Some("Bearer k".parse().unwrap()), ..Outgoing::for_test("GET") };
         assert!(lines(&client, &keyed).contains(&"authorization: Bearer k".to_owned()));
     }
 
@@ -511,7 +497,8 @@ mod tests {
     fn both_versions_of_http_send_the_same_head() {
         let client = client("http://engine:8000/base", "http = \"2\"");
         for method in ["GET", "POST"] {
-            let request = Outgoing { authorization: Some("Bearer k".parse().unwrap()), ..request(method) };
+            let request =
+                Outgoing { authorization: Some("Bearer k".parse().unwrap()), ..Outgoing::for_test(method) };
             let connections = client.connections.as_ref().expect("it speaks HTTP/2");
             let head = connections.head(&request, &client.prefix, &client.peer).unwrap();
             assert_eq!(
@@ -567,7 +554,7 @@ mod tests {
 
     /// Sends a request, reads its answer and gives the connection back.
     async fn ask(client: &Client, is_retry: bool) {
-        let request = Outgoing { is_retry, ..request("GET") };
+        let request = Outgoing { is_retry, ..Outgoing::for_test("GET") };
         let mut answer = client.send(&request).await.unwrap();
         assert_eq!(answer.collect(100).await.unwrap(), "ab");
         client.give_back(answer);
@@ -611,7 +598,7 @@ mod tests {
             let (url, count) = engine(Some(last));
             let client = client(&url, "");
             ask(&client, false).await;
-            assert_eq!(client.send(&request("GET")).await.is_ok(), is_sent_again, "{last:?}");
+            assert_eq!(client.send(&Outgoing::for_test("GET")).await.is_ok(), is_sent_again, "{last:?}");
             assert_eq!(count.load(Ordering::Relaxed), 1 + usize::from(is_sent_again), "{last:?}");
         }
     }
@@ -624,7 +611,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = client(&format!("http://{}", listener.local_addr().unwrap()), "");
         let open = std::thread::spawn(move || engine(listener.accept().unwrap().0));
-        let request = Outgoing { body: Bytes::from(vec![b'x'; LARGE]), ..request("POST") };
+        let request = Outgoing { body: Bytes::from(vec![b'x'; LARGE]), ..Outgoing::for_test("POST") };
         let mut answer = client.send(&request).await.ok()?;
         let (status, body) = (answer.head.status, answer.collect(100).await.unwrap());
         client.give_back(answer);

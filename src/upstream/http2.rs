@@ -358,7 +358,6 @@ mod tests {
     use super::super::upload::{Source, Upload};
     use super::*;
     use crate::config::{Config, Overrides};
-    use crate::telemetry::Propagation;
     use h2::server::SendResponse;
     use tokio::net::{TcpListener, TcpStream};
 
@@ -527,30 +526,13 @@ mod tests {
         Client::new(&config.upstreams[0], &config.timeouts)
     }
 
-    fn request() -> Outgoing {
-        Outgoing {
-            method: "POST",
-            path: "/v1/completions".into(),
-            accept: Outgoing::JSON,
-            content_type: Some(Outgoing::JSON),
-            authorization: None,
-            request_id: "r".to_owned(),
-            is_retry: false,
-            trace: Propagation::Passed(Vec::new()),
-            hops: hops::Hops::default(),
-            body: Bytes::from_static(b"{}"),
-            upload: None,
-            tap: None,
-        }
-    }
-
     /// A retry on this upstream is sent a second time if the engine has not begun it, as a first attempt is.
     #[tokio::test]
     async fn a_retry_is_sent_again_if_its_stream_is_refused() {
         for is_retry in [false, true] {
             let refuse = |mut respond: SendResponse<Bytes>| respond.send_reset(Reason::REFUSED_STREAM);
             let (url, count) = engine_that_begins_with(refuse).await;
-            let request = Outgoing { is_retry, ..request() };
+            let request = Outgoing { is_retry, ..Outgoing::for_test("POST") };
             assert_eq!(client(&url).send(&request).await.unwrap().head.status, 200, "{is_retry}");
             assert_eq!(count.load(Ordering::Relaxed), 2, "{is_retry}");
         }
@@ -582,7 +564,7 @@ mod tests {
             let (url, _) = engine_that_begins_with(answer).await;
             let (client, asked) = (client(&url), Arc::new(AtomicUsize::new(0)));
             let upload = Some(Upload::new(Nothing(Arc::clone(&asked)), None));
-            let mut answer = client.send(&Outgoing { upload, ..request() }).await.unwrap();
+            let mut answer = client.send(&Outgoing { upload, ..Outgoing::for_test("POST") }).await.unwrap();
             assert_eq!(answer.head.status, status);
             let before = asked.load(Ordering::Relaxed);
             assert_eq!(answer.collect(100).await.unwrap(), "ab");
@@ -634,7 +616,8 @@ mod tests {
         {
             let upload = pieces.map(|pieces| Upload::new(Pieces(pieces), None));
             let body = Bytes::from(vec![b'x'; whole]);
-            let mut answer = client.send(&Outgoing { body, upload, ..request() }).await.unwrap();
+            let mut answer =
+                client.send(&Outgoing { body, upload, ..Outgoing::for_test("POST") }).await.unwrap();
             assert_eq!(answer.collect(100).await.unwrap(), expected);
         }
     }

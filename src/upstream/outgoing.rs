@@ -2,7 +2,7 @@
 
 use super::hops::Hops;
 use super::upload::Upload;
-use crate::capture::AttemptTap;
+use crate::capture::AttemptRecorder;
 use crate::telemetry::Propagation;
 use crate::tls::Socket;
 use bytes::Bytes;
@@ -39,12 +39,31 @@ pub struct Outgoing {
     /// Rest of the body, which is sent while it arrives.
     pub upload: Option<Upload>,
     /// Recorder of the attempt, if the request is captured.
-    pub tap: Option<AttemptTap>,
+    pub recorder: Option<AttemptRecorder>,
 }
 
 impl Outgoing {
     /// Content type of bodies, unless the request has another one.
     pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+    /// Returns a request with a JSON body.
+    #[cfg(test)]
+    pub(super) fn for_test(method: &'static str) -> Self {
+        Self {
+            method,
+            path: "/v1/models".into(),
+            accept: Self::JSON,
+            content_type: Some(Self::JSON),
+            authorization: None,
+            request_id: "r".to_owned(),
+            is_retry: false,
+            trace: Propagation::Passed(Vec::new()),
+            hops: Hops::default(),
+            body: Bytes::from_static(b"{}"),
+            upload: None,
+            recorder: None,
+        }
+    }
 
     /// Returns the number of bytes of the body; `None` if it is not known.
     pub(super) fn length(&self) -> Option<u64> {
@@ -84,20 +103,7 @@ mod tests {
     }
 
     fn request(upload: Option<Upload>) -> Outgoing {
-        Outgoing {
-            method: "POST",
-            path: "/v1/chat/completions".into(),
-            accept: Outgoing::JSON,
-            content_type: Some(Outgoing::JSON),
-            authorization: None,
-            request_id: "r".to_owned(),
-            is_retry: false,
-            trace: Propagation::Passed(Vec::new()),
-            hops: Hops::default(),
-            body: Bytes::from_static(b"abc"),
-            upload,
-            tap: None,
-        }
+        Outgoing { body: Bytes::from_static(b"abc"), upload, ..Outgoing::for_test("POST") }
     }
 
     #[test]

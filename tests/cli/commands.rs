@@ -70,3 +70,16 @@ fn there_is_a_page_for_each_command() {
     assert_eq!(wrong.status.code(), Some(3));
     std::fs::remove_dir_all(&folder).expect("it is there");
 }
+
+#[test]
+fn check_says_that_exchanges_are_captured() {
+    let file = std::env::temp_dir().join(format!("samewire-capture-{}.toml", std::process::id()));
+    let path = file.to_str().expect("UTF-8");
+    for (enabled, is_told) in [("true", true), ("false", false)] {
+        let text = format!("[capture]\nenabled = {enabled}\n[[upstream]]\nurl = \"http://127.0.0.1:8000\"\n");
+        std::fs::write(&file, text).expect("the temporary folder is writable");
+        let shown = said(&["check", "--config", path]);
+        assert_eq!(shown.contains("# [capture] is on: what clients ask"), is_told, "{shown}");
+    }
+    std::fs::remove_file(&file).expect("it is there");
+}

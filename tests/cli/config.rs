@@ -225,6 +225,10 @@ fn every_mistake_is_told_with_its_path() {
             "requests.media_urls: must be \"public\", \"data\" or a list of hosts; is public meant?",
         ),
         (
+            &with("[capture]\nbytes = 0"),
+            "capture.bytes: must be at least 1; enabled = false captures nothing",
+        ),
+        (
             &with("[store]\nplace = \"memroy\""),
             "store.place: a store is `memory`, `sqlite:PATH`, `postgres://…` or `off`; is memory meant?",
         ),

@@ -132,7 +132,7 @@ impl Sender {
                 None => body,
             },
             upload: None,
-            tap: self.recording.as_ref().map(|recording| {
+            recorder: self.recording.as_ref().map(|recording| {
                 recording.attempt(&to.upstream.config.name, to.upstream.identity().engine.name)
             }),
         }
