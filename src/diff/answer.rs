@@ -236,6 +236,13 @@ fn end(text: &str) -> String {
     if count > QUOTED { format!("…{last:?}") } else { format!("{last:?}") }
 }
 
+/// Returns the events of an answer with these data.
+#[cfg(test)]
+pub(super) fn events_of(events: &[&str]) -> Vec<Event> {
+    let text: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    Answer::read(Form::Events, text.as_bytes(), false, None).map(|answer| answer.events).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -61,12 +61,7 @@ fn key<'f>(field: &'f Field, fields: &'f [Field]) -> Option<(&'f str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diff::answer::{Answer, Form};
-
-    fn of(events: &[&str]) -> Vec<Event> {
-        let text: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
-        Answer::read(Form::Events, text.as_bytes(), false, None).unwrap().events
-    }
+    use crate::diff::answer::events_of as of;
 
     #[test]
     fn ids_that_change_are_found() {

@@ -158,12 +158,7 @@ fn topic(place: &str) -> Topic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diff::answer::{Answer, Form};
-
-    fn of(events: &[&str]) -> Vec<Event> {
-        let text: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
-        Answer::read(Form::Events, text.as_bytes(), false, None).unwrap().events
-    }
+    use crate::diff::answer::events_of as of;
 
     #[test]
     fn words_are_joined_and_sorted_by_topic() {
