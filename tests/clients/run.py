@@ -71,9 +71,13 @@ class Server:
                 log.flush()
                 with contextlib.suppress(ValueError):
                     entry = json.loads(line)
-                    if entry.get("message") == "listening":
-                        self.addresses.put((entry["listener"], entry["address"]))
+                    if listening := self.listening(entry):
+                        self.addresses.put(listening)
         self.addresses.put(("", ""))
+
+    def listening(self, entry: dict[str, str]) -> tuple[str, str] | None:
+        """The name and the address of the listener that a line of the log tells of."""
+        return (entry["listener"], entry["address"]) if entry.get("message") == "listening" else None
 
     def address(self, listener: str) -> str:
         deadline = time.monotonic() + START_SECONDS

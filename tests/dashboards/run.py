@@ -96,17 +96,8 @@ models = ["away"]
 class Prometheus(Server):
     """Its log is JSON, too, with other words."""
 
-    def read(self) -> None:
-        assert self.process.stderr is not None
-        with self.log.open("wb") as log:
-            for line in self.process.stderr:
-                log.write(line)
-                log.flush()
-                with contextlib.suppress(ValueError):
-                    entry = json.loads(line)
-                    if entry.get("msg") == "Listening on":
-                        self.addresses.put(("web", entry["address"]))
-        self.addresses.put(("", ""))
+    def listening(self, entry: dict[str, str]) -> tuple[str, str] | None:
+        return ("web", entry["address"]) if entry.get("msg") == "Listening on" else None
 
     def ask(self, path: str, **parameters: Any) -> Any:
         """What the API answers; an error of a query is one of this test."""
