@@ -1,12 +1,12 @@
 //! `samewire demo`: what samewire does, shown in a terminal.
 
-use super::CommandFailure;
-use crate::config::{Level, LogFormat, Terminal};
+use super::{CommandFailure, has_colour, terminal_width};
+use crate::config::{Level, LogFormat};
 use crate::demo::page::{TerminalProfile, heading, render};
 use crate::demo::{self, DemoError, DemoServer, REASONING, TOOL, snippet, web};
 use crate::telemetry;
 use clap::{Args, ValueEnum};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// See what it does.
@@ -71,7 +71,7 @@ impl Demo {
             Show::Tool => &TOOL,
         };
         let comparison = demo::show(scene)?;
-        let look = look();
+        let look = TerminalProfile { width: terminal_width(60), colour: has_colour() };
         print(&render(scene, &comparison, look))?;
         if let Some(stand) = stand {
             print(&heading("Your turn", look))?;
@@ -87,14 +87,6 @@ fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
-}
-
-/// Returns the terminal's properties. `COLUMNS` takes precedence, so that the width can be chosen.
-fn look() -> TerminalProfile {
-    let Terminal { plain, columns } = Terminal::environment();
-    let measured = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-    let width = columns.or_else(measured).unwrap_or(100).clamp(60, 200);
-    TerminalProfile { width, colour: !plain && io::stdout().is_terminal() }
 }
 
 /// Returns the text after the page: how to use the running server.

@@ -15,8 +15,10 @@ mod rewrite;
 mod running;
 mod serve;
 
+use crate::config::Terminal;
 use crate::telemetry::Build;
 use clap::{Parser, Subcommand};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 /// Exit code for wrong usage or an invalid configuration.
@@ -122,15 +124,27 @@ impl CommandFailure {
     }
 }
 
+/// Returns the width of the terminal in columns, at least `narrowest`. `COLUMNS` takes precedence, so that the width
+/// can be chosen.
+fn terminal_width(narrowest: usize) -> usize {
+    let measured = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+    Terminal::environment().columns.or_else(measured).unwrap_or(100).clamp(narrowest, 200)
+}
+
+/// Returns true if standard output may be coloured.
+fn has_colour() -> bool {
+    !Terminal::environment().plain && io::stdout().is_terminal()
+}
+
 /// Prints a result on standard output, and ignores write errors: the reader may have closed the pipe.
 fn print(text: impl std::fmt::Display) {
     use std::io::Write;
-    let _ = write!(std::io::stdout().lock(), "{text}");
+    let _ = write!(io::stdout().lock(), "{text}");
 }
 
 /// Prints a message for people on stderr, and ignores write errors.
 fn print_error(text: impl std::fmt::Display) {
     use std::io::Write;
     // Write errors cannot be reported anywhere.
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }

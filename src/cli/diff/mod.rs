@@ -3,12 +3,10 @@
 mod report;
 mod table;
 
-use super::{CommandFailure, print};
-use crate::config::Terminal;
+use super::{CommandFailure, has_colour, print, terminal_width};
 use crate::diff::{self, Compared};
 use clap::Args;
 use report::Report;
-use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use table::Look;
@@ -64,16 +62,8 @@ impl Diff {
         let report = Report { names, pairs, only: [only_a, only_b], has_words: self.words };
         match self.json {
             true => print(format_args!("{}\n", report.json())),
-            false => print(report.text(look())),
+            false => print(report.text(Look { width: terminal_width(40), has_colour: has_colour() })),
         }
         Ok(ExitCode::from(u8::from(!report.is_same())))
     }
-}
-
-/// Returns the terminal's properties. `COLUMNS` takes precedence, so that the width can be chosen.
-fn look() -> Look {
-    let Terminal { plain, columns } = Terminal::environment();
-    let measured = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-    let width = columns.or_else(measured).unwrap_or(100).clamp(40, 200);
-    Look { width, has_colour: !plain && io::stdout().is_terminal() }
 }
