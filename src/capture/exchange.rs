@@ -55,6 +55,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Returns true once the request has ended.
+    pub(super) fn is_known(&self) -> bool {
+        !self.end.is_empty()
+    }
+
     /// Returns true if the request ended otherwise than with a complete answer.
     pub fn is_failure(&self) -> bool {
         self.end != "complete" || self.status >= 400

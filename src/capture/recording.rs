@@ -134,7 +134,7 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         let Draft { exchange, held } = self.draft.get_mut();
-        match exchange.take() {
+        match exchange.take().filter(|exchange| exchange.outcome.is_known()) {
             Some(exchange) => self.ring.keep(*exchange, *held, &self.criteria),
             None => self.ring.take_back(*held),
         }
