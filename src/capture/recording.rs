@@ -357,6 +357,7 @@ mod tests {
             assert!(ring.used() <= limits.exchange_bytes);
         }
         assert!(capacities.len() < 64, "{capacities:?}");
+        recording.finish(Outcome { end: "complete", status: 200, ..Outcome::default() });
         drop(recording);
         let exchange = ring.find("a").unwrap();
         assert!(exchange.is_cut && exchange.request.body.len() > 4 << 20, "{}", exchange.request.body.len());
