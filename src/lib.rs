@@ -79,6 +79,12 @@ pub mod upstream;
 // Recorded engine traffic served over HTTP: for tests, demos and bug reports.
 pub mod replay;
 
+// One request to any server as a client sends it, and everything that came back, within bounds.
+pub mod exchange;
+
+// The contract of the API as a test suite against any server.
+pub mod conform;
+
 // HTTP server for clients and operators: listeners, routes, relaying, shutdown.
 pub mod server;
 

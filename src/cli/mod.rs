@@ -4,6 +4,7 @@
 //! problem of the environment (port, file).
 
 mod check;
+mod conform;
 mod demo;
 mod drain;
 mod key;
@@ -41,6 +42,8 @@ Examples:
       Shows what a client would receive, without a proxy.
   samewire replay fixtures/vllm --listen 127.0.0.1:8000
       Serves recorded traffic as an engine.
+  samewire conform http://127.0.0.1:8000
+      Tests whether a server keeps the contract of the API.
   samewire check --config samewire.toml
       Says what is wrong with a configuration, or what it means.
   samewire key new
@@ -64,6 +67,8 @@ enum Command {
     Rewrite(rewrite::Rewrite),
     /// Serve recorded captures as an engine: for tests, demos and bug reports.
     Replay(replay::Replay),
+    /// Test whether a server keeps the contract of the API.
+    Conform(conform::Conform),
     /// Look through a configuration: print what it means, or everything that is wrong with it.
     Check(check::Check),
     /// Make keys for clients.
@@ -85,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Rewrite(rewrite) => rewrite.run(),
         Command::Replay(replay) => replay.run(),
+        Command::Conform(conform) => conform.run(),
         Command::Check(check) => check.run(),
         Command::Key(key) => key.run(),
         Command::Drain(drain) => drain.run(),
