@@ -74,7 +74,7 @@ fn patience(text: &str) -> Result<Duration, String> {
 
 fn group(text: &str) -> Result<Group, String> {
     let names = Group::ALL.map(Group::name).join(", ");
-    Group::ALL.into_iter().find(|group| group.name() == text).ok_or(format!("must be one of {names}"))
+    Group::ALL.into_iter().find(|group| group.name() == text).ok_or_else(|| format!("must be one of {names}"))
 }
 
 impl Conform {

@@ -390,12 +390,7 @@ pub(super) fn usage_last(answer: &Answer) -> Verdict {
     if !has(last) || !empty {
         return Verdict::fail(&last.raw);
     }
-    let mut count = 0;
-    answer.none(|frame| {
-        let early = has(frame) && !std::ptr::eq(frame, last);
-        count += usize::from(early);
-        early
-    })
+    answer.none(|frame| has(frame) && !std::ptr::eq(frame, last))
 }
 
 /// Returns true if the counts of a usage object are there and add up.
@@ -499,7 +494,7 @@ fn call_ids(answer: &Answer) -> Verdict {
     with_calls(answer, || {
         answer.none(|frame| {
             entries(frame).filter(|entry| !text(entry, "/id").is_empty()).any(|entry| {
-                *ids.entry(text(entry, "/id").to_owned()).or_insert(index(entry)) != index(entry)
+                *ids.entry(text(entry, "/id").to_owned()).or_insert_with(|| index(entry)) != index(entry)
             })
         })
     })

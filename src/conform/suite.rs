@@ -134,6 +134,10 @@ pub(super) fn judge(ask: Ask, answer: &Answer) -> impl Iterator<Item = Verified>
     of(ask).map(move |row| {
         let verdict = match &obstacle {
             _ if absent => Verdict::NotOffered,
+            // Otherwise a body of another form would leave nothing but skipped rows.
+            Some(why) if answer.status == 200 && row.id.ends_with("-end") => {
+                Verdict::fail(&format!("{why}: {}", answer.beginning()))
+            }
             Some(why) if !row.always && !is_judged(row, answer) => Verdict::Skipped(why.clone()),
             _ => (row.judge)(answer),
         };
@@ -143,7 +147,10 @@ pub(super) fn judge(ask: Ask, answer: &Answer) -> impl Iterator<Item = Verified>
 
 /// Returns true if a row about the form of a body judges a successful answer that has another form.
 fn is_judged(row: &Row, answer: &Answer) -> bool {
-    let forms = ["-content-type", "-framing", "-object", "-list"];
+    let forms = match row.ask.streams() {
+        true => ["-content-type", "-framing"],
+        false => ["-object", "-list"],
+    };
     answer.status == 200 && forms.iter().any(|form| row.id.ends_with(form))
 }
 
@@ -470,6 +477,20 @@ mod tests {
         assert_eq!(all.len(), catalogue().count(), "an id is there twice");
         judged.extend(WRONG.iter().map(|(id, ..)| *id));
         assert_eq!(judged, all, "each row has a wrong answer");
+    }
+
+    #[test]
+    fn bodies_of_another_form_fail() {
+        for ask in Ask::ALL {
+            let (status, kind, _) = good(ask);
+            for body in ["", "nonsense"] {
+                let judged = judge(ask, &answer(ask, status, kind, body, Ended::Clean));
+                assert!(
+                    judged.into_iter().any(|row| matches!(row.verdict, Verdict::Fail(_))),
+                    "{ask:?} {body:?}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -34,7 +34,9 @@ impl Exchange {
         let lines = lines(&body).map(|line| {
             read += line.len();
             while piece.next_if(|(end, _)| *end < read).is_some() {}
-            now.set(piece.peek().map_or(now.get(), |(_, at)| *at));
+            if let Some((_, at)) = piece.peek() {
+                now.set(*at);
+            }
             Ok::<_, Infallible>(line)
         });
         let mut stream = EventStream::new(stream::iter(lines));

@@ -54,7 +54,7 @@ impl Target {
 
 /// Parses a header. Messages omit the value, which may be a secret.
 fn header(line: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let (name, value) = line.split_once(':').ok_or("a header must have the form 'Name: value'".to_owned())?;
+    let (name, value) = line.split_once(':').ok_or("a header must have the form 'Name: value'")?;
     let name = name.trim();
     let parsed = name.parse::<HeaderName>().map_err(|_| format!("{name:?} is not the name of a header"))?;
     let value = HeaderValue::from_str(value.trim());
