@@ -64,3 +64,38 @@ fn lines(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
         (!line.is_empty()).then_some(line)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange::{Ended, Request};
+    use bytes::Bytes;
+    use http::{HeaderMap, Method, StatusCode};
+
+    #[test]
+    fn events_have_the_time_of_the_piece_that_completes_them() {
+        let pieces = ["data: a\n", "\ndata: b\r\n\r", "\nevent: x\ndata: c\n\ndata: cut"];
+        let pieces = pieces.iter().zip(1..).map(|(text, at)| (Duration::from_secs(at), Bytes::from(*text)));
+        let request = Request {
+            method: Method::GET,
+            path: "/v1/a".to_owned(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+        };
+        let exchange = Exchange {
+            request,
+            status: StatusCode::OK,
+            headers: HeaderMap::new(),
+            head: Duration::ZERO,
+            pieces: pieces.collect(),
+            ended: Ended::Clean,
+        };
+        let (events, stopped) = exchange.events();
+        let told: Vec<_> = events
+            .iter()
+            .map(|event| (event.at.as_secs(), event.name.as_str(), event.data.as_str()))
+            .collect();
+        assert_eq!(told, [(2, "message", "a"), (3, "message", "b"), (3, "x", "c")]);
+        assert_eq!(stopped, None);
+    }
+}

@@ -1,17 +1,15 @@
 //! Sending a request and reading its answer through `reqwest`, within bounds.
 
 use super::{Ended, Exchange, Request, Target};
-use crate::tls::{Strictness, Verifier, provider, roots};
+use crate::tls::{client_config, roots, trusting_nobody};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
-use tokio_rustls::rustls::ClientConfig;
 
 /// Bounds of one exchange.
 #[derive(Clone, Copy, Debug)]
@@ -79,14 +77,16 @@ impl Sender {
     /// # Errors
     /// Fails with the reason if the system's certificate authorities cannot be read, where the target needs TLS.
     pub fn new(target: Target, bounds: Bounds) -> Result<Self, String> {
-        let mut builder = reqwest::Client::builder()
+        let tls = match target.base().starts_with("https:") {
+            true => client_config(roots(None)?),
+            false => trusting_nobody(),
+        };
+        let builder = reqwest::Client::builder()
             .no_proxy()
             .redirect(Policy::none())
+            .tls_backend_preconfigured(tls.map_err(|error| error.to_string())?)
             .connect_timeout(bounds.connect)
             .pool_max_idle_per_host(0);
-        if target.base().starts_with("https:") {
-            builder = builder.tls_backend_preconfigured(tls()?);
-        }
         let client = builder.build().map_err(|error| innermost_cause(&error))?;
         Ok(Self { client, target, bounds })
     }
@@ -164,17 +164,28 @@ impl Sender {
     }
 }
 
-/// Returns a TLS configuration with the crypto provider and the verification of samewire's other connections.
-fn tls() -> Result<ClientConfig, String> {
-    let provider = provider();
-    let verifier =
-        Verifier::of(roots(None)?, Strictness::Host, &provider).map_err(|error| error.to_string())?;
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| error.to_string())?;
-    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
-}
-
 /// Returns the message of the innermost cause, such as a refused connection.
 fn innermost_cause(error: &dyn Error) -> String {
     error.source().map_or_else(|| error.to_string(), innermost_cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn senders_need_no_global_crypto_provider() {
+        for url in ["http://127.0.0.1:1", "https://127.0.0.1:1"] {
+            let target = Target::new(url, None, &[]).unwrap();
+            assert!(Sender::new(target, Bounds::DEFAULT).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn no_bound_is_longer_than_the_total() {
+        let bounds = Bounds::within(Duration::from_secs(2));
+        for time in [bounds.connect, bounds.head, bounds.idle, bounds.total] {
+            assert_eq!(time, Duration::from_secs(2));
+        }
+    }
 }
