@@ -112,6 +112,8 @@ pub struct Caller {
     pub quota: Quota,
     /// Models that are not part of the client's plan; a pattern stands for every model that `models` does not name.
     pub not_included: Vec<String>,
+    /// True if the client may have single requests captured, by a header.
+    pub may_capture: bool,
 }
 
 /// Limits on how much a key may request per minute and at the same time; 0 in a field: no limit.
@@ -220,6 +222,7 @@ mod tests {
             index: 0,
             allowance: Allowance::default(),
             quota: Quota::default(),
+            may_capture: false,
             not_included: Vec::new(),
         }
     }

@@ -46,6 +46,9 @@ pub mod seal;
 // Failures outside the answer's bytes, with their cause and whether a retry is allowed.
 pub mod error;
 
+// Exchanges with clients and engines, kept in a bounded ring for operators.
+pub mod capture;
+
 // HTML pages from templates, with a content security policy.
 pub mod html;
 
@@ -78,6 +81,9 @@ pub mod upstream;
 
 // Recorded engine traffic served over HTTP: for tests, demos and bug reports.
 pub mod replay;
+
+// Comparison of two recorded answers: how their shapes differ, apart from their words.
+pub mod diff;
 
 // One request to any server as a client sends it, and everything that came back, within bounds.
 pub mod exchange;

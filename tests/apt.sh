@@ -1,21 +1,41 @@
 # shellcheck shell=bash
 # Sourced by the scripts that install Debian packages.
 
-# Installs Debian packages as root, and says so before it does.
-apt_install() {
-  local sudo=()
+# Runs apt-get as root, for the packages of the first word; says what is missing where it cannot.
+apt_as_root() {
+  local packages=$1 sudo=()
+  shift
   if ! command -v apt-get >/dev/null; then
-    echo "missing: $* (as Debian calls the packages). There is no apt-get: install them by your system's own means, and run this again" >&2
+    echo "missing: $packages (as Debian calls the packages). There is no apt-get: install them by your system's own means, and run this again" >&2
     return 1
   fi
   if [[ $(id -u) -ne 0 ]]; then
     if ! command -v sudo >/dev/null; then
-      echo "missing: $*. Run as root: apt-get install $*" >&2
+      echo "missing: $packages. Run as root: apt-get install $packages" >&2
       return 1
     fi
     sudo=(sudo)
   fi
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get "$@" >/dev/null
+}
+
+# Installs Debian packages as root, and says so before it does.
+apt_install() {
   echo "installing as root, with apt-get: $*"
-  "${sudo[@]}" apt-get update -qq
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+  apt_as_root "$*" update -qq || return
+  apt_as_root "$*" install -y -qq --no-install-recommends "$@"
+}
+
+# Unpacks a Debian package into a folder, without installing it: it starts no service and brings no other package along.
+apt_unpack() {
+  local folder=$1 package=$2
+  echo "unpacking from Debian: $package"
+  rm -rf "$folder"
+  mkdir -p "$folder/deb"
+  if ! (cd "$folder/deb" && apt-get download -qq "$package") 2>/dev/null; then
+    # Its lists are missing or old.
+    apt_as_root "$package" update -qq || return
+    (cd "$folder/deb" && apt-get download -qq "$package") || return
+  fi
+  dpkg-deb --extract "$folder/deb/"*.deb "$folder"
 }

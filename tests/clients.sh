@@ -4,16 +4,17 @@
 #   tests/clients.sh libraries   the official client libraries, against engines of all manners
 #   tests/clients.sh agents      Claude Code, Codex, OpenAI Agents, LangChain and the AI SDK, in loops of tools
 #   tests/clients.sh browser     pages in Chromium, those that [cors] lists and others (tests/browser.sh)
+#   tests/clients.sh dashboards  Prometheus with the alerts and the queries of Grafana's board (tests/dashboards.sh)
 #   tests/clients.sh             libraries and agents
 #
 # Sets up all it needs under target/clients/ (for each a Python venv and a node_modules, from the pinned versions
-# in tests/clients/, tests/agents/ and tests/browser/), which is done once and again when a pin changes.
+# in tests/clients/, tests/agents/, tests/browser/ and tests/dashboards/), which is done once and again when a pin changes.
 # Builds nothing: the binary is $SAMEWIRE_BIN, or the release or debug build.
 set -euo pipefail
 
 case ${1:-} in
-  '' | libraries | agents | browser) ;;
-  *) echo "usage: tests/clients.sh [libraries|agents|browser]" >&2 && exit 2 ;;
+  '' | libraries | agents | browser | dashboards) ;;
+  *) echo "usage: tests/clients.sh [libraries|agents|browser|dashboards]" >&2 && exit 2 ;;
 esac
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -92,6 +93,25 @@ browser() {
   [[ -n $chromium ]] || chromium=$(command -v chromium) || { apt_install chromium && chromium=$(command -v chromium); }
   timeout --kill-after=10 240 "$(node_of "$work")" "$pins/run.mjs" "$binary" "$chromium" \
     "$root/tests/clients/engine.py" "$work" "$work/run"
+}
+
+# Prometheus is the one on the path, or Debian's, unpacked. The alerts' own tests come first: they need no samewire. Any Node will do.
+dashboards() {
+  local pins=$root/tests/dashboards work=$root/target/clients/dashboards programs
+  set_up "$work" "$pins"
+  command -v openssl >/dev/null || apt_install openssl
+  if command -v prometheus promtool >/dev/null; then
+    programs=$(dirname "$(command -v prometheus)")
+  else
+    programs=$work/prometheus/usr/bin
+    [[ -x $programs/promtool ]] || apt_unpack "$work/prometheus" prometheus
+  fi
+  "$programs/promtool" check rules "$root/config/alerts.yaml"
+  "$programs/promtool" test rules "$pins/alerts-test.yaml"
+  node "$pins/node/check.mjs" "$root/config/grafana/samewire.json" "$work"
+  rm -rf "$work/run"
+  mkdir "$work/run"
+  timeout --kill-after=10 480 python3 "$pins/run.py" "$binary" "$programs/prometheus" "$work/run"
 }
 
 # One run at a time sets up a folder; a second one waits and then finds everything there.

@@ -5,9 +5,9 @@
 #   tests/run.sh fast    without the client libraries, the benches and the linters: Rust alone
 #
 # Made for Debian 12 or newer on x86-64. Needs Rust. A C compiler, make, curl, PostgreSQL, libfaketime, Python, Node and Chromium are installed with
-# apt-get, as root or by sudo, where they are missing; the packages of Python and Node go to folders under target/. On another system it
-# stops at the first that is missing and names it; a container of Debian has all of them. Stops at the first step that fails; the last line
-# says how it went.
+# apt-get, as root or by sudo, where they are missing; the packages of Python and Node, and Debian's Prometheus, go to folders under
+# target/. On another system it stops at the first that is missing and names it; a container of Debian has all of them. Stops at the first
+# step that fails; the last line says how it went.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=tests/apt.sh
@@ -105,7 +105,7 @@ lint_deployment() {
 import compose_spec, yaml
 compose_spec.PyCompose.from_yaml(yaml.safe_dump(yaml.safe_load(open("config/compose.yaml")))).validate()
 print("config/compose.yaml passed")'
-  "$venv/bin/shellcheck" --external-sources .ci/run tests/run.sh tests/clients.sh tests/browser.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/mutants.sh tests/live.sh benches/proxy.sh tests/apt.sh
+  "$venv/bin/shellcheck" --external-sources .ci/run tests/run.sh tests/clients.sh tests/browser.sh tests/dashboards.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/mutants.sh tests/live.sh benches/proxy.sh tests/apt.sh
 }
 
 step "set-up" set_up
@@ -119,6 +119,7 @@ if [[ -z $fast ]]; then
   step "official client libraries" tests/clients.sh libraries
   step "agents" tests/clients.sh agents
   step "pages in a browser" tests/browser.sh
+  step "dashboards and alerts" tests/dashboards.sh
   step "bench rewrite, smoke run" cargo bench --locked --bench rewrite -- --quick
   step "bench store, smoke run" cargo bench --locked --bench store -- --quick
   step "bench proxy, smoke run" benches/proxy.sh --quick

@@ -2,6 +2,7 @@
 
 use super::serve::Settings;
 use super::{CommandFailure, print};
+use crate::telemetry::CAPTURE_ON;
 use clap::Args;
 use std::process::ExitCode;
 
@@ -25,7 +26,8 @@ impl Check {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         let config = self.settings.load()?;
         let memory = crate::server::memory_told(&config.limits);
-        print(format_args!("{memory}{}", config.shown()));
+        let capture = if config.capture.enabled { format!("# {CAPTURE_ON}\n") } else { String::new() };
+        print(format_args!("{memory}{capture}{}", config.shown()));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -6,6 +6,7 @@
 mod check;
 mod conform;
 mod demo;
+mod diff;
 mod drain;
 mod key;
 mod manual;
@@ -42,6 +43,8 @@ Examples:
       Shows what a client would receive, without a proxy.
   samewire replay fixtures/vllm --listen 127.0.0.1:8000
       Serves recorded traffic as an engine.
+  samewire diff fixtures/vllm/tool fixtures/sglang/tool
+      Says how two recorded answers differ, apart from their words.
   samewire conform http://127.0.0.1:8000
       Tests whether a server keeps the contract of the API.
   samewire check --config samewire.toml
@@ -67,6 +70,8 @@ enum Command {
     Rewrite(rewrite::Rewrite),
     /// Serve recorded captures as an engine: for tests, demos and bug reports.
     Replay(replay::Replay),
+    /// Compare two recorded answers: their shape, apart from their words.
+    Diff(diff::Diff),
     /// Test whether a server keeps the contract of the API.
     Conform(conform::Conform),
     /// Look through a configuration: print what it means, or everything that is wrong with it.
@@ -90,6 +95,7 @@ pub fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Rewrite(rewrite) => rewrite.run(),
         Command::Replay(replay) => replay.run(),
+        Command::Diff(diff) => diff.run(),
         Command::Conform(conform) => conform.run(),
         Command::Check(check) => check.run(),
         Command::Key(key) => key.run(),

@@ -110,6 +110,9 @@ impl Serve {
         if config.log.content {
             tracing::warn!("{}", telemetry::CONTENT_LOGGED);
         }
+        if config.capture.enabled {
+            tracing::warn!("{}", telemetry::CAPTURE_ON);
+        }
         server::run(listeners, config, self.settings.source()).map_err(CommandFailure::environment)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -1,6 +1,7 @@
 //! Configuration file: its keys as written, their defaults, and checks that concern the file alone.
 
 use super::browsers::{AdminFile, CorsFile};
+use super::capture::CaptureFile;
 use super::harmony::HarmonyFile;
 use super::limits::{Limits, Timeouts};
 use super::mistakes::Mistakes;
@@ -40,6 +41,7 @@ pub struct File {
     pub health: Health,
     pub log: Log,
     pub trace: Trace,
+    pub capture: CaptureFile,
     pub auth: AuthFile,
     pub azure: Azure,
     pub relay: RelayFile,
@@ -73,6 +75,7 @@ impl Default for File {
             health: Health::default(),
             log: Log::default(),
             trace: Trace::default(),
+            capture: CaptureFile::default(),
             auth: AuthFile::default(),
             azure: Azure::default(),
             relay: RelayFile::default(),
@@ -157,6 +160,7 @@ pub struct KeyFile {
     pub when_used_up: WhenUsedUp,
     pub plan: String,
     pub models_not_included: Vec<String>,
+    pub capture: bool,
 }
 
 /// Table `[azure]`: settings of the routes for Azure clients, which have their own paths and headers.

@@ -89,6 +89,7 @@ fn caller(
             plan: (!file.plan.is_empty()).then(|| file.plan.as_str().into()),
         },
         not_included: file.models_not_included.clone(),
+        may_capture: file.capture,
     }
 }
 

@@ -5,6 +5,7 @@
 //! environment.
 
 mod browsers;
+mod capture;
 mod environment;
 mod file;
 mod harmony;
@@ -26,6 +27,7 @@ mod upstreams;
 mod values;
 
 pub use browsers::{AdminFile, AdminHosts, Cors, CorsFile};
+pub use capture::CaptureFile;
 pub use environment::Variable;
 pub use file::{
     AuthFile, Azure, Codex, Compaction, File, Health, KeyFile, Level, Log, LogFormat, SealFile, StoreFile,
@@ -331,6 +333,8 @@ pub struct Config {
     pub log: Log,
     /// Trace export settings; `None`: traces are not recorded here.
     pub trace: Option<Arc<TraceConfig>>,
+    /// Requests that are captured from the start, and the limits of what is kept.
+    pub capture: CaptureFile,
     /// Active client keys; `None`: keys are not checked, and every client is served.
     pub auth: Option<Arc<Keyring>>,
     /// Settings of the routes for Azure clients: accepted API versions, region, and storing.
@@ -503,6 +507,7 @@ impl Config {
             health: file.health.clone(),
             log: file.log.clone(),
             trace,
+            capture: file.capture.clone(),
             auth,
             azure: file.azure.clone(),
             relayed,

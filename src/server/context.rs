@@ -13,6 +13,7 @@ use super::net::connection_state::{ActiveRequest, ConnectionState};
 use super::record::Record;
 use super::{App, Worker};
 use crate::auth::Caller;
+use crate::capture::Recording;
 use crate::request::Rules;
 use crate::telemetry::Route;
 use crate::wire::Stamp;
@@ -33,6 +34,8 @@ pub(super) struct RequestContext {
     /// Authenticated caller; `None` if no keys are configured.
     pub(super) caller: Option<Arc<Caller>>,
     pub(super) record: Option<Record>,
+    /// Recording of the exchange, if it is captured.
+    pub(super) recording: Option<Arc<Recording>>,
     /// True while the client may still be sending the body.
     pub(super) unread: bool,
     /// True if the body is labelled as a form, as `curl -d` labels any body.
@@ -85,6 +88,7 @@ impl RequestContext {
             family,
             caller: None,
             record: Some(record),
+            recording: None,
             unread: false,
             is_labelled_form: false,
             passed: HeaderMap::new(),

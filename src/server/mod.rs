@@ -27,6 +27,7 @@ pub use admit::memory::description as memory_told;
 pub use net::listener::Listeners;
 pub use start::{run, run_on};
 
+use crate::capture::Ring;
 use crate::config::Config;
 use crate::html::Page;
 use crate::telemetry::{Gauge, Metrics, Tracer};
@@ -55,6 +56,7 @@ pub(crate) struct App {
     usages: Arc<Usages>,
     metrics: Arc<Metrics>,
     tracer: Arc<Tracer>,
+    captures: Arc<Ring>,
     /// Certificate presented to clients; `None` if they connect without TLS.
     server_certificate: Option<Arc<ServerCertificate>>,
     store_handle: Arc<StoreHandle>,

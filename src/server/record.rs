@@ -7,12 +7,14 @@ use super::handlers::relayed::Progress;
 use super::net::connection_state::ConnectionState;
 use super::protocol::Protocol;
 use crate::auth::Caller;
+use crate::capture::{Outcome, Recording, RequestInfo};
 use crate::error::{Error, Side};
 use crate::telemetry::{End, Finished, FinishedRequest, Route, Trace, excerpt, fitting, redacted};
 use crate::upstream::Upstream;
 use crate::wire::Summary;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::rule::Rule;
+use http::uri::PathAndQuery;
 use http::{Method, request};
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -84,6 +86,8 @@ pub(super) struct Record {
     summary: Summary,
     /// Excerpt of the body, where contents are logged.
     content: Option<String>,
+    /// Recording of the exchange, if it is captured.
+    pub(super) recording: Option<Arc<Recording>>,
     line: RequestLine,
 }
 
@@ -119,6 +123,7 @@ impl Record {
             planning: Duration::ZERO,
             summary: Summary::default(),
             content: None,
+            recording: None,
             line: RequestLine::default(),
         }
     }
@@ -145,6 +150,9 @@ impl Record {
     /// Notes the client's name for the model.
     pub(super) fn named(&mut self, model: &str) {
         self.line.model = Some(limited(model).into());
+        if let Some(recording) = &self.recording {
+            recording.tell(|info| info.model = limited(model));
+        }
     }
 
     /// Counts a finished attempt with the error that ended it. `request` is the body that was sent.
@@ -197,6 +205,9 @@ impl Record {
     /// Notes the size of the body, and an excerpt where contents are logged.
     pub(super) fn has_read(&mut self, body: &[u8]) {
         self.request_bytes = body.len();
+        if let Some(recording) = &self.recording {
+            recording.body(body);
+        }
         self.content = self.app.config.log.content.then(|| excerpt(body));
     }
 
@@ -332,6 +343,36 @@ impl Record {
 }
 
 impl Record {
+    /// Begins to record the exchange, if requests are captured or this one is to be.
+    pub(super) fn capture(&mut self, head: &request::Parts, is_wanted: bool) {
+        if self.recording.is_some() {
+            return;
+        }
+        let path = head.uri.path_and_query().map_or("", PathAndQuery::as_str);
+        let info = || RequestInfo {
+            id: self.request_id.clone(),
+            method: head.method.to_string(),
+            path: path.to_owned(),
+            key: self.caller.as_deref().map(|caller| caller.name.to_string()),
+            ..RequestInfo::default()
+        };
+        self.recording = Recording::begin(&self.app.captures, info, is_wanted);
+        if let Some(recording) = &self.recording {
+            recording.head(&format!("{} {path} {:?}", head.method, head.version), &head.headers);
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        let adapted = self.summary.adapted.iter().map(|name| (*name, 1));
+        let rules = adapted.chain(self.summary.tally.iter().map(|(rule, times)| (rule.name(), times)));
+        Outcome {
+            end: self.end.name(),
+            status: self.status.unwrap_or(499),
+            code: self.code.clone(),
+            rules: rules.collect(),
+        }
+    }
+
     /// Returns the data of the request for its trace. It contains only known words: an unknown error code becomes
     /// `_OTHER`.
     fn trace_data(&mut self, trace: Arc<Trace>) -> FinishedRequest {
@@ -394,6 +435,9 @@ impl Drop for Record {
             gauge.add(-1);
         }
         let total = self.started.elapsed();
+        if let Some(recording) = self.recording.take() {
+            recording.finish(self.outcome());
+        }
         self.log(total);
         self.app.metrics.finished(&Finished {
             route: self.route,

@@ -4,9 +4,9 @@
 
 use super::App;
 use super::active_config::ActiveConfig;
-use crate::config::{Config, Mistakes, Source};
+use crate::config::{CaptureFile, Config, Mistakes, Source};
 use crate::file_watch::ChangeDetector;
-use crate::telemetry::CONTENT_LOGGED;
+use crate::telemetry::{CAPTURE_ON, CONTENT_LOGGED};
 use crate::upstream::{Upstream, health};
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +82,7 @@ impl Reload {
             tracing::warn!(keys = kept.join(", "), "changes of these take a restart");
         }
         let app = before.reconfigured(config)?;
+        recapture(before, &app.config.capture);
         let new = app.pool.missing_from(&before.pool).cloned().collect::<Vec<_>>();
         let gone = before.pool.missing_from(&app.pool).cloned().collect::<Vec<_>>();
         let upstreams = app.pool.upstreams().len();
@@ -99,6 +100,21 @@ impl Reload {
         let (new, gone) = (new.len(), gone.len());
         tracing::info!(upstreams, new, gone, "the configuration was read again and is in force");
         Ok(())
+    }
+}
+
+/// Applies changes of `[capture]`. Without one, the switch stays as an operator has set it.
+fn recapture(app: &App, capture: &CaptureFile) {
+    if *capture == app.config.capture {
+        return;
+    }
+    app.captures.limit(capture.limits());
+    match capture.criteria() {
+        Some(criteria) => {
+            tracing::warn!("{CAPTURE_ON}");
+            app.captures.switch_on(criteria, None);
+        }
+        None => app.captures.switch_off(),
     }
 }
 

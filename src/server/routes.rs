@@ -184,6 +184,7 @@ async fn handle(
         family,
         caller: None,
         record: Some(record),
+        recording: None,
         unread: has_body,
         is_labelled_form: false,
         passed: HeaderMap::new(),
@@ -193,6 +194,7 @@ async fn handle(
         standing: None,
     };
     let result = context.dispatch(&head, target, body).await;
+    let recording = context.recording.take();
     let mut response = result.unwrap_or_else(|failure| context.refuse(&failure));
     if target == Target::Nothing && response.status() == StatusCode::METHOD_NOT_ALLOWED {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST"));
@@ -216,7 +218,10 @@ async fn handle(
     protocol.rename_headers(status, response.headers_mut());
     let asked = azure::client_request_id(&head.headers);
     family.add_headers(&mut response, asked, azure::known_version(&head), &app.config.azure);
-    response.map(|body| body.keeping_busy(context.active_request))
+    if let Some(recording) = &recording {
+        recording.answer_head(&format!("HTTP/1.1 {}", response.status()), response.headers());
+    }
+    response.map(|body| body.recorded(recording).keeping_busy(context.active_request))
 }
 
 /// Returns the status for a head that the HTTP library accepts although it should not; `None` for a valid head.

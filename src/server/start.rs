@@ -16,6 +16,7 @@ use super::reload::{Reload, watch};
 use super::responses::background::BackgroundJobs;
 use super::responses::store_handle::StoreHandle;
 use super::{App, Worker};
+use crate::capture::Ring;
 use crate::config::{Config, Source};
 use crate::html::Page;
 use crate::telemetry::{Metrics, Tracer};
@@ -98,6 +99,7 @@ async fn serve(
         quotas: Arc::new(Quotas::of(config.auth.as_deref(), &Quotas::default(), &usages)),
         usages: Arc::new(usages),
         metrics: Arc::new(metrics),
+        captures: captures(&config),
         tracer: Arc::new(Tracer::start(config.trace.as_ref())?),
         requests: Arc::default(),
         clients: proxy.local_addr()?,
@@ -149,6 +151,15 @@ async fn serve(
     let _ = tokio::time::timeout(USAGE_SYNC_LIMIT, app.usages.sync(&app.store_handle, &app.metrics)).await;
     app.tracer.close().await;
     Ok(())
+}
+
+/// Returns the ring of captured exchanges, switched on if the configuration says so.
+fn captures(config: &Config) -> Arc<Ring> {
+    let ring = Ring::new(config.capture.limits());
+    if let Some(criteria) = config.capture.criteria() {
+        ring.switch_on(criteria, None);
+    }
+    ring
 }
 
 async fn watch_memory(budget: Arc<Budget>) {

@@ -153,6 +153,9 @@ pub struct Finished<'a> {
 pub const CONTENT_LOGGED: &str =
     "[log] content is on: what clients ask is in this log, as long as that is so";
 
+/// Warning for operators, logged and printed by `check` while requests are captured from the start.
+pub const CAPTURE_ON: &str = "[capture] is on: what clients ask and engines answer is kept in memory, and the admin listener gives it out";
+
 /// Registry of all metrics of the process. Rendered on each scrape of the admin listener.
 #[derive(Debug)]
 pub struct Metrics {

@@ -7,7 +7,9 @@ use super::http1::{Framing, Head};
 use super::http2_stream::{ReadProgress, Stream};
 use super::outgoing::Connection;
 use super::upload::{Sending, Sent};
+use crate::capture::{AttemptTap, End};
 use bytes::BytesMut;
+use http::StatusCode;
 use http::header::CONTENT_LENGTH;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -53,6 +55,8 @@ pub struct Answer {
     pub attempts: u32,
     /// True if the engine has closed the connection, or it broke.
     closed: bool,
+    /// Recorder of the attempt, if the request is captured.
+    tap: Option<Box<AttemptTap>>,
 }
 
 /// Source of the rest of the answer.
@@ -88,12 +92,23 @@ impl Answer {
             seen: BytesMut::new(),
             attempts: 1,
             closed: false,
+            tap: None,
         }
     }
 
     /// Adds the rest of the request's body, which is still being sent.
     pub(super) fn with_upload(self, upload: Option<Sending>) -> Self {
         Self { upload: upload.map(Box::new), ..self }
+    }
+
+    /// Adds the recorder of the attempt, and records the head.
+    pub(super) fn recorded_by(mut self, tap: &Option<AttemptTap>) -> Self {
+        if let Some(tap) = tap {
+            let status = StatusCode::from_u16(self.head.status).unwrap_or_default();
+            tap.answer_head(&format!("HTTP/1.1 {status}"), &self.head.headers);
+            self.tap = Some(Box::new(tap.clone()));
+        }
+        self
     }
 
     /// Returns the length of the body in bytes, if the engine gives it. To be called before the body is read.
@@ -136,6 +151,25 @@ impl Answer {
             let over = self.head.framing == Framing::Over;
             return Poll::Ready(Ok(if over { Read::End } else { Read::More }));
         }
+        let Some(tap) = self.tap.take() else { return self.poll_source(cx, sink) };
+        let read = self.poll_source(cx, &mut |bytes| {
+            tap.answer_body(bytes);
+            sink(bytes);
+        });
+        match &read {
+            Poll::Ready(Ok(Read::End)) => tap.end(End::Clean),
+            Poll::Ready(Err(_)) => tap.end(End::Reset),
+            Poll::Pending | Poll::Ready(Ok(Read::More)) => {}
+        }
+        self.tap = Some(tap);
+        read
+    }
+
+    fn poll_source(
+        &mut self,
+        cx: &mut Context<'_>,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Poll<Result<Read, ReadError>> {
         if self.head.framing == Framing::Over {
             return Poll::Ready(Ok(Read::End));
         }
@@ -339,6 +373,14 @@ mod tests {
         assert_eq!(answer.peek(100, |_| false).await, b"abcdef", "the body is over");
         assert_eq!(answer.collect(100).await.unwrap(), "abcdef");
         assert_eq!(answer.peek(100, |_| false).await, b"");
+    }
+
+    #[tokio::test]
+    async fn a_body_goes_on_behind_what_is_seen_ahead() {
+        let (mut answer, mut engine) = answer("200 OK\r\ncontent-length: 4\r\n\r\nab").await;
+        assert_eq!(answer.peek(100, |seen| !seen.is_empty()).await, b"ab");
+        engine.write_all(b"cd").await.unwrap();
+        assert_eq!(answer.collect(100).await.unwrap(), "abcd");
     }
 
     #[tokio::test]

@@ -62,6 +62,7 @@ pub(super) fn poll_append(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio_rustls::rustls;
 
     /// Reads a head from what arrives, piece by piece, before the connection ends; returns its status, or the fault
     /// and whether the connection counts as stale.
@@ -100,5 +101,30 @@ mod tests {
         let error = head.await.unwrap_err();
         let found = (error.public.fault, error.class, error.stale);
         assert_eq!(found, (Fault::RequestTimeout, RetryClass::Never, false));
+    }
+
+    /// Checks that an engine that rejects samewire's certificate counts as unreachable, unless it has accepted the
+    /// connection before or has begun an answer.
+    #[tokio::test]
+    async fn a_certificate_is_rejected_before_the_first_answer() {
+        let alert = || {
+            let alert = rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired);
+            io::Error::new(ErrorKind::InvalidData, alert)
+        };
+        for (begun, reused, expected) in [
+            ("", false, (Fault::Unreachable, false)),
+            ("", true, (Fault::Reset, true)),
+            ("HTTP/1.1 2", false, (Fault::Reset, false)),
+            ("HTTP/1.1 2", true, (Fault::Reset, false)),
+        ] {
+            let mut buffer = BytesMut::from(begun);
+            let head = read_head(&mut buffer, reused, |_, _| Poll::Ready(Ok(Err(alert()))));
+            let error = head.await.unwrap_err();
+            assert_eq!((error.public.fault, error.stale), expected, "{begun:?} {reused}");
+        }
+        let mut buffer = BytesMut::new();
+        let reset = || Poll::Ready(Ok(Err(ErrorKind::ConnectionReset.into())));
+        let error = read_head(&mut buffer, false, |_, _| reset()).await.unwrap_err();
+        assert_eq!(error.public.fault, Fault::Reset, "no other error is a rejection");
     }
 }

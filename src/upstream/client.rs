@@ -14,6 +14,7 @@ use super::http2::{self, ConnectionPool};
 use super::outgoing::{Connection, Outgoing};
 use super::resolver::Resolver;
 use super::upload_exchange;
+use crate::capture::head_text;
 use crate::config::{HttpVersion, Timeouts, UpstreamConfig};
 use crate::error::{Error, RetryClass};
 use crate::telemetry::Peer;
@@ -130,26 +131,33 @@ impl Client {
     /// Fails if there is no connection or no answer, or if the answer is not HTTP.
     pub async fn send(&self, request: &Outgoing) -> Result<Answer, Error> {
         if let Some(connections) = &self.connections {
-            return Box::pin(self.send_http2(connections, request)).await;
+            return Ok(Box::pin(self.send_http2(connections, request)).await?.recorded_by(&request.tap));
         }
         let head = self.head(request);
+        if let Some(tap) = &request.tap {
+            tap.request(&head, &request.body);
+        }
+        Ok(self.send_http1(&head, request).await?.recorded_by(&request.tap))
+    }
+
+    async fn send_http1(&self, head: &[u8], request: &Outgoing) -> Result<Answer, Error> {
         // The address is chosen before a kept connection, so that new engines behind a name get their share.
         let to = self.next_address();
         if let Some(rest) = &request.upload {
             // A body that streams cannot be resent, so a kept connection that may be dead is not used.
             let connection = self.connection(to).await?;
-            return Box::pin(upload_exchange::exchange(connection, &head, request.body.clone(), rest)).await;
+            return Box::pin(upload_exchange::exchange(connection, head, request.body.clone(), rest)).await;
         }
         if !request.is_retry
             && let Some(connection) = self.checkout(to)
         {
             tracing::trace!(upstream = self.authority, address = %connection.to, "a connection is used again");
-            match exchange(connection, &head, &request.body, true).await {
+            match exchange(connection, head, &request.body, true).await {
                 Err(error) if error.stale => {}
                 other => return other,
             }
         }
-        exchange(self.connection(to).await?, &head, &request.body, false).await
+        exchange(self.connection(to).await?, head, &request.body, false).await
     }
 
     /// Sends a request over HTTP/2. One that the engine has not begun is resent once, on a newer connection; so is
@@ -157,6 +165,14 @@ impl Client {
     async fn send_http2(&self, connections: &ConnectionPool, request: &Outgoing) -> Result<Answer, Error> {
         let head =
             connections.head(request, &self.prefix, &self.peer).ok_or_else(|| Error::from(Fault::Proxy))?;
+        if let Some(tap) = &request.tap {
+            let first = format!(
+                "{} {} HTTP/2",
+                head.method(),
+                head.uri().path_and_query().map_or("", |path| path.as_str())
+            );
+            tap.request(head_text(&first, head.headers()).as_bytes(), &request.body);
+        }
         let (mut after, newest) = (0, connections.newest_number());
         loop {
             let to = self.next_address();
@@ -427,8 +443,11 @@ mod tests {
     use crate::telemetry::Propagation;
     use bytes::Bytes;
     use http::{HeaderMap, Method};
-    use std::io::{BufRead, Write};
+    use std::io::{BufRead, Read, Write};
     use std::sync::atomic::AtomicUsize;
+
+    /// More bytes than the sockets of a connection hold.
+    const LARGE: usize = 32 << 20;
 
     fn client(url: &str, lines: &str) -> Client {
         let text = format!("[[upstream]]\nurl = \"{url}\"\n{lines}");
@@ -449,6 +468,7 @@ mod tests {
             hops: Hops::default(),
             body: Bytes::from_static(b"{}"),
             upload: None,
+            tap: None,
         }
     }
 
@@ -519,8 +539,9 @@ mod tests {
         assert!(!is_local_exhaustion(&ErrorKind::TimedOut.into()));
     }
 
-    /// Starts an engine that answers each request with two bytes, and counts its connections.
-    fn engine() -> (String, Arc<AtomicUsize>) {
+    /// Starts an engine that answers each request with two bytes, and counts its connections. `last`: what it sends in
+    /// place of the second answer on a connection, which it then closes.
+    fn engine(last: Option<&'static str>) -> (String, Arc<AtomicUsize>) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let count = Arc::new(AtomicUsize::new(0));
@@ -530,10 +551,12 @@ mod tests {
                 counted.fetch_add(1, Ordering::Relaxed);
                 std::thread::spawn(move || {
                     let lines = io::BufReader::new(&stream).lines().map_while(Result::ok);
-                    for line in lines {
-                        if line.is_empty() {
-                            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nab";
-                            (&stream).write_all(answer).unwrap();
+                    for (n, _) in lines.filter(String::is_empty).enumerate() {
+                        let last = last.filter(|_| n == 1);
+                        let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nab";
+                        (&stream).write_all(last.unwrap_or(answer).as_bytes()).unwrap();
+                        if last.is_some() {
+                            break;
                         }
                     }
                 });
@@ -553,7 +576,7 @@ mod tests {
     /// Checks that a connection is kept for a few seconds, and not for a retry or once the upstream is retired.
     #[tokio::test]
     async fn connections_are_kept_for_a_time() {
-        let (url, count) = engine();
+        let (url, count) = engine(None);
         let client = client(&url, "[timeouts]\npool_idle = 60");
         let idle = || client.idle.lock().len();
         let connections = || count.load(Ordering::Relaxed);
@@ -580,11 +603,66 @@ mod tests {
         assert_eq!((connections(), idle()), (5, 0), "none is kept any more");
     }
 
+    /// Checks that a request is sent again only if the kept connection has ended without a byte: an engine that has
+    /// begun an answer has read the request.
+    #[tokio::test]
+    async fn a_request_is_sent_again_where_a_kept_connection_has_ended_in_silence() {
+        for (last, is_sent_again) in [("", true), ("HTTP/1.1 2", false)] {
+            let (url, count) = engine(Some(last));
+            let client = client(&url, "");
+            ask(&client, false).await;
+            assert_eq!(client.send(&request("GET")).await.is_ok(), is_sent_again, "{last:?}");
+            assert_eq!(count.load(Ordering::Relaxed), 1 + usize::from(is_sent_again), "{last:?}");
+        }
+    }
+
+    /// Sends a body that is larger than what the sockets hold to an engine that does this with the connection. Returns
+    /// the status and body of the answer, and whether the connection is kept.
+    async fn send_large(
+        engine: fn(std::net::TcpStream) -> Option<std::net::TcpStream>,
+    ) -> Option<(u16, String, bool)> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = client(&format!("http://{}", listener.local_addr().unwrap()), "");
+        let open = std::thread::spawn(move || engine(listener.accept().unwrap().0));
+        let request = Outgoing { body: Bytes::from(vec![b'x'; LARGE]), ..request("POST") };
+        let mut answer = client.send(&request).await.ok()?;
+        let (status, body) = (answer.head.status, answer.collect(100).await.unwrap());
+        client.give_back(answer);
+        drop(open);
+        Some((status, String::from_utf8(body.to_vec()).unwrap(), client.idle.lock().len() == 1))
+    }
+
+    #[tokio::test]
+    async fn large_bodies_are_sent_whole_unless_the_engine_answers_early_or_leaves() {
+        fn answer(mut stream: &std::net::TcpStream, status: u16, body: &str) {
+            let length = body.len();
+            write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+        }
+        let reads = send_large(|stream| {
+            let mut reader = io::BufReader::new(&stream);
+            let mut line = String::new();
+            while line != "\r\n" {
+                line.clear();
+                reader.read_line(&mut line).unwrap();
+            }
+            let count = io::copy(&mut reader.take(LARGE as u64), &mut io::sink()).unwrap();
+            answer(&stream, 200, &count.to_string());
+            Some(stream)
+        });
+        assert_eq!(reads.await, Some((200, LARGE.to_string(), true)));
+        let refuses = send_large(|stream| {
+            answer(&stream, 413, "too large");
+            Some(stream)
+        });
+        assert_eq!(refuses.await, Some((413, "too large".to_owned(), false)), "the request is not complete");
+        assert_eq!(send_large(|_| None).await, None);
+    }
+
     /// Checks that the client of a thread takes a connection to the address whose turn it is, and that without an
     /// address any will do.
     #[tokio::test]
     async fn a_kept_connection_leads_to_the_address_that_is_wanted() {
-        let (url, _) = engine();
+        let (url, _) = engine(None);
         let client = client(&url, "[timeouts]\npool_idle = 60");
         ask(&client, false).await;
         let to = client.idle.lock()[0].connection.to;

@@ -161,7 +161,13 @@ impl Probe<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pool::Pool;
     use super::*;
+    use crate::config::{Config, Overrides};
+    use crate::telemetry::Metrics;
+    use std::io::{self, BufRead, Write};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     const BAD: Result<(), ProbeFailure> = Err(ProbeFailure::Bad("bad"));
     const SILENT: Result<(), ProbeFailure> = Err(ProbeFailure::Silent);
@@ -258,5 +264,43 @@ mod tests {
             verdict.is_down(&config)
         };
         assert_eq!([is_down(BAD), is_down(BAD)], [false, true]);
+    }
+
+    /// Starts an engine that answers each request with this status, and counts its health checks.
+    fn engine(status: &'static str) -> (String, Arc<AtomicUsize>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let counted = Arc::clone(&counted);
+                std::thread::spawn(move || {
+                    for line in io::BufReader::new(&stream).lines().map_while(Result::ok) {
+                        counted.fetch_add(usize::from(line.starts_with("GET /health ")), Ordering::Relaxed);
+                        if line.is_empty() {
+                            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+                            (&stream).write_all(answer.as_bytes()).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        (url, count)
+    }
+
+    /// Other engines behind the same name are asked in place of one that is not well; a single one is asked once.
+    #[tokio::test]
+    async fn a_single_engine_is_asked_once_for_each_probe() {
+        for (status, is_well) in [("200 OK", true), ("500 Internal Server Error", false)] {
+            let (url, count) = engine(status);
+            let text = format!("threads = 1\n[[upstream]]\nurl = \"{url}\"");
+            let config = Config::read(&text, &[&Overrides::default()]).unwrap();
+            let pool = Pool::new(&config, &Metrics::default()).unwrap();
+            let mut probe = Probe::new(&pool.upstreams()[0], Duration::from_secs(60));
+            let found = probe.result(&mut Identification::default(), &Health::default()).await;
+            assert_eq!(found.is_ok(), is_well, "{found:?}");
+            assert_eq!(count.load(Ordering::Relaxed), 1, "{status}");
+        }
     }
 }

@@ -351,3 +351,291 @@ fn failed(error: &h2::Error, place: &StreamSlot) -> Error {
     let aged = error.is_io() && served && silent;
     Error { stale: aged, ..Error::from(Fault::Reset).with_source(io_error(error)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::client::Client;
+    use super::super::upload::{Source, Upload};
+    use super::*;
+    use crate::config::{Config, Overrides};
+    use crate::telemetry::Propagation;
+    use h2::server::SendResponse;
+    use tokio::net::{TcpListener, TcpStream};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Starts an engine that allows two requests at once on each connection and answers none.
+    async fn engine() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to = listener.local_addr().unwrap();
+        #[expect(clippy::disallowed_methods, reason = "it ends with the test")]
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let mut builder = h2::server::Builder::new();
+                let handshake = builder.max_concurrent_streams(2).handshake::<_, Bytes>(stream);
+                #[expect(clippy::disallowed_methods, reason = "it ends with the test")]
+                tokio::spawn(async move {
+                    let mut connection = handshake.await.unwrap();
+                    while let Some(Ok(_)) = connection.accept().await {}
+                });
+            }
+        });
+        to
+    }
+
+    fn pool() -> ConnectionPool {
+        ConnectionPool::new(false, "engine", PATIENCE).unwrap()
+    }
+
+    /// Takes a slot on a connection with a number above `after`.
+    async fn slot(pool: &ConnectionPool, to: SocketAddr, after: u64) -> StreamSlot {
+        let connect = async { Ok(Connection { stream: TcpStream::connect(to).await.unwrap().into(), to }) };
+        pool.take_slot_or_connect(Some(to), after, PATIENCE, connect).await.unwrap()
+    }
+
+    fn kept(pool: &ConnectionPool) -> Vec<u64> {
+        pool.all.lock().iter().map(|connection| connection.number).collect()
+    }
+
+    /// Lets the last request of each kept connection have ended so long ago that the connection is old.
+    fn age(pool: &ConnectionPool) {
+        pool.all.lock().iter().for_each(|connection| *connection.state.since.lock() -= PATIENCE);
+    }
+
+    #[tokio::test]
+    async fn a_second_connection_is_made_only_where_the_first_has_no_free_stream() {
+        let (to, pool) = (engine().await, pool());
+        assert_eq!((pool.newest_number(), pool.last_address()), (0, None));
+        let [a, b] = [slot(&pool, to, 0).await, slot(&pool, to, 0).await];
+        assert_eq!([a.number(), b.number()], [1, 1]);
+        assert_eq!((pool.newest_number(), pool.last_address()), (1, Some(to)));
+        assert!(pool.take_slot(Some(to), 0).is_none(), "both streams are in use");
+        let c = slot(&pool, to, 0).await;
+        assert_eq!((c.number(), pool.newest_number()), (2, 2));
+        drop(a);
+        assert_eq!(slot(&pool, to, 0).await.number(), 1, "a stream is free again");
+        assert_eq!(slot(&pool, to, 1).await.number(), 2, "a later connection is wanted");
+        assert_eq!(slot(&pool, to, 2).await.number(), 3);
+        assert_eq!(kept(&pool), [1, 2, 3]);
+    }
+
+    #[tokio::test]
+    async fn a_kept_connection_leads_to_the_address_that_is_wanted() {
+        let (to, pool) = (engine().await, pool());
+        drop(slot(&pool, to, 0).await);
+        let other = SocketAddr::new(to.ip(), to.port() ^ 1);
+        assert!(pool.take_slot(Some(other), 0).is_none());
+        assert!(pool.take_slot(Some(to), 1).is_none(), "no later one is there");
+        assert!(pool.take_slot(Some(to), 0).is_some());
+        assert!(pool.take_slot(None, 0).is_some(), "without an address, any will do");
+    }
+
+    #[tokio::test]
+    async fn connections_are_kept_for_a_time() {
+        let (to, pool) = (engine().await, pool());
+        drop(slot(&pool, to, 0).await);
+        pool.sweep();
+        assert_eq!(kept(&pool), [1]);
+        let held = slot(&pool, to, 0).await;
+        age(&pool);
+        pool.sweep();
+        assert_eq!(kept(&pool), [1], "a request is under way on it");
+        drop(held);
+        pool.sweep();
+        assert_eq!(kept(&pool), [1], "the time counts from the end of the last request");
+        age(&pool);
+        assert_eq!(slot(&pool, to, 0).await.number(), 2, "the old one is not used");
+        assert_eq!(kept(&pool), [2]);
+        age(&pool);
+        pool.sweep();
+        assert_eq!(kept(&pool), [0; 0], "the old one is closed");
+    }
+
+    #[tokio::test]
+    async fn connections_that_have_ended_are_not_used() {
+        let (to, pool) = (engine().await, pool());
+        drop(slot(&pool, to, 0).await);
+        pool.all.lock()[0].state.ended.store(true, Ordering::Relaxed);
+        assert_eq!(slot(&pool, to, 0).await.number(), 2);
+        pool.all.lock()[0].state.ended.store(true, Ordering::Relaxed);
+        pool.sweep();
+        assert_eq!(kept(&pool), [0; 0]);
+    }
+
+    #[tokio::test]
+    async fn a_retired_upstream_keeps_no_connection() {
+        let (to, pool) = (engine().await, pool());
+        drop(slot(&pool, to, 0).await);
+        pool.close_idle();
+        assert_eq!(kept(&pool), [0; 0]);
+        drop(slot(&pool, to, 0).await);
+        assert_eq!(kept(&pool), [2]);
+        pool.retire();
+        assert_eq!(kept(&pool), [0; 0]);
+        assert_eq!(slot(&pool, to, 0).await.number(), 3, "requests that still come are served");
+        assert_eq!(kept(&pool), [0; 0]);
+    }
+
+    /// Requests that have waited for a connection that could not be made do not try again; later ones do.
+    #[tokio::test]
+    async fn a_failure_to_connect_is_that_of_all_who_waited() {
+        let (pool, tries) = (pool(), AtomicUsize::new(0));
+        let ask = || async {
+            let connect = async {
+                tries.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+                Err(Error::from(Fault::Timeout).with_class(RetryClass::Unsent))
+            };
+            let failed = pool.take_slot_or_connect(None, 0, PATIENCE, connect).await.unwrap_err();
+            (failed.public.fault, failed.class)
+        };
+        let failure = (Fault::Timeout, RetryClass::Unsent);
+        assert_eq!(tokio::join!(ask(), ask(), ask()), (failure, failure, failure));
+        assert_eq!(tries.load(Ordering::Relaxed), 1);
+        assert_eq!(ask().await, failure);
+        assert_eq!(tries.load(Ordering::Relaxed), 2);
+    }
+
+    /// Starts an engine that does this with the first request, and answers all others. It counts the requests.
+    async fn engine_that_begins_with(first: fn(SendResponse<Bytes>)) -> (String, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        #[expect(clippy::disallowed_methods, reason = "it ends with the test")]
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let counted = Arc::clone(&counted);
+                #[expect(clippy::disallowed_methods, reason = "it ends with the test")]
+                tokio::spawn(async move {
+                    let mut connection = h2::server::handshake(stream).await.unwrap();
+                    while let Some(Ok((_, mut respond))) = connection.accept().await {
+                        match counted.fetch_add(1, Ordering::Relaxed) {
+                            0 => first(respond),
+                            _ => drop(respond.send_response(http::Response::new(()), true).unwrap()),
+                        }
+                    }
+                });
+            }
+        });
+        (url, count)
+    }
+
+    fn client(url: &str) -> Client {
+        let text = format!("[[upstream]]\nurl = \"{url}\"\nhttp = \"2\"");
+        let config = Config::read(&text, &[&Overrides::default()]).unwrap();
+        Client::new(&config.upstreams[0], &config.timeouts)
+    }
+
+    fn request() -> Outgoing {
+        Outgoing {
+            method: "POST",
+            path: "/v1/completions".into(),
+            accept: Outgoing::JSON,
+            content_type: Some(Outgoing::JSON),
+            authorization: None,
+            request_id: "r".to_owned(),
+            is_retry: false,
+            trace: Propagation::Passed(Vec::new()),
+            hops: hops::Hops::default(),
+            body: Bytes::from_static(b"{}"),
+            upload: None,
+            tap: None,
+        }
+    }
+
+    /// A retry on this upstream is sent a second time if the engine has not begun it, as a first attempt is.
+    #[tokio::test]
+    async fn a_retry_is_sent_again_if_its_stream_is_refused() {
+        for is_retry in [false, true] {
+            let refuse = |mut respond: SendResponse<Bytes>| respond.send_reset(Reason::REFUSED_STREAM);
+            let (url, count) = engine_that_begins_with(refuse).await;
+            let request = Outgoing { is_retry, ..request() };
+            assert_eq!(client(&url).send(&request).await.unwrap().head.status, 200, "{is_retry}");
+            assert_eq!(count.load(Ordering::Relaxed), 2, "{is_retry}");
+        }
+    }
+
+    /// Source that has nothing yet, and counts how often it is asked.
+    struct Nothing(Arc<AtomicUsize>);
+
+    impl Source for Nothing {
+        fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Poll::Pending
+        }
+    }
+
+    #[tokio::test]
+    async fn the_rest_of_a_body_goes_to_an_engine_that_accepts_the_request() {
+        fn answer<const STATUS: u16>(mut respond: SendResponse<Bytes>) {
+            let head = http::Response::builder().status(STATUS).body(()).unwrap();
+            let mut body = respond.send_response(head, false).unwrap();
+            body.send_data(Bytes::from_static(b"ab"), true).unwrap();
+        }
+        for (status, answer, is_sent) in [
+            (200, answer::<200> as fn(_), true),
+            (399, answer::<399>, true),
+            (400, answer::<400>, false),
+            (413, answer::<413>, false),
+        ] {
+            let (url, _) = engine_that_begins_with(answer).await;
+            let (client, asked) = (client(&url), Arc::new(AtomicUsize::new(0)));
+            let upload = Some(Upload::new(Nothing(Arc::clone(&asked)), None));
+            let mut answer = client.send(&Outgoing { upload, ..request() }).await.unwrap();
+            assert_eq!(answer.head.status, status);
+            let before = asked.load(Ordering::Relaxed);
+            assert_eq!(answer.collect(100).await.unwrap(), "ab");
+            assert_eq!(asked.load(Ordering::Relaxed) > before, is_sent, "{status}");
+        }
+    }
+
+    /// Starts an engine that answers each request with the number of bytes of its body.
+    async fn engine_that_counts() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        #[expect(clippy::disallowed_methods, reason = "it ends with the test")]
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                #[expect(clippy::disallowed_methods, reason = "it ends with the test")]
+                tokio::spawn(async move {
+                    let (mut body, mut count) = (request.into_body(), 0);
+                    while let Some(piece) = body.data().await {
+                        let piece = piece.unwrap();
+                        count += piece.len();
+                        body.flow_control().release_capacity(piece.len()).unwrap();
+                    }
+                    let mut answer = respond.send_response(http::Response::new(()), false).unwrap();
+                    answer.send_data(Bytes::from(count.to_string()), true).unwrap();
+                });
+            }
+        });
+        url
+    }
+
+    /// Source of this many pieces of 100 kB, which is more than a window of HTTP/2.
+    struct Pieces(usize);
+
+    impl Source for Pieces {
+        fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+            let Some(left) = self.0.checked_sub(1) else { return Poll::Ready(None) };
+            self.0 = left;
+            Poll::Ready(Some(Ok(Bytes::from(vec![b'x'; 100_000]))))
+        }
+    }
+
+    #[tokio::test]
+    async fn bodies_larger_than_a_window_are_sent_whole() {
+        let client = client(&engine_that_counts().await);
+        for (whole, pieces, expected) in
+            [(300_000, None, "300000"), (5, Some(3), "300005"), (0, Some(0), "0")]
+        {
+            let upload = pieces.map(|pieces| Upload::new(Pieces(pieces), None));
+            let body = Bytes::from(vec![b'x'; whole]);
+            let mut answer = client.send(&Outgoing { body, upload, ..request() }).await.unwrap();
+            assert_eq!(answer.collect(100).await.unwrap(), expected);
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::hops::Hops;
 use super::upload::Upload;
+use crate::capture::AttemptTap;
 use crate::telemetry::Propagation;
 use crate::tls::Socket;
 use bytes::Bytes;
@@ -37,6 +38,8 @@ pub struct Outgoing {
     pub body: Bytes,
     /// Rest of the body, which is sent while it arrives.
     pub upload: Option<Upload>,
+    /// Recorder of the attempt, if the request is captured.
+    pub tap: Option<AttemptTap>,
 }
 
 impl Outgoing {
@@ -93,6 +96,7 @@ mod tests {
             hops: Hops::default(),
             body: Bytes::from_static(b"abc"),
             upload,
+            tap: None,
         }
     }
 

@@ -530,6 +530,7 @@ mod tests {
     use super::super::models::Model;
     use super::*;
     use crate::config::Overrides;
+    use std::collections::BTreeSet;
 
     const PRESSURE: Outcome = Outcome::Pushed { status: 429, wait: Duration::from_secs(30) };
 
@@ -647,6 +648,32 @@ mod tests {
         let mut course: Vec<bool> = (0..3).map(|_| went(7)).collect();
         course.extend([went(other), went(other), went(7), went(7)]);
         assert_eq!(course, [true, true, false, false, false, true, true], "of 1, 2, 3 … requests");
+    }
+
+    /// The share is that of the weight: three quarters here, and ⌈1.25 × 16 × 3 / 4⌉ = 15 of 16 requests.
+    #[test]
+    fn a_conversation_stays_longer_with_an_upstream_of_more_weight() {
+        let pool = pool(&upstreams(&["", "weight = 3"]));
+        let of = |hash| SelectionCriteria { affinity_hash: Some(hash), ..criteria("m") };
+        let hash = (0..1_000).find(|hash| name(&pool.choose(&of(*hash))) == "e1").unwrap();
+        let all: Vec<_> = (0..16).map(|_| pool.choose(&of(hash))).collect();
+        assert_eq!(all.iter().position(|chosen| name(chosen) != "e1"), Some(15));
+    }
+
+    /// A request is read in the form of an upstream that is well and takes requests, while there is one.
+    #[test]
+    fn a_request_is_read_for_an_upstream_that_is_well() {
+        let pool = pool(&upstreams(&["", "weight = 0", ""]));
+        let read_for = || {
+            let names: BTreeSet<_> =
+                (0..6).map(|chance| pool.upstream_to_read_for("m", chance).0.config.name.clone()).collect();
+            names.into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(read_for(), ["e0", "e2"]);
+        pool.upstreams[0].record_outcome(PRESSURE, Instant::now());
+        assert_eq!(read_for(), ["e2"]);
+        pool.upstreams[2].record_outcome(PRESSURE, Instant::now());
+        assert_eq!(read_for(), ["e0", "e1", "e2"], "none is well");
     }
 
     #[test]
@@ -803,6 +830,20 @@ mod tests {
         let route = pool.route(last, "d", pool.options(last, "d", None));
         let Some(Models::OneOf(names)) = route.models else { panic!("{:?}", route.models) };
         assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["d", "a"]);
+    }
+
+    /// Configured models alone, or an engine that keeps to its list alone, do not rule out names that nobody lists.
+    #[test]
+    fn answers_may_have_unlisted_names_unless_models_and_engine_rule_them_out() {
+        for lines in ["models = [\"a\"]", "engine = \"vllm\""] {
+            let pool = pool(&upstreams(&[lines, ""]));
+            list(&pool.upstreams[0], &["a"]);
+            list(&pool.upstreams[1], &["b"]);
+            let upstream = &pool.upstreams[0];
+            let route = pool.route(upstream, "a", pool.options(upstream, "a", None));
+            let Some(Models::NoneOf(names)) = route.models else { panic!("{lines}: {:?}", route.models) };
+            assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["b"], "{lines}");
+        }
     }
 
     #[test]

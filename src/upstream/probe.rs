@@ -131,6 +131,7 @@ impl<'u> Probe<'u> {
             hops: Hops::default(),
             body: Bytes::new(),
             upload: None,
+            tap: None,
         };
         let probes = &self.upstream.probes;
         let mut answer = probes.send(&request).await.map_err(|error| {

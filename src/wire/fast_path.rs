@@ -80,13 +80,15 @@ impl FastPath {
         let again = template.output_between.as_ref().map_or(0, |again| again.len() + text.len());
         out.reserve(template.output_before.len() + text.len() + again + template.output_after.len());
         out.extend_from_slice(&template.output_before);
+        let start = out.len();
         Text::json(text).write(out);
+        let written = start..out.len();
         if let Some(again) = &template.output_between {
             out.extend_from_slice(again);
             Text::json(text).write(out);
         }
         out.extend_from_slice(&template.output_after);
-        to.writer.encoder.filled(text);
+        to.writer.encoder.filled(out.get(written).unwrap_or_default());
         for (rule, times) in &template.counts {
             stages.normaliser.tally.add(*rule, *times);
         }

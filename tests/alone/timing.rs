@@ -24,6 +24,7 @@ fn keyring(keys: &[String]) -> Keyring {
         tenant: "tenant".into(),
         has_named_tenant: true,
         models: Vec::new(),
+        may_capture: false,
         index: place,
         allowance: Allowance::default(),
         quota: Quota::default(),

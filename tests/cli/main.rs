@@ -17,4 +17,5 @@ mod cases;
 
 mod commands;
 mod config;
+mod diff;
 mod rewrite;

@@ -22,6 +22,13 @@ use std::collections::{HashMap, HashSet};
 /// request to request, so that the engine would find nothing behind it in its cache.
 pub(super) const BILLING: &str = "x-anthropic-billing-header:";
 
+/// Returns a text in canonical spelling, of which signatures hold the hash.
+fn spelled(text: &Text<'_>) -> BytesMut {
+    let mut spelled = BytesMut::with_capacity(text.spelled().len());
+    text.write(&mut spelled);
+    spelled
+}
+
 /// Conversation after parsing.
 pub(super) struct Conversation<'a> {
     messages: Vec<Message<'a>>,
@@ -228,12 +235,12 @@ impl<'a> Reader<'_, 'a> {
         let member =
             |key: &str| block.object.get(key).and_then(Text::of).filter(|_| block.kind == "thinking");
         let (text, signature) = (member("thinking"), member("signature"));
-        let text = text.map(|text| text.decoded()).unwrap_or_default();
+        let text = text.unwrap_or_else(|| Text::plain(""));
         match signature.and_then(|signature| (self.context.open)(&signature.decoded())) {
-            Some(OpenedThinking::Hash(hash)) if hash == sha256_hex(text.as_bytes(), 64) => {
-                message.reasoning.push_str(&text);
+            Some(OpenedThinking::Hash(hash)) if hash == sha256_hex(&spelled(&text), 64) => {
+                message.reasoning.push_str(&text.decoded());
             }
-            Some(OpenedThinking::Text(sealed)) if text.is_empty() || text == sealed => {
+            Some(OpenedThinking::Text(sealed)) if text.is_empty() || text == sealed.as_str() => {
                 message.reasoning.push_str(&sealed);
             }
             _ => self.note_rule(THINKING_DROPPED),

@@ -13,6 +13,8 @@ use crate::wire::fault::{Failure, Fault};
 use http::{HeaderMap, request};
 use std::sync::Arc;
 
+/// Header by which a client whose key may do so has a single request captured.
+const CAPTURE: &str = "x-samewire-capture";
 /// Upper limit for the characters of a model name: answers repeat the name on every frame (faults C46).
 const LONGEST_MODEL: usize = 512;
 
@@ -47,7 +49,10 @@ impl RequestContext {
     /// Authenticates the caller before the body is read or anything is revealed. Fails if the key is missing,
     /// ambiguous or unknown. Applies to every path, even an unknown one, because paths are interpreted elsewhere.
     pub(in crate::server) fn authenticate(&mut self, head: &request::Parts) -> Result<(), Failure> {
-        let Some(keys) = &self.app.config.auth else { return Ok(()) };
+        let Some(keys) = &self.app.config.auth else {
+            self.capture(head, false);
+            return Ok(());
+        };
         // A mistyped path belongs to no family. Azure's header counts there all the same, so that the error
         // concerns the path and not the key.
         let family =
@@ -61,7 +66,17 @@ impl RequestContext {
         if let Some(record) = &mut self.record {
             record.caller.clone_from(&self.caller);
         }
+        let is_wanted = caller.may_capture && head.headers.get(CAPTURE).is_some_and(|value| value == "1");
+        self.capture(head, is_wanted);
         Ok(())
+    }
+
+    /// Begins to record the exchange, if requests are captured or this one is to be.
+    fn capture(&mut self, head: &request::Parts, is_wanted: bool) {
+        if let Some(record) = &mut self.record {
+            record.capture(head, is_wanted);
+            self.recording.clone_from(&record.recording);
+        }
     }
 
     /// Returns the tenant whose stored responses and conversations this request may access.

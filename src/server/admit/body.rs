@@ -4,6 +4,7 @@
 //! a response body. Never: interprets the bytes.
 
 use super::budget::{BudgetShare, make_room};
+use crate::capture::Recording;
 use crate::config::Timeouts;
 use crate::server::App;
 use crate::server::net::connection::late_timer_extension;
@@ -16,6 +17,7 @@ use futures::Stream;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -152,6 +154,8 @@ impl std::error::Error for AbortedBody {}
 /// connection marked as busy.
 pub(in crate::server) struct Body {
     content: Content,
+    /// Recording of the exchange, if it is captured.
+    recording: Option<Arc<Recording>>,
     _busy: Option<ActiveRequest>,
 }
 
@@ -164,19 +168,24 @@ enum Content {
 impl Body {
     /// Returns a body that consists of bytes at hand.
     pub(in crate::server) fn full(bytes: impl Into<OutputBuffer>) -> Self {
-        Self { content: Content::Full(bytes.into()), _busy: None }
+        Self { content: Content::Full(bytes.into()), recording: None, _busy: None }
     }
 
     /// Returns a body that relays an engine's answer while it arrives.
     pub(in crate::server) fn arriving(
         answer: Box<impl http_body::Body<Data = Bytes, Error = AbortedBody> + Send + 'static>,
     ) -> Self {
-        Self { content: Content::Arriving(Box::into_pin(answer)), _busy: None }
+        Self { content: Content::Arriving(Box::into_pin(answer)), recording: None, _busy: None }
     }
 
     /// Returns a body of bytes from any other stream, such as events from the store.
     pub(in crate::server) fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self { content: Content::Stream(Box::pin(stream)), _busy: None }
+        Self { content: Content::Stream(Box::pin(stream)), recording: None, _busy: None }
+    }
+
+    /// Records the bytes that are handed over.
+    pub(in crate::server) fn recorded(self, recording: Option<Arc<Recording>>) -> Self {
+        Self { recording, ..self }
     }
 
     /// Keeps the connection marked as busy until the body is dropped.
@@ -193,14 +202,19 @@ impl http_body::Body for Body {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, AbortedBody>>> {
-        match &mut self.get_mut().content {
+        let Self { content, recording, .. } = self.get_mut();
+        let frame = match content {
             Content::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes.take())))),
             Content::Arriving(answer) => answer.as_mut().poll_frame(cx),
             Content::Stream(stream) => {
                 stream.as_mut().poll_next(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
+        };
+        if let (Some(recording), Poll::Ready(Some(Ok(frame)))) = (recording, &frame) {
+            recording.answer_body(frame.data_ref().map_or(&[], |bytes| bytes));
         }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

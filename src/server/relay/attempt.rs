@@ -8,6 +8,7 @@
 //! UpstreamSelection ─→ ChosenUpstream ─→ UpstreamRequest ─→ Attempt ─→ Relay, which returns for the next one
 //! ```
 
+use crate::capture::Recording;
 use crate::config::{Affinity, Credentials};
 use crate::engine::fallback::Fallbacks;
 use crate::error::{Error, RetryClass};
@@ -58,6 +59,8 @@ pub(in crate::server) struct Sender {
     /// Share of the memory budget that the client's body holds. Bodies made from it are about as long, and hold
     /// this share in its place.
     share: Option<Arc<BudgetShare>>,
+    /// Recording of the client's request, if it is captured.
+    recording: Option<Arc<Recording>>,
 }
 
 impl Sender {
@@ -129,6 +132,9 @@ impl Sender {
                 None => body,
             },
             upload: None,
+            tap: self.recording.as_ref().map(|recording| {
+                recording.attempt(&to.upstream.config.name, to.upstream.identity().engine.name)
+            }),
         }
     }
 
@@ -436,6 +442,7 @@ impl RequestContext {
             key: self.caller.as_ref().map(|caller| caller.index),
             dialect: None,
             share: self.share.clone(),
+            recording: self.recording.clone(),
         }
     }
 

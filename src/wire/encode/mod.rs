@@ -65,8 +65,8 @@ pub trait Encode: Send {
         self.event(Event::Delta { choice, delta, riders: Riders::default() }, out);
     }
 
-    /// Takes note of a text, in JSON spelling, that the fast path has written into a template.
-    fn filled(&mut self, _text: &str) {}
+    /// Takes note of a text, in canonical spelling, that the fast path has written into a template.
+    fn filled(&mut self, _spelled: &[u8]) {}
 
     /// Returns true if the answer is a list of items, each a message, reasoning or a call (Responses).
     fn has_items(&self) -> bool {

@@ -84,6 +84,7 @@ async fn ask(writes: &[&[u8]]) -> (Read, bool) {
         trace: Propagation::Passed(Vec::new()),
         body: bytes::Bytes::new(),
         upload: None,
+        tap: None,
     };
     let (asked, had_read) = tokio::sync::oneshot::channel();
     let engine = async {

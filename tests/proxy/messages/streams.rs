@@ -44,6 +44,31 @@ async fn fault_u07_pings_come_while_the_engine_waits() {
     world.end().await;
 }
 
+/// Messages waits for no more of the engine than chat does: the first events come with the first token, and that
+/// arrives while the engine has sent nothing else.
+#[tokio::test]
+async fn the_first_events_come_with_the_first_token() {
+    let call = r#""tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"f","arguments":"{\"a"}}]"#;
+    for (delta, of_chat, of_messages) in [
+        (r#""content":"Hel""#, r#""content":"Hel""#, r#""text":"Hel""#),
+        (r#""reasoning_content":"Hm""#, r#""reasoning_content":"Hm""#, r#""thinking":"Hm""#),
+        (call, r#""name":"f""#, r#""name":"f""#),
+    ] {
+        for (request, awaited) in [(Request::stream(""), of_chat), (stream(""), of_messages)] {
+            let gate = Gate::default();
+            let script = Script::new().head_sse().role().delta(&format!("{{{delta}}}"), "null").wait(&gate);
+            let world =
+                World::start(Engine::script(script.finish("stop").done().end()).await, Setup::new()).await;
+            let mut client = Client::connect(world.proxy()).await;
+            client.send(&request.bytes()).await;
+            client.event_with_head(awaited).await;
+            gate.open();
+            client.rest().await;
+            world.end().await;
+        }
+    }
+}
+
 /// Pings stand between events only, and none is a comment, which this API does not have.
 #[tokio::test]
 async fn pings_come_only_between_events() {

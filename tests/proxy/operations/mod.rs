@@ -1,6 +1,7 @@
 //! Operations: the configuration, logs, metrics and traces of the process, its restarts, and several
 //! processes on one store.
 
+mod capture;
 mod clocks;
 mod configuration;
 mod crashes;

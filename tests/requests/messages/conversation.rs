@@ -298,6 +298,20 @@ fn thinking_goes_back_where_its_signature_holds() {
 }
 
 #[test]
+fn thinking_goes_back_however_the_client_spells_it() {
+    let signed = message_form::sign(ThinkingProof::Hash(&sha256(r#"say \"é\"\n\u2028😀/"#))).unwrap();
+    for spelled in [r#"say \"é\"\n\u2028😀/"#, r#"\u0073ay \u0022\u00e9\"\u000A\u2028\ud83d\ude00\/"#] {
+        let block = format!(r#"{{"type":"thinking","thinking":"{spelled}","signature":"{signed}"}}"#);
+        let body = request(&talk(&format!(
+            r#"{{"role":"assistant","content":[{block}]}},{{"role":"user","content":"b"}}"#
+        )));
+        let got = planned("sglang", "{}", &body, None).unwrap();
+        assert_eq!(got.body["messages"][0]["reasoning_content"], "say \"é\"\n\u{2028}😀/", "{spelled}");
+        assert_eq!(got.asked.adapted, [""; 0], "{spelled}");
+    }
+}
+
+#[test]
 fn fault_c47_thinking_of_others_is_dropped_and_counted() {
     let signed = message_form::sign(ThinkingProof::Hash(&sha256("hm"))).unwrap();
     for block in [

@@ -1,5 +1,6 @@
 //! Admin listener: liveness, readiness, metrics and control of drains. It does not serve `/v1`.
 
+mod captures;
 mod start;
 
 use super::readiness::NotReady;
@@ -70,6 +71,10 @@ fn router(present: Arc<ActiveConfig>) -> Router {
         .route("/drain", post(drain))
         .route("/drain/undo", post(cancel))
         .route("/drain/wait", get(drain_and_wait))
+        .route("/captures", get(captures::list).delete(captures::clear))
+        .route("/captures/start", post(captures::start))
+        .route("/captures/stop", post(captures::stop))
+        .route("/captures/{id}", get(captures::download))
         .fallback(async || (StatusCode::NOT_FOUND, "not found\n"))
         .layer(from_fn_with_state(Arc::clone(&present), admit))
         .with_state(present)

@@ -20,10 +20,11 @@ const TEMPLATE: Template =
     Template { title: "samewire", style: include_str!("start.css"), body: include_str!("start.html") };
 
 /// Other routes of this listener, and their purpose.
-const LINKS: [(&str, &str); 3] = [
+const LINKS: [(&str, &str); 4] = [
     ("/livez", "whether the process lives"),
     ("/readyz?verbose", "whether it should get traffic, with a line for each upstream"),
     ("/metrics", "its figures, for Prometheus"),
+    ("/captures", "captured exchanges, if any are captured"),
 ];
 
 /// Content of the page.

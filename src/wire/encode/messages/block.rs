@@ -9,6 +9,7 @@ use crate::wire::arguments::Arguments;
 use bytes::{BufMut, BytesMut};
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
+use std::ops::Range;
 
 const DELTA: &[u8] = b"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":";
 const DELTA_END: &[u8] = b"\"}}\n\n";
@@ -98,7 +99,7 @@ pub(super) struct Block {
 enum Content {
     Text,
     Foreign,
-    /// Thinking that the client sees: the hash that its signature covers.
+    /// Thinking that the client sees: the hash of its canonical spelling, which the signature holds (messages 6).
     Shown(Sha256),
     /// Thinking that the client does not see: the text, which the signature carries.
     Omitted(String),
@@ -161,19 +162,20 @@ impl Block {
         matches!(&self.content, Content::Call { progress, .. } if !progress.is_closed())
     }
 
-    /// Adds text to the hash of the thinking, if the block has one.
-    pub(super) fn hash(&mut self, text: &Text<'_>) {
+    /// Adds a text in canonical spelling to the hash of the thinking, if the block has one.
+    pub(super) fn hash(&mut self, spelled: &[u8]) {
         if let Content::Shown(hash) = &mut self.content {
-            hash.update(text.decoded().as_bytes());
+            hash.update(spelled);
         }
     }
 
-    /// Appends the frame of a delta with this text.
-    pub(super) fn write_delta(&self, text: &Text<'_>, out: &mut BytesMut) {
+    /// Appends the frame of a delta with this text. Returns the place of the text in the output.
+    pub(super) fn write_delta(&self, text: &Text<'_>, out: &mut BytesMut) -> Range<usize> {
         out.reserve(self.prefix.len() + text.length() + DELTA_END.len());
         out.extend_from_slice(&self.prefix);
-        text.write(out);
+        let written = write_text(text, out);
         out.extend_from_slice(DELTA_END);
+        written
     }
 
     /// Appends the frame of a delta that samewire does not model.
@@ -187,7 +189,6 @@ impl Block {
 
     /// Adds a piece: writes its delta, or keeps it for the end.
     pub(super) fn piece(&mut self, text: &Text<'_>, form: &mut Form, out: &mut BytesMut) {
-        self.hash(text);
         let is_whole = !form.is_stream();
         match &mut self.content {
             Content::Omitted(kept) => return kept.push_str(&text.decoded()),
@@ -197,16 +198,24 @@ impl Block {
                     Taken::Kept => return,
                     Taken::Sent => {}
                     Taken::SentAs(joined) => {
-                        return self.write_delta(&Text::json(&String::from_utf8_lossy(&joined)), out);
+                        self.write_delta(&Text::json(&String::from_utf8_lossy(&joined)), out);
+                        return;
                     }
                 }
             }
             Content::Text | Content::Foreign | Content::Shown(_) => {}
         }
-        match form {
-            Form::Stream(_) => self.write_delta(text, out),
-            Form::Whole(_, collected) => text.write(collected),
-        }
+        let (out, written) = match form {
+            Form::Stream(_) => {
+                let written = self.write_delta(text, out);
+                (out, written)
+            }
+            Form::Whole(_, collected) => {
+                let written = write_text(text, collected);
+                (collected, written)
+            }
+        };
+        self.hash(out.get(written).unwrap_or_default());
     }
 
     /// Ends the block: writes what was kept, the signature, and the stop.
@@ -354,6 +363,13 @@ impl CallArguments {
             Self::Blank(_) | Self::Object => Taken::Sent,
         }
     }
+}
+
+/// Appends a text in canonical spelling. Returns its place.
+fn write_text(text: &Text<'_>, out: &mut BytesMut) -> Range<usize> {
+    let start = out.len();
+    text.write(out);
+    start..out.len()
 }
 
 /// Appends a `tool_use` block up to and including the key `input`.

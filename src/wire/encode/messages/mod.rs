@@ -316,9 +316,9 @@ impl Encode for Message {
         }
     }
 
-    fn filled(&mut self, text: &str) {
+    fn filled(&mut self, spelled: &[u8]) {
         if let Some(block) = self.blocks.open_as(&BlockKind::Thinking) {
-            block.hash(&Text::json(text));
+            block.hash(spelled);
         }
     }
 }

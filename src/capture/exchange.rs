@@ -1,0 +1,183 @@
+//! Captured exchange: what a client sent, what engines were sent and answered, and what the client was sent.
+
+use http::HeaderMap;
+use std::time::{Duration, SystemTime};
+
+/// Text in place of a header's value that may be secret.
+const REDACTED: &str = "[redacted]";
+
+/// Bytes that arrived or left at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Time since the request arrived.
+    pub at: Duration,
+    /// End of the piece in the body, in bytes.
+    pub end: usize,
+}
+
+/// HTTP message: its head, and its body with the time of each piece. Its memory is what the ring has granted.
+#[derive(Clone, Debug, Default)]
+pub struct Message {
+    /// Status line or request line, and headers, one a line; secrets are redacted.
+    pub head: String,
+    /// Body, without the framing of HTTP.
+    pub body: Vec<u8>,
+    /// Pieces of the body, in order.
+    pub pieces: Vec<Piece>,
+}
+
+/// Attempt at an engine.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// Name of the upstream.
+    pub upstream: String,
+    /// Name of the engine at the time of the request: `vllm`.
+    pub engine: &'static str,
+    /// Request as it was sent.
+    pub request: Message,
+    /// Answer as it came; `None` while none has come.
+    pub answer: Option<Message>,
+    /// How the answer's body ended; `None` while it has not.
+    pub end: Option<End>,
+}
+
+/// End of an engine's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The body is complete.
+    Clean,
+    /// The connection broke, or samewire closed it.
+    Reset,
+}
+
+/// Outcome of a request, as its log line tells it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Value of the log's field `end`; empty while the request runs.
+    pub end: &'static str,
+    /// Status that the client received.
+    pub status: u16,
+    /// Code of the error, if there was one.
+    pub code: Option<String>,
+    /// Rules that changed the request or repaired the answer, with their counts.
+    pub rules: Vec<(&'static str, u32)>,
+}
+
+impl Outcome {
+    /// Returns true if the request ended otherwise than with a complete answer.
+    pub fn is_failure(&self) -> bool {
+        self.end != "complete" || self.status >= 400
+    }
+}
+
+/// Facts that describe a request before its end.
+#[derive(Clone, Debug, Default)]
+pub struct RequestInfo {
+    /// Request id.
+    pub id: String,
+    /// Method, such as `POST`.
+    pub method: String,
+    /// Path with its query.
+    pub path: String,
+    /// Model by the client's name for it; empty if not known.
+    pub model: String,
+    /// Name of the caller's key, where keys are checked.
+    pub key: Option<String>,
+}
+
+/// Exchange as it was captured.
+#[derive(Clone, Debug)]
+pub struct Captured {
+    /// Facts about the request.
+    pub info: RequestInfo,
+    /// Time at which the request arrived.
+    pub began: SystemTime,
+    /// Request of the client.
+    pub request: Message,
+    /// Attempts at engines, in order.
+    pub attempts: Vec<Attempt>,
+    /// Answer to the client; `None` while there is none.
+    pub answer: Option<Message>,
+    /// Outcome of the request.
+    pub outcome: Outcome,
+    /// Time from the arrival of the request to its end.
+    pub took: Duration,
+    /// True if bytes are missing because the exchange reached a limit.
+    pub is_cut: bool,
+}
+
+impl Captured {
+    /// Returns the exchange of a request that has just arrived.
+    pub(super) fn begin(info: RequestInfo, began: SystemTime) -> Self {
+        Self {
+            info,
+            began,
+            request: Message::default(),
+            attempts: Vec::new(),
+            answer: None,
+            outcome: Outcome::default(),
+            took: Duration::ZERO,
+            is_cut: false,
+        }
+    }
+}
+
+/// Returns a head as text: the first line, then a line for each header. Values that may be secret are redacted.
+pub fn head_text(first: &str, headers: &HeaderMap) -> String {
+    let mut text = format!("{first}\r\n");
+    for (name, value) in headers {
+        push_header(&mut text, name.as_str(), &String::from_utf8_lossy(value.as_bytes()));
+    }
+    text
+}
+
+/// Returns a head that is text already, with the values redacted that may be secret.
+pub(super) fn redacted(head: &str) -> String {
+    let mut lines = head.split("\r\n").filter(|line| !line.is_empty());
+    let mut text = format!("{}\r\n", lines.next().unwrap_or_default());
+    for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
+        push_header(&mut text, name, value);
+    }
+    text
+}
+
+fn push_header(text: &mut String, name: &str, value: &str) {
+    text.push_str(name);
+    text.push_str(": ");
+    text.push_str(if is_secret(name) { REDACTED } else { value });
+    text.push_str("\r\n");
+}
+
+/// Returns true for a header whose value may be secret: credentials by their usual names, and names that sound like
+/// one.
+fn is_secret(name: &str) -> bool {
+    const SECRET: [&str; 9] =
+        ["authorization", "cookie", "key", "token", "secret", "password", "auth", "signature", "credential"];
+    name.split(['-', '_']).any(|part| SECRET.iter().any(|secret| part.eq_ignore_ascii_case(secret)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn secrets_do_not_show() {
+        let mut headers = HeaderMap::new();
+        for name in
+            ["authorization", "x-api-key", "api-key", "cookie", "x-amz-security-token", "x-goog-api-key"]
+        {
+            headers.insert(name, HeaderValue::from_static("CANARY"));
+        }
+        headers.insert("content-type", HeaderValue::from_static("application/json"));
+        headers.insert("x-keyboard", HeaderValue::from_static("qwerty"));
+        let text = head_text("POST /v1/x HTTP/1.1", &headers);
+        assert!(!text.contains("CANARY"), "{text}");
+        assert_eq!(text.matches(REDACTED).count(), 6);
+        assert_eq!(
+            redacted("GET / HTTP/1.1\r\nX-API-Key: CANARY\r\n\r\n"),
+            "GET / HTTP/1.1\r\nX-API-Key: [redacted]\r\n"
+        );
+        assert!(text.starts_with("POST /v1/x HTTP/1.1\r\n") && text.contains("x-keyboard: qwerty\r\n"));
+    }
+}

@@ -1,0 +1,139 @@
+//! Files of a captured exchange, in the form of a scenario (`fixtures/README.md`): `replay`, `rewrite` and `diff` read
+//! them as they are.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `request.json`, `upstream.http`, `upstream.sse` (`.json`, `.txt`), `eof`, `timing.txt` | last attempt |
+//! | `attempt-1/…` | attempts before it, in the same form |
+//! | `client/…` | exchange with the client, in the same form |
+//! | `about.md` | model, engine, outcome, rules |
+
+use super::exchange::{Captured, End, Message};
+use crate::json::{Raw, quoted};
+use std::fmt::Write;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// File of a folder: its path within, and its content.
+pub(super) type File = (String, Vec<u8>);
+
+/// Returns the files of an exchange.
+pub fn files(exchange: &Captured) -> Vec<(String, Vec<u8>)> {
+    let mut files = vec![("about.md".to_owned(), about(exchange).into_bytes())];
+    let last = exchange.attempts.len().saturating_sub(1);
+    for (at, attempt) in exchange.attempts.iter().enumerate() {
+        let folder = if at == last { String::new() } else { format!("attempt-{}/", at + 1) };
+        let broken = attempt.end != Some(End::Clean);
+        scenario(&folder, &attempt.request, attempt.answer.as_ref(), broken, &mut files);
+    }
+    let broken = exchange.outcome.end == "client_closed";
+    scenario("client/", &exchange.request, exchange.answer.as_ref(), broken, &mut files);
+    files
+}
+
+/// Adds the files of one request and its answer.
+fn scenario(folder: &str, request: &Message, answer: Option<&Message>, broken: bool, files: &mut Vec<File>) {
+    let mut add = |name: &str, content: Vec<u8>| files.push((format!("{folder}{name}"), content));
+    add("request.json", request_json(request).into_bytes());
+    let Some(answer) = answer else { return };
+    add("upstream.http", format!("{}\r\n", answer.head).into_bytes());
+    add(&format!("upstream.{}", kind(answer)), answer.body.clone());
+    add("timing.txt", timing(answer).into_bytes());
+    if broken {
+        add("eof", b"reset\n".to_vec());
+    }
+}
+
+/// Returns the request as JSON: the body as it is where it is JSON, else as text.
+fn request_json(request: &Message) -> String {
+    let mut lines = request.head.lines();
+    let mut first = lines.next().unwrap_or_default().split(' ');
+    let (method, path) = (first.next().unwrap_or_default(), first.next().unwrap_or_default());
+    let mut text = format!("{{\n \"method\": {},\n \"path\": {}", quoted(method), quoted(path));
+    let headers: Vec<String> = lines
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| format!("\n  {}: {}", quoted(name), quoted(value)))
+        .collect();
+    if !headers.is_empty() {
+        let _ = write!(text, ",\n \"headers\": {{{}\n }}", headers.join(","));
+    }
+    let body = String::from_utf8_lossy(&request.body);
+    match Raw::of(body.trim()) {
+        _ if body.is_empty() => {}
+        Some(json) => {
+            _ = write!(
+                text,
+                ",
+ \"body\": {json}"
+            )
+        }
+        None => {
+            _ = write!(
+                text,
+                ",
+ \"body_raw\": {}",
+                quoted(&body)
+            )
+        }
+    }
+    text.push_str("\n}\n");
+    text
+}
+
+/// Returns the extension of a body's file, by its content type.
+fn kind(answer: &Message) -> &'static str {
+    let content_type = answer.head.lines().find_map(|line| line.strip_prefix("content-type: "));
+    let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
+    match content_type.split(';').next().unwrap_or_default().trim() {
+        "text/event-stream" => "sse",
+        "application/json" => "json",
+        _ => "txt",
+    }
+}
+
+/// Returns a line for each piece: milliseconds since the request arrived, and bytes.
+fn timing(message: &Message) -> String {
+    let mut text = "# one line per read: ms since the request arrived, bytes\n".to_owned();
+    let mut start = 0;
+    for piece in &message.pieces {
+        let _ = writeln!(text, "{:.3} {}", milliseconds(piece.at), piece.end - start);
+        start = piece.end;
+    }
+    text
+}
+
+fn about(exchange: &Captured) -> String {
+    let Captured { info, outcome, .. } = exchange;
+    let began = exchange.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut text = format!("# {}\n\n", info.id);
+    let mut line = |name: &str, value: &str| _ = writeln!(text, "- {name}: {value}");
+    line("began", &format!("{}.{:03} (Unix seconds)", began.as_secs(), began.subsec_millis()));
+    line("request", &format!("`{} {}`", info.method, info.path));
+    line("model", &format!("`{}`", info.model));
+    for (at, attempt) in exchange.attempts.iter().enumerate() {
+        line(
+            &format!("attempt {}", at + 1),
+            &format!("upstream `{}`, engine {}", attempt.upstream, attempt.engine),
+        );
+    }
+    let code = outcome.code.as_deref().map(|code| format!(", code {code}")).unwrap_or_default();
+    line(
+        "outcome",
+        &format!(
+            "{}, status {}{code}, after {:.3} ms",
+            outcome.end,
+            outcome.status,
+            milliseconds(exchange.took)
+        ),
+    );
+    let rules: Vec<String> = outcome.rules.iter().map(|(rule, times)| format!("{rule} {times}")).collect();
+    let rules = if rules.is_empty() { "none".to_owned() } else { rules.join(", ") };
+    line("rules", &rules);
+    if exchange.is_cut {
+        line("cut", "bytes are missing: the exchange reached a limit of [capture]");
+    }
+    text
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,21 @@
+//! Capture: exchanges with clients and engines as they went over the wire, kept in a bounded ring for operators.
+//!
+//! ```text
+//! request ──→ Recording ──→ Ring ──→ list, folder (a scenario of `fixtures/`)
+//!                 ↑
+//!   bytes of client and engine, with their times
+//! ```
+//!
+//! Takes: heads and bytes of a request, of its attempts and of its answer. Gives: captured exchanges, and the files
+//! of each in the form of a scenario. Remembers: as many exchanges and bytes as the configuration allows. Never:
+//! keeps the value of a header that may be secret.
+
+mod exchange;
+mod folder;
+mod recording;
+mod ring;
+
+pub use exchange::{Attempt, Captured, End, Message, Outcome, Piece, RequestInfo, head_text};
+pub use folder::files;
+pub use recording::{AttemptTap, Recording};
+pub use ring::{Criteria, Limits, Ring};

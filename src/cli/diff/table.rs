@@ -1,0 +1,218 @@
+//! Tables for a terminal of any width.
+//!
+//! Takes: cells. Gives: lines with aligned columns. Never: a line wider than the terminal, a cell that is cut, or a
+//! character that steers the terminal.
+
+use std::fmt::Write as _;
+
+/// Properties of the terminal.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    /// Width in columns.
+    pub(super) width: usize,
+    /// True if the terminal shows colours.
+    pub(super) has_colour: bool,
+}
+
+/// Terminal colours, as the numbers in their escape sequences; empty for the terminal's own.
+pub(super) const PLAIN: &str = "";
+pub(super) const BOLD: &str = "1";
+pub(super) const DIM: &str = "2";
+pub(super) const BAD: &str = "1;31";
+pub(super) const GOOD: &str = "1;32";
+pub(super) const LEFT: &str = "33";
+pub(super) const RIGHT: &str = "36";
+
+/// Space between two columns, and before the first.
+const GAP: usize = 2;
+/// Width that a column keeps in a narrow terminal.
+const NARROWEST: usize = 6;
+
+impl Look {
+    /// Returns a text in a colour, if the terminal shows colours.
+    pub(super) fn painted(self, text: &str, colour: &str) -> String {
+        if self.has_colour && colour != PLAIN {
+            format!("\x1b[{colour}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// Appends a table. `head`: a title and a colour for each column.
+pub(super) fn write<const N: usize>(
+    head: [(&str, &str); N],
+    rows: &[[String; N]],
+    look: Look,
+    out: &mut String,
+) {
+    let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|cell| visible(cell))).collect();
+    let titles = head.map(|(title, _)| title.to_owned());
+    let mut widths = titles.each_ref().map(|title| columns(title));
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = columns(cell).max(*width);
+        }
+    }
+    fit(&mut widths, look.width.saturating_sub(N * GAP));
+    write_row(&titles, &widths, &[DIM; N], look, out);
+    for row in &rows {
+        write_row(row, &widths, &head.map(|(_, colour)| colour), look, out);
+    }
+}
+
+/// Makes the widest columns narrower until all fit.
+fn fit(widths: &mut [usize], room: usize) {
+    while widths.iter().sum::<usize>() > room {
+        match widths.iter_mut().max() {
+            Some(widest) if *widest > NARROWEST => *widest -= 1,
+            _ => return,
+        }
+    }
+}
+
+fn write_row<const N: usize>(
+    cells: &[String; N],
+    widths: &[usize; N],
+    colours: &[&str; N],
+    look: Look,
+    out: &mut String,
+) {
+    let mut lines: Vec<_> =
+        cells.iter().zip(widths).map(|(cell, width)| wrapped(cell, *width).into_iter()).collect();
+    loop {
+        let parts: Vec<_> = lines.iter_mut().map(Iterator::next).collect();
+        if parts.iter().all(Option::is_none) {
+            return;
+        }
+        let start = out.len();
+        // Spaces behind the last cell of a line are left out.
+        let mut missing = 0;
+        for ((part, width), colour) in parts.into_iter().zip(widths).zip(colours) {
+            let part = part.unwrap_or_default();
+            missing += GAP;
+            if !part.is_empty() {
+                let _ = write!(out, "{:missing$}{}", "", look.painted(&part, colour));
+                missing = 0;
+            }
+            missing += width.saturating_sub(columns(&part));
+        }
+        debug_assert!(
+            look.has_colour
+                || columns(out.get(start..).unwrap_or_default()) <= look.width.max(N * (GAP + NARROWEST))
+        );
+        out.push('\n');
+    }
+}
+
+/// Breaks a text into lines of a width, behind a space or a mark where there is one.
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for character in text.chars() {
+        if columns(&line) + column(character) > width && !line.is_empty() {
+            let at = line.rfind([' ', '.', ',', '_']).map(|at| at + 1).filter(|at| *at > line.len() / 2);
+            let rest = at.map(|at| line.split_off(at)).unwrap_or_default();
+            lines.push(line.trim_end().to_owned());
+            line = rest;
+            if character == ' ' && line.is_empty() {
+                continue;
+            }
+        }
+        line.push(character);
+    }
+    lines.push(line.trim_end().to_owned());
+    lines
+}
+
+/// Returns the width of a text in columns.
+fn columns(text: &str) -> usize {
+    text.chars().map(column).sum()
+}
+
+/// Returns the width of a character: two columns for those of East Asian scripts and for pictures.
+fn column(character: char) -> usize {
+    match u32::from(character) {
+        0x300..=0x36f | 0xfe00..=0xfe0f => 0,
+        0x1100..=0x115f
+        | 0x2e80..=0xa4cf
+        | 0xac00..=0xd7a3
+        | 0xf900..=0xfaff
+        | 0xfe30..=0xfe6f
+        | 0xff00..=0xff60
+        | 0xffe0..=0xffe6
+        | 0x1f300..=0x1faff
+        | 0x20000..=0x3fffd => 2,
+        _ => 1,
+    }
+}
+
+/// Returns a text in which every character is seen: those that steer a terminal, change the direction of writing or
+/// have no width are written as escapes.
+pub(super) fn visible(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            _ if is_hidden(character) => {
+                let _ = write!(out, "\\u{{{:x}}}", u32::from(character));
+            }
+            _ => out.push(character),
+        }
+    }
+    out
+}
+
+fn is_hidden(character: char) -> bool {
+    let is_mark = matches!(
+        character,
+        '\u{61c}'
+            | '\u{ad}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{e0000}'..='\u{e007f}'
+    );
+    is_mark || character.is_control()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_fit() {
+        let rows = [["a".to_owned(), "one two three".to_owned()], ["bcd".to_owned(), "四五".to_owned()]];
+        let table = |width| {
+            let mut out = String::new();
+            write([("x", PLAIN), ("y", PLAIN)], &rows, Look { width, has_colour: false }, &mut out);
+            out
+        };
+        assert_eq!(table(80), "  x    y\n  a    one two three\n  bcd  四五\n");
+        assert_eq!(table(16), "  x    y\n  a    one two\n       three\n  bcd  四五\n");
+    }
+
+    #[test]
+    fn colours_are_written_where_the_terminal_has_them() {
+        let mut out = String::new();
+        write([("x", BAD)], &[["a".to_owned()]], Look { width: 80, has_colour: true }, &mut out);
+        assert_eq!(out, "  \x1b[2mx\x1b[0m\n  \x1b[1;31ma\x1b[0m\n");
+    }
+
+    #[test]
+    fn no_character_steers_the_terminal() {
+        assert_eq!(visible("a\x1b[2J\u{202e}b\n\u{9b}é四"), "a\\u{1b}[2J\\u{202e}b\\n\\u{9b}é四");
+    }
+
+    #[test]
+    fn long_texts_are_wrapped_and_not_cut() {
+        assert_eq!(wrapped("choices.delta.content", 14), ["choices.delta.", "content"]);
+        assert_eq!(wrapped("aaaaaaa", 3), ["aaa", "aaa", "a"]);
+        assert_eq!(wrapped("one two", 3), ["one", "two"]);
+        assert_eq!(wrapped("", 3), [""]);
+    }
+}

@@ -1,0 +1,49 @@
+//! Table `[capture]`: which requests are captured from the start, and how much of them is kept.
+
+use crate::capture::{Criteria, Limits};
+use crate::quantity::read_size;
+use serde::{Deserialize, Serialize};
+
+/// Table `[capture]`: exchanges kept for operators, with their content. Off by default.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct CaptureFile {
+    pub enabled: bool,
+    pub only_failures: bool,
+    pub key: String,
+    pub model: String,
+    pub exchanges: usize,
+    #[serde(deserialize_with = "read_size")]
+    pub bytes: usize,
+    #[serde(deserialize_with = "read_size")]
+    pub exchange_bytes: usize,
+}
+
+impl Default for CaptureFile {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            only_failures: false,
+            key: String::new(),
+            model: String::new(),
+            exchanges: 200,
+            bytes: 64 << 20,
+            exchange_bytes: 8 << 20,
+        }
+    }
+}
+
+impl CaptureFile {
+    /// Returns the limits of the ring.
+    pub fn limits(&self) -> Limits {
+        Limits { exchanges: self.exchanges, bytes: self.bytes, exchange_bytes: self.exchange_bytes }
+    }
+
+    /// Returns the condition for requests to be captured from the start; `None`: none are.
+    pub fn criteria(&self) -> Option<Criteria> {
+        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let (key, model) = (given(&self.key), given(&self.model));
+        self.enabled.then_some(Criteria { key, model, only_failures: self.only_failures })
+    }
+}

@@ -1,0 +1,286 @@
+//! Answers, read into events, with the line of each mistake.
+//!
+//! Takes: a body and what is known of its head. Gives: an [`Answer`], or the line that cannot be read. Never:
+//! repairs anything; a file that was cut or edited by hand would be compared with something that no server sent.
+
+use super::field::{self, Field};
+use crate::wire::sse::{Framer, FramerOutput};
+use serde::de::IgnoredAny;
+
+/// Fields that a line of an event stream may have.
+const LINES: [&str; 4] = ["data", "event", "id", "retry"];
+/// Largest event that is read, in bytes.
+const EVENT: usize = 64 << 20;
+/// Longest part of a line that a message quotes, in characters.
+const QUOTED: usize = 60;
+
+/// Form of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Stream of events (SSE).
+    Events,
+    /// JSON value.
+    Json,
+    /// Text that is not JSON.
+    Text,
+}
+
+impl Form {
+    /// Returns the form as words.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Events => "a stream of events",
+            Self::Json => "one JSON value",
+            Self::Text => "text",
+        }
+    }
+}
+
+/// Data of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Data {
+    /// JSON value, by its fields.
+    Fields(Vec<Field>),
+    /// End mark of a stream.
+    Done,
+    /// Text that is not JSON: a body, or an event whose rest was lost when the connection broke.
+    Text(String),
+}
+
+/// Event of a stream, or the only one of a body that is no stream.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    /// Name of the event, if one was given.
+    pub(super) name: Option<String>,
+    pub(super) data: Data,
+}
+
+/// Head of an answer, as far as it is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// HTTP status.
+    pub status: u16,
+    /// Value of `content-type`, if there is one.
+    pub content_type: Option<String>,
+}
+
+/// Answer to compare: its events, and what is known of its head and its end.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub(super) head: Option<Head>,
+    pub(super) form: Form,
+    pub(super) events: Vec<Event>,
+    /// True if the connection broke after the body.
+    pub(super) is_reset: bool,
+}
+
+/// Mistake in a body: its line, counted from 1, and the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Line of the body, counted from 1.
+    pub line: usize,
+    /// Reason why it cannot be read.
+    pub why: String,
+}
+
+impl Answer {
+    /// Reads a body. `is_reset`: the connection broke after it, so that its last event may be incomplete.
+    ///
+    /// # Errors
+    /// Fails with the first line that no server can have sent: it was cut, or edited by hand.
+    pub fn read(form: Form, body: &[u8], is_reset: bool, head: Option<Head>) -> Result<Self, Mistake> {
+        let text = std::str::from_utf8(body).map_err(|error| Mistake {
+            line: line_of(body, error.valid_up_to()),
+            why: "it is not UTF-8".to_owned(),
+        })?;
+        let events = match form {
+            Form::Events => events(text, is_reset, EVENT)?,
+            Form::Json => vec![Event { name: None, data: json(text, 1, is_reset)? }],
+            Form::Text => vec![Event { name: None, data: Data::Text(text.to_owned()) }],
+        };
+        Ok(Self { head, form, events, is_reset })
+    }
+}
+
+/// Returns the line in which a byte is, counted from 1.
+fn line_of(body: &[u8], at: usize) -> usize {
+    1 + body.iter().take(at).filter(|byte| **byte == b'\n').count()
+}
+
+/// Reads a stream line by line, so that a mistake can be told with its line.
+fn events(text: &str, is_reset: bool, limit: usize) -> Result<Vec<Event>, Mistake> {
+    let mut framer = Framer::new(limit);
+    let mut events = Vec::new();
+    // Line in which the current event's data begins.
+    let mut start = None;
+    for (at, line) in lines(text).enumerate() {
+        let number = at + 1;
+        check(line.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']), number, is_reset)?;
+        if line.starts_with("data") {
+            start.get_or_insert(number);
+        }
+        let mut found = Vec::new();
+        framer.push(line.as_bytes(), |output| found.push(Framed::of(output)));
+        for framed in found {
+            match framed {
+                Framed::Event { name, data } => {
+                    events.push(event(&name, &data, start.take().unwrap_or(number), false)?);
+                }
+                Framed::Comment => {}
+                Framed::TooLarge => {
+                    let why = format!("the event is larger than {limit} bytes");
+                    return Err(Mistake { line: number, why });
+                }
+            }
+        }
+    }
+    let mut last = None;
+    framer.finish(|_| true, |output| last = Some(Framed::of(output)));
+    if let Some(Framed::Event { name, data }) = last {
+        events.push(event(&name, &data, start.unwrap_or(1), is_reset)?);
+    }
+    Ok(events)
+}
+
+/// Splits a text into lines with their ends: LF, CR LF or CR.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let end = rest.find(['\r', '\n']).map_or(rest.len(), |at| {
+            at + if rest.get(at..).is_some_and(|end| end.starts_with("\r\n")) { 2 } else { 1 }
+        });
+        let (line, after) = rest.split_at(end);
+        rest = after;
+        Some(line)
+    })
+}
+
+/// Refuses a line that is no field of an event. Clients skip such a line, so a slip of an editor would go unnoticed.
+fn check(line: &str, number: usize, is_reset: bool) -> Result<(), Mistake> {
+    let name = line.split(':').next().unwrap_or_default();
+    if line.is_empty() || line.starts_with(':') || LINES.contains(&name) || is_reset {
+        return Ok(());
+    }
+    let why = format!(
+        "{} is no line of an event stream; it must begin with data:, event:, id: or retry:",
+        cut(line)
+    );
+    Err(Mistake { line: number, why })
+}
+
+fn cut(text: &str) -> String {
+    let mut letters = text.chars();
+    let mut short: String = letters.by_ref().take(QUOTED).collect();
+    if letters.next().is_some() {
+        short.push('…');
+    }
+    format!("{short:?}")
+}
+
+/// Result of the framer, owned.
+enum Framed {
+    Event { name: String, data: String },
+    Comment,
+    TooLarge,
+}
+
+impl Framed {
+    fn of(output: FramerOutput<'_>) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match output {
+            FramerOutput::Frame(frame) => Self::Event { name: text(frame.name), data: text(frame.data) },
+            FramerOutput::Comment => Self::Comment,
+            FramerOutput::TooLarge => Self::TooLarge,
+        }
+    }
+}
+
+fn event(name: &str, data: &str, line: usize, is_cut: bool) -> Result<Event, Mistake> {
+    let name = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
+    let data = if data.trim() == "[DONE]" { Data::Done } else { json(data, line, is_cut)? };
+    Ok(Event { name, data })
+}
+
+/// Reads JSON that begins in this line. `is_cut`: it may be incomplete, and is text then.
+fn json(text: &str, line: usize, is_cut: bool) -> Result<Data, Mistake> {
+    match field::read(text.trim_start_matches('\u{feff}')) {
+        Some(fields) => Ok(Data::Fields(fields)),
+        None if is_cut => Ok(Data::Text(text.to_owned())),
+        None => Err(not_json(text, line)),
+    }
+}
+
+/// Returns the mistake in a text that is not JSON. An end in the middle is the sign of a file that was cut.
+fn not_json(text: &str, line: usize) -> Mistake {
+    let Err(error) = serde_json::from_str::<IgnoredAny>(text) else {
+        return Mistake { line, why: "it is nested too deeply".to_owned() };
+    };
+    let line = line + error.line().saturating_sub(1);
+    let why = if text.trim().is_empty() {
+        "it must be JSON, and is empty".to_owned()
+    } else if error.is_eof() {
+        format!("the JSON ends in the middle, so the file was cut: {}", end(text))
+    } else {
+        format!("it is not JSON ({error}): {}", cut(text))
+    };
+    Mistake { line, why }
+}
+
+/// Returns the last characters of a text, quoted.
+fn end(text: &str) -> String {
+    let count = text.chars().count();
+    let last: String = text.chars().skip(count.saturating_sub(QUOTED)).collect();
+    if count > QUOTED { format!("…{last:?}") } else { format!("{last:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mistake(form: Form, body: &str) -> (usize, String) {
+        let Mistake { line, why } = Answer::read(form, body.as_bytes(), false, None).unwrap_err();
+        (line, why)
+    }
+
+    #[test]
+    fn mistakes_have_their_line() {
+        for (form, body, line, why) in [
+            (Form::Events, "data: {}\n\ndata: {\"a\":\"b", 3, "the file was cut"),
+            (Form::Events, "data: {}\n\ndata: {\"a\":1,}\n\n", 3, "not JSON"),
+            (Form::Events, ": a\r\n\r\ndat: {}\r\n\r\n", 3, "no line of an event stream"),
+            (Form::Events, "event: a\ndata: {\ndata: \"a\" 1}\n\n", 3, "not JSON"),
+            (Form::Json, "{\n \"a\": 1,\n \"b\": [\n", 4, "the file was cut"),
+            (Form::Json, "{\n \"a\": 1\n \"b\": 2\n}", 3, "not JSON"),
+            (Form::Json, "", 1, "is empty"),
+        ] {
+            let got = mistake(form, body);
+            assert_eq!(got.0, line, "{body:?}: {}", got.1);
+            assert!(got.1.contains(why), "{body:?}: {}", got.1);
+        }
+        let large = events("data: {}\n\ndata: \"aaaaaaaaaaaaaaaa\"\n\n", false, 16).unwrap_err();
+        assert_eq!((large.line, large.why.as_str()), (3, "the event is larger than 16 bytes"));
+        let error = Answer::read(Form::Text, b"a\nb\xff", false, None).unwrap_err();
+        assert_eq!((error.line, error.why.as_str()), (2, "it is not UTF-8"));
+    }
+
+    #[test]
+    fn a_broken_connection_may_leave_half_an_event() {
+        let body = b"data: {}\n\ndata: {\"a\":";
+        let answer = Answer::read(Form::Events, body, true, None).unwrap();
+        let texts: Vec<_> = answer.events.iter().map(|event| matches!(event.data, Data::Text(_))).collect();
+        assert_eq!(texts, [false, true]);
+    }
+
+    #[test]
+    fn all_line_ends_give_the_same_events() {
+        for body in ["event: a\ndata: {}\n\ndata: [DONE]\n\n", "event: a\rdata: {}\r\rdata: [DONE]\r\r"] {
+            let answer = Answer::read(Form::Events, body.as_bytes(), false, None).unwrap();
+            let names: Vec<_> = answer.events.iter().map(|event| event.name.as_deref()).collect();
+            assert_eq!(names, [Some("a"), None], "{body:?}");
+            assert_eq!(answer.events.last().unwrap().data, Data::Done, "{body:?}");
+        }
+    }
+}

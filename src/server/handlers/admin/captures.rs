@@ -1,0 +1,261 @@
+//! Captured exchanges for operators: switched on and off, listed, and downloaded as folders.
+//!
+//! Takes: requests to the admin listener. Gives: JSON, or a tar archive of a scenario. Never: shows the content of an
+//! exchange that was not captured on purpose.
+
+use crate::capture::{Captured, Criteria, Ring, files};
+use crate::nearest::suggest;
+use crate::quantity::read_time;
+use crate::server::active_config::ActiveConfig;
+use axum::body::Bytes;
+use axum::extract::{Path, RawQuery, State};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Query keys that select exchanges in the list.
+const FILTERS: [&str; 6] = ["key", "model", "upstream", "end", "failed", "limit"];
+
+/// Body of a request that switches capturing on; every member is optional.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Start {
+    /// Seconds, or text such as `5m`; without it, until it is switched off.
+    #[serde(deserialize_with = "some_time")]
+    time: Option<Duration>,
+    key: Option<String>,
+    model: Option<String>,
+    only_failures: bool,
+}
+
+fn some_time<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    read_time(deserializer).map(Some)
+}
+
+/// Switches capturing on.
+pub(super) async fn start(State(present): State<Arc<ActiveConfig>>, body: Bytes) -> Response {
+    let text = if body.is_empty() { b"{}" } else { &body[..] };
+    if !text.trim_ascii_start().starts_with(b"{") {
+        return (StatusCode::BAD_REQUEST, "the body must be a JSON object\n").into_response();
+    }
+    let start: Start = match serde_json::from_slice(text) {
+        Ok(start) => start,
+        Err(error) => {
+            return (StatusCode::BAD_REQUEST, format!("the body is wrong: {error}\n")).into_response();
+        }
+    };
+    let Start { time, key, model, only_failures } = start;
+    let app = present.app();
+    tracing::warn!(
+        key,
+        model,
+        only_failures,
+        seconds = time.map(|time| time.as_secs_f64()),
+        "exchanges are captured, with their content"
+    );
+    app.captures.switch_on(Criteria { key, model, only_failures }, time);
+    json_response(&Switch { capturing: Capturing::of(&app.captures) })
+}
+
+/// Switches capturing off. What was captured stays.
+pub(super) async fn stop(State(present): State<Arc<ActiveConfig>>) -> Response {
+    let app = present.app();
+    app.captures.switch_off();
+    tracing::info!("exchanges are no longer captured");
+    json_response(&Switch { capturing: None })
+}
+
+/// Forgets all captured exchanges.
+pub(super) async fn clear(State(present): State<Arc<ActiveConfig>>) -> Response {
+    json_response(&Cleared { forgotten: present.app().captures.clear() })
+}
+
+/// Lists captured exchanges, the newest first, without their content.
+pub(super) async fn list(State(present): State<Arc<ActiveConfig>>, RawQuery(query): RawQuery) -> Response {
+    let filter = match Filter::read(query.as_deref().unwrap_or_default()) {
+        Ok(filter) => filter,
+        Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+    };
+    let app = present.app();
+    let all = app.captures.list();
+    let chosen = all.iter().filter(|exchange| filter.matches(exchange)).take(filter.limit);
+    json_response(&List {
+        capturing: Capturing::of(&app.captures),
+        used_bytes: app.captures.used(),
+        exchanges: chosen.map(|exchange| Summary::of(exchange)).collect(),
+    })
+}
+
+/// Returns one exchange as a tar archive: a folder in the form of a scenario.
+pub(super) async fn download(State(present): State<Arc<ActiveConfig>>, Path(id): Path<String>) -> Response {
+    let id = id.strip_suffix(".tar").unwrap_or(&id);
+    let Some(exchange) = present.app().captures.find(id) else {
+        return (StatusCode::NOT_FOUND, "there is no captured exchange of this id\n").into_response();
+    };
+    let Ok(archive) = archive(&exchange) else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    let name = format!("attachment; filename=\"{}.tar\"", folder(&exchange));
+    ([(CONTENT_TYPE, "application/x-tar"), (CONTENT_DISPOSITION, name.as_str())], archive).into_response()
+}
+
+/// Selection of exchanges, from the query.
+struct Filter {
+    key: Option<String>,
+    model: Option<String>,
+    upstream: Option<String>,
+    end: Option<String>,
+    failed: bool,
+    limit: usize,
+}
+
+impl Filter {
+    fn read(query: &str) -> Result<Self, String> {
+        let mut this =
+            Self { key: None, model: None, upstream: None, end: None, failed: false, limit: usize::MAX };
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let value = value.into_owned();
+            match &*name {
+                "key" => this.key = Some(value),
+                "model" => this.model = Some(value),
+                "upstream" => this.upstream = Some(value),
+                "end" => this.end = Some(value),
+                "failed" => this.failed = matches!(value.as_str(), "" | "1" | "true"),
+                "limit" => {
+                    this.limit = value.parse().map_err(|_| "limit: must be a whole number".to_owned())?
+                }
+                other => return Err(suggest(format!("{other}: unknown"), other, FILTERS)),
+            }
+        }
+        Ok(this)
+    }
+
+    fn matches(&self, exchange: &Captured) -> bool {
+        let is = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
+        is(&self.key, exchange.info.key.as_deref().unwrap_or_default())
+            && is(&self.model, &exchange.info.model)
+            && is(&self.end, exchange.outcome.end)
+            && self
+                .upstream
+                .as_ref()
+                .is_none_or(|name| exchange.attempts.iter().any(|one| one.upstream == *name))
+            && (!self.failed || exchange.outcome.is_failure())
+    }
+}
+
+/// Answer to a request that switches capturing on or off.
+#[derive(Serialize)]
+struct Switch {
+    capturing: Option<Capturing>,
+}
+
+/// Answer to a request that forgets all exchanges: their number.
+#[derive(Serialize)]
+struct Cleared {
+    forgotten: usize,
+}
+
+/// List of captured exchanges.
+#[derive(Serialize)]
+struct List<'a> {
+    capturing: Option<Capturing>,
+    used_bytes: usize,
+    exchanges: Vec<Summary<'a>>,
+}
+
+/// Condition for requests to be captured, and the time that is left.
+#[derive(Serialize)]
+struct Capturing {
+    key: Option<String>,
+    model: Option<String>,
+    only_failures: bool,
+    seconds_left: Option<f64>,
+}
+
+impl Capturing {
+    fn of(ring: &Ring) -> Option<Self> {
+        let (Criteria { key, model, only_failures }, left) = ring.switched()?;
+        Some(Self { key, model, only_failures, seconds_left: left.map(|left| left.as_secs_f64()) })
+    }
+}
+
+/// Exchange in the list, without its content.
+#[derive(Serialize)]
+struct Summary<'a> {
+    id: &'a str,
+    /// Unix time, in seconds.
+    began: f64,
+    method: &'a str,
+    path: &'a str,
+    model: &'a str,
+    key: Option<&'a str>,
+    upstream: Option<&'a str>,
+    engine: Option<&'static str>,
+    attempts: usize,
+    status: u16,
+    end: &'static str,
+    code: Option<&'a str>,
+    total_ms: f64,
+    request_bytes: usize,
+    engine_bytes: Option<usize>,
+    client_bytes: Option<usize>,
+    rules: BTreeMap<&'static str, u32>,
+    is_cut: bool,
+}
+
+impl<'a> Summary<'a> {
+    fn of(exchange: &'a Captured) -> Self {
+        let Captured { info, outcome, .. } = exchange;
+        let last = exchange.attempts.last();
+        let answered = last.and_then(|attempt| attempt.answer.as_ref());
+        Self {
+            id: &info.id,
+            began: exchange.began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            method: &info.method,
+            path: &info.path,
+            model: &info.model,
+            key: info.key.as_deref(),
+            upstream: last.map(|attempt| attempt.upstream.as_str()),
+            engine: last.map(|attempt| attempt.engine),
+            attempts: exchange.attempts.len(),
+            status: outcome.status,
+            end: outcome.end,
+            code: outcome.code.as_deref(),
+            total_ms: exchange.took.as_secs_f64() * 1e3,
+            request_bytes: exchange.request.body.len(),
+            engine_bytes: answered.map(|answer| answer.body.len()),
+            client_bytes: exchange.answer.as_ref().map(|answer| answer.body.len()),
+            rules: outcome.rules.iter().copied().collect(),
+            is_cut: exchange.is_cut,
+        }
+    }
+}
+
+/// Returns the name of an exchange's folder: engine and request id, without what file names may not have.
+fn folder(exchange: &Captured) -> String {
+    let engine = exchange.attempts.last().map_or("none", |attempt| attempt.engine);
+    let id = exchange.info.id.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' });
+    format!("{engine}-{}", id.collect::<String>())
+}
+
+fn archive(exchange: &Captured) -> std::io::Result<Vec<u8>> {
+    let mut archive = tar::Builder::new(Vec::new());
+    let seconds = exchange.began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    for (path, content) in files(exchange) {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(u64::try_from(content.len()).unwrap_or(u64::MAX));
+        header.set_mode(0o600);
+        header.set_mtime(seconds);
+        archive.append_data(&mut header, format!("{}/{path}", folder(exchange)), content.as_slice())?;
+    }
+    archive.into_inner()
+}
+
+fn json_response(value: &impl Serialize) -> Response {
+    match serde_json::to_string(value) {
+        Ok(text) => ([(CONTENT_TYPE, "application/json")], text + "\n").into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}

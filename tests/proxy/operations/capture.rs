@@ -1,0 +1,261 @@
+//! Captured exchanges: switched on and off at the admin address, listed, and downloaded as folders.
+
+use crate::clients::keys::{OTHER, entry};
+use crate::sim::{Answer, Engine, KEY, PATIENCE, Request, Samewire, Script, Setup, World};
+use samewire::replay::load;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+fn on() -> Setup {
+    Setup::new().config("[capture]\nenabled = true")
+}
+
+fn hello() -> Script {
+    Script::new().head_sse().role().text("Hel").text("lo").finish("stop").usage(9, 2).done().end()
+}
+
+async fn list(samewire: &Samewire, query: &str) -> Value {
+    let answer = samewire.admin(&format!("/captures{query}")).await;
+    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+/// Waits until so many exchanges have ended, and returns them, the newest first.
+async fn captured(samewire: &Samewire, count: usize) -> Vec<Value> {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let found = list(samewire, "").await["exchanges"].as_array().unwrap().clone();
+        if found.len() == count {
+            return found;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{count} exchanges, not {found:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn post(samewire: &Samewire, target: &str, body: &Value) -> Answer {
+    Request::post(target, body.to_string()).ask(samewire.admin).await
+}
+
+/// Downloads an exchange. Returns its files by their paths within the folder.
+async fn files(samewire: &Samewire, id: &str) -> BTreeMap<String, Vec<u8>> {
+    let answer = samewire.admin(&format!("/captures/{id}")).await;
+    assert_eq!((answer.head.status, answer.head.header("content-type")), (200, Some("application/x-tar")));
+    let mut archive = tar::Archive::new(answer.body.as_slice());
+    let entries = archive.entries().unwrap().map(|entry| {
+        let mut entry = entry.unwrap();
+        let path = entry.path().unwrap().iter().skip(1).collect::<PathBuf>().display().to_string();
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content).unwrap();
+        (path, content)
+    });
+    entries.collect()
+}
+
+fn text<'a>(files: &'a BTreeMap<String, Vec<u8>>, name: &str) -> &'a str {
+    std::str::from_utf8(files.get(name).unwrap_or_else(|| panic!("{name} in {:?}", files.keys()))).unwrap()
+}
+
+fn ids(exchanges: &[Value]) -> Vec<&str> {
+    exchanges.iter().map(|exchange| exchange["id"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn an_exchange_is_kept_as_it_went_over_the_wire() {
+    let world = World::start(Engine::script(hello()).await, on()).await;
+    let request = Request::stream("").header("x-request-id", "exchange-1");
+    let answer = world.ask(&request).await;
+    let exchanges = captured(&world.samewire, 1).await;
+    let exchange = &exchanges[0];
+    for (name, expected) in [
+        ("id", json!("exchange-1")),
+        ("method", json!("POST")),
+        ("path", json!("/v1/chat/completions")),
+        ("model", json!("m")),
+        ("engine", json!("vllm")),
+        ("status", json!(200)),
+        ("end", json!("complete")),
+        ("attempts", json!(1)),
+        ("client_bytes", json!(answer.body.len())),
+        ("is_cut", json!(false)),
+    ] {
+        assert_eq!(exchange[name], expected, "{name} in {exchange}");
+    }
+    let files = files(&world.samewire, "exchange-1").await;
+    let engine_request: Value = serde_json::from_str(text(&files, "request.json")).unwrap();
+    assert_eq!(engine_request["path"], "/v1/chat/completions");
+    let sent: Value = serde_json::from_str(world.engine.attempts()[0].text()).unwrap();
+    assert_eq!(engine_request["body"], sent);
+    let upstream = text(&files, "upstream.sse");
+    assert!(upstream.contains(r#""token_ids":null"#) && upstream.ends_with("data: [DONE]\n\n"), "{upstream}");
+    let head = text(&files, "upstream.http");
+    assert!(
+        head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("\r\ncontent-type: text/event-stream"),
+        "{head}"
+    );
+    assert_eq!(text(&files, "client/upstream.sse"), answer.text());
+    let client: Value = serde_json::from_str(text(&files, "client/request.json")).unwrap();
+    assert_eq!(client["body"]["messages"], sent["messages"]);
+    for (body, timing) in [("upstream.sse", "timing.txt"), ("client/upstream.sse", "client/timing.txt")] {
+        let lines = text(&files, timing).lines().filter(|line| !line.starts_with('#'));
+        let sum: usize = lines.map(|line| line.split(' ').nth(1).unwrap().parse::<usize>().unwrap()).sum();
+        assert_eq!(sum, files[body].len(), "{timing}");
+    }
+    assert!(text(&files, "about.md").contains("complete, status 200"));
+    assert!(!files.contains_key("eof") && !files.contains_key("client/eof"));
+    world.end().await;
+}
+
+/// The folder of an exchange is a scenario: `replay` serves it, and `rewrite` makes of the engine's bytes what the
+/// client got.
+#[tokio::test]
+async fn a_captured_folder_is_a_scenario() {
+    let world = World::start(Engine::script(hello()).await, on()).await;
+    world.ask(&Request::stream("").header("x-request-id", "one")).await;
+    captured(&world.samewire, 1).await;
+    let archive = world.samewire.admin("/captures/one").await.body;
+    let folder = world.samewire.config().with_file_name("captured");
+    tar::Archive::new(archive.as_slice()).unpack(&folder).unwrap();
+    let scenarios = load(std::slice::from_ref(&folder)).unwrap();
+    assert_eq!(scenarios.len(), 1);
+    assert_eq!((scenarios[0].status.as_u16(), scenarios[0].stream, scenarios[0].reset), (200, true, false));
+    assert_eq!(scenarios[0].engine.map(|engine| engine.name), Some("vllm"));
+    let files = files(&world.samewire, "one").await;
+    assert_eq!(scenarios[0].frames.concat(), files["upstream.sse"]);
+    let explained = Command::new(env!("CARGO_BIN_EXE_samewire"))
+        .args(["rewrite", "--engine", "vllm", "--request"])
+        .arg(folder.join("vllm-one/client/request.json"))
+        .stdin(std::fs::File::open(folder.join("vllm-one/upstream.sse")).unwrap())
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&explained.stdout), text(&files, "client/upstream.sse"));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn it_is_switched_on_for_what_is_wanted() {
+    let engine = Engine::answering(|attempt| match attempt.text().contains("break") {
+        true => Script::new().head_sse().role().text("Hel").rst(),
+        false => hello(),
+    });
+    let world = World::start(engine.await, Setup::new().allow_errors()).await;
+    let ask = async |id: &str, more: &str| {
+        world.ask(&Request::stream(more).header("x-request-id", id)).await;
+    };
+    ask("before", "").await;
+    assert_eq!(list(&world.samewire, "").await["capturing"], Value::Null);
+    let started =
+        post(&world.samewire, "/captures/start", &json!({"time": "5m", "only_failures": true})).await;
+    assert_eq!(started.head.status, 200, "{}", started.text());
+    ask("good", "").await;
+    ask("bad", r#","user":"break""#).await;
+    let exchanges = captured(&world.samewire, 1).await;
+    assert_eq!((ids(&exchanges), &exchanges[0]["end"]), (vec!["bad"], &json!("error")));
+    let state = list(&world.samewire, "").await["capturing"].clone();
+    assert_eq!(state["only_failures"], true);
+    assert!((1.0..=300.0).contains(&state["seconds_left"].as_f64().unwrap()), "{state}");
+    let files = files(&world.samewire, "bad").await;
+    assert_eq!(text(&files, "eof"), "reset\n");
+    assert!(text(&files, "client/upstream.sse").contains("event: error"));
+
+    post(&world.samewire, "/captures/start", &json!({"model": "other"})).await;
+    ask("of another model", "").await;
+    post(&world.samewire, "/captures/start", &json!({})).await;
+    ask("all", "").await;
+    assert_eq!(ids(&captured(&world.samewire, 2).await), ["all", "bad"]);
+    assert_eq!(list(&world.samewire, "?failed=1").await["exchanges"].as_array().unwrap().len(), 1);
+    assert_eq!(list(&world.samewire, "?model=m&limit=1").await["exchanges"][0]["id"], "all");
+    post(&world.samewire, "/captures/stop", &json!({})).await;
+    ask("after", "").await;
+    let cleared = Request::new("DELETE", "/captures").ask(world.samewire.admin).await;
+    assert_eq!(cleared.text(), "{\"forgotten\":2}\n");
+    assert_eq!(list(&world.samewire, "").await["used_bytes"], 0);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_key_may_have_single_requests_captured() {
+    let keys = entry(KEY, "name = \"may\"\ncapture = true") + &entry(OTHER, "name = \"may-not\"");
+    let world = World::start(Engine::script(hello()).await, Setup::new().config(&keys)).await;
+    let ask = async |id: &str, key: &str, header: &str| {
+        let request = Request::stream("").without("authorization").header("x-request-id", id);
+        let request = request.header("authorization", &format!("Bearer {key}"));
+        world.ask(&request.header("x-samewire-capture", header)).await;
+    };
+    ask("a", KEY, "0").await;
+    ask("b", OTHER, "1").await;
+    ask("c", KEY, "1").await;
+    let exchanges = captured(&world.samewire, 1).await;
+    assert_eq!((ids(&exchanges), &exchanges[0]["key"]), (vec!["c"], &json!("may")));
+    for (name, content) in files(&world.samewire, "c").await {
+        assert!(!String::from_utf8_lossy(&content).contains(KEY), "{name} has the key");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn the_ring_is_bounded() {
+    let setup = Setup::new()
+        .config("[capture]\nenabled = true\nexchanges = 3\nbytes = \"64KiB\"\nexchange_bytes = \"32KiB\"");
+    let long = Script::new().head_sse().role().text(&"x".repeat(100_000)).finish("stop").done().end();
+    let engine = Engine::answering(move |attempt| match attempt.text().contains("long") {
+        true => long.clone(),
+        false => hello(),
+    });
+    let world = World::start(engine.await, setup).await;
+    for id in ["a", "b", "c", "d", "e"] {
+        let answer = world.ask(&Request::stream("").header("x-request-id", id)).await;
+        assert_eq!(answer.head.status, 200);
+        crate::sim::until("its line", PATIENCE, || {
+            world
+                .samewire
+                .request_lines()
+                .iter()
+                .any(|line| line.contains(&format!("\"request_id\":\"{id}\"")))
+        })
+        .await;
+    }
+    let kept = captured(&world.samewire, 3).await;
+    assert_eq!(ids(&kept), ["e", "d", "c"]);
+    let whole = world.ask(&Request::stream(r#","user":"long""#).header("x-request-id", "long")).await;
+    assert!(whole.body.len() > 100_000, "the client gets all of it");
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while world.samewire.admin("/captures/long").await.head.status != 200 {
+        assert!(tokio::time::Instant::now() < deadline, "the long one is kept");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let state = list(&world.samewire, "").await;
+    assert_eq!(
+        (&state["exchanges"][0]["id"], &state["exchanges"][0]["is_cut"]),
+        (&json!("long"), &json!(true))
+    );
+    assert!(state["used_bytes"].as_u64().unwrap() <= 64 << 10, "{}", state["used_bytes"]);
+    assert!(text(&files(&world.samewire, "long").await, "about.md").contains("bytes are missing"));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn mistakes_are_named() {
+    let world = World::start(Engine::script(hello()).await, Setup::new()).await;
+    for (body, why) in [
+        (json!({"only_failure": true}), "only_failure"),
+        (json!({"time": "5 parsecs"}), "time"),
+        (json!({"model": 5}), "expected a string"),
+        (json!([]), "must be a JSON object"),
+    ] {
+        let answer = post(&world.samewire, "/captures/start", &body).await;
+        assert_eq!(answer.head.status, 400, "{body}");
+        assert!(answer.text().contains(why), "{body}: {}", answer.text());
+    }
+    let answer = world.samewire.admin("/captures?modle=m").await;
+    assert_eq!(answer.head.status, 400);
+    assert!(answer.text().contains("modle") && answer.text().contains("model"), "{}", answer.text());
+    assert_eq!(world.samewire.admin("/captures/none").await.head.status, 404);
+    assert_eq!(world.samewire.admin("/captures/start").await.head.status, 405, "no effect by GET");
+    world.end().await;
+}
