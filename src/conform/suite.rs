@@ -120,7 +120,7 @@ fn unanswered(ask: Ask, failure: &Failure) -> impl Iterator<Item = Verified> {
 }
 
 /// Judges an answer by the rows of its request.
-pub(super) fn judge(ask: Ask, answer: &Answer) -> impl Iterator<Item = Verified> {
+fn judge(ask: Ask, answer: &Answer) -> Vec<Verified> {
     let absent = ask.optional()
         && matches!(answer.status, 404 | 405 | 501)
         && text(&answer.whole, "/error/code") != "model_not_found"
@@ -131,7 +131,7 @@ pub(super) fn judge(ask: Ask, answer: &Answer) -> impl Iterator<Item = Verified>
         200 => None,
         status => Some(format!("the answer has status {status}")),
     };
-    of(ask).map(move |row| {
+    let verified = |row: &Row| {
         let verdict = match &obstacle {
             _ if absent => Verdict::NotOffered,
             // Otherwise a body of another form would leave nothing but skipped rows.
@@ -142,7 +142,8 @@ pub(super) fn judge(ask: Ask, answer: &Answer) -> impl Iterator<Item = Verified>
             _ => (row.judge)(answer),
         };
         Verified { row: *row, verdict }
-    })
+    };
+    of(ask).map(verified).collect()
 }
 
 /// Returns true if a row about the form of a body judges a successful answer that has another form.
@@ -334,7 +335,7 @@ mod tests {
     fn good_answers_pass_every_row() {
         for ask in Ask::ALL {
             let (status, kind, body) = good(ask);
-            let rows: Vec<_> = judge(ask, &answer(ask, status, kind, &body, Ended::Clean)).collect();
+            let rows = judge(ask, &answer(ask, status, kind, &body, Ended::Clean));
             assert!(!rows.is_empty(), "{ask:?}");
             for row in rows {
                 assert_eq!(row.verdict, Verdict::Pass, "{}: {body}", row.row.id);
@@ -497,9 +498,9 @@ mod tests {
     fn missing_routes_are_not_offered_and_broken_ones_fail() {
         for (status, word) in [(404, "not offered"), (500, "fail")] {
             let answer = answer(Ask::ResponsesWhole, status, JSON, ERROR, Ended::Clean);
-            assert_eq!(judge(Ask::ResponsesWhole, &answer).next().unwrap().verdict.word(), word);
+            assert_eq!(judge(Ask::ResponsesWhole, &answer).first().unwrap().verdict.word(), word);
         }
         let answer = answer(Ask::ChatWhole, 404, JSON, ERROR, Ended::Clean);
-        assert_eq!(judge(Ask::ChatWhole, &answer).next().unwrap().verdict.word(), "fail");
+        assert_eq!(judge(Ask::ChatWhole, &answer).first().unwrap().verdict.word(), "fail");
     }
 }
