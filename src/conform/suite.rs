@@ -349,21 +349,19 @@ mod tests {
         ("chat-stream-framing", "data: [DONE]", "data: nonsense"),
         ("chat-stream-done", "data: [DONE]", ": bye"),
         ("chat-stream-object", ".chunk", ""),
-        // SGLang before 0.4 made a new id for the frame of usage.
         ("chat-stream-id", "\"id\":\"chatcmpl-1\"", "\"id\":\"\""),
         ("chat-stream-created", "\"created\":1,", "\"created\":1795233939000,"),
         ("chat-stream-model", "\"model\":\"m\",", ""),
-        // Engines that repeat the role, and those that have none.
         ("chat-stream-role-first", "\"content\":\"Hi\"", "\"role\":\"assistant\",\"content\":\"Hi\""),
         ("chat-stream-choices", "\"finish_reason\":null", "\"matched_stop\":null"),
         ("chat-stream-one-finish", "\"stop\"", "null"),
-        // vLLM and SGLang send the last token with the finish.
+        // Some engines send the last token with the finish.
         (
             "chat-stream-finish-apart",
             "\"delta\":{},\"finish_reason\":\"stop\"",
             "\"delta\":{\"content\":\"!\"},\"finish_reason\":\"stop\"",
         ),
-        // vLLM has one name of reasoning, SGLang the other.
+        // vLLM has the name `reasoning` alone, SGLang the other.
         ("chat-stream-reasoning", "\"reasoning_content\":\"R\",", ""),
         ("chat-stream-usage-last", "\"choices\":[],\"usage\"", "\"choices\":[],\"usages\""),
         ("chat-stream-usage-sum", "\"total_tokens\":5", "\"total_tokens\":6"),
@@ -412,7 +410,6 @@ mod tests {
             "response.completed\",\"sequence_number\":9,\"response\":{\"id\":\"resp_2\"",
         ),
         ("responses-stream-items", "response.output_item.added", "response.output_item.new"),
-        // vLLM before 0.12 gave each event another id.
         (
             "responses-stream-item-ids",
             "\"item_id\":\"msg_1\",\"output_index\":0,\"content_index\":0,\"delta\":\"i\"",
@@ -439,7 +436,7 @@ mod tests {
         ("messages-stream-stop-reason", "\"end_turn\"", "null"),
         ("messages-stream-stop", "message_stop", "message_end"),
         ("error-bad-json-shape", "\"param\":null,", ""),
-        // vLLM and SGLang have the status as a number in `code`.
+        // vLLM has the status as a number in `code`.
         ("error-unknown-model-shape", "\"code\":null", "\"code\":404"),
         ("error-wrong-type-shape", "\"message\":\"no\",", ""),
         ("error-unknown-route-shape", ERROR, "{\"detail\":\"Not Found\"}"),

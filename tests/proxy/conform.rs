@@ -109,8 +109,10 @@ async fn samewire_passes_every_row_on_recorded_engines() {
 #[tokio::test]
 async fn engines_fail_where_they_differ() {
     for (kind, ids) in [
+        // vLLM has the status as a number in `code`.
         ("vllm", &["error-unknown-model-shape"][..]),
-        ("sglang", &["tools-stream-header-once", "chat-stream-finish-apart"]),
+        // SGLang's time changes; it repeats id and name of a call as null, and gives whole calls an index.
+        ("sglang", &["chat-stream-created", "tools-stream-header-once", "tools-whole-calls"]),
     ] {
         let engine = engine(kind).await;
         let outcome = conform(&[&engine.url(), "--json", "--model", "m"]).await;
