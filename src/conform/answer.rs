@@ -1,8 +1,8 @@
 //! Answer to judge: views of an exchange that the rows share.
 
-use super::row::Verdict;
+use super::value::Value;
+use super::verdict::Verdict;
 use crate::exchange::{Ended, Exchange};
-use serde_json::Value;
 
 /// Event of a stream with its data as JSON.
 #[derive(Debug)]
@@ -18,20 +18,15 @@ impl Frame {
         self.raw == "[DONE]"
     }
 
-    /// Returns the string at a pointer; empty if there is none.
-    pub(super) fn text(&self, pointer: &str) -> &str {
-        text(&self.json, pointer)
+    /// Returns the text at a path; empty if there is none.
+    pub(super) fn text(&self, path: &str) -> &str {
+        self.json.text(path)
     }
 
     /// Returns the only choice, if there is one.
     pub(super) fn choice(&self) -> Option<&Value> {
-        self.json.pointer("/choices/0")
+        self.json.at("/choices/0")
     }
-}
-
-/// Returns the string at a pointer; empty if there is none.
-pub(super) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or("")
 }
 
 /// Answer with its views.
@@ -53,15 +48,11 @@ impl Answer {
     pub(super) fn new(exchange: &Exchange) -> Self {
         let content_type = exchange.content_type().to_owned();
         let raw = String::from_utf8_lossy(&exchange.body()).into_owned();
-        let whole = serde_json::from_str(&raw).unwrap_or(Value::Null);
+        let whole = Value::read(&raw);
         let (events, unreadable) = if whole.is_null() { exchange.events() } else { (Vec::new(), None) };
         let frames = events
             .into_iter()
-            .map(|event| Frame {
-                name: event.name,
-                json: serde_json::from_str(&event.data).unwrap_or(Value::Null),
-                raw: event.data,
-            })
+            .map(|event| Frame { name: event.name, json: Value::read(&event.data), raw: event.data })
             .collect();
         let (status, ended) = (exchange.status.as_u16(), exchange.ended);
         Self { status, content_type, ended, raw, whole, frames, unreadable }

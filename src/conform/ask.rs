@@ -1,10 +1,9 @@
 //! Requests of the suite.
 
-use super::row::Group;
+use super::group::Group;
 use crate::exchange::Request;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use serde_json::{Value, json};
 
 /// Request of the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +48,14 @@ pub struct Model<'a>(pub &'a str);
 
 /// Model that no server has.
 const NO_MODEL: &str = "samewire-conform/no-such-model";
+/// Questions: one for a short text, and one for a call.
+const HELLO: &str = "Say hello in one short sentence.";
+const WEATHER: &str = "What is the weather in Paris? Call the function get_weather.";
+/// Members of the function that fits the second question.
+const FUNCTION: &str = r#""name":"get_weather","description":"Weather of a city","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
+/// Members of requests for streams.
+const STREAM: &str = r#","stream":true"#;
+const STREAM_USAGE: &str = r#","stream":true,"stream_options":{"include_usage":true}"#;
 /// Most tokens of a short answer, and of one that may reason before it calls a function.
 const SHORT: u32 = 32;
 const LONG: u32 = 256;
@@ -96,6 +103,21 @@ impl Ask {
         }
     }
 
+    /// Returns the group of the rows that judge the answer.
+    pub(super) fn group(self) -> Group {
+        match self {
+            Self::Models => Group::Models,
+            Self::ChatStream | Self::ChatPlain => Group::ChatStream,
+            Self::ChatWhole => Group::ChatWhole,
+            Self::ToolStream | Self::ToolWhole => Group::Tools,
+            Self::CompletionsStream | Self::CompletionsWhole => Group::Completions,
+            Self::ResponsesStream | Self::ResponsesTool => Group::ResponsesStream,
+            Self::ResponsesWhole => Group::ResponsesWhole,
+            Self::MessagesStream => Group::Messages,
+            Self::BadJson | Self::UnknownModel | Self::WrongType | Self::UnknownRoute => Group::Errors,
+        }
+    }
+
     /// Returns the most tokens that the server may generate for it.
     pub fn tokens(self) -> u32 {
         match self {
@@ -108,19 +130,28 @@ impl Ask {
     /// Returns true if a server need not have the route.
     pub(super) fn optional(self) -> bool {
         matches!(
-            Group::of(self),
+            self.group(),
             Group::Completions | Group::ResponsesStream | Group::ResponsesWhole | Group::Messages
         )
     }
 
     /// Returns true if the request asks for a stream.
     pub(super) fn streams(self) -> bool {
-        self.body("").get("stream").is_some_and(|stream| stream == true)
+        matches!(
+            self,
+            Self::ChatStream
+                | Self::ChatPlain
+                | Self::ToolStream
+                | Self::CompletionsStream
+                | Self::ResponsesStream
+                | Self::ResponsesTool
+                | Self::MessagesStream
+        )
     }
 
     /// Returns the request, for a model.
     pub(super) fn request(self, model: Model<'_>) -> Request {
-        let path = match Group::of(self) {
+        let path = match self.group() {
             Group::Models => "/models",
             Group::Completions => "/completions",
             Group::ResponsesStream | Group::ResponsesWhole => "/responses",
@@ -136,49 +167,68 @@ impl Ask {
         let (method, body) = match self {
             Self::Models => (Method::GET, Bytes::new()),
             Self::BadJson => (Method::POST, Bytes::from_static(b"{\"model\":\"m\",\"messages\":[")),
-            _ => (Method::POST, Bytes::from(self.body(model.0).to_string())),
+            _ => {
+                let name = if self == Self::UnknownModel { NO_MODEL } else { model.0 };
+                // Text is always JSON.
+                let name = serde_json::to_string(name).unwrap_or_default();
+                (Method::POST, Bytes::from(self.body(&name)))
+            }
         };
         Request { method, path: path.to_owned(), headers, body }
     }
 
-    fn body(self, model: &str) -> Value {
-        let hello = "Say hello in one short sentence.";
-        let weather = "What is the weather in Paris? Call the function get_weather.";
-        let user = |text: &str| json!([{ "role": "user", "content": text }]);
-        let schema = json!({
-            "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"],
-        });
-        let function =
-            json!({ "name": "get_weather", "description": "Weather of a city", "parameters": schema });
-        let tools = json!([{ "type": "function", "function": function }]);
-        let usage = json!({ "include_usage": true });
+    /// Returns the body, with the name of the model as JSON text.
+    fn body(self, model: &str) -> String {
         let max = self.tokens();
+        let ends = match self {
+            Self::ChatStream | Self::CompletionsStream => STREAM_USAGE.to_owned(),
+            Self::ChatPlain | Self::MessagesStream => STREAM.to_owned(),
+            Self::ToolStream => {
+                format!("{STREAM_USAGE},\"tools\":[{{\"type\":\"function\",\"function\":{{{FUNCTION}}}}}]")
+            }
+            Self::ToolWhole => format!(",\"tools\":[{{\"type\":\"function\",\"function\":{{{FUNCTION}}}}}]"),
+            Self::ResponsesStream => format!("{STREAM},\"store\":false"),
+            Self::ResponsesTool => format!(
+                "{STREAM},\"store\":false,\"tools\":[{{\"type\":\"function\",\"strict\":false,{FUNCTION}}}]"
+            ),
+            Self::ResponsesWhole => ",\"store\":false".to_owned(),
+            _ => String::new(),
+        };
+        let text = match self {
+            Self::ToolStream | Self::ToolWhole | Self::ResponsesTool => WEATHER,
+            _ => HELLO,
+        };
         match self {
-            Self::Models | Self::BadJson => json!({}),
-            Self::ChatStream => json!({ "model": model, "messages": user(hello), "max_tokens": max,
-                "stream": true, "stream_options": usage }),
-            Self::ChatPlain => json!({ "model": model, "messages": user(hello), "max_tokens": max,
-                "stream": true }),
-            Self::ChatWhole => json!({ "model": model, "messages": user(hello), "max_tokens": max }),
-            Self::ToolStream => json!({ "model": model, "messages": user(weather), "max_tokens": max,
-                "tools": tools, "stream": true, "stream_options": usage }),
-            Self::ToolWhole => json!({ "model": model, "messages": user(weather), "max_tokens": max,
-                "tools": tools }),
-            Self::CompletionsStream => json!({ "model": model, "prompt": "Hello", "max_tokens": max,
-                "stream": true, "stream_options": usage }),
-            Self::CompletionsWhole => json!({ "model": model, "prompt": "Hello", "max_tokens": max }),
-            Self::ResponsesStream => json!({ "model": model, "input": hello, "max_output_tokens": max,
-                "store": false, "stream": true }),
-            Self::ResponsesTool => json!({ "model": model, "input": weather, "max_output_tokens": max,
-                "store": false, "stream": true,
-                "tools": [{ "type": "function", "name": "get_weather", "parameters": schema, "strict": false }] }),
-            Self::ResponsesWhole => json!({ "model": model, "input": hello, "max_output_tokens": max,
-                "store": false }),
-            Self::MessagesStream => json!({ "model": model, "messages": user(hello), "max_tokens": max,
-                "stream": true }),
-            Self::UnknownModel => json!({ "model": NO_MODEL, "messages": user(hello), "max_tokens": 1 }),
-            Self::WrongType => json!({ "model": model, "messages": hello, "max_tokens": 1 }),
-            Self::UnknownRoute => json!({ "model": model }),
+            Self::CompletionsStream | Self::CompletionsWhole => {
+                format!("{{\"model\":{model},\"prompt\":\"Hello\",\"max_tokens\":{max}{ends}}}")
+            }
+            Self::ResponsesStream | Self::ResponsesTool | Self::ResponsesWhole => {
+                format!("{{\"model\":{model},\"input\":\"{text}\",\"max_output_tokens\":{max}{ends}}}")
+            }
+            Self::WrongType => format!("{{\"model\":{model},\"messages\":\"{text}\",\"max_tokens\":1}}"),
+            _ => format!(
+                "{{\"model\":{model},\"messages\":[{{\"role\":\"user\",\"content\":\"{text}\"}}],\"max_tokens\":{}{ends}}}",
+                max.max(1)
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::Members;
+
+    #[test]
+    fn bodies_are_objects_with_the_model() {
+        for ask in Ask::ALL.into_iter().filter(|ask| !matches!(ask, Ask::Models | Ask::BadJson)) {
+            let request = ask.request(Model("a\"b"));
+            let body = std::str::from_utf8(&request.body).unwrap();
+            let members = Members::of(body).unwrap_or_else(|| panic!("{ask:?}: {body}"));
+            let model = members.get("model").unwrap().get();
+            assert!(model == r#""a\"b""# || ask == Ask::UnknownModel && model.contains(NO_MODEL), "{model}");
+            let stream = members.get("stream").is_some_and(|stream| stream.get() == "true");
+            assert_eq!(stream, ask.streams(), "{ask:?}");
         }
     }
 }

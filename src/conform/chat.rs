@@ -1,9 +1,10 @@
 //! Rows of models and Chat Completions: streams, whole answers, functions, reasoning, usage.
 
-use super::answer::{Answer, Frame, text};
+use super::answer::{Answer, Frame};
 use super::ask::Ask;
-use super::row::{Row, Verdict, always, row};
-use serde_json::Value;
+use super::row::{Row, always, row};
+use super::value::Value;
+use super::verdict::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
 
 const CHUNK: &str = "openapi: CreateChatCompletionStreamResponse; wire 2.1";
@@ -259,9 +260,9 @@ const TEXTS: [&str; 6] =
     ["content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call"];
 
 fn models(answer: &Answer) -> Verdict {
-    let data = answer.whole.get("data").and_then(Value::as_array);
-    let good = |model: &Value| !text(model, "/id").is_empty() && text(model, "/object") == "model";
-    let list = text(&answer.whole, "/object") == "list";
+    let data = answer.whole.get("data").and_then(Value::as_list);
+    let good = |model: &Value| !model.text("/id").is_empty() && model.text("/object") == "model";
+    let list = answer.whole.text("/object") == "list";
     Verdict::check(list && data.is_some_and(|data| data.iter().all(good)), &answer.raw)
 }
 
@@ -294,22 +295,22 @@ fn same_model(answer: &Answer) -> Verdict {
 
 /// Returns a pass if every chunk has the same time in seconds.
 pub(super) fn same_created(answer: &Answer) -> Verdict {
-    let created = |frame: &Frame| frame.json.get("created").and_then(Value::as_u64);
+    let created = |frame: &Frame| frame.json.get("created").and_then(Value::as_whole);
     let first = answer.chunks().next().and_then(created);
     answer.none(|frame| created(frame) != first || created(frame).is_none_or(|time| time > 100_000_000_000))
 }
 
 /// Returns each choice of a frame with its index.
 fn indexed(frame: &Frame) -> impl Iterator<Item = (u64, &Value)> {
-    let choices = frame.json.get("choices").and_then(Value::as_array).into_iter().flatten();
-    choices.map(|choice| (choice.get("index").and_then(Value::as_u64).unwrap_or(u64::MAX), choice))
+    let choices = frame.json.get("choices").and_then(Value::as_list).into_iter().flatten();
+    choices.map(|choice| (choice.get("index").and_then(Value::as_whole).unwrap_or(u64::MAX), choice))
 }
 
 fn role(answer: &Answer) -> Verdict {
     let mut seen = BTreeSet::new();
     answer.none(|frame| {
         indexed(frame).any(|(index, choice)| {
-            let has = text(choice, "/delta/role") == "assistant";
+            let has = choice.text("/delta/role") == "assistant";
             seen.insert(index) != has
         })
     })
@@ -317,12 +318,12 @@ fn role(answer: &Answer) -> Verdict {
 
 fn choices(answer: &Answer) -> Verdict {
     answer.none(|frame| {
-        let list = frame.json.get("choices").and_then(Value::as_array);
+        let list = frame.json.get("choices").and_then(Value::as_list);
         let bad = |choice: &Value| {
             let finish = choice.get("finish_reason");
-            !choice.get("index").is_some_and(Value::is_u64)
+            !choice.get("index").is_some_and(Value::is_whole)
                 || !choice.get("delta").is_some_and(Value::is_object)
-                || !finish.is_some_and(|finish| finish.is_null() || finish.is_string())
+                || !finish.is_some_and(|finish| finish.is_null() || finish.is_text())
         };
         list.is_none_or(|list| list.iter().any(bad))
     })
@@ -334,7 +335,7 @@ pub(super) fn one_finish(answer: &Answer) -> Verdict {
     let repeated = answer.none(|frame| {
         indexed(frame).any(|(index, choice)| {
             let count = finishes.entry(index).or_default();
-            let Some(finish) = choice.get("finish_reason").and_then(Value::as_str) else { return false };
+            let Some(finish) = choice.get("finish_reason").and_then(Value::as_text) else { return false };
             *count += 1;
             *count > 1 || !FINISHES.contains(&finish)
         })
@@ -348,22 +349,13 @@ pub(super) fn one_finish(answer: &Answer) -> Verdict {
     }
 }
 
-/// Returns true if a value says something: not null, and no empty text or list.
-fn says(value: &Value) -> bool {
-    match value {
-        Value::Null => false,
-        Value::String(text) => !text.is_empty(),
-        Value::Array(list) => !list.is_empty(),
-        _ => true,
-    }
-}
-
 fn finish_apart(answer: &Answer) -> Verdict {
     answer.none(|frame| {
         indexed(frame).any(|(_, choice)| {
-            let finished = choice.get("finish_reason").is_some_and(Value::is_string);
+            let finished = choice.get("finish_reason").is_some_and(Value::is_text);
             let delta = choice.get("delta");
-            finished && TEXTS.iter().any(|key| delta.and_then(|delta| delta.get(key)).is_some_and(says))
+            finished
+                && TEXTS.iter().any(|key| delta.and_then(|delta| delta.get(key)).is_some_and(Value::says))
         })
     })
 }
@@ -386,7 +378,7 @@ fn reasoning(answer: &Answer) -> Verdict {
 pub(super) fn usage_last(answer: &Answer) -> Verdict {
     let has = |frame: &Frame| frame.json.get("usage").is_some_and(Value::is_object);
     let Some(last) = answer.chunks().next_back() else { return Verdict::fail("") };
-    let empty = last.json.get("choices").and_then(Value::as_array).is_some_and(Vec::is_empty);
+    let empty = last.json.get("choices").and_then(Value::as_list).is_some_and(<[Value]>::is_empty);
     if !has(last) || !empty {
         return Verdict::fail(&last.raw);
     }
@@ -395,7 +387,7 @@ pub(super) fn usage_last(answer: &Answer) -> Verdict {
 
 /// Returns true if the counts of a usage object are there and add up.
 pub(super) fn adds_up(usage: Option<&Value>) -> bool {
-    let count = |key| usage.and_then(|usage| usage.get(key)).and_then(Value::as_u64);
+    let count = |key| usage.and_then(|usage| usage.get(key)).and_then(Value::as_whole);
     let sum = count("prompt_tokens").zip(count("completion_tokens"));
     let sum = sum.and_then(|(prompt, completion)| prompt.checked_add(completion));
     sum.is_some() && sum == count("total_tokens")
@@ -418,25 +410,22 @@ fn no_usage(answer: &Answer) -> Verdict {
 
 fn whole_envelope(answer: &Answer) -> Verdict {
     let whole = &answer.whole;
-    let holds = !text(whole, "/id").is_empty()
-        && text(whole, "/object") == "chat.completion"
-        && whole.get("created").is_some_and(Value::is_u64)
-        && !text(whole, "/model").is_empty();
+    let holds = !whole.text("/id").is_empty()
+        && whole.text("/object") == "chat.completion"
+        && whole.get("created").is_some_and(Value::is_whole)
+        && !whole.text("/model").is_empty();
     Verdict::check(holds, &answer.raw)
 }
 
 fn whole_message(answer: &Answer) -> Verdict {
-    let message = answer.whole.pointer("/choices/0/message");
+    let message = answer.whole.at("/choices/0/message");
     let content = message.and_then(|message| message.get("content"));
-    let role = message.is_some_and(|message| text(message, "/role") == "assistant");
-    Verdict::check(
-        role && content.is_some_and(|content| content.is_null() || content.is_string()),
-        &answer.raw,
-    )
+    let role = message.is_some_and(|message| message.text("/role") == "assistant");
+    Verdict::check(role && content.is_some_and(|content| content.is_null() || content.is_text()), &answer.raw)
 }
 
 fn whole_finish(answer: &Answer) -> Verdict {
-    Verdict::check(FINISHES.contains(&text(&answer.whole, "/choices/0/finish_reason")), &answer.raw)
+    Verdict::check(FINISHES.contains(&answer.whole.text("/choices/0/finish_reason")), &answer.raw)
 }
 
 fn whole_usage(answer: &Answer) -> Verdict {
@@ -445,7 +434,7 @@ fn whole_usage(answer: &Answer) -> Verdict {
 
 /// Returns the entries of `tool_calls` of a frame.
 fn entries(frame: &Frame) -> impl Iterator<Item = &Value> {
-    let list = frame.json.pointer("/choices/0/delta/tool_calls").and_then(Value::as_array);
+    let list = frame.json.at("/choices/0/delta/tool_calls").and_then(Value::as_list);
     list.into_iter().flatten()
 }
 
@@ -458,7 +447,7 @@ fn with_calls(answer: &Answer, judge: impl FnOnce() -> Verdict) -> Verdict {
 }
 
 fn index(entry: &Value) -> u64 {
-    entry.get("index").and_then(Value::as_u64).unwrap_or(u64::MAX)
+    entry.get("index").and_then(Value::as_whole).unwrap_or(u64::MAX)
 }
 
 fn call_header(answer: &Answer) -> Verdict {
@@ -466,9 +455,9 @@ fn call_header(answer: &Answer) -> Verdict {
     with_calls(answer, || {
         answer.none(|frame| {
             entries(frame).any(|entry| {
-                let parts = ["/id", "/type", "/function/name"].map(|key| entry.pointer(key));
+                let parts = ["/id", "/type", "/function/name"].map(|key| entry.at(key));
                 match seen.insert(index(entry)) {
-                    true => parts.iter().any(|part| part.and_then(Value::as_str).is_none_or(str::is_empty)),
+                    true => parts.iter().any(|part| part.and_then(Value::as_text).is_none_or(str::is_empty)),
                     false => parts.iter().any(Option::is_some),
                 }
             })
@@ -493,8 +482,8 @@ fn call_ids(answer: &Answer) -> Verdict {
     let mut ids = BTreeMap::new();
     with_calls(answer, || {
         answer.none(|frame| {
-            entries(frame).filter(|entry| !text(entry, "/id").is_empty()).any(|entry| {
-                *ids.entry(text(entry, "/id").to_owned()).or_insert_with(|| index(entry)) != index(entry)
+            entries(frame).filter(|entry| !entry.text("/id").is_empty()).any(|entry| {
+                *ids.entry(entry.text("/id").to_owned()).or_insert_with(|| index(entry)) != index(entry)
             })
         })
     })
@@ -504,7 +493,7 @@ fn call_arguments(answer: &Answer) -> Verdict {
     let mut calls: BTreeMap<u64, String> = BTreeMap::new();
     with_calls(answer, || {
         for entry in answer.chunks().flat_map(entries) {
-            calls.entry(index(entry)).or_default().push_str(text(entry, "/function/arguments"));
+            calls.entry(index(entry)).or_default().push_str(entry.text("/function/arguments"));
         }
         let cut = answer.chunks().any(|frame| frame.text("/choices/0/finish_reason") == "length");
         match calls.values().find(|text| !is_object(text)) {
@@ -517,7 +506,7 @@ fn call_arguments(answer: &Answer) -> Verdict {
 
 /// Returns true if a text is a JSON object.
 pub(super) fn is_object(text: &str) -> bool {
-    serde_json::from_str::<Value>(text).is_ok_and(|value| value.is_object())
+    Value::read(text).is_object()
 }
 
 fn call_finish(answer: &Answer) -> Verdict {
@@ -528,7 +517,7 @@ fn call_finish(answer: &Answer) -> Verdict {
 
 /// Judges the calls of a whole answer; skips if there are none.
 fn with_whole_calls(answer: &Answer, holds: impl FnOnce(&[Value]) -> bool) -> Verdict {
-    let calls = answer.whole.pointer("/choices/0/message/tool_calls").and_then(Value::as_array);
+    let calls = answer.whole.at("/choices/0/message/tool_calls").and_then(Value::as_list);
     match calls.filter(|calls| !calls.is_empty()) {
         Some(calls) => Verdict::check(holds(calls), &answer.raw),
         None => Verdict::Skipped("the model called no function".to_owned()),
@@ -536,13 +525,13 @@ fn with_whole_calls(answer: &Answer, holds: impl FnOnce(&[Value]) -> bool) -> Ve
 }
 
 fn whole_calls(answer: &Answer) -> Verdict {
-    let cut = text(&answer.whole, "/choices/0/finish_reason") == "length";
+    let cut = answer.whole.text("/choices/0/finish_reason") == "length";
     with_whole_calls(answer, |calls| {
         calls.iter().all(|call| {
-            let arguments = text(call, "/function/arguments");
-            !text(call, "/id").is_empty()
-                && text(call, "/type") == "function"
-                && !text(call, "/function/name").is_empty()
+            let arguments = call.text("/function/arguments");
+            !call.text("/id").is_empty()
+                && call.text("/type") == "function"
+                && !call.text("/function/name").is_empty()
                 && (cut || is_object(arguments))
                 && call.get("index").is_none()
         })
@@ -550,6 +539,6 @@ fn whole_calls(answer: &Answer) -> Verdict {
 }
 
 fn whole_call_finish(answer: &Answer) -> Verdict {
-    let finish = text(&answer.whole, "/choices/0/finish_reason");
+    let finish = answer.whole.text("/choices/0/finish_reason");
     with_whole_calls(answer, |_| matches!(finish, "tool_calls" | "length"))
 }

@@ -1,10 +1,11 @@
 //! Rows of Completions.
 
-use super::answer::{Answer, text};
+use super::answer::Answer;
 use super::ask::Ask;
 use super::chat::{adds_up, done, one_finish, same, same_created, usage_last, usage_sum};
-use super::row::{Row, Verdict, always, row};
-use serde_json::Value;
+use super::row::{Row, always, row};
+use super::value::Value;
+use super::verdict::Verdict;
 
 const SCHEMA: &str = "openapi: CreateCompletionResponse; wire 2.11";
 
@@ -122,17 +123,17 @@ fn same_id(answer: &Answer) -> Verdict {
 
 fn texts(answer: &Answer) -> Verdict {
     answer.none(|frame| {
-        let choices = frame.json.get("choices").and_then(Value::as_array);
-        choices.is_none_or(|list| list.iter().any(|choice| !choice.get("text").is_some_and(Value::is_string)))
+        let choices = frame.json.get("choices").and_then(Value::as_list);
+        choices.is_none_or(|list| list.iter().any(|choice| !choice.get("text").is_some_and(Value::is_text)))
     })
 }
 
 fn whole(answer: &Answer) -> Verdict {
     let whole = &answer.whole;
-    let holds = !text(whole, "/id").is_empty()
-        && text(whole, "/object") == "text_completion"
-        && whole.pointer("/choices/0/text").is_some_and(Value::is_string)
-        && !text(whole, "/choices/0/finish_reason").is_empty();
+    let holds = !whole.text("/id").is_empty()
+        && whole.text("/object") == "text_completion"
+        && whole.at("/choices/0/text").is_some_and(Value::is_text)
+        && !whole.text("/choices/0/finish_reason").is_empty();
     Verdict::check(holds, &answer.raw)
 }
 

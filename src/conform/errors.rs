@@ -1,9 +1,10 @@
 //! Rows of errors: statuses, and the shape of the body.
 
-use super::answer::{Answer, text};
+use super::answer::Answer;
 use super::ask::Ask;
-use super::row::{Row, Verdict, always};
-use serde_json::Value;
+use super::row::{Row, always};
+use super::value::Value;
+use super::verdict::Verdict;
 
 const SHAPE: &str = "the error has message and type as strings, param and code as strings or null";
 const SCHEMA: &str = "openapi: ErrorResponse; wire 3.4";
@@ -36,9 +37,9 @@ fn missing(answer: &Answer) -> Verdict {
 
 fn shape(answer: &Answer) -> Verdict {
     let Some(error) = answer.whole.get("error") else { return Verdict::fail(&answer.beginning()) };
-    let nullable = |key| error.get(key).is_some_and(|value: &Value| value.is_null() || value.is_string());
-    let holds = !text(error, "/message").is_empty()
-        && !text(error, "/type").is_empty()
+    let nullable = |key| error.get(key).is_some_and(|value: &Value| value.is_null() || value.is_text());
+    let holds = !error.text("/message").is_empty()
+        && !error.text("/type").is_empty()
         && nullable("param")
         && nullable("code");
     Verdict::check(holds, &answer.beginning())

@@ -2,8 +2,9 @@
 
 use super::answer::{Answer, Frame};
 use super::ask::Ask;
-use super::row::{Row, Verdict, always, row};
-use serde_json::Value;
+use super::row::{Row, always, row};
+use super::value::Value;
+use super::verdict::Verdict;
 
 const SDK: &str = "messages 4; Anthropic's SDKs";
 
@@ -74,20 +75,20 @@ fn count(answer: &Answer, kind: &str) -> usize {
 
 fn start(answer: &Answer) -> Verdict {
     let Some(first) = answer.chunks().next() else { return Verdict::fail("") };
-    let empty = first.json.pointer("/message/content").and_then(Value::as_array).is_some_and(Vec::is_empty);
+    let empty = first.json.at("/message/content").and_then(Value::as_list).is_some_and(<[Value]>::is_empty);
     let holds = first.text("/type") == "message_start"
         && count(answer, "message_start") == 1
         && first.text("/message/role") == "assistant"
         && !first.text("/message/id").is_empty()
         && empty
-        && first.json.pointer("/message/usage/input_tokens").is_some_and(Value::is_u64);
+        && first.json.at("/message/usage/input_tokens").is_some_and(Value::is_whole);
     Verdict::check(holds, &first.raw)
 }
 
 fn blocks(answer: &Answer) -> Verdict {
     let (mut next, mut open) = (0, None);
     let verdict = answer.none(|frame| {
-        let index = frame.json.get("index").and_then(Value::as_u64);
+        let index = frame.json.get("index").and_then(Value::as_whole);
         match frame.text("/type") {
             "content_block_start" => {
                 let good = open.is_none() && index == Some(next);
@@ -110,7 +111,7 @@ fn stop_reason(answer: &Answer) -> Verdict {
     let Some(delta) = delta else { return Verdict::fail("there is no message_delta") };
     let holds = count(answer, "message_delta") == 1
         && !delta.text("/delta/stop_reason").is_empty()
-        && delta.json.pointer("/usage/output_tokens").is_some_and(Value::is_u64);
+        && delta.json.at("/usage/output_tokens").is_some_and(Value::is_whole);
     Verdict::check(holds, &delta.raw)
 }
 

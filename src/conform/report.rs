@@ -1,8 +1,9 @@
 //! Report of a run: a table for terminals, JSON, and JUnit XML.
 
-use super::row::{Group, Verdict, shown};
+use super::group::Group;
 use super::suite::{Report, Verified};
-use serde_json::{Value, json as object};
+use super::verdict::{Verdict, shown};
+use serde::Serialize;
 use std::fmt::Write;
 
 /// Terminal that the table is for.
@@ -18,7 +19,7 @@ pub struct Look {
 pub fn table(report: &Report, look: Look) -> String {
     let mut text = String::new();
     for group in Group::ALL {
-        let rows: Vec<_> = report.rows.iter().filter(|row| Group::of(row.row.ask) == group).collect();
+        let rows: Vec<_> = report.rows.iter().filter(|row| row.row.ask.group() == group).collect();
         if rows.is_empty() {
             continue;
         }
@@ -107,23 +108,63 @@ pub fn summary(report: &Report, look: Look) -> String {
     )
 }
 
-/// Returns the results as JSON.
-pub fn json(report: &Report) -> String {
-    let rows: Vec<Value> = report.rows.iter().map(row).collect();
-    let counts = object!({
-        "pass": report.count("pass"), "fail": report.count("fail"), "skipped": report.count("skipped"),
-        "not_offered": report.count("not offered"),
-    });
-    let text = object!({ "url": report.url, "model": report.model, "counts": counts, "rows": rows });
-    format!("{text:#}\n")
+/// Report for programs.
+#[derive(Serialize)]
+struct Told<'r> {
+    url: &'r str,
+    model: &'r str,
+    counts: Counts,
+    rows: Vec<ToldRow<'r>>,
 }
 
-fn row(verified: &Verified) -> Value {
-    let Verified { row, verdict } = verified;
-    object!({
-        "id": row.id, "group": Group::of(row.ask).name(), "request": row.ask.name(), "statement": row.statement,
-        "citation": row.citation, "verdict": verdict.word().replace(' ', "_"), "detail": verdict.detail(),
-    })
+/// Numbers of rows by verdict.
+#[derive(Serialize)]
+struct Counts {
+    pass: usize,
+    fail: usize,
+    skipped: usize,
+    not_offered: usize,
+}
+
+/// Row for programs.
+#[derive(Serialize)]
+struct ToldRow<'r> {
+    id: &'r str,
+    group: &'r str,
+    request: &'r str,
+    statement: &'r str,
+    citation: &'r str,
+    verdict: String,
+    detail: Option<&'r str>,
+}
+
+fn told(Verified { row, verdict }: &Verified) -> ToldRow<'_> {
+    ToldRow {
+        id: row.id,
+        group: row.group().name(),
+        request: row.ask.name(),
+        statement: row.statement,
+        citation: row.citation,
+        verdict: verdict.word().replace(' ', "_"),
+        detail: verdict.detail(),
+    }
+}
+
+/// Returns the results as JSON.
+pub fn json(report: &Report) -> String {
+    let all = Told {
+        url: &report.url,
+        model: &report.model,
+        counts: Counts {
+            pass: report.count("pass"),
+            fail: report.count("fail"),
+            skipped: report.count("skipped"),
+            not_offered: report.count("not offered"),
+        },
+        rows: report.rows.iter().map(told).collect(),
+    };
+    // Texts and numbers are always JSON.
+    serde_json::to_string_pretty(&all).unwrap_or_default() + "\n"
 }
 
 /// Returns the results as JUnit XML.
@@ -137,7 +178,7 @@ pub fn junit(report: &Report) -> String {
     );
     for Verified { row, verdict } in &report.rows {
         let name = escaped(&format!("{}: {}", row.id, row.statement));
-        let group = Group::of(row.ask).name();
+        let group = row.ask.group().name();
         let inside = match verdict {
             Verdict::Pass => String::new(),
             Verdict::Fail(evidence) => {

@@ -1,10 +1,11 @@
 //! Rows of Responses: order and numbers of the events, and the object that they add up to.
 
-use super::answer::{Answer, Frame, text};
+use super::answer::{Answer, Frame};
 use super::ask::Ask;
 use super::chat::is_object;
-use super::row::{Row, Verdict, always, row};
-use serde_json::Value;
+use super::row::{Row, always, row};
+use super::value::Value;
+use super::verdict::Verdict;
 use std::collections::BTreeMap;
 
 const SCHEMA: &str = "openapi: ResponseStreamEvent; wire 4.6";
@@ -206,7 +207,7 @@ fn names(answer: &Answer) -> Verdict {
 }
 
 fn number(frame: &Frame, key: &str) -> Option<u64> {
-    frame.json.get(key).and_then(Value::as_u64)
+    frame.json.get(key).and_then(Value::as_whole)
 }
 
 fn sequence(answer: &Answer) -> Verdict {
@@ -249,7 +250,7 @@ fn item_ids(answer: &Answer) -> Verdict {
     answer.none(|frame| {
         let Some(index) = number(frame, "output_index") else { return false };
         let id = match frame.json.get("item") {
-            Some(item) => text(item, "/id"),
+            Some(item) => item.text("/id"),
             None => frame.text("/item_id"),
         };
         id.is_empty() || ids.entry(index).or_insert_with(|| id.to_owned()) != id
@@ -283,7 +284,7 @@ fn deltas(answer: &Answer) -> Verdict {
         }
         let Some(kind) = kind.strip_suffix(".done") else { return false };
         let ended = ["text", "refusal", "arguments", "input"].iter().find_map(|name| frame.json.get(name));
-        ended.is_some_and(|ended| ended.as_str() != Some(texts.remove(&key(kind)).as_deref().unwrap_or("")))
+        ended.is_some_and(|ended| ended.as_text() != Some(texts.remove(&key(kind)).as_deref().unwrap_or("")))
     })
 }
 
@@ -305,13 +306,13 @@ fn fold(answer: &Answer) -> Verdict {
     let done = answer.chunks().filter(|frame| frame.text("/type") == "response.output_item.done");
     let items: BTreeMap<_, _> =
         done.map(|frame| (number(frame, "output_index"), frame.json.get("item"))).collect();
-    let output = end.json.pointer("/response/output").and_then(Value::as_array);
+    let output = end.json.at("/response/output").and_then(Value::as_list);
     let equal = output.is_some_and(|output| output.iter().map(Some).eq(items.into_values()));
     Verdict::check(equal, &end.raw)
 }
 
 fn adds_up(usage: Option<&Value>) -> bool {
-    let count = |key| usage.and_then(|usage| usage.get(key)).and_then(Value::as_u64);
+    let count = |key| usage.and_then(|usage| usage.get(key)).and_then(Value::as_whole);
     let sum = count("input_tokens").zip(count("output_tokens"));
     let sum = sum.and_then(|(input, output)| input.checked_add(output));
     sum.is_some() && sum == count("total_tokens")
@@ -319,7 +320,7 @@ fn adds_up(usage: Option<&Value>) -> bool {
 
 fn stream_usage(answer: &Answer) -> Verdict {
     let Some(end) = end(answer) else { return Verdict::fail("there is no terminal event") };
-    Verdict::check(adds_up(end.json.pointer("/response/usage")), &end.raw)
+    Verdict::check(adds_up(end.json.at("/response/usage")), &end.raw)
 }
 
 fn call(answer: &Answer) -> Verdict {
@@ -340,21 +341,21 @@ fn call(answer: &Answer) -> Verdict {
 
 fn whole(answer: &Answer) -> Verdict {
     let whole = &answer.whole;
-    let texts = ["/id", "/model", "/status"].iter().all(|key| !text(whole, key).is_empty());
+    let texts = ["/id", "/model", "/status"].iter().all(|key| !whole.text(key).is_empty());
     let holds = texts
-        && text(whole, "/object") == "response"
+        && whole.text("/object") == "response"
         && whole.get("created_at").is_some_and(Value::is_number)
-        && whole.get("output").is_some_and(Value::is_array);
+        && whole.get("output").is_some_and(Value::is_list);
     Verdict::check(holds, &answer.raw)
 }
 
 fn whole_items(answer: &Answer) -> Verdict {
-    let output = answer.whole.get("output").and_then(Value::as_array);
+    let output = answer.whole.get("output").and_then(Value::as_list);
     let good = |item: &Value| {
-        let parts = item.get("content").and_then(Value::as_array);
-        let message = text(item, "/type") != "message"
-            || parts.is_some_and(|parts| parts.iter().all(|part| !text(part, "/type").is_empty()));
-        !text(item, "/id").is_empty() && !text(item, "/type").is_empty() && message
+        let parts = item.get("content").and_then(Value::as_list);
+        let message = item.text("/type") != "message"
+            || parts.is_some_and(|parts| parts.iter().all(|part| !part.text("/type").is_empty()));
+        !item.text("/id").is_empty() && !item.text("/type").is_empty() && message
     };
     Verdict::check(output.is_some_and(|output| output.iter().all(good)), &answer.raw)
 }

@@ -1,8 +1,10 @@
 //! Run of the suite: the requests one after another, and the verdict of each row.
 
-use super::answer::{Answer, text};
+use super::answer::Answer;
 use super::ask::{Ask, Model};
-use super::row::{Group, Row, Verdict};
+use super::group::Group;
+use super::row::Row;
+use super::verdict::Verdict;
 use super::{chat, completions, errors, messages, responses};
 use crate::exchange::{Exchange, Failure, Sender};
 
@@ -44,9 +46,8 @@ pub fn catalogue() -> impl Iterator<Item = &'static Row> {
 /// Returns the requests of some groups; of all groups if none is given. The list of models is among them if no model
 /// is named.
 pub fn asks(only: &[Group], model: Option<&str>) -> Vec<Ask> {
-    let wanted = |ask: &Ask| {
-        only.is_empty() || only.contains(&Group::of(*ask)) || *ask == Ask::Models && model.is_none()
-    };
+    let wanted =
+        |ask: &Ask| only.is_empty() || only.contains(&ask.group()) || *ask == Ask::Models && model.is_none();
     Ask::ALL.into_iter().filter(wanted).collect()
 }
 
@@ -85,8 +86,7 @@ pub async fn run(
             Ok(exchange) => {
                 let answer = Answer::new(&exchange);
                 if ask == Ask::Models && model.is_none() {
-                    model =
-                        Some(text(&answer.whole, "/data/0/id").to_owned()).filter(|name| !name.is_empty());
+                    model = Some(answer.whole.text("/data/0/id").to_owned()).filter(|name| !name.is_empty());
                 }
                 report.rows.extend(judge(ask, &answer));
                 report.exchanges.push((ask, exchange));
@@ -123,8 +123,8 @@ fn unanswered(ask: Ask, failure: &Failure) -> impl Iterator<Item = Verified> {
 fn judge(ask: Ask, answer: &Answer) -> Vec<Verified> {
     let absent = ask.optional()
         && matches!(answer.status, 404 | 405 | 501)
-        && text(&answer.whole, "/error/code") != "model_not_found"
-        && text(&answer.whole, "/error/param") != "model";
+        && answer.whole.text("/error/code") != "model_not_found"
+        && answer.whole.text("/error/param") != "model";
     let obstacle = match answer.status {
         200 if ask.streams() && answer.frames.is_empty() => Some("the answer has no events".to_owned()),
         200 if !ask.streams() && !answer.whole.is_object() => Some("the answer is no JSON object".to_owned()),
@@ -273,6 +273,17 @@ mod tests {
                 );
                 (200, JSON, body)
             }
+            Ask::ResponsesStream | Ask::ResponsesTool | Ask::ResponsesWhole | Ask::MessagesStream => {
+                good_events(ask)
+            }
+            Ask::BadJson | Ask::WrongType => (400, JSON, ERROR.to_owned()),
+            Ask::UnknownModel | Ask::UnknownRoute => (404, JSON, ERROR.to_owned()),
+        }
+    }
+
+    /// Returns an answer of Responses or Messages that passes every row.
+    fn good_events(ask: Ask) -> (u16, &'static str, String) {
+        match ask {
             Ask::ResponsesStream => {
                 let part = r#""item_id":"msg_1","output_index":0,"content_index":0"#;
                 let item =
@@ -313,7 +324,7 @@ mod tests {
                 let body = response(item);
                 (200, JSON, body.strip_prefix("\"response\":").unwrap().to_owned())
             }
-            Ask::MessagesStream => {
+            _ => {
                 let start = r#"message_start "message":{"id":"msg_1","role":"assistant","content":[],"usage":{"input_tokens":0}}"#;
                 let stop = r#"message_delta "delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":2}"#;
                 let all = [
@@ -326,8 +337,6 @@ mod tests {
                 ];
                 (200, SSE, events(&all))
             }
-            Ask::BadJson | Ask::WrongType => (400, JSON, ERROR.to_owned()),
-            Ask::UnknownModel | Ask::UnknownRoute => (404, JSON, ERROR.to_owned()),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use super::{Ended, Exchange};
 use http::{HeaderMap, HeaderValue};
-use serde_json::json;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;
 use std::path::Path;
@@ -50,19 +52,36 @@ pub fn save(exchange: &Exchange, folder: &Path, about: &str) -> io::Result<()> {
     file("about.md", format!("{about} {}.\n", exchange.ended.words()).as_bytes())
 }
 
-#[expect(clippy::disallowed_types, reason = "a body that is no JSON is written as a string")]
+/// Request as `request.json` has it.
+#[derive(Serialize)]
+struct Recorded<'e> {
+    method: &'e str,
+    path: &'e str,
+    headers: BTreeMap<&'e str, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<Body<'e>>,
+}
+
+/// Body as JSON, or as text if it is none.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Body<'e> {
+    Json(&'e RawValue),
+    Text(String),
+}
+
 fn request(exchange: &Exchange) -> String {
     let request = &exchange.request;
-    let body = serde_json::from_slice::<serde_json::Value>(&request.body)
-        .unwrap_or_else(|_| String::from_utf8_lossy(&request.body).into());
-    let mut headers = serde_json::Map::new();
-    for (name, value) in &request.headers {
-        headers.insert(name.as_str().to_owned(), shown(name.as_str(), value).into());
-    }
-    let request = json!({
-        "method": request.method.as_str(), "path": request.path, "headers": headers, "body": body,
-    });
-    format!("{request:#}\n")
+    let body = match serde_json::from_slice(&request.body) {
+        _ if request.body.is_empty() => None,
+        Ok(body) => Some(Body::Json(body)),
+        Err(_) => Some(Body::Text(String::from_utf8_lossy(&request.body).into_owned())),
+    };
+    let headers = request.headers.iter().map(|(name, value)| (name.as_str(), shown(name.as_str(), value)));
+    let recorded =
+        Recorded { method: request.method.as_str(), path: &request.path, headers: headers.collect(), body };
+    // Texts and JSON are always JSON.
+    serde_json::to_string_pretty(&recorded).unwrap_or_default() + "\n"
 }
 
 fn head(exchange: &Exchange) -> String {
