@@ -121,7 +121,9 @@ impl Ask {
     /// Returns the most tokens that the server may generate for it.
     pub fn tokens(self) -> u32 {
         match self {
-            Self::Models | Self::BadJson | Self::UnknownModel | Self::WrongType | Self::UnknownRoute => 0,
+            Self::Models | Self::BadJson => 0,
+            // A server that should refuse them may answer.
+            Self::UnknownModel | Self::WrongType | Self::UnknownRoute => 1,
             Self::ToolStream | Self::ToolWhole | Self::ResponsesTool => LONG,
             _ => SHORT,
         }
@@ -205,10 +207,9 @@ impl Ask {
             Self::ResponsesStream | Self::ResponsesTool | Self::ResponsesWhole => {
                 format!("{{\"model\":{model},\"input\":\"{text}\",\"max_output_tokens\":{max}{ends}}}")
             }
-            Self::WrongType => format!("{{\"model\":{model},\"messages\":\"{text}\",\"max_tokens\":1}}"),
+            Self::WrongType => format!("{{\"model\":{model},\"messages\":\"{text}\",\"max_tokens\":{max}}}"),
             _ => format!(
-                "{{\"model\":{model},\"messages\":[{{\"role\":\"user\",\"content\":\"{text}\"}}],\"max_tokens\":{}{ends}}}",
-                max.max(1)
+                "{{\"model\":{model},\"messages\":[{{\"role\":\"user\",\"content\":\"{text}\"}}],\"max_tokens\":{max}{ends}}}"
             ),
         }
     }
