@@ -85,6 +85,12 @@ pub mod replay;
 // Comparison of two recorded answers: how their shapes differ, apart from their words.
 pub mod diff;
 
+// One request to any server as a client sends it, and everything that came back, within bounds.
+pub mod exchange;
+
+// The contract of the API as a test suite against any server.
+pub mod conform;
+
 // HTTP server for clients and operators: listeners, routes, relaying, shutdown.
 pub mod server;
 

@@ -4,6 +4,7 @@
 //! problem of the environment (port, file).
 
 mod check;
+mod conform;
 mod demo;
 mod diff;
 mod drain;
@@ -46,6 +47,8 @@ Examples:
       Serves recorded traffic as an engine.
   samewire diff fixtures/vllm/tool fixtures/sglang/tool
       Says how two recorded answers differ, apart from their words.
+  samewire conform http://127.0.0.1:8000
+      Tests whether a server keeps the contract of the API.
   samewire check --config samewire.toml
       Says what is wrong with a configuration, or what it means.
   samewire key new
@@ -71,6 +74,8 @@ enum Command {
     Replay(replay::Replay),
     /// Compare two recorded answers: their shape, apart from their words.
     Diff(diff::Diff),
+    /// Test whether a server keeps the contract of the API.
+    Conform(conform::Conform),
     /// Look through a configuration: print what it means, or everything that is wrong with it.
     Check(check::Check),
     /// Make keys for clients.
@@ -93,6 +98,7 @@ pub fn main() -> ExitCode {
         Command::Rewrite(rewrite) => rewrite.run(),
         Command::Replay(replay) => replay.run(),
         Command::Diff(diff) => diff.run(),
+        Command::Conform(conform) => conform.run(),
         Command::Check(check) => check.run(),
         Command::Key(key) => key.run(),
         Command::Drain(drain) => drain.run(),

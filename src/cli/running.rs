@@ -2,6 +2,7 @@
 
 use super::CommandFailure;
 use crate::config::Overrides;
+use crate::tls::trusting_nobody;
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -34,7 +35,9 @@ impl Running {
             ..Overrides::default()
         };
         let address = flags.admin_address().map_err(CommandFailure::usage)?;
-        let client = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).build();
+        let tls = trusting_nobody().map_err(CommandFailure::environment)?;
+        let client = reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls);
+        let client = client.connect_timeout(CONNECT).build();
         let client = client.map_err(CommandFailure::environment)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.map_err(CommandFailure::environment)?.block_on(ask(&Admin { client, address }))

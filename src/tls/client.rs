@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{AlertDescription, ClientConfig, Error};
+use tokio_rustls::rustls::{AlertDescription, ClientConfig, Error, RootCertStore};
 use zeroize::Zeroizing;
 
 /// TLS settings of an engine, as configured. Empty paths and names are not set.
@@ -126,6 +126,26 @@ impl Trust {
         }
         Ok(Socket::Tls(Box::new(stream.into())))
     }
+}
+
+/// Returns a configuration for HTTP clients of other libraries, with samewire's crypto provider: the server's
+/// certificate must be signed by one of these authorities.
+///
+/// # Errors
+/// Fails if the crypto provider lacks the protocol versions.
+pub fn client_config(roots: RootCertStore) -> io::Result<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+    let builder = builder.map_err(io::Error::other)?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Returns a configuration that trusts nobody, for HTTP clients that never use TLS. `reqwest` panics without one,
+/// because no crypto provider is installed globally.
+///
+/// # Errors
+/// Fails if the crypto provider lacks the protocol versions.
+pub fn trusting_nobody() -> io::Result<ClientConfig> {
+    client_config(RootCertStore::empty())
 }
 
 /// Returns true if the server closed the connection because it rejects samewire's certificate, or requires one.

@@ -3,8 +3,20 @@
 use std::process::{Command, Output};
 
 /// Names of all commands in `samewire --help`.
-const COMMANDS: [&str; 11] =
-    ["serve", "demo", "rewrite", "replay", "diff", "check", "key", "drain", "ready", "completions", "man"];
+const COMMANDS: [&str; 12] = [
+    "serve",
+    "demo",
+    "rewrite",
+    "replay",
+    "diff",
+    "conform",
+    "check",
+    "key",
+    "drain",
+    "ready",
+    "completions",
+    "man",
+];
 
 fn samewire(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_samewire")).args(arguments).output().expect("the binary runs")

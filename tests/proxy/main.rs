@@ -30,6 +30,7 @@ mod sim;
 
 mod canonical;
 mod clients;
+mod conform;
 mod demo;
 mod deploy;
 mod engines;

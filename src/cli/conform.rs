@@ -1,0 +1,154 @@
+//! `samewire conform`: the contract of the API as a test suite against any server.
+
+use super::{CommandFailure, print, print_error};
+use crate::config::Terminal;
+use crate::conform::{self, Ask, Group, Look, Report};
+use crate::exchange::{Bounds, Sender, Target, save};
+use crate::quantity::time;
+use crate::secret::{self, Secret};
+use clap::Args;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Test whether a server keeps the contract of the API.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Conform {
+    /// The server, with or without /v1
+    #[arg(value_name = "URL", required_unless_present = "list")]
+    url: Option<String>,
+    /// The model to ask [default: the first that the server lists]
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// A file with the key that the server requires
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Another header for each request; repeatable
+    #[arg(long, value_name = "NAME: VALUE")]
+    header: Vec<String>,
+    /// Only the rows of this group; repeatable
+    #[arg(long, value_name = "GROUP", value_parser = group)]
+    only: Vec<Group>,
+    /// Print the results as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write the results as JUnit XML, too
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write each exchange to a folder below this one, as samewire replay reads it
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+    /// Longest time for one answer
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
+    timeout: Duration,
+    /// Print the rows and ask nothing
+    #[arg(long)]
+    list: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  samewire conform http://127.0.0.1:8000
+      Sends some requests to an engine or a gateway, and prints what holds.
+  samewire conform http://127.0.0.1:8080 --only chat-stream --only tools
+      Two groups of rows. --list prints all rows with their groups.
+  samewire conform https://api.example --key-file key.txt --model m --junit conform.xml --save ./seen
+      With a key; the results for a build server, and the exchanges for samewire replay.
+
+A server that stalls, or sends without end, is given up after --timeout or 4 MiB of one answer, and
+the rows say so. A route that a server need not have is reported as not offered. NO_COLOR turns
+colours off. Keys and headers are not written to the exchanges.
+
+Exit codes: 0 no row failed, 1 a row failed, 2 wrong usage or key file, 3 the server cannot be reached,
+or a file cannot be written.";
+
+/// Longest time that `--timeout` accepts.
+const LONGEST: Duration = Duration::from_secs(600);
+
+fn patience(text: &str) -> Result<Duration, String> {
+    let given = time(text).ok().filter(|time| !time.is_zero() && *time <= LONGEST);
+    given.ok_or_else(|| "must be a time such as 500ms or 60s, up to 10m".to_owned())
+}
+
+fn group(text: &str) -> Result<Group, String> {
+    let names = Group::ALL.map(Group::name).join(", ");
+    Group::ALL.into_iter().find(|group| group.name() == text).ok_or_else(|| format!("must be one of {names}"))
+}
+
+impl Conform {
+    pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
+        let look = look();
+        let Some(url) = self.url.as_deref().filter(|_| !self.list) else {
+            print(self.listed());
+            return Ok(ExitCode::SUCCESS);
+        };
+        let key = self.key_file.as_deref().map(key).transpose()?;
+        let target = Target::new(url, key.as_ref(), &self.header).map_err(CommandFailure::usage)?;
+        let sender =
+            Sender::new(target, Bounds::within(self.timeout)).map_err(CommandFailure::environment)?;
+        let asks = conform::asks(&self.only, self.model.as_deref());
+        print_error(format_args!(
+            "{} requests to {}, at most {} tokens.",
+            asks.len(),
+            sender.target().base(),
+            conform::tokens(&asks)
+        ));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(CommandFailure::environment)?;
+        let report = runtime.block_on(conform::run(&sender, &asks, self.model.as_deref(), progress));
+        let report = report.map_err(CommandFailure::environment)?;
+        match self.json {
+            true => print(conform::json(&report)),
+            false => print(conform::table(&report, look) + &conform::summary(&report, look)),
+        }
+        self.write(&report)?;
+        Ok(ExitCode::from(u8::from(report.count("fail") > 0)))
+    }
+
+    fn write(&self, report: &Report) -> Result<(), CommandFailure> {
+        if let Some(path) = &self.junit {
+            let written = std::fs::write(path, conform::junit(report));
+            written.map_err(|error| CommandFailure::at(path.display(), error))?;
+        }
+        let Some(root) = &self.save else { return Ok(()) };
+        for (ask, exchange) in &report.exchanges {
+            let folder = root.join(ask.name());
+            let about = format!("Request `{}` of `samewire conform`:", ask.name());
+            save(exchange, &folder, &about).map_err(|error| CommandFailure::at(folder.display(), error))?;
+        }
+        Ok(())
+    }
+
+    fn listed(&self) -> String {
+        let wanted = |group: Group| self.only.is_empty() || self.only.contains(&group);
+        let rows = conform::catalogue().filter(|row| wanted(row.group()));
+        let line = |row: &conform::Row| {
+            format!("{:<17} {:<31} {} [{}]\n", row.group().name(), row.id, row.statement, row.citation)
+        };
+        rows.map(line).collect()
+    }
+}
+
+/// Reads a key.
+fn key(path: &Path) -> Result<Secret, CommandFailure> {
+    let wrong = |why: &str| CommandFailure::usage(format_args!("--key-file: {why}"));
+    let text = secret::read(path).map_err(|why| wrong(&why))?;
+    Secret::with_prefix("Bearer ", text.trim()).ok_or_else(|| wrong("the file holds no key"))
+}
+
+/// Says on a terminal which request is under way.
+fn progress(ask: Ask) {
+    if io::stderr().is_terminal() {
+        print_error(format_args!("  {}", ask.name()));
+    }
+}
+
+/// Returns the terminal's properties. `COLUMNS` takes precedence, so that the width can be chosen.
+fn look() -> Look {
+    let Terminal { plain, columns } = Terminal::environment();
+    let measured = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+    let width = columns.or_else(measured).unwrap_or(100).clamp(60, 200);
+    Look { width, colour: !plain && io::stdout().is_terminal() }
+}

@@ -1,0 +1,25 @@
+//! The contract of the API as a test suite against any server: few requests, each answer judged by many rows.
+//!
+//! Takes: a [`crate::exchange::Sender`]. Gives: a [`Report`], also where the server stalls, floods or sends garbage.
+//! Never: uses samewire's own reader or writer of the wire, so that a mistake there cannot hide itself.
+
+mod answer;
+mod ask;
+mod chat;
+mod completions;
+mod errors;
+mod group;
+mod messages;
+mod report;
+mod responses;
+mod row;
+mod suite;
+mod value;
+mod verdict;
+
+pub use ask::{Ask, Model};
+pub use group::Group;
+pub use report::{Look, json, junit, summary, table};
+pub use row::Row;
+pub use suite::{Report, Verified, asks, catalogue, run, tokens};
+pub use verdict::Verdict;

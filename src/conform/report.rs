@@ -1,0 +1,213 @@
+//! Report of a run: a table for terminals, JSON, and JUnit XML.
+
+use super::group::Group;
+use super::suite::{Report, Verified};
+use super::verdict::{Verdict, shown};
+use serde::Serialize;
+use std::fmt::Write;
+
+/// Terminal that the table is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Width in columns.
+    pub width: usize,
+    /// True for colours.
+    pub colour: bool,
+}
+
+/// Returns the table: a line for each row, and beneath a failed one its citation and the evidence.
+pub fn table(report: &Report, look: Look) -> String {
+    let mut text = String::new();
+    for group in Group::ALL {
+        let rows: Vec<_> = report.rows.iter().filter(|row| row.row.ask.group() == group).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "\n{}", paint("1", group.name(), look));
+        for row in rows {
+            line(row, look, &mut text);
+        }
+    }
+    text
+}
+
+/// Columns before the statement: the verdict and the id.
+const VERDICT: usize = 12;
+const ID: usize = 32;
+
+fn line(row: &Verified, look: Look, text: &mut String) {
+    let word = row.verdict.word();
+    let colour = match row.verdict {
+        Verdict::Pass => "32",
+        Verdict::Fail(_) => "31",
+        Verdict::Skipped(_) | Verdict::NotOffered => "33",
+    };
+    let indent = VERDICT + ID;
+    let mut lines = wrapped(row.row.statement, look.width.saturating_sub(indent)).into_iter();
+    let first = lines.next().unwrap_or_default();
+    let word = paint(colour, &format!("{word:<11}"), look);
+    let _ = writeln!(text, "{word} {:<31} {first}", row.row.id);
+    for line in lines {
+        let _ = writeln!(text, "{:indent$}{line}", "");
+    }
+    let detail = match &row.verdict {
+        Verdict::Fail(evidence) => format!("[{}] got: {evidence}", row.row.citation),
+        Verdict::Skipped(why) => why.clone(),
+        Verdict::Pass | Verdict::NotOffered => return,
+    };
+    for line in wrapped(&detail, look.width.saturating_sub(VERDICT + 2)) {
+        let _ = writeln!(text, "{:VERDICT$}  {}", "", paint("2", &line, look));
+    }
+}
+
+fn paint(code: &str, text: &str, look: Look) -> String {
+    if look.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// Breaks text into lines at spaces, and words that are too long anywhere.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(20);
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in text.split(' ') {
+        let mut rest: Vec<char> = word.chars().collect();
+        if used > 0 && used + 1 + rest.len() > width {
+            lines.push(String::new());
+            used = 0;
+        }
+        while !rest.is_empty() {
+            let gap = usize::from(used > 0);
+            let after = rest.split_off(rest.len().min(width - gap.min(width)));
+            if let Some(line) = lines.last_mut() {
+                if gap == 1 {
+                    line.push(' ');
+                }
+                used += gap + rest.len();
+                line.extend(rest);
+            }
+            rest = after;
+            if !rest.is_empty() {
+                lines.push(String::new());
+                used = 0;
+            }
+        }
+    }
+    lines
+}
+
+/// Returns the line at the end of the table.
+pub fn summary(report: &Report, look: Look) -> String {
+    let [pass, fail, skipped, absent] =
+        ["pass", "fail", "skipped", "not offered"].map(|word| report.count(word));
+    let text = format!("{pass} passed, {fail} failed, {skipped} skipped, {absent} not offered");
+    let url = shown(&report.url);
+    format!(
+        "\n{} ({url}, model {})\n",
+        paint(if fail == 0 { "32" } else { "31" }, &text, look),
+        shown(&report.model)
+    )
+}
+
+/// Report for programs.
+#[derive(Serialize)]
+struct Told<'r> {
+    url: &'r str,
+    model: &'r str,
+    counts: Counts,
+    rows: Vec<ToldRow<'r>>,
+}
+
+/// Numbers of rows by verdict.
+#[derive(Serialize)]
+struct Counts {
+    pass: usize,
+    fail: usize,
+    skipped: usize,
+    not_offered: usize,
+}
+
+/// Row for programs.
+#[derive(Serialize)]
+struct ToldRow<'r> {
+    id: &'r str,
+    group: &'r str,
+    request: &'r str,
+    statement: &'r str,
+    citation: &'r str,
+    verdict: String,
+    detail: Option<&'r str>,
+}
+
+fn told(Verified { row, verdict }: &Verified) -> ToldRow<'_> {
+    ToldRow {
+        id: row.id,
+        group: row.group().name(),
+        request: row.ask.name(),
+        statement: row.statement,
+        citation: row.citation,
+        verdict: verdict.word().replace(' ', "_"),
+        detail: verdict.detail(),
+    }
+}
+
+/// Returns the results as JSON.
+pub fn json(report: &Report) -> String {
+    let all = Told {
+        url: &report.url,
+        model: &report.model,
+        counts: Counts {
+            pass: report.count("pass"),
+            fail: report.count("fail"),
+            skipped: report.count("skipped"),
+            not_offered: report.count("not offered"),
+        },
+        rows: report.rows.iter().map(told).collect(),
+    };
+    // Texts and numbers are always JSON.
+    serde_json::to_string_pretty(&all).unwrap_or_default() + "\n"
+}
+
+/// Returns the results as JUnit XML.
+pub fn junit(report: &Report) -> String {
+    let (all, failed) = (report.rows.len(), report.count("fail"));
+    let skipped = report.count("skipped") + report.count("not offered");
+    let mut text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"samewire conform {}\" tests=\"{all}\" \
+         failures=\"{failed}\" errors=\"0\" skipped=\"{skipped}\">\n",
+        escaped(&report.url)
+    );
+    for Verified { row, verdict } in &report.rows {
+        let name = escaped(&format!("{}: {}", row.id, row.statement));
+        let group = row.ask.group().name();
+        let inside = match verdict {
+            Verdict::Pass => String::new(),
+            Verdict::Fail(evidence) => {
+                format!("<failure message=\"{}\">{}</failure>", escaped(row.citation), escaped(evidence))
+            }
+            Verdict::Skipped(why) => format!("<skipped message=\"{}\"/>", escaped(why)),
+            Verdict::NotOffered => "<skipped message=\"the server has no such route\"/>".to_owned(),
+        };
+        let _ = writeln!(text, "  <testcase classname=\"{group}\" name=\"{name}\">{inside}</testcase>");
+    }
+    text.push_str("</testsuite>\n");
+    text
+}
+
+/// Escapes text for XML. Characters that XML 1.0 does not have become U+FFFD.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\t' | '\n' | '\r' => {
+                let _ = write!(escaped, "&#{};", u32::from(c));
+            }
+            '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}

@@ -1,0 +1,87 @@
+//! Exchange with any server, as a client has it: one request, and everything that came back.
+//!
+//! Takes: a [`Target`] and a [`Request`]. Gives: an [`Exchange`] with the bytes as they arrived, and views of them as
+//! events or JSON. Remembers: nothing between requests. Never: waits or keeps more than its [`Bounds`], or uses
+//! samewire's own reader: streams are read by `eventsource-stream`, as clients read them.
+
+mod events;
+mod save;
+mod send;
+mod target;
+
+pub use events::Event;
+pub use save::save;
+pub use send::{Bounds, Failure, Sender};
+pub use target::Target;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use std::time::Duration;
+
+/// Request to a server: the path is relative to the API's root, such as `/chat/completions`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// HTTP method.
+    pub method: http::Method,
+    /// Path below `/v1`.
+    pub path: String,
+    /// Headers beyond those of the target.
+    pub headers: HeaderMap,
+    /// Body, sent as `application/json`; empty for none.
+    pub body: Bytes,
+}
+
+/// End of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// End as HTTP frames it.
+    Clean,
+    /// Connection lost, or an invalid chunk.
+    Reset,
+    /// Pause between two pieces beyond the bound.
+    Stalled,
+    /// Answer beyond the bound of its time, its bytes or the number of its pieces.
+    TooLong,
+}
+
+impl Ended {
+    /// Returns the end in plain words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Clean => "the answer ended",
+            Self::Reset => "the connection broke before the answer ended",
+            Self::Stalled => "the server sent nothing for too long, so the answer was given up",
+            Self::TooLong => "the answer took too long or was too large, so it was given up",
+        }
+    }
+}
+
+/// Exchange: the request as sent, and the answer as far as it came.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    /// Request; its path is complete, and the values of headers that may be secret are marked as sensitive.
+    pub request: Request,
+    /// HTTP status of the answer.
+    pub status: http::StatusCode,
+    /// Headers of the answer.
+    pub headers: HeaderMap,
+    /// Time from the request to the head of the answer.
+    pub head: Duration,
+    /// Pieces of the body, each with the time since the request.
+    pub pieces: Vec<(Duration, Bytes)>,
+    /// End of the body.
+    pub ended: Ended,
+}
+
+impl Exchange {
+    /// Returns the body as far as it came.
+    pub fn body(&self) -> Vec<u8> {
+        self.pieces.iter().flat_map(|(_, piece)| piece.iter().copied()).collect()
+    }
+
+    /// Returns the content type of the answer; empty if there is none or it is no text.
+    pub fn content_type(&self) -> &str {
+        let value = self.headers.get(http::header::CONTENT_TYPE);
+        value.and_then(|value| value.to_str().ok()).unwrap_or("")
+    }
+}

@@ -1,0 +1,191 @@
+//! Sending a request and reading its answer through `reqwest`, within bounds.
+
+use super::{Ended, Exchange, Request, Target};
+use crate::tls::{client_config, roots, trusting_nobody};
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
+use reqwest::redirect::Policy;
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// Bounds of one exchange.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Time to connect, the TLS handshake included.
+    pub connect: Duration,
+    /// Time from the request to the head of the answer.
+    pub head: Duration,
+    /// Time between two pieces of the answer.
+    pub idle: Duration,
+    /// Time from the request to the end of the answer.
+    pub total: Duration,
+    /// Bytes of the body.
+    pub bytes: usize,
+    /// Number of pieces of the body.
+    pub pieces: usize,
+}
+
+impl Bounds {
+    /// Bounds that suit short answers.
+    pub const DEFAULT: Self = Self {
+        connect: Duration::from_secs(10),
+        head: Duration::from_secs(60),
+        idle: Duration::from_secs(30),
+        total: Duration::from_secs(60),
+        bytes: 4 << 20,
+        pieces: 50_000,
+    };
+
+    /// Returns the default bounds with another total time; no other time is longer than that.
+    pub fn within(total: Duration) -> Self {
+        let Self { connect, idle, .. } = Self::DEFAULT;
+        Self { connect: connect.min(total), head: total, idle: idle.min(total), total, ..Self::DEFAULT }
+    }
+}
+
+/// Reason why a request got no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// True if no connection could be made.
+    pub unreachable: bool,
+    /// Reason in plain words.
+    pub why: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl Error for Failure {}
+
+/// Sender of requests to one target.
+#[derive(Debug)]
+pub struct Sender {
+    client: reqwest::Client,
+    target: Target,
+    bounds: Bounds,
+}
+
+impl Sender {
+    /// Creates a sender. Redirects are not followed, and no proxy is used.
+    ///
+    /// # Errors
+    /// Fails with the reason if the system's certificate authorities cannot be read, where the target needs TLS.
+    pub fn new(target: Target, bounds: Bounds) -> Result<Self, String> {
+        let tls = match target.base().starts_with("https:") {
+            true => client_config(roots(None)?),
+            false => trusting_nobody(),
+        };
+        let builder = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(Policy::none())
+            .tls_backend_preconfigured(tls.map_err(|error| error.to_string())?)
+            .connect_timeout(bounds.connect)
+            .pool_max_idle_per_host(0);
+        let client = builder.build().map_err(|error| innermost_cause(&error))?;
+        Ok(Self { client, target, bounds })
+    }
+
+    /// Returns the server that requests go to.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Sends a request and reads the answer as far as the bounds allow.
+    ///
+    /// # Errors
+    /// Fails if no head of an answer came.
+    pub async fn send(&self, mut request: Request) -> Result<Exchange, Failure> {
+        let url = format!("{}{}", self.target.base(), request.path);
+        request.headers = self.headers(&request);
+        let sent = self
+            .client
+            .request(request.method.clone(), &url)
+            .headers(request.headers.clone())
+            .body(request.body.clone())
+            .send();
+        let start = Instant::now();
+        let response = match timeout(self.bounds.head, sent).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => {
+                let why = format!("{url}: {}", innermost_cause(&error));
+                return Err(Failure { unreachable: error.is_connect(), why });
+            }
+            Err(_) => {
+                let why = format!("{url}: no answer within {} s", self.bounds.head.as_secs_f32());
+                return Err(Failure { unreachable: false, why });
+            }
+        };
+        let head = start.elapsed();
+        request.path = response.url().path().to_owned();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let (pieces, ended) = self.read(response, start).await;
+        Ok(Exchange { request, status, headers, head, pieces, ended })
+    }
+
+    fn headers(&self, request: &Request) -> HeaderMap {
+        let mut headers = request.headers.clone();
+        if !request.body.is_empty() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        for (name, value) in self.target.headers() {
+            headers.insert(name, value.clone());
+        }
+        headers
+    }
+
+    async fn read(&self, mut response: reqwest::Response, start: Instant) -> (Vec<(Duration, Bytes)>, Ended) {
+        let end = start + self.bounds.total;
+        let (mut pieces, mut size) = (Vec::new(), 0);
+        loop {
+            let deadline = end.min(Instant::now() + self.bounds.idle);
+            let piece = match timeout_at(deadline, response.chunk()).await {
+                Ok(Ok(Some(piece))) => piece,
+                Ok(Ok(None)) => return (pieces, Ended::Clean),
+                Ok(Err(_)) => return (pieces, Ended::Reset),
+                Err(_) if deadline == end => return (pieces, Ended::TooLong),
+                Err(_) => return (pieces, Ended::Stalled),
+            };
+            let room = self.bounds.bytes - size;
+            let kept = piece.get(..room).unwrap_or(&piece);
+            size += kept.len();
+            // A copy, because a piece would keep the whole read buffer alive.
+            pieces.push((start.elapsed(), Bytes::copy_from_slice(kept)));
+            // The clock is asked as well: the timer is not, as long as pieces are ready.
+            if kept.len() < piece.len() || pieces.len() >= self.bounds.pieces || Instant::now() >= end {
+                return (pieces, Ended::TooLong);
+            }
+        }
+    }
+}
+
+/// Returns the message of the innermost cause, such as a refused connection.
+fn innermost_cause(error: &dyn Error) -> String {
+    error.source().map_or_else(|| error.to_string(), innermost_cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn senders_need_no_global_crypto_provider() {
+        for url in ["http://127.0.0.1:1", "https://127.0.0.1:1"] {
+            let target = Target::new(url, None, &[]).unwrap();
+            assert!(Sender::new(target, Bounds::DEFAULT).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn no_bound_is_longer_than_the_total() {
+        let bounds = Bounds::within(Duration::from_secs(2));
+        for time in [bounds.connect, bounds.head, bounds.idle, bounds.total] {
+            assert_eq!(time, Duration::from_secs(2));
+        }
+    }
+}

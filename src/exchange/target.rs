@@ -1,0 +1,97 @@
+//! Server that requests go to: its address, and the headers that every request has.
+
+use crate::secret::Secret;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use url::Url;
+
+/// Server, with the headers for each request.
+#[derive(Clone, Debug)]
+pub struct Target {
+    base: String,
+    headers: HeaderMap,
+}
+
+impl Target {
+    /// Creates a target from a URL with or without `/v1`, a key, and headers as `Name: value`.
+    ///
+    /// # Errors
+    /// Fails with the reason if the URL or a header is invalid.
+    pub fn new(url: &str, key: Option<&Secret>, extra: &[String]) -> Result<Self, String> {
+        let parsed = Url::parse(url).map_err(|error| format!("{url:?} is not a URL: {error}"))?;
+        if !matches!(parsed.scheme(), "http" | "https") || !parsed.has_host() {
+            return Err(format!("{url:?}: the URL must begin with http:// or https://"));
+        }
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err("the URL must have no credentials: use --key-file or --header".to_owned());
+        }
+        if parsed.query().is_some() || parsed.fragment().is_some() {
+            return Err(format!("{url:?}: the URL must end with its path"));
+        }
+        let root = parsed.as_str().trim_end_matches('/');
+        let base = format!("{}/v1", root.strip_suffix("/v1").unwrap_or(root));
+        let mut headers = HeaderMap::new();
+        if let Some(key) = key {
+            headers.insert(AUTHORIZATION, key.value());
+        }
+        for line in extra {
+            let (name, value) = header(line)?;
+            headers.insert(name, value);
+        }
+        Ok(Self { base, headers })
+    }
+
+    /// Returns the root of the API, which ends with `/v1`.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Returns the headers of every request. Their values are marked as sensitive.
+    pub(super) fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+}
+
+/// Parses a header. Messages omit the value, which may be a secret.
+fn header(line: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let (name, value) = line.split_once(':').ok_or("a header must have the form 'Name: value'")?;
+    let name = name.trim();
+    let parsed = name.parse::<HeaderName>().map_err(|_| format!("{name:?} is not the name of a header"))?;
+    let value = HeaderValue::from_str(value.trim());
+    let mut value = value.map_err(|_| format!("the value of the header {name} is invalid"))?;
+    value.set_sensitive(true);
+    Ok((parsed, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_base_ends_with_v1_once() {
+        for url in ["http://a:1", "http://a:1/", "http://a:1/v1", "http://a:1/v1/"] {
+            assert_eq!(Target::new(url, None, &[]).unwrap().base(), "http://a:1/v1", "{url}");
+        }
+        let below = Target::new("https://a/proxy", None, &[]).unwrap();
+        assert_eq!(below.base(), "https://a/proxy/v1");
+    }
+
+    #[test]
+    fn wrong_urls_and_headers_are_refused_without_their_secrets() {
+        for url in ["nonsense", "ftp://a", "http://u:secret@a", "http://a?x=secret"] {
+            let why = Target::new(url, None, &[]).unwrap_err();
+            assert!(!why.contains("u:secret"), "{why}");
+        }
+        for line in ["secret", "a b: secret", "a: sec\nret"] {
+            let why = Target::new("http://a", None, &[line.to_owned()]).unwrap_err();
+            assert!(!why.contains("secret") && !why.contains("ret\""), "{why}");
+        }
+    }
+
+    #[test]
+    fn values_are_sensitive() {
+        let target = Target::new("http://a", None, &["x-api-key: k".to_owned()]).unwrap();
+        assert!(target.headers()["x-api-key"].is_sensitive());
+        assert!(!format!("{target:?}").contains("\"k\""), "{target:?}");
+    }
+}

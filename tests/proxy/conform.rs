@@ -1,0 +1,169 @@
+//! `samewire conform` as users run it: against samewire in front of engines of each recorded shape, against such an
+//! engine itself, and against servers that stall, flood or send garbage.
+
+use crate::sim::{Engine, Script, Setup, Step, World};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Result of the command: exit code, standard output, standard error.
+struct Outcome {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Outcome {
+    /// Returns the rows with a verdict, by the JSON on standard output.
+    fn rows(&self, verdict: &str) -> Vec<String> {
+        let report: Value = serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{}", self.out));
+        let rows = report["rows"].as_array().unwrap().iter().filter(|row| row["verdict"] == verdict);
+        rows.map(|row| format!("{}: {}", row["id"].as_str().unwrap(), row["detail"])).collect()
+    }
+}
+
+async fn conform(arguments: &[&str]) -> Outcome {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
+    command.arg("conform").args(arguments);
+    // The engines run on the test's own thread.
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    Outcome { code: output.status.code().unwrap(), out, err }
+}
+
+/// Returns the script of a recording.
+fn recorded(name: &str) -> Script {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name);
+    let sse = folder.join("upstream.sse");
+    if sse.exists() {
+        return Script::new().head_sse().chunk(std::fs::read(sse).unwrap()).raw("0\r\n\r\n");
+    }
+    let head = std::fs::read_to_string(folder.join("upstream.http")).unwrap();
+    let status = head.lines().next().unwrap().split_once(' ').unwrap().1.to_owned();
+    Script::new().json(&status, &std::fs::read_to_string(folder.join("upstream.json")).unwrap())
+}
+
+/// Starts an engine that answers each request of the suite by a recording of this engine.
+async fn engine(kind: &'static str) -> Engine {
+    Engine::answering(move |attempt| {
+        let body: Value = serde_json::from_slice(&attempt.body).unwrap_or_default();
+        let (stream, tools) = (body["stream"] == true, body["tools"].is_array());
+        let name = match attempt.target.as_str() {
+            _ if body["model"] == "samewire-conform/no-such-model" => {
+                return Script::new().json(
+                    "404 Not Found",
+                    r#"{"error":{"message":"The model does not exist.","type":"NotFoundError","param":"model","code":404}}"#,
+                );
+            }
+            "/v1/completions" if stream => "completions-usage",
+            "/v1/completions" => "completions-whole",
+            "/v1/chat/completions" => match (stream, tools) {
+                (true, true) => "tool",
+                (false, true) => "tool-whole",
+                (true, false) if body["stream_options"].is_object() => "text-usage",
+                (true, false) => "reasoning",
+                (false, false) => "text-whole",
+            },
+            _ => return Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#),
+        };
+        recorded(&format!("{kind}/{name}"))
+    })
+    .await
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("conform-{name}"));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[tokio::test]
+async fn samewire_passes_every_row_on_recorded_engines() {
+    for kind in ["vllm", "sglang"] {
+        let world = World::start(engine(kind).await, Setup::new()).await;
+        let folder = folder(kind);
+        let (saved, junit) = (folder.join("saved"), folder.join("junit.xml"));
+        let url = format!("http://{}", world.proxy());
+        let options = ["--json", "--header", "x-api-key: sk-hidden"];
+        let files = ["--save", saved.to_str().unwrap(), "--junit", junit.to_str().unwrap()];
+        let outcome = conform(&[&[url.as_str()][..], &options, &files].concat()).await;
+        assert_eq!(outcome.rows("fail"), Vec::<String>::new(), "{kind}");
+        assert_eq!(outcome.rows("not_offered"), Vec::<String>::new(), "{kind}");
+        assert_eq!(outcome.code, 0, "{}", outcome.err);
+        assert!(outcome.rows("pass").len() > 90, "{:?}", outcome.rows("skipped"));
+        assert!(outcome.err.contains("16 requests"), "{}", outcome.err);
+        let text = std::fs::read_to_string(junit).unwrap();
+        assert_eq!(text.matches("<testcase ").count(), text.matches("</testcase>").count());
+        for name in ["request.json", "upstream.http", "timing.txt", "about.md"] {
+            let text = std::fs::read_to_string(saved.join("chat-stream").join(name)).unwrap();
+            assert!(!text.contains("sk-hidden"), "{name}: {text}");
+        }
+        let loaded = samewire::replay::load(&[saved]).unwrap();
+        assert_eq!(loaded.len(), 16);
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn engines_fail_where_they_differ() {
+    for (kind, ids) in [
+        // vLLM has the status as a number in `code`.
+        ("vllm", &["error-unknown-model-shape"][..]),
+        // SGLang's time changes; it repeats id and name of a call as null, and gives whole calls an index.
+        ("sglang", &["chat-stream-created", "tools-stream-header-once", "tools-whole-calls"]),
+    ] {
+        let engine = engine(kind).await;
+        let outcome = conform(&[&engine.url(), "--json", "--model", "m"]).await;
+        let failed = outcome.rows("fail");
+        for id in ids {
+            assert!(failed.iter().any(|row| row.starts_with(id)), "{kind} {id}: {failed:?}");
+        }
+        assert_eq!(outcome.code, 1);
+        assert!(!outcome.rows("not_offered").is_empty());
+    }
+}
+
+#[tokio::test]
+async fn bad_servers_are_given_up_and_reported() {
+    let flood = Script::new().head_sse().then(Step::Flood { events: 1_000_000, size: 65_536 });
+    let stall = Script::new().head_sse().role().hang();
+    let garbage = Script::new().whole("200 OK", "text/event-stream", b"\x1b[2J\xff\xfe\0data\r\r\n: x");
+    for (script, id) in [
+        (flood, "chat-stream-end"),
+        (stall, "chat-stream-end"),
+        (Script::new().hang(), "chat-stream-status"),
+        (garbage, "chat-stream-framing"),
+        (Script::new().raw("\u{1b}[31mnonsense"), "chat-stream-status"),
+    ] {
+        let engine = Engine::script(script).await;
+        let base = [&engine.url(), "--model", "m", "--only", "chat-stream", "--timeout", "2s"];
+        let outcome = conform(&[&base[..], &["--json"]].concat()).await;
+        assert_eq!(outcome.code, 1, "{id}: {}", outcome.err);
+        assert!(outcome.rows("fail").iter().any(|row| row.starts_with(id)), "{id}: {}", outcome.out);
+        let table = conform(&base).await.out;
+        assert!(table.contains("failed"), "{table}");
+        assert!(!table.chars().any(|c| c.is_control() && c != '\n'), "{table:?}");
+    }
+}
+
+#[tokio::test]
+async fn exit_codes_tell_usage_from_environment() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", free.local_addr().unwrap());
+    drop(free);
+    for (arguments, code, expected) in [
+        (&[url.as_str()][..], 3, "refused"),
+        (&["nonsense"], 2, "not a URL"),
+        (&[&url, "--only", "nothing"], 2, "chat-stream"),
+        (&[&url, "--key-file", "/nowhere"], 2, "--key-file"),
+        (&[], 2, "URL"),
+    ] {
+        let outcome = conform(arguments).await;
+        assert_eq!(outcome.code, code, "{arguments:?}: {}", outcome.err);
+        assert!(outcome.err.contains(expected), "{arguments:?}: {}", outcome.err);
+    }
+    let list = conform(&["--list", "--only", "models"]).await;
+    assert_eq!((list.code, list.out.lines().count()), (0, 3), "{}", list.out);
+}
