@@ -49,6 +49,9 @@ pub mod error;
 // Exchanges with clients and engines, kept in a bounded ring for operators.
 pub mod capture;
 
+// The published schema and the grammar of answers, to check what is sent to clients.
+pub mod contract;
+
 // HTML pages from templates, with a content security policy.
 pub mod html;
 

@@ -2,6 +2,7 @@
 
 use super::browsers::{AdminFile, CorsFile};
 use super::capture::CaptureFile;
+use super::contract::ContractFile;
 use super::harmony::HarmonyFile;
 use super::limits::{Limits, Timeouts};
 use super::mistakes::Mistakes;
@@ -42,6 +43,7 @@ pub struct File {
     pub log: Log,
     pub trace: Trace,
     pub capture: CaptureFile,
+    pub contract: ContractFile,
     pub auth: AuthFile,
     pub azure: Azure,
     pub relay: RelayFile,
@@ -76,6 +78,7 @@ impl Default for File {
             log: Log::default(),
             trace: Trace::default(),
             capture: CaptureFile::default(),
+            contract: ContractFile::default(),
             auth: AuthFile::default(),
             azure: Azure::default(),
             relay: RelayFile::default(),

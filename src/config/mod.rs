@@ -6,6 +6,7 @@
 
 mod browsers;
 mod capture;
+mod contract;
 mod environment;
 mod file;
 mod harmony;
@@ -28,6 +29,7 @@ mod values;
 
 pub use browsers::{AdminFile, AdminHosts, Cors, CorsFile};
 pub use capture::CaptureFile;
+pub use contract::ContractFile;
 pub use environment::Variable;
 pub use file::{
     AuthFile, Azure, Codex, Compaction, File, Health, KeyFile, Level, Log, LogFormat, SealFile, StoreFile,
@@ -48,6 +50,7 @@ pub use upstreams::{Credentials, UpstreamConfig};
 pub use values::{Hidden, Seconds};
 
 use crate::auth::Keyring;
+use crate::contract::Mode;
 use crate::file_watch::FileStamps;
 use crate::nearest::suggest;
 use crate::request::Rules;
@@ -335,6 +338,8 @@ pub struct Config {
     pub trace: Option<Arc<TraceConfig>>,
     /// Requests that are captured from the start, and the limits of what is kept.
     pub capture: CaptureFile,
+    /// Use of the API's contract for each answer.
+    pub contract: Mode,
     /// Active client keys; `None`: keys are not checked, and every client is served.
     pub auth: Option<Arc<Keyring>>,
     /// Settings of the routes for Azure clients: accepted API versions, region, and storing.
@@ -508,6 +513,7 @@ impl Config {
             log: file.log.clone(),
             trace,
             capture: file.capture.clone(),
+            contract: file.contract.mode,
             auth,
             azure: file.azure.clone(),
             relayed,

@@ -165,6 +165,7 @@ pub struct Metrics {
     requests: Counters,
     tokens: Counters,
     rewrites: Counters,
+    violations: Counters,
     attempts: Counters,
     key_requests: Counters,
     key_tokens: Counters,
@@ -215,6 +216,7 @@ impl Default for Metrics {
             requests: Counters::new(&room),
             tokens: Counters::new(&room),
             rewrites: Counters::new(&room),
+            violations: Counters::new(&room),
             attempts: Counters::new(&room),
             key_requests: Counters::new(&key_room),
             key_tokens: Counters::new(&key_room),
@@ -259,6 +261,11 @@ impl Metrics {
         let known = matches!(outcome, "ok" | "refused") || Fault::of_code(outcome).is_some();
         let outcome = if known { outcome } else { "other" };
         self.attempts.add(&[("upstream", &upstream.name), ("outcome", outcome)], 1);
+    }
+
+    /// Counts a violation of the API's contract by an answer.
+    pub fn contract_violation(&self, api: &str, rule: &str) {
+        self.violations.add(&[("api", api), ("rule", rule)], 1);
     }
 
     /// Counts a finished request in every metric that it concerns.
@@ -323,6 +330,11 @@ impl Metrics {
         self.rewrites.render(
             "samewire_rewrites_total",
             "What was changed in requests and mended in answers.",
+            &mut out,
+        );
+        self.violations.render(
+            "samewire_contract_violations_total",
+            "Frames and objects that violate the contract of the API, if [contract] mode has them checked.",
             &mut out,
         );
         let name = "samewire_bodies_in_flight_bytes";

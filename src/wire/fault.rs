@@ -138,6 +138,8 @@ faults! {
     ExpectationFailed = 417 "invalid_request_error" Some("expectation_failed"), "The only expectation that can be met is 100-continue.";
 
     // Errors of the proxy.
+    /// Answer that violates the API's contract, withheld because `[contract] mode` is `strict`.
+    ContractViolation = 500 "server_error" Some("contract_violation"), "The answer was withheld, because it violates the contract of the API ([contract] mode = \"strict\").";
     /// Internal error of samewire itself.
     Proxy = 500 "server_error" Some("internal_error"), "The proxy failed to handle the request.";
     /// Proxy at its limit of concurrent requests; the client may try again.

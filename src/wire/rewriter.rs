@@ -145,6 +145,20 @@ impl Rewriter {
         self.fail(Fault::Incomplete.into(), out);
     }
 
+    /// Fails the answer in place of its last `frames` frames, which have not been sent and must not be. An answer that
+    /// has ended can fail so, too.
+    pub fn withdraw(&mut self, frames: u64, failure: Failure, out: &mut OutputBuffer) {
+        self.writer.encoder.withdraw(frames);
+        let Self { reader: AnswerReader { frames, choice, .. }, writer } = self;
+        let normaliser = &mut frames.stages.normaliser;
+        normaliser.reopen();
+        normaliser.fail(failure, &mut EncoderOutput { writer, out, choice: *choice });
+        if let Some(merge) = &mut self.writer.merge {
+            merge.reopen();
+            self.give_up(out);
+        }
+    }
+
     /// Marks the status as sent: from now on a failure becomes an error frame in the stream.
     pub fn commit(&mut self) {
         self.writer.committed = true;

@@ -63,6 +63,14 @@ impl AnswerBuffer {
         self.write(|rewriter, out| _ = rewriter.fail(failure, out));
     }
 
+    /// Fails the answer in place of the frames behind `kept`, the output that may be sent. `frames`: their number.
+    pub(super) fn withdraw(&mut self, kept: &[u8], frames: u64, failure: Failure) {
+        self.out.clear();
+        self.out.open().extend_from_slice(kept);
+        self.failed_before_content = !self.committed;
+        self.rewriter.withdraw(frames, failure, &mut self.out);
+    }
+
     pub(super) fn finish(&mut self, ending: Ending) {
         self.write(|rewriter, out| _ = rewriter.finish(ending, out));
     }

@@ -393,7 +393,16 @@ pub(in crate::server) fn outcome(
     let wait = || Duration::from_secs(headers::retry_after(passed.get(RETRY_AFTER)));
     match (status, failure.map(|failure| failure.fault)) {
         (_, None) => Some(Outcome::Good),
-        (_, Some(Fault::Draining | Fault::Proxy | Fault::Overloaded | Fault::Cancelled)) => None,
+        (
+            _,
+            Some(
+                Fault::Draining
+                | Fault::Proxy
+                | Fault::ContractViolation
+                | Fault::Overloaded
+                | Fault::Cancelled,
+            ),
+        ) => None,
         (Some(status @ (429 | 503)), _) => Some(Outcome::Pushed { status, wait: wait() }),
         (Some(529), _) => Some(Outcome::Pushed { status: 503, wait: wait() }),
         (Some(501), _) => Some(Outcome::Refused),

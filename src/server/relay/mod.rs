@@ -12,6 +12,7 @@
 mod answer_buffer;
 pub(super) mod attempt;
 pub(super) mod clock;
+mod contract;
 mod exchange;
 mod fan_out;
 mod resend;
@@ -35,6 +36,7 @@ use attempt::{
 };
 use bytes::Bytes;
 use clock::{Clock, Due, unix_seconds};
+use contract::ContractCheck;
 use exchange::{BodyKind, BodyReader, EngineStep, Exchange, body_kind, says_events};
 use fan_out::SiblingExchange;
 use http::Response;
@@ -78,6 +80,8 @@ pub(super) struct Relay {
     stream: bool,
     record: Record,
     storing: Storing,
+    /// Check of the answer against the API's contract, if it is configured.
+    contract: Option<Box<ContractCheck>>,
 }
 
 /// Progress of storing the response, whose end the client must not see before.
@@ -114,6 +118,7 @@ impl Relay {
         record.attempts = 1;
         record.upstream = Some(Arc::clone(chosen.upstream()));
         let clock = Clock::new(stream, &record.app.config.timeouts, &options);
+        let contract = ContractCheck::new(record.app.config.contract, record.route, stream);
         let mut this = Box::new(Self {
             exchange: Exchange::begin(chosen, answer, 0, fallbacks),
             others: Vec::new(),
@@ -130,6 +135,7 @@ impl Relay {
             stream,
             record,
             storing: writer.map_or(Storing::Nothing, Storing::Waiting),
+            contract,
         });
         this.pass_limits();
         this.begin_others(others, Duration::ZERO);
@@ -206,6 +212,7 @@ impl Relay {
         stream: impl FnOnce(Box<Self>) -> Body,
     ) -> Response<Body> {
         std::future::poll_fn(|cx| self.poll_fill(cx)).await;
+        self.check_contract();
         if let Some(failure) = self.buffer.error_response().cloned() {
             let Exchange { refused, fallbacks, missing_fallback, .. } = &self.exchange;
             let failure = Refused::or_first(refused.as_deref(), *fallbacks, failure);
@@ -229,6 +236,7 @@ impl Relay {
         let response = head.object(self.record.started.elapsed());
         self.begin_store();
         std::future::poll_fn(|cx| self.poll_store(cx)).await;
+        self.check_contract();
         let out = std::mem::take(&mut self.buffer.out);
         self.record.bytes = out.len();
         self.complete_record();
@@ -253,6 +261,7 @@ impl Relay {
         let response = error.response(&self.record.request_id);
         self.record.answered(response.status().as_u16());
         self.record.bytes = response.body().len();
+        self.check_error_body(response.body());
         response.map(Body::full)
     }
 
@@ -501,6 +510,7 @@ impl Relay {
             Some(failure) => self.record.failed(failure),
             None => self.record.completed(),
         }
+        self.check_completeness();
         if !may_reuse {
             return self.exchange.cancel();
         }
@@ -523,6 +533,7 @@ impl Relay {
         if !self.comment && !self.buffer.is_due() {
             ready!(self.poll_fill(cx));
         }
+        self.check_contract();
         if self.buffer.ended() {
             self.begin_store();
             if self.buffer.out.is_empty() && !self.comment {
@@ -551,7 +562,14 @@ impl Relay {
         if !self.buffer.rewriter.may_lack() {
             self.resend = None;
         }
-        let bytes = if self.by_events { self.buffer.out.join() } else { self.buffer.out.take() };
+        self.check_contract();
+        let bytes = match &mut self.contract {
+            None if !self.by_events => self.buffer.out.take(),
+            _ => self.buffer.out.join(),
+        };
+        if let Some(contract) = &mut self.contract {
+            contract.handed_over();
+        }
         let was_partial = std::mem::replace(&mut self.output_left, !self.buffer.out.is_empty());
         if let Some(pause) = self.clock.wrote_answer().filter(|_| !was_partial) {
             self.exchange.chosen.upstream().figures.inter_token.observe(pause);
@@ -607,6 +625,7 @@ impl Relay {
     pub(super) fn write_end(&mut self, persisted: Persisted) -> Bytes {
         let mut end = OutputBuffer::default();
         self.buffer.rewriter.encoder_mut().write_end(persisted, &mut end);
+        self.check_end(&end);
         // If the end is written a second time, only the second is sent: count its bytes in place of the first's.
         self.record.bytes += end.len();
         self.record.bytes -= std::mem::replace(&mut self.end_bytes, end.len());

@@ -102,6 +102,10 @@ pub trait Encode: Send {
         None
     }
 
+    /// Takes back the last frames that were written, which have not been sent: frames are numbered as before them, and
+    /// an answer that had ended may fail.
+    fn withdraw(&mut self, _frames: u64) {}
+
     /// Writes the end of an answer that has ended: the last event, or the whole object. Called by the server if the
     /// end waits for the store, else by the encoder itself. Called once more, it writes the same events anew.
     fn write_end(&mut self, _persisted: Persisted, _out: &mut OutputBuffer) {}

@@ -122,6 +122,10 @@ impl Encode for ToolNames {
         self.inner.limits(limits);
     }
 
+    fn withdraw(&mut self, frames: u64) {
+        self.inner.withdraw(frames);
+    }
+
     fn clock(&mut self, now: u64) {
         self.inner.clock(now);
     }

@@ -83,6 +83,11 @@ impl Merge {
         }
     }
 
+    /// Reopens an answer that has ended, so that it can fail.
+    pub(in crate::wire) fn reopen(&mut self) {
+        self.ended = false;
+    }
+
     /// Fails the whole answer, because one of its parts has failed for good.
     pub(in crate::wire) fn fail(
         &mut self,

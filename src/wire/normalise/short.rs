@@ -35,7 +35,7 @@ impl Normaliser {
         self.lacks_choices.then_some(MissingChoices { choices, requested: self.shape.choices, usage })
     }
 
-    /// Reopens the answer, so that it can fail when the missing choices do not come.
+    /// Reopens the answer, so that it can fail: the missing choices do not come, or its end must not be sent.
     pub(in crate::wire) fn reopen(&mut self) {
         (self.lacks_choices, self.ended) = (false, false);
     }

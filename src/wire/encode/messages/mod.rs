@@ -301,6 +301,10 @@ impl Encode for Message {
         self.rejection.take()
     }
 
+    fn withdraw(&mut self, _frames: u64) {
+        self.over = false;
+    }
+
     fn is_plain(&self) -> bool {
         self.begun && self.blocks.is_plain()
     }

@@ -236,6 +236,11 @@ impl Encode for Response {
         }
     }
 
+    fn withdraw(&mut self, frames: u64) {
+        self.ended = None;
+        self.events.go_back_to(self.events.next().saturating_sub(frames));
+    }
+
     fn has_items(&self) -> bool {
         true
     }
