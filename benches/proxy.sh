@@ -12,6 +12,8 @@
 #   benches/proxy.sh --pin           the proxies on the last processor, engine and client on the others
 #   benches/proxy.sh --workers 2     two workers for each proxy instead of one
 #   benches/proxy.sh --also old=PATH another build of samewire in the same run; at most 5 % more than it are allowed
+#   benches/proxy.sh --capture       the same build with every exchange captured, in the same run
+#   benches/proxy.sh --contract      the same build with every answer checked against the contract, in the same run
 #   benches/proxy.sh --no-samewire   nginx and the direct way only: what the measuring itself costs
 #   benches/proxy.sh --json FILE     the figures to another file; benches/plot.py draws them
 set -euo pipefail
@@ -19,9 +21,13 @@ cd "$(dirname "$0")/.."
 
 samewire=yes
 options=()
+# Names of variants of the same build, each with a variable of the environment.
+settings=()
 for word in "$@"; do
   case $word in
     --no-samewire) samewire= ;;
+    --capture) settings+=(capture=SAMEWIRE_CAPTURE__ENABLED=true) ;;
+    --contract) settings+=(contract=SAMEWIRE_CONTRACT__MODE=count) ;;
     *) options+=("$word") ;;
   esac
 done
@@ -44,13 +50,19 @@ if [ -n "$samewire" ]; then
   cargo build --release --quiet
   options+=(--samewire "$target/release/samewire")
 fi
+mkdir -p target/bench
+for setting in ${settings[@]+"${settings[@]}"}; do
+  variant=target/bench/samewire-${setting%%=*}
+  printf '#!/bin/sh\n%s exec "%s" "$@"\n' "${setting#*=}" "$(realpath "$target")/release/samewire" >"$variant"
+  chmod +x "$variant"
+  options+=(--also "${setting%%=*}=$variant")
+done
 # Cargo puts a hash into the name of a bench's program and tells it only this way.
 program=$(cargo bench --bench proxy --no-run --message-format json |
   sed -n 's/.*"name":"proxy".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
 
 # A process group of its own, so that whatever ends this script ends everything it started.
 set -m
-mkdir -p target/bench
 "$program" contest ${options[@]+"${options[@]}"} </dev/null &
 contest=$!
 trap 'kill -- "-$contest" 2>/dev/null || true; rm -rf "target/bench/proxy.run-$contest"' EXIT

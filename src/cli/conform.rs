@@ -1,14 +1,11 @@
 //! `samewire conform`: the contract of the API as a test suite against any server.
 
-use super::{CommandFailure, print, print_error};
-use crate::config::Terminal;
+use super::{CommandFailure, has_colour, key_file, patience, print, print_error, terminal_width};
 use crate::conform::{self, Ask, Group, Look, Report};
 use crate::exchange::{Bounds, Sender, Target, save};
-use crate::quantity::time;
-use crate::secret::{self, Secret};
 use clap::Args;
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -64,14 +61,6 @@ colours off. Keys and headers are not written to the exchanges.
 Exit codes: 0 no row failed, 1 a row failed, 2 wrong usage or key file, 3 the server cannot be reached,
 or a file cannot be written.";
 
-/// Longest time that `--timeout` accepts.
-const LONGEST: Duration = Duration::from_secs(600);
-
-fn patience(text: &str) -> Result<Duration, String> {
-    let given = time(text).ok().filter(|time| !time.is_zero() && *time <= LONGEST);
-    given.ok_or_else(|| "must be a time such as 500ms or 60s, up to 10m".to_owned())
-}
-
 fn group(text: &str) -> Result<Group, String> {
     let names = Group::ALL.map(Group::name).join(", ");
     Group::ALL.into_iter().find(|group| group.name() == text).ok_or_else(|| format!("must be one of {names}"))
@@ -79,12 +68,12 @@ fn group(text: &str) -> Result<Group, String> {
 
 impl Conform {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
-        let look = look();
+        let look = Look { width: terminal_width(60), colour: has_colour() };
         let Some(url) = self.url.as_deref().filter(|_| !self.list) else {
             print(self.listed());
             return Ok(ExitCode::SUCCESS);
         };
-        let key = self.key_file.as_deref().map(key).transpose()?;
+        let key = self.key_file.as_deref().map(key_file).transpose()?;
         let target = Target::new(url, key.as_ref(), &self.header).map_err(CommandFailure::usage)?;
         let sender =
             Sender::new(target, Bounds::within(self.timeout)).map_err(CommandFailure::environment)?;
@@ -131,24 +120,9 @@ impl Conform {
     }
 }
 
-/// Reads a key.
-fn key(path: &Path) -> Result<Secret, CommandFailure> {
-    let wrong = |why: &str| CommandFailure::usage(format_args!("--key-file: {why}"));
-    let text = secret::read(path).map_err(|why| wrong(&why))?;
-    Secret::with_prefix("Bearer ", text.trim()).ok_or_else(|| wrong("the file holds no key"))
-}
-
 /// Says on a terminal which request is under way.
 fn progress(ask: Ask) {
     if io::stderr().is_terminal() {
         print_error(format_args!("  {}", ask.name()));
     }
-}
-
-/// Returns the terminal's properties. `COLUMNS` takes precedence, so that the width can be chosen.
-fn look() -> Look {
-    let Terminal { plain, columns } = Terminal::environment();
-    let measured = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-    let width = columns.or_else(measured).unwrap_or(100).clamp(60, 200);
-    Look { width, colour: !plain && io::stdout().is_terminal() }
 }

@@ -17,10 +17,14 @@ mod running;
 mod serve;
 
 use crate::config::Terminal;
+use crate::quantity::time;
+use crate::secret::{self, Secret};
 use crate::telemetry::Build;
 use clap::{Parser, Subcommand};
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Exit code for wrong usage or an invalid configuration.
 const USAGE: u8 = 2;
@@ -128,6 +132,22 @@ impl CommandFailure {
     fn at(place: impl std::fmt::Display, error: impl std::fmt::Display) -> Self {
         Self(ENVIRONMENT, format!("{place}: {error}"))
     }
+}
+
+/// Longest time that a `--timeout` accepts.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
+
+/// Parses the time that one answer of a server may take.
+fn patience(text: &str) -> Result<Duration, String> {
+    let given = time(text).ok().filter(|time| !time.is_zero() && *time <= LONGEST_PATIENCE);
+    given.ok_or_else(|| "must be a time such as 500ms or 60s, up to 10m".to_owned())
+}
+
+/// Reads the key of `--key-file`.
+fn key_file(path: &Path) -> Result<Secret, CommandFailure> {
+    let wrong = |why: &str| CommandFailure::usage(format_args!("--key-file: {why}"));
+    let text = secret::read(path).map_err(|why| wrong(&why))?;
+    Secret::with_prefix("Bearer ", text.trim()).ok_or_else(|| wrong("the file holds no key"))
 }
 
 /// Returns the width of the terminal in columns, at least `narrowest`. `COLUMNS` takes precedence, so that the width

@@ -33,6 +33,7 @@ mod clients;
 mod conform;
 mod demo;
 mod deploy;
+mod diff;
 mod engines;
 mod fixtures;
 mod http2;

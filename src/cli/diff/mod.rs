@@ -1,10 +1,12 @@
 //! `samewire diff`: says how the shapes of two answers differ, apart from their words.
 
+mod ask;
 mod report;
 mod table;
 
 use super::{CommandFailure, has_colour, print, terminal_width};
-use crate::diff::{self, Compared};
+use crate::diff::{self, Compared, Pair};
+use ask::Servers;
 use clap::Args;
 use report::Report;
 use std::path::PathBuf;
@@ -15,10 +17,12 @@ use table::Look;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Diff {
-    /// A recorded exchange, a folder of such, or a body in a file named .sse, .json or .txt
+    /// A recorded exchange, a folder of such, or a body in a file named .sse, .json or .txt; with --ask, a server
     a: PathBuf,
     /// The other side, of the same kind
     b: PathBuf,
+    #[command(flatten)]
+    servers: Servers,
     /// Print the words that differ, too: texts, arguments, ids, times, counts and names of models
     #[arg(long)]
     words: bool,
@@ -35,6 +39,8 @@ Examples:
       Two folders of exchanges, paired by their names: after an update of an engine, for example.
   samewire diff good.sse bad.sse --words
       Two bodies alone, without status and headers.
+  samewire diff --ask request.json http://127.0.0.1:8000 http://127.0.0.1:8080
+      The answers of an engine and of samewire in front of it to the same request, sent now.
 
 An exchange is a folder with request.json and the answer: upstream.sse, .json or .txt (or response.sse and so on),
 perhaps with status line and headers in upstream.http.
@@ -48,22 +54,40 @@ as servers write them when they have nothing else to write.
 and where each side has them), shape (kind, path, a, b, and the number of the first of the frames concerned) and words
 (topic and path; with --words the words as well).
 
-Exit code: 0 the shapes are the same, 1 they differ, 2 wrong usage, or a file that cannot be read.
+--ask sends a body to /v1/chat/completions, or to /v1/responses if it has input, or to /v1/completions if it has prompt.
+The request.json of an exchange names its own path.
+
+Exit code: 0 the shapes are the same, 1 they differ, 2 wrong usage, or a file that cannot be read, 3 a server that does
+not answer, or not with what can be read.
 Exchanges that one side alone has are listed and do not count.";
 
 impl Diff {
     pub(super) fn run(self) -> Result<ExitCode, CommandFailure> {
-        let Compared { pairs, only_a, only_b } = diff::load(&self.a, &self.b).map_err(|error| {
-            // File names and parts of files may hold characters that steer a terminal.
-            CommandFailure::usage(table::visible(&error.to_string()))
-        })?;
+        let Compared { pairs, only_a, only_b } = self.sides()?;
         let pairs = pairs.into_iter().map(|pair| (pair.name, diff::compare(&pair.a, &pair.b))).collect();
-        let names = [&self.a, &self.b].map(|path| path.display().to_string());
-        let report = Report { names, pairs, only: [only_a, only_b], has_words: self.words };
+        let report = Report {
+            names: [&self.a, &self.b].map(|path| path.display().to_string()),
+            pairs,
+            only: [only_a, only_b],
+            has_words: self.words,
+        };
         match self.json {
             true => print(format_args!("{}\n", report.json())),
             false => print(report.text(Look { width: terminal_width(40), has_colour: has_colour() })),
         }
         Ok(ExitCode::from(u8::from(!report.is_same())))
+    }
+
+    /// Returns what is compared: files, or the answers of two servers.
+    fn sides(&self) -> Result<Compared, CommandFailure> {
+        // File names, and parts of files and of answers, may hold characters that steer a terminal.
+        let visible = |CommandFailure(code, why): CommandFailure| CommandFailure(code, table::visible(&why));
+        let Some(file) = &self.servers.ask else {
+            let loaded = diff::load(&self.a, &self.b);
+            return loaded.map_err(|error| visible(CommandFailure::usage(error)));
+        };
+        let urls = [&self.a, &self.b].map(|url| url.to_string_lossy().into_owned());
+        let [a, b] = self.servers.answers(file, urls.each_ref().map(String::as_str)).map_err(visible)?;
+        Ok(Compared { pairs: vec![Pair { name: None, a, b }], only_a: Vec::new(), only_b: Vec::new() })
     }
 }

@@ -14,7 +14,7 @@ pub(super) struct ContractCheck {
     answer: AnswerContract,
     /// Number of bytes at the front of the output that are checked already.
     checked: usize,
-    /// True once the finished answer was checked, or it needs no check of its own.
+    /// True once the finished answer was checked.
     is_finished: bool,
     /// True once a violation was logged. Those that follow are mostly its consequences and only counted.
     is_told: bool,
@@ -58,6 +58,10 @@ impl Relay {
         if found.is_empty() {
             found = self.check_finished(out.len());
         }
+        if self.contract.as_ref().is_some_and(|contract| contract.mode == Mode::Strict) {
+            // Those behind the first are not sent.
+            found.truncate(1);
+        }
         let Some(first) = found.first().cloned() else { return };
         if self.report(&found) == Mode::Strict {
             self.contract = None;
@@ -67,11 +71,13 @@ impl Relay {
         }
     }
 
-    /// Checks an answer that has ended and whose end is not written before it is stored.
+    /// Checks an answer that has ended and whose end is written only after it is stored, when it is too late to fail.
     fn check_finished(&mut self, written: usize) -> Vec<Violation> {
         let mut found = Vec::new();
         let is_due = self.buffer.ended() && self.buffer.rewriter.any_failure().is_none();
-        let Some(contract) = self.contract.as_mut().filter(|contract| is_due && !contract.is_finished) else {
+        let is_wanted =
+            |contract: &&mut Box<ContractCheck>| contract.mode == Mode::Strict && !contract.is_finished;
+        let Some(contract) = self.contract.as_mut().filter(is_wanted).filter(|_| is_due) else {
             return found;
         };
         contract.is_finished = true;

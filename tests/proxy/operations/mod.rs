@@ -4,6 +4,7 @@
 mod capture;
 mod clocks;
 mod configuration;
+mod contract;
 mod crashes;
 mod draining;
 pub(crate) mod interleavings;
