@@ -3,6 +3,7 @@
     clippy::disallowed_types,
     reason = "the validator takes a tree, which is judged and not written again"
 )]
+#![expect(clippy::indexing_slicing, reason = "a member that a tree lacks is null")]
 
 use super::answer::{Broken, error, keeps, satisfies};
 use super::rule::Rule;
@@ -121,7 +122,7 @@ impl Choice {
         let number = call["index"].as_u64().unwrap_or_default();
         if self.calls.contains(&number) {
             let repeats = ["id", "type"].into_iter().any(|key| call.get(key).is_some());
-            let names = call.pointer("/function/name").or(call.pointer("/custom/name"));
+            let names = call.pointer("/function/name").or_else(|| call.pointer("/custom/name"));
             return keeps(!repeats && names.is_none(), Rule::ToolCall, "id, type or name repeated");
         }
         keeps(number == self.calls.len() as u64, Rule::ToolCall, "index")?;

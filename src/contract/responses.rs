@@ -3,6 +3,7 @@
     clippy::disallowed_types,
     reason = "the validator takes a tree, which is judged and not written again"
 )]
+#![expect(clippy::indexing_slicing, reason = "a member that a tree lacks is null")]
 
 use super::answer::{Broken, keeps, satisfies};
 use super::rule::Rule;
@@ -138,7 +139,8 @@ impl Events {
             depart(response);
             return satisfies("Response", response);
         }
-        let schema = schema::of_event(kind).ok_or((Rule::Schema, "ResponseStreamEvent/type".to_owned()))?;
+        let schema =
+            schema::of_event(kind).ok_or_else(|| (Rule::Schema, "ResponseStreamEvent/type".to_owned()))?;
         satisfies(schema, event)
     }
 
@@ -198,7 +200,7 @@ impl Events {
     fn open(&mut self, event: &Value) -> Result<&mut Item, Broken> {
         let number = event["output_index"].as_u64().and_then(|number| number.checked_sub(self.first_item?));
         let item = number.and_then(|number| self.items.get_mut(usize::try_from(number).ok()?));
-        item.filter(|item| item.done.is_none()).ok_or((Rule::Order, "item is not open".to_owned()))
+        item.filter(|item| item.done.is_none()).ok_or_else(|| (Rule::Order, "item is not open".to_owned()))
     }
 
     /// Checks an event within an item: a delta, the complete text, a part.
