@@ -9,31 +9,10 @@ use super::frames::{Frame, frames};
 use super::messages::Message;
 use super::responses::Events;
 use super::rule::Rule;
-use super::schema;
+use super::schema::error;
+use super::violation::{Broken, Form, Violation};
 use crate::wire::Api;
 use serde_json::Value;
-
-/// Form of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Stream of server-sent events, or of JSON, one event a line, for readers inside of the process.
-    Stream,
-    /// One object.
-    Whole,
-}
-
-/// Violation of the contract.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// Rule that is violated.
-    pub rule: Rule,
-    /// Place: a path in the schema, or a short description without any text of the answer.
-    pub place: String,
-    /// Offset of the frame in the bytes that were checked.
-    pub at: usize,
-    /// Number of frames from this one to the end of the bytes.
-    pub frames: u64,
-}
 
 /// Checker of one answer.
 #[derive(Debug)]
@@ -49,9 +28,6 @@ enum Grammar {
     Events(Box<Events>),
     Message(Message),
 }
-
-/// Rule that a frame violates, and the place.
-pub(super) type Broken = (Rule, String);
 
 impl AnswerContract {
     /// Creates the checker of an answer in this API and form.
@@ -128,24 +104,6 @@ impl AnswerContract {
             Grammar::Message(message) => message.event(frame.name.unwrap_or_default(), &value),
         }
     }
-}
-
-/// Checks a value by its schema.
-pub(super) fn satisfies(name: &str, value: &Value) -> Result<(), Broken> {
-    match schema::violation(name, value) {
-        Some(place) => Err((Rule::Schema, place)),
-        None => Ok(()),
-    }
-}
-
-/// Checks an error object.
-pub(super) fn error(value: &Value) -> Result<(), Broken> {
-    satisfies("ErrorResponse", value)
-}
-
-/// Fails with a rule unless `is_kept`.
-pub(super) fn keeps(is_kept: bool, rule: Rule, place: &str) -> Result<(), Broken> {
-    if is_kept { Ok(()) } else { Err((rule, place.to_owned())) }
 }
 
 #[cfg(test)]

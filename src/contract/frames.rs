@@ -1,7 +1,7 @@
 //! Frames of an answer, as a client finds them: server-sent events, or one JSON text a line.
 
-use super::answer::Form;
 use super::rule::Rule;
+use super::violation::Form;
 
 /// Frame: name, data and the place of its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 )]
 #![expect(clippy::indexing_slicing, reason = "a member that a tree lacks is null")]
 
-use super::answer::{Broken, keeps};
 use super::rule::Rule;
+use super::violation::{Broken, keeps};
 use serde_json::Value;
 
 /// Stream of events, as far as it has come.

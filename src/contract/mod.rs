@@ -11,9 +11,11 @@ mod messages;
 mod responses;
 mod rule;
 mod schema;
+mod violation;
 
-pub use answer::{AnswerContract, Form, Violation};
+pub use answer::AnswerContract;
 pub use rule::Rule;
+pub use violation::{Form, Violation};
 
 use serde::{Deserialize, Serialize};
 

@@ -5,9 +5,9 @@
 )]
 #![expect(clippy::indexing_slicing, reason = "a member that a tree lacks is null")]
 
-use super::answer::{Broken, keeps, satisfies};
 use super::rule::Rule;
-use super::schema;
+use super::schema::{self, satisfies};
+use super::violation::{Broken, keeps};
 use serde_json::Value;
 use std::collections::BTreeMap;
 

@@ -5,6 +5,8 @@
 )]
 #![expect(clippy::indexing_slicing, reason = "a member that a tree lacks is null")]
 
+use super::rule::Rule;
+use super::violation::Broken;
 use jsonschema::Validator;
 use parking_lot::RwLock;
 use serde_json::{Map, Value};
@@ -27,7 +29,7 @@ struct Schemas {
 
 /// Returns the place in the schema that a value violates; `None` if it satisfies the schema. The place names no part
 /// of the value.
-pub(super) fn violation(schema: &str, value: &Value) -> Option<String> {
+fn violation(schema: &str, value: &Value) -> Option<String> {
     let validator = SCHEMAS.validator(schema)?;
     let error = validator.iter_errors(value).next()?;
     Some(format!("{schema}{}", error.schema_path()))
@@ -36,6 +38,19 @@ pub(super) fn violation(schema: &str, value: &Value) -> Option<String> {
 /// Returns the name of the schema of an event of Responses.
 pub(super) fn of_event(kind: &str) -> Option<&'static str> {
     SCHEMAS.events.get(kind).map(String::as_str)
+}
+
+/// Checks a value by its schema.
+pub(super) fn satisfies(name: &str, value: &Value) -> Result<(), Broken> {
+    match violation(name, value) {
+        Some(place) => Err((Rule::Schema, place)),
+        None => Ok(()),
+    }
+}
+
+/// Checks an error object.
+pub(super) fn error(value: &Value) -> Result<(), Broken> {
+    satisfies("ErrorResponse", value)
 }
 
 impl Schemas {
