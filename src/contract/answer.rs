@@ -96,8 +96,8 @@ impl AnswerContract {
         let value: Value =
             serde_json::from_str(frame.data).map_err(|_| (Rule::Framing, "JSON".to_owned()))?;
         match &mut self.grammar {
-            Grammar::Chunks(chunks) if self.form == Form::Whole => chunks.object(&value),
-            Grammar::Chunks(chunks) => chunks.chunk(frame.name.unwrap_or_default(), &value),
+            Grammar::Chunks(chunks) if self.form == Form::Whole => chunks.object(value),
+            Grammar::Chunks(chunks) => chunks.chunk(frame.name.unwrap_or_default(), value),
             Grammar::Events(_) if self.form == Form::Whole => super::responses::object(value),
             Grammar::Events(events) => events.event(frame.name, value),
             Grammar::Message(_) if self.form == Form::Whole => super::messages::object(&value),
@@ -225,6 +225,35 @@ mod tests {
         let frames = text.matches("data: ").count() as u64;
         let found = violations(api, form, &changed);
         assert_eq!((found.len(), found[0].at, found[0].frames), (1, second, frames));
+    }
+
+    #[test]
+    fn an_echoed_prompt_has_no_probability_of_its_first_token() {
+        let (api, form, _, text) = vector("cmpl-002-usage");
+        let logprobs = |first: &str, second: &str| {
+            let logprobs = format!(
+                r#""logprobs":{{"tokens":["a","b"],"token_logprobs":[{first},{second}],"top_logprobs":[null,{{}}],"text_offset":[0,1]}}"#
+            );
+            let changed = text.replacen(r#""logprobs":null"#, &logprobs, 1);
+            assert_ne!(changed, text);
+            changed
+        };
+        assert_eq!(violations(api, form, &logprobs("null", "-1")), []);
+        assert_eq!(violations(api, form, &logprobs("null", "null"))[0].rule, Rule::Schema);
+    }
+
+    #[test]
+    fn what_repeats_the_request_is_not_judged() {
+        let (api, form, _, text) = vector("resp-003-tool-calls");
+        for (from, to) in [
+            (r#""reasoning":{"effort":null"#, r#""reasoning":{"effort":1"#),
+            (r#""tool_choice":"auto""#, r#""tool_choice":1"#),
+            (r#""temperature":1.0"#, r#""temperature":9"#),
+        ] {
+            let changed = text.replace(from, to);
+            assert_ne!(changed, text, "{from}");
+            assert_eq!(violations(api, form, &changed), [], "{from}");
+        }
     }
 
     #[test]

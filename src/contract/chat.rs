@@ -8,7 +8,7 @@
 use super::rule::Rule;
 use super::schema::{error, satisfies};
 use super::violation::{Broken, keeps};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Stream of chunks, as far as it has come.
@@ -61,9 +61,10 @@ impl Chunks {
     }
 
     /// Checks a whole object.
-    pub(super) fn object(&self, value: &Value) -> Result<(), Broken> {
+    pub(super) fn object(&self, mut value: Value) -> Result<(), Broken> {
         let [_, schema] = self.schemas;
-        satisfies(schema, value)
+        fill_first_logprobs(&mut value);
+        satisfies(schema, &value)
     }
 
     /// Checks the end mark.
@@ -75,12 +76,14 @@ impl Chunks {
     }
 
     /// Checks a chunk or an error frame.
-    pub(super) fn chunk(&mut self, name: &str, value: &Value) -> Result<(), Broken> {
+    pub(super) fn chunk(&mut self, name: &str, mut value: Value) -> Result<(), Broken> {
         if value.get("error").is_some() {
             keeps(!self.has_ended(), Rule::AfterEnd, "error")?;
             self.stage = Stage::Failed;
-            return error(value);
+            return error(&value);
         }
+        fill_first_logprobs(&mut value);
+        let value = &value;
         keeps(name.is_empty(), Rule::Framing, "name")?;
         keeps(!self.has_ended(), Rule::AfterEnd, "chunk")?;
         let [schema, _] = self.schemas;
@@ -115,6 +118,21 @@ impl Chunks {
         known.has_role = true;
         let calls = choice["delta"]["tool_calls"].as_array();
         calls.into_iter().flatten().try_for_each(|call| known.call(call))
+    }
+}
+
+/// Fills the log probability of the first token of a prompt that is echoed. The service sends null there, which its
+/// published schema does not name (2.11).
+fn fill_first_logprobs(value: &mut Value) {
+    let choices = value.get_mut("choices").and_then(Value::as_array_mut);
+    for choice in choices.into_iter().flatten() {
+        let valid = [("token_logprobs", Value::from(0)), ("top_logprobs", Value::Object(Map::new()))];
+        for (key, valid) in valid {
+            let first = choice.get_mut("logprobs").and_then(|all| all.get_mut(key)?.get_mut(0));
+            if let Some(first) = first.filter(|first| first.is_null()) {
+                *first = valid;
+            }
+        }
     }
 }
 

@@ -65,9 +65,14 @@ pub(super) fn object(mut value: Value) -> Result<(), Broken> {
 /// name, and members that repeat the request as the client sent it (4.4).
 fn depart(response: &mut Value) {
     if let Some(members) = response.as_object_mut() {
-        for (key, valid) in
-            [("tools", Value::Array(Vec::new())), ("temperature", Value::Null), ("top_p", Value::Null)]
-        {
+        let echoed = [
+            ("tools", Value::Array(Vec::new())),
+            ("tool_choice", Value::from("auto")),
+            ("reasoning", Value::Null),
+            ("temperature", Value::Null),
+            ("top_p", Value::Null),
+        ];
+        for (key, valid) in echoed {
             members.entry(key).and_modify(|value| *value = valid);
         }
     }
