@@ -30,15 +30,19 @@ fn wrong(stream: bool, gate: &Gate) -> Script {
     let lifecycle = |kind: &str, status: &str, output: &str| {
         format!(r#"{{"type":"response.{kind}","response":{}}}"#, response(status, output))
     };
+    // In one write, so that the end is read together with what is wrong.
+    let rest = [
+        format!(r#"{{"type":"response.output_item.added","output_index":1,"item":{SEARCH}}}"#),
+        format!(r#"{{"type":"response.output_item.done","output_index":1,"item":{SEARCH}}}"#),
+        lifecycle("completed", "completed", &output),
+    ];
     Script::new()
         .head_sse()
         .ev(&lifecycle("created", "in_progress", ""))
         .ev(r#"{"type":"response.output_text.delta","item_id":"x","output_index":0,"content_index":0,"delta":"SECRET words"}"#)
         .ev(&format!(r#"{{"type":"response.output_item.done","output_index":0,"item":{TEXT}}}"#))
         .wait(gate)
-        .ev(&format!(r#"{{"type":"response.output_item.added","output_index":1,"item":{SEARCH}}}"#))
-        .ev(&format!(r#"{{"type":"response.output_item.done","output_index":1,"item":{SEARCH}}}"#))
-        .ev(&lifecycle("completed", "completed", &output))
+        .chunk(rest.map(|event| format!("data: {event}\n\n")).concat())
         .end()
 }
 
@@ -127,6 +131,29 @@ async fn strict_fails_a_stream_in_place_of_the_violation() {
             .lines()
             .any(|line| line.starts_with("samewire_upstream_up{") && line.ends_with(" 1"))
     );
+    world.end().await;
+}
+
+/// The end mark of a dialect has no number, although it is withheld with the events before it.
+#[tokio::test]
+async fn events_are_numbered_without_gaps_in_a_dialect_with_an_end_mark() {
+    let gate = Gate::default();
+    let world = World::start(engine(&gate).await, native("strict").allow_errors()).await;
+    let mut client = Client::connect(world.proxy()).await;
+    let request =
+        prompt("text", r#","stream":true,"store":false"#).header("x-samewire-dialect", "openresponses");
+    client.send(&request.bytes()).await;
+    assert_eq!(client.head().await.status, 200);
+    let mut kinds: Vec<String> = Vec::new();
+    while let Some(text) = client.event().await.filter(|text| text != "data: [DONE]") {
+        let event = event(&text);
+        assert_eq!(event["sequence_number"], kinds.len(), "{event}");
+        kinds.push(event["type"].as_str().unwrap().to_owned());
+        if text.contains("response.output_text.delta") {
+            gate.open();
+        }
+    }
+    assert_eq!(kinds[kinds.len() - 2..], ["error", "response.failed"]);
     world.end().await;
 }
 

@@ -32,6 +32,8 @@ pub(super) struct Events {
     framing: Option<Framing>,
     dialect: ResponsesDialect,
     next: u64,
+    /// True after the end mark, which has no number.
+    has_end_mark: bool,
     /// Id of the response, which events of the older API repeat.
     response: String,
     /// Use of the client's rate limit as the server knows it, for the event after the last.
@@ -42,7 +44,15 @@ pub(super) struct Events {
 
 impl Events {
     pub(super) fn new(framing: Option<Framing>, dialect: ResponsesDialect) -> Self {
-        Self { framing, dialect, next: 0, response: String::new(), limits: None, engine_limits: None }
+        Self {
+            framing,
+            dialect,
+            next: 0,
+            has_end_mark: false,
+            response: String::new(),
+            limits: None,
+            engine_limits: None,
+        }
     }
 
     /// Sets the id of the response that the events belong to.
@@ -337,7 +347,14 @@ impl Events {
         }
         if self.framing == Some(Framing::Sse) && self.dialect == ResponsesDialect::Openresponses {
             out.extend_from_slice(DONE);
+            self.has_end_mark = true;
         }
+    }
+
+    /// Takes back the last frames that were written, of which the end mark has no number.
+    pub(super) fn withdraw(&mut self, frames: u64) {
+        let marks = u64::from(std::mem::take(&mut self.has_end_mark));
+        self.next = self.next.saturating_sub(frames.saturating_sub(marks));
     }
 }
 

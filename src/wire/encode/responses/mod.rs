@@ -238,7 +238,7 @@ impl Encode for Response {
 
     fn withdraw(&mut self, frames: u64) {
         self.ended = None;
-        self.events.go_back_to(self.events.next().saturating_sub(frames));
+        self.events.withdraw(frames);
     }
 
     fn has_items(&self) -> bool {
