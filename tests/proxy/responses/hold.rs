@@ -50,6 +50,22 @@ async fn open(world: &World, request: &Request) -> (Client, String, u64) {
     (client, created["response"]["id"].as_str().unwrap().to_owned(), number)
 }
 
+/// A stream that pauses has no end there, and goes on with the next answer.
+#[tokio::test]
+async fn a_held_stream_keeps_the_contract() {
+    let scripts = [scripted("tools", "chatcmpl-0", true), scripted("text", "chatcmpl-1", true)];
+    let setup = Setup::new().config("[contract]\nmode = \"count\"");
+    let world = World::start(Engine::in_turn(scripts.to_vec()).await, setup).await;
+    let (mut client, id, mut number) = open(&world, &held("")).await;
+    until_event(&mut client, &mut number, "response.output_item.done", "call_3").await;
+    assert_eq!(pending(&world.ask(&hand_in(&id, ALL)).await), json!([]));
+    until_event(&mut client, &mut number, "response.completed", "").await;
+    assert!(client.event().await.is_none());
+    let metrics = world.samewire.metrics().await;
+    assert!(!metrics.contains("samewire_contract_violations_total{"), "{metrics}");
+    world.end().await;
+}
+
 #[tokio::test]
 async fn the_answer_goes_on_on_the_same_stream() {
     let scripts = ["tools", "tools", "text", "text"].into_iter().enumerate();
