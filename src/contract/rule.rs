@@ -1,20 +1,15 @@
 //! Rules of the contract: the values of the label `rule` of `samewire_contract_violations_total`.
 
 macro_rules! rules {
-    ($($(#[doc = $doc:literal])+ $name:ident = $label:literal,)*) => {
-        /// Rule of the contract.
+    ($($(#[$doc:meta])+ $name:ident = $label:literal,)*) => {
+        /// Rule of the contract. The comment on each variant states it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Rule { $($(#[doc = $doc])+ $name,)* }
+        pub enum Rule { $($(#[$doc])+ $name,)* }
 
         impl Rule {
             /// Returns the name in metrics and in the log.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => $label,)* }
-            }
-
-            /// Returns the statement of the rule: the comment on the variant.
-            pub fn statement(self) -> &'static str {
-                match self { $(Self::$name => concat!($($doc),+),)* }.trim()
             }
         }
     };
@@ -35,7 +30,7 @@ rules! {
     Usage = "usage",
     /// A call begins with id, type and name, which come once, and calls are numbered from 0 (2.5).
     ToolCall = "tool_call",
-    /// Nothing follows the end of a stream (2.3 rule 10).
+    /// The end of a stream is its last frame (2.3 rule 10).
     AfterEnd = "after_end",
     /// A stream that was not cut ends with its end mark (3.3).
     EndMissing = "end_missing",

@@ -22,16 +22,6 @@ pub enum Api {
 }
 
 impl Api {
-    /// Returns the name in metrics and in the log.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Chat => "chat",
-            Self::Completions => "completions",
-            Self::Responses => "responses",
-            Self::Messages => "messages",
-        }
-    }
-
     pub(super) fn id_prefix(self) -> &'static str {
         match self {
             // The ids of messages are derived from those of chat.

@@ -63,10 +63,10 @@ impl AnswerBuffer {
         self.write(|rewriter, out| _ = rewriter.fail(failure, out));
     }
 
-    /// Fails the answer in place of the frames behind `kept`, the output that may be sent. `frames`: their number.
-    pub(super) fn withdraw(&mut self, kept: &[u8], frames: u64, failure: Failure) {
-        self.out.clear();
-        self.out.open().extend_from_slice(kept);
+    /// Fails the answer in place of its last `frames` frames. `kept`: number of bytes before them, which may be sent.
+    pub(super) fn withdraw(&mut self, kept: usize, frames: u64, failure: Failure) {
+        let written = self.out.join();
+        self.out.open().extend_from_slice(written.get(..kept).unwrap_or(&written));
         self.failed_before_content = !self.committed;
         self.rewriter.withdraw(frames, failure, &mut self.out);
     }

@@ -2,6 +2,7 @@
 //! over, and an answer that is stored before it is stored.
 
 use super::Relay;
+use super::answer_buffer::AnswerBuffer;
 use crate::contract::{AnswerContract, Form, Mode, Violation};
 use crate::telemetry::Route;
 use crate::wire::fault::Fault;
@@ -39,53 +40,56 @@ impl ContractCheck {
     pub(super) fn handed_over(&mut self) {
         self.checked = 0;
     }
+
+    /// Checks the output that was written since the last check.
+    fn check_output(&mut self, out: &OutputBuffer) -> Vec<Violation> {
+        let mut found = Vec::new();
+        if out.len() > self.checked {
+            let bytes = out.to_vec();
+            self.answer.check(bytes.get(self.checked..).unwrap_or_default(), &mut found);
+            found.iter_mut().for_each(|violation| violation.at += self.checked);
+            self.checked = bytes.len();
+        }
+        found
+    }
+
+    /// Checks an answer that has ended and whose end is written only after it is stored, when it is too late to fail.
+    fn check_finished(&mut self, buffer: &AnswerBuffer) -> Vec<Violation> {
+        let mut found = Vec::new();
+        let is_due = buffer.ended() && buffer.rewriter.any_failure().is_none();
+        if self.mode != Mode::Strict || !is_due || std::mem::replace(&mut self.is_finished, true) {
+            return found;
+        }
+        if let Some(finished) = buffer.rewriter.encoder().finished() {
+            AnswerContract::check_object(self.api, finished.object(true).as_bytes(), &mut found);
+            // No frame of the end is written yet.
+            found.iter_mut().for_each(|violation| (violation.at, violation.frames) = (self.checked, 0));
+        }
+        found
+    }
 }
 
 impl Relay {
     /// Checks the output that may be sent. In strict mode the answer fails in place of a violation.
     pub(super) fn check_contract(&mut self) {
-        let Some(contract) = &mut self.contract else { return };
-        if !self.buffer.is_due() || self.buffer.error_response().is_some() {
-            return;
-        }
-        let mut found = Vec::new();
-        let out = self.buffer.out.to_vec();
-        if let Some(new) = out.get(contract.checked..).filter(|new| !new.is_empty()) {
-            contract.answer.check(new, &mut found);
-            found.iter_mut().for_each(|violation| violation.at += contract.checked);
-            contract.checked = out.len();
-        }
+        let Self { contract, buffer, .. } = self;
+        let is_due = buffer.is_due() && buffer.error_response().is_none();
+        let Some(contract) = contract.as_mut().filter(|_| is_due) else { return };
+        let mut found = contract.check_output(&buffer.out);
         if found.is_empty() {
-            found = self.check_finished(out.len());
+            found = contract.check_finished(buffer);
         }
-        if self.contract.as_ref().is_some_and(|contract| contract.mode == Mode::Strict) {
+        let is_strict = contract.mode == Mode::Strict;
+        if is_strict {
             // Those behind the first are not sent.
             found.truncate(1);
         }
-        let Some(first) = found.first().cloned() else { return };
-        if self.report(&found) == Mode::Strict {
+        self.report(&found);
+        if let Some(Violation { at, frames, .. }) = found.first().filter(|_| is_strict) {
             self.contract = None;
-            let kept = out.get(..first.at).unwrap_or_default();
             self.exchange.cancel();
-            self.buffer.withdraw(kept, first.frames, Fault::ContractViolation.into());
+            self.buffer.withdraw(*at, *frames, Fault::ContractViolation.into());
         }
-    }
-
-    /// Checks an answer that has ended and whose end is written only after it is stored, when it is too late to fail.
-    fn check_finished(&mut self, written: usize) -> Vec<Violation> {
-        let mut found = Vec::new();
-        let is_due = self.buffer.ended() && self.buffer.rewriter.any_failure().is_none();
-        let is_wanted =
-            |contract: &&mut Box<ContractCheck>| contract.mode == Mode::Strict && !contract.is_finished;
-        let Some(contract) = self.contract.as_mut().filter(is_wanted).filter(|_| is_due) else {
-            return found;
-        };
-        contract.is_finished = true;
-        if let Some(finished) = self.buffer.rewriter.encoder().finished() {
-            AnswerContract::check_object(contract.api, finished.object(true).as_bytes(), &mut found);
-            found.iter_mut().for_each(|violation| violation.at = written);
-        }
-        found
     }
 
     /// Checks the end of an answer, which its consumer has had written after it was stored. It is sent in any case:
@@ -110,25 +114,26 @@ impl Relay {
     pub(super) fn check_completeness(&mut self) {
         let is_whole = self.is_complete() && self.buffer.rewriter.any_failure().is_none();
         // The end of a response may be written elsewhere, or its stream pauses and another answer continues it.
-        let may_lack_end = |contract: &&Box<ContractCheck>| contract.api == Api::Responses;
-        let contract = self.contract.as_ref().filter(|contract| is_whole && !may_lack_end(contract));
+        let has_end = |api: Api| api != Api::Responses;
+        let contract = self.contract.as_ref().filter(|contract| is_whole && has_end(contract.api));
         let Some(contract) = contract else { return };
         let mut found = Vec::new();
         contract.answer.end(&mut found);
         self.report(&found);
     }
 
-    /// Counts violations, logs the first of the answer, and returns the mode.
-    fn report(&mut self, found: &[Violation]) -> Mode {
-        let Some(contract) = &mut self.contract else { return Mode::Off };
+    /// Counts violations, and logs the first of the answer.
+    fn report(&mut self, found: &[Violation]) {
+        let Some(contract) = &mut self.contract else { return };
+        let api = self.record.route.name();
         for violation in found {
-            self.record.app.metrics.contract_violation(contract.api.name(), violation.rule.name());
+            self.record.app.metrics.contract_violation(api, violation.rule.name());
         }
         if let Some(Violation { rule, place, .. }) = found.first().filter(|_| !contract.is_told) {
             contract.is_told = true;
             let request_id = &self.record.request_id;
             let capture = self.record.recording.is_some().then_some(request_id.as_str());
-            let (api, rule, upstream) = (contract.api.name(), rule.name(), &self.upstream().config.name);
+            let (rule, upstream) = (rule.name(), &self.upstream().config.name);
             tracing::warn!(
                 request_id,
                 capture,
@@ -139,6 +144,5 @@ impl Relay {
                 "an answer violates the contract of the API"
             );
         }
-        self.contract.as_ref().map_or(Mode::Off, |contract| contract.mode)
     }
 }
