@@ -128,11 +128,14 @@ pub fn redacted_target(target: &str) -> String {
     format!("{path}?{}", shown.collect::<Vec<_>>().join("&"))
 }
 
-/// Returns a head as text: the first line, then a line for each header. Values that may be secret are redacted.
+/// Returns a head as text: the first line, then a line for each header. Values are redacted that are marked as
+/// sensitive, or may be secret by their names.
 pub fn head_text(first: &str, headers: &HeaderMap) -> String {
     let mut text = format!("{first}\r\n");
     for (name, value) in headers {
-        push_header(&mut text, name.as_str(), &String::from_utf8_lossy(value.as_bytes()));
+        let shown =
+            if value.is_sensitive() { REDACTED.into() } else { String::from_utf8_lossy(value.as_bytes()) };
+        push_header(&mut text, name.as_str(), &shown);
     }
     text
 }

@@ -16,33 +16,31 @@ use std::time::{Duration, UNIX_EPOCH};
 /// Returns the files of an exchange: the path within the folder, and the content of each.
 pub fn files(exchange: &Captured) -> Vec<(String, Vec<u8>)> {
     let mut files = vec![("about.md".to_owned(), about(exchange).into_bytes())];
+    let mut add = |folder: &str, scenario: Vec<(String, Vec<u8>)>| {
+        files.extend(scenario.into_iter().map(|(name, content)| (format!("{folder}{name}"), content)));
+    };
     let last = exchange.attempts.len().saturating_sub(1);
     for (at, attempt) in exchange.attempts.iter().enumerate() {
         let folder = if at == last { String::new() } else { format!("attempt-{}/", at + 1) };
-        scenario(&folder, &attempt.request, attempt.answer.as_ref(), !attempt.is_complete, &mut files);
+        add(&folder, scenario(&attempt.request, attempt.answer.as_ref(), !attempt.is_complete));
     }
-    let broken = exchange.outcome.end == "client_closed";
-    scenario("client/", &exchange.request, exchange.answer.as_ref(), broken, &mut files);
+    let is_broken = exchange.outcome.end == "client_closed";
+    add("client/", scenario(&exchange.request, exchange.answer.as_ref(), is_broken));
     files
 }
 
-/// Adds the files of one request and its answer.
-fn scenario(
-    folder: &str,
-    request: &Message,
-    answer: Option<&Message>,
-    broken: bool,
-    files: &mut Vec<(String, Vec<u8>)>,
-) {
-    let mut add = |name: &str, content: Vec<u8>| files.push((format!("{folder}{name}"), content));
-    add("request.json", request_json(request).into_bytes());
-    let Some(answer) = answer else { return };
-    add("upstream.http", format!("{}\r\n", answer.head).into_bytes());
-    add(&format!("upstream.{}", kind(answer)), answer.body.clone());
-    add("timing.txt", timing(answer).into_bytes());
-    if broken {
-        add("eof", b"reset\n".to_vec());
+/// Returns the files of one request and its answer, each with its name. `is_broken`: the connection broke before the
+/// answer was complete.
+pub fn scenario(request: &Message, answer: Option<&Message>, is_broken: bool) -> Vec<(String, Vec<u8>)> {
+    let mut files = vec![("request.json".to_owned(), request_json(request).into_bytes())];
+    let Some(answer) = answer else { return files };
+    files.push(("upstream.http".to_owned(), format!("{}\r\n", answer.head).into_bytes()));
+    files.push((format!("upstream.{}", kind(answer)), answer.body.clone()));
+    files.push(("timing.txt".to_owned(), timing(answer).into_bytes()));
+    if is_broken {
+        files.push(("eof".to_owned(), b"reset\n".to_vec()));
     }
+    files
 }
 
 /// Returns the request as JSON: the body as it is where it is JSON, else as text.
@@ -79,9 +77,9 @@ fn kind(answer: &Message) -> &'static str {
     }
 }
 
-/// Returns a line for each piece: milliseconds since the request arrived, and bytes.
+/// Returns a line for each piece: milliseconds since the request, and bytes.
 fn timing(message: &Message) -> String {
-    let mut text = "# one line per read: ms since the request arrived, bytes\n".to_owned();
+    let mut text = "# one line per read: ms since the request, bytes\n".to_owned();
     let mut start = 0;
     for piece in &message.pieces {
         let _ = writeln!(text, "{:.3} {}", milliseconds(piece.at), piece.end - start);

@@ -16,6 +16,6 @@ mod recording;
 mod ring;
 
 pub use exchange::{Attempt, Captured, Message, Outcome, Piece, RequestInfo, head_text, redacted_target};
-pub use folder::files;
+pub use folder::{files, scenario};
 pub use recording::{AttemptRecorder, Recording};
 pub use ring::{Criteria, Limits, Ring};
