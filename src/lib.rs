@@ -23,6 +23,9 @@ pub mod quantity;
 // Spelling suggestions for unknown names ("is … meant?").
 pub mod nearest;
 
+// Text of others, with every character visible in a terminal.
+pub mod visible;
+
 // Names of models in the configuration, of which some are patterns such as `claude-*`.
 pub mod model_name;
 

@@ -15,6 +15,7 @@ mod replay;
 mod rewrite;
 mod running;
 mod serve;
+mod table;
 
 use crate::config::Terminal;
 use crate::quantity::time;

@@ -10,7 +10,6 @@ mod completions;
 mod errors;
 mod group;
 mod messages;
-mod report;
 mod responses;
 mod row;
 mod suite;
@@ -19,7 +18,6 @@ mod verdict;
 
 pub use ask::{Ask, Model};
 pub use group::Group;
-pub use report::{Look, json, junit, summary, table};
 pub use row::Row;
 pub use suite::{Report, Verified, asks, catalogue, run, tokens};
 pub use verdict::Verdict;

@@ -1,5 +1,7 @@
 //! Verdicts, with evidence that a terminal can show.
 
+use crate::visible::push_visible;
+
 /// Result of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -47,18 +49,12 @@ impl Verdict {
 const EVIDENCE: usize = 200;
 
 /// Returns text for a terminal: cut, and with everything escaped that a terminal might act on.
-pub(super) fn shown(text: &str) -> String {
+fn shown(text: &str) -> String {
     let mut shown = String::new();
     let mut length = 0;
-    for c in text.chars() {
-        let acts = c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    for character in text.chars() {
         let before = shown.len();
-        if acts {
-            shown.extend(c.escape_default())
-        } else {
-            shown.push(c)
-        }
+        push_visible(character, &mut shown);
         length += shown.get(before..).map_or(0, |added| added.chars().count());
         if length > EVIDENCE - 1 {
             shown.truncate(before);

@@ -2,16 +2,16 @@
 
 mod ask;
 mod report;
-mod table;
 
+use super::table::Look;
 use super::{CommandFailure, has_colour, print, terminal_width};
 use crate::diff::{self, Compared, Pair};
+use crate::visible::visible;
 use ask::Servers;
 use clap::Args;
 use report::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use table::Look;
 
 /// Compare two answers: their shape, apart from their words.
 #[derive(Debug, Args)]
@@ -81,13 +81,13 @@ impl Diff {
     /// Returns what is compared: files, or the answers of two servers.
     fn sides(&self) -> Result<Compared, CommandFailure> {
         // File names, and parts of files and of answers, may hold characters that steer a terminal.
-        let visible = |CommandFailure(code, why): CommandFailure| CommandFailure(code, table::visible(&why));
+        let shown = |CommandFailure(code, why): CommandFailure| CommandFailure(code, visible(&why));
         let Some(file) = &self.servers.ask else {
             let loaded = diff::load(&self.a, &self.b);
-            return loaded.map_err(|error| visible(CommandFailure::usage(error)));
+            return loaded.map_err(|error| shown(CommandFailure::usage(error)));
         };
         let urls = [&self.a, &self.b].map(|url| url.to_string_lossy().into_owned());
-        let [a, b] = self.servers.answers(file, urls.each_ref().map(String::as_str)).map_err(visible)?;
+        let [a, b] = self.servers.answers(file, urls.each_ref().map(String::as_str)).map_err(shown)?;
         Ok(Compared { pairs: vec![Pair { name: None, a, b }], only_a: Vec::new(), only_b: Vec::new() })
     }
 }

@@ -1,7 +1,8 @@
 //! Result of `samewire diff`, as text for people or as JSON.
 
-use super::table::{self, BAD, BOLD, DIM, GOOD, LEFT, Look, PLAIN, RIGHT};
+use crate::cli::table::{self, BAD, BOLD, DIM, GOOD, LEFT, Look, PLAIN, RIGHT};
 use crate::diff::{Aligned, Comparison, Difference, Finding, Frames, Span, Topic, WordDifference};
+use crate::visible::visible;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,8 +32,7 @@ impl Report {
     pub(super) fn text(&self, look: Look) -> String {
         let mut out = String::new();
         for (side, name) in ["A", "B"].iter().zip(&self.names) {
-            let _ =
-                writeln!(out, "{}  {}", look.painted(side, DIM), look.painted(&table::visible(name), BOLD));
+            let _ = writeln!(out, "{}  {}", look.painted(side, DIM), look.painted(&visible(name), BOLD));
         }
         for (name, comparison) in &self.pairs {
             out.push('\n');
@@ -40,7 +40,7 @@ impl Report {
         }
         for (side, only) in ["A", "B"].iter().zip(&self.only).filter(|(_, only)| !only.is_empty()) {
             let title = format!("only in {side}  ");
-            let names = table::visible(&only.join(", "));
+            let names = visible(&only.join(", "));
             let _ = write!(out, "\n{}", look.painted(&title, DIM));
             let width = look.width.saturating_sub(title.len());
             let _ =
@@ -63,7 +63,7 @@ impl Report {
             1 => look.painted("the shapes differ in 1 place", BAD),
             count => look.painted(&format!("the shapes differ in {count} places"), BAD),
         };
-        let name = name.map(|name| format!("{}: ", look.painted(&table::visible(name), BOLD)));
+        let name = name.map(|name| format!("{}: ", look.painted(&visible(name), BOLD)));
         let _ = writeln!(out, "{}{verdict}", name.as_deref().unwrap_or_default());
         // In a folder, an exchange without differences is one line.
         if name.is_none() || !shape.is_empty() {

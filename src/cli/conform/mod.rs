@@ -1,7 +1,10 @@
 //! `samewire conform`: the contract of the API as a test suite against any server.
 
+mod report;
+
+use super::table::Look;
 use super::{CommandFailure, has_colour, key_file, patience, print, print_error, terminal_width};
-use crate::conform::{self, Ask, Group, Look, Report};
+use crate::conform::{self, Ask, Group, Report};
 use crate::exchange::{Bounds, Sender, Target, save};
 use clap::Args;
 use std::io::{self, IsTerminal};
@@ -68,7 +71,7 @@ fn group(text: &str) -> Result<Group, String> {
 
 impl Conform {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
-        let look = Look { width: terminal_width(60), colour: has_colour() };
+        let look = Look { width: terminal_width(60), has_colour: has_colour() };
         let Some(url) = self.url.as_deref().filter(|_| !self.list) else {
             print(self.listed());
             return Ok(ExitCode::SUCCESS);
@@ -89,8 +92,8 @@ impl Conform {
         let report = runtime.block_on(conform::run(&sender, &asks, self.model.as_deref(), progress));
         let report = report.map_err(CommandFailure::environment)?;
         match self.json {
-            true => print(conform::json(&report)),
-            false => print(conform::table(&report, look) + &conform::summary(&report, look)),
+            true => print(report::json(&report)),
+            false => print(report::table(&report, look) + &report::summary(&report, look)),
         }
         self.write(&report)?;
         Ok(ExitCode::from(u8::from(report.count("fail") > 0)))
@@ -98,7 +101,7 @@ impl Conform {
 
     fn write(&self, report: &Report) -> Result<(), CommandFailure> {
         if let Some(path) = &self.junit {
-            let written = std::fs::write(path, conform::junit(report));
+            let written = std::fs::write(path, report::junit(report));
             written.map_err(|error| CommandFailure::at(path.display(), error))?;
         }
         let Some(root) = &self.save else { return Ok(()) };

@@ -1,29 +1,20 @@
 //! Report of a run: a table for terminals, JSON, and JUnit XML.
 
-use super::group::Group;
-use super::suite::{Report, Verified};
-use super::verdict::{Verdict, shown};
+use crate::cli::table::{BOLD, DIM, Look, wrapped};
+use crate::conform::{Group, Report, Verdict, Verified};
+use crate::visible::visible;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// Terminal that the table is for.
-#[derive(Clone, Copy, Debug)]
-pub struct Look {
-    /// Width in columns.
-    pub width: usize,
-    /// True for colours.
-    pub colour: bool,
-}
-
 /// Returns the table: a line for each row, and beneath a failed one its citation and the evidence.
-pub fn table(report: &Report, look: Look) -> String {
+pub(super) fn table(report: &Report, look: Look) -> String {
     let mut text = String::new();
     for group in Group::ALL {
-        let rows: Vec<_> = report.rows.iter().filter(|row| row.row.ask.group() == group).collect();
+        let rows: Vec<_> = report.rows.iter().filter(|row| row.row.group() == group).collect();
         if rows.is_empty() {
             continue;
         }
-        let _ = writeln!(text, "\n{}", paint("1", group.name(), look));
+        let _ = writeln!(text, "\n{}", look.painted(group.name(), BOLD));
         for row in rows {
             line(row, look, &mut text);
         }
@@ -45,7 +36,7 @@ fn line(row: &Verified, look: Look, text: &mut String) {
     let indent = VERDICT + ID;
     let mut lines = wrapped(row.row.statement, look.width.saturating_sub(indent)).into_iter();
     let first = lines.next().unwrap_or_default();
-    let word = paint(colour, &format!("{word:<11}"), look);
+    let word = look.painted(&format!("{word:<11}"), colour);
     let _ = writeln!(text, "{word} {:<31} {first}", row.row.id);
     for line in lines {
         let _ = writeln!(text, "{:indent$}{line}", "");
@@ -56,55 +47,20 @@ fn line(row: &Verified, look: Look, text: &mut String) {
         Verdict::Pass | Verdict::NotOffered => return,
     };
     for line in wrapped(&detail, look.width.saturating_sub(VERDICT + 2)) {
-        let _ = writeln!(text, "{:VERDICT$}  {}", "", paint("2", &line, look));
+        let _ = writeln!(text, "{:VERDICT$}  {}", "", look.painted(&line, DIM));
     }
-}
-
-fn paint(code: &str, text: &str, look: Look) -> String {
-    if look.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-}
-
-/// Breaks text into lines at spaces, and words that are too long anywhere.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let width = width.max(20);
-    let mut lines = vec![String::new()];
-    let mut used = 0;
-    for word in text.split(' ') {
-        let mut rest: Vec<char> = word.chars().collect();
-        if used > 0 && used + 1 + rest.len() > width {
-            lines.push(String::new());
-            used = 0;
-        }
-        while !rest.is_empty() {
-            let gap = usize::from(used > 0);
-            let after = rest.split_off(rest.len().min(width - gap.min(width)));
-            if let Some(line) = lines.last_mut() {
-                if gap == 1 {
-                    line.push(' ');
-                }
-                used += gap + rest.len();
-                line.extend(rest);
-            }
-            rest = after;
-            if !rest.is_empty() {
-                lines.push(String::new());
-                used = 0;
-            }
-        }
-    }
-    lines
 }
 
 /// Returns the line at the end of the table.
-pub fn summary(report: &Report, look: Look) -> String {
+pub(super) fn summary(report: &Report, look: Look) -> String {
     let [pass, fail, skipped, absent] =
         ["pass", "fail", "skipped", "not offered"].map(|word| report.count(word));
     let text = format!("{pass} passed, {fail} failed, {skipped} skipped, {absent} not offered");
-    let url = shown(&report.url);
+    let url = visible(&report.url);
     format!(
         "\n{} ({url}, model {})\n",
-        paint(if fail == 0 { "32" } else { "31" }, &text, look),
-        shown(&report.model)
+        look.painted(&text, if fail == 0 { "32" } else { "31" }),
+        visible(&report.model)
     )
 }
 
@@ -151,7 +107,7 @@ fn told(Verified { row, verdict }: &Verified) -> ToldRow<'_> {
 }
 
 /// Returns the results as JSON.
-pub fn json(report: &Report) -> String {
+pub(super) fn json(report: &Report) -> String {
     let all = Told {
         url: &report.url,
         model: &report.model,
@@ -168,7 +124,7 @@ pub fn json(report: &Report) -> String {
 }
 
 /// Returns the results as JUnit XML.
-pub fn junit(report: &Report) -> String {
+pub(super) fn junit(report: &Report) -> String {
     let (all, failed) = (report.rows.len(), report.count("fail"));
     let skipped = report.count("skipped") + report.count("not offered");
     let mut text = format!(
@@ -178,7 +134,7 @@ pub fn junit(report: &Report) -> String {
     );
     for Verified { row, verdict } in &report.rows {
         let name = escaped(&format!("{}: {}", row.id, row.statement));
-        let group = row.ask.group().name();
+        let group = row.group().name();
         let inside = match verdict {
             Verdict::Pass => String::new(),
             Verdict::Fail(evidence) => {

@@ -3,6 +3,7 @@
 //! Takes: cells. Gives: lines with aligned columns. Never: a line wider than the terminal, a cell that is cut, or a
 //! character that steers the terminal.
 
+use crate::visible::visible;
 use std::fmt::Write as _;
 
 /// Properties of the terminal.
@@ -145,39 +146,6 @@ fn column(character: char) -> usize {
         | 0x20000..=0x3fffd => 2,
         _ => 1,
     }
-}
-
-/// Returns a text in which every character is seen: those that steer a terminal, change the direction of writing or
-/// have no width are written as escapes.
-pub(super) fn visible(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            _ if is_hidden(character) => {
-                let _ = write!(out, "\\u{{{:x}}}", u32::from(character));
-            }
-            _ => out.push(character),
-        }
-    }
-    out
-}
-
-fn is_hidden(character: char) -> bool {
-    let is_mark = matches!(
-        character,
-        '\u{61c}'
-            | '\u{ad}'
-            | '\u{180e}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{feff}'
-            | '\u{e0000}'..='\u{e007f}'
-    );
-    is_mark || character.is_control()
 }
 
 #[cfg(test)]

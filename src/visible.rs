@@ -1,0 +1,39 @@
+//! Text of others, such as a server's answer, with every character visible: nothing in it steers a terminal.
+
+use std::fmt::Write;
+
+/// Returns a text in which every character is seen: those that steer a terminal, change the direction of writing or
+/// have no width are written as escapes.
+pub fn visible(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    text.chars().for_each(|character| push_visible(character, &mut out));
+    out
+}
+
+/// Appends a character, or its escape.
+pub fn push_visible(character: char, out: &mut String) {
+    match character {
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        _ if is_hidden(character) => {
+            let _ = write!(out, "\\u{{{:x}}}", u32::from(character));
+        }
+        _ => out.push(character),
+    }
+}
+
+fn is_hidden(character: char) -> bool {
+    let is_mark = matches!(
+        character,
+        '\u{61c}'
+            | '\u{ad}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{e0000}'..='\u{e007f}'
+    );
+    is_mark || character.is_control()
+}
