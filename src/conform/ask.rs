@@ -18,7 +18,7 @@ pub enum Ask {
     ChatWhole,
     /// Chat as a stream, with a function that fits the question.
     ToolStream,
-    /// The same as one object.
+    /// Chat as one object, with a function that fits the question.
     ToolWhole,
     /// Completions as a stream, with usage.
     CompletionsStream,

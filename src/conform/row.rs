@@ -48,5 +48,5 @@ pub(super) const fn always(
     citation: &'static str,
     judge: fn(&Answer) -> Verdict,
 ) -> Row {
-    Row { id, ask, statement, citation, always: true, judge }
+    Row { always: true, ..row(id, ask, statement, citation, judge) }
 }

@@ -1,4 +1,4 @@
-//! One answer against the contract: reads its frames, and has them judged by schema and grammar.
+//! Checker of one answer: reads its frames, and has them judged by schema and grammar.
 #![expect(
     clippy::disallowed_types,
     reason = "the validator takes a tree, which is judged and not written again"

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Nothing is checked.
+    /// Answers go out unchecked.
     #[default]
     Off,
     /// Violations are counted and logged; the answer goes out as it is.

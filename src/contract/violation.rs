@@ -7,7 +7,7 @@ use super::rule::Rule;
 pub enum Form {
     /// Stream of server-sent events, or of JSON, one event a line, for readers inside of the process.
     Stream,
-    /// One object.
+    /// Object that is the whole answer.
     Whole,
 }
 
