@@ -23,9 +23,6 @@ pub mod quantity;
 // Spelling suggestions for unknown names ("is … meant?").
 pub mod nearest;
 
-// Text of others, with every character visible in a terminal.
-pub mod visible;
-
 // Names of models in the configuration, of which some are patterns such as `claude-*`.
 pub mod model_name;
 
@@ -54,6 +51,9 @@ pub mod capture;
 
 // The published schema and the grammar of answers, to check what is sent to clients.
 pub mod contract;
+
+// Text of others, with every character visible in a terminal.
+pub mod visible;
 
 // HTML pages from templates, with a content security policy.
 pub mod html;

@@ -106,13 +106,15 @@ fn write_row<const N: usize>(
     }
 }
 
-/// Breaks a text into lines of a width, behind a space or a mark where there is one.
+/// Breaks a text into lines of a width, behind a space where there is one, or else behind a mark.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
     for character in text.chars() {
         if columns(&line) + column(character) > width && !line.is_empty() {
-            let at = line.rfind([' ', '.', ',', '_']).map(|at| at + 1).filter(|at| *at > line.len() / 2);
+            let behind =
+                |marks: &[char]| line.rfind(marks).map(|at| at + 1).filter(|at| *at > line.len() / 2);
+            let at = behind(&[' ']).or_else(|| behind(&['.', ',', '_']));
             let rest = at.map(|at| line.split_off(at)).unwrap_or_default();
             lines.push(line.trim_end().to_owned());
             line = rest;
@@ -162,6 +164,12 @@ mod tests {
         };
         assert_eq!(table(80), "  x    y\n  a    one two three\n  bcd  四五\n");
         assert_eq!(table(16), "  x    y\n  a    one two\n       three\n  bcd  四五\n");
+    }
+
+    #[test]
+    fn lines_break_at_spaces_before_marks() {
+        assert_eq!(wrapped("the key finish_reason", 15), ["the key", "finish_reason"]);
+        assert_eq!(wrapped("choices[].delta.content", 18), ["choices[].delta.", "content"]);
     }
 
     #[test]
