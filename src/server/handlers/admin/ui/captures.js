@@ -94,7 +94,7 @@ const COLUMNS = [
   ['time', 'Time', row => duration(row.total_ms)],
   ['size', 'Answer', row => bytes(row.client_bytes)],
   ['rules', 'Rules', row => html`<span title=${Object.keys(row.rules).join(', ')}>${count(Object.keys(row.rules).length)}</span>`],
-  ['link', 'Exchange', row => html`<a href="#/exchange/${encodeURIComponent(row.id)}" tabindex="-1" aria-label="open the exchange ${plain(row.id)}">open</a>
+  ['link', 'Exchange', row => html`<a href="#/exchange/${encodeURIComponent(row.id)}" tabindex="-1" aria-label="open the exchange ${plain(row.id)}">open</a>${' '}
     <a href=${captureUrl(row.id)} download tabindex="-1" aria-label="download the exchange ${plain(row.id)}">tar</a>`],
 ]
 const HEAD = COLUMNS.map(([kind, label]) => html`<div role="columnheader" class="cell ${kind}">${label}</div>`)

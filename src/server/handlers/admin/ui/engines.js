@@ -16,13 +16,13 @@ function Engine({ upstream }) {
   return html`<tr>
     <th scope="row">${name(title)}</th>
     <td>${name(engine)} <span class="dim">${version ? name(version) : 'version unknown'}</span>${frontEnd && html`<span class="dim"> behind ${name(frontEnd)}</span>`}</td>
-    <td class=${ready ? 'good' : 'bad'}>${ready ? 'ready' : 'not ready'}${why && html`<span class="why">${name(why)}</span>`}</td>
-    <td class=${circuit === 'open' ? 'bad' : ''}>${circuit === 'open' ? 'open: gets no requests' : name(circuit)}</td>
+    <td class="state-of ${ready ? 'good' : 'bad'}">${ready ? 'ready' : 'not ready'}</td>
+    <td class=${circuit === 'open' ? 'bad' : ''} title=${circuit === 'open' ? 'gets no requests for now' : 'gets requests'}>${name(circuit)}</td>
     <td class="number">${count(inFlight)}</td>
     <td class="number">${count(upstream.engine_running)}</td>
     <td class="number">${count(upstream.engine_waiting)}</td>
     <td class="number"><${Cache} part=${upstream.cache_usage}/></td>
-  </tr>`
+  </tr>${why && html`<tr class="why"><td colspan="8" class="bad">${name(why)}</td></tr>`}`
 }
 
 export function Engines({ status }) {

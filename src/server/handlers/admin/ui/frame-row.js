@@ -92,8 +92,8 @@ export function cells(view, at) {
   const pause = pauses.get(at)
   const currentOf = part => (hit && hit[0] === at && hit[1] === part ? hit[2] : -1)
   const shared = { expression: search.expression, isWhole: whole.has(at), onWhole: () => onWhole(at) }
-  return html`${pause !== undefined && html`<div class="gap" role="gridcell">pause of ${duration(pause)}</div>`}
-    <div role="rowheader" class="when"><span class="number">${at + 1}</span><span title="since the request arrived">${duration(time)}</span>
+  return html`${pause !== undefined && html`<div class="gap" role="gridcell">${at ? `pause of ${duration(pause)}` : `the first frame came after ${duration(pause)}`}</div>`}
+    <div role="rowheader" class="when"><span><span class="dim">${at + 1}</span> <span title="since the request arrived">${duration(time)}</span></span>
       ${step !== null && html`<span class="dim" title="since the row before">+${duration(step)}</span>`}</div>
     <div role="gridcell" class="side engine" data-side="engine">${engine === null
       ? html`<span class="nothing">no frame of the engine</span>`
@@ -111,6 +111,6 @@ export function estimated(row, form, width) {
   const linesOf = text => (form === 'short' ? Math.min(3, Math.ceil(text.length / columns)) : Math.ceil(Math.min(text.length, SHOWN) / columns) * (form === 'indented' ? 2 : 1))
   const engine = row.engine ? linesOf(row.engine.text) : 1
   const client = row.client.reduce((sum, frame) => sum + linesOf(frame.text), 0) || 1
-  const lines = isNarrow ? engine + client + 1 : Math.max(3, engine, client)
+  const lines = isNarrow ? engine + client + 3 : Math.max(2, engine, client)
   return lines * 17 + 9 + (row.changes.length ? 22 : 0)
 }

@@ -1,7 +1,7 @@
 // Text with marks: differences, parts left out, and hits of the search.
 
 import { html } from './vendor/htm-preact.js'
-import { visible } from './visible.js'
+import { plain, visible } from './visible.js'
 
 /** All places where an expression occurs. */
 export function hitsIn(text, expression) {
@@ -32,7 +32,7 @@ function pieces(text, marks, hits) {
 
 function element(text, { start, end, kind, hit }, current) {
   const part = text.slice(start, end)
-  if (kind === 'left-out') return html`<span class="left-out" title=${part.slice(0, 400)}>…</span>`
+  if (kind === 'left-out') return html`<span class="left-out" title=${plain(part.slice(0, 400))}>…</span>`
   const shown = hit < 0 ? visible(part) : html`<mark class=${hit === current ? 'current' : ''}>${visible(part)}</mark>`
   if (kind === 'gone') return html`<del>${shown}</del>`
   if (kind === 'new') return html`<ins>${shown}</ins>`

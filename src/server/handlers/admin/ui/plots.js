@@ -43,7 +43,7 @@ const PLOTS = [
 export function scale(most) {
   if (!(most > 0)) return { top: 1, steps: 2 }
   const power = 10 ** Math.floor(Math.log10(most))
-  const [round, steps] = [[1, 2], [2, 2], [3, 3], [4, 4], [5, 5], [10, 2]].find(([round]) => round * power >= most * 0.999)
+  const [round, steps] = [[1, 2], [2, 2], [3, 3], [4, 4], [5, 5], [6, 3], [8, 4], [10, 2]].find(([round]) => round * power >= most * 0.999)
   return { top: round * power, steps }
 }
 

@@ -30,8 +30,7 @@ const label = code => `U+${code.toString(16).toUpperCase().padStart(4, '0')}`
 
 /** The text, with a label in place of each character that is not visible. Gives text, or a list of it and of elements. */
 export function visible(text) {
-  HIDDEN.lastIndex = 0
-  if (!HIDDEN.test(text)) return text
+  if (text.search(HIDDEN) < 0) return text
   const parts = []
   let from = 0
   for (const found of text.matchAll(HIDDEN)) {
@@ -48,4 +47,4 @@ export function visible(text) {
 export const name = text => (text == null || text === '' ? '–' : html`<bdi>${visible(String(text))}</bdi>`)
 
 /** Text for attributes, which cannot have elements. */
-export const plain = text => String(text).replace(HIDDEN, found => `[${label(found.codePointAt(0))}]`)
+export const plain = text => String(text ?? '').replace(HIDDEN, found => `[${label(found.codePointAt(0))}]`)
