@@ -81,8 +81,11 @@ function answerOf(rows) {
   return jsonStart(first) === first.search(/\S/) && first.trim() !== '' ? 'upstream.json' : 'upstream.txt'
 }
 
+/** Routes whose answers `samewire rewrite` reads. */
+const REWRITTEN = /\/(completions|responses|messages)(\?|$)/
+
 /** The commands that work with the exchange in a terminal: each has its purpose. */
-export function commandsOf({ id, summary, attempts, rows, is_explained: isExplained }) {
+export function commandsOf({ id, summary, attempts, rows }) {
   const folder = quoted(folderOf({ ...summary, id }))
   const commands = [['Fetch the exchange as a folder', `curl -sS ${quoted(urlOf(captureUrl(id)))} | tar x`]]
   const at = attempts.findLastIndex(one => one.status !== null)
@@ -94,7 +97,7 @@ export function commandsOf({ id, summary, attempts, rows, is_explained: isExplai
     ['Serve it as an engine, one event each 30 ms', `samewire replay ${answered} --listen 127.0.0.1:8000 --pace 30`],
     ['Put samewire in front of that engine', 'samewire serve --upstream http://127.0.0.1:8000'],
   )
-  if (isExplained) {
+  if (REWRITTEN.test(summary.path)) {
     const status = last.status >= 400 ? ` --status ${last.status}` : ''
     const eof = last.is_complete ? '' : ' --eof reset'
     const engine = last.engine ? ` --engine ${quoted(last.engine)}` : ''
