@@ -7,7 +7,7 @@ import { bytes, count, plural } from './format.js'
 import { differences, indented, jsonStart } from './frames.js'
 import { SHOWN } from './frame-row.js'
 import { Marked } from './marked.js'
-import { name } from './visible.js'
+import { name, words } from './visible.js'
 
 function Body({ title, text, marks, note }) {
   const [isWhole, setWhole] = useState(false)
@@ -65,8 +65,8 @@ export function Rules({ exchange, onJump }) {
   if (rules.length === 0 && others.length === 0) return html`<div class="part"><p class="empty">${exchange.is_explained ? 'No rule acted: the client got what the engine sent.' : 'The changes of this exchange are not explained.'}</p></div>`
   return html`<div class="part"><div class="scroll" tabindex="0" role="region" aria-label="Table of rules"><table><thead><tr><th scope="col">Rule</th><th scope="col" class="number">Times</th><th scope="col" class="number">Rows</th><th scope="col">First</th><th scope="col">What it does</th></tr></thead>
     <tbody>${rules.map(({ rule, rows, times, first }) => html`<tr><th scope="row">${rule ? html`<code>${name(rule)}</code>` : 'no counted rule'}</th><td class="number">${count(times)}</td><td class="number">${count(rows)}</td>
-      <td><button type="button" class="link" onClick=${() => onJump(first)}>row ${count(first + 1)}</button></td><td class="words">${name(exchange.rules[rule] ?? (rule ? '' : 'A difference that no counter shows.'))}</td></tr>`)}
-    ${others.map(([rule, times]) => html`<tr><th scope="row"><code>${name(rule)}</code></th><td class="number">${count(times)}</td><td class="number">–</td><td>–</td><td class="words">${name(exchange.rules[rule] ?? '')}</td></tr>`)}</tbody></table></div></div>`
+      <td><button type="button" class="link" onClick=${() => onJump(first)}>row ${count(first + 1)}</button></td><td class="words">${words(exchange.rules[rule] ?? (rule ? '' : 'A difference that no counter shows.'))}</td></tr>`)}
+    ${others.map(([rule, times]) => html`<tr><th scope="row"><code>${name(rule)}</code></th><td class="number">${count(times)}</td><td class="number">–</td><td>–</td><td class="words">${words(exchange.rules[rule] ?? '')}</td></tr>`)}</tbody></table></div></div>`
 }
 
 /** Name of the folder in the archive of an exchange, as samewire makes it. */

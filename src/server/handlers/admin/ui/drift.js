@@ -2,7 +2,7 @@
 
 import { html, useRef } from './vendor/htm-preact.js'
 import { clock, count, figure, NONE } from './format.js'
-import { name } from './visible.js'
+import { name, words } from './visible.js'
 
 const idOf = ({ engine, rule }) => `${engine} ${rule}`
 
@@ -50,6 +50,6 @@ export function Drift({ status }) {
           <td>${name(row.engine)}</td><th scope="row"><code>${name(row.rule)}</code></th>
           <td class="number">${count(row.count)}<meter min="0" max=${most} value=${row.count} aria-hidden="true"></meter></td>
           <td class="number">${row.more > 0 ? `+${count(row.more)}` : NONE}</td><td class="number">${row.more > 0 ? figure(row.rate) : NONE}</td>
-          <td class="words">${name(row.what)}</td></tr>`)}</tbody></table></div>`}
+          <td class="words">${words(row.what)}</td></tr>`)}</tbody></table></div>`}
   </section>`
 }

@@ -93,6 +93,7 @@ function useOrder(rows, times, onlyChanged, position) {
   const reachedOf = order === null ? reached : lower(order, reached)
   return {
     count: reachedOf,
+    capacity: order === null ? rows.length : order.length,
     rowOf: at => (order === null ? at : order[at]),
     placeOf: row => (order === null ? row : order[lower(order, row)] === row ? lower(order, row) : -1),
     version: onlyChanged,
@@ -220,7 +221,7 @@ function Frames({ exchange, jump, isShown }) {
       <${Player} player=${player} end=${moments.end}/>
       <span class="dim total">${plural(rows.length, 'row')}, ${count(changed.length)} changed${pauses.size ? `, ${plural(pauses.size, 'pause')}` : ''}</span></div>
     <${Timeline} moments=${moments} pauses=${pauses} seen=${seen} position=${player.position} onSeek=${seek}/>
-    <${List} ref=${list} id="frame" class="frame-list ${form}" label="Frames" count=${order.count} version="${form} ${order.version} ${areExplained}" estimate=${at => estimated(rows[order.rowOf(at)], form, innerWidth)}
+    <${List} ref=${list} id="frame" class="frame-list ${form}" label="Frames" count=${order.count} capacity=${order.capacity} version="${form} ${order.version} ${areExplained}" estimate=${at => estimated(rows[order.rowOf(at)], form, innerWidth)}
       head=${head} row=${at => cells(view, order.rowOf(at))} rowClass=${at => (rows[order.rowOf(at)].changes.length ? 'changed' : '')} follows=${player.isPlaying}
       selected=${selected < 0 ? -1 : order.placeOf(selected)} onSelect=${select} onOpen=${at => setExplained(withToggled(explained, order.rowOf(at)))} onRange=${noteRange}
       empty=${rows.length === 0 ? 'Neither side sent anything.' : player.position !== null ? 'Nothing was sent yet.' : 'No row was changed.'}/></div>`

@@ -4,7 +4,7 @@ import { html } from './vendor/htm-preact.js'
 import { bytes, duration } from './format.js'
 import { differences, indented, repeated, trimmed } from './frames.js'
 import { Marked } from './marked.js'
-import { name } from './visible.js'
+import { name, plain, words } from './visible.js'
 
 /** Characters of a frame that are shown before somebody asks for all of them. */
 export const SHOWN = 12_000
@@ -77,9 +77,9 @@ function Sent({ frame, engine }) {
 function Changes({ changes, rules, isExplained }) {
   if (changes.length === 0) return null
   return html`<ul class="changes">${changes.map(({ rule, text, times }) => html`<li>
-    ${rule ? html`<code class="rule" title=${rules[rule] ?? ''}>${name(rule)}</code>` : html`<span class="rule none" title="no counted rule">–</span>`}${' '}
+    ${rule ? html`<code class="rule" title=${plain(rules[rule])}>${name(rule)}</code>` : html`<span class="rule none" title="no counted rule">–</span>`}${' '}
     <span class="what">${name(text)}</span>${times > 1 && html` <span class="dim">${times} times</span>`}
-    ${isExplained && rule && html`<span class="words">${rules[rule] ? name(rules[rule]) : 'samewire has no words for this rule.'}</span>`}</li>`)}</ul>`
+    ${isExplained && rule && html`<span class="words">${rules[rule] ? words(rules[rule]) : 'samewire has no words for this rule.'}</span>`}</li>`)}</ul>`
 }
 
 /** The cells of a row, for the list. `view` has what all rows share. */

@@ -39,7 +39,7 @@ export const isFailure = row => row.end != null && row.end !== 'complete'
 /** How a request ended, in words: its end, who ended it, the status and the code. */
 export function End({ row }) {
   if (row.end == null) return html`<span class="dim">${NONE}</span>`
-  const words = [SIDES[row.side], row.status, row.code && name(row.code)].filter(Boolean)
+  const words = [row.end !== 'client_closed' && SIDES[row.side], row.status, row.code && name(row.code)].filter(Boolean)
   return html`<span class=${isFailure(row) ? 'bad' : 'good'}>${ENDS[row.end] ?? name(row.end)}</span>
     ${isFailure(row) ? words.map(word => html`<span class="dim"> · </span>${word}`) : row.status && html`<span class="dim"> · ${row.status}</span>`}`
 }

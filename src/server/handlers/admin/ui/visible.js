@@ -46,5 +46,8 @@ export function visible(text) {
 /** A name given by others, isolated from the text around it. */
 export const name = text => (text == null || text === '' ? '–' : html`<bdi>${visible(String(text))}</bdi>`)
 
+/** A sentence of samewire, in which names stand between backticks. */
+export const words = text => String(text).split('`').map((part, at) => (at % 2 ? html`<code>${visible(part)}</code>` : visible(part)))
+
 /** Text for attributes, which cannot have elements. */
 export const plain = text => String(text ?? '').replace(HIDDEN, found => `[${label(found.codePointAt(0))}]`)
