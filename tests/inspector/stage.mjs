@@ -37,13 +37,16 @@ export class Stage {
     console.log(`ok  ${name} (${Math.round(performance.now() - started)} ms)`)
   }
 
-  /** Opens an address in a context of its own, and hands the page to a function; then nothing may have gone wrong in it. */
+  /**
+   * Opens an address in a context of its own, and hands the page to a function; then nothing may have gone wrong in it, apart from
+   * messages of the browser that are expected.
+   */
   async with(url, options, use) {
-    const { width = 1280, height = 900, colorScheme = 'light', ...more } = options
+    const { width = 1280, height = 900, colorScheme = 'light', expected = EXPECTED, ...more } = options
     const context = await this.browser.newContext({ viewport: { width, height }, colorScheme, acceptDownloads: true, ...more })
     const page = await context.newPage()
     const wrong = []
-    page.on('console', message => ['error', 'warning'].includes(message.type()) && !EXPECTED.test(message.text()) && wrong.push(message.text()))
+    page.on('console', message => ['error', 'warning'].includes(message.type()) && !expected.test(message.text()) && wrong.push(message.text()))
     page.on('pageerror', error => wrong.push(error.stack))
     page.on('dialog', dialog => { wrong.push(`dialog: ${dialog.message()}`); dialog.dismiss() })
     page.on('request', request => new URL(request.url()).origin === new URL(url).origin || request.url().startsWith('data:') || wrong.push(request.url()))
