@@ -43,9 +43,8 @@ function base(at, random) {
 }
 
 /** Requests that run: tokens grow with the time, as those of real streams do. */
-export function running(number) {
+export function running(number, since = now() - BEGAN) {
   const random = numbers(7)
-  const since = now() - BEGAN
   return Array.from({ length: number }, (_, at) => {
     const rate = 20 + random() * 60
     const waits = at % 9 === 4

@@ -97,9 +97,10 @@ export async function checks(stage, fresh, { work }) {
   }))
 
   if (process.env.SAMEWIRE_SCREENSHOTS === '1')
-    await stage.check('the pictures of the documents', () => fresh(async ({ url }) => {
+    await stage.check('the pictures of the documents', () => fresh(async ({ url, state }) => {
+      state.requests = () => ({ running: data.running(6, 3), ended: data.ended(20) })
       for (const [name, hash, selector] of [['requests', '#/', '.captures .list-row'], ['exchange', '#/exchange/req_stream', '.frame-list .list-row']])
-        await stage.with(`${url}/ui/${hash}`, { width: 1120, height: name === 'requests' ? 860 : 700, reducedMotion: 'reduce' }, async page => {
+        await stage.with(`${url}/ui/${hash}`, { height: name === 'requests' ? 860 : 700, reducedMotion: 'reduce' }, async page => {
           await page.waitForSelector(selector)
           await until(page, () => document.fonts.status === 'loaded')
           await page.screenshot({ path: path.join(figures, `inspector-${name}.png`) })

@@ -221,7 +221,7 @@ function Frames({ exchange, jump, isShown }) {
       <${Player} player=${player} end=${moments.end}/>
       <span class="dim total">${plural(rows.length, 'row')}, ${count(changed.length)} changed${pauses.size ? `, ${plural(pauses.size, 'pause')}` : ''}</span></div>
     <${Timeline} moments=${moments} pauses=${pauses} seen=${seen} position=${player.position} onSeek=${seek}/>
-    <${List} ref=${list} id="frame" class="frame-list ${form}" label="Frames" count=${order.count} capacity=${order.capacity} version="${form} ${order.version} ${areExplained}" estimate=${at => estimated(rows[order.rowOf(at)], form, innerWidth)}
+    <${List} ref=${list} id="frame" class="frame-list" label="Frames" count=${order.count} capacity=${order.capacity} version="${form} ${order.version} ${areExplained}" estimate=${at => estimated(rows[order.rowOf(at)], form, innerWidth)}
       head=${head} row=${at => cells(view, order.rowOf(at))} rowClass=${at => (rows[order.rowOf(at)].changes.length ? 'changed' : '')} follows=${player.isPlaying}
       selected=${selected < 0 ? -1 : order.placeOf(selected)} onSelect=${select} onOpen=${at => setExplained(withToggled(explained, order.rowOf(at)))} onRange=${noteRange}
       empty=${rows.length === 0 ? 'Neither side sent anything.' : player.position !== null ? 'Nothing was sent yet.' : 'No row was changed.'}/></div>`
