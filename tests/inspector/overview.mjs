@@ -234,7 +234,7 @@ async function keys(stage, fresh) {
       await until(page, () => document.querySelector('.requests [aria-selected=true]')?.dataset.row === '1')
       const active = await page.getAttribute('.requests', 'aria-activedescendant')
       assert.equal(await page.getAttribute(`#${active}`, 'aria-selected'), 'true')
-      assert.match(await textOf(page, '.details'), /req_[^ ]+ .*POST \/v1\//)
+      assert.match(await textOf(page, '.details'), /req_[^ ]+ .*POST \/v1\/.*to the client/)
       await press('k', 'Enter')
       await page.waitForSelector('.exchange-head')
       await press('Escape')

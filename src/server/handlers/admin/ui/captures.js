@@ -98,7 +98,7 @@ const COLUMNS = [
     <a href=${captureUrl(row.id)} download tabindex="-1" aria-label="tar of the exchange ${plain(row.id)}">tar</a>`],
 ]
 const HEAD = COLUMNS.map(([kind, label]) => html`<div role="columnheader" class="cell ${kind}">${label}</div>`)
-const cells = row => COLUMNS.map(([kind, label, cell]) => html`<div role="gridcell" class="cell ${kind}" data-label=${label}>${cell(row)}</div>`)
+const cells = row => COLUMNS.map(([kind, , cell]) => html`<div role="gridcell" class="cell ${kind}">${cell(row)}</div>`)
 
 function HowTo({ failure }) {
   const address = location.host
