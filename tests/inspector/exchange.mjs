@@ -92,6 +92,22 @@ async function frames(stage, fresh) {
     })
   }))
 
+  await stage.check('of a long answer a part is shown, and the hit that one looks for', () => fresh(async ({ url, state }) => {
+    const long = JSON.stringify({ data: 'x'.repeat(2_000_000), needle: 'needle', rest: 'y'.repeat(50_000) })
+    state.exchanges.set('req_long', data.exchange('req_long', [{ engine: { at_ms: 1, text: long }, client: [{ at_ms: 2, text: long }], changes: [] }]))
+    await stage.with(`${url}/ui/#/exchange/req_long`, {}, async page => {
+      await open(page)
+      const length = () => page.$eval('[data-side=engine] .frame', frame => frame.textContent.length)
+      assert.ok((await length()) < 20_000)
+      await page.click('[data-side=engine] .more-text')
+      await until(page, () => document.querySelector('[data-side=engine] .frame').textContent.length > 100_000)
+      await page.fill('.toolbar input[type=search]', 'NEEDLE"')
+      await page.keyboard.press('Enter')
+      await until(page, () => document.querySelector('mark.current')?.textContent === 'needle"')
+      assert.equal(await text(page, '.hits'), '1 of 4')
+    })
+  }))
+
   await stage.check('keys go from change to change, and to both ends', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
       await open(page)

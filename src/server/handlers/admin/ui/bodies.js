@@ -5,18 +5,15 @@ import { captureUrl, quoted, urlOf } from './api.js'
 import { Copy } from './captures.js'
 import { bytes, count, plural } from './format.js'
 import { differences, indented, jsonStart } from './frames.js'
-import { SHOWN } from './frame-row.js'
-import { Marked } from './marked.js'
+import { LongText, SHOWN } from './frame-row.js'
 import { name, words } from './visible.js'
 
 function Body({ title, text, marks, note }) {
-  const [isWhole, setWhole] = useState(false)
-  const isLong = text !== null && text.length > SHOWN && !isWhole
+  const [limit, setLimit] = useState(SHOWN)
   return html`<section class="body"><h3>${title} <span class="dim">${text === null ? '' : note}</span></h3>
     ${text === null
       ? html`<p class="empty">There is none.</p>`
-      : html`<pre tabindex="0" role="region" aria-label=${title}><bdi dir="ltr" class="frame"><${Marked} text=${isLong ? text.slice(0, SHOWN) : text} marks=${isLong ? marks.filter(mark => mark.start < SHOWN) : marks}/></bdi></pre>
-        ${isLong && html`<button type="button" class="whole" onClick=${() => setWhole(true)}>Show all ${bytes(text.length)}</button>`}`}
+      : html`<pre tabindex="0" role="region" aria-label=${title}><${LongText} text=${text} marks=${marks} limit=${limit} onMore=${setLimit}/></pre>`}
   </section>`
 }
 

@@ -127,7 +127,7 @@ function Frames({ exchange, jump, isShown }) {
   const [onlyChanged, setOnlyChanged] = useState(false)
   const [explained, setExplained] = useState(new Set())
   const [areExplained, setAllExplained] = useState(false)
-  const [whole, setWhole] = useState(new Set())
+  const [limits, setLimits] = useState(new Map())
   const list = useRef(null)
   const field = useRef(null)
   const shownRange = useRef([0, -1])
@@ -211,7 +211,7 @@ function Frames({ exchange, jump, isShown }) {
     shownRange.current = [first, last]
     requestAnimationFrame(() => seen.current?.([order.rowOf(shownRange.current[0]) ?? 0, order.rowOf(shownRange.current[1]) ?? -1]))
   }
-  const view = { rows, prepared, moments, pauses, search, hit, explained, areExplained, rules, whole, onWhole: row => setWhole(withToggled(whole, row)) }
+  const view = { rows, prepared, moments, pauses, search, hit, explained, areExplained, rules, limits, onMore: (row, limit) => setLimits(new Map(limits).set(row, limit)) }
   const head = html`<div role="columnheader" class="when">Row, time</div><div role="columnheader" class="side">Engine sent</div><div role="columnheader" class="side">Client got</div>`
   return html`<div class="frames">
     <div class="toolbar"><${SearchField} field=${field} query=${query} search=${search} at=${hitAt} onQuery=${look} onStep=${stepHit} onLeave=${focusList}/>
