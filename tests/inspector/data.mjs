@@ -180,7 +180,7 @@ function summaryOf(id, all, more) {
   }
 }
 
-/** An exchange of the mock: its summary, and a function for what `/frames` answers. */
+/** An exchange of the mock: its summary, and a function that returns the answer of `/frames`. */
 export function exchange(id, all, more = {}) {
   const { frames = {}, ...summary } = more
   const head = summaryOf(id, all, summary)

@@ -1,4 +1,4 @@
-// The view of one exchange: both sides, changes, search, time, playback, and what is done with it elsewhere.
+// The view of one exchange: both sides, changes, search, time, playback, and the commands.
 import assert from 'node:assert/strict'
 import * as data from './data.mjs'
 import { textOf, until } from './stage.mjs'
@@ -51,7 +51,7 @@ async function frames(stage, fresh) {
     })
   }))
 
-  await stage.check('a short frame leaves out what is repeated, but no content', () => fresh(async ({ url }) => {
+  await stage.check('a short frame leaves out repeated members, but no content', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
       await open(page)
       const shown = await textOf(page, '[data-row="3"] [data-side=engine] .frame')
@@ -197,7 +197,7 @@ async function parts(stage, fresh) {
     })
   }))
 
-  await stage.check('whole, failed, relayed and missing exchanges are shown as what they are', () => fresh(async ({ url }) => {
+  await stage.check('whole, failed, relayed and missing exchanges are told apart', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/#/exchange/req_whole`, {}, async page => {
       await open(page)
       assert.match(await text(page, '[data-side=client] ins'), /^"reasoning_content": "Look\."$/)

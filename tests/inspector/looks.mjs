@@ -1,4 +1,4 @@
-// Looks: both themes, narrow windows, and what axe finds in each view. Pictures go to the folder for work, two of them to docs/figures.
+// Looks: both themes, narrow windows, and the findings of axe in each view. Pictures go to the folder for work, two of them to docs/figures.
 import assert from 'node:assert/strict'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -15,7 +15,7 @@ const tab = key => async page => {
 }
 
 /**
- * Views: their address, what is done there, and a change of the mock's state before. axe looks at all of them in both themes, and at
+ * Views: the address, the steps on the page, and a change of the mock's state before. axe looks at all of them in both themes, and at
  * those whose rows change their form in a narrow window there too.
  */
 const VIEWS = [

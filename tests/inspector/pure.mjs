@@ -33,7 +33,7 @@ function countOf(found) {
 }
 
 async function frames(stage) {
-  await stage.check('frames are scanned and indented without a change of what they say', () => {
+  await stage.check('frames keep their meaning when they are scanned and indented', () => {
     const random = numbers(23)
     for (let round = 0; round < 3_000; round += 1) {
       const object = { x: value(random, 0) }
@@ -62,7 +62,7 @@ async function frames(stage) {
     assert.equal(indented(exact).replace(/\s/g, ''), exact, 'numbers and repeated keys stay')
   })
 
-  await stage.check('differences name what one side alone has', () => {
+  await stage.check('differences are the members that one side alone has', () => {
     const of = (text, marks) => marks.map(({ start, end }) => text.slice(start, end))
     const engine = 'data: {"id":"1","delta":{"reasoning":"a"},"x":null}'
     const clients = ['data: {"id":"1","delta":{"role":"assistant"}}', 'data: {"id":"1","delta":{"reasoning_content":"a","reasoning":"a"}}']

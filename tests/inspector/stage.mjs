@@ -1,4 +1,4 @@
-// What the checks share: pages that are watched for errors, and the count of checks.
+// Base of the checks: pages that are watched for errors, and the count of checks.
 import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
 import path from 'node:path'
@@ -73,5 +73,5 @@ export const until = (page, test, argument) => page.waitForFunction(test, argume
 
 export const textOf = (page, selector) => page.locator(selector).first().innerText()
 
-/** Whether the page is as wide as the window, at most. */
+/** True if nothing is wider than the window. */
 export const fits = page => page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)

@@ -28,7 +28,7 @@ export function Requests({ exchange }) {
   const { client, engine } = exchange.request
   const texts = useMemo(() => ({ client: client === null ? null : indented(client), engine: engine === null ? null : indented(engine) }), [exchange])
   const marks = useMemo(() => {
-    // The client's body is what was before here, the engine's what came of it.
+    // Here the client's body is the original, and the engine's is the changed one.
     const { engine: gone, clients: [added] } = texts.client === null || texts.engine === null
       ? { engine: [], clients: [[]] } : differences(texts.client, [texts.engine])
     return { client: gone, engine: added }
@@ -60,7 +60,7 @@ export function Rules({ exchange, onJump }) {
   const shown = new Set(rules.map(row => row.rule))
   const others = Object.entries(exchange.summary.rules).filter(([rule]) => !shown.has(rule))
   if (rules.length === 0 && others.length === 0) return html`<div class="part"><p class="empty">${exchange.is_explained ? 'No rule acted: the client got what the engine sent.' : 'The changes of this exchange are not explained.'}</p></div>`
-  return html`<div class="part"><div class="scroll" tabindex="0" role="region" aria-label="Table of rules"><table><thead><tr><th scope="col">Rule</th><th scope="col" class="number">Times</th><th scope="col" class="number">Rows</th><th scope="col">First</th><th scope="col">What it does</th></tr></thead>
+  return html`<div class="part"><div class="scroll" tabindex="0" role="region" aria-label="Table of rules"><table><thead><tr><th scope="col">Rule</th><th scope="col" class="number">Times</th><th scope="col" class="number">Rows</th><th scope="col">First</th><th scope="col">Description</th></tr></thead>
     <tbody>${rules.map(({ rule, rows, times, first }) => html`<tr><th scope="row">${rule ? html`<code>${name(rule)}</code>` : 'no counted rule'}</th><td class="number">${count(times)}</td><td class="number">${count(rows)}</td>
       <td><button type="button" class="link" onClick=${() => onJump(first)}>row ${count(first + 1)}</button></td><td class="words">${words(exchange.rules[rule] ?? (rule ? '' : 'A difference that no counter shows.'))}</td></tr>`)}
     ${others.map(([rule, times]) => html`<tr><th scope="row"><code>${name(rule)}</code></th><td class="number">${count(times)}</td><td class="number">–</td><td>–</td><td class="words">${words(exchange.rules[rule] ?? '')}</td></tr>`)}</tbody></table></div></div>`
@@ -98,7 +98,7 @@ export function commandsOf({ id, summary, attempts, rows }) {
     const status = last.status >= 400 ? ` --status ${last.status}` : ''
     const eof = last.is_complete ? '' : ' --eof reset'
     const engine = last.engine ? ` --engine ${quoted(last.engine)}` : ''
-    commands.push(['Rewrite the engine’s answer again, and say what changes', `samewire rewrite --explain${engine}${status}${eof} --request ${folder}/client/request.json < ${answered}/${answerOf(rows)}`])
+    commands.push(['Rewrite the engine’s answer again, and list the changes', `samewire rewrite --explain${engine}${status}${eof} --request ${folder}/client/request.json < ${answered}/${answerOf(rows)}`])
   }
   return commands
 }

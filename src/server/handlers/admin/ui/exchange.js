@@ -1,4 +1,4 @@
-// One exchange: what the engine sent, what the client got, and what was changed in between.
+// One exchange: the engine's frames, the client's frames, and the changes between them.
 
 import { html, useEffect, useMemo, useRef, useState } from './vendor/htm-preact.js'
 import { captureUrl, read } from './api.js'
@@ -52,7 +52,7 @@ function Head({ exchange }) {
       <h1><code>${name(summary.method)} ${name(summary.path)}</code></h1><span class="end-words"><${End} row=${summary}/></span>
       <a class="button" href=${captureUrl(id)} download title="d">Download tar</a></div>
     <dl class="facts"><div><dt>id</dt><dd><code>${name(id)}</code></dd></div>${facts.map(([label, value]) => html`<div><dt>${label}</dt><dd>${value}</dd></div>`)}</dl>
-    ${summary.is_cut || exchange.is_cut ? html`<p class="notice warn">The exchange was too long for <code>exchange_bytes</code> in <code>[capture]</code>, or for this page. What came later is not here.</p>` : null}
+    ${summary.is_cut || exchange.is_cut ? html`<p class="notice warn">The exchange was too long for <code>exchange_bytes</code> in <code>[capture]</code>, or for this page. The rest is missing.</p>` : null}
     ${!exchange.is_explained && html`<p class="notice">The changes are not explained: ${name(exchange.why_not)}</p>`}</header>`
 }
 

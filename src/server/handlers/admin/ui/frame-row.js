@@ -101,7 +101,7 @@ function Changes({ changes, rules, isExplained }) {
     ${isExplained && rule && html`<span class="words">${rules[rule] ? words(rules[rule]) : 'samewire has no words for this rule.'}</span>`}</li>`)}</ul>`
 }
 
-/** The cells of a row, for the list. `view` has what all rows share. */
+/** Returns the cells of a row, for the list. `view` has the state that all rows share. */
 export function cells(view, at) {
   const { rows, prepared, moments, pauses, search, hit, explained, areExplained, rules, limits, onMore } = view
   const row = rows[at]

@@ -1,4 +1,4 @@
-// A list that renders only what is in view. Rows may have any height, and there may be any number of them.
+// A list that renders only the rows in view. Rows may have any height, and there may be any number of them.
 
 import { Component, html } from './vendor/htm-preact.js'
 

@@ -39,11 +39,11 @@ function useRoute() {
   return route
 }
 
-/** Whether samewire answers, and since when it does not. */
+/** Banner while samewire does not answer, with the time of the data on the page. */
 function Gone({ feed }) {
   if (!feed.failure) return null
   const what = feed.failure.status === 0 ? 'samewire does not answer' : feed.failure.message
-  return html`<div class="gone" role="alert"><strong>${name(what)}</strong>${feed.at ? html` What you see is from ${clock(feed.at / 1e3)}.` : ''} This page keeps trying.</div>`
+  return html`<div class="gone" role="alert"><strong>${name(what)}</strong>${feed.at ? html` The data below is from ${clock(feed.at / 1e3)}.` : ''} This page keeps trying.</div>`
 }
 
 function Ready({ status, failure }) {

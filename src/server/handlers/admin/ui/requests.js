@@ -75,7 +75,7 @@ const TITLED = { model: true, key: true, upstream: true }
 const cells = (row, now) => COLUMNS.map(([kind, , cell]) => html`<div role="gridcell" class="cell ${kind}" title=${TITLED[kind] ? plain(row[kind]) : null}>${cell(row, now)}</div>`)
 const HEAD = COLUMNS.map(([kind, label]) => html`<div role="columnheader" class="cell ${kind}">${label}</div>`)
 
-/** What the table has no room for, of the row that is selected. */
+/** Details of the selected row, for which the table has no room. */
 function Details({ row }) {
   if (!row) return html`<p class="details dim">Select a row with <kbd>j</kbd> and <kbd>k</kbd>, or by a click, to see the rest of it.</p>`
   return html`<p class="details">
