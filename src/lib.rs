@@ -49,6 +49,9 @@ pub mod error;
 // Exchanges with clients and engines, kept in a bounded ring for operators.
 pub mod capture;
 
+// JSON as a tree, for answers that are judged.
+pub mod tree;
+
 // The published schema and the grammar of answers, to check what is sent to clients.
 pub mod contract;
 

@@ -1,8 +1,8 @@
 //! Answer to judge: views of an exchange that the rows share.
 
-use super::value::Value;
 use super::verdict::Verdict;
 use crate::exchange::{Ended, Exchange};
+use crate::tree::Value;
 
 /// Event of a stream with its data as JSON.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use super::answer::{Answer, Frame};
 use super::ask::Ask;
 use super::row::{Row, always, row};
-use super::value::Value;
 use super::verdict::Verdict;
+use crate::tree::Value;
 
 const SDK: &str = "messages 4; Anthropic's SDKs";
 

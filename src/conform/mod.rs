@@ -13,7 +13,6 @@ mod messages;
 mod responses;
 mod row;
 mod suite;
-mod value;
 mod verdict;
 
 pub use ask::{Ask, Model};

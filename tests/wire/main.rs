@@ -34,6 +34,7 @@ mod slow;
 
 mod agree;
 mod calls;
+mod contract;
 mod differential;
 mod fuzz_seeds;
 mod golden;
