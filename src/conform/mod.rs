@@ -12,6 +12,8 @@ mod group;
 mod messages;
 mod responses;
 mod row;
+#[cfg(test)]
+mod samples;
 mod suite;
 mod verdict;
 

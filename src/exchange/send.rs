@@ -75,10 +75,13 @@ impl Sender {
     /// Creates a sender. Redirects are not followed, and no proxy is used.
     ///
     /// # Errors
-    /// Fails with the reason if the system's certificate authorities cannot be read, where the target needs TLS.
+    /// Fails with the reason if the certificate authorities cannot be read, where the target needs TLS.
     pub fn new(target: Target, bounds: Bounds) -> Result<Self, String> {
         let tls = match target.base().starts_with("https:") {
-            true => client_config(roots(None)?),
+            true => {
+                let name = target.ca_file().map(|path| format!("{}: ", path.display())).unwrap_or_default();
+                client_config(roots(target.ca_file()).map_err(|why| name + &why)?)
+            }
             false => trusting_nobody(),
         };
         let builder = reqwest::Client::builder()
@@ -113,7 +116,7 @@ impl Sender {
         let response = match timeout(self.bounds.head, sent).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                let why = format!("{url}: {}", innermost_cause(&error));
+                let why = format!("{url}: {}", told(&innermost_cause(&error)));
                 return Err(Failure { unreachable: error.is_connect(), why });
             }
             Err(_) => {
@@ -161,6 +164,14 @@ impl Sender {
                 return (pieces, Ended::TooLong);
             }
         }
+    }
+}
+
+/// Returns a cause with what helps against it, where that is known.
+fn told(cause: &str) -> String {
+    match cause.contains("UnknownIssuer") {
+        true => format!("{cause}: --ca-file names the authority that signed the certificate"),
+        false => cause.to_owned(),
     }
 }
 
