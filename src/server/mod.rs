@@ -20,6 +20,7 @@ mod relay;
 mod reload;
 mod responses;
 mod routes;
+mod running;
 mod start;
 mod tokenize;
 
@@ -42,6 +43,7 @@ use net::tls::ServerCertificate;
 use responses::ToolWaits;
 use responses::background::BackgroundJobs;
 use responses::store_handle::StoreHandle;
+use running::RequestRegistry;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -64,6 +66,8 @@ pub(crate) struct App {
     tool_waits: Arc<ToolWaits>,
     connections: Arc<Connections>,
     budget: Arc<Budget>,
+    /// Requests that run, and those that ended last.
+    registry: Arc<RequestRegistry>,
     /// Number of requests in progress.
     requests: Arc<Gauge>,
     /// Address on which clients are accepted.

@@ -101,6 +101,7 @@ async fn serve(
         metrics: Arc::new(metrics),
         captures: captures(&config),
         tracer: Arc::new(Tracer::start(config.trace.as_ref())?),
+        registry: Arc::default(),
         requests: Arc::default(),
         clients: proxy.local_addr()?,
         page: page.map(Arc::new),

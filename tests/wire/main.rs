@@ -35,6 +35,7 @@ mod slow;
 mod agree;
 mod calls;
 mod differential;
+mod frames;
 mod fuzz_seeds;
 mod golden;
 mod harmony;

@@ -1,6 +1,9 @@
 //! Admin listener: liveness, readiness, metrics and control of drains. It does not serve `/v1`.
 
 mod captures;
+mod frames;
+mod json;
+mod requests;
 mod start;
 
 use super::readiness::NotReady;
@@ -71,10 +74,12 @@ fn router(present: Arc<ActiveConfig>) -> Router {
         .route("/drain", post(drain))
         .route("/drain/undo", post(cancel))
         .route("/drain/wait", get(drain_and_wait))
+        .route("/requests", get(requests::list))
         .route("/captures", get(captures::list).delete(captures::clear))
         .route("/captures/start", post(captures::start))
         .route("/captures/stop", post(captures::stop))
         .route("/captures/{id}", get(captures::download))
+        .route("/captures/{id}/frames", get(frames::frames))
         .fallback(async || (StatusCode::NOT_FOUND, "not found\n"))
         .layer(from_fn_with_state(Arc::clone(&present), admit))
         .with_state(present)
