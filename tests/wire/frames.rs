@@ -115,7 +115,7 @@ fn changes_have_their_rules_and_rows() {
     assert!(with("reasoning_name") > 10, "one in each row");
     let renamed =
         rows.iter().flat_map(|row| &row.changes).find(|change| change.rule == Some("reasoning_name"));
-    assert_eq!(renamed.unwrap().text, "reasoning → reasoning_content");
+    assert_eq!(renamed.unwrap().text, "reasoning → reasoning_content, reasoning");
 }
 
 proptest! {

@@ -2,9 +2,11 @@
 
 mod captures;
 mod frames;
+mod history;
 mod json;
 mod requests;
 mod start;
+mod status;
 
 use super::readiness::NotReady;
 use crate::server::active_config::ActiveConfig;
@@ -74,6 +76,8 @@ fn router(present: Arc<ActiveConfig>) -> Router {
         .route("/drain", post(drain))
         .route("/drain/undo", post(cancel))
         .route("/drain/wait", get(drain_and_wait))
+        .route("/status", get(status::status))
+        .route("/history", get(history::points))
         .route("/requests", get(requests::list))
         .route("/captures", get(captures::list).delete(captures::clear))
         .route("/captures/start", post(captures::start))

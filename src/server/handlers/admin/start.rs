@@ -144,7 +144,7 @@ impl Row {
 }
 
 /// Returns the base URL for clients, with the host name by which this page was requested.
-fn base_url(app: &App, headers: &HeaderMap) -> String {
+pub(super) fn base_url(app: &App, headers: &HeaderMap) -> String {
     let named = headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<http::uri::Authority>().ok());
     listener::base_url(app.clients, named.as_ref().map(|authority| authority.host()), &app.config)
 }
