@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 /// Time between two snapshots.
 pub const STEP: Duration = Duration::from_secs(5);
 /// Number of points that are kept: half an hour.
-pub const MAX_POINTS: usize = 360;
+const MAX_POINTS: usize = 360;
 
 /// Figures of one step, over all upstreams.
 #[derive(Clone, Debug)]

@@ -367,3 +367,53 @@ async fn the_history_has_a_point_for_each_step() {
     assert!(point["first_token"]["p95_ms"].as_f64().unwrap() > 0.0, "{point}");
     world.end().await;
 }
+
+#[tokio::test]
+async fn the_page_and_its_files_are_served() {
+    let world = World::start(Engine::script(hello()).await, Setup::new()).await;
+    let folder = world.samewire.admin("/ui").await;
+    assert_eq!((folder.head.status, folder.head.header("location")), (308, Some("/ui/")));
+    let page = world.samewire.admin("/ui/").await;
+    assert_eq!((page.head.status, page.head.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    for (name, value) in [
+        ("content-security-policy", policy),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("cache-control", "no-cache"),
+    ] {
+        assert_eq!(page.head.header(name), Some(value), "{name}");
+    }
+    for (name, kind) in [
+        ("main.js", "text/javascript; charset=utf-8"),
+        ("style.css", "text/css; charset=utf-8"),
+        ("index.html", "text/html; charset=utf-8"),
+        ("vendor/htm-preact.js", "text/javascript; charset=utf-8"),
+        ("vendor/LICENSES", "text/plain; charset=utf-8"),
+    ] {
+        let file = world.samewire.admin(&format!("/ui/{name}")).await;
+        assert_eq!((file.head.status, file.head.header("content-type")), (200, Some(kind)), "{name}");
+        assert_eq!(file.head.header("content-security-policy"), Some(policy));
+        let tag = file.head.header("etag").unwrap().to_owned();
+        let again = Request::get(&format!("/ui/{name}"))
+            .header("if-none-match", &tag)
+            .ask(world.samewire.admin)
+            .await;
+        assert_eq!((again.head.status, again.body.len()), (304, 0), "{name}");
+        assert_eq!(again.head.header("etag"), Some(tag.as_str()));
+    }
+    for name in ["none.js", "../mod.rs", "%2e%2e/mod.rs", "vendor/"] {
+        assert_eq!(world.samewire.admin(&format!("/ui/{name}")).await.head.status, 404, "{name}");
+    }
+    for target in ["/ui/", "/ui/main.js", "/requests", "/status", "/history"] {
+        let foreign =
+            Request::get(target).header("origin", "https://example.com").ask(world.samewire.admin).await;
+        assert_eq!(foreign.head.status, 403, "{target}");
+    }
+    let start = Request::get("/").header("accept", "text/html").ask(world.samewire.admin).await;
+    assert!(start.text().contains("href=\"/ui/\""), "{}", start.text());
+    let url = format!("http://{}/ui/", world.samewire.admin);
+    assert_eq!(world.samewire.count_logged(&format!("the inspector is at {url}")), 1);
+    world.end().await;
+}
