@@ -181,6 +181,7 @@ impl Record {
     /// Notes for operators how far the answer is. `chunks`: the events that the engine has sent.
     pub(super) fn progressed(&self, chunks: u64) {
         if let Some(entry) = &self.entry {
+            entry.attempted(self.attempts);
             entry.progress(self.first_token, chunks, self.bytes);
         }
     }

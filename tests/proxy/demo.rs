@@ -324,13 +324,9 @@ fn help_explains_itself() {
 #[tokio::test]
 async fn the_inspector_shows_what_was_asked() {
     let demo = Demo::start();
-    let from = demo.page.find("http://").unwrap();
-    let inspector = demo.page[from..].split_whitespace().next().unwrap();
-    let admin = inspector
-        .strip_prefix("http://")
-        .unwrap()
-        .strip_suffix("/ui/")
-        .unwrap_or_else(|| panic!("{inspector}"));
+    let is_inspector = |word: &&str| word.starts_with("http://") && word.ends_with("/ui/");
+    let inspector = demo.page.split_whitespace().find(is_inspector).unwrap();
+    let admin = inspector.strip_prefix("http://").unwrap().strip_suffix("/ui/").unwrap();
     let admin: SocketAddr = admin.parse().unwrap();
     let page = Request::get("/ui/").ask(admin).await;
     assert!(page.text().contains("inspector"), "{}", page.text());

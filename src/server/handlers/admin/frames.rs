@@ -32,8 +32,12 @@ pub(super) async fn frames(State(present): State<Arc<ActiveConfig>>, Path(id): P
     let Some(exchange) = app.captures.find(&id) else {
         return (StatusCode::NOT_FOUND, "there is no captured exchange of this id\n").into_response();
     };
-    let Ok(_place) = PLACES.acquire().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
-    let prepared = tokio::task::spawn_blocking(move || json::text(&Frames::of(&app, &exchange)));
+    let Ok(place) = PLACES.acquire().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+    let prepared = tokio::task::spawn_blocking(move || {
+        // The operator may leave meanwhile, which does not end this thread.
+        let _place = place;
+        json::text(&Frames::of(&app, &exchange))
+    });
     json::response(prepared.await.ok().flatten())
 }
 
@@ -175,7 +179,7 @@ fn rows<'a>(app: &App, exchange: &'a Captured) -> (Vec<FrameRow<'a>>, Option<Str
 /// not rewritten.
 fn params(app: &App, exchange: &Captured, attempt: &Attempt, answer: &Message) -> Option<FilterParams> {
     let api = api_of(attempt.request.head.split(' ').nth(1)?)?;
-    let to = match api_of(&exchange.info.path)? {
+    let to = match client_api(&exchange.info.path, api)? {
         Api::Responses => Target::Response,
         Api::Messages => Target::Message,
         api => Target::Same(api),
@@ -192,6 +196,14 @@ fn params(app: &App, exchange: &Captured, attempt: &Attempt, answer: &Message) -
         limits: app.config.limits.clone(),
         shown: false,
     })
+}
+
+/// Returns the API that a client has used; `None` if its answer is made of an engine's answer in another way, as for a
+/// compaction or a count of tokens. `engine`: the API of the engine, which a relayed route shares whose requests are
+/// rewritten by their bodies.
+fn client_api(target: &str, engine: Api) -> Option<Api> {
+    let is_other = target.contains("/responses/") || target.contains("/messages/");
+    api_of(target).or((!is_other).then_some(engine))
 }
 
 /// Returns the API of a route whose answers are rewritten, by the end of its path.
@@ -219,4 +231,26 @@ fn route(app: &App, exchange: &Captured, attempt: &Attempt) -> Option<Route> {
     let route = pool.route(upstream, model, pool.options(upstream, model, key));
     let is_same = *route.identity.engine == *engine;
     Some(if is_same { route } else { Route { identity: Identity::from(engine), ..route } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn apis_are_known_by_their_paths() {
+        for (path, expected) in [
+            ("/v1/chat/completions", Some(Api::Chat)),
+            ("/openai/deployments/m/chat/completions?api-version=1", Some(Api::Chat)),
+            ("/v1/completions", Some(Api::Completions)),
+            ("/v1/responses", Some(Api::Responses)),
+            ("/v1/messages?beta=true", Some(Api::Messages)),
+            ("/v1/messages/count_tokens", None),
+            ("/v1/embeddings", None),
+        ] {
+            assert_eq!(api_of(path), expected, "{path}");
+        }
+        assert_eq!(client_api("/invocations", Api::Chat), Some(Api::Chat));
+        assert_eq!(client_api("/v1/responses/compact", Api::Chat), None);
+    }
 }
