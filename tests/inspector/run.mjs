@@ -3,7 +3,7 @@
 //   node run.mjs page CHROMIUM MODULES WORK            against a mock of the admin listener
 //   node run.mjs real CHROMIUM MODULES WORK BINARY     against samewire itself
 //
-// MODULES is a folder with node_modules, WORK one for pictures and logs. With SAMEWIRE_SCREENSHOTS=1 the page's check also
+// With SAMEWIRE_CHECK=words only the checks run whose name has these words. MODULES is a folder with node_modules, WORK one for pictures and logs. With SAMEWIRE_SCREENSHOTS=1 the page's check also
 // draws the pictures of docs/figures.
 import { mkdir } from 'node:fs/promises'
 import { createRequire } from 'node:module'
@@ -20,8 +20,9 @@ try {
   console.log(`Chromium ${browser.version()}`)
   const stage = new Stage(browser, modules)
   await checks(stage, { modules, work, binary })
-  console.log(`${stage.passed} checks passed`)
+  console.log(`${stage.passed} checks passed${stage.failed ? `, ${stage.failed} failed` : ''}`)
+  process.exitCode = stage.failed ? 1 : 0
 } finally {
   await browser.close()
 }
-process.exit(0)
+process.exit()

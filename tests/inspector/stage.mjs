@@ -18,15 +18,20 @@ export class Stage {
     this.browser = browser
     this.axe = createRequire(path.join(modules, 'node_modules', 'x.js'))('@axe-core/playwright').AxeBuilder
     this.passed = 0
+    this.failed = 0
+    this.only = process.env.SAMEWIRE_CHECK
   }
 
+  /** Runs a check; a failure is told, and the next check runs all the same. */
   async check(name, test) {
+    if (this.only && !name.includes(this.only)) return
     const started = performance.now()
     try {
       await test()
     } catch (error) {
-      error.message = `${name}: ${error.message}`
-      throw error
+      this.failed += 1
+      console.log(`FAILED  ${name}\n${error.stack}`)
+      return
     }
     this.passed += 1
     console.log(`ok  ${name} (${Math.round(performance.now() - started)} ms)`)

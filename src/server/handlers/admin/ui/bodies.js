@@ -101,6 +101,6 @@ export function commandsOf({ id, summary, attempts, rows, is_explained: isExplai
 
 export function Commands({ exchange }) {
   return html`<div class="part"><p class="notice warn">The folder has the prompt and the answer. Look through it before you send it to anybody.</p>
-    ${commandsOf(exchange).map(([what, command]) => html`<h3>${what}</h3><${Copy} label=${what} text=${command}/>`)}
+    ${commandsOf(exchange).map(([what, command]) => html`<h2>${what}</h2><${Copy} label=${what} text=${command}/>`)}
     <p class="dim">${plural(exchange.attempts.length, 'attempt')}. The folder has the last one; the ones before it are in <code>attempt-1/</code> and so on, the client’s side in <code>client/</code>.</p></div>`
 }

@@ -95,7 +95,7 @@ const COLUMNS = [
   ['size', 'Answer', row => bytes(row.client_bytes)],
   ['rules', 'Rules', row => html`<span title=${Object.keys(row.rules).join(', ')}>${count(Object.keys(row.rules).length)}</span>`],
   ['link', 'Exchange', row => html`<a href="#/exchange/${encodeURIComponent(row.id)}" tabindex="-1" aria-label="open the exchange ${plain(row.id)}">open</a>${' '}
-    <a href=${captureUrl(row.id)} download tabindex="-1" aria-label="download the exchange ${plain(row.id)}">tar</a>`],
+    <a href=${captureUrl(row.id)} download tabindex="-1" aria-label="tar of the exchange ${plain(row.id)}">tar</a>`],
 ]
 const HEAD = COLUMNS.map(([kind, label]) => html`<div role="columnheader" class="cell ${kind}">${label}</div>`)
 const cells = row => COLUMNS.map(([kind, label, cell]) => html`<div role="gridcell" class="cell ${kind}" data-label=${label}>${cell(row)}</div>`)

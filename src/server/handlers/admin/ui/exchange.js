@@ -30,7 +30,7 @@ function useExchange(id) {
 }
 
 function Missing({ id, failure, again }) {
-  return html`<main class="exchange"><p><a href="#/">← Overview</a></p>
+  return html`<main class="exchange"><p><a href="#/">← Overview</a></p><h1 class="hidden">Exchange</h1>
     <div class="notice bad" role="alert"><p><strong>The exchange ${name(id)} cannot be shown.</strong> <span class="said">${name(failure.message)}</span></p>
     ${failure.status === 404 && html`<p>A request that still runs has no exchange yet, and the oldest exchanges are forgotten when the memory for them is full.</p>`}
     <button type="button" onClick=${again}>Try again</button></div></main>`
@@ -127,11 +127,12 @@ function Frames({ exchange, jump, isShown }) {
   const [explained, setExplained] = useState(new Set())
   const [areExplained, setAllExplained] = useState(false)
   const [whole, setWhole] = useState(new Set())
-  const [range, setRange] = useState([0, -1])
   const list = useRef(null)
   const field = useRef(null)
   const shownRange = useRef([0, -1])
+  const seen = useRef(null)
   const wanted = useRef(null)
+  const pending = useRef(0)
   const moments = useMemo(() => timesOf(rows), [rows])
   const pauses = useMemo(() => pausesOf(moments.times), [moments])
   const changed = useMemo(() => rows.flatMap((row, at) => (row.changes.length ? [at] : [])), [rows])
@@ -140,7 +141,11 @@ function Frames({ exchange, jump, isShown }) {
   const search = useSearch(rows, query)
   const order = useOrder(rows, moments.times, onlyChanged, player.position)
   const hit = search.hits[hitAt] ?? null
-  useEffect(() => setHitAt(-1), [query])
+  const look = text => {
+    setQuery(text)
+    setHitAt(-1)
+    pending.current = 0
+  }
 
   const goTo = (row, how = 'center') => {
     player.stop()
@@ -155,11 +160,23 @@ function Frames({ exchange, jump, isShown }) {
     if (order.placeOf(row) >= 0) list.current.scrollTo(order.placeOf(row), how)
   })
   useEffect(() => jump !== null && goTo(jump.row), [jump])
+  const change = next => {
+    // The row that one looks at stays where it is seen, though all heights change.
+    const [first, last] = shownRange.current
+    const at = selected < 0 ? -1 : order.placeOf(selected)
+    wanted.current = [at >= first && at <= last ? selected : order.rowOf(first) ?? 0, 'start']
+    setForm(next)
+  }
   const stepHit = step => {
+    // Enter may come before the first hit is found.
+    pending.current = search.hits.length ? 0 : step
     const next = nextHit(search.hits, hitAt, Math.max(0, selected), step)
     setHitAt(next)
     if (next >= 0) goTo(search.hits[next][0])
   }
+  useEffect(() => {
+    if (pending.current && search.hits.length) stepHit(pending.current)
+  }, [search.hits, search.total])
   const stepChange = step => {
     const from = selected < 0 ? order.rowOf(shownRange.current[0]) - step : selected
     const at = lower(changed, from)
@@ -182,7 +199,7 @@ function Frames({ exchange, jump, isShown }) {
     c: () => stepChange(1), C: () => stepChange(-1),
     e: () => selected >= 0 && setExplained(withToggled(explained, selected)),
     E: () => setAllExplained(!areExplained),
-    v: () => setForm(FORMS[(FORMS.indexOf(form) + 1) % FORMS.length]),
+    v: () => change(FORMS[(FORMS.indexOf(form) + 1) % FORMS.length]),
     'g g': () => { focusList(); list.current.select(0) },
     G: () => { focusList(); list.current.select(order.count - 1) },
     ' ': player.toggle,
@@ -191,18 +208,18 @@ function Frames({ exchange, jump, isShown }) {
     const [from, to] = shownRange.current
     if (from === first && to === last) return
     shownRange.current = [first, last]
-    requestAnimationFrame(() => setRange([order.rowOf(shownRange.current[0]) ?? 0, order.rowOf(shownRange.current[1]) ?? -1]))
+    requestAnimationFrame(() => seen.current?.([order.rowOf(shownRange.current[0]) ?? 0, order.rowOf(shownRange.current[1]) ?? -1]))
   }
   const view = { rows, prepared, moments, pauses, search, hit, explained, areExplained, rules, whole, onWhole: row => setWhole(withToggled(whole, row)) }
   const head = html`<div role="columnheader" class="when">Row, time</div><div role="columnheader" class="side">Engine sent</div><div role="columnheader" class="side">Client got</div>`
   return html`<div class="frames">
-    <div class="toolbar"><${SearchField} field=${field} query=${query} search=${search} at=${hitAt} onQuery=${setQuery} onStep=${stepHit} onLeave=${focusList}/>
-      <label>Frames <select value=${form} title="v" onChange=${event => setForm(event.target.value)}>${FORMS.map(one => html`<option value=${one} selected=${one === form}>${one}</option>`)}</select></label>
+    <div class="toolbar"><${SearchField} field=${field} query=${query} search=${search} at=${hitAt} onQuery=${look} onStep=${stepHit} onLeave=${focusList}/>
+      <label>Frames <select value=${form} title="v" onChange=${event => change(event.target.value)}>${FORMS.map(one => html`<option value=${one} selected=${one === form}>${one}</option>`)}</select></label>
       <label><input type="checkbox" checked=${onlyChanged} onChange=${event => setOnlyChanged(event.target.checked)}/> Only changed</label>
       <label title="E"><input type="checkbox" checked=${areExplained} onChange=${event => setAllExplained(event.target.checked)}/> Explain</label>
       <${Player} player=${player} end=${moments.end}/>
       <span class="dim total">${plural(rows.length, 'row')}, ${count(changed.length)} changed${pauses.size ? `, ${plural(pauses.size, 'pause')}` : ''}</span></div>
-    <${Timeline} moments=${moments} pauses=${pauses} range=${range} position=${player.position} onSeek=${seek}/>
+    <${Timeline} moments=${moments} pauses=${pauses} seen=${seen} position=${player.position} onSeek=${seek}/>
     <${List} ref=${list} id="frame" class="frame-list" label="Frames" count=${order.count} version="${form} ${order.version} ${areExplained}" estimate=${at => estimated(rows[order.rowOf(at)], form, innerWidth)}
       head=${head} row=${at => cells(view, order.rowOf(at))} rowClass=${at => (rows[order.rowOf(at)].changes.length ? 'changed' : '')} follows=${player.isPlaying}
       selected=${selected < 0 ? -1 : order.placeOf(selected)} onSelect=${select} onOpen=${at => setExplained(withToggled(explained, order.rowOf(at)))} onRange=${noteRange}
@@ -219,7 +236,7 @@ export function Exchange({ id }) {
   useKeys(keys)
   useEffect(() => { document.title = `${id} · samewire inspector` }, [id])
   if (failure) return html`<${Missing} id=${id} failure=${failure} again=${again}/>`
-  if (!exchange) return html`<main class="exchange"><p><a href="#/">← Overview</a></p><p class="empty" role="status">Reading the exchange …</p></main>`
+  if (!exchange) return html`<main class="exchange"><p><a href="#/">← Overview</a></p><h1 class="hidden">Exchange</h1><p class="empty" role="status">Reading the exchange …</p></main>`
   const jumpTo = row => {
     setTab('frames')
     setJump({ row })

@@ -77,7 +77,7 @@ function Sent({ frame, engine }) {
 function Changes({ changes, rules, isExplained }) {
   if (changes.length === 0) return null
   return html`<ul class="changes">${changes.map(({ rule, text, times }) => html`<li>
-    ${rule ? html`<code class="rule" title=${rules[rule] ?? ''}>${name(rule)}</code>` : html`<span class="rule none" title="no counted rule">–</span>`}
+    ${rule ? html`<code class="rule" title=${rules[rule] ?? ''}>${name(rule)}</code>` : html`<span class="rule none" title="no counted rule">–</span>`}${' '}
     <span class="what">${name(text)}</span>${times > 1 && html` <span class="dim">${times} times</span>`}
     ${isExplained && rule && html`<span class="words">${rules[rule] ? name(rules[rule]) : 'samewire has no words for this rule.'}</span>`}</li>`)}</ul>`
 }
@@ -108,7 +108,7 @@ export function cells(view, at) {
 export function estimated(row, form, width) {
   const isNarrow = width < 720
   const columns = Math.max(20, Math.floor((isNarrow ? width - 40 : (width - 150) / 2) / 7.3))
-  const linesOf = text => (form === 'short' ? Math.min(3, Math.ceil(text.length / columns)) : Math.ceil(Math.min(text.length, SHOWN) / columns) * (form === 'indented' ? 2 : 1))
+  const linesOf = text => (form === 'short' ? Math.min(3, Math.ceil(text.length / columns)) : Math.ceil(Math.min(text.length, SHOWN) / (form === 'indented' ? 15 : columns)))
   const engine = row.engine ? linesOf(row.engine.text) : 1
   const client = row.client.reduce((sum, frame) => sum + linesOf(frame.text), 0) || 1
   const lines = isNarrow ? engine + client + 3 : Math.max(2, engine, client)

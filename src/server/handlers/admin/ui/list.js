@@ -70,6 +70,8 @@ export class List extends Component {
     this.rounds = 0
     this.uniform = null
     this.observer = new ResizeObserver(() => this.resized())
+    // Scrolling alone changes no row, and rows that are the same object are not compared again.
+    this.cells = new Map()
     this.forget(props)
   }
 
@@ -83,6 +85,7 @@ export class List extends Component {
     if (next.version !== version) this.uniform = null
     if (next.version !== version || next.count !== count) this.forget(next)
     this.rounds = 0
+    this.cells.clear()
   }
 
   componentDidMount() {
@@ -248,8 +251,18 @@ export class List extends Component {
     if (row && !event.target.closest('a, button')) this.props.onOpen?.(Number(row.dataset.row))
   }
 
+  cellsOf(row) {
+    let cells = this.cells.get(row)
+    if (!cells) {
+      if (this.cells.size > 400) this.cells.clear()
+      cells = this.props.row(row)
+      this.cells.set(row, cells)
+    }
+    return cells
+  }
+
   rows() {
-    const { count, row, rowClass, rowKey, selected, id, head } = this.props
+    const { count, rowClass, rowKey, selected, id, head } = this.props
     if (count === 0) return []
     const { from, heights } = this
     const first = heights.at(Math.max(0, from - MARGIN))
@@ -259,7 +272,7 @@ export class List extends Component {
     for (let at = first; at < count && top < scrollTop + this.view + MARGIN; at += 1) {
       rows.push(html`<div key=${rowKey?.(at) ?? at} data-row=${at} id="${id}-${at}" role="row" aria-rowindex=${at + (head ? 2 : 1)}
         aria-selected=${at === selected ? 'true' : 'false'} class="list-row ${rowClass?.(at) ?? ''}"
-        style=${{ transform: `translateY(${top}px)` }}>${row(at)}</div>`)
+        style=${{ transform: `translateY(${top}px)` }}>${this.cellsOf(at)}</div>`)
       top += heights.sizes[at]
     }
     return rows

@@ -77,7 +77,7 @@ function Overview({ section, status, statusFeed }) {
     statusFeed.refresh()
   }
   const isStale = statusFeed.failure !== null || requests.failure?.status === 0
-  return html`<main class="overview ${isStale ? 'stale' : ''}">
+  return html`<main class="overview ${isStale ? 'stale' : ''}"><h1 class="hidden">samewire inspector</h1>
     ${status && !status.ready && html`<div class="notice bad wide" role="status"><strong>Not ready.</strong> <span class="said">${name(status.why)}</span></div>`}
     <${Requests} requests=${requests.data} history=${history.data} status=${status}/>
     <${Engines} status=${status}/><${Plots} history=${history.data}/><${Drift} status=${status}/>

@@ -25,9 +25,9 @@ function searchRow(row, expression, found) {
 /** Hits of a query: `hits` as [row, part, number within the part], how many there are, and whether the search is over. */
 export function useSearch(rows, query) {
   const expression = useMemo(() => expressionOf(query), [query])
-  const [state, setState] = useState({ hits: [], total: 0, isOver: true })
+  const [state, setState] = useState({ expression: null, hits: [], total: 0, isOver: true })
   useEffect(() => {
-    if (!expression) return setState({ hits: [], total: 0, isOver: true })
+    if (!expression) return
     const hits = []
     let total = 0
     let at = 0
@@ -43,13 +43,14 @@ export function useSearch(rows, query) {
         at += 1
       }
       const isOver = at >= rows.length
-      setState({ hits, total, isOver })
+      setState({ expression, hits, total, isOver })
       if (!isOver) timer = setTimeout(slice, 4)
     }
     timer = setTimeout(slice, 120)
     return () => clearTimeout(timer)
   }, [rows, expression])
-  return { ...state, expression }
+  // Until the first slice is done, the state is that of the query before.
+  return state.expression === expression ? state : { expression, hits: [], total: 0, isOver: expression === null }
 }
 
 /** The first hit at or after a row, or before it; the numbers wrap around. */

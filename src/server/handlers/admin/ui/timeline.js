@@ -75,10 +75,13 @@ function Marks({ end, x, width }) {
     <text x=${x(at)} y=${HEIGHT - 4} text-anchor=${at === 0 ? 'start' : x(at) > width - 30 ? 'end' : 'middle'}>${at === 0 ? '0' : duration(at)}</text>`)}</g>`
 }
 
-export function Timeline({ moments, pauses, range, position, onSeek }) {
+/** `seen` becomes a function that takes the first and last row in view, so that scrolling renders this bar alone. */
+export function Timeline({ moments, pauses, seen, position, onSeek }) {
   const { times, engine, client, end } = moments
   const [width, setWidth] = useState(600)
+  const [range, setRange] = useState([0, -1])
   const bar = useRef(null)
+  seen.current = setRange
   useEffect(() => {
     const observer = new ResizeObserver(([entry]) => setWidth(Math.max(120, Math.floor(entry.contentRect.width))))
     observer.observe(bar.current)
@@ -107,7 +110,7 @@ export function Timeline({ moments, pauses, range, position, onSeek }) {
   }
   const [first, last] = range
   const from = x(times[Math.max(0, first)] ?? 0)
-  const seen = Math.max(2, x(times[Math.max(0, last)] ?? 0) - from)
+  const wide = Math.max(2, x(times[Math.max(0, last)] ?? 0) - from)
   return html`<div ref=${bar} class="timeline" tabindex="0" role="slider" aria-label="time within the exchange" aria-valuemin="0" aria-valuemax=${Math.round(span)}
       aria-valuenow=${Math.round(Math.min(span, at))} aria-valuetext="${duration(at)} of ${duration(span)}" onPointerDown=${event => event.button === 0 && seek(event)}
       onPointerMove=${event => event.buttons === 1 && seek(event)} onKeyDown=${pressed}>
@@ -120,7 +123,7 @@ export function Timeline({ moments, pauses, range, position, onSeek }) {
       })}
       <path class="engine" d=${drawn.engine}/><path class="client" d=${drawn.client}/>
       <${Marks} end=${span} x=${x} width=${width - 2 * EDGE}/>
-      ${first <= last && html`<rect class="seen" x=${from - 1} width=${seen + 2} y=${TOP - 1} height=${LANE * 2 + 4}/>`}
+      ${first <= last && html`<rect class="seen" x=${from - 1} width=${wide + 2} y=${TOP - 1} height=${LANE * 2 + 4}/>`}
       ${position !== null && html`<line class="cursor" x1=${x(position)} x2=${x(position)} y1="0" y2=${HEIGHT - 14}/>`}
     </svg></div>`
 }
