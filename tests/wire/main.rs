@@ -36,6 +36,7 @@ mod agree;
 mod calls;
 mod contract;
 mod differential;
+mod frames;
 mod fuzz_seeds;
 mod golden;
 mod harmony;

@@ -274,8 +274,7 @@ impl RequestContext {
             let outgoing =
                 request(&AttemptTarget { attempt: selection.attempts(), ..AttemptTarget::first(&upstream) })?;
             if let Some(record) = &mut self.record {
-                record.attempts = selection.attempts();
-                record.upstream = Some(Arc::clone(&upstream));
+                record.sent_to(&upstream, selection.attempts());
             }
             underway.is_over = false;
             let refused = match self.opened(sender, &upstream, &outgoing, progress).await {

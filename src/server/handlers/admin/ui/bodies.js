@@ -1,0 +1,106 @@
+// The other parts of an exchange: rules that acted, request bodies, attempts, and commands that replay it.
+
+import { html, useMemo, useState } from './vendor/htm-preact.js'
+import { captureUrl, quoted, urlOf } from './api.js'
+import { Copy } from './captures.js'
+import { bytes, count, plural } from './format.js'
+import { differences, indented, jsonStart } from './frames.js'
+import { SHOWN } from './frame-row.js'
+import { Marked } from './marked.js'
+import { name } from './visible.js'
+
+function Body({ title, text, marks, note }) {
+  const [isWhole, setWhole] = useState(false)
+  const isLong = text !== null && text.length > SHOWN && !isWhole
+  return html`<section class="body"><h3>${title} <span class="dim">${text === null ? '' : note}</span></h3>
+    ${text === null
+      ? html`<p class="empty">There is none.</p>`
+      : html`<pre tabindex="0" role="region" aria-label=${title}><bdi dir="ltr" class="frame"><${Marked} text=${isLong ? text.slice(0, SHOWN) : text} marks=${isLong ? marks.filter(mark => mark.start < SHOWN) : marks}/></bdi></pre>
+        ${isLong && html`<button type="button" class="whole" onClick=${() => setWhole(true)}>Show all ${bytes(text.length)}</button>`}`}
+  </section>`
+}
+
+function Attempts({ attempts }) {
+  if (attempts.length === 0) return html`<p class="empty">samewire answered by itself. No engine was asked.</p>`
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Table of attempts"><table><thead><tr><th scope="col">Attempt</th><th scope="col">Upstream</th><th scope="col">Engine</th><th scope="col">Status</th><th scope="col">Answer</th></tr></thead>
+    <tbody>${attempts.map((one, at) => html`<tr><th scope="row">${at + 1}</th><td>${name(one.upstream)}</td><td>${name(one.engine)}</td>
+      <td class=${one.status >= 400 || one.status == null ? 'bad' : 'good'}>${one.status ?? 'no answer'}</td><td>${one.is_complete ? 'complete' : 'broke off'}</td></tr>`)}</tbody></table></div>`
+}
+
+export function Requests({ exchange }) {
+  const { client, engine } = exchange.request
+  const texts = useMemo(() => ({ client: client === null ? null : indented(client), engine: engine === null ? null : indented(engine) }), [exchange])
+  const marks = useMemo(() => {
+    // The client's body is what was before here, the engine's what came of it.
+    const { engine: gone, clients: [added] } = texts.client === null || texts.engine === null
+      ? { engine: [], clients: [[]] } : differences(texts.client, [texts.engine])
+    return { client: gone, engine: added }
+  }, [texts])
+  return html`<div class="part"><h2>Attempts</h2><${Attempts} attempts=${exchange.attempts}/>
+    <h2>Request bodies</h2><div class="bodies">
+      <${Body} title="From the client" text=${texts.client} marks=${marks.client} note=${client === null ? '' : bytes(client.length)}/>
+      <${Body} title="To the engine" text=${texts.engine} marks=${marks.engine} note=${engine === null ? '' : `${bytes(engine.length)}, last attempt`}/></div></div>`
+}
+
+/** Rows and times of each rule, with the first row. */
+export function rulesOf(rows) {
+  const rules = new Map()
+  rows.forEach((row, at) => {
+    for (const { rule, times } of row.changes) {
+      const key = rule ?? ''
+      const known = rules.get(key)
+      if (known) {
+        known.rows += 1
+        known.times += times
+      } else rules.set(key, { rule, rows: 1, times, first: at })
+    }
+  })
+  return [...rules.values()].sort((a, b) => b.times - a.times)
+}
+
+export function Rules({ exchange, onJump }) {
+  const rules = useMemo(() => rulesOf(exchange.rows), [exchange])
+  const shown = new Set(rules.map(row => row.rule))
+  const others = Object.entries(exchange.summary.rules).filter(([rule]) => !shown.has(rule))
+  if (rules.length === 0 && others.length === 0) return html`<div class="part"><p class="empty">${exchange.is_explained ? 'No rule acted: the client got what the engine sent.' : 'The changes of this exchange are not explained.'}</p></div>`
+  return html`<div class="part"><div class="scroll" tabindex="0" role="region" aria-label="Table of rules"><table><thead><tr><th scope="col">Rule</th><th scope="col" class="number">Times</th><th scope="col" class="number">Rows</th><th scope="col">First</th><th scope="col">What it does</th></tr></thead>
+    <tbody>${rules.map(({ rule, rows, times, first }) => html`<tr><th scope="row">${rule ? html`<code>${name(rule)}</code>` : 'no counted rule'}</th><td class="number">${count(times)}</td><td class="number">${count(rows)}</td>
+      <td><button type="button" class="link" onClick=${() => onJump(first)}>row ${count(first + 1)}</button></td><td class="words">${name(exchange.rules[rule] ?? (rule ? '' : 'A difference that no counter shows.'))}</td></tr>`)}
+    ${others.map(([rule, times]) => html`<tr><th scope="row"><code>${name(rule)}</code></th><td class="number">${count(times)}</td><td class="number">–</td><td>–</td><td class="words">${name(exchange.rules[rule] ?? '')}</td></tr>`)}</tbody></table></div></div>`
+}
+
+/** Name of the folder in the archive of an exchange, as samewire makes it. */
+export function folderOf({ engine, id }) {
+  return `${engine ?? 'none'}-${Array.from(id, one => (/[A-Za-z0-9-]/.test(one) ? one : '_')).join('')}`
+}
+
+/** Extension of the engine's answer in the archive, by its look. */
+function answerOf(rows) {
+  const first = rows.find(row => row.engine)?.engine.text ?? ''
+  if (/^(data|event|id|retry)?:/.test(first)) return 'upstream.sse'
+  return jsonStart(first) === first.search(/\S/) && first.trim() !== '' ? 'upstream.json' : 'upstream.txt'
+}
+
+/** The commands that work with the exchange in a terminal: each has its purpose. */
+export function commandsOf({ id, summary, attempts, rows, is_explained: isExplained }) {
+  const folder = quoted(folderOf({ ...summary, id }))
+  const commands = [
+    ['Fetch the exchange as a folder', `curl -sS ${quoted(urlOf(captureUrl(id)))} | tar x`],
+    ['Serve it as an engine, one event each 30 ms', `samewire replay ${folder} --listen 127.0.0.1:8000 --pace 30`],
+    ['Put samewire in front of that engine', 'samewire serve --upstream http://127.0.0.1:8000'],
+  ]
+  const last = attempts.at(-1)
+  if (isExplained && last) {
+    const status = last.status >= 400 ? ` --status ${last.status}` : ''
+    const eof = last.is_complete ? '' : ' --eof reset'
+    const engine = last.engine ? ` --engine ${quoted(last.engine)}` : ''
+    commands.push(['Rewrite the engine’s answer again, and say what changes', `samewire rewrite --explain${engine}${status}${eof} --request ${folder}/client/request.json < ${folder}/${answerOf(rows)}`])
+  }
+  return commands
+}
+
+export function Commands({ exchange }) {
+  return html`<div class="part"><p class="notice warn">The folder has the prompt and the answer. Look through it before you send it to anybody.</p>
+    ${commandsOf(exchange).map(([what, command]) => html`<h2>${what}</h2><${Copy} label=${what} text=${command}/>`)}
+    <p class="dim">${plural(exchange.attempts.length, 'attempt')}. The folder has the last one; the ones before it are in <code>attempt-1/</code> and so on, the client’s side in <code>client/</code>.</p></div>`
+}

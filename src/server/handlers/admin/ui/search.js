@@ -1,0 +1,63 @@
+// Search through both sides of an exchange, in slices, so that the page stays responsive.
+
+import { useEffect, useMemo, useState } from './vendor/htm-preact.js'
+
+/** Time of a slice, in milliseconds. */
+const SLICE = 12
+/** Hits that are remembered; more are only counted. */
+const KEPT = 200_000
+
+/** The expression for a text that is searched for, apart from upper and lower case. */
+export function expressionOf(query) {
+  return query ? new RegExp(query.replace(/[\\^$.*+?()[\]{}|/-]/g, String.raw`\$&`), 'gi') : null
+}
+
+/** Calls `found(row, part, hits)` for each text with hits; part 0 is the engine's frame, the client's are counted from 1. */
+function searchRow(row, expression, found) {
+  const look = (frame, part) => {
+    const hits = frame?.text.match(expression)?.length ?? 0
+    if (hits) found(part, hits)
+  }
+  look(row.engine, 0)
+  row.client.forEach((frame, at) => look(frame, at + 1))
+}
+
+/** Hits of a query: `hits` as [row, part, number within the part], how many there are, and whether the search is over. */
+export function useSearch(rows, query) {
+  const expression = useMemo(() => expressionOf(query), [query])
+  const [state, setState] = useState({ expression: null, hits: [], total: 0, isOver: true })
+  useEffect(() => {
+    if (!expression) return
+    const hits = []
+    let total = 0
+    let at = 0
+    let timer
+    const slice = () => {
+      const until = performance.now() + SLICE
+      while (at < rows.length && performance.now() < until) {
+        const row = at
+        searchRow(rows[row], expression, (part, more) => {
+          total += more
+          for (let number = 0; number < more && hits.length < KEPT; number += 1) hits.push([row, part, number])
+        })
+        at += 1
+      }
+      const isOver = at >= rows.length
+      setState({ expression, hits, total, isOver })
+      if (!isOver) timer = setTimeout(slice, 4)
+    }
+    timer = setTimeout(slice, 120)
+    return () => clearTimeout(timer)
+  }, [rows, expression])
+  // Until the first slice is done, the state is that of the query before.
+  return state.expression === expression ? state : { expression, hits: [], total: 0, isOver: expression === null }
+}
+
+/** The first hit at or after a row, or before it; the numbers wrap around. */
+export function nextHit(hits, current, row, step) {
+  if (hits.length === 0) return -1
+  if (current >= 0) return (current + step + hits.length) % hits.length
+  const after = hits.findIndex(([at]) => at >= row)
+  if (step > 0) return Math.max(0, after)
+  return (after <= 0 ? hits.length : after) - 1
+}

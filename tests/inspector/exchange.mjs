@@ -1,0 +1,251 @@
+// The view of one exchange: both sides, changes, search, time, playback, and what is done with it elsewhere.
+import assert from 'node:assert/strict'
+import * as data from './data.mjs'
+import { textOf, until } from './stage.mjs'
+
+const open = async (page, selector = '.frame-list .list-row') => page.waitForSelector(selector)
+const text = (page, selector) => page.$eval(selector, element => element.textContent)
+const selected = page => page.$eval('.frame-list [aria-selected=true]', row => Number(row.dataset.row))
+
+async function frames(stage, fresh) {
+  await stage.check('both sides stand in their rows, byte for byte', () => fresh(async ({ url, state }) => {
+    const rows = data.rows(30)
+    state.exchanges.set('req_bytes', data.exchange('req_bytes', rows))
+    await stage.with(`${url}/ui/#/exchange/req_bytes`, { height: 4_000 }, async page => {
+      await open(page)
+      await page.selectOption('.toolbar select', 'raw')
+      await until(page, count => document.querySelectorAll('.frame-list .list-row').length === count, rows.length)
+      const shown = await page.$$eval('.frame-list .list-row', all => all
+        .sort((a, b) => a.dataset.row - b.dataset.row)
+        .map(row => ['engine', 'client'].map(side => Array.from(row.querySelectorAll(`[data-side=${side}] .frame`), frame => frame.textContent))))
+      const whole = (texts, side) => texts.map(one => one.replace(/\n+$/, '')).join('\n') || side
+      rows.forEach((row, at) => {
+        assert.equal(whole(shown[at][0], ''), whole(row.engine ? [row.engine.text] : [], ''), `row ${at}, engine`)
+        assert.equal(whole(shown[at][1], ''), whole(row.client.map(frame => frame.text), ''), `row ${at}, client`)
+      })
+      assert.match(await textOf(page, '[data-row="0"] [data-side=client]'), /nothing was sent/)
+      assert.match(await textOf(page, `[data-row="${rows.length - 2}"] [data-side=engine]`), /no frame of the engine/)
+    })
+  }))
+
+  await stage.check('changes stand with their rules, are explained on demand, and are marked in the text', () => fresh(async ({ url }) => {
+    await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
+      await open(page)
+      const row = '[data-row="2"]'
+      assert.match(await textOf(page, `${row} .changes`), /reasoning_name\s+delta\.reasoning → delta\.reasoning_content/)
+      assert.deepEqual(await page.$$eval(`${row} del`, all => all.map(one => one.textContent)), ['"token_ids":null'])
+      assert.match(await text(page, `${row} ins`), /^"reasoning_content":" \w+"$/)
+      assert.equal(await page.locator(`${row} .words`).count(), 0)
+      await page.keyboard.press('j')
+      await page.keyboard.press('j')
+      await page.keyboard.press('j')
+      await page.keyboard.press('e')
+      assert.match(await textOf(page, `${row} .words`), /Reasoning came under another name/)
+      await page.keyboard.press('E')
+      assert.match(await textOf(page, '[data-row="1"] .words'), /Reasoning came under another name/)
+      await page.keyboard.press('v')
+      await page.keyboard.press('v')
+      await until(page, () => document.querySelector('[data-row="2"] .frame')?.textContent.includes('\n  "choices": [\n    {\n'))
+      await page.check('text=Only changed')
+      await until(page, () => Array.from(document.querySelectorAll('.frame-list .list-row')).every(row => row.classList.contains('changed')))
+    })
+  }))
+
+  await stage.check('a short frame leaves out what is repeated, but no content', () => fresh(async ({ url }) => {
+    await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
+      await open(page)
+      const shown = await textOf(page, '[data-row="3"] [data-side=engine] .frame')
+      assert.match(shown, /^data: \{…,"choices":\[\{….*"delta":\{"reasoning":" \w+"\}/)
+      assert.ok(!shown.includes('chatcmpl-'))
+      assert.match(await page.getAttribute('[data-row="3"] .left-out', 'title'), /^"id":"chatcmpl-/)
+    })
+  }))
+
+  await stage.check('the search counts the hits of both sides and goes through them', () => fresh(async ({ url, state }) => {
+    const rows = data.rows(120)
+    state.exchanges.set('req_search', data.exchange('req_search', rows))
+    const total = rows.flatMap(row => [row.engine, ...row.client]).reduce((sum, frame) => sum + (frame?.text.match(/jacket/gi)?.length ?? 0), 0)
+    await stage.with(`${url}/ui/#/exchange/req_search`, {}, async page => {
+      await open(page)
+      await page.keyboard.press('/')
+      await page.keyboard.type('JACKET')
+      await until(page, total => document.querySelector('.hits').textContent === String(total), total)
+      await page.keyboard.press('Enter')
+      await until(page, total => document.querySelector('.hits').textContent === `1 of ${total}`, total)
+      const first = await selected(page)
+      assert.equal(await text(page, 'mark.current'), 'jacket')
+      await page.locator('.frame-list').focus()
+      const visited = [first]
+      for (let step = 1; step < total; step += 1) {
+        await page.keyboard.press('n')
+        await until(page, told => document.querySelector('.hits').textContent === told && document.querySelector('mark.current'), `${step + 1} of ${total}`)
+        visited.push(await selected(page))
+      }
+      assert.deepEqual(visited, [...visited].sort((a, b) => a - b))
+      await page.keyboard.press('n')
+      await until(page, total => document.querySelector('.hits').textContent === `1 of ${total}`, total)
+      assert.equal(await selected(page), first, 'after the last hit comes the first')
+      await page.keyboard.press('N')
+      await until(page, total => document.querySelector('.hits').textContent === `${total} of ${total}`, total)
+      await page.fill('.toolbar input[type=search]', 'no such text')
+      await until(page, () => document.querySelector('.hits').textContent === 'no hits')
+    })
+  }))
+
+  await stage.check('keys go from change to change, and to both ends', () => fresh(async ({ url }) => {
+    await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
+      await open(page)
+      const press = async key => { await page.keyboard.press(key); await page.waitForTimeout(50) }
+      await press('G')
+      assert.equal(await selected(page), 120)
+      await press('C')
+      assert.equal(await selected(page), 118)
+      await press('C')
+      assert.equal(await selected(page), 80)
+      await press('c')
+      assert.equal(await selected(page), 118)
+      await press('g')
+      await press('g')
+      assert.equal(await selected(page), 0)
+    })
+  }))
+}
+
+async function time(stage, fresh) {
+  await stage.check('the time axis shows pauses and jumps', () => fresh(async ({ url }) => {
+    await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
+      await open(page)
+      assert.match(await page.$eval('.timeline', bar => bar.textContent), /2\.6\d s/)
+      assert.ok((await page.locator('.timeline .pause').count()) >= 2)
+      const bar = await page.locator('.timeline').boundingBox()
+      await page.mouse.click(bar.x + bar.width * 0.95, bar.y + 15)
+      await until(page, () => Number(document.querySelector('.frame-list [aria-selected=true]')?.dataset.row) > 80)
+      await page.locator('.timeline').focus()
+      await page.keyboard.press('Home')
+      await until(page, () => document.querySelector('.frame-list [aria-selected=true]')?.dataset.row === '0')
+      await page.keyboard.press('End')
+      await until(page, () => document.querySelector('.frame-list [aria-selected=true]')?.dataset.row === '120')
+      assert.match(await page.$eval('.frame-list', list => list.textContent), /\+\d+\.\d ms/)
+      await page.keyboard.press('Home')
+      await page.fill('.toolbar input[type=search]', '')
+      await page.locator('.frame-list').focus()
+      for (let row = 0; row < 70; row += 1) await page.keyboard.press('ArrowDown')
+      await until(page, () => /pause of 2\.6\d s/.test(document.querySelector('.frame-list').textContent))
+    })
+  }))
+
+  await stage.check('the player shows the frames at their pace, and pauses', () => fresh(async ({ url }) => {
+    await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
+      await open(page)
+      await page.selectOption('.player select', '0.5')
+      await page.keyboard.press(' ')
+      await until(page, () => Number(document.querySelector('.frame-list').getAttribute('aria-rowcount')) >= 4)
+      await page.keyboard.press(' ')
+      const count = () => page.getAttribute('.frame-list', 'aria-rowcount').then(Number)
+      const held = await count()
+      await page.waitForTimeout(400)
+      assert.equal(await count(), held, 'nothing comes during a pause')
+      assert.ok(held < 122, `${held} rows`)
+      await page.selectOption('.player select', '10')
+      await page.click('.player button')
+      await until(page, () => document.querySelector('.frame-list').getAttribute('aria-rowcount') === '122')
+      await page.click('text=Show all')
+      assert.equal(await page.locator('.player >> text=Show all').count(), 0)
+    })
+  }))
+}
+
+async function parts(stage, fresh) {
+  await stage.check('rules, requests, attempts and commands have their tabs', () => fresh(async ({ url }) => {
+    await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
+      await open(page)
+      await page.keyboard.press('2')
+      assert.match((await textOf(page, '.part tbody tr')).replace(/\s+/g, ' '), /reasoning_name 40 40 row 2 Reasoning came under another name/)
+      await page.click('.part tbody tr >> text=row 2')
+      await until(page, () => document.querySelector('.frame-list [aria-selected=true]')?.dataset.row === '1')
+      await page.keyboard.press('3')
+      const [client, engine] = await page.$$eval('.body pre', all => all.map(one => one.textContent))
+      assert.match(client, /^\{\n {2}"model": "gpt-oss-120b",\n/)
+      assert.match(engine, /"max_tokens": 512/)
+      assert.match(await text(page, '.body del'), /"max_completion_tokens": 512/)
+      await page.keyboard.press('4')
+      const commands = await page.$$eval('.copy pre', all => all.map(one => one.textContent))
+      assert.deepEqual(commands, [
+        `curl -sS ${url}/captures/req_stream | tar x`,
+        'samewire replay vllm-req_stream --listen 127.0.0.1:8000 --pace 30',
+        'samewire serve --upstream http://127.0.0.1:8000',
+        'samewire rewrite --explain --engine vllm --request vllm-req_stream/client/request.json < vllm-req_stream/upstream.sse',
+      ])
+      const [download] = await Promise.all([page.waitForEvent('download'), page.keyboard.press('d')])
+      assert.equal(new URL(download.url()).pathname, '/captures/req_stream')
+    })
+  }))
+
+  await stage.check('whole, failed, relayed and missing exchanges are shown as what they are', () => fresh(async ({ url }) => {
+    await stage.with(`${url}/ui/#/exchange/req_whole`, {}, async page => {
+      await open(page)
+      assert.match(await text(page, '[data-side=client] ins'), /^"reasoning_content": "Look\."$/)
+      await page.goto(`${url}/ui/#/exchange/req_failed`)
+      await until(page, () => /503 · engine_overloaded/.test(document.querySelector('.exchange-head')?.innerText))
+      await page.keyboard.press('3')
+      assert.match((await textOf(page, '.part table')).replace(/\s+/g, ' '), /1 vllm-1 vllm no answer broke off 2 sglang-1 sglang 503 complete/)
+      await page.keyboard.press('4')
+      assert.match(await page.$$eval('.copy pre', all => all.at(-1).textContent), /--status 503 --request vllm-req_failed\/client\/request\.json < vllm-req_failed\/upstream\.json$/)
+      await page.goto(`${url}/ui/#/exchange/req_relayed`)
+      await until(page, () => /not explained: the route is relayed/.test(document.querySelector('.exchange-head')?.innerText))
+      await page.goto(`${url}/ui/#/exchange/req_missing`)
+      await page.waitForSelector('.exchange [role=alert]')
+      assert.match(await textOf(page, '.exchange'), /req_missing cannot be shown.*there is no captured exchange of this id.*Try again/s)
+    })
+  }))
+
+  await stage.check('text of others is shown, does not run, and does not reorder the page', () => fresh(async ({ url, state }) => {
+    state.requests = () => ({ running: [], ended: [{ ...data.ended(1)[0], model: data.EVIL, key: data.EVIL, code: data.EVIL, end: 'error' }] })
+    state.upstreams = [{ ...state.upstreams[2], why: data.EVIL }]
+    const hidden = page => page.evaluate(() => {
+      const walker = document.createTreeWalker(document.documentElement, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT)
+      const found = []
+      const isHidden = text => /[\u202a-\u202e\u2066-\u2069\u200b\u0007]/.test(text)
+      while (walker.nextNode()) {
+        const node = walker.currentNode
+        const texts = node.nodeType === 3 ? [node.data] : Array.from(node.attributes, attribute => attribute.value)
+        found.push(...texts.filter(isHidden))
+      }
+      return found
+    })
+    await stage.with(`${url}/ui/`, {}, async page => {
+      await page.waitForSelector('#engines tbody tr')
+      await page.waitForSelector('.requests .code-point')
+      assert.match(await textOf(page, '#engines tbody'), /<script>document\.title="run"<\/script><img src=x/)
+      assert.deepEqual(await hidden(page), [])
+      await page.goto(`${url}/ui/#/exchange/req_evil`)
+      await open(page)
+      for (const tab of ['1', '2', '3', '4']) {
+        await page.keyboard.press(tab)
+        assert.deepEqual(await hidden(page), [])
+      }
+      await page.keyboard.press('1')
+      await page.keyboard.press('/')
+      await page.keyboard.type('script')
+      await page.keyboard.press('Enter')
+      await page.waitForSelector('mark.current')
+      assert.match(await page.$eval('.frame-list', list => list.textContent), /<script>document\.title=/)
+      assert.ok((await page.locator('.frame-list .code-point:text-is("U+202E")').count()) > 0)
+      assert.equal(await page.locator('.exchange script, .exchange img').count(), 0)
+      assert.notEqual(await page.title(), 'run')
+      const ran = await page.evaluate(() => {
+        const script = document.createElement('script')
+        script.textContent = 'window.ran = true'
+        document.body.append(script)
+        return [window.ran, window.violations.splice(0).length]
+      })
+      assert.deepEqual(ran, [undefined, 1], 'the policy is in force')
+    })
+  }))
+}
+
+export async function checks(stage, fresh) {
+  await frames(stage, fresh)
+  await time(stage, fresh)
+  await parts(stage, fresh)
+}

@@ -1,0 +1,103 @@
+// Looks: both themes, narrow windows, and what axe finds in each view. Pictures go to the folder for work, two of them to docs/figures.
+import assert from 'node:assert/strict'
+import path from 'node:path'
+import { fileURLToPath } from 'node:url'
+import * as data from './data.mjs'
+import { fits, until } from './stage.mjs'
+
+const figures = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../docs/figures')
+
+const frames = async page => { await page.waitForSelector('.frame-list .list-row') }
+const tab = key => async page => {
+  await frames(page)
+  await page.keyboard.press(key)
+  await page.waitForSelector('.part')
+}
+
+/** Views: their address, what is done there, and a change of the mock's state before. */
+const VIEWS = [
+  { name: 'requests', hash: '#/', ready: page => page.waitForSelector('.captures .list-row') },
+  { name: 'empty', hash: '#/', state: data.empty, ready: page => page.waitForSelector('#captures .howto') },
+  { name: 'gone', hash: '#/', ready: async (page, state) => { await page.waitForSelector('.list-row'); state.isGone = true; await page.waitForSelector('.gone') } },
+  { name: 'starting', hash: '#/', ready: async (page, state) => {
+    await page.waitForSelector('.list-row')
+    state.refusal = 'not from here'
+    await page.click('text=Change …')
+    await page.click('.start .primary')
+    await page.waitForSelector('[role=alert]')
+  } },
+  { name: 'table', hash: '#/', ready: async page => { await page.waitForSelector('.list-row'); await page.click('#plots summary'); await page.waitForSelector('#plots tbody') } },
+  { name: 'keys', hash: '#/', ready: async page => { await page.waitForSelector('.list-row'); await page.keyboard.press('?'); await page.waitForSelector('dialog') } },
+  { name: 'exchange', hash: '#/exchange/req_stream', ready: frames },
+  { name: 'search', hash: '#/exchange/req_evil', ready: async page => {
+    await frames(page)
+    await page.fill('.toolbar input[type=search]', 'script')
+    await page.keyboard.press('Enter')
+    await page.waitForSelector('mark')
+    await page.keyboard.press('Enter')
+    await page.waitForSelector('mark.current')
+    await page.check('text=Explain')
+  } },
+  { name: 'rules', hash: '#/exchange/req_stream', ready: tab('2') },
+  { name: 'bodies', hash: '#/exchange/req_stream', ready: tab('3') },
+  { name: 'replay', hash: '#/exchange/req_evil', ready: tab('4') },
+  { name: 'missing', hash: '#/exchange/req_missing', ready: page => page.waitForSelector('[role=alert]') },
+]
+
+const SIZES = [
+  { size: 'wide', width: 1280, colorScheme: 'light' },
+  { size: 'dark', width: 1280, colorScheme: 'dark' },
+  { size: 'narrow', width: 320, colorScheme: 'light' },
+  { size: 'narrow-dark', width: 320, colorScheme: 'dark' },
+]
+
+const isLight = page => page.evaluate(() => getComputedStyle(document.body).backgroundColor.match(/\d+/g).slice(0, 3).map(Number).reduce((sum, part) => sum + part) > 382)
+
+export async function checks(stage, fresh, { work }) {
+  for (const { name, hash, ready, state: change } of VIEWS)
+    await stage.check(`${name}: both themes, wide and narrow, without findings of axe`, async () => {
+      for (const { size, width, colorScheme } of SIZES)
+        await fresh(async ({ url, state }) => {
+          change?.(state)
+          // Without motion, so that a picture does not catch a color between two.
+          await stage.with(`${url}/ui/${hash}`, { width, height: width === 320 ? 640 : 800, colorScheme, reducedMotion: 'reduce' }, async page => {
+            await ready(page, state)
+            assert.equal(await isLight(page), colorScheme === 'light')
+            assert.ok(await fits(page), `${size}: nothing is wider than the window`)
+            const found = size === 'narrow-dark' ? [] : await stage.findings(page)
+            await page.screenshot({ path: path.join(work, `${name}-${size}.png`) })
+            assert.deepEqual(found, [], size)
+          })
+        })
+    })
+
+  await stage.check('the theme is the system’s until one is chosen', () => fresh(async ({ url }) => {
+    await stage.with(`${url}/ui/`, { colorScheme: 'dark' }, async page => {
+      await page.waitForSelector('.list-row')
+      const seen = [await isLight(page)]
+      for (let turn = 0; turn < 3; turn += 1) {
+        await page.click('button[aria-label^=Theme]')
+        seen.push(await isLight(page))
+      }
+      assert.deepEqual(seen, [false, true, false, false], 'system, light, dark, system')
+    })
+  }))
+
+  await stage.check('nothing moves by itself where motion is not wanted', () => fresh(async ({ url }) => {
+    const moving = page => page.evaluate(() => document.getAnimations().length)
+    await stage.with(`${url}/ui/`, { reducedMotion: 'reduce' }, async page => {
+      await page.waitForSelector('.state.streaming')
+      assert.equal(await moving(page), 0)
+    })
+  }))
+
+  if (process.env.SAMEWIRE_SCREENSHOTS === '1')
+    await stage.check('the pictures of the documents', () => fresh(async ({ url }) => {
+      for (const [name, hash, selector] of [['requests', '#/', '.captures .list-row'], ['exchange', '#/exchange/req_stream', '.frame-list .list-row']])
+        await stage.with(`${url}/ui/${hash}`, { width: 1120, height: name === 'requests' ? 860 : 700, reducedMotion: 'reduce' }, async page => {
+          await page.waitForSelector(selector)
+          await until(page, () => document.fonts.status === 'loaded')
+          await page.screenshot({ path: path.join(figures, `inspector-${name}.png`) })
+        })
+    }))
+}
