@@ -2,7 +2,6 @@
 //! it.
 
 use crate::clients::keys::entry;
-use crate::engines::waiting::refusing;
 use crate::responses::over_chat::prompt;
 use crate::sim::{
     Answer, Client, CloseKind, Engine, Gate, KEY, PATIENCE, Request, Samewire, Script, Setup, World, until,
@@ -306,9 +305,7 @@ async fn the_ended_requests_are_bounded() {
 
 #[tokio::test]
 async fn the_status_tells_what_is_there() {
-    let (unreachable, _held) = refusing();
-    let setup = Setup::new().allow_errors().upstream(&unreachable);
-    let world = World::start(Engine::script(hello()).await, setup).await;
+    let world = World::start(Engine::script(hello()).await, Setup::new()).await;
     ask(&world, "one", Request::stream("")).await;
     until("the line of the request", PATIENCE, || world.samewire.request_lines().len() == 1).await;
     let status = told(&world.samewire, "/status").await;
