@@ -189,3 +189,52 @@ impl Drop for RegistryEntry {
         self.registry.0.lock().running.remove(&self.number);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(requests: &[impl AsRef<RequestSnapshot>]) -> Vec<String> {
+        requests.iter().map(|request| request.as_ref().facts.id.to_string()).collect()
+    }
+
+    fn running(registry: &RequestRegistry, limit: usize) -> Vec<String> {
+        let requests = registry.list(limit).0;
+        requests.iter().map(|request| request.facts.id.to_string()).collect()
+    }
+
+    #[test]
+    fn requests_are_listed_from_their_begin_to_their_end() {
+        let registry = Arc::new(RequestRegistry::default());
+        let (a, b, c) = (registry.begin("a"), registry.begin("b"), registry.begin("c"));
+        assert_eq!(
+            (running(&registry, 9), running(&registry, 2).len()),
+            (vec!["c".into(), "b".into(), "a".into()], 2)
+        );
+        b.update(|facts| facts.model = Some("m".into()));
+        b.progress(Some(Duration::from_nanos(1)), 3, 40);
+        let snapshot = registry.list(9).0.remove(1);
+        assert_eq!(snapshot.facts.model.as_deref(), Some("m"));
+        assert_eq!((snapshot.numbers.tokens, snapshot.numbers.bytes), (3, 40));
+        assert!(snapshot.numbers.first_token.is_some(), "the first token has come");
+        drop(a);
+        let outcome = RequestOutcome { end: "complete", side: None, status: Some(200), code: None };
+        b.end(outcome, |numbers| numbers.tokens = 2);
+        assert_eq!(running(&registry, 9), ["c"]);
+        let ended = registry.list(9).1;
+        assert_eq!((ids(&ended), ended[0].numbers.tokens), (vec!["b".to_owned()], 2));
+        drop(c);
+        assert_eq!((running(&registry, 9).len(), registry.list(9).1.len()), (0, 1));
+    }
+
+    #[test]
+    fn the_last_that_ended_are_kept() {
+        let registry = Arc::new(RequestRegistry::default());
+        for number in 0..MAX_ENDED + 5 {
+            let outcome = RequestOutcome { end: "complete", side: None, status: Some(200), code: None };
+            registry.begin(&number.to_string()).end(outcome, |_| {});
+        }
+        let ended = ids(&registry.list(9).1);
+        assert_eq!((ended.len(), ended[0].as_str(), ended[MAX_ENDED - 1].as_str()), (MAX_ENDED, "204", "5"));
+    }
+}

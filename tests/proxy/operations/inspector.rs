@@ -2,7 +2,6 @@
 //! it.
 
 use crate::clients::keys::entry;
-use crate::engines::waiting::refusing;
 use crate::responses::over_chat::prompt;
 use crate::sim::{
     Answer, Client, CloseKind, Engine, Gate, KEY, PATIENCE, Request, Samewire, Script, Setup, World, until,
@@ -306,9 +305,7 @@ async fn the_ended_requests_are_bounded() {
 
 #[tokio::test]
 async fn the_status_tells_what_is_there() {
-    let (unreachable, _held) = refusing();
-    let setup = Setup::new().allow_errors().upstream(&unreachable);
-    let world = World::start(Engine::script(hello()).await, setup).await;
+    let world = World::start(Engine::script(hello()).await, Setup::new()).await;
     ask(&world, "one", Request::stream("")).await;
     until("the line of the request", PATIENCE, || world.samewire.request_lines().len() == 1).await;
     let status = told(&world.samewire, "/status").await;
@@ -346,7 +343,7 @@ async fn the_status_tells_what_is_there() {
 
 #[tokio::test]
 async fn the_history_has_a_point_for_each_step() {
-    let world = World::start(Engine::script(hello()).await, Setup::new().allow_errors()).await;
+    let world = World::start(Engine::script(hello()).await, Setup::new().config("root_path = \"\"")).await;
     assert_eq!(told(&world.samewire, "/history").await["step_seconds"], 5);
     ask(&world, "one", Request::stream("")).await;
     let deadline = tokio::time::Instant::now() + PATIENCE;
@@ -365,6 +362,10 @@ async fn the_history_has_a_point_for_each_step() {
     );
     assert_eq!(point["tokens"], 2);
     assert!(point["first_token"]["p95_ms"].as_f64().unwrap() > 0.0, "{point}");
+    let text = std::fs::read_to_string(world.samewire.config()).unwrap();
+    world.samewire.reconfigure(&format!("{text}\n# Read again.\n")).await;
+    let after = told(&world.samewire, "/history").await;
+    assert!(after["points"].as_array().unwrap().contains(&point), "it survives a reload: {after}");
     world.end().await;
 }
 
