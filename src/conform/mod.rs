@@ -15,8 +15,12 @@ mod row;
 mod suite;
 mod verdict;
 
+pub(crate) use answer::{Answer, Frame};
 pub use ask::{Ask, Model};
 pub use group::Group;
 pub use row::Row;
+pub(crate) use suite::judge;
+#[cfg(test)]
+pub(crate) use suite::tests::good;
 pub use suite::{Report, Verified, asks, catalogue, run, tokens};
 pub use verdict::Verdict;

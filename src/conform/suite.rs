@@ -120,7 +120,7 @@ fn unanswered(ask: Ask, failure: &Failure) -> impl Iterator<Item = Verified> {
 }
 
 /// Judges an answer by the rows of its request.
-fn judge(ask: Ask, answer: &Answer) -> Vec<Verified> {
+pub(crate) fn judge(ask: Ask, answer: &Answer) -> Vec<Verified> {
     let absent = ask.optional()
         && matches!(answer.status, 404 | 405 | 501)
         && answer.whole.text("/error/code") != "model_not_found"
@@ -156,7 +156,7 @@ fn is_judged(row: &Row, answer: &Answer) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::exchange::{Ended, Request};
     use bytes::Bytes;
@@ -216,7 +216,7 @@ mod tests {
     }
 
     /// Returns an answer that passes every row of the request: status, content type, body.
-    fn good(ask: Ask) -> (u16, &'static str, String) {
+    pub(crate) fn good(ask: Ask) -> (u16, &'static str, String) {
         let usage = r#""usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}"#;
         let whole = |message: &str, finish: &str| {
             format!(
