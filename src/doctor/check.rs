@@ -1,8 +1,9 @@
 //! Checks: what each asks about a server, and what can come of it.
 
 use super::question::Question;
-use super::seen::Seen;
-use crate::visible::excerpt;
+use super::seen::{NotSeen, Seen};
+use crate::visible::{excerpt, push_visible};
+use std::fmt::Write;
 
 /// Part of the API that a check belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,16 +107,6 @@ pub struct Check {
 
 /// Verdict of a check, or the reason why the answers do not show it.
 pub(super) type Judged = Result<Outcome, NotSeen>;
-
-/// Reason why the answers do not show something.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NotSeen(pub(super) String);
-
-impl NotSeen {
-    pub(super) fn because(why: impl Into<String>) -> Self {
-        Self(why.into())
-    }
-}
 
 /// Result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -230,6 +221,23 @@ impl Outcome {
             Self::Found(found) => &found.says,
         }
     }
+}
+
+/// Returns a text as a value of TOML, on one line and with every character visible.
+pub(super) fn quoted(text: &str) -> String {
+    let mut quoted = "\"".to_owned();
+    for character in text.chars() {
+        let mut plain = String::new();
+        push_visible(character, &mut plain);
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            _ if plain.chars().eq([character]) => quoted.push(character),
+            _ => {
+                let _ = write!(quoted, "\\U{:08x}", u32::from(character));
+            }
+        }
+    }
+    quoted + "\""
 }
 
 /// Returns the part of a chunk that says something: from its choices on.

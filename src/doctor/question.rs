@@ -38,8 +38,6 @@ pub enum Question {
     ToolsEmpty,
     /// Optional members that are null.
     Nulls,
-    /// `stream_options` without a stream.
-    OptionsWhole,
     /// Members that only the service knows.
     ServiceFields,
     /// Content as parts of the type `input_text`, as in Responses.
@@ -102,7 +100,7 @@ const USAGE: &str = r#""stream":true,"stream_options":{"include_usage":true}"#;
 
 impl Question {
     /// List of all questions, in the order in which they are asked.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 32] = [
         Self::Models,
         Self::Stream,
         Self::StreamPlain,
@@ -118,7 +116,6 @@ impl Question {
         Self::Developer,
         Self::ToolsEmpty,
         Self::Nulls,
-        Self::OptionsWhole,
         Self::ServiceFields,
         Self::InputText,
         Self::Stop,
@@ -156,7 +153,6 @@ impl Question {
             Self::Developer => "role-developer",
             Self::ToolsEmpty => "tools-empty",
             Self::Nulls => "null-members",
-            Self::OptionsWhole => "stream-options-without-stream",
             Self::ServiceFields => "fields-of-the-service",
             Self::InputText => "part-input-text",
             Self::Stop => "stop-string",
@@ -294,7 +290,6 @@ impl Question {
                 r#""n":null,"stop":null,"stream":null,"tools":null,"frequency_penalty":null,"logprobs":null"#
                     .to_owned()
             }
-            Self::OptionsWhole => r#""stream":false,"stream_options":{"include_usage":true}"#.to_owned(),
             Self::ServiceFields => {
                 r#""store":false,"metadata":{"a":"b"},"user":"u","prompt_cache_key":"k","safety_identifier":"s","service_tier":"auto""#
                     .to_owned()

@@ -33,12 +33,13 @@ impl Limits {
 
     /// Returns the bounds of an answer for which no model has to work.
     fn quick(self) -> Bounds {
-        Bounds { bytes: BYTES, pieces: PIECES, ..Bounds::within(self.answer.min(QUICK)) }
+        Bounds { bytes: QUICK_BYTES, pieces: PIECES, ..Bounds::within(self.answer.min(QUICK)) }
     }
 }
 
-/// Bytes and pieces of one answer; more is given up.
-const BYTES: usize = 1 << 20;
+/// Bytes and pieces of one answer; more is given up. Lists of models and metrics are longer than answers.
+const BYTES: usize = 256 << 10;
+const QUICK_BYTES: usize = 2 << 20;
 const PIECES: usize = 8192;
 /// Time for the list of models and for the engine's own routes.
 const QUICK: Duration = Duration::from_secs(10);
@@ -82,10 +83,13 @@ impl Report {
         Question::ALL.into_iter().filter(|question| !self.seen.has(*question)).collect()
     }
 
-    /// Takes the answer to a question; returns true if the server has said something.
+    /// Takes the answer to a question; returns true if the server has said something and come to an end.
     fn take(&mut self, question: Question, at: Option<usize>, answer: Result<Exchange, Failure>) -> bool {
         let is_silent = match &answer {
-            Ok(exchange) => exchange.ended == Ended::Stalled,
+            Ok(exchange) if matches!(question, Question::Limit | Question::Cut) => {
+                exchange.ended == Ended::Stalled
+            }
+            Ok(exchange) => matches!(exchange.ended, Ended::Stalled | Ended::TooLong),
             Err(_) => true,
         };
         let answer = answer.map(|exchange| {
@@ -174,7 +178,8 @@ impl<P: FnMut(&str)> Run<'_, P> {
                 }
             }
             if silent >= SILENT || silent > 0 && question == Question::Stream {
-                self.report.stopped = Some(format!("the server does not answer ({})", question.name()));
+                self.report.stopped =
+                    Some(format!("the server does not answer, or without an end ({})", question.name()));
                 return Ok(());
             }
         }

@@ -1,11 +1,20 @@
 //! Everything that was seen of a server: its answers, and what it says about itself.
 
-use super::check::NotSeen;
 use super::cut::Cut;
 use super::question::Question;
 use super::server::Server;
 use crate::conform::Answer;
 use crate::exchange::{Ended, Failure, Idle};
+
+/// Reason why the answers do not show something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NotSeen(pub(super) String);
+
+impl NotSeen {
+    pub(super) fn because(why: impl Into<String>) -> Self {
+        Self(why.into())
+    }
+}
 
 /// Observations of one server.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 //! Takes: a sender, and the list of models. Gives: a [`Server`]. Never: makes an engine generate.
 
 use crate::engine::{
-    ENGINES, Engine, EngineLoad, Front, Identity, OtherFront, Parsers, RouteAnswer, named, of_answer,
+    ENGINES, Engine, EngineLoad, Flags, Front, Identity, OtherFront, Parsers, RouteAnswer, named, of_answer,
     recognised,
 };
 use crate::exchange::{Exchange, Failure, Request, Sender};
@@ -29,6 +29,11 @@ impl Server {
     /// Returns the name of the engine; empty if it is not known.
     pub fn engine(&self) -> &'static str {
         self.identity.map_or("", |identity| identity.engine.name)
+    }
+
+    /// Returns the flags with which the engine tells more.
+    pub(super) fn flags(&self) -> Flags {
+        self.identity.map_or(Flags::NONE, |identity| identity.engine.detection.flags)
     }
 
     /// Returns the listed model of this name.

@@ -1,6 +1,6 @@
 //! Advice at the end of a report: flags for the engine, and a configuration for samewire in front of it.
 
-use super::check::{Finding, Setting, Table};
+use super::check::{Finding, Setting, Table, quoted};
 use super::run::Report;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -67,7 +67,60 @@ fn config(
     text
 }
 
-/// Returns a text as TOML.
-pub(super) fn quoted(text: &str) -> String {
-    toml::Value::from(text).to_string()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::doctor::check::{Check, Found, Outcome, Remedy, Severity, Topic};
+    use crate::doctor::question::Question;
+
+    static CHECK: Check = Check {
+        id: "a",
+        topic: Topic::Server,
+        question: Question::Models,
+        affected: &[],
+        mends: None,
+        judge: |_| Outcome::fine("a"),
+    };
+
+    fn finding(engine: Option<&str>, settings: &[(Table, &'static str, &str)]) -> Finding {
+        let setting = |(table, key, value): &(Table, &'static str, &str)| Setting {
+            table: *table,
+            key,
+            value: (*value).to_owned(),
+        };
+        let settings = settings.iter().map(setting).collect();
+        let remedy = Remedy { engine: engine.map(str::to_owned), settings };
+        let found = Found { severity: Severity::Note, says: String::new(), evidence: String::new(), remedy };
+        Finding { check: &CHECK, outcome: Outcome::Found(Box::new(found)) }
+    }
+
+    #[test]
+    fn every_remedy_is_in_one_configuration() {
+        let report = Report { url: "http://127.0.0.1:8000/v1".to_owned(), ..Report::default() };
+        let findings = [
+            finding(Some("--b 2"), &[(Table::Wire, "parser", "\"qwen3\"")]),
+            finding(Some("--a 1 --b 2"), &[(Table::Wire, "parser", "\"qwen3\"")]),
+            finding(
+                None,
+                &[(Table::Wire, "missing_finish", "\"stop\""), (Table::Timeouts, "pool_idle", "0.5")],
+            ),
+            finding(None, &[(Table::Wire, "promote_reasoning", "true")]),
+            finding(None, &[(Table::Wire, "system_messages", "\"merge\"")]),
+            finding(None, &[(Table::Upstream, "models", &format!("[{}]", quoted("a\"b\n\u{202e}")))]),
+        ];
+        let advice = advice(&report, &findings, None);
+        assert_eq!(advice.engine, ["--a 1 --b 2"]);
+        assert_eq!(advice.config.matches("parser").count(), 1, "{}", advice.config);
+        assert!(advice.config.contains(r#"models = ["a\"b\U0000000a\U0000202e"]"#), "{}", advice.config);
+        assert!(Config::read(&advice.config, &[]).is_ok(), "{}", advice.config);
+    }
+
+    #[test]
+    fn a_configuration_without_remedies_is_complete() {
+        let report = Report { url: "https://api.example/v1".to_owned(), ..Report::default() };
+        let advice = advice(&report, &[], None);
+        assert_eq!(advice.config, "[[upstream]]\nurl = \"https://api.example\"\n");
+        assert!(Config::read(&advice.config, &[]).is_ok());
+    }
 }

@@ -61,7 +61,7 @@ Examples:
       With a key; the results for programs, and the exchanges for samewire replay and rewrite.
 
 The questions may cost 2,000 tokens at most, and twice that with --through; how many is printed first.
-A server that stalls, or sends more than 1 MiB in one answer, is given up. Ctrl-C ends the questions
+A server that stalls, or sends more than 256 KiB in one answer, is given up. Ctrl-C ends the questions
 and prints what is known by then. NO_COLOR turns colours off. Keys and headers are not written to the
 exchanges.
 

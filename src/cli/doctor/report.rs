@@ -135,8 +135,12 @@ fn block(finding: &Finding, through: Option<&Finding>, look: Look, text: &mut St
         line("samewire", mends, look, text);
     }
     if let Some(through) = through {
-        let told = format!("{} ({})", through.severity().word(), through.outcome.says());
-        line("through it", &told, look, text);
+        let is_same = through.outcome.says() == found.says;
+        let told = match is_same {
+            true => format!("{}, too", through.severity().word()),
+            false => format!("{}: {}", through.severity().word(), through.outcome.says()),
+        };
+        line("through", &told, look, text);
     }
     if let Some(flag) = &found.remedy.engine {
         line("engine", flag, look, text);

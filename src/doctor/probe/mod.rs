@@ -10,8 +10,8 @@ mod streams;
 mod tools;
 mod usage;
 
-use super::check::{Check, NotSeen};
-use super::seen::Seen;
+use super::check::Check;
+use super::seen::{NotSeen, Seen};
 use crate::wire::Unparsed;
 
 /// Returns all checks, in the order of the topics.
@@ -239,6 +239,7 @@ mod tests {
             "\"delta\":{}}],\"error\":{\"message\":\"x\"},\"a\":[{\"b\":{}",
             Severity::Broken,
         ),
+        ("whole", Question::Whole, "\"message\"", "\"text\"", Severity::Broken),
         ("finish-missing", Question::Stream, "\"stop\"", "null", Severity::Broken),
         ("done-missing", Question::Stream, "data: [DONE]\n\n", "", Severity::Warning),
         (
@@ -379,6 +380,7 @@ mod tests {
         ("key", Question::Models, 401),
         ("models-list", Question::Models, 404),
         ("stream", Question::Stream, 500),
+        ("whole", Question::Whole, 500),
         ("at-once", Question::Eight, 503),
         ("tools-accepted", Question::ToolStream, 400),
         ("tools-named", Question::ToolNamed, 400),
@@ -388,7 +390,6 @@ mod tests {
         ("role-developer", Question::Developer, 400),
         ("tools-empty", Question::ToolsEmpty, 400),
         ("null-members", Question::Nulls, 422),
-        ("stream-options", Question::OptionsWhole, 400),
         ("service-fields", Question::ServiceFields, 422),
         ("part-input-text", Question::InputText, 400),
         ("stop-string", Question::Stop, 400),

@@ -3,9 +3,9 @@
 use super::require;
 use crate::conform::Answer;
 use crate::doctor::chat::{Chat, error, usage};
-use crate::doctor::check::{Check, Judged, NotSeen, Outcome, Topic};
+use crate::doctor::check::{Check, Judged, Outcome, Topic};
 use crate::doctor::question::{LIMIT, Question, STOP};
-use crate::doctor::seen::Seen;
+use crate::doctor::seen::{NotSeen, Seen};
 use crate::exchange::Ended;
 use crate::tree::Value;
 
@@ -61,6 +61,8 @@ fn taken<'s>(seen: &'s Seen, question: Question, name: &str) -> Result<Result<&'
         let says = format!("Requests with `{name}` are refused (status {}).", answer.status);
         return Ok(Err(Outcome::warning(says, &answer.beginning())));
     }
+    let has_form = answer.whole.is_object() || question == Question::Limit;
+    require(has_form, "the answer is no JSON object")?;
     Ok(Ok(answer))
 }
 

@@ -2,9 +2,9 @@
 
 use super::{parser, parser_flags, require};
 use crate::doctor::chat::Chat;
-use crate::doctor::check::{Check, Judged, NotSeen, Outcome, Table, Topic};
+use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
 use crate::doctor::question::Question;
-use crate::doctor::seen::Seen;
+use crate::doctor::seen::{NotSeen, Seen};
 
 /// Checks of reasoning.
 pub(super) const CHECKS: &[Check] = &[

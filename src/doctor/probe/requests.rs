@@ -54,13 +54,6 @@ pub(super) const CHECKS: &[Check] = &[
         nulls,
     ),
     check(
-        "stream-options",
-        Question::OptionsWhole,
-        &["clients that send stream_options with every request"],
-        Some("leaves out `stream_options` where there is no stream"),
-        options,
-    ),
-    check(
         "service-fields",
         Question::ServiceFields,
         &["clients that send fields of the service, such as store, metadata or prompt_cache_key"],
@@ -117,10 +110,6 @@ fn tools_empty(seen: &Seen) -> Judged {
 
 fn nulls(seen: &Seen) -> Judged {
     taken(seen, Question::Nulls, "Requests with optional members that are null")
-}
-
-fn options(seen: &Seen) -> Judged {
-    taken(seen, Question::OptionsWhole, "Requests with `stream_options` and without a stream")
 }
 
 fn service_fields(seen: &Seen) -> Judged {

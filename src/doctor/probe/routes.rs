@@ -1,9 +1,9 @@
 //! Checks of the routes beside Chat Completions: there, right, or wrong.
 
 use crate::conform::{Verdict, judge};
-use crate::doctor::check::{Check, Judged, NotSeen, Outcome, Topic};
+use crate::doctor::check::{Check, Judged, Outcome, Topic};
 use crate::doctor::question::Question;
-use crate::doctor::seen::Seen;
+use crate::doctor::seen::{NotSeen, Seen};
 use crate::tree::Value;
 
 const fn check(

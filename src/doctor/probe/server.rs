@@ -1,11 +1,10 @@
 //! Checks of the server itself: key, list of models, connections, clients that leave.
 
 use super::require;
-use crate::doctor::check::{Check, Judged, NotSeen, Outcome, Table, Topic};
+use crate::doctor::check::{Check, Judged, Outcome, Table, Topic, quoted};
 use crate::doctor::cut::requests;
 use crate::doctor::question::Question;
-use crate::doctor::seen::Seen;
-use crate::doctor::stanza::quoted;
+use crate::doctor::seen::{NotSeen, Seen};
 use crate::exchange::Idle;
 use std::time::Duration;
 
@@ -120,11 +119,7 @@ fn keep_alive(seen: &Seen) -> Judged {
         return Ok(Outcome::note(says, &evidence));
     }
     let says = format!("The server closes an unused connection after {seconds:.1} s.");
-    let flag = match seen.server.engine() {
-        "vllm" => Some("VLLM_HTTP_TIMEOUT_KEEP_ALIVE=620 (environment)".to_owned()),
-        "sglang" => Some("SGLANG_TIMEOUT_KEEP_ALIVE=620 (environment)".to_owned()),
-        _ => None,
-    };
+    let flag = seen.server.flags().keep_alive.map(str::to_owned);
     if closed > POOL_IDLE {
         return Ok(Outcome::note(says, &evidence).with_flag(flag));
     }
@@ -139,8 +134,10 @@ fn keep_alive(seen: &Seen) -> Judged {
 fn disconnect(seen: &Seen) -> Judged {
     let answer = seen.any(Question::Cut)?;
     require(answer.status == 200, "the stream was refused")?;
-    let why = "no route of the engine tells its load, or the stream ended before it was cut off";
-    let cut = seen.cut.as_ref().ok_or_else(|| NotSeen::because(why))?;
+    let cut = seen.cut.as_ref().ok_or_else(|| {
+        let flag = seen.server.flags().load.map(|flag| format!(" (it may need {flag})")).unwrap_or_default();
+        NotSeen(format!("no route of the engine tells its load{flag}, or the stream ended before the cut"))
+    })?;
     let time = cut.time.as_secs_f32();
     let (before, after) = (requests(cut.before), requests(cut.after));
     if !cut.is_free() {

@@ -3,9 +3,9 @@
 use super::require;
 use crate::conform::Answer;
 use crate::doctor::chat::{Chat, error};
-use crate::doctor::check::{Check, Judged, NotSeen, Outcome, Table, Topic};
+use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
 use crate::doctor::question::Question;
-use crate::doctor::seen::Seen;
+use crate::doctor::seen::{NotSeen, Seen};
 use crate::exchange::Ended;
 use crate::tree::Value;
 use std::collections::BTreeSet;
@@ -28,6 +28,13 @@ pub(super) const CHECKS: &[Check] = &[
         &["every client that streams"],
         Some("turns errors into the API's form, and ends a broken stream with an error"),
         stream,
+    ),
+    check(
+        "whole",
+        Question::Whole,
+        &["every client that does not stream"],
+        Some("turns errors into the API's form, and ends a broken answer with an error"),
+        whole,
     ),
     check(
         "finish-missing",
@@ -124,6 +131,26 @@ fn stream(seen: &Seen) -> Judged {
             broken("A chat stream has an event that is no JSON object.", bad.map_or("", |frame| &frame.raw))
         }
         () => Outcome::fine("Chat streams work."),
+    }
+}
+
+fn whole(seen: &Seen) -> Judged {
+    if let Some(failure) = seen.failure(Question::Whole) {
+        seen.good(Question::Stream)?;
+        return Ok(Outcome::broken("A whole answer does not come, although a stream does.", &failure.why));
+    }
+    let answer = seen.any(Question::Whole)?;
+    let broken = |says: &str| Ok(Outcome::broken(says, &answer.beginning()));
+    match () {
+        () if answer.status != 200 => {
+            broken(&format!("A chat without a stream is refused with status {}.", answer.status))
+        }
+        () if answer.ended != Ended::Clean => {
+            broken(&format!("A whole answer breaks off: {}.", answer.ended.words()))
+        }
+        () if !answer.whole.is_object() => broken("A whole answer is no JSON object."),
+        () if answer.whole.at("/choices/0/message").is_none() => broken("A whole answer has no message."),
+        () => Outcome::fine("Whole answers work."),
     }
 }
 

@@ -3,9 +3,9 @@
 use super::{AGENTS, SDKS, parser, parser_flags, require};
 use crate::conform::Answer;
 use crate::doctor::chat::{Call, Chat, error};
-use crate::doctor::check::{Check, Judged, NotSeen, Outcome, Table, Topic};
+use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
 use crate::doctor::question::{FUNCTION, Question};
-use crate::doctor::seen::Seen;
+use crate::doctor::seen::{NotSeen, Seen};
 use std::collections::BTreeSet;
 
 const fn check(
@@ -170,17 +170,26 @@ fn parsed(seen: &Seen) -> Judged {
 }
 
 fn ids(seen: &Seen) -> Judged {
-    let mut calls: Vec<_> = calls(seen)?.into_iter().map(|(call, _)| call).collect();
-    if let Ok((_, chat)) = chat(seen, Question::ToolWhole) {
-        calls.extend(chat.calls);
+    let asked = [Question::ToolStream, Question::ToolParallel, Question::ToolNamed, Question::ToolWhole];
+    let chats = asked.into_iter().filter_map(|question| chat(seen, question).ok());
+    let mut is_called = false;
+    for (_, chat) in chats {
+        // Some models number the calls of a conversation, so that answers have the same ids.
+        let mut known = BTreeSet::new();
+        for call in &chat.calls {
+            is_called = true;
+            if call.id.is_empty() {
+                return Ok(Outcome::broken("A call has no id.", &call.raw));
+            }
+            if !known.insert(&call.id) {
+                return Ok(Outcome::broken(
+                    format!("Two calls of one answer have the id {}.", call.id),
+                    &call.raw,
+                ));
+            }
+        }
     }
-    if let Some(call) = calls.iter().find(|call| call.id.is_empty()) {
-        return Ok(Outcome::broken("A call has no id.", &call.raw));
-    }
-    let mut known = BTreeSet::new();
-    if let Some(call) = calls.iter().find(|call| !known.insert(&call.id)) {
-        return Ok(Outcome::broken(format!("Two calls have the id {}.", call.id), &call.raw));
-    }
+    require(is_called, "the model called no function")?;
     Outcome::fine("Each call has an id of its own.")
 }
 
@@ -204,7 +213,7 @@ fn arguments(seen: &Seen) -> Judged {
     require(!whole.is_empty(), "every call was cut by the limit of the answer")?;
     match whole.iter().find(|call| !call.is_complete()) {
         Some(call) => {
-            let says = "The arguments of a call, put together, are no JSON object.";
+            let says = "The arguments of a call are no JSON object: the model wrote them so, or the engine broke them.";
             Ok(Outcome::broken(says, &format!("{} {}", call.name, call.arguments)))
         }
         None => Outcome::fine("The arguments of calls are JSON objects."),

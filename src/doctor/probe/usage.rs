@@ -3,9 +3,9 @@
 use super::require;
 use crate::conform::Frame;
 use crate::doctor::chat::{Chat, error, usage};
-use crate::doctor::check::{Check, Judged, NotSeen, Outcome, Topic};
+use crate::doctor::check::{Check, Judged, Outcome, Topic};
 use crate::doctor::question::Question;
-use crate::doctor::seen::Seen;
+use crate::doctor::seen::{NotSeen, Seen};
 use crate::tree::Value;
 
 const fn check(
@@ -124,13 +124,8 @@ fn cached(seen: &Seen) -> Judged {
     if usage.at("/prompt_tokens_details/cached_tokens").is_some_and(Value::is_whole) {
         return Outcome::fine("Usage tells how many tokens of the prompt came from the cache.");
     }
-    let flag = match seen.server.engine() {
-        "vllm" => Some("--enable-prompt-tokens-details".to_owned()),
-        "sglang" => Some("--enable-cache-report".to_owned()),
-        _ => None,
-    };
     let says = "Usage does not tell how many tokens of the prompt came from the cache (`cached_tokens`).";
-    Ok(Outcome::note(says, raw).with_flag(flag))
+    Ok(Outcome::note(says, raw).with_flag(seen.server.flags().cached_tokens.map(str::to_owned)))
 }
 
 fn reasoning(seen: &Seen) -> Judged {
