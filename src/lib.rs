@@ -100,6 +100,9 @@ pub mod exchange;
 // The contract of the API as a test suite against any server.
 pub mod conform;
 
+// Examination of a running engine or gateway: what it does otherwise than the API, and what helps.
+pub mod doctor;
+
 // HTTP server for clients and operators: listeners, routes, relaying, shutdown.
 pub mod server;
 

@@ -180,7 +180,7 @@ impl Ask {
     }
 
     /// Returns the request, for a model.
-    pub(super) fn request(self, model: Model<'_>) -> Request {
+    pub fn request(self, model: Model<'_>) -> Request {
         let path = match self.group() {
             Group::Models => "/models",
             Group::Completions => "/completions",

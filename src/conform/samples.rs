@@ -44,7 +44,7 @@ fn response(output: &str) -> String {
 }
 
 /// Returns an answer that passes every row of the request: status, content type, body.
-pub(super) fn good(ask: Ask) -> (u16, &'static str, String) {
+pub(crate) fn good(ask: Ask) -> (u16, &'static str, String) {
     let usage = r#""usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}"#;
     let whole = |message: &str, finish: &str| {
         format!(

@@ -120,7 +120,7 @@ fn unanswered(ask: Ask, failure: &Failure) -> impl Iterator<Item = Verified> {
 }
 
 /// Judges an answer by the rows of its request.
-fn judge(ask: Ask, answer: &Answer) -> Vec<Verified> {
+pub(crate) fn judge(ask: Ask, answer: &Answer) -> Vec<Verified> {
     let absent = ask.optional()
         && matches!(answer.status, 404 | 405 | 501)
         && answer.whole.text("/error/code") != "model_not_found"

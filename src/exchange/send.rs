@@ -99,12 +99,30 @@ impl Sender {
         &self.target
     }
 
-    /// Sends a request and reads the answer as far as the bounds allow.
+    /// Returns a sender to the same target with other bounds; the time to connect stays.
+    #[must_use]
+    pub fn with_bounds(&self, bounds: Bounds) -> Self {
+        Self { client: self.client.clone(), target: self.target.clone(), bounds }
+    }
+
+    /// Sends a request below `/v1` and reads the answer as far as the bounds allow.
     ///
     /// # Errors
     /// Fails if no head of an answer came.
-    pub async fn send(&self, mut request: Request) -> Result<Exchange, Failure> {
-        let url = format!("{}{}", self.target.base(), request.path);
+    pub async fn send(&self, request: Request) -> Result<Exchange, Failure> {
+        self.send_below(self.target.base(), request).await
+    }
+
+    /// Sends a request to one of the engine's own routes, whose path is relative to the server's root.
+    ///
+    /// # Errors
+    /// Fails if no head of an answer came.
+    pub async fn send_to_root(&self, request: Request) -> Result<Exchange, Failure> {
+        self.send_below(self.target.root(), request).await
+    }
+
+    async fn send_below(&self, root: &str, mut request: Request) -> Result<Exchange, Failure> {
+        let url = format!("{root}{}", request.path);
         request.headers = self.headers(&request);
         let sent = self
             .client

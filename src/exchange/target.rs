@@ -60,6 +60,11 @@ impl Target {
         self.ca_file.as_deref()
     }
 
+    /// Returns the server's root, where engines have their own routes such as `/version`: the base without `/v1`.
+    pub fn root(&self) -> &str {
+        self.base.strip_suffix("/v1").unwrap_or(&self.base)
+    }
+
     /// Returns the headers of every request. Their values are marked as sensitive.
     pub(super) fn headers(&self) -> &HeaderMap {
         &self.headers
@@ -87,7 +92,7 @@ mod tests {
             assert_eq!(Target::new(url, None, &[]).unwrap().base(), "http://a:1/v1", "{url}");
         }
         let below = Target::new("https://a/proxy", None, &[]).unwrap();
-        assert_eq!(below.base(), "https://a/proxy/v1");
+        assert_eq!((below.base(), below.root()), ("https://a/proxy/v1", "https://a/proxy"));
     }
 
     #[test]
