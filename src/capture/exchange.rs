@@ -26,6 +26,15 @@ pub struct Message {
     pub pieces: Vec<Piece>,
 }
 
+impl Message {
+    /// Returns the media type of the body in lower case, without parameters; empty if the head has none.
+    pub fn content_type(&self) -> String {
+        let value = self.head.lines().find_map(|line| line.strip_prefix("content-type: "));
+        let value = value.unwrap_or_default().split(';').next().unwrap_or_default();
+        value.trim().to_ascii_lowercase()
+    }
+}
+
 /// Attempt at an engine.
 #[derive(Clone, Debug)]
 pub struct Attempt {

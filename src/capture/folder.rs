@@ -68,9 +68,7 @@ fn request_json(request: &Message) -> String {
 
 /// Returns the extension of a body's file, by its content type.
 fn kind(answer: &Message) -> &'static str {
-    let content_type = answer.head.lines().find_map(|line| line.strip_prefix("content-type: "));
-    let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
-    match content_type.split(';').next().unwrap_or_default().trim() {
+    match answer.content_type().as_str() {
         "text/event-stream" => "sse",
         "application/json" => "json",
         _ => "txt",

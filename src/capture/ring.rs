@@ -138,6 +138,11 @@ impl Ring {
         count
     }
 
+    /// Returns the number of exchanges that have ended and are kept.
+    pub fn held(&self) -> usize {
+        self.state.lock().ended.len()
+    }
+
     /// Returns the bytes that all exchanges hold.
     pub fn used(&self) -> usize {
         self.state.lock().used

@@ -16,6 +16,9 @@ pub(super) struct Demo {
     /// Where it goes on serving
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
+    /// Where the inspector is, which shows each request and its frames [default: a free port]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", hide_default_value = true)]
+    admin_listen: String,
     /// What is asked of the engines: a model that thinks, or one that calls a function
     #[arg(long, value_name = "WHAT", default_value = "reasoning")]
     show: Show,
@@ -29,11 +32,12 @@ Examples:
   samewire demo
       Prints what vLLM and SGLang send for the same request and what clients receive instead, then
       serves recorded answers on http://127.0.0.1:8080/v1 until Ctrl-C. http://127.0.0.1:8080/ shows
-      the same in a browser, where a button asks for both answers live.
+      the same in a browser, where a button asks for both answers live. The inspector's address is
+      printed too: it shows each request, and its frames before and after.
   samewire demo --show tool --once
       Another request, and nothing is served.
-  samewire demo --listen 127.0.0.1:0
-      On a free port, which is printed.
+  samewire demo --listen 127.0.0.1:0 --admin-listen 127.0.0.1:9090
+      On a free port, which is printed; the inspector on a port that is always the same.
 
 The engines are recordings that are part of this program; the proxy in front of them is the real one.
 Nothing leaves this machine. NO_COLOR turns colours off.
@@ -65,7 +69,7 @@ impl Demo {
 
     fn show(&self) -> Result<(), DemoError> {
         // Bound first, so that an occupied port is reported at once.
-        let stand = (!self.once).then(|| DemoServer::open(&self.listen)).transpose()?;
+        let stand = (!self.once).then(|| DemoServer::open(&self.listen, &self.admin_listen)).transpose()?;
         let scene = match self.show {
             Show::Reasoning => &REASONING,
             Show::Tool => &TOOL,
@@ -76,7 +80,7 @@ impl Demo {
         if let Some(stand) = stand {
             print(&heading("Your turn", look))?;
             let (url, models) = (stand.base_url()?, stand.models());
-            print(&invitation(&url, &models))?;
+            print(&invitation(&stand.inspector_url()?, &url, &models))?;
             stand.serve(web::render(scene, &comparison, &url, &models))?;
         }
         Ok(())
@@ -90,14 +94,15 @@ fn print(text: &str) -> io::Result<()> {
 }
 
 /// Returns the text after the page: how to use the running server.
-fn invitation(url: &str, models: &[String]) -> String {
+fn invitation(inspector: &str, url: &str, models: &[String]) -> String {
     let of = |engine: &str| {
         let names: Vec<_> =
             models.iter().filter(|name| name.starts_with(engine)).map(String::as_str).collect();
         names.join(", ")
     };
     format!(
-        "{url} serves recorded answers until Ctrl-C.\n\
+        "{inspector} is the inspector: each request, and what was changed in each frame.\n\n\
+         {url} serves recorded answers until Ctrl-C.\n\
          {} shows this page in a browser, and both answers live.\n\n{}\n\n{}\n\n\
          Models:  {}\n         {}\n\
          Any other name is answered too.\n\

@@ -27,8 +27,11 @@ use tokio::runtime::Builder;
 
 /// Pause between two events of a served recording, so that a person can follow.
 const PACE: Duration = Duration::from_millis(40);
-/// Settings of the demo's proxies. The drain is short, because no request in a demo is worth waiting for.
-const SETTINGS: &str = "[timeouts]\ndrain = 0.2\n";
+/// Settings of the demo's proxies. The drain is short, because no request in a demo is worth waiting for. Exchanges are
+/// captured for the inspector: they have no content but recordings, and what the user asks of them.
+const SETTINGS: &str = "[timeouts]\ndrain = 0.2\n[capture]\nenabled = true\n";
+/// Address of a listener whose port the system chooses.
+const FREE_PORT: &str = "127.0.0.1:0";
 
 /// Engines that the demo compares, by their names in the configuration.
 pub const ENGINES: [&str; 2] = ["vllm", "sglang"];
@@ -97,7 +100,10 @@ impl fmt::Display for DemoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(error) => {
-                write!(f, "{error}; choose another address with --listen, such as --listen 127.0.0.1:0")
+                write!(
+                    f,
+                    "{error}; choose another address with --listen or --admin-listen, such as {FREE_PORT}"
+                )
             }
             Self::Settings(mistakes) => mistakes.fmt(f),
             Self::Io(error) => error.fmt(f),
@@ -121,7 +127,7 @@ pub fn show(scene: &Scene) -> Result<Comparison, DemoError> {
     let mut answers = Vec::new();
     for engine in ENGINES {
         let address = engine_of(recorded::one(engine, scene.scenario, MODEL), Duration::ZERO)?;
-        let proxy = DemoServer::bind("127.0.0.1:0", engine, address)?;
+        let proxy = DemoServer::bind((FREE_PORT, FREE_PORT), engine, address)?;
         let front = proxy.listeners.proxy()?;
         std::thread::Builder::new().name(format!("{engine}-proxy")).spawn(move || proxy.run(None))?;
         answers.push((request(address, scene.request)?, request(front, scene.request)?));
@@ -141,12 +147,20 @@ pub struct DemoServer {
 
 impl DemoServer {
     /// Starts an engine with all recordings, and binds a proxy in front of it to the address: for the user's own
-    /// requests and the page in the browser.
+    /// requests and the page in the browser. `admin_listen`: the address of the inspector, which shows all exchanges.
     ///
     /// # Errors
-    /// Fails if the address is invalid or unavailable.
-    pub fn open(listen: &str) -> Result<Self, DemoError> {
-        Self::bind(listen, "auto", engine_of(recorded::all(), PACE)?)
+    /// Fails if an address is invalid or unavailable.
+    pub fn open(listen: &str, admin_listen: &str) -> Result<Self, DemoError> {
+        Self::bind((listen, admin_listen), "auto", engine_of(recorded::all(), PACE)?)
+    }
+
+    /// Returns the URL of the inspector.
+    ///
+    /// # Errors
+    /// Fails if the system does not report the listener's address.
+    pub fn inspector_url(&self) -> io::Result<String> {
+        self.listeners.inspector_url()
     }
 
     /// Returns the base URL for clients.
@@ -170,12 +184,16 @@ impl DemoServer {
         self.run(Some(page))
     }
 
-    fn bind(listen: &str, engine: &str, upstream: SocketAddr) -> Result<Self, DemoError> {
+    fn bind(
+        (listen, admin_listen): (&str, &str),
+        engine: &str,
+        upstream: SocketAddr,
+    ) -> Result<Self, DemoError> {
         let flags = Overrides {
             upstream: vec![format!("http://{upstream}")],
             engine: Some(engine.to_owned()),
             listen: Some(listen.to_owned()),
-            admin_listen: Some("127.0.0.1:0".to_owned()),
+            admin_listen: Some(admin_listen.to_owned()),
             // Recordings need no protection, so no keys are checked.
             insecure_no_auth: Some(true),
             threads: Some(1),

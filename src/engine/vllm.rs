@@ -15,7 +15,7 @@
 use super::identity::version;
 use super::rule::{Change, Constraint, RequestRule};
 use super::{
-    Detection, Engine, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof, Versions, usual,
+    Detection, Engine, Flags, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof, Versions, usual,
 };
 use crate::request::responses::Capabilities;
 use crate::wire::Quirks;
@@ -49,6 +49,11 @@ pub(super) static ENGINE: Engine = Engine {
             waiting: &["vllm:num_requests_waiting"],
             cache: &["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"],
         }],
+        flags: Flags {
+            cached_tokens: Some("--enable-prompt-tokens-details"),
+            keep_alive: Some("VLLM_HTTP_TIMEOUT_KEEP_ALIVE=620 (environment)"),
+            load: None,
+        },
         ..Detection::NONE
     },
 };
@@ -107,9 +112,10 @@ static REQUESTS: &[RequestRule] = &[
     usual::NO_CALLS.with_evidence("engines E.3"),
     usual::ARGUMENTS.with_evidence("engines E.3"),
     usual::TOOL_TEXT.with_evidence("engines E.3"),
-    usual::PART_INPUT_TEXT.before(version(10, 0)).with_evidence("engines E.3"),
-    usual::PART_INPUT_IMAGE.before(version(10, 0)).with_evidence("engines E.3"),
-    usual::PART_OUTPUT_TEXT.before(version(12, 0)).with_evidence("engines E.3"),
+    // Some versions in between take them, and take the others as well.
+    usual::PART_INPUT_TEXT.with_evidence("engines E.3: vLLM 0.32.0 answers 400"),
+    usual::PART_INPUT_IMAGE.with_evidence("engines E.3: vLLM 0.32.0 answers 400"),
+    usual::PART_OUTPUT_TEXT.with_evidence("engines E.3: vLLM 0.32.0 answers 400"),
     usual::PART_FILE.with_evidence("engines E.3"),
     usual::PART_INPUT_FILE.with_evidence("engines E.3"),
     usual::go_on(&[("continue_final_message", "true"), ("add_generation_prompt", "false")], false)

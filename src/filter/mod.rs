@@ -7,7 +7,10 @@
 mod explain;
 mod separate;
 
-pub use explain::{Change, Effect, Field, Finding, Kind, Outcome, Place, Recognition, Verdict};
+pub use explain::{
+    Change, Effect, Field, Finding, FrameRow, Kind, Outcome, Place, Recognition, RowChange, Side, TimedFrame,
+    Verdict, explained_rows, relayed_rows, rule_words,
+};
 
 use crate::config::Limits;
 use crate::json::{self, Raw, Text, object};

@@ -20,6 +20,7 @@ mod relay;
 mod reload;
 mod responses;
 mod routes;
+mod running;
 mod start;
 mod tokenize;
 
@@ -30,7 +31,7 @@ pub use start::{run, run_on};
 use crate::capture::Ring;
 use crate::config::Config;
 use crate::html::Page;
-use crate::telemetry::{Gauge, Metrics, Tracer};
+use crate::telemetry::{Gauge, History, Metrics, Tracer};
 use crate::upstream::Pool;
 use active_config::ActiveConfig;
 use admit::budget::Budget;
@@ -42,9 +43,11 @@ use net::tls::ServerCertificate;
 use responses::ToolWaits;
 use responses::background::BackgroundJobs;
 use responses::store_handle::StoreHandle;
+use running::RequestRegistry;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
 
 /// State shared by all requests: the active configuration with what is derived from it, and what lives as long as
 /// the process. A reload replaces it; a request keeps the state that it began with.
@@ -64,8 +67,13 @@ pub(crate) struct App {
     tool_waits: Arc<ToolWaits>,
     connections: Arc<Connections>,
     budget: Arc<Budget>,
+    history: Arc<History>,
+    /// Requests that run, and those that ended last.
+    registry: Arc<RequestRegistry>,
     /// Number of requests in progress.
     requests: Arc<Gauge>,
+    /// Time at which the process began to serve.
+    started: Instant,
     /// Address on which clients are accepted.
     clients: SocketAddr,
     /// HTML page at the root of that address, if there is one.

@@ -6,6 +6,7 @@ use super::admit::quota::Ticket;
 use super::handlers::relayed::Progress;
 use super::net::connection_state::ConnectionState;
 use super::protocol::Protocol;
+use super::running::{RegistryEntry, RequestFacts, RequestOutcome};
 use crate::auth::Caller;
 use crate::capture::{Outcome, Recording, RequestInfo, redacted_target};
 use crate::error::{Error, Side};
@@ -35,11 +36,11 @@ const ENGINE_ERROR: usize = 512;
 #[derive(Default)]
 struct RequestLine {
     method: Method,
-    path: Box<str>,
+    path: Arc<str>,
     /// Address of the client.
     peer: Option<SocketAddr>,
     /// Model by the client's name for it, known or not.
-    model: Option<Box<str>>,
+    model: Option<Arc<str>>,
     /// Outcomes of the attempts, once one has failed.
     outcomes: String,
     /// Message of samewire's own refusal, and the parameter that it names.
@@ -89,6 +90,8 @@ pub(super) struct Record {
     /// Recording of the exchange, if it is captured.
     pub(super) recording: Option<Arc<Recording>>,
     line: RequestLine,
+    /// Entry in the registry of running requests; `None` once the request has ended.
+    entry: Option<RegistryEntry>,
 }
 
 impl Record {
@@ -97,7 +100,9 @@ impl Record {
         if let Some(gauge) = app.metrics.in_flight(route) {
             gauge.add(1);
         }
+        let entry = app.registry.begin(&request_id);
         Self {
+            entry: Some(entry),
             app: Arc::clone(app),
             route,
             protocol: Protocol::default(),
@@ -137,7 +142,8 @@ impl Record {
     /// Adds target and sender of the request.
     pub(super) fn asked(mut self, head: &request::Parts) -> Self {
         let peer = head.extensions.get::<ConnectionState>().and_then(ConnectionState::peer);
-        let path = limited(head.uri.path()).into();
+        let path: Arc<str> = limited(head.uri.path()).into();
+        self.publish(|facts| (facts.method, facts.path) = (head.method.clone(), Arc::clone(&path)));
         self.line = RequestLine { method: head.method.clone(), path, peer, ..RequestLine::default() };
         self
     }
@@ -149,9 +155,40 @@ impl Record {
 
     /// Notes the client's name for the model.
     pub(super) fn named(&mut self, model: &str) {
-        self.line.model = Some(limited(model).into());
+        let model: Arc<str> = limited(model).into();
+        self.line.model = Some(Arc::clone(&model));
+        self.publish(|facts| facts.model = Some(Arc::clone(&model)));
         if let Some(recording) = &self.recording {
-            recording.update(|info| info.model = limited(model));
+            recording.update(|info| info.model = model.to_string());
+        }
+    }
+
+    /// Notes the caller.
+    pub(super) fn authenticated(&mut self, caller: Option<Arc<Caller>>) {
+        self.publish(|facts| facts.key = caller.as_deref().map(|caller| Arc::clone(&caller.name)));
+        self.caller = caller;
+    }
+
+    /// Notes the upstream of an attempt, and how many attempts there have been.
+    pub(super) fn sent_to(&mut self, upstream: &Arc<Upstream>, attempts: u32) {
+        let engine = upstream.identity().engine.name;
+        self.publish(|facts| facts.upstream = Some((upstream.config.name.as_str().into(), engine)));
+        self.upstream = Some(Arc::clone(upstream));
+        self.attempts = attempts;
+        self.entry.iter().for_each(|entry| entry.attempted(attempts));
+    }
+
+    /// Notes for operators how far the answer is. `chunks`: the events that the engine has sent.
+    pub(super) fn progressed(&self, chunks: u64) {
+        if let Some(entry) = &self.entry {
+            entry.attempted(self.attempts);
+            entry.progress(self.first_token, chunks, self.bytes);
+        }
+    }
+
+    fn publish(&self, change: impl FnOnce(&mut RequestFacts)) {
+        if let Some(entry) = &self.entry {
+            entry.update(change);
         }
     }
 
@@ -191,8 +228,8 @@ impl Record {
     }
 
     /// Counts the start of another attempt.
-    pub(super) fn begins_again(&mut self) {
-        self.attempts += 1;
+    pub(super) fn begins_again(&mut self, upstream: &Arc<Upstream>) {
+        self.sent_to(upstream, self.attempts + 1);
         (self.cause, self.line.engine) = (None, None);
     }
 
@@ -202,12 +239,17 @@ impl Record {
         self
     }
 
-    /// Notes the size of the body, and an excerpt where contents are logged.
+    /// Notes the body that was read, and records it.
     pub(super) fn has_read(&mut self, body: &[u8]) {
-        self.request_bytes = body.len();
         if let Some(recording) = &self.recording {
             recording.body(body);
         }
+        self.note_body(body);
+    }
+
+    /// Notes the size of the body, and an excerpt where contents are logged.
+    pub(super) fn note_body(&mut self, body: &[u8]) {
+        self.request_bytes = body.len();
         self.content = self.app.config.log.content.then(|| excerpt(body));
     }
 
@@ -358,6 +400,7 @@ impl Record {
         };
         self.recording = Recording::begin(&self.app.captures, info, is_wanted);
         if let Some(recording) = &self.recording {
+            self.entry.iter().for_each(RegistryEntry::captured);
             recording.head(&format!("{} {path} {:?}", head.method, head.version), &head.headers);
         }
     }
@@ -369,6 +412,26 @@ impl Record {
             code: self.code.clone(),
             rules: applied_rules(&self.summary).collect(),
         }
+    }
+
+    /// Moves the request's entry to those that have ended.
+    fn end_entry(&mut self, total: Duration) {
+        let Some(entry) = self.entry.take() else { return };
+        let outcome = RequestOutcome {
+            end: self.end.name(),
+            side: self.side.or((self.end == End::ClientClosed).then_some(Side::Client)),
+            status: self.status,
+            code: self.code.clone(),
+        };
+        entry.end(outcome, |numbers| {
+            numbers.attempts = self.attempts;
+            numbers.first_token = self.first_token;
+            numbers.bytes = self.bytes as u64;
+            numbers.total = total;
+            if let Some(usage) = self.summary.usage {
+                numbers.tokens = usage.completion;
+            }
+        });
     }
 
     /// Returns the data of the request for its trace. It contains only known words: an unknown error code becomes
@@ -457,6 +520,7 @@ impl Drop for Record {
             rewriting: self.rewriting,
             planning: self.planning,
         });
+        self.end_entry(total);
         if let Some(trace) = self.trace.take() {
             let app = Arc::clone(&self.app);
             app.tracer.finished(&trace, |trace| self.trace_data(trace));

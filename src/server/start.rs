@@ -19,7 +19,7 @@ use super::{App, Worker};
 use crate::capture::Ring;
 use crate::config::{Config, Source};
 use crate::html::Page;
-use crate::telemetry::{Metrics, Tracer};
+use crate::telemetry::{HISTORY_STEP, Metrics, Tracer};
 use crate::upstream::Pool;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
@@ -27,7 +27,7 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -101,6 +101,9 @@ async fn serve(
         metrics: Arc::new(metrics),
         captures: captures(&config),
         tracer: Arc::new(Tracer::start(config.trace.as_ref())?),
+        history: Arc::default(),
+        registry: Arc::default(),
+        started: Instant::now(),
         requests: Arc::default(),
         clients: proxy.local_addr()?,
         page: page.map(Arc::new),
@@ -128,6 +131,7 @@ async fn serve(
             tokio::spawn(watch_certificate(certificate, Arc::clone(&app.metrics)));
         }
         tokio::spawn(watch_memory(Arc::clone(&app.budget)));
+        tokio::spawn(sample_history(Arc::clone(&present)));
         tokio::spawn(super::handlers::admin::serve(operators, Arc::clone(&present)));
     }
     let mut acceptor = Acceptor::new(&app, workers);
@@ -175,6 +179,15 @@ async fn sync_usages(present: Arc<ActiveConfig>) {
         tokio::time::sleep(super::admit::quota::SYNC).await;
         let app = present.app();
         app.usages.sync(&app.store_handle, &app.metrics).await;
+    }
+}
+
+async fn sample_history(present: Arc<ActiveConfig>) {
+    loop {
+        let app = present.app();
+        app.history.sample(&app.metrics, SystemTime::now());
+        drop(app);
+        tokio::time::sleep(HISTORY_STEP).await;
     }
 }
 

@@ -10,6 +10,7 @@
 mod build;
 #[cfg(feature = "otlp")]
 mod export;
+mod history;
 mod log;
 mod redact;
 mod series;
@@ -22,9 +23,10 @@ mod tracer;
 mod upstream;
 
 pub use build::Build;
+pub use history::{History, HistoryPoint, STEP as HISTORY_STEP};
 pub use log::{Guard, excerpt, fitting, line_with, start as start_logging};
 pub use redact::redacted;
-pub use series::{Counters, Gauge, Histogram, Histograms, SeriesBudget};
+pub use series::{Counters, Gauge, Histogram, HistogramSnapshot, Histograms, SeriesBudget};
 pub use tls::TlsMetrics;
 pub use trace::{FinishedRequest, Parent, Peer, Propagation, Trace};
 pub use tracer::Tracer;
@@ -33,6 +35,7 @@ pub use upstream::UpstreamMetrics;
 use crate::wire::event::Usage;
 use crate::wire::fault::Fault;
 use crate::wire::rule::Tally;
+use history::MetricsSnapshot;
 use parking_lot::RwLock;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -155,6 +158,17 @@ pub const CONTENT_LOGGED: &str =
 
 /// Warning for operators, logged and printed by `check` while requests are captured from the start.
 pub const CAPTURE_ON: &str = "[capture] is on: what clients ask and engines answer is kept in memory, and the admin listener gives it out";
+
+/// Number of times that a rule changed requests or answers of an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleCount {
+    /// Name of the engine.
+    pub engine: String,
+    /// Name of the rule.
+    pub rule: String,
+    /// Number of changes since the start.
+    pub count: u64,
+}
 
 /// Registry of all metrics of the process. Rendered on each scrape of the admin listener.
 #[derive(Debug)]
@@ -300,6 +314,28 @@ impl Metrics {
                 stage.observe(spent);
             }
         }
+    }
+
+    /// Returns how often each rule changed something, by engine.
+    pub fn rule_counts(&self) -> Vec<RuleCount> {
+        self.rewrites.counts(|label, count| RuleCount { engine: label("engine"), rule: label("rule"), count })
+    }
+
+    /// Returns the counts that the history is made of.
+    fn snapshot(&self) -> MetricsSnapshot {
+        let (mut requests, mut errors, mut tokens) = (0, 0, 0);
+        self.requests.counts(|label, count| {
+            requests += count;
+            errors += if label("end") == End::Error.name() { count } else { 0 };
+        });
+        self.tokens.counts(|label, count| tokens += if label("kind") == "completion" { count } else { 0 });
+        let (mut first_token, mut inter_token) =
+            (HistogramSnapshot::new(SECONDS), HistogramSnapshot::new(SHORT));
+        for upstream in self.upstreams.read().iter().filter(|one| is_used(one)) {
+            upstream.first_token.add_to(&mut first_token);
+            upstream.inter_token.add_to(&mut inter_token);
+        }
+        MetricsSnapshot { requests, errors, first_token, inter_token, tokens }
     }
 
     /// Renders all metrics in the Prometheus text format, as the answer to one scrape.

@@ -68,6 +68,13 @@ impl Histogram {
         self.counts.iter().all(|count| count.load(Ordering::Relaxed) == 0)
     }
 
+    /// Adds the present counts to a snapshot of histograms with the same bounds.
+    pub(super) fn add_to(&self, snapshot: &mut HistogramSnapshot) {
+        for (sum, count) in snapshot.counts.iter_mut().zip(&self.counts) {
+            *sum += count.load(Ordering::Relaxed);
+        }
+    }
+
     pub(super) fn render(&self, name: &str, labels: &str, out: &mut String) {
         let mut total = 0;
         let bounds = self.bounds.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
@@ -77,6 +84,49 @@ impl Histogram {
         }
         let sum = Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed)).as_secs_f64();
         let _ = writeln!(out, "{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} {total}");
+    }
+}
+
+/// Counts of one or several histograms at one time.
+#[derive(Clone, Debug)]
+pub struct HistogramSnapshot {
+    bounds: &'static [f64],
+    counts: Vec<u64>,
+}
+
+impl HistogramSnapshot {
+    pub(super) fn new(bounds: &'static [f64]) -> Self {
+        Self { bounds, counts: vec![0; bounds.len() + 1] }
+    }
+
+    /// Returns the counts that have been added since an earlier snapshot.
+    pub(super) fn since(&self, before: &Self) -> Self {
+        let counts = self.counts.iter().zip(&before.counts).map(|(now, before)| now.saturating_sub(*before));
+        Self { bounds: self.bounds, counts: counts.collect() }
+    }
+
+    /// Returns the number of durations.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Returns a quantile in seconds, interpolated within its bucket; `None` without durations. Above all bounds it is
+    /// the last bound.
+    pub fn quantile(&self, part: f64) -> Option<f64> {
+        let total = self.count();
+        if total == 0 {
+            return None;
+        }
+        let rank = part * total as f64;
+        let (mut below, mut lower) = (0.0, 0.0);
+        for (bound, count) in self.bounds.iter().zip(&self.counts) {
+            let count = *count as f64;
+            if count > 0.0 && below + count >= rank {
+                return Some(lower + (bound - lower) * (rank - below) / count);
+            }
+            (below, lower) = (below + count, *bound);
+        }
+        Some(lower)
     }
 }
 
@@ -154,12 +204,28 @@ impl Counters {
         series.entry(if fits { labels } else { others() }).or_default().fetch_add(by, Ordering::Relaxed);
     }
 
+    /// Returns the count of each series, with a function that returns the value of a label.
+    pub(super) fn counts<T>(&self, mut read: impl FnMut(&dyn Fn(&str) -> String, u64) -> T) -> Vec<T> {
+        let series = self.series.read();
+        let counts = series.iter().map(|(labels, count)| {
+            read(&|name| label_value(labels, name).to_owned(), count.load(Ordering::Relaxed))
+        });
+        counts.collect()
+    }
+
     pub(super) fn render(&self, name: &str, help: &str, out: &mut String) {
         head(name, help, "counter", out);
         for (labels, count) in &*self.series.read() {
             let _ = writeln!(out, "{name}{{{labels}}} {}", count.load(Ordering::Relaxed));
         }
     }
+}
+
+/// Returns the value of a label in rendered labels, as it is escaped there; empty if there is none.
+fn label_value<'l>(labels: &'l str, name: &str) -> &'l str {
+    let is_named = |label: &&str| label.strip_prefix(name).is_some_and(|rest| rest.starts_with('='));
+    let label = labels.split("\",").find(|label| is_named(&label));
+    label.and_then(|label| label.split('"').nth(1)).unwrap_or_default()
 }
 
 pub(super) fn head(name: &str, help: &str, kind: &str, out: &mut String) {
@@ -215,6 +281,33 @@ mod tests {
             "x_bucket{a=\"b\",le=\"0.1\"} 2\nx_bucket{a=\"b\",le=\"1\"} 3\nx_bucket{a=\"b\",le=\"+Inf\"} 4\n\
              x_sum{a=\"b\"} 5.601\nx_count{a=\"b\"} 4\n"
         );
+    }
+
+    #[test]
+    fn quantiles_are_interpolated() {
+        let histogram = Histogram::new(&[0.1, 0.2, 1.0]);
+        let snapshot = |histogram: &Histogram| {
+            let mut snapshot = HistogramSnapshot::new(histogram.bounds);
+            histogram.add_to(&mut snapshot);
+            snapshot
+        };
+        let before = snapshot(&histogram);
+        assert_eq!(before.quantile(0.5), None);
+        for millis in [50, 150, 150, 5000] {
+            histogram.observe(Duration::from_millis(millis));
+        }
+        let after = snapshot(&histogram).since(&before);
+        let shown: Vec<_> =
+            [0.25, 0.5, 0.75, 0.95].map(|part| format!("{:.3}", after.quantile(part).unwrap())).into();
+        assert_eq!((after.count(), shown.join(" ")), (4, "0.100 0.150 0.200 1.000".to_owned()));
+    }
+
+    #[test]
+    fn labels_are_read_back() {
+        let counters = Counters::new(&SeriesBudget::of(5));
+        counters.add(&[("engine", "vllm"), ("rule", "id")], 2);
+        let counts = counters.counts(|label, count| (label("engine"), label("rule"), label("x"), count));
+        assert_eq!(counts, [("vllm".to_owned(), "id".to_owned(), String::new(), 2)]);
     }
 
     #[test]

@@ -276,6 +276,11 @@ impl AnswerReader {
         Progress { has_content: normaliser.spoken, ended: normaliser.is_ended() }
     }
 
+    /// Returns the number of events that have been read.
+    pub fn events(&self) -> u64 {
+        self.frames.events
+    }
+
     fn new(mut shape: Shape, stamp: Stamp, items: bool) -> Self {
         Self {
             framer: Framer::new(shape.max_event_bytes),

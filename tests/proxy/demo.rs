@@ -154,7 +154,11 @@ impl Drop for Demo {
 
 impl Demo {
     fn start() -> Self {
-        let mut child = command(&["--listen", "127.0.0.1:0"], None).spawn().unwrap();
+        Self::start_with(&[])
+    }
+
+    fn start_with(arguments: &[&str]) -> Self {
+        let mut child = command(&[&["--listen", "127.0.0.1:0"], arguments].concat(), None).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut page = String::new();
         while !page.contains("samewire serve --upstream") {
@@ -164,8 +168,10 @@ impl Demo {
     }
 
     fn url(&self) -> &str {
-        let from = self.page.find("http://127.0.0.1:").unwrap();
-        self.page[from..].split_whitespace().next().unwrap()
+        self.page
+            .split_whitespace()
+            .find(|word| word.starts_with("http://") && word.ends_with("/v1"))
+            .unwrap()
     }
 
     fn address(&self) -> SocketAddr {
@@ -312,4 +318,41 @@ fn help_explains_itself() {
     for word in ["--listen", "--once", "NO_COLOR", "Ctrl-C", "Exit codes"] {
         assert!(help.contains(word), "{word}: {help}");
     }
+}
+
+/// The inspector of the demo shows the user's own requests, each with its frames.
+#[tokio::test]
+async fn the_inspector_shows_what_was_asked() {
+    let demo = Demo::start();
+    let is_inspector = |word: &&str| word.starts_with("http://") && word.ends_with("/ui/");
+    let inspector = demo.page.split_whitespace().find(is_inspector).unwrap();
+    let admin = inspector.strip_prefix("http://").unwrap().strip_suffix("/ui/").unwrap();
+    let admin: SocketAddr = admin.parse().unwrap();
+    let page = Request::get("/ui/").ask(admin).await;
+    assert!(page.text().contains("inspector"), "{}", page.text());
+    let body = r#"{"model":"vllm/reasoning","messages":[{"role":"user","content":"a"}],"stream":true}"#;
+    let answer = Request::chat(body).header("x-request-id", "mine").ask(demo.address()).await;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let frames = loop {
+        let frames = Request::get("/captures/mine/frames").ask(admin).await;
+        if frames.head.status == 200 {
+            break frames;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{}", frames.text());
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    };
+    let frames: Value = serde_json::from_slice(&frames.body).unwrap();
+    let rows = frames["rows"].as_array().unwrap().iter();
+    let client: String = rows
+        .flat_map(|row| row["client"].as_array().unwrap())
+        .map(|frame| frame["text"].as_str().unwrap())
+        .collect();
+    assert_eq!((&frames["is_explained"], client.as_str()), (&Value::Bool(true), answer.text()));
+}
+
+#[tokio::test]
+async fn the_inspector_may_have_a_port_of_its_own() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let demo = Demo::start_with(&["--admin-listen", &free.to_string()]);
+    assert!(demo.page.contains(&format!("http://{free}/ui/ is the inspector")), "{}", demo.page);
 }

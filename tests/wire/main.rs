@@ -34,7 +34,9 @@ mod slow;
 
 mod agree;
 mod calls;
+mod contract;
 mod differential;
+mod frames;
 mod fuzz_seeds;
 mod golden;
 mod harmony;

@@ -6,12 +6,16 @@
 
 mod claims;
 mod compare;
+mod frames;
 mod gather;
 mod leaves;
 mod verdict;
+mod words;
 
 pub use compare::{Effect, Field, Kind};
+pub use frames::{FrameRow, RowChange, Side, TimedFrame, explained_rows, relayed_rows};
 pub use verdict::{Outcome, Recognition, Verdict};
+pub use words::rule_words;
 
 use super::Writer;
 use crate::engine::Identity;
@@ -257,11 +261,16 @@ fn data(found: FramerOutput<'_>) -> Option<String> {
 
 /// Returns what `write` produces, after appending it to the writer's output.
 fn apart(writer: &mut Writer, write: impl FnOnce(&mut Rewriter, &mut OutputBuffer)) -> bytes::Bytes {
-    let mut own = OutputBuffer::default();
-    write(&mut writer.rewriter, &mut own);
-    let written = own.join();
+    let written = output(&mut writer.rewriter, write);
     writer.out.open().extend_from_slice(&written);
     written
+}
+
+/// Returns what `write` produces.
+fn output(rewriter: &mut Rewriter, write: impl FnOnce(&mut Rewriter, &mut OutputBuffer)) -> bytes::Bytes {
+    let mut own = OutputBuffer::default();
+    write(rewriter, &mut own);
+    own.join()
 }
 
 /// Returns the data lines of canonical events, each of which is a single line.

@@ -64,7 +64,7 @@ impl RequestContext {
         };
         self.caller = Some(Arc::clone(caller));
         if let Some(record) = &mut self.record {
-            record.caller.clone_from(&self.caller);
+            record.authenticated(self.caller.clone());
         }
         let is_wanted = caller.may_capture && head.headers.get(CAPTURE).is_some_and(|value| value == "1");
         self.capture(head, is_wanted);

@@ -125,8 +125,7 @@ impl RequestContext {
             return Err(self.no_upstream(NoUpstream::NoneAvailable, ""));
         };
         if let Some(record) = &mut self.record {
-            record.attempts = u32::try_from(upstreams.len()).unwrap_or(u32::MAX);
-            record.upstream = Some(Arc::clone(first));
+            record.sent_to(first, u32::try_from(upstreams.len()).unwrap_or(u32::MAX));
         }
         let sender = self.sender(headers);
         let total = *self.app.config.timeouts.total_whole;

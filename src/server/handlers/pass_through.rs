@@ -223,6 +223,7 @@ impl http_body::Body for PassThrough {
         if !this.buffer.is_empty() {
             let bytes = this.buffer.split().freeze();
             this.record.bytes += bytes.len();
+            this.record.progressed(0);
             if let Some(left) = &mut this.length {
                 *left = left.saturating_sub(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
             }

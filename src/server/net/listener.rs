@@ -7,6 +7,9 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::net::TcpListener;
 
+/// Path of the inspector's page on the admin listener.
+pub(in crate::server) const INSPECTOR_PATH: &str = "/ui/";
+
 /// Open listening sockets of the process, for clients and for operators. Opened before the server runs, so that
 /// the caller knows their addresses.
 #[derive(Debug)]
@@ -41,32 +44,50 @@ impl Listeners {
         Ok(base_url(self.proxy()?, None, config))
     }
 
-    /// Logs the base URL for clients and the version; called before the server runs, so that this line comes
-    /// first.
+    /// Returns the URL of the inspector, a page of the admin listener.
+    ///
+    /// # Errors
+    /// Fails if the system does not report the address of the listener.
+    pub fn inspector_url(&self) -> io::Result<String> {
+        Ok(format!("http://{}{}", reachable(self.admin.local_addr()?), INSPECTOR_PATH))
+    }
+
+    /// Logs the base URL for clients, the version and the URL of the inspector; called before the server runs, so that
+    /// these lines come first.
     pub fn announce(&self, config: &Config) {
         let (Ok(address), Ok(base_url)) = (self.proxy(), self.base_url(config)) else { return };
         let everywhere =
             if address.ip().is_unspecified() { ", at every address of this machine" } else { "" };
         let version = Build::CURRENT.version;
         tracing::info!(version, base_url, "clients use the base URL {base_url}{everywhere}");
+        if let Ok(url) = self.inspector_url() {
+            tracing::info!(url, "the inspector is at {url}");
+        }
     }
 }
 
 /// Returns the base URL for clients that connect to this address. An address that stands for all interfaces is
 /// replaced by `host`, or by the loopback address.
-pub(in crate::server) fn base_url(mut address: SocketAddr, host: Option<&str>, config: &Config) -> String {
+pub(in crate::server) fn base_url(address: SocketAddr, host: Option<&str>, config: &Config) -> String {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let root = config.root_path.as_deref().unwrap_or_default();
     if address.ip().is_unspecified() {
         if let Some(host) = host {
             return format!("{scheme}://{host}:{}{root}/v1", address.port());
         }
+    }
+    format!("{scheme}://{}{root}/v1", reachable(address))
+}
+
+/// Returns the loopback address for an address that stands for all interfaces; another one as it is.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
         address.set_ip(match address {
             SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
             SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         });
     }
-    format!("{scheme}://{address}{root}/v1")
+    address
 }
 
 fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {

@@ -563,8 +563,7 @@ impl RequestContext {
             report_outcome(&mut chosen, failure, status, &passed);
             self.passed = passed;
             if let Some(record) = &mut self.record {
-                record.attempts += 1;
-                record.upstream = Some(Arc::clone(&upstream));
+                record.sent_to(&upstream, record.attempts + 1);
                 record.ended(&upstream, result.as_ref().err(), &outgoing.body);
             }
             let mut error = match result {

@@ -24,6 +24,13 @@ pub(super) struct SiblingExchange {
     selection: Option<UpstreamSelection>,
 }
 
+impl SiblingExchange {
+    /// Returns the number of events that have been read of its answer.
+    pub(super) fn events(&self) -> u64 {
+        self.reader.events()
+    }
+}
+
 impl Relay {
     /// Begins the exchanges for all choices but the first, whose exchange is the current one, at the same upstream.
     pub(super) fn begin_others(&mut self, others: Vec<(PendingAnswer, AnswerReader)>, pause: Duration) {

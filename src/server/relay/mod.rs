@@ -115,8 +115,7 @@ impl Relay {
     pub(super) fn new(params: RelayParams) -> Box<Self> {
         let RelayParams { attempt, resend, thread, options, stream, mut record, writer, numbered } = params;
         let Attempt { chosen, request: PendingRequest { answer, rewriter, others, fallbacks } } = attempt;
-        record.attempts = 1;
-        record.upstream = Some(Arc::clone(chosen.upstream()));
+        record.sent_to(chosen.upstream(), 1);
         let clock = Clock::new(stream, &record.app.config.timeouts, &options);
         let contract = ContractCheck::new(record.app.config.contract, record.route, stream);
         let mut this = Box::new(Self {
@@ -400,6 +399,7 @@ impl Relay {
             let elapsed = self.record.started.elapsed();
             self.record.first_token = Some(elapsed);
             self.exchange.chosen.upstream().figures.first_token.observe(elapsed);
+            self.record.progressed(self.chunks());
         }
         match read {
             _ if wrong => self.fail(Fault::InvalidResponse.into()),
@@ -418,6 +418,12 @@ impl Relay {
         {
             self.body_ended(Ending::Reset);
         }
+    }
+
+    /// Returns the number of events that the engine has sent; with several answers, the sum.
+    fn chunks(&self) -> u64 {
+        let others = self.others.iter().map(SiblingExchange::events);
+        self.buffer.rewriter.reader().events() + others.sum::<u64>()
     }
 
     /// Handles the end of the engine's body, according to the form in which it was read.
@@ -550,6 +556,7 @@ impl Relay {
             self.hand_over()
         };
         self.record.bytes += bytes.len();
+        self.record.progressed(self.chunks());
         if self.is_complete() {
             self.complete_record();
         }

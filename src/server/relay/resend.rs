@@ -106,8 +106,7 @@ impl Relay {
         if !others.is_empty() {
             self.begin_others(others, pause);
         }
-        self.record.begins_again();
-        self.record.upstream = Some(Arc::clone(self.exchange.chosen.upstream()));
+        self.record.begins_again(self.exchange.chosen.upstream());
         self.clock.asks_again();
     }
 }

@@ -371,7 +371,7 @@ impl WaitingStream {
         let continuation = &mut self.continuation;
         continuation.truncatable.continue_with(items.into_iter());
         let mut record = Record::new(&self.app, telemetry::Route::Responses, self.request_id.clone());
-        record.caller.clone_from(&continuation.caller);
+        record.authenticated(continuation.caller.clone());
         record.ticket = continuation.admission.as_ref().map(Admission::continuation_ticket);
         record.trace = continuation.sender.continue_trace();
         record.model = Arc::clone(&self.model);

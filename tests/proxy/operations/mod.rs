@@ -7,6 +7,7 @@ mod configuration;
 mod contract;
 mod crashes;
 mod draining;
+mod inspector;
 pub(crate) mod interleavings;
 mod load;
 mod log_lines;

@@ -3,6 +3,7 @@
 //! Takes: requests to the admin listener. Gives: JSON, or a tar archive of a scenario. Never: shows the content of an
 //! exchange that was not captured on purpose.
 
+use super::json;
 use crate::capture::{Captured, Criteria, Ring, files};
 use crate::nearest::suggest;
 use crate::quantity::read_time;
@@ -58,7 +59,7 @@ pub(super) async fn start(State(present): State<Arc<ActiveConfig>>, body: Bytes)
         "exchanges are captured, with their content"
     );
     app.captures.switch_on(Criteria { key, model, only_failures }, time);
-    json_response(&Switch { capturing: Capturing::of(&app.captures) })
+    json::answer(&Switch { capturing: Capturing::of(&app.captures) })
 }
 
 /// Switches capturing off. What was captured stays.
@@ -66,12 +67,12 @@ pub(super) async fn stop(State(present): State<Arc<ActiveConfig>>) -> Response {
     let app = present.app();
     app.captures.switch_off();
     tracing::info!("exchanges are no longer captured");
-    json_response(&Switch { capturing: None })
+    json::answer(&Switch { capturing: None })
 }
 
 /// Forgets all captured exchanges.
 pub(super) async fn clear(State(present): State<Arc<ActiveConfig>>) -> Response {
-    json_response(&Cleared { forgotten: present.app().captures.clear() })
+    json::answer(&Cleared { forgotten: present.app().captures.clear() })
 }
 
 /// Lists captured exchanges, the newest first, without their content.
@@ -83,7 +84,7 @@ pub(super) async fn list(State(present): State<Arc<ActiveConfig>>, RawQuery(quer
     let app = present.app();
     let all = app.captures.list();
     let chosen = all.iter().filter(|exchange| filter.matches(exchange)).take(filter.limit);
-    json_response(&List {
+    json::answer(&List {
         capturing: Capturing::of(&app.captures),
         used_bytes: app.captures.used(),
         exchanges: chosen.map(|exchange| Summary::of(exchange)).collect(),
@@ -183,7 +184,7 @@ impl Capturing {
 
 /// Exchange in the list, without its content.
 #[derive(Serialize)]
-struct Summary<'a> {
+pub(super) struct Summary<'a> {
     id: &'a str,
     /// Unix time, in seconds.
     began: f64,
@@ -206,13 +207,13 @@ struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    fn of(exchange: &'a Captured) -> Self {
+    pub(super) fn of(exchange: &'a Captured) -> Self {
         let Captured { info, outcome, .. } = exchange;
         let last = exchange.attempts.last();
         let answered = last.and_then(|attempt| attempt.answer.as_ref());
         Self {
             id: &info.id,
-            began: exchange.began.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+            began: json::unix_seconds(exchange.began),
             method: &info.method,
             path: &info.path,
             model: &info.model,
@@ -251,11 +252,4 @@ fn archive(exchange: &Captured) -> std::io::Result<Vec<u8>> {
         archive.append_data(&mut header, format!("{}/{path}", folder(exchange)), content.as_slice())?;
     }
     archive.into_inner()
-}
-
-fn json_response(value: &impl Serialize) -> Response {
-    match serde_json::to_string(value) {
-        Ok(text) => ([(CONTENT_TYPE, "application/json")], text + "\n").into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
 }

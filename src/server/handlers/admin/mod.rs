@@ -1,12 +1,19 @@
-//! Admin listener: liveness, readiness, metrics and control of drains. It does not serve `/v1`.
+//! Admin listener: liveness, readiness, metrics, control of drains, and the inspector. It does not serve `/v1`.
 
 mod captures;
+mod frames;
+mod history;
+mod inspector;
+mod json;
+mod requests;
 mod start;
+mod status;
 
 use super::readiness::NotReady;
 use crate::server::active_config::ActiveConfig;
 use crate::server::admit::browsers::AdminRefusal;
 use crate::server::net::descriptors::{Reserve, has_pending_connection};
+use crate::server::net::listener::INSPECTOR_PATH;
 use crate::server::net::shutdown::Phase;
 use crate::upstream::Upstream;
 use axum::Router;
@@ -71,10 +78,17 @@ fn router(present: Arc<ActiveConfig>) -> Router {
         .route("/drain", post(drain))
         .route("/drain/undo", post(cancel))
         .route("/drain/wait", get(drain_and_wait))
+        .route("/ui", get(inspector::folder))
+        .route(INSPECTOR_PATH, get(inspector::index))
+        .route("/ui/{*name}", get(inspector::file))
+        .route("/status", get(status::status))
+        .route("/history", get(history::points))
+        .route("/requests", get(requests::list))
         .route("/captures", get(captures::list).delete(captures::clear))
         .route("/captures/start", post(captures::start))
         .route("/captures/stop", post(captures::stop))
         .route("/captures/{id}", get(captures::download))
+        .route("/captures/{id}/frames", get(frames::frames))
         .fallback(async || (StatusCode::NOT_FOUND, "not found\n"))
         .layer(from_fn_with_state(Arc::clone(&present), admit))
         .with_state(present)

@@ -8,7 +8,7 @@ use crate::server::App;
 use crate::server::admit::headers::accepts_type;
 use crate::server::handlers::page;
 use crate::server::handlers::readiness::NotReady;
-use crate::server::net::listener;
+use crate::server::net::listener::{self, INSPECTOR_PATH};
 use crate::telemetry::Build;
 use crate::upstream::Upstream;
 use bytes::Bytes;
@@ -20,7 +20,8 @@ const TEMPLATE: Template =
     Template { title: "samewire", style: include_str!("start.css"), body: include_str!("start.html") };
 
 /// Other routes of this listener, and their purpose.
-const LINKS: [(&str, &str); 4] = [
+const LINKS: [(&str, &str); 5] = [
+    (INSPECTOR_PATH, "the inspector: requests, engines, and captured exchanges frame by frame"),
     ("/livez", "whether the process lives"),
     ("/readyz?verbose", "whether it should get traffic, with a line for each upstream"),
     ("/metrics", "its figures, for Prometheus"),
@@ -144,7 +145,7 @@ impl Row {
 }
 
 /// Returns the base URL for clients, with the host name by which this page was requested.
-fn base_url(app: &App, headers: &HeaderMap) -> String {
+pub(super) fn base_url(app: &App, headers: &HeaderMap) -> String {
     let named = headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<http::uri::Authority>().ok());
     listener::base_url(app.clients, named.as_ref().map(|authority| authority.host()), &app.config)
 }

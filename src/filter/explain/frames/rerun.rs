@@ -1,0 +1,84 @@
+//! Second run of the rewriter over an engine's answer, frame by frame.
+//!
+//! Takes: the engine's frames. Gives: the client frames that each of them makes, and the rules that it uses. Never:
+//! shows these frames; ids and times differ from those that the client received.
+
+use super::align::Expected;
+use super::split::{Block, Side, blocks};
+use crate::filter::explain::output;
+use crate::filter::{Filter, FilterError, FilterParams, Writer, detect_api};
+use crate::wire::Api;
+use crate::wire::rule::{Rule, Tally};
+use bytes::Bytes;
+
+/// Result of the second run.
+#[derive(Debug, Default)]
+pub(super) struct Rerun {
+    /// Client frames in order.
+    pub(super) expected: Vec<Expected>,
+    /// Rules used in each row, with their counts.
+    pub(super) used: Vec<Vec<(Rule, u32)>>,
+    /// True if the engine's answer is a single object.
+    pub(super) is_object: bool,
+    /// True if the engine's last event has no blank line behind it and was still read.
+    pub(super) reads_unfinished_event: bool,
+    writes_events: bool,
+    known: Tally,
+}
+
+impl Rerun {
+    /// Runs the rewriter. `is_stream`: the engine's answer consists of events.
+    pub(super) fn new(
+        params: FilterParams,
+        is_stream: bool,
+        engine: &[Block<'_>],
+    ) -> Result<Self, FilterError> {
+        if let Some(request) = &params.request
+            && params.adapted(request).is_ok_and(|adapted| adapted.fans_out())
+        {
+            let why = "Each choice has an engine answer of its own, and only the last one is shown.";
+            return Err(FilterError::Refused(why.to_owned()));
+        }
+        let ending = params.ending;
+        let seen = engine.first().and_then(|block| detect_api(block.text)).unwrap_or(Api::Chat);
+        let mut ignore = |_: &str| {};
+        let mut writer = Filter::new(params, None, &mut ignore).writer(seen, is_stream)?;
+        let mut this = Self { is_object: !is_stream, writes_events: writer.stream, ..Self::default() };
+        if let (false, [body, ..]) = (is_stream, engine) {
+            let written = output(&mut writer.rewriter, |rewriter, out| _ = rewriter.whole(body.text, out));
+            this.note(&writer, 0, &written);
+            return Ok(this);
+        }
+        for (row, block) in engine.iter().enumerate() {
+            let written = output(&mut writer.rewriter, |rewriter, out| _ = rewriter.push(block.text, out));
+            this.note(&writer, row, &written);
+        }
+        let before = writer.rewriter.summary().events;
+        let written = output(&mut writer.rewriter, |rewriter, out| _ = rewriter.finish(ending, out));
+        this.reads_unfinished_event = writer.rewriter.summary().events > before;
+        let last = engine.len() - usize::from(this.reads_unfinished_event);
+        this.note(&writer, last, &written);
+        Ok(this)
+    }
+
+    /// Returns true if the frames of both sides can be compared field by field: the client has a stream, or both sides
+    /// are objects.
+    pub(super) fn is_comparable(&self, is_client_stream: bool) -> bool {
+        self.writes_events == is_client_stream && (self.is_object || self.writes_events)
+    }
+
+    /// Notes what a row has written, and the rules that it has used.
+    fn note(&mut self, writer: &Writer, row: usize, written: &Bytes) {
+        let side = Side { body: written, pieces: &[], is_stream: self.writes_events };
+        let frames = blocks(&side).into_iter();
+        self.expected.extend(frames.map(|frame| Expected { row, text: written.slice_ref(frame.text) }));
+        let tally = writer.rewriter.summary().tally;
+        if self.used.len() <= row {
+            self.used.resize(row + 1, Vec::new());
+        }
+        if let Some(used) = self.used.get_mut(row) {
+            used.extend(tally.since(&self.known));
+        }
+        self.known = tally;
+    }
+}

@@ -1,0 +1,256 @@
+//! Frames of a captured exchange, engine and client side by side, with what was changed in each.
+//!
+//! Takes: the id of an exchange. Gives: JSON. Never: occupies the thread that serves operators; one exchange is
+//! prepared at a time, on a thread of its own, so that memory stays bounded.
+
+use super::captures::Summary;
+use super::json;
+use crate::capture::{Attempt, Captured, Message};
+use crate::engine::{Identity, named};
+use crate::filter::{
+    FilterError, FilterParams, FrameRow, Side, Target, TimedFrame, explained_rows, relayed_rows, rule_words,
+};
+use crate::plan::Route;
+use crate::server::App;
+use crate::server::active_config::ActiveConfig;
+use crate::wire::{Api, Ending, Stamp};
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::StatusCode;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// Number of exchanges that are prepared at the same time.
+static PLACES: Semaphore = Semaphore::const_new(1);
+
+/// Returns the frames of an exchange.
+pub(super) async fn frames(State(present): State<Arc<ActiveConfig>>, Path(id): Path<String>) -> Response {
+    let app = present.app();
+    let Some(exchange) = app.captures.find(&id) else {
+        return (StatusCode::NOT_FOUND, "there is no captured exchange of this id\n").into_response();
+    };
+    let Ok(place) = PLACES.acquire().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+    let prepared = tokio::task::spawn_blocking(move || {
+        // The operator may leave meanwhile, which does not end this thread.
+        let _place = place;
+        json::text(&Frames::of(&app, &exchange))
+    });
+    json::response(prepared.await.ok().flatten())
+}
+
+/// Answer: both requests, the attempts, and the rows of the last attempt.
+#[derive(Serialize)]
+struct Frames<'a> {
+    id: &'a str,
+    summary: Summary<'a>,
+    request: Requests,
+    attempts: Vec<AttemptSummary<'a>>,
+    rules: BTreeMap<&'static str, &'static str>,
+    is_explained: bool,
+    why_not: Option<String>,
+    rows: Vec<Row<'a>>,
+    is_cut: bool,
+}
+
+/// Bodies of the request of the client and of the last one to an engine.
+#[derive(Serialize)]
+struct Requests {
+    client: Option<String>,
+    engine: Option<String>,
+}
+
+#[derive(Serialize)]
+struct AttemptSummary<'a> {
+    upstream: &'a str,
+    engine: &'static str,
+    status: Option<u16>,
+    is_complete: bool,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    engine: Option<Frame<'a>>,
+    client: Vec<Frame<'a>>,
+    changes: Vec<Change>,
+}
+
+struct Frame<'a>(TimedFrame<'a>);
+
+#[derive(Serialize)]
+struct Change {
+    rule: Option<&'static str>,
+    text: String,
+    times: u32,
+}
+
+impl Serialize for Frame<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Members<'t> {
+            at_ms: f64,
+            text: &'t str,
+        }
+        Members { at_ms: json::milliseconds(self.0.at), text: &self.0.text }.serialize(serializer)
+    }
+}
+
+impl<'a> From<FrameRow<'a>> for Row<'a> {
+    fn from(row: FrameRow<'a>) -> Self {
+        let changes = row.changes.into_iter();
+        Self {
+            engine: row.engine.map(Frame),
+            client: row.client.into_iter().map(Frame).collect(),
+            changes: changes.map(|one| Change { rule: one.rule, text: one.text, times: one.times }).collect(),
+        }
+    }
+}
+
+impl<'a> Frames<'a> {
+    fn of(app: &App, exchange: &'a Captured) -> Self {
+        let last = exchange.attempts.last();
+        let (rows, why_not) = rows(app, exchange);
+        let used = rows.iter().flat_map(|row| row.changes.iter().filter_map(|change| change.rule));
+        let names = used.chain(exchange.outcome.rules.iter().map(|(rule, _)| *rule));
+        let rules = names.filter_map(|name| Some((name, rule_words(name)?))).collect();
+        Self {
+            id: &exchange.info.id,
+            summary: Summary::of(exchange),
+            request: Requests {
+                client: body_text(&exchange.request),
+                engine: last.and_then(|attempt| body_text(&attempt.request)),
+            },
+            attempts: exchange.attempts.iter().map(AttemptSummary::of).collect(),
+            rules,
+            is_explained: why_not.is_none(),
+            why_not,
+            rows: rows.into_iter().map(Row::from).collect(),
+            is_cut: exchange.is_cut,
+        }
+    }
+}
+
+impl<'a> AttemptSummary<'a> {
+    fn of(attempt: &'a Attempt) -> Self {
+        Self {
+            upstream: &attempt.upstream,
+            engine: attempt.engine,
+            status: attempt.answer.as_ref().and_then(status),
+            is_complete: attempt.is_complete,
+        }
+    }
+}
+
+/// Returns the body of a message as text; `None` if it has none.
+fn body_text(message: &Message) -> Option<String> {
+    (!message.body.is_empty()).then(|| String::from_utf8_lossy(&message.body).into_owned())
+}
+
+/// Returns the status in the head of an answer.
+fn status(answer: &Message) -> Option<u16> {
+    answer.head.split(' ').nth(1)?.parse().ok()
+}
+
+/// Returns the rows, and the reason if they have no changes.
+fn rows<'a>(app: &App, exchange: &'a Captured) -> (Vec<FrameRow<'a>>, Option<String>) {
+    let nothing = Side { body: &[], pieces: &[], is_stream: false };
+    let client = exchange.answer.as_ref().map_or(nothing, Side::of);
+    let attempt = exchange.attempts.last().and_then(|attempt| Some((attempt, attempt.answer.as_ref()?)));
+    let Some((attempt, answer)) = attempt else {
+        return (relayed_rows(&nothing, &client), Some("No engine has answered.".to_owned()));
+    };
+    let engine = Side::of(answer);
+    let explained = match params(app, exchange, attempt, answer) {
+        Some(params) => explained_rows(params, &engine, &client).map_err(|error| match error {
+            FilterError::Refused(why) => why,
+            FilterError::Input(error) | FilterError::Output(error) => error.to_string(),
+        }),
+        None => Err("The answer was relayed as it is: this route is not rewritten.".to_owned()),
+    };
+    match explained {
+        Ok(rows) => (rows, None),
+        Err(why) => (relayed_rows(&engine, &client), Some(why)),
+    }
+}
+
+/// Returns the parameters by which the answer was rewritten, from the present configuration; `None` if its route is
+/// not rewritten.
+fn params(app: &App, exchange: &Captured, attempt: &Attempt, answer: &Message) -> Option<FilterParams> {
+    let api = api_of(attempt.request.head.split(' ').nth(1)?)?;
+    let to = match client_api(&exchange.info.path, api)? {
+        Api::Responses => Target::Response,
+        Api::Messages => Target::Message,
+        api => Target::Same(api),
+    };
+    let began = exchange.began.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Some(FilterParams {
+        api: Some(api),
+        to: Some(to),
+        request: Some(Bytes::copy_from_slice(&exchange.request.body)),
+        route: route(app, exchange, attempt)?,
+        status: status(answer)?,
+        ending: if attempt.is_complete { Ending::Clean } else { Ending::Reset },
+        stamp: Stamp { id: format!("{:032x}", 1), now: began.as_secs(), seed: 1, ..Stamp::default() },
+        limits: app.config.limits.clone(),
+        shown: false,
+    })
+}
+
+/// Returns the API that a client has used; `None` if its answer is made of an engine's answer in another way, as for a
+/// compaction or a count of tokens. `engine`: the API of the engine, which a relayed route shares whose requests are
+/// rewritten by their bodies.
+fn client_api(target: &str, engine: Api) -> Option<Api> {
+    let is_other = target.contains("/responses/") || target.contains("/messages/");
+    api_of(target).or((!is_other).then_some(engine))
+}
+
+/// Returns the API of a route whose answers are rewritten, by the end of its path.
+fn api_of(target: &str) -> Option<Api> {
+    let path = target.split('?').next().unwrap_or_default();
+    match path.rsplit('/').next().unwrap_or_default() {
+        "completions" if path.ends_with("/chat/completions") => Some(Api::Chat),
+        "completions" => Some(Api::Completions),
+        "responses" => Some(Api::Responses),
+        "messages" => Some(Api::Messages),
+        _ => None,
+    }
+}
+
+/// Returns the route of an attempt; `None` if its engine is not known. An upstream that is no longer configured, or has
+/// another engine now, has the engine's usual route.
+fn route(app: &App, exchange: &Captured, attempt: &Attempt) -> Option<Route> {
+    let (model, pool, engine) = (exchange.info.model.as_str(), &app.pool, named(attempt.engine)?);
+    let key = exchange.info.key.as_deref().zip(app.config.auth.as_deref());
+    let key = key.and_then(|(name, keys)| keys.callers().find(|(_, caller)| *caller.name == *name));
+    let key = key.map(|(_, caller)| caller.index);
+    let Some(upstream) = pool.upstreams().iter().find(|one| one.config.name == attempt.upstream) else {
+        return Some(Route::new(engine, pool.usual_options(key), app.config.limits.max_event_bytes));
+    };
+    let route = pool.route(upstream, model, pool.options(upstream, model, key));
+    let is_same = *route.identity.engine == *engine;
+    Some(if is_same { route } else { Route { identity: Identity::from(engine), ..route } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn apis_are_known_by_their_paths() {
+        for (path, expected) in [
+            ("/v1/chat/completions", Some(Api::Chat)),
+            ("/openai/deployments/m/chat/completions?api-version=1", Some(Api::Chat)),
+            ("/v1/completions", Some(Api::Completions)),
+            ("/v1/responses", Some(Api::Responses)),
+            ("/v1/messages?beta=true", Some(Api::Messages)),
+            ("/v1/messages/count_tokens", None),
+            ("/v1/embeddings", None),
+        ] {
+            assert_eq!(api_of(path), expected, "{path}");
+        }
+        assert_eq!(client_api("/invocations", Api::Chat), Some(Api::Chat));
+        assert_eq!(client_api("/v1/responses/compact", Api::Chat), None);
+    }
+}

@@ -1,0 +1,420 @@
+//! What the admin listener tells of requests, of the process and of captured exchanges, as the inspector's page reads
+//! it.
+
+use crate::clients::keys::entry;
+use crate::responses::over_chat::prompt;
+use crate::sim::{
+    Answer, Client, CloseKind, Engine, Gate, KEY, PATIENCE, Request, Samewire, Script, Setup, World, until,
+};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+fn on() -> Setup {
+    Setup::new().config("[capture]\nenabled = true\nexchanges = 1000")
+}
+
+fn hello() -> Script {
+    Script::new().head_sse().role().text("Hel").text("lo").finish("stop").usage(9, 2).done().end()
+}
+
+async fn told(samewire: &Samewire, target: &str) -> Value {
+    let answer = samewire.admin(target).await;
+    assert_eq!(
+        (answer.head.status, answer.head.header("cache-control")),
+        (200, Some("no-store")),
+        "{target}"
+    );
+    assert_eq!(answer.head.header("content-type"), Some("application/json"));
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+/// Waits until an exchange has been captured, and returns its frames.
+async fn frames(samewire: &Samewire, id: &str) -> Value {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let target = format!("/captures/{id}/frames");
+    while samewire.admin(&target).await.head.status == 404 {
+        assert!(tokio::time::Instant::now() < deadline, "{id} is captured");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    told(samewire, &target).await
+}
+
+/// Returns the texts of both sides.
+fn texts(frames: &Value) -> (String, String) {
+    let rows = frames["rows"].as_array().unwrap();
+    let text = |frame: &Value| frame["text"].as_str().unwrap_or_default().to_owned();
+    let engine = rows.iter().map(|row| text(&row["engine"]));
+    let client = rows.iter().flat_map(|row| row["client"].as_array().unwrap()).map(text);
+    (engine.collect(), client.collect())
+}
+
+async fn ask(world: &World, id: &str, request: Request) -> Answer {
+    world.ask(&request.header("x-request-id", id)).await
+}
+
+/// Waits until the list of requests has what is wanted.
+async fn requests(samewire: &Samewire, is_there: impl Fn(&Value) -> bool) -> Value {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let list = told(samewire, "/requests").await;
+        if is_there(&list) {
+            return list;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{list}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn frames_stand_beside_what_they_became() {
+    let world = World::start(Engine::script(hello()).await, on()).await;
+    let answer = ask(&world, "one", Request::stream("")).await;
+    let frames = frames(&world.samewire, "one").await;
+    assert_eq!(
+        (&frames["id"], &frames["is_explained"], &frames["why_not"]),
+        (&json!("one"), &json!(true), &Value::Null)
+    );
+    assert_eq!((&frames["summary"]["status"], &frames["is_cut"]), (&json!(200), &json!(false)));
+    let (engine, client) = texts(&frames);
+    assert_eq!(client, answer.text());
+    assert!(engine.contains("token_ids") && engine.ends_with("data: [DONE]\n\n"), "{engine}");
+    let asked: Value = serde_json::from_str(frames["request"]["engine"].as_str().unwrap()).unwrap();
+    assert_eq!(asked, serde_json::from_str::<Value>(world.engine.attempts()[0].text()).unwrap());
+    assert!(frames["request"]["client"].as_str().unwrap().contains("\"stream\":true"));
+    assert_eq!(frames["attempts"][0]["engine"], "vllm");
+    assert_eq!(
+        (&frames["attempts"][0]["status"], frames["attempts"].as_array().unwrap().len()),
+        (&json!(200), 1)
+    );
+    let rows = frames["rows"].as_array().unwrap();
+    let hel = rows.iter().find(|row| row["engine"]["text"].as_str().unwrap().contains("Hel")).unwrap();
+    let received = hel["client"].as_array().unwrap();
+    assert!(received.len() == 1 && received[0]["text"].as_str().unwrap().contains("Hel"), "{hel}");
+    assert!(hel["engine"]["at_ms"].as_f64().unwrap() <= received[0]["at_ms"].as_f64().unwrap());
+    let changed: Vec<&Value> = rows.iter().flat_map(|row| row["changes"].as_array().unwrap()).collect();
+    assert!(!changed.is_empty());
+    for change in changed {
+        assert!(change["text"].is_string() && change["times"].as_u64().unwrap() >= 1, "{change}");
+        if let Some(rule) = change["rule"].as_str() {
+            assert!(frames["rules"][rule].as_str().is_some_and(|words| words.len() > 5), "{rule}");
+        }
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn frames_of_every_kind_of_exchange_are_complete() {
+    let whole = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hi","reasoning":null},"finish_reason":"stop"}]}"#;
+    let engine = Engine::answering(move |attempt| match attempt.text() {
+        text if text.contains("break") => Script::new().head_sse().role().text("Hel").rst(),
+        text if text.contains("refuse") => {
+            Script::new().json("400 Bad Request", r#"{"error":{"message":"no","code":400}}"#)
+        }
+        text if text.contains("\"stream\":true") => hello(),
+        _ => Script::new().json("200 OK", whole),
+    });
+    let world = World::start(engine.await, on().allow_errors()).await;
+    let message = r#"{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}],"stream":true}"#;
+    for (id, request, is_explained) in [
+        ("stream", Request::stream(""), true),
+        ("whole", Request::plain(""), true),
+        ("broken", Request::stream(r#","user":"break""#), true),
+        ("refused", Request::stream(r#","user":"refuse""#), true),
+        ("response", prompt("m", r#","stream":true"#), true),
+        ("response-whole", prompt("m", ""), true),
+        ("message", Request::post("/v1/messages", message), true),
+        ("models", Request::get("/v1/models"), false),
+        ("invalid", Request::chat("{"), false),
+    ] {
+        let answer = ask(&world, id, request).await;
+        let frames = frames(&world.samewire, id).await;
+        assert_eq!(texts(&frames).1, answer.text(), "{id}");
+        assert_eq!(
+            (&frames["is_explained"], frames["why_not"].is_null()),
+            (&json!(is_explained), is_explained),
+            "{id}"
+        );
+        if id.contains("whole") || id == "refused" {
+            assert_eq!(frames["rows"].as_array().unwrap().len(), 1, "{id}: {frames}");
+        }
+    }
+    assert_eq!(world.samewire.admin("/captures/none/frames").await.head.status, 404);
+    world.end().await;
+}
+
+/// Every recording, played by an engine: the rows hold all that the engine sent and all that the client received.
+#[tokio::test]
+async fn frames_of_every_recording_are_complete() {
+    let recordings: Vec<PathBuf> = ["vllm", "sglang"]
+        .iter()
+        .flat_map(|engine| {
+            std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(engine)).unwrap()
+        })
+        .map(|entry| entry.unwrap().path())
+        .filter(|folder| folder.join("upstream.sse").exists())
+        .collect();
+    assert!(recordings.len() > 50);
+    let folders = recordings.clone();
+    let engine = Engine::answering(move |attempt| {
+        let id = attempt.header("x-request-id").unwrap_or_default();
+        let number =
+            id.strip_prefix("recording-").and_then(|rest| rest.split('-').next()?.parse::<usize>().ok());
+        let Some(folder) = number.and_then(|number| folders.get(number)) else { return hello() };
+        let script = Script::new().head_sse().chunk(std::fs::read(folder.join("upstream.sse")).unwrap());
+        if folder.join("eof").exists() { script.rst() } else { script.end() }
+    });
+    let world = World::start_as(engine.await, "auto", on().allow_errors()).await;
+    let mut explained = 0;
+    for (number, folder) in recordings.iter().enumerate() {
+        let request: Value =
+            serde_json::from_slice(&std::fs::read(folder.join("request.json")).unwrap()).unwrap();
+        let path = request["path"].as_str().unwrap();
+        let id = format!("recording-{number}");
+        let answer = ask(&world, &id, Request::post(path, request["body"].to_string())).await;
+        let frames = frames(&world.samewire, &id).await;
+        assert_eq!(texts(&frames).1, answer.text(), "{}", folder.display());
+        explained += usize::from(frames["is_explained"] == true);
+    }
+    assert!(explained > recordings.len() / 2, "{explained} of {}", recordings.len());
+    world.end_without_checks();
+}
+
+/// Explaining a long answer does not hold up other requests of operators.
+#[tokio::test]
+async fn a_long_exchange_is_prepared_aside() {
+    let setup =
+        Setup::new().config("[capture]\nenabled = true\nbytes = \"64MiB\"\nexchange_bytes = \"32MiB\"");
+    let long = Script::new().head_sse().role().tok("t", 20_000, Duration::ZERO).in_one_write();
+    let world = World::start(Engine::script(long.finish("stop").done().end()).await, setup).await;
+    let answer = ask(&world, "long", Request::stream("")).await;
+    requests(&world.samewire, |list| list["ended"][0]["id"] == "long").await;
+    let until_captured = async { frames(&world.samewire, "long").await };
+    let meanwhile = async {
+        for _ in 0..20 {
+            let began = tokio::time::Instant::now();
+            assert_eq!(world.samewire.admin("/livez").await.head.status, 200);
+            assert!(began.elapsed() < Duration::from_secs(5));
+        }
+    };
+    let (frames, ()) = tokio::join!(until_captured, meanwhile);
+    assert_eq!(texts(&frames).1, answer.text());
+    assert!(frames["rows"].as_array().unwrap().len() > 20_000);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn requests_are_listed_while_they_run_and_after() {
+    let gate = Gate::default();
+    let script = Script::new()
+        .head_sse()
+        .role()
+        .text("Hel")
+        .wait(&gate)
+        .text("lo")
+        .finish("stop")
+        .usage(9, 7)
+        .done()
+        .end();
+    let setup = Setup::new().config(&entry(KEY, "name = \"mine\""));
+    let world = World::start(Engine::script(script).await, setup).await;
+    let mut client = Client::connect(world.proxy()).await;
+    client
+        .send(
+            &Request::stream(r#","stream_options":{"include_usage":true}"#)
+                .header("x-request-id", "one")
+                .bytes(),
+        )
+        .await;
+    client.head().await;
+    client.event_with("Hel").await;
+    let list = requests(&world.samewire, |list| list["running"][0]["state"] == "streaming").await;
+    let running = &list["running"][0];
+    for (name, expected) in [
+        ("id", json!("one")),
+        ("method", json!("POST")),
+        ("path", json!("/v1/chat/completions")),
+        ("model", json!("m")),
+        ("key", json!("mine")),
+        ("engine", json!("vllm")),
+        ("attempts", json!(1)),
+        ("end", Value::Null),
+        ("side", Value::Null),
+        ("total_ms", Value::Null),
+        ("is_captured", json!(false)),
+    ] {
+        assert_eq!(running[name], expected, "{name} in {running}");
+    }
+    assert!(
+        running["bytes"].as_u64().unwrap() > 0 && running["first_token_ms"].as_f64().unwrap() > 0.0,
+        "{running}"
+    );
+    assert!(!list.to_string().contains("messages"), "no content: {list}");
+    gate.open();
+    client.rest().await;
+    let list = requests(&world.samewire, |list| list["ended"][0]["id"] == "one").await;
+    let ended = &list["ended"][0];
+    assert_eq!(
+        (&ended["state"], &ended["end"], &ended["status"]),
+        (&json!("ended"), &json!("complete"), &json!(200))
+    );
+    assert_eq!((&ended["tokens"], &ended["side"]), (&json!(7), &Value::Null));
+    assert!(ended["total_ms"].as_f64().unwrap() >= ended["first_token_ms"].as_f64().unwrap());
+    assert_eq!(list["running"].as_array().unwrap().len(), 0);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_request_that_is_given_up_does_not_stay() {
+    let engine = Engine::script(Script::new().head_sse().role().text("Hel").hang()).await;
+    let world = World::start(engine, Setup::new().allow_errors()).await;
+    for manner in [CloseKind::Fin, CloseKind::Rst] {
+        let mut client = Client::connect(world.proxy()).await;
+        client.send(&Request::stream("").bytes()).await;
+        client.head().await;
+        client.event_with("Hel").await;
+        requests(&world.samewire, |list| list["running"].as_array().unwrap().len() == 1).await;
+        client.leave(manner);
+        let list = requests(&world.samewire, |list| list["running"].as_array().unwrap().is_empty()).await;
+        assert_eq!(
+            (&list["ended"][0]["end"], &list["ended"][0]["side"]),
+            (&json!("client_closed"), &json!("client"))
+        );
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn the_ended_requests_are_bounded() {
+    let world = World::start(Engine::script(hello()).await, Setup::new().allow_errors()).await;
+    let mut client = Client::connect(world.proxy()).await;
+    for number in 0..205 {
+        let request = Request::get("/v1/responses/none").header("x-request-id", &format!("request-{number}"));
+        client.send(&request.bytes()).await;
+        client.answer().await;
+    }
+    let list = requests(&world.samewire, |list| list["ended"][0]["id"] == "request-204").await;
+    let ended = list["ended"].as_array().unwrap();
+    assert_eq!((ended.len(), &ended[199]["id"]), (200, &json!("request-5")));
+    assert_eq!(
+        (&ended[0]["side"], &ended[0]["status"], &ended[0]["upstream"]),
+        (&json!("client"), &json!(404), &Value::Null)
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn the_status_tells_what_is_there() {
+    let world = World::start(Engine::script(hello()).await, Setup::new()).await;
+    ask(&world, "one", Request::stream("")).await;
+    until("the line of the request", PATIENCE, || world.samewire.request_lines().len() == 1).await;
+    let status = told(&world.samewire, "/status").await;
+    assert_eq!(
+        (&status["ready"], &status["why"], &status["requests_running"]),
+        (&json!(true), &Value::Null, &json!(0))
+    );
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert!(status["now"].as_f64().unwrap() > 1.7e9 && status["uptime_seconds"].as_f64().unwrap() > 0.0);
+    assert!(status["base_url"].as_str().unwrap().ends_with("/v1"), "{status}");
+    let capture = &status["capture"];
+    assert_eq!(
+        (&capture["is_on"], &capture["criteria"], &capture["held"]),
+        (&json!(false), &Value::Null, &json!(0))
+    );
+    assert_eq!((&capture["max_exchanges"], &capture["max_bytes"]), (&json!(200), &json!(64 << 20)));
+    let upstream = &status["upstreams"][0];
+    assert_eq!(
+        (&upstream["engine"], &upstream["circuit"], &upstream["in_flight"]),
+        (&json!("vllm"), &json!("closed"), &json!(0))
+    );
+    let drift = status["drift"].as_array().unwrap();
+    let used = drift.iter().find(|used| used["engine"] == "vllm").expect("a rule was used");
+    assert!(used["count"].as_u64().unwrap() > 0 && used["what"].as_str().unwrap().len() > 5, "{used}");
+    let start = json!({"time": "5m", "model": "m"}).to_string();
+    Request::post("/captures/start", start).ask(world.samewire.admin).await;
+    let capture = told(&world.samewire, "/status").await["capture"].clone();
+    assert_eq!(
+        (&capture["is_on"], &capture["criteria"]),
+        (&json!(true), &json!({"key": null, "model": "m", "only_failures": false}))
+    );
+    assert!(capture["until"].as_f64().unwrap() > status["now"].as_f64().unwrap() + 290.0, "{capture}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn the_history_has_a_point_for_each_step() {
+    let world = World::start(Engine::script(hello()).await, Setup::new().config("root_path = \"\"")).await;
+    assert_eq!(told(&world.samewire, "/history").await["step_seconds"], 5);
+    ask(&world, "one", Request::stream("")).await;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let point = loop {
+        let history = told(&world.samewire, "/history").await;
+        let points = history["points"].as_array().unwrap();
+        if let Some(point) = points.iter().find(|point| point["requests"] != 0) {
+            break point.clone();
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{history}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    assert_eq!(
+        (&point["requests"], &point["errors"], &point["first_token"]["count"]),
+        (&json!(1), &json!(0), &json!(1))
+    );
+    assert_eq!(point["tokens"], 2);
+    assert!(point["first_token"]["p95_ms"].as_f64().unwrap() > 0.0, "{point}");
+    let text = std::fs::read_to_string(world.samewire.config()).unwrap();
+    world.samewire.reconfigure(&format!("{text}\n# Read again.\n")).await;
+    let after = told(&world.samewire, "/history").await;
+    assert!(after["points"].as_array().unwrap().contains(&point), "it survives a reload: {after}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn the_page_and_its_files_are_served() {
+    let world = World::start(Engine::script(hello()).await, Setup::new()).await;
+    let folder = world.samewire.admin("/ui").await;
+    assert_eq!((folder.head.status, folder.head.header("location")), (308, Some("/ui/")));
+    let page = world.samewire.admin("/ui/").await;
+    assert_eq!((page.head.status, page.head.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    for (name, value) in [
+        ("content-security-policy", policy),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("cache-control", "no-cache"),
+    ] {
+        assert_eq!(page.head.header(name), Some(value), "{name}");
+    }
+    for (name, kind) in [
+        ("main.js", "text/javascript; charset=utf-8"),
+        ("style.css", "text/css; charset=utf-8"),
+        ("index.html", "text/html; charset=utf-8"),
+        ("vendor/htm-preact.js", "text/javascript; charset=utf-8"),
+        ("vendor/LICENSES", "text/plain; charset=utf-8"),
+    ] {
+        let file = world.samewire.admin(&format!("/ui/{name}")).await;
+        assert_eq!((file.head.status, file.head.header("content-type")), (200, Some(kind)), "{name}");
+        assert_eq!(file.head.header("content-security-policy"), Some(policy));
+        let tag = file.head.header("etag").unwrap().to_owned();
+        let again = Request::get(&format!("/ui/{name}"))
+            .header("if-none-match", &tag)
+            .ask(world.samewire.admin)
+            .await;
+        assert_eq!((again.head.status, again.body.len()), (304, 0), "{name}");
+        assert_eq!(again.head.header("etag"), Some(tag.as_str()));
+    }
+    for name in ["none.js", "../mod.rs", "%2e%2e/mod.rs", "vendor/"] {
+        assert_eq!(world.samewire.admin(&format!("/ui/{name}")).await.head.status, 404, "{name}");
+    }
+    for target in ["/ui/", "/ui/main.js", "/requests", "/status", "/history"] {
+        let foreign =
+            Request::get(target).header("origin", "https://example.com").ask(world.samewire.admin).await;
+        assert_eq!(foreign.head.status, 403, "{target}");
+    }
+    let start = Request::get("/").header("accept", "text/html").ask(world.samewire.admin).await;
+    assert!(start.text().contains("href=\"/ui/\""), "{}", start.text());
+    let url = format!("http://{}/ui/", world.samewire.admin);
+    assert_eq!(world.samewire.count_logged(&format!("the inspector is at {url}")), 1);
+    world.end().await;
+}
