@@ -61,9 +61,9 @@ export class Stage {
     }
   }
 
-  /** Findings of axe, each with the first element. */
-  async findings(page) {
-    const { violations } = await new this.axe({ page }).analyze()
+  /** Findings of axe in a part of the page, each with the first element. */
+  async findings(page, part = 'html') {
+    const { violations } = await new this.axe({ page }).include(part).analyze()
     return violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 200)} ${nodes[0].failureSummary}`)
   }
 }
