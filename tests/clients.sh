@@ -4,17 +4,18 @@
 #   tests/clients.sh libraries   the official client libraries, against engines of all manners
 #   tests/clients.sh agents      Claude Code, Codex, OpenAI Agents, LangChain and the AI SDK, in loops of tools
 #   tests/clients.sh browser     pages in Chromium, those that [cors] lists and others (tests/browser.sh)
+#   tests/clients.sh inspector   the inspector's page in Chromium (tests/inspector.sh); "inspector page" needs no binary
 #   tests/clients.sh dashboards  Prometheus with the alerts and the queries of Grafana's board (tests/dashboards.sh)
 #   tests/clients.sh             libraries and agents
 #
 # Sets up all it needs under target/clients/ (for each a Python venv and a node_modules, from the pinned versions
-# in tests/clients/, tests/agents/, tests/browser/ and tests/dashboards/), which is done once and again when a pin changes.
+# in tests/clients/, tests/agents/, tests/browser/, tests/inspector/ and tests/dashboards/), which is done once and again when a pin changes.
 # Builds nothing: the binary is $SAMEWIRE_BIN, or the release or debug build.
 set -euo pipefail
 
-case ${1:-} in
-  '' | libraries | agents | browser | dashboards) ;;
-  *) echo "usage: tests/clients.sh [libraries|agents|browser|dashboards]" >&2 && exit 2 ;;
+case ${*:-} in
+  '' | libraries | agents | browser | inspector | 'inspector page' | 'inspector real' | dashboards) ;;
+  *) echo "usage: tests/clients.sh [libraries|agents|browser|inspector [page|real]|dashboards]" >&2 && exit 2 ;;
 esac
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -25,11 +26,11 @@ if [[ -z $binary ]]; then
     [[ -x $candidate ]] && binary=$candidate && break
   done
 fi
-if [[ -z $binary || ! -x $binary ]]; then
+if [[ ${*:-} != 'inspector page' && (-z $binary || ! -x $binary) ]]; then
   echo "clients.sh: no samewire binary${binary:+ at $binary}; run 'cargo build --release' or set SAMEWIRE_BIN" >&2
   exit 1
 fi
-binary=$(realpath "$binary")
+[[ -z $binary ]] || binary=$(realpath "$binary")
 
 # shellcheck source=tests/apt.sh
 source "$root/tests/apt.sh"
@@ -85,14 +86,30 @@ agents() {
   (cd "$work" && timeout --kill-after=10 300 "$work/venv/bin/python" "$pins/stage.py" "$binary" "$(node_of "$work")")
 }
 
-# The browser is $SAMEWIRE_CHROMIUM, or Debian's, which is installed where it is missing.
+# Sets `chromium`: $SAMEWIRE_CHROMIUM, or Debian's, which is installed where it is missing.
+find_chromium() {
+  chromium=${SAMEWIRE_CHROMIUM:-}
+  [[ -n $chromium ]] || chromium=$(command -v chromium) || { apt_install chromium && chromium=$(command -v chromium); }
+}
+
 browser() {
-  local pins=$root/tests/browser work=$root/target/clients/browser options=() chromium=${SAMEWIRE_CHROMIUM:-}
+  local pins=$root/tests/browser work=$root/target/clients/browser options=() chromium
   if has_node; then options=(--omit=optional); fi
   set_up "$work" "$pins" "${options[@]}"
-  [[ -n $chromium ]] || chromium=$(command -v chromium) || { apt_install chromium && chromium=$(command -v chromium); }
+  find_chromium
   timeout --kill-after=10 240 "$(node_of "$work")" "$pins/run.mjs" "$binary" "$chromium" \
     "$root/tests/clients/engine.py" "$work" "$work/run"
+}
+
+# Against a mock of the admin listener, and against samewire itself.
+inspector() {
+  local pins=$root/tests/inspector work=$root/target/clients/inspector options=() chromium mode
+  if has_node; then options=(--omit=optional); fi
+  set_up "$work" "$pins" "${options[@]}"
+  find_chromium
+  for mode in ${1:-page real}; do
+    timeout --kill-after=10 900 "$(node_of "$work")" "$pins/run.mjs" "$mode" "$chromium" "$work" "$work/run" "$binary"
+  done
 }
 
 # Prometheus is the one on the path, or Debian's, unpacked. The alerts' own tests come first: they need no samewire. Any Node will do.
@@ -128,7 +145,7 @@ set_up() {
 }
 
 if [[ -n ${1:-} ]]; then
-  "$1"
+  "$@"
 else
   libraries
   agents
