@@ -49,6 +49,9 @@ pub mod error;
 // Exchanges with clients and engines, kept in a bounded ring for operators.
 pub mod capture;
 
+// JSON as a tree, for answers that are judged.
+pub mod tree;
+
 // The published schema and the grammar of answers, to check what is sent to clients.
 pub mod contract;
 
@@ -96,6 +99,9 @@ pub mod exchange;
 
 // The contract of the API as a test suite against any server.
 pub mod conform;
+
+// Examination of a running engine or gateway: what it does otherwise than the API, and what helps.
+pub mod doctor;
 
 // HTTP server for clients and operators: listeners, routes, relaying, shutdown.
 pub mod server;

@@ -10,6 +10,23 @@ pub fn visible(text: &str) -> String {
     out
 }
 
+/// Returns the begin of a text in which every character is seen: at most `most` characters, the last one `…` if
+/// something was cut.
+pub fn excerpt(text: &str, most: usize) -> String {
+    let (mut shown, mut length) = (String::new(), 0);
+    for character in text.chars() {
+        let before = shown.len();
+        push_visible(character, &mut shown);
+        length += shown.get(before..).map_or(0, |added| added.chars().count());
+        if length >= most {
+            shown.truncate(before);
+            shown.push('…');
+            break;
+        }
+    }
+    shown
+}
+
 /// Appends a character, or its escape.
 pub fn push_visible(character: char, out: &mut String) {
     match character {

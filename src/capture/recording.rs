@@ -151,6 +151,12 @@ impl AttemptRecorder {
         });
     }
 
+    /// Records further bytes of the request's body.
+    pub fn request_body(&self, bytes: &[u8]) {
+        let at = self.recording.began.elapsed();
+        self.with(|attempt, room, is_cut| room.piece(&mut attempt.request, bytes, at, is_cut));
+    }
+
     /// Records status line and headers of the engine's answer.
     pub fn answer_head(&self, first: &str, headers: &HeaderMap) {
         self.with(|attempt, room, is_cut| {

@@ -7,6 +7,7 @@ mod check;
 mod conform;
 mod demo;
 mod diff;
+mod doctor;
 mod drain;
 mod key;
 mod manual;
@@ -50,6 +51,8 @@ Examples:
       Shows what a client would receive, without a proxy.
   samewire replay fixtures/vllm --listen 127.0.0.1:8000
       Serves recorded traffic as an engine.
+  samewire doctor http://127.0.0.1:8000
+      Says what an engine does otherwise than the API, which clients that breaks, and what helps.
   samewire diff fixtures/vllm/tool fixtures/sglang/tool
       Says how two recorded answers differ, apart from their words.
   samewire conform http://127.0.0.1:8000
@@ -77,6 +80,8 @@ enum Command {
     Rewrite(rewrite::Rewrite),
     /// Serve recorded captures as an engine: for tests, demos and bug reports.
     Replay(replay::Replay),
+    /// Say what a running engine does otherwise than the API, which clients that breaks, and what helps.
+    Doctor(doctor::Doctor),
     /// Compare two recorded answers: their shape, apart from their words.
     Diff(diff::Diff),
     /// Test whether a server keeps the contract of the API.
@@ -102,6 +107,7 @@ pub fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Rewrite(rewrite) => rewrite.run(),
         Command::Replay(replay) => replay.run(),
+        Command::Doctor(doctor) => doctor.run(),
         Command::Diff(diff) => diff.run(),
         Command::Conform(conform) => conform.run(),
         Command::Check(check) => check.run(),

@@ -1,51 +1,51 @@
 //! Answer to judge: views of an exchange that the rows share.
 
-use super::value::Value;
 use super::verdict::Verdict;
 use crate::exchange::{Ended, Exchange};
+use crate::tree::Value;
 
 /// Event of a stream with its data as JSON.
 #[derive(Debug)]
-pub(super) struct Frame {
-    pub(super) name: String,
-    pub(super) raw: String,
+pub(crate) struct Frame {
+    pub(crate) name: String,
+    pub(crate) raw: String,
     /// Null if the data is no JSON.
-    pub(super) json: Value,
+    pub(crate) json: Value,
 }
 
 impl Frame {
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.raw == "[DONE]"
     }
 
     /// Returns the text at a path; empty if there is none.
-    pub(super) fn text(&self, path: &str) -> &str {
+    pub(crate) fn text(&self, path: &str) -> &str {
         self.json.text(path)
     }
 
     /// Returns the only choice, if there is one.
-    pub(super) fn choice(&self) -> Option<&Value> {
+    pub(crate) fn choice(&self) -> Option<&Value> {
         self.json.at("/choices/0")
     }
 }
 
 /// Answer with its views.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) content_type: String,
-    pub(super) ended: Ended,
-    pub(super) raw: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) content_type: String,
+    pub(crate) ended: Ended,
+    pub(crate) raw: String,
     /// Body as one JSON value; null if it is none.
-    pub(super) whole: Value,
+    pub(crate) whole: Value,
     /// Events; empty if the body is no stream.
-    pub(super) frames: Vec<Frame>,
+    pub(crate) frames: Vec<Frame>,
     /// Reason why the stream cannot be read to its end, if so.
-    pub(super) unreadable: Option<String>,
+    pub(crate) unreadable: Option<String>,
 }
 
 impl Answer {
-    pub(super) fn new(exchange: &Exchange) -> Self {
+    pub(crate) fn new(exchange: &Exchange) -> Self {
         let content_type = exchange.content_type().to_owned();
         let raw = String::from_utf8_lossy(&exchange.body()).into_owned();
         let whole = Value::read(&raw);
@@ -59,12 +59,12 @@ impl Answer {
     }
 
     /// Returns the frames but `[DONE]`.
-    pub(super) fn chunks(&self) -> impl DoubleEndedIterator<Item = &Frame> {
+    pub(crate) fn chunks(&self) -> impl DoubleEndedIterator<Item = &Frame> {
         self.frames.iter().filter(|frame| !frame.is_done())
     }
 
     /// Returns a pass if no chunk is bad, or else a failure with the first bad one.
-    pub(super) fn none(&self, mut bad: impl FnMut(&Frame) -> bool) -> Verdict {
+    pub(crate) fn none(&self, mut bad: impl FnMut(&Frame) -> bool) -> Verdict {
         match self.chunks().find(|frame| bad(frame)) {
             Some(frame) => Verdict::fail(&frame.raw),
             None => Verdict::Pass,
@@ -72,17 +72,17 @@ impl Answer {
     }
 
     /// Returns the status and the begin of the body as evidence.
-    pub(super) fn beginning(&self) -> String {
+    pub(crate) fn beginning(&self) -> String {
         format!("{} {} {}", self.status, self.content_type, self.raw)
     }
 
     /// Returns a pass if the status is 200.
-    pub(super) fn succeeds(&self) -> Verdict {
+    pub(crate) fn succeeds(&self) -> Verdict {
         Verdict::check(self.status == 200, &self.beginning())
     }
 
     /// Returns a pass if the body ended as HTTP frames it.
-    pub(super) fn ends(&self) -> Verdict {
+    pub(crate) fn ends(&self) -> Verdict {
         match self.ended {
             Ended::Clean => Verdict::Pass,
             ended => {
@@ -97,18 +97,18 @@ impl Answer {
     }
 
     /// Returns a pass if the content type is that of event streams.
-    pub(super) fn is_stream(&self) -> Verdict {
+    pub(crate) fn is_stream(&self) -> Verdict {
         Verdict::check(self.content_type.starts_with("text/event-stream"), &self.beginning())
     }
 
     /// Returns a pass if the content type is JSON, and the body one object.
-    pub(super) fn is_object(&self) -> Verdict {
+    pub(crate) fn is_object(&self) -> Verdict {
         let json = self.content_type.starts_with("application/json");
         Verdict::check(json && self.whole.is_object(), &self.beginning())
     }
 
     /// Returns a pass if every event has one JSON object, but for `[DONE]`.
-    pub(super) fn is_framed(&self) -> Verdict {
+    pub(crate) fn is_framed(&self) -> Verdict {
         if let Some(why) = &self.unreadable {
             return Verdict::fail(why);
         }

@@ -32,6 +32,12 @@ pub enum Ask {
     ResponsesWhole,
     /// Messages as a stream.
     MessagesStream,
+    /// Messages as a stream, with a function that fits the question.
+    MessagesTool,
+    /// Messages as one object.
+    MessagesWhole,
+    /// Messages as one object, with a function that fits the question.
+    MessagesToolWhole,
     /// Body that is cut off.
     BadJson,
     /// Model that no server has.
@@ -51,8 +57,9 @@ const NO_MODEL: &str = "samewire-conform/no-such-model";
 /// Questions: one for a short text, and one for a call.
 const HELLO: &str = "Say hello in one short sentence.";
 const WEATHER: &str = "What is the weather in Paris? Call the function get_weather.";
-/// Members of the function that fits the second question.
+/// Members of the function that fits the second question; Messages spell it otherwise.
 const FUNCTION: &str = r#""name":"get_weather","description":"Weather of a city","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
+const MESSAGES_FUNCTION: &str = r#""name":"get_weather","description":"Weather of a city","input_schema":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
 /// Members of requests for streams.
 const STREAM: &str = r#","stream":true"#;
 const STREAM_USAGE: &str = r#","stream":true,"stream_options":{"include_usage":true}"#;
@@ -62,7 +69,7 @@ const LONG: u32 = 256;
 
 impl Ask {
     /// List of all requests, in the order in which they are sent.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::Models,
         Self::ChatStream,
         Self::ChatPlain,
@@ -75,6 +82,9 @@ impl Ask {
         Self::ResponsesTool,
         Self::ResponsesWhole,
         Self::MessagesStream,
+        Self::MessagesTool,
+        Self::MessagesWhole,
+        Self::MessagesToolWhole,
         Self::BadJson,
         Self::UnknownModel,
         Self::WrongType,
@@ -96,6 +106,9 @@ impl Ask {
             Self::ResponsesTool => "responses-tool-stream",
             Self::ResponsesWhole => "responses-whole",
             Self::MessagesStream => "messages-stream",
+            Self::MessagesTool => "messages-tool-stream",
+            Self::MessagesWhole => "messages-whole",
+            Self::MessagesToolWhole => "messages-tool-whole",
             Self::BadJson => "error-bad-json",
             Self::UnknownModel => "error-unknown-model",
             Self::WrongType => "error-wrong-type",
@@ -113,7 +126,9 @@ impl Ask {
             Self::CompletionsStream | Self::CompletionsWhole => Group::Completions,
             Self::ResponsesStream | Self::ResponsesTool => Group::ResponsesStream,
             Self::ResponsesWhole => Group::ResponsesWhole,
-            Self::MessagesStream => Group::Messages,
+            Self::MessagesStream | Self::MessagesTool | Self::MessagesWhole | Self::MessagesToolWhole => {
+                Group::Messages
+            }
             Self::BadJson | Self::UnknownModel | Self::WrongType | Self::UnknownRoute => Group::Errors,
         }
     }
@@ -124,9 +139,21 @@ impl Ask {
             Self::Models | Self::BadJson => 0,
             // A server that should refuse them may answer.
             Self::UnknownModel | Self::WrongType | Self::UnknownRoute => 1,
-            Self::ToolStream | Self::ToolWhole | Self::ResponsesTool => LONG,
+            _ if self.has_function() => LONG,
             _ => SHORT,
         }
+    }
+
+    /// Returns true if the request has a function, and a question that fits it.
+    fn has_function(self) -> bool {
+        matches!(
+            self,
+            Self::ToolStream
+                | Self::ToolWhole
+                | Self::ResponsesTool
+                | Self::MessagesTool
+                | Self::MessagesToolWhole
+        )
     }
 
     /// Returns true if a server need not have the route.
@@ -148,11 +175,12 @@ impl Ask {
                 | Self::ResponsesStream
                 | Self::ResponsesTool
                 | Self::MessagesStream
+                | Self::MessagesTool
         )
     }
 
     /// Returns the request, for a model.
-    pub(super) fn request(self, model: Model<'_>) -> Request {
+    pub fn request(self, model: Model<'_>) -> Request {
         let path = match self.group() {
             Group::Models => "/models",
             Group::Completions => "/completions",
@@ -162,7 +190,7 @@ impl Ask {
             _ => "/chat/completions",
         };
         let mut headers = HeaderMap::new();
-        if self == Self::MessagesStream {
+        if self.group() == Group::Messages {
             let version = HeaderName::from_static("anthropic-version");
             headers.insert(version, HeaderValue::from_static("2023-06-01"));
         }
@@ -194,12 +222,11 @@ impl Ask {
                 "{STREAM},\"store\":false,\"tools\":[{{\"type\":\"function\",\"strict\":false,{FUNCTION}}}]"
             ),
             Self::ResponsesWhole => ",\"store\":false".to_owned(),
+            Self::MessagesTool => format!("{STREAM},\"tools\":[{{{MESSAGES_FUNCTION}}}]"),
+            Self::MessagesToolWhole => format!(",\"tools\":[{{{MESSAGES_FUNCTION}}}]"),
             _ => String::new(),
         };
-        let text = match self {
-            Self::ToolStream | Self::ToolWhole | Self::ResponsesTool => WEATHER,
-            _ => HELLO,
-        };
+        let text = if self.has_function() { WEATHER } else { HELLO };
         match self {
             Self::CompletionsStream | Self::CompletionsWhole => {
                 format!("{{\"model\":{model},\"prompt\":\"Hello\",\"max_tokens\":{max}{ends}}}")

@@ -3,8 +3,8 @@
 use super::answer::{Answer, Frame};
 use super::ask::Ask;
 use super::row::{Row, always, row};
-use super::value::Value;
 use super::verdict::Verdict;
+use crate::tree::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 const CHUNK: &str = "openapi: CreateChatCompletionStreamResponse; wire 2.1";

@@ -4,8 +4,8 @@ use super::answer::Answer;
 use super::ask::Ask;
 use super::chat::{adds_up, done, one_finish, same, same_created, usage_last, usage_sum};
 use super::row::{Row, always, row};
-use super::value::Value;
 use super::verdict::Verdict;
+use crate::tree::Value;
 
 const SCHEMA: &str = "openapi: CreateCompletionResponse; wire 2.11";
 

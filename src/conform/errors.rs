@@ -3,8 +3,8 @@
 use super::answer::Answer;
 use super::ask::Ask;
 use super::row::{Row, always};
-use super::value::Value;
 use super::verdict::Verdict;
+use crate::tree::Value;
 
 const SHAPE: &str = "the error has message and type as strings, param and code as strings or null";
 const SCHEMA: &str = "openapi: ErrorResponse; wire 3.4";

@@ -12,12 +12,17 @@ mod group;
 mod messages;
 mod responses;
 mod row;
+#[cfg(test)]
+mod samples;
 mod suite;
-mod value;
 mod verdict;
 
+pub(crate) use answer::{Answer, Frame};
 pub use ask::{Ask, Model};
 pub use group::Group;
 pub use row::Row;
+#[cfg(test)]
+pub(crate) use samples::good;
+pub(crate) use suite::judge;
 pub use suite::{Report, Verified, asks, catalogue, run, tokens};
 pub use verdict::Verdict;

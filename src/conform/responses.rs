@@ -4,8 +4,8 @@ use super::answer::{Answer, Frame};
 use super::ask::Ask;
 use super::chat::is_object;
 use super::row::{Row, always, row};
-use super::value::Value;
 use super::verdict::Verdict;
+use crate::tree::Value;
 use std::collections::BTreeMap;
 
 const SCHEMA: &str = "openapi: ResponseStreamEvent; wire 4.6";

@@ -1,6 +1,6 @@
 //! Verdicts, with evidence that a terminal can show.
 
-use crate::visible::push_visible;
+use crate::visible::excerpt;
 
 /// Result of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Verdict {
 impl Verdict {
     /// Returns a failure with these bytes as evidence.
     pub(super) fn fail(evidence: &str) -> Self {
-        Self::Fail(shown(evidence))
+        Self::Fail(excerpt(evidence, EVIDENCE))
     }
 
     /// Returns a pass, or else a failure with this evidence.
@@ -47,20 +47,3 @@ impl Verdict {
 
 /// Most characters of evidence.
 const EVIDENCE: usize = 200;
-
-/// Returns text for a terminal: cut, and with everything escaped that a terminal might act on.
-fn shown(text: &str) -> String {
-    let mut shown = String::new();
-    let mut length = 0;
-    for character in text.chars() {
-        let before = shown.len();
-        push_visible(character, &mut shown);
-        length += shown.get(before..).map_or(0, |added| added.chars().count());
-        if length > EVIDENCE - 1 {
-            shown.truncate(before);
-            shown.push('…');
-            break;
-        }
-    }
-    shown
-}

@@ -1,8 +1,4 @@
 //! Checker of one answer: reads its frames, and has them judged by schema and grammar.
-#![expect(
-    clippy::disallowed_types,
-    reason = "the validator takes a tree, which is judged and not written again"
-)]
 
 use super::chat::Chunks;
 use super::frames::{Frame, frames};
@@ -11,8 +7,8 @@ use super::responses::Events;
 use super::rule::Rule;
 use super::schema::error;
 use super::violation::{Broken, Form, Violation};
+use crate::tree::Value;
 use crate::wire::Api;
-use serde_json::Value;
 
 /// Checker of one answer.
 #[derive(Debug)]
@@ -75,10 +71,10 @@ impl AnswerContract {
 
     /// Checks the body of an HTTP error.
     pub fn check_error(api: Api, body: &[u8], violations: &mut Vec<Violation>) {
-        let judged = match serde_json::from_slice::<Value>(body) {
-            Err(_) => Err((Rule::Framing, String::new())),
-            Ok(value) if api == Api::Messages => super::messages::error(&value),
-            Ok(value) => error(&value),
+        let judged = match std::str::from_utf8(body).ok().and_then(Value::parse) {
+            None => Err((Rule::Framing, String::new())),
+            Some(value) if api == Api::Messages => super::messages::error(&value),
+            Some(value) => error(&value),
         };
         if let Err((rule, place)) = judged {
             violations.push(Violation { rule, place, at: 0, frames: 1 });
@@ -93,8 +89,7 @@ impl AnswerContract {
                 Grammar::Message(_) => Err((Rule::Order, "[DONE]".to_owned())),
             };
         }
-        let value: Value =
-            serde_json::from_str(frame.data).map_err(|_| (Rule::Framing, "JSON".to_owned()))?;
+        let value = Value::parse(frame.data).ok_or_else(|| (Rule::Framing, "JSON".to_owned()))?;
         match &mut self.grammar {
             Grammar::Chunks(chunks) if self.form == Form::Whole => chunks.object(value),
             Grammar::Chunks(chunks) => chunks.chunk(frame.name.unwrap_or_default(), value),
@@ -109,25 +104,32 @@ impl AnswerContract {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Members;
     use std::path::Path;
 
     /// Canonical answer of a test vector: its API, its form and its bytes.
     fn vector(name: &str) -> (Api, Form, u64, String) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/vectors/{name}.json"));
-        let vector: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-        let api = match vector["client_api"].as_str().unwrap() {
+        let text = std::fs::read_to_string(path).unwrap();
+        let vector = Value::read(&text);
+        let api = match vector.text("/client_api") {
             "chat.completions" => Api::Chat,
             "completions" => Api::Completions,
             "responses" => Api::Responses,
             _ => Api::Messages,
         };
-        let status = vector["expected_status"].as_u64().unwrap_or(200);
-        match vector["expected"].as_array() {
+        let status = vector.member("expected_status").as_whole().unwrap_or(200);
+        match vector.member("expected").as_list() {
             Some(lines) => {
-                let lines = lines.iter().map(|line| format!("{}\n", line.as_str().unwrap()));
+                let lines = lines.iter().map(|line| format!("{}\n", line.as_text().unwrap()));
                 (api, Form::Stream, status, lines.collect())
             }
-            None => (api, Form::Whole, status, vector["expected_body"].to_string()),
+            None => (
+                api,
+                Form::Whole,
+                status,
+                Members::of(&text).unwrap().get("expected_body").unwrap().get().to_owned(),
+            ),
         }
     }
 

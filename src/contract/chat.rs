@@ -1,14 +1,9 @@
 //! Grammar of Chat Completions and Completions streams (wire-format 2.3, 2.5, 2.11, 3.2).
-#![expect(
-    clippy::disallowed_types,
-    reason = "the validator takes a tree, which is judged and not written again"
-)]
-#![expect(clippy::indexing_slicing, reason = "a member that a tree lacks is null")]
 
 use super::rule::Rule;
 use super::schema::{error, satisfies};
 use super::violation::{Broken, keeps};
-use serde_json::{Map, Value};
+use crate::tree::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Stream of chunks, as far as it has come.
@@ -89,34 +84,34 @@ impl Chunks {
         let [schema, _] = self.schemas;
         satisfies(schema, value)?;
         self.same_envelope(value)?;
-        let choices = value["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let choices = value.member("choices").as_list().unwrap_or_default();
         keeps(self.stage == Stage::Chunks, Rule::Usage, "chunk after the usage frame")?;
-        if choices.is_empty() && value["usage"].is_object() {
+        if choices.is_empty() && value.member("usage").is_object() {
             self.stage = Stage::Counted;
         }
         choices.iter().try_for_each(|choice| self.choice(choice))
     }
 
     fn same_envelope(&mut self, value: &Value) -> Result<(), Broken> {
-        let this = ["id", "created", "model", "object"].map(|key| value[key].clone());
+        let this = ["id", "created", "model", "object"].map(|key| value.member(key).clone());
         let first = self.envelope.get_or_insert_with(|| this.clone());
         keeps(*first == this, Rule::Envelope, "id, created, model or object")
     }
 
     fn choice(&mut self, choice: &Value) -> Result<(), Broken> {
-        let number = choice["index"].as_u64().unwrap_or_default();
+        let number = choice.member("index").as_whole().unwrap_or_default();
         let known = self.choices.entry(number).or_default();
         keeps(!known.is_finished, Rule::Finish, "choice after its finish")?;
-        if !choice["finish_reason"].is_null() {
+        if !choice.member("finish_reason").is_null() {
             known.is_finished = true;
         }
         if !self.has_roles {
             return Ok(());
         }
-        let has_role = choice["delta"]["role"].is_string();
+        let has_role = choice.member("delta").member("role").is_text();
         keeps(has_role != known.has_role, Rule::Role, "delta.role")?;
         known.has_role = true;
-        let calls = choice["delta"]["tool_calls"].as_array();
+        let calls = choice.member("delta").member("tool_calls").as_list();
         calls.into_iter().flatten().try_for_each(|call| known.call(call))
     }
 }
@@ -124,12 +119,13 @@ impl Chunks {
 /// Fills the log probability of the first token of a prompt that is echoed. The service sends null there, which its
 /// published schema does not name (2.11).
 fn fill_first_logprobs(value: &mut Value) {
-    let choices = value.get_mut("choices").and_then(Value::as_array_mut);
-    for choice in choices.into_iter().flatten() {
-        let valid = [("token_logprobs", Value::from(0)), ("top_logprobs", Value::Object(Map::new()))];
-        for (key, valid) in valid {
-            let first = choice.get_mut("logprobs").and_then(|all| all.get_mut(key)?.get_mut(0));
-            if let Some(first) = first.filter(|first| first.is_null()) {
+    let Some(Value::List(choices)) = value.member_mut("choices") else { return };
+    for logprobs in choices.iter_mut().filter_map(|choice| choice.member_mut("logprobs")) {
+        for (key, valid) in
+            [("token_logprobs", Value::Whole(0)), ("top_logprobs", Value::Object(BTreeMap::new()))]
+        {
+            let Some(Value::List(list)) = logprobs.member_mut(key) else { continue };
+            if let Some(first) = list.first_mut().filter(|first| first.is_null()) {
                 *first = valid;
             }
         }
@@ -138,16 +134,16 @@ fn fill_first_logprobs(value: &mut Value) {
 
 impl Choice {
     fn call(&mut self, call: &Value) -> Result<(), Broken> {
-        let number = call["index"].as_u64().unwrap_or_default();
+        let number = call.member("index").as_whole().unwrap_or_default();
         if self.calls.contains(&number) {
             let repeats = ["id", "type"].into_iter().any(|key| call.get(key).is_some());
-            let names = call.pointer("/function/name").or_else(|| call.pointer("/custom/name"));
+            let names = call.at("/function/name").or_else(|| call.at("/custom/name"));
             return keeps(!repeats && names.is_none(), Rule::ToolCall, "id, type or name repeated");
         }
         keeps(number == self.calls.len() as u64, Rule::ToolCall, "index")?;
         self.calls.insert(number);
-        let kind = call["type"].as_str().unwrap_or_default();
-        let is_complete = call["id"].is_string() && call[kind]["name"].is_string();
+        let kind = call.member("type").as_text().unwrap_or_default();
+        let is_complete = call.member("id").is_text() && call.member(kind).member("name").is_text();
         keeps(is_complete, Rule::ToolCall, "id, type or name missing")
     }
 }

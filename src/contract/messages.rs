@@ -1,14 +1,9 @@
 //! Grammar of Messages streams (docs/messages.md 4). No schema of this API is published in a form that can be used
 //! here, so the members that clients need are checked.
-#![expect(
-    clippy::disallowed_types,
-    reason = "the validator takes a tree, which is judged and not written again"
-)]
-#![expect(clippy::indexing_slicing, reason = "a member that a tree lacks is null")]
 
 use super::rule::Rule;
 use super::violation::{Broken, keeps};
-use serde_json::Value;
+use crate::tree::Value;
 
 /// Stream of events, as far as it has come.
 #[derive(Debug, Default)]
@@ -35,34 +30,35 @@ enum Stage {
 
 /// Checks the object of an error.
 pub(super) fn error(value: &Value) -> Result<(), Broken> {
-    let error = &value["error"];
-    let is_one = value["type"] == "error" && error["type"].is_string() && error["message"].is_string();
+    let error = &value.member("error");
+    let is_one =
+        value.text("/type") == "error" && error.member("type").is_text() && error.member("message").is_text();
     keeps(is_one, Rule::Schema, "error")
 }
 
 /// Checks a whole message.
 pub(super) fn object(value: &Value) -> Result<(), Broken> {
     message(value, false)?;
-    let blocks = value["content"].as_array().map(Vec::as_slice).unwrap_or_default();
-    keeps(blocks.iter().all(|block| block["type"].is_string()), Rule::Schema, "content")
+    let blocks = value.member("content").as_list().unwrap_or_default();
+    keeps(blocks.iter().all(|block| block.member("type").is_text()), Rule::Schema, "content")
 }
 
 /// Checks the members of a message. `begins`: it has just begun.
 fn message(value: &Value, begins: bool) -> Result<(), Broken> {
-    keeps(value["type"] == "message" && value["role"] == "assistant", Rule::Schema, "message")?;
+    keeps(value.text("/type") == "message" && value.text("/role") == "assistant", Rule::Schema, "message")?;
     keeps(
-        value["id"].is_string() && value["model"].is_string(),
+        value.member("id").is_text() && value.member("model").is_text(),
         Rule::Schema,
         "message.id or message.model",
     )?;
-    keeps(value["content"].is_array(), Rule::Schema, "message.content")?;
-    let reason = &value["stop_reason"];
-    keeps(if begins { reason.is_null() } else { reason.is_string() }, Rule::Schema, "message.stop_reason")?;
-    usage(&value["usage"])
+    keeps(value.member("content").is_list(), Rule::Schema, "message.content")?;
+    let reason = &value.member("stop_reason");
+    keeps(if begins { reason.is_null() } else { reason.is_text() }, Rule::Schema, "message.stop_reason")?;
+    usage(value.member("usage"))
 }
 
 fn usage(usage: &Value) -> Result<(), Broken> {
-    keeps(usage["output_tokens"].is_u64(), Rule::Schema, "usage.output_tokens")
+    keeps(usage.member("output_tokens").is_whole(), Rule::Schema, "usage.output_tokens")
 }
 
 impl Message {
@@ -72,7 +68,7 @@ impl Message {
 
     /// Checks an event.
     pub(super) fn event(&mut self, name: &str, event: &Value) -> Result<(), Broken> {
-        let kind = event["type"].as_str().unwrap_or_default();
+        let kind = event.member("type").as_text().unwrap_or_default();
         keeps(name == kind, Rule::Framing, "name")?;
         keeps(self.stage != Stage::Over, Rule::AfterEnd, "event")?;
         match kind {
@@ -83,19 +79,23 @@ impl Message {
             }
             "message_start" => {
                 self.goes(Stage::Start, Stage::Blocks, "message_start")?;
-                message(&event["message"], true)
+                message(event.member("message"), true)
             }
             "content_block_start" => {
                 self.goes(Stage::Blocks, Stage::Block, "content_block_start")?;
                 let number = self.blocks;
                 self.blocks += 1;
-                keeps(event["index"] == number, Rule::Order, "index")?;
-                keeps(event["content_block"]["type"].is_string(), Rule::Schema, "content_block.type")
+                keeps(event.member("index").as_whole() == Some(number), Rule::Order, "index")?;
+                keeps(
+                    event.member("content_block").member("type").is_text(),
+                    Rule::Schema,
+                    "content_block.type",
+                )
             }
             "content_block_delta" => {
                 self.goes(Stage::Block, Stage::Block, "content_block_delta")?;
                 self.is_of_block(event)?;
-                keeps(event["delta"]["type"].is_string(), Rule::Schema, "delta.type")
+                keeps(event.member("delta").member("type").is_text(), Rule::Schema, "delta.type")
             }
             "content_block_stop" => {
                 self.goes(Stage::Block, Stage::Blocks, "content_block_stop")?;
@@ -103,8 +103,12 @@ impl Message {
             }
             "message_delta" => {
                 self.goes(Stage::Blocks, Stage::Counted, "message_delta")?;
-                keeps(event["delta"]["stop_reason"].is_string(), Rule::Schema, "delta.stop_reason")?;
-                usage(&event["usage"])
+                keeps(
+                    event.member("delta").member("stop_reason").is_text(),
+                    Rule::Schema,
+                    "delta.stop_reason",
+                )?;
+                usage(event.member("usage"))
             }
             "message_stop" => self.goes(Stage::Counted, Stage::Over, "message_stop"),
             _ => Err((Rule::Schema, "type".to_owned())),
@@ -116,6 +120,10 @@ impl Message {
     }
 
     fn is_of_block(&self, event: &Value) -> Result<(), Broken> {
-        keeps(event["index"].as_u64().map(|number| number + 1) == Some(self.blocks), Rule::Order, "index")
+        keeps(
+            event.member("index").as_whole().map(|number| number + 1) == Some(self.blocks),
+            Rule::Order,
+            "index",
+        )
     }
 }

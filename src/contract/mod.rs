@@ -15,6 +15,7 @@ mod violation;
 
 pub use answer::AnswerContract;
 pub use rule::Rule;
+pub use schema::violation;
 pub use violation::{Form, Violation};
 
 use serde::{Deserialize, Serialize};

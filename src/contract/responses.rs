@@ -1,14 +1,9 @@
 //! Grammar of Responses streams (wire-format 4.6, 4.7, 4.9).
-#![expect(
-    clippy::disallowed_types,
-    reason = "the validator takes a tree, which is judged and not written again"
-)]
-#![expect(clippy::indexing_slicing, reason = "a member that a tree lacks is null")]
 
 use super::rule::Rule;
 use super::schema::{self, satisfies};
 use super::violation::{Broken, keeps};
-use serde_json::Value;
+use crate::tree::Value;
 use std::collections::BTreeMap;
 
 /// Error codes of failed responses that the service sends, and its published schema does not name (4.7).
@@ -64,28 +59,27 @@ pub(super) fn object(mut value: Value) -> Result<(), Broken> {
 /// Replaces what is not judged by valid values, so that the rest can be checked: an error code that the schema does not
 /// name, and members that repeat the request as the client sent it (4.4).
 fn depart(response: &mut Value) {
-    if let Some(members) = response.as_object_mut() {
-        let echoed = [
-            ("tools", Value::Array(Vec::new())),
-            ("tool_choice", Value::from("auto")),
-            ("reasoning", Value::Null),
-            ("temperature", Value::Null),
-            ("top_p", Value::Null),
-        ];
-        for (key, valid) in echoed {
-            members.entry(key).and_modify(|value| *value = valid);
+    let echoed = [
+        ("tools", Value::List(Vec::new())),
+        ("tool_choice", Value::Text("auto".to_owned())),
+        ("reasoning", Value::Null),
+        ("temperature", Value::Null),
+        ("top_p", Value::Null),
+    ];
+    for (key, valid) in echoed {
+        if let Some(member) = response.member_mut(key) {
+            *member = valid;
         }
     }
-    if let Some(code) = response.pointer_mut("/error/code")
-        && CODES.iter().any(|known| *known == code)
-    {
-        *code = Value::from("server_error");
+    let code = response.member_mut("error").and_then(|error| error.member_mut("code"));
+    if let Some(code) = code.filter(|code| code.as_text().is_some_and(|code| CODES.contains(&code))) {
+        *code = Value::Text("server_error".to_owned());
     }
 }
 
 /// Returns the members of an item that never change.
 fn fixed(item: &Value) -> [Value; 4] {
-    ["id", "type", "name", "call_id"].map(|key| item[key].clone())
+    ["id", "type", "name", "call_id"].map(|key| item.member(key).clone())
 }
 
 impl Events {
@@ -101,9 +95,9 @@ impl Events {
 
     /// Checks an event. `name`: that of its frame, if frames have names.
     pub(super) fn event(&mut self, name: Option<&str>, mut event: Value) -> Result<(), Broken> {
-        let kind = event["type"].as_str().unwrap_or_default().to_owned();
+        let kind = event.member("type").as_text().unwrap_or_default().to_owned();
         keeps(name.is_none_or(|name| name == kind), Rule::Framing, "name")?;
-        let Some(number) = event["sequence_number"].as_u64() else {
+        let Some(number) = event.member("sequence_number").as_whole() else {
             return Err((Rule::Numbering, "sequence_number".to_owned()));
         };
         let expected = self.next.replace(number + 1);
@@ -140,7 +134,7 @@ impl Events {
     /// Checks an event by its schema. An event with the whole response is judged by the schema of the response, so
     /// that it is compiled once.
     fn by_schema(&self, kind: &str, event: &mut Value) -> Result<(), Broken> {
-        if let Some(response) = event.get_mut("response") {
+        if let Some(response) = event.member_mut("response") {
             depart(response);
             return satisfies("Response", response);
         }
@@ -159,7 +153,7 @@ impl Events {
     }
 
     fn same_id(&mut self, event: &Value) -> Result<(), Broken> {
-        let id = &event["response"]["id"];
+        let id = event.member("response").member("id");
         let first = self.id.get_or_insert_with(|| id.clone());
         keeps(first == id, Rule::Envelope, "response.id")
     }
@@ -168,13 +162,13 @@ impl Events {
         self.is_over = true;
         keeps(self.id.is_some() || self.is_continued, Rule::Order, "end before response.created")?;
         self.same_id(event)?;
-        let response = &event["response"];
-        let status = response["status"].as_str().unwrap_or_default();
+        let response = &event.member("response");
+        let status = response.member("status").as_text().unwrap_or_default();
         let fits = kind.strip_prefix("response.") == Some(status)
             || kind == "response.incomplete" && status == "cancelled";
         keeps(fits, Rule::Order, "status")?;
         let is_cut = kind == "response.failed" || status == "cancelled";
-        let output = response["output"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let output = response.member("output").as_list().unwrap_or_default();
         let first =
             self.first_item.map_or(output.len(), |first| usize::try_from(first).unwrap_or(usize::MAX));
         let output = output.get(first..).unwrap_or_default();
@@ -185,16 +179,16 @@ impl Events {
 
     fn added(&mut self, event: &Value) -> Result<(), Broken> {
         keeps(self.next > Some(2), Rule::Order, "item before response.in_progress")?;
-        let number = event["output_index"].as_u64().unwrap_or_default();
+        let number = event.member("output_index").as_whole().unwrap_or_default();
         let first = *self.first_item.get_or_insert(number);
         keeps(number == first + self.items.len() as u64, Rule::Order, "output_index")?;
-        self.items.push(Item { fixed: fixed(&event["item"]), ..Item::default() });
+        self.items.push(Item { fixed: fixed(event.member("item")), ..Item::default() });
         Ok(())
     }
 
     fn finished(&mut self, mut event: Value) -> Result<(), Broken> {
         let item = self.open(&event)?;
-        let done = event["item"].take();
+        let done = event.member_mut("item").map(std::mem::take).unwrap_or_default();
         keeps(item.fixed == fixed(&done), Rule::Order, "item changed")?;
         item.done = Some(done);
         item.texts.clear();
@@ -203,7 +197,8 @@ impl Events {
 
     /// Returns the item that an event belongs to, which must be open.
     fn open(&mut self, event: &Value) -> Result<&mut Item, Broken> {
-        let number = event["output_index"].as_u64().and_then(|number| number.checked_sub(self.first_item?));
+        let number =
+            event.member("output_index").as_whole().and_then(|number| number.checked_sub(self.first_item?));
         let item = number.and_then(|number| self.items.get_mut(usize::try_from(number).ok()?));
         item.filter(|item| item.done.is_none()).ok_or_else(|| (Rule::Order, "item is not open".to_owned()))
     }
@@ -212,18 +207,20 @@ impl Events {
     fn inner(&mut self, kind: &str, event: &Value) -> Result<(), Broken> {
         let item = self.open(event)?;
         let [id, ..] = &item.fixed;
-        keeps(*id == event["item_id"], Rule::Order, "item_id")?;
-        let part = ["content_index", "summary_index"].into_iter().find_map(|key| event[key].as_u64());
+        keeps(id == event.member("item_id"), Rule::Order, "item_id")?;
+        let part =
+            ["content_index", "summary_index"].into_iter().find_map(|key| event.member(key).as_whole());
         let part = part.unwrap_or_default();
-        if let (Some(family), Some(delta)) = (kind.strip_suffix(".delta"), event["delta"].as_str()) {
+        if let (Some(family), Some(delta)) = (kind.strip_suffix(".delta"), event.member("delta").as_text()) {
             item.texts.entry((family.to_owned(), part)).or_default().push_str(delta);
             return Ok(());
         }
         let Some(family) = kind.strip_suffix(".done") else {
             return Ok(());
         };
-        let text =
-            ["text", "refusal", "arguments", "input", "code"].into_iter().find_map(|key| event[key].as_str());
+        let text = ["text", "refusal", "arguments", "input", "code"]
+            .into_iter()
+            .find_map(|key| event.member(key).as_text());
         let Some(text) = text else { return Ok(()) };
         let told = item.texts.remove(&(family.to_owned(), part)).unwrap_or_default();
         keeps(told == text, Rule::Text, "text is not the sum of its deltas")

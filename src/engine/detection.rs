@@ -25,6 +25,24 @@ pub struct Detection {
     pub loads: &'static [LoadRoute],
     /// Minimum timeout of a health check. Some engines run the model for it, behind all queued requests.
     pub min_health_timeout: Duration,
+    /// Flags with which the engine tells more.
+    pub flags: Flags,
+}
+
+/// Flags and environment variables with which an engine tells more or keeps connections for longer, for operators.
+#[derive(Clone, Copy, Debug)]
+pub struct Flags {
+    /// Has the usage tell the tokens that came from the cache; `None`: it does so anyway, or never.
+    pub cached_tokens: Option<&'static str>,
+    /// Keeps unused connections for longer than load balancers do.
+    pub keep_alive: Option<&'static str>,
+    /// Opens the first of the routes that report the load.
+    pub load: Option<&'static str>,
+}
+
+impl Flags {
+    /// No such flags.
+    pub const NONE: Self = Self { cached_tokens: None, keep_alive: None, load: None };
 }
 
 impl Detection {
@@ -36,6 +54,7 @@ impl Detection {
         other_front: None,
         loads: &[],
         min_health_timeout: Duration::ZERO,
+        flags: Flags::NONE,
     };
 
     /// Returns true if the engine's answers may contain its version.

@@ -9,7 +9,7 @@
 
 use super::auto::UNION;
 use super::rule::RequestRule;
-use super::{Detection, Engine, InfoRoute, LoadForm, LoadRoute, Mark, Proof, usual};
+use super::{Detection, Engine, Flags, InfoRoute, LoadForm, LoadRoute, Mark, Proof, usual};
 
 pub(super) static ENGINE: Engine = Engine {
     name: "llamacpp",
@@ -30,6 +30,7 @@ pub(super) static ENGINE: Engine = Engine {
             waiting: &["llamacpp:requests_deferred"],
             cache: &["llamacpp:kv_cache_usage_ratio"],
         }],
+        flags: Flags { load: Some("--metrics"), ..Flags::NONE },
         ..Detection::NONE
     },
     requests: &[usual::LIMITS, usual::TEXT_ALONE, usual::TOOLS, usual::MESSAGES, REASONING, usual::PARTS],

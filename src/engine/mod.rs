@@ -18,8 +18,8 @@ mod usual;
 mod vllm;
 
 pub use detection::{
-    Detection, EngineLoad, InfoReport, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Parsers, Proof,
-    Recognised, RouteAnswer, of_answer, recognised, recognised_in,
+    Detection, EngineLoad, Flags, InfoReport, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Parsers,
+    Proof, Recognised, RouteAnswer, of_answer, recognised, recognised_in,
 };
 pub use identity::{Front, Identity, NoRelease, Version, Versions};
 

@@ -17,7 +17,7 @@
 
 use super::identity::version;
 use super::rule::{Change, Constraint, RequestRule};
-use super::{Detection, Engine, InfoRoute, LoadForm, LoadRoute, Mark, Proof, usual};
+use super::{Detection, Engine, Flags, InfoRoute, LoadForm, LoadRoute, Mark, Proof, usual};
 use crate::request::responses::{Capabilities, NativeCapabilities};
 use crate::wire::Quirks;
 use std::time::Duration;
@@ -62,6 +62,11 @@ pub(super) static ENGINE: Engine = Engine {
         // From 0.5.1 on a health check generates a token, which takes a second, or as long as the prompts queued
         // before it (engines G).
         min_health_timeout: Duration::from_secs(26),
+        flags: Flags {
+            cached_tokens: Some("--enable-cache-report"),
+            keep_alive: Some("SGLANG_TIMEOUT_KEEP_ALIVE=620 (environment)"),
+            load: Some("--enable-metrics"),
+        },
         ..Detection::NONE
     },
 };

@@ -15,7 +15,7 @@
 use super::identity::version;
 use super::rule::{Change, Constraint, RequestRule};
 use super::{
-    Detection, Engine, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof, Versions, usual,
+    Detection, Engine, Flags, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof, Versions, usual,
 };
 use crate::request::responses::Capabilities;
 use crate::wire::Quirks;
@@ -49,6 +49,11 @@ pub(super) static ENGINE: Engine = Engine {
             waiting: &["vllm:num_requests_waiting"],
             cache: &["vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"],
         }],
+        flags: Flags {
+            cached_tokens: Some("--enable-prompt-tokens-details"),
+            keep_alive: Some("VLLM_HTTP_TIMEOUT_KEEP_ALIVE=620 (environment)"),
+            load: None,
+        },
         ..Detection::NONE
     },
 };

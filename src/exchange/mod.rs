@@ -5,11 +5,13 @@
 //! samewire's own reader: streams are read by `eventsource-stream`, as clients read them.
 
 mod events;
+mod idle;
 mod save;
 mod send;
 mod target;
 
 pub use events::Event;
+pub use idle::{Idle, idle};
 pub use save::save;
 pub use send::{Bounds, Failure, Sender};
 pub use target::Target;
@@ -23,7 +25,7 @@ use std::time::Duration;
 pub struct Request {
     /// HTTP method.
     pub method: http::Method,
-    /// Path below `/v1`.
+    /// Path below `/v1`, or below the server's root for the engine's own routes.
     pub path: String,
     /// Headers beyond those of the target.
     pub headers: HeaderMap,

@@ -75,10 +75,13 @@ impl Sender {
     /// Creates a sender. Redirects are not followed, and no proxy is used.
     ///
     /// # Errors
-    /// Fails with the reason if the system's certificate authorities cannot be read, where the target needs TLS.
+    /// Fails with the reason if the certificate authorities cannot be read, where the target needs TLS.
     pub fn new(target: Target, bounds: Bounds) -> Result<Self, String> {
         let tls = match target.base().starts_with("https:") {
-            true => client_config(roots(None)?),
+            true => {
+                let name = target.ca_file().map(|path| format!("{}: ", path.display())).unwrap_or_default();
+                client_config(roots(target.ca_file()).map_err(|why| name + &why)?)
+            }
             false => trusting_nobody(),
         };
         let builder = reqwest::Client::builder()
@@ -96,12 +99,30 @@ impl Sender {
         &self.target
     }
 
-    /// Sends a request and reads the answer as far as the bounds allow.
+    /// Returns a sender to the same target with other bounds; the time to connect stays.
+    #[must_use]
+    pub fn with_bounds(&self, bounds: Bounds) -> Self {
+        Self { client: self.client.clone(), target: self.target.clone(), bounds }
+    }
+
+    /// Sends a request below `/v1` and reads the answer as far as the bounds allow.
     ///
     /// # Errors
     /// Fails if no head of an answer came.
-    pub async fn send(&self, mut request: Request) -> Result<Exchange, Failure> {
-        let url = format!("{}{}", self.target.base(), request.path);
+    pub async fn send(&self, request: Request) -> Result<Exchange, Failure> {
+        self.send_below(self.target.base(), request).await
+    }
+
+    /// Sends a request to one of the engine's own routes, whose path is relative to the server's root.
+    ///
+    /// # Errors
+    /// Fails if no head of an answer came.
+    pub async fn send_to_root(&self, request: Request) -> Result<Exchange, Failure> {
+        self.send_below(self.target.root(), request).await
+    }
+
+    async fn send_below(&self, root: &str, mut request: Request) -> Result<Exchange, Failure> {
+        let url = format!("{root}{}", request.path);
         request.headers = self.headers(&request);
         let sent = self
             .client
@@ -113,7 +134,7 @@ impl Sender {
         let response = match timeout(self.bounds.head, sent).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                let why = format!("{url}: {}", innermost_cause(&error));
+                let why = format!("{url}: {}", told(&innermost_cause(&error)));
                 return Err(Failure { unreachable: error.is_connect(), why });
             }
             Err(_) => {
@@ -161,6 +182,14 @@ impl Sender {
                 return (pieces, Ended::TooLong);
             }
         }
+    }
+}
+
+/// Returns a cause with what helps against it, where that is known.
+fn told(cause: &str) -> String {
+    match cause.contains("UnknownIssuer") {
+        true => format!("{cause}: --ca-file names the authority that signed the certificate"),
+        false => cause.to_owned(),
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::secret::Secret;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use std::path::{Path, PathBuf};
 use url::Url;
 
 /// Server, with the headers for each request.
@@ -10,6 +11,7 @@ use url::Url;
 pub struct Target {
     base: String,
     headers: HeaderMap,
+    ca_file: Option<PathBuf>,
 }
 
 impl Target {
@@ -38,12 +40,29 @@ impl Target {
             let (name, value) = header(line)?;
             headers.insert(name, value);
         }
-        Ok(Self { base, headers })
+        Ok(Self { base, headers, ca_file: None })
+    }
+
+    /// Returns the target with the file of the certificate authorities that may have signed its certificate; without
+    /// one, the system's may have.
+    #[must_use]
+    pub fn signed_by(self, ca_file: Option<&Path>) -> Self {
+        Self { ca_file: ca_file.map(Path::to_path_buf), ..self }
     }
 
     /// Returns the root of the API, which ends with `/v1`.
     pub fn base(&self) -> &str {
         &self.base
+    }
+
+    /// Returns the file of the certificate authorities.
+    pub(super) fn ca_file(&self) -> Option<&Path> {
+        self.ca_file.as_deref()
+    }
+
+    /// Returns the server's root, where engines have their own routes such as `/version`: the base without `/v1`.
+    pub fn root(&self) -> &str {
+        self.base.strip_suffix("/v1").unwrap_or(&self.base)
     }
 
     /// Returns the headers of every request. Their values are marked as sensitive.
@@ -73,7 +92,7 @@ mod tests {
             assert_eq!(Target::new(url, None, &[]).unwrap().base(), "http://a:1/v1", "{url}");
         }
         let below = Target::new("https://a/proxy", None, &[]).unwrap();
-        assert_eq!(below.base(), "https://a/proxy/v1");
+        assert_eq!((below.base(), below.root()), ("https://a/proxy/v1", "https://a/proxy"));
     }
 
     #[test]

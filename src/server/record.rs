@@ -239,12 +239,17 @@ impl Record {
         self
     }
 
-    /// Notes the size of the body, and an excerpt where contents are logged.
+    /// Notes the body that was read, and records it.
     pub(super) fn has_read(&mut self, body: &[u8]) {
-        self.request_bytes = body.len();
         if let Some(recording) = &self.recording {
             recording.body(body);
         }
+        self.note_body(body);
+    }
+
+    /// Notes the size of the body, and an excerpt where contents are logged.
+    pub(super) fn note_body(&mut self, body: &[u8]) {
+        self.request_bytes = body.len();
         self.content = self.app.config.log.content.then(|| excerpt(body));
     }
 

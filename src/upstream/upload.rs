@@ -4,6 +4,7 @@
 //! Takes: an [`Upload`]. Gives: the engine's answer, even one that comes before the body is complete. Never: takes
 //! a piece of the body before the previous one has been sent.
 
+use crate::capture::AttemptRecorder;
 use crate::tls::Socket;
 use crate::wire::fault::Failure;
 use bytes::{Buf, Bytes, BytesMut};
@@ -36,12 +37,26 @@ pub struct Upload {
     failed: Arc<AtomicBool>,
     /// Number of bytes that are still to come, if it is known; otherwise HTTP/1.1 sends the whole body in chunks.
     pub length: Option<u64>,
+    /// Recorder of the attempt, if the exchange is captured.
+    recorder: Option<AttemptRecorder>,
 }
 
 impl Upload {
     /// Creates an upload of which nothing has been taken; `length` is the number of bytes if it is known.
     pub fn new(source: impl Source + 'static, length: Option<u64>) -> Self {
-        Self { source: Arc::new(Mutex::new(source)), begun: Arc::default(), failed: Arc::default(), length }
+        Self {
+            source: Arc::new(Mutex::new(source)),
+            begun: Arc::default(),
+            failed: Arc::default(),
+            length,
+            recorder: None,
+        }
+    }
+
+    /// Returns the upload of one attempt, whose pieces are recorded.
+    #[must_use]
+    pub fn recorded_by(&self, recorder: Option<&AttemptRecorder>) -> Self {
+        Self { recorder: recorder.cloned(), ..self.clone() }
     }
 
     /// Returns true if a piece has been taken, so that the request cannot be sent again.
@@ -58,6 +73,9 @@ impl Upload {
         let piece = ready!(self.source.lock().poll_piece(cx));
         self.begun.store(true, Ordering::Relaxed);
         self.failed.store(matches!(piece, Some(Err(_))), Ordering::Relaxed);
+        if let (Some(recorder), Some(Ok(piece))) = (&self.recorder, &piece) {
+            recorder.request_body(piece);
+        }
         Poll::Ready(piece)
     }
 }

@@ -3,11 +3,12 @@
 use std::process::{Command, Output};
 
 /// Names of all commands in `samewire --help`.
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "serve",
     "demo",
     "rewrite",
     "replay",
+    "doctor",
     "diff",
     "conform",
     "check",

@@ -1,6 +1,7 @@
 //! `samewire conform` as users run it: against samewire in front of engines of each recorded shape, against such an
 //! engine itself, and against servers that stall, flood or send garbage.
 
+use crate::sim::tls::{Authority, Folder, file_key_line};
 use crate::sim::{Engine, Script, Setup, Step, World};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -65,6 +66,12 @@ async fn engine(kind: &'static str) -> Engine {
                 (true, false) => "reasoning",
                 (false, false) => "text-whole",
             },
+            // SGLang calls no function through Responses.
+            "/v1/responses" => match (stream, tools) {
+                (true, true) if kind == "vllm" => "responses-tool",
+                (true, _) => "responses-reasoning",
+                (false, _) => "responses-reasoning-whole",
+            },
             _ => return Script::new().json("404 Not Found", r#"{"detail":"Not Found"}"#),
         };
         recorded(&format!("{kind}/{name}"))
@@ -92,8 +99,8 @@ async fn samewire_passes_every_row_on_recorded_engines() {
         assert_eq!(outcome.rows("fail"), Vec::<String>::new(), "{kind}");
         assert_eq!(outcome.rows("not_offered"), Vec::<String>::new(), "{kind}");
         assert_eq!(outcome.code, 0, "{}", outcome.err);
-        assert!(outcome.rows("pass").len() > 90, "{:?}", outcome.rows("skipped"));
-        assert!(outcome.err.contains("16 requests"), "{}", outcome.err);
+        assert!(outcome.rows("pass").len() > 105, "{:?}", outcome.rows("skipped"));
+        assert!(outcome.err.contains("19 requests"), "{}", outcome.err);
         let text = std::fs::read_to_string(junit).unwrap();
         assert_eq!(text.matches("<testcase ").count(), text.matches("</testcase>").count());
         for name in ["request.json", "upstream.http", "timing.txt", "about.md"] {
@@ -101,9 +108,48 @@ async fn samewire_passes_every_row_on_recorded_engines() {
             assert!(!text.contains("sk-hidden"), "{name}: {text}");
         }
         let loaded = samewire::replay::load(&[saved]).unwrap();
-        assert_eq!(loaded.len(), 16);
+        assert_eq!(loaded.len(), 19);
         world.end().await;
     }
+}
+
+#[tokio::test]
+async fn samewire_passes_with_the_engines_own_responses() {
+    for kind in ["vllm", "sglang"] {
+        let setup = Setup::new().upstream_keys("responses = \"native\"");
+        let world = World::start(engine(kind).await, setup).await;
+        let url = format!("http://{}", world.proxy());
+        let only = ["--only", "responses-stream", "--only", "responses-whole"];
+        let outcome = conform(&[&[url.as_str(), "--json", "--model", "m"][..], &only].concat()).await;
+        assert_eq!(outcome.rows("fail"), Vec::<String>::new(), "{kind}");
+        assert_eq!(outcome.rows("not_offered"), Vec::<String>::new(), "{kind}");
+        assert!(outcome.rows("pass").len() > 20, "{kind}: {:?}", outcome.rows("skipped"));
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn servers_with_tls_are_asked_where_their_authority_is_trusted() {
+    let (authority, folder) = (Authority::new("tests"), Folder::new());
+    let pair = authority.sign("localhost", 300);
+    let certificate = folder.write("tls.crt", &pair.certificate);
+    let key = folder.write("tls.key", &pair.key);
+    let config =
+        format!("[tls]\n{}{}", file_key_line("cert_file", &certificate), file_key_line("key_file", &key));
+    let world = World::start(engine("vllm").await, Setup::new().config(&config).allow_errors()).await;
+    let url = format!("https://localhost:{}", world.proxy().port());
+    let base = [url.as_str(), "--json", "--only", "chat-whole", "--model", "m"];
+    let unknown = conform(&base).await;
+    assert_eq!((unknown.code, unknown.out.as_str()), (3, ""), "{}", unknown.err);
+    assert!(unknown.err.contains("--ca-file"), "{}", unknown.err);
+    let ca = folder.write("ca.pem", &authority.pem());
+    let known = conform(&[&base[..], &["--ca-file", ca.to_str().unwrap()]].concat()).await;
+    assert_eq!(known.rows("fail"), Vec::<String>::new());
+    assert!(known.code == 0 && known.rows("pass").len() > 3, "{}", known.err);
+    let missing = conform(&[&base[..], &["--ca-file", "/none.pem"]].concat()).await;
+    assert_eq!(missing.code, 3, "{}", missing.err);
+    assert!(missing.err.contains("/none.pem"), "{}", missing.err);
+    world.end().await;
 }
 
 #[tokio::test]

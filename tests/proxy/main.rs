@@ -34,6 +34,7 @@ mod conform;
 mod demo;
 mod deploy;
 mod diff;
+mod doctor;
 mod engines;
 mod fixtures;
 mod http2;

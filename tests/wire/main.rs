@@ -34,6 +34,7 @@ mod slow;
 
 mod agree;
 mod calls;
+mod contract;
 mod differential;
 mod frames;
 mod fuzz_seeds;

@@ -28,6 +28,9 @@ pub(super) struct Conform {
     /// Another header for each request; repeatable
     #[arg(long, value_name = "NAME: VALUE")]
     header: Vec<String>,
+    /// The certificate authorities to trust in place of the system's, as PEM
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
     /// Only the rows of this group; repeatable
     #[arg(long, value_name = "GROUP", value_parser = group)]
     only: Vec<Group>,
@@ -78,6 +81,7 @@ impl Conform {
         };
         let key = self.key_file.as_deref().map(key_file).transpose()?;
         let target = Target::new(url, key.as_ref(), &self.header).map_err(CommandFailure::usage)?;
+        let target = target.signed_by(self.ca_file.as_deref());
         let sender =
             Sender::new(target, Bounds::within(self.timeout)).map_err(CommandFailure::environment)?;
         let asks = conform::asks(&self.only, self.model.as_deref());

@@ -24,6 +24,9 @@ pub(super) struct Servers {
     /// Another header for each request; repeatable
     #[arg(long, value_name = "NAME: VALUE", requires = "ask")]
     header: Vec<String>,
+    /// The certificate authorities to trust in place of the system's, as PEM
+    #[arg(long, value_name = "FILE", requires = "ask")]
+    ca_file: Option<PathBuf>,
     /// Longest time for one answer
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = super::super::patience)]
     timeout: Duration,
@@ -48,6 +51,7 @@ impl Servers {
         let key = self.key_file.as_deref().map(key_file).transpose()?;
         let sender = |url: &str| {
             let target = Target::new(url, key.as_ref(), &self.header).map_err(CommandFailure::usage)?;
+            let target = target.signed_by(self.ca_file.as_deref());
             Sender::new(target, Bounds::within(self.timeout)).map_err(CommandFailure::environment)
         };
         let [one, two] = urls;

@@ -29,6 +29,12 @@ impl Unparsed {
     /// Log text that introduces the flags of [`Unparsed::flags`].
     pub const REMEDY: &str = "the engine parses them with these flags";
 
+    /// Returns a report for a model of this name, for those who have seen its output themselves.
+    pub fn of_model(model: &str, reasoning: bool, calls: bool) -> Self {
+        let found = UnparsedKinds { reasoning, calls, ..UnparsedKinds::default() };
+        Self { family: Family::of_model(model), found }
+    }
+
     /// Returns the first configuration name of the model family whose format was recognised, or an empty string.
     pub fn family(&self) -> &'static str {
         self.family.names.first().copied().unwrap_or_default()

@@ -1,7 +1,8 @@
 //! Captured exchanges: switched on and off at the admin address, listed, and downloaded as folders.
 
 use crate::clients::keys::{OTHER, entry};
-use crate::sim::{Answer, Engine, KEY, PATIENCE, Request, Samewire, Script, Setup, World};
+use crate::responses::socket::prompted;
+use crate::sim::{Answer, Engine, KEY, PATIENCE, Request, Samewire, Script, Setup, Socket, World};
 use samewire::replay::load;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -195,6 +196,51 @@ async fn a_key_may_have_single_requests_captured() {
     for (name, content) in files(&world.samewire, "c").await {
         assert!(!String::from_utf8_lossy(&content).contains(KEY), "{name} has the key");
     }
+    world.end().await;
+}
+
+/// A body that streams to the engine is captured on both sides.
+#[tokio::test]
+async fn uploads_are_kept_as_they_stream() {
+    let engine = Engine::script(Script::new().json("200 OK", r#"{"text":"hi"}"#)).await;
+    let world = World::start(engine, on()).await;
+    let sound = "x".repeat(600_000);
+    let form = format!(
+        "--b\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nm\r\n--b\r\n\
+         content-disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n{sound}\r\n--b--\r\n"
+    );
+    let request = Request::post("/v1/audio/transcriptions", form.clone())
+        .without("content-type")
+        .header("content-type", "multipart/form-data; boundary=b")
+        .header("x-request-id", "upload");
+    let answer = world.ask(&request).await;
+    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    captured(&world.samewire, 1).await;
+    let files = files(&world.samewire, "upload").await;
+    for name in ["request.json", "client/request.json"] {
+        let request: Value = serde_json::from_str(text(&files, name)).unwrap();
+        assert!(request["body_raw"] == form, "{name}: {:.300}", request.to_string());
+    }
+    world.end().await;
+}
+
+/// The messages of a response over a WebSocket are kept, one a line.
+#[tokio::test]
+async fn responses_over_a_socket_are_kept_on_both_sides() {
+    let world = World::start(Engine::script(hello()).await, on()).await;
+    let mut socket = Socket::open(world.proxy()).await;
+    socket.send(&prompted("m", "")).await;
+    let events = socket.response().await;
+    // The upgrade is an exchange of its own.
+    let exchanges = captured(&world.samewire, 2).await;
+    let exchange = exchanges.iter().find(|exchange| exchange["attempts"] == 1).unwrap();
+    let files = files(&world.samewire, exchange["id"].as_str().unwrap()).await;
+    let lines: Vec<Value> =
+        text(&files, "client/upstream.txt").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines, events);
+    let request: Value = serde_json::from_str(text(&files, "client/request.json")).unwrap();
+    assert_eq!(request["body"]["type"], "response.create");
+    assert!(text(&files, "upstream.sse").ends_with("data: [DONE]\n\n"));
     world.end().await;
 }
 

@@ -3,6 +3,7 @@
 //! Its timers run only while the client is waited for, so a slow engine is not blamed on the client. There is no
 //! limit on the whole time: a steady upload may take as long as it needs.
 
+use crate::capture::Recording;
 use crate::request::Rules;
 use crate::request::relayed::Scan;
 use crate::server::App;
@@ -64,10 +65,17 @@ pub(super) struct ClientBody {
     progress: Arc<Progress>,
     /// State of the connection, which has to notice a disconnect while nobody reads from the client.
     state: ConnectionState,
+    recording: Option<Arc<Recording>>,
 }
 
 impl ClientBody {
-    pub(super) fn new(body: Incoming, scan: Scan, app: &App, busy: &ActiveRequest) -> Self {
+    pub(super) fn new(
+        body: Incoming,
+        scan: Scan,
+        app: &App,
+        busy: &ActiveRequest,
+        recording: Option<Arc<Recording>>,
+    ) -> Self {
         let timeouts = &app.config.timeouts;
         let pace = BodyTimers {
             idle: *timeouts.client_body_idle,
@@ -92,6 +100,7 @@ impl ClientBody {
             pace,
             progress: Arc::new(progress),
             state: busy.begin_upload(),
+            recording,
         }
     }
 
@@ -121,6 +130,9 @@ impl ClientBody {
             };
             let Some(piece) = frame.into_data().ok().filter(|piece| !piece.is_empty()) else { continue };
             self.pace.came(piece.len());
+            if let Some(recording) = &self.recording {
+                recording.body(&piece);
+            }
             if self.progress.take(piece.len()) > self.limit {
                 return Poll::Ready(Some(Err(Fault::TooLarge.into())));
             }

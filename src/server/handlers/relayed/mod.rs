@@ -117,7 +117,8 @@ impl RequestContext {
             let body = renamed.unwrap_or_else(|| front.clone());
             let outgoing = sender.outgoing(to, "POST", path.clone(), body);
             let (accept, content_type) = (accept.clone(), content_type.clone());
-            Ok(Outgoing { accept, content_type, upload: upload.clone(), ..outgoing })
+            let upload = upload.as_ref().map(|rest| rest.recorded_by(outgoing.recorder.as_ref()));
+            Ok(Outgoing { accept, content_type, upload, ..outgoing })
         };
         let result = self.pass_on(&sender, &mut selection, progress.as_deref(), request).await;
         if let Some(progress) = progress {
@@ -151,7 +152,7 @@ impl RequestContext {
         let decides = is_restricted || app.pool.needs_model() || self.family.deployment(head).is_some();
         let most =
             if decides { limits.relay_buffer_bytes.max(MODEL_SEARCH_BYTES) } else { MODEL_SEARCH_BYTES };
-        let mut body = ClientBody::new(body, scan, &app, &self.active_request);
+        let mut body = ClientBody::new(body, scan, &app, &self.active_request, self.recording.clone());
         if let Some(record) = &mut self.record {
             record.uploaded = Some(body.progress());
         }
@@ -192,7 +193,7 @@ impl RequestContext {
         self.active_request.begin_answer();
         if let Some(record) = &mut self.record {
             // Other types of body are not text.
-            record.has_read(if scan.is_json() { body } else { b"" });
+            record.note_body(if scan.is_json() { body } else { b"" });
         }
     }
 

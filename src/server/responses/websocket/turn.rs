@@ -5,6 +5,7 @@ use super::super::{ParsedRequest, RememberedConversation};
 use super::ConnectionContext;
 use super::message::{self, Create, Refused};
 use super::recent::{ConversationThread, RecentResponses};
+use crate::capture::Recording;
 use crate::plan;
 use crate::request::invalid;
 use crate::server::admit::body::Body;
@@ -18,7 +19,7 @@ use crate::wire::encode::{Encode, Finished, Framing, Response as Encoder};
 use crate::wire::fault::{Failure, Fault};
 use axum::extract::ws::Message;
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderMap, Response};
 use http_body::{Body as _, Frame};
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -52,6 +53,8 @@ pub(super) struct Turn {
     record: Option<TurnRecord>,
     /// The response, if it has ended without an error.
     ended: Option<Finished>,
+    /// Recording of the exchange, if it is captured.
+    recording: Option<Arc<Recording>>,
 }
 
 /// Step of a turn: the response is awaited, or its body is sent.
@@ -104,12 +107,31 @@ impl Turn {
             Err(Refused { previous, failure }) => (previous, Err(failure)),
         };
         let thread = previous.as_deref().and_then(|id| memory.thread(id));
+        let recording = context.recording.clone();
+        if let Some(recording) = &recording {
+            recording.answer_head("HTTP/1.1 101 Switching Protocols", &HeaderMap::new());
+        }
         let making = make(context, Arc::clone(line), body, criteria, thread);
-        Ok(Self { step: Step::Preparing(Box::pin(making)), previous, record: None, ended: None })
+        Ok(Self { step: Step::Preparing(Box::pin(making)), previous, record: None, ended: None, recording })
     }
 
     /// Appends messages that are ready to `out`; ready with false at the end of the response.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, out: &mut VecDeque<Message>) -> Poll<bool> {
+        let before = out.len();
+        let polled = self.poll_step(cx, out);
+        if let Some(recording) = &self.recording {
+            for message in out.iter().skip(before) {
+                // One message a line: that is how they are kept.
+                message
+                    .to_text()
+                    .into_iter()
+                    .for_each(|text| recording.answer_body(format!("{text}\n").as_bytes()));
+            }
+        }
+        polled
+    }
+
+    fn poll_step(&mut self, cx: &mut Context<'_>, out: &mut VecDeque<Message>) -> Poll<bool> {
         loop {
             match &mut self.step {
                 Step::Preparing(making) => match ready!(making.as_mut().poll(cx)) {

@@ -1,31 +1,42 @@
-//! JSON as a tree, for answers of any server: values are judged, and never written again.
+//! JSON as a tree, for answers that are judged. Values are never written again.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// JSON value. Of members with the same key, the last one counts.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Value {
+    /// Null.
+    #[default]
     Null,
+    /// True or false.
     Bool(bool),
     /// Number that is whole and not negative.
     Whole(u64),
     /// Any other number.
     Number(f64),
+    /// Text.
     Text(String),
+    /// List.
     List(Vec<Self>),
+    /// Object.
     Object(BTreeMap<String, Self>),
 }
 
 impl Value {
+    /// Parses a text; `None` if it is no JSON.
+    pub fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
     /// Parses a text; null if it is no JSON.
-    pub(super) fn read(text: &str) -> Self {
-        serde_json::from_str(text).unwrap_or(Self::Null)
+    pub fn read(text: &str) -> Self {
+        Self::parse(text).unwrap_or_default()
     }
 
     /// Returns the member of an object.
-    pub(super) fn get(&self, key: &str) -> Option<&Self> {
+    pub fn get(&self, key: &str) -> Option<&Self> {
         match self {
             Self::Object(members) => members.get(key),
             _ => None,
@@ -33,7 +44,7 @@ impl Value {
     }
 
     /// Returns the value at a path of keys and positions, such as `/choices/0/delta`.
-    pub(super) fn at(&self, path: &str) -> Option<&Self> {
+    pub fn at(&self, path: &str) -> Option<&Self> {
         path.split('/').skip(1).try_fold(self, |value, step| match value {
             Self::List(list) => list.get(step.parse::<usize>().ok()?),
             value => value.get(step),
@@ -41,48 +52,78 @@ impl Value {
     }
 
     /// Returns the text at a path; empty if there is none.
-    pub(super) fn text(&self, path: &str) -> &str {
+    pub fn text(&self, path: &str) -> &str {
         self.at(path).and_then(Self::as_text).unwrap_or("")
     }
 
-    pub(super) fn as_text(&self) -> Option<&str> {
+    /// Returns the member of an object; null if there is none.
+    pub fn member(&self, key: &str) -> &Self {
+        static NULL: Value = Value::Null;
+        self.get(key).unwrap_or(&NULL)
+    }
+
+    /// Returns the member of an object, to change it.
+    pub fn member_mut(&mut self, key: &str) -> Option<&mut Self> {
+        if let Self::Object(members) = self { members.get_mut(key) } else { None }
+    }
+
+    /// Returns the text of a value.
+    pub fn as_text(&self) -> Option<&str> {
         if let Self::Text(text) = self { Some(text) } else { None }
     }
 
-    pub(super) fn as_whole(&self) -> Option<u64> {
+    /// Returns the number, if it is whole and not negative.
+    pub fn as_whole(&self) -> Option<u64> {
         if let Self::Whole(number) = self { Some(*number) } else { None }
     }
 
-    pub(super) fn as_list(&self) -> Option<&[Self]> {
+    /// Returns the number, which may be rounded.
+    pub fn as_number(&self) -> Option<f64> {
+        match self {
+            #[expect(clippy::cast_precision_loss, reason = "large numbers are only compared with small ones")]
+            Self::Whole(number) => Some(*number as f64),
+            Self::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// Returns the elements of a list.
+    pub fn as_list(&self) -> Option<&[Self]> {
         if let Self::List(list) = self { Some(list) } else { None }
     }
 
-    pub(super) fn is_null(&self) -> bool {
+    /// Returns true for null.
+    pub fn is_null(&self) -> bool {
         matches!(self, Self::Null)
     }
 
-    pub(super) fn is_text(&self) -> bool {
+    /// Returns true for a text.
+    pub fn is_text(&self) -> bool {
         matches!(self, Self::Text(_))
     }
 
-    pub(super) fn is_whole(&self) -> bool {
+    /// Returns true for a number that is whole and not negative.
+    pub fn is_whole(&self) -> bool {
         matches!(self, Self::Whole(_))
     }
 
-    pub(super) fn is_number(&self) -> bool {
+    /// Returns true for a number.
+    pub fn is_number(&self) -> bool {
         matches!(self, Self::Whole(_) | Self::Number(_))
     }
 
-    pub(super) fn is_list(&self) -> bool {
+    /// Returns true for a list.
+    pub fn is_list(&self) -> bool {
         matches!(self, Self::List(_))
     }
 
-    pub(super) fn is_object(&self) -> bool {
+    /// Returns true for an object.
+    pub fn is_object(&self) -> bool {
         matches!(self, Self::Object(_))
     }
 
     /// Returns true if the value says something: it is not null, and no empty text or list.
-    pub(super) fn says(&self) -> bool {
+    pub fn says(&self) -> bool {
         match self {
             Self::Null => false,
             Self::Text(text) => !text.is_empty(),

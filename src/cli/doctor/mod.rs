@@ -1,0 +1,171 @@
+//! `samewire doctor`: what a running engine does otherwise than the API, whom that affects, and what helps.
+
+mod json;
+mod report;
+mod through;
+
+use super::table::Look;
+use super::{CommandFailure, has_colour, key_file, patience, print, print_error, terminal_width};
+use crate::doctor::{self, Finding, Limits, Report, Severity, advice};
+use crate::exchange::{Bounds, Sender, Target, save};
+use clap::Args;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use through::Proxy;
+
+/// Say what a running engine does otherwise than the API, which clients that breaks, and what helps.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Doctor {
+    /// The engine or gateway, with or without /v1
+    #[arg(value_name = "URL")]
+    url: String,
+    /// The model to ask [default: the first that the server lists]
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// A file with the key that the server requires
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Another header for each request; repeatable
+    #[arg(long, value_name = "NAME: VALUE")]
+    header: Vec<String>,
+    /// Ask the same through samewire in front of the server, too, with the configuration that is advised
+    #[arg(long)]
+    through: bool,
+    /// Print the results as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write each exchange to a folder below this one, as samewire replay reads it
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+    /// Longest time for one answer
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = patience)]
+    timeout: Duration,
+    /// Longest time for all questions
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = patience)]
+    within: Duration,
+    /// How long an unused connection is watched, beside the questions
+    #[arg(long, value_name = "TIME", default_value = "12s", value_parser = patience)]
+    idle: Duration,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  samewire doctor http://127.0.0.1:8000
+      Asks an engine some small questions. The end of the report is a configuration for samewire.
+  samewire doctor http://127.0.0.1:8000 --through
+      Asks the same through samewire, which is started for that on a free port of this machine.
+  samewire doctor https://api.example --key-file key.txt --model m --json --save ./seen
+      With a key; the results for programs, and the exchanges for samewire replay and rewrite.
+
+The questions may cost 2,000 tokens at most, and twice that with --through; how many is printed first.
+A server that stalls, or sends more than 256 KiB in one answer, is given up. Ctrl-C ends the questions
+and prints what is known by then. NO_COLOR turns colours off. Keys and headers are not written to the
+exchanges.
+
+Severities: broken (clients fail), warning (some clients lose something), note (it differs, and no
+known client fails), fine, and not seen (the answers do not show it, as where a model calls no function).
+
+Exit codes: 0 nothing worse than notes, 1 something worse, 2 wrong usage or key file, 3 the server
+cannot be reached or does not answer, or a file cannot be written. With --through they are about the
+answers through samewire.";
+
+/// Examination of a server, with its results.
+struct Examined {
+    report: Report,
+    findings: Vec<Finding>,
+}
+
+impl Examined {
+    /// Returns true if something is worse than a note.
+    fn is_wrong(&self) -> bool {
+        self.findings.iter().any(|finding| finding.severity() >= Severity::Warning)
+    }
+}
+
+impl Doctor {
+    pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
+        let look = Look { width: terminal_width(60), has_colour: has_colour() };
+        let key_path = self.key_file.as_deref().map(absolute).transpose()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(CommandFailure::environment)?;
+        let direct = runtime.block_on(self.examine(&self.url, self.model.as_deref()))?;
+        let advice = advice(&direct.report, &direct.findings, key_path.as_deref());
+        let through = match self.through && direct.report.stopped.is_none() {
+            true => {
+                let proxy = Proxy::start(&advice.config)?;
+                Some(runtime.block_on(self.examine_through(&proxy, direct.report.model()))?)
+            }
+            false => None,
+        };
+        match self.json {
+            true => print(json::text(&direct, through.as_ref(), &advice)),
+            false => print(report::text(&direct, through.as_ref(), &advice, look)),
+        }
+        if let Some(root) = &self.save {
+            write(&direct.report, root)?;
+            if let Some(through) = &through {
+                write(&through.report, &root.join("through"))?;
+            }
+        }
+        Ok(ExitCode::from(u8::from(through.as_ref().unwrap_or(&direct).is_wrong())))
+    }
+
+    async fn examine_through(&self, proxy: &Proxy, model: &str) -> Result<Examined, CommandFailure> {
+        proxy.wait_until_ready(self.timeout).await.map_err(CommandFailure::environment)?;
+        self.examine(&proxy.url, Some(model)).await
+    }
+
+    async fn examine(&self, url: &str, model: Option<&str>) -> Result<Examined, CommandFailure> {
+        let key = self.key_file.as_deref().map(key_file).transpose()?;
+        let limits = Limits { answer: self.timeout, total: self.within, idle: self.idle };
+        let target = Target::new(url, key.as_ref(), &self.header).map_err(CommandFailure::usage)?;
+        let bounds = Bounds { connect: Bounds::within(self.timeout).connect, ..limits.bounds() };
+        let sender = Sender::new(target, bounds).map_err(CommandFailure::environment)?;
+        print_error(format_args!(
+            "{} requests to {}, at most {} tokens, and about {} tokens of prompts.",
+            doctor::requests(),
+            sender.target().base(),
+            doctor::tokens(),
+            doctor::prompt_tokens()
+        ));
+        let mut report = Report::default();
+        let interrupted = tokio::select! {
+            ended = doctor::run(&sender, model, limits, &mut report, progress) => {
+                ended.map_err(CommandFailure::environment)?;
+                false
+            }
+            signal = tokio::signal::ctrl_c() => signal.is_ok(),
+        };
+        if interrupted {
+            report.stopped = Some("it was interrupted".to_owned());
+        }
+        let findings = report.findings();
+        Ok(Examined { report, findings })
+    }
+}
+
+/// Returns the absolute path of a file, for the configuration.
+fn absolute(path: &Path) -> Result<String, CommandFailure> {
+    let full = std::path::absolute(path).map_err(|error| CommandFailure::at(path.display(), error))?;
+    Ok(full.display().to_string())
+}
+
+/// Writes all exchanges to folders.
+fn write(report: &Report, root: &Path) -> Result<(), CommandFailure> {
+    for (name, exchange) in &report.exchanges {
+        let folder = root.join(name);
+        let about = format!("Question `{name}` of `samewire doctor`:");
+        save(exchange, &folder, &about).map_err(|error| CommandFailure::at(folder.display(), error))?;
+    }
+    Ok(())
+}
+
+/// Says on a terminal which question is under way.
+fn progress(question: &str) {
+    if io::stderr().is_terminal() {
+        print_error(format_args!("  {question}"));
+    }
+}

@@ -1,0 +1,23 @@
+//! Examination of a running engine or gateway: what it is, what it does otherwise than the API, whom that affects and
+//! what helps.
+//!
+//! Takes: a [`crate::exchange::Sender`]. Gives: a [`Report`], which is filled as answers come, so that there is one
+//! also of a server that stalls, floods or lies. Never: uses samewire's own reader of streams, finds fault without
+//! bytes that show it, or saves what an engine tells about its settings.
+
+mod chat;
+mod check;
+mod cut;
+mod probe;
+mod question;
+mod run;
+mod seen;
+mod server;
+mod stanza;
+
+pub use check::{Check, Finding, Found, Outcome, Remedy, Setting, Severity, Table, Topic};
+pub use probe::checks;
+pub use question::{Question, prompt_tokens, requests, tokens};
+pub use run::{Limits, Report, run};
+pub use server::Server;
+pub use stanza::{Advice, advice};

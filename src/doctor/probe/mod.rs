@@ -1,0 +1,555 @@
+//! Checks by topic. Each reads the answers to questions and finds fault only where bytes show it.
+
+mod errors;
+mod parameters;
+mod reasoning;
+mod requests;
+mod routes;
+mod server;
+mod streams;
+mod tools;
+mod usage;
+
+use super::check::Check;
+use super::seen::{NotSeen, Seen};
+use crate::wire::Unparsed;
+
+/// Returns all checks, in the order of the topics.
+pub fn checks() -> impl Iterator<Item = &'static Check> {
+    let all = [
+        server::CHECKS,
+        streams::CHECKS,
+        reasoning::CHECKS,
+        usage::CHECKS,
+        tools::CHECKS,
+        requests::CHECKS,
+        parameters::CHECKS,
+        errors::CHECKS,
+        routes::CHECKS,
+    ];
+    all.into_iter().flatten()
+}
+
+/// Clients of the official libraries.
+const SDKS: &str = "openai-python, openai-node and what is built on them (LangChain, OpenAI Agents)";
+/// Agents, whichever library they use.
+const AGENTS: &str = "every agent that calls tools";
+
+/// Returns the flags with which the engine would split reasoning or calls from the model's text itself.
+fn parser_flags(seen: &Seen, reasoning: bool, calls: bool) -> Option<String> {
+    Unparsed::of_model(&seen.model, reasoning, calls).flags(seen.server.engine())
+}
+
+/// Returns the value of samewire's option `parser` for the model.
+fn parser(seen: &Seen) -> String {
+    format!("\"{}\"", Unparsed::of_model(&seen.model, true, true).family())
+}
+
+/// Returns an obstacle unless a condition holds.
+fn require(holds: bool, why: &str) -> Result<(), NotSeen> {
+    if holds { Ok(()) } else { Err(NotSeen::because(why)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conform::{self, Answer};
+    use crate::doctor::check::{Finding, Severity};
+    use crate::doctor::cut::Cut;
+    use crate::doctor::question::Question;
+    use crate::engine::{EngineLoad, named};
+    use crate::exchange::{Ended, Exchange, Failure, Idle};
+    use crate::upstream::models;
+    use bytes::Bytes;
+    use http::{HeaderMap, HeaderValue, StatusCode};
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::time::Duration;
+
+    const SSE: &str = "text/event-stream; charset=utf-8";
+    const JSON: &str = "application/json";
+    const USAGE: &str = r#""usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":1}}"#;
+
+    /// Answers by question: status, content type, body, end.
+    type Answers = BTreeMap<Question, (u16, &'static str, String, Ended)>;
+
+    /// Returns a stream of these deltas, each with its finish reason as JSON.
+    fn stream(deltas: &[(&str, &str)], usage: bool) -> String {
+        let chunk = |rest: &str| {
+            format!(
+                "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",{rest}}}\n\n"
+            )
+        };
+        let mut text: String = [&(r#""role":"assistant""#, "null")]
+            .into_iter()
+            .chain(deltas)
+            .map(|(delta, finish)| {
+                chunk(&format!(
+                    "\"choices\":[{{\"index\":0,\"delta\":{{{delta}}},\"finish_reason\":{finish}}}]"
+                ))
+            })
+            .collect();
+        if usage {
+            text += &chunk(&format!("\"choices\":[],{USAGE}"));
+        }
+        text + "data: [DONE]\n\n"
+    }
+
+    fn whole(message: &str, finish: &str) -> String {
+        format!(
+            r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant",{message}}},"finish_reason":"{finish}"}}],{USAGE}}}"#
+        )
+    }
+
+    const REASONING: (&str, &str) = (r#""reasoning_content":"R","reasoning":"R""#, "null");
+    const TEXT: (&str, &str) = (r#""content":"Hi""#, "null");
+    const STOP: (&str, &str) = ("", "\"stop\"");
+
+    fn call_stream(ids: &[&str]) -> String {
+        let mut deltas = Vec::new();
+        for (index, id) in ids.iter().enumerate() {
+            for (id, function) in [
+                (format!(r#""id":"{id}","type":"function","#), r#""name":"get_weather","arguments":"""#),
+                (String::new(), r#""arguments":"{\"city\":""#),
+                (String::new(), r#""arguments":"\"Rome\"}""#),
+            ] {
+                deltas.push(format!(r#""tool_calls":[{{"index":{index},{id}"function":{{{function}}}}}]"#));
+            }
+        }
+        let mut all: Vec<_> = deltas.iter().map(|delta| (delta.as_str(), "null")).collect();
+        all.push(("", "\"tool_calls\""));
+        stream(&all, true)
+    }
+
+    /// Returns the answer that is as the API has it.
+    fn good(question: Question) -> (u16, &'static str, String) {
+        let text = || whole(r#""content":"Hi","reasoning_content":"R","reasoning":"R""#, "stop");
+        let call = |id: &str| {
+            let call = r#""tool_calls":[{"id":"ID","type":"function","function":{"name":"get_weather","arguments":"{\"city\":\"Rome\"}"}}]"#;
+            whole(&format!(r#""content":null,{}"#, call.replace("ID", id)), "tool_calls")
+        };
+        let error = |status| {
+            let body =
+                r#"{"error":{"message":"no","type":"invalid_request_error","param":null,"code":null}}"#;
+            (status, JSON, body.to_owned())
+        };
+        match question {
+            Question::Models => {
+                (200, JSON, r#"{"object":"list","data":[{"id":"m","object":"model","owned_by":"vllm","max_model_len":4096}]}"#.to_owned())
+            }
+            Question::Stream | Question::Eight | Question::Cut => {
+                (200, SSE, stream(&[REASONING, TEXT, STOP], true))
+            }
+            Question::StreamPlain => (200, SSE, stream(&[TEXT, STOP], false)),
+            Question::ToolStream => (200, SSE, call_stream(&["call_a"])),
+            Question::ToolNamed => (200, SSE, call_stream(&["call_b"])),
+            Question::ToolParallel => (200, SSE, call_stream(&["call_c", "call_d"])),
+            Question::ToolWhole => (200, JSON, call("call_e")),
+            Question::ToolRequired => (200, JSON, call("call_f")),
+            Question::Stop => (200, JSON, whole(r#""content":"1, 2, 3, 4, ""#, "stop")),
+            Question::Limit => (200, SSE, stream(&[TEXT, ("", "\"length\"")], true)),
+            Question::Schema => (200, JSON, whole(r#""content":"{\"year\": 1969}""#, "stop")),
+            Question::Logprobs => {
+                let text = text();
+                let logprobs = r#""logprobs":{"content":[{"token":"Hi","logprob":-0.5,"bytes":null,"top_logprobs":[]}]},"finish_reason""#;
+                (200, JSON, text.replace("\"finish_reason\"", logprobs))
+            }
+            Question::Choices => {
+                let second = r#""choices":[{"index":1,"message":{"role":"assistant","content":"Ho"},"finish_reason":"stop"},"#;
+                (200, JSON, text().replace("\"choices\":[", second))
+            }
+            Question::Embeddings => {
+                (200, JSON, r#"{"object":"list","data":[{"index":0,"embedding":[0.5,-1]}],"model":"m"}"#.to_owned())
+            }
+            Question::BadJson | Question::WrongType => error(400),
+            Question::UnknownModel | Question::UnknownRoute => error(404),
+            _ => match question.contract() {
+                Some(ask) => conform::good(ask),
+                None => (200, JSON, text()),
+            },
+        }
+    }
+
+    fn all_good() -> Answers {
+        let answer = |question| {
+            let (status, kind, body) = good(question);
+            (question, (status, kind, body, Ended::Clean))
+        };
+        Question::ALL.into_iter().map(answer).collect()
+    }
+
+    fn seen(answers: &Answers) -> Seen {
+        let mut seen = Seen::default();
+        "Qwen3-8B".clone_into(&mut seen.model);
+        for (question, (status, kind, body, ended)) in answers {
+            let mut headers = HeaderMap::new();
+            headers.insert("content-type", HeaderValue::from_static(kind));
+            let exchange = Exchange {
+                request: question.request("m"),
+                status: StatusCode::from_u16(*status).unwrap(),
+                headers,
+                head: Duration::ZERO,
+                pieces: vec![(Duration::ZERO, Bytes::copy_from_slice(body.as_bytes()))],
+                ended: *ended,
+            };
+            if *question == Question::Models {
+                seen.server.models = models::read(body.as_bytes()).unwrap_or_default();
+            }
+            for _ in 0..question.requests() {
+                seen.add(*question, Ok(Answer::new(&exchange)));
+            }
+        }
+        if let Some(model) = seen.server.models.first_mut() {
+            model.id = "Qwen3-8B".to_owned();
+        }
+        seen.server.identity = Some(named("vllm").unwrap().into());
+        seen.idle = Some(Idle::Kept(Duration::from_secs(12)));
+        seen.cut = Some(cut(0, 0, 1, 10));
+        seen
+    }
+
+    fn cut(before: u64, after: u64, seconds: u64, natural: u64) -> Cut {
+        let load = |running| EngineLoad { running, ..EngineLoad::default() };
+        let [time, natural] = [seconds, natural].map(Duration::from_secs);
+        Cut { before: load(before), after: load(after), time, natural, route: "/metrics" }
+    }
+
+    fn finding(seen: &Seen, id: &str) -> Finding {
+        let check = checks().find(|check| check.id == id).unwrap_or_else(|| panic!("no check {id}"));
+        Finding::of(check, seen)
+    }
+
+    #[test]
+    fn good_answers_are_fine() {
+        let seen = seen(&all_good());
+        for check in checks() {
+            let finding = Finding::of(check, &seen);
+            assert_eq!(finding.severity(), Severity::Fine, "{}: {:?}", check.id, finding.outcome);
+        }
+    }
+
+    /// Replacements in a good answer, each with the check that finds fault.
+    const WRONG: &[(&str, Question, &str, &str, Severity)] = &[
+        ("models-list", Question::Models, "\"data\"", "\"none\"", Severity::Warning),
+        ("context-length", Question::Models, ",\"max_model_len\":4096", "", Severity::Note),
+        ("stream", Question::Stream, "data: [DONE]", "data: {nonsense", Severity::Broken),
+        (
+            "stream",
+            Question::Stream,
+            "\"delta\":{}",
+            "\"delta\":{}}],\"error\":{\"message\":\"x\"},\"a\":[{\"b\":{}",
+            Severity::Broken,
+        ),
+        ("whole", Question::Whole, "\"message\"", "\"text\"", Severity::Broken),
+        ("finish-missing", Question::Stream, "\"stop\"", "null", Severity::Broken),
+        ("done-missing", Question::Stream, "data: [DONE]\n\n", "", Severity::Warning),
+        (
+            "finish-merged",
+            Question::Stream,
+            "\"delta\":{},\"finish_reason\":\"stop\"",
+            "\"delta\":{\"content\":\".\"},\"finish_reason\":\"stop\"",
+            Severity::Warning,
+        ),
+        (
+            "finish-merged-at-once",
+            Question::Eight,
+            "\"delta\":{},\"finish_reason\":\"stop\"",
+            "\"delta\":{\"content\":\".\"},\"finish_reason\":\"stop\"",
+            Severity::Warning,
+        ),
+        (
+            "finish-repeated",
+            Question::Stream,
+            "\"content\":\"Hi\"},\"finish_reason\":null",
+            "\"content\":\"Hi\"},\"finish_reason\":\"stop\"",
+            Severity::Warning,
+        ),
+        ("at-once", Question::Eight, "\"choices\":[]", "\"error\":{\"message\":\"busy\"}", Severity::Warning),
+        ("role-first", Question::Stream, "\"role\":\"assistant\"", "", Severity::Note),
+        ("extra-keys", Question::Stream, "\"index\":0", "\"index\":0,\"token_ids\":null", Severity::Note),
+        ("reasoning-name", Question::Stream, "\"reasoning_content\":\"R\",", "", Severity::Warning),
+        (
+            "reasoning-parser",
+            Question::Whole,
+            "\"content\":\"Hi\"",
+            "\"content\":\"<think>R</think>Hi\"",
+            Severity::Broken,
+        ),
+        ("reasoning-only", Question::Whole, "\"content\":\"Hi\"", "\"content\":null", Severity::Broken),
+        ("usage-stream", Question::Stream, "\"usage\":{", "\"used\":{", Severity::Warning),
+        (
+            "usage-stream",
+            Question::Stream,
+            "\"choices\":[],",
+            "\"choices\":[{\"index\":0,\"delta\":{}}],",
+            Severity::Note,
+        ),
+        (
+            "usage-unasked",
+            Question::StreamPlain,
+            "data: [DONE]",
+            "data: {\"choices\":[]}\n\ndata: [DONE]",
+            Severity::Warning,
+        ),
+        ("usage-sum", Question::Whole, "\"total_tokens\":5", "\"total_tokens\":6", Severity::Warning),
+        ("usage-sum", Question::Whole, "\"usage\"", "\"used\"", Severity::Warning),
+        ("usage-cached", Question::Whole, "\"cached_tokens\"", "\"cache\"", Severity::Note),
+        ("usage-reasoning", Question::Whole, "\"completion_tokens_details\"", "\"details\"", Severity::Note),
+        (
+            "tools-parsed",
+            Question::ToolWhole,
+            "\"content\":null,\"tool_calls\":[{\"id\"",
+            "\"content\":\"<tool_call>{}</tool_call>\",\"a\":[{\"id\"",
+            Severity::Broken,
+        ),
+        ("tools-ids", Question::ToolStream, "\"id\":\"call_a\",", "", Severity::Broken),
+        ("tools-ids", Question::ToolParallel, "call_d", "call_c", Severity::Broken),
+        (
+            "tools-index",
+            Question::ToolStream,
+            "\"tool_calls\":[{\"index\":0,",
+            "\"tool_calls\":[{",
+            Severity::Broken,
+        ),
+        (
+            "tools-name-once",
+            Question::ToolStream,
+            "\"function\":{\"arguments\"",
+            "\"function\":{\"name\":\"get_weather\",\"arguments\"",
+            Severity::Broken,
+        ),
+        ("tools-arguments", Question::ToolStream, "Rome\\\"}", "Rome\\\"}{}", Severity::Broken),
+        (
+            "tools-finish",
+            Question::ToolStream,
+            "\"finish_reason\":\"tool_calls\"",
+            "\"finish_reason\":\"stop\"",
+            Severity::Warning,
+        ),
+        (
+            "tools-whole",
+            Question::ToolWhole,
+            "\"content\":null,\"tool_calls\":[{\"id\"",
+            "\"content\":\"<tool_call>{}</tool_call>\",\"a\":[{\"id\"",
+            Severity::Broken,
+        ),
+        ("tools-named", Question::ToolNamed, "get_weather", "weather", Severity::Broken),
+        ("tools-required", Question::ToolRequired, "tool_calls", "calls", Severity::Broken),
+        ("tools-two-calls", Question::ToolParallel, "Rome\\\"}", "Rome\\\"}{}", Severity::Broken),
+        ("stop-string", Question::Stop, "4, ", "4, 5", Severity::Broken),
+        ("logprobs", Question::Logprobs, "\"logprobs\"", "\"log\"", Severity::Warning),
+        ("logprobs", Question::Logprobs, "\"logprob\"", "\"log\"", Severity::Warning),
+        (
+            "two-choices",
+            Question::Choices,
+            "{\"index\":1,\"message\":{\"role\":\"assistant\",\"content\":\"Ho\"},\"finish_reason\":\"stop\"},",
+            "",
+            Severity::Broken,
+        ),
+        (
+            "max-completion-tokens",
+            Question::Limit,
+            "\"completion_tokens\":2",
+            "\"completion_tokens\":9",
+            Severity::Broken,
+        ),
+        ("json-schema", Question::Schema, "1969", "\\\"1969\\\"", Severity::Broken),
+        ("error-shape", Question::BadJson, "\"code\":null", "\"code\":400", Severity::Warning),
+        ("error-shape", Question::UnknownRoute, "\"error\"", "\"detail\"", Severity::Warning),
+        ("responses", Question::ResponsesStream, "response.completed", "response.done", Severity::Warning),
+        ("messages", Question::MessagesStream, "message_stop", "message_end", Severity::Warning),
+        ("completions", Question::CompletionsStream, "\"text_completion\"", "\"text\"", Severity::Warning),
+        ("embeddings", Question::Embeddings, "[0.5,-1]", "[]", Severity::Warning),
+    ];
+
+    #[test]
+    fn wrong_answers_are_found_with_the_bytes_that_show_it() {
+        for (id, question, from, to, severity) in WRONG {
+            let mut answers = all_good();
+            let (_, _, body, _) = answers.get_mut(question).unwrap();
+            assert!(body.contains(from), "{id}: {body}");
+            *body = body.replace(from, to);
+            let finding = finding(&seen(&answers), id);
+            assert_eq!(finding.severity(), *severity, "{id}: {:?}", finding.outcome);
+            let found = finding.found().unwrap();
+            assert!(!found.evidence.is_empty() && !found.says.is_empty(), "{id}: {found:?}");
+        }
+    }
+
+    /// Statuses, each with the check that finds fault.
+    const REFUSED: &[(&str, Question, u16)] = &[
+        ("key", Question::Models, 401),
+        ("models-list", Question::Models, 404),
+        ("stream", Question::Stream, 500),
+        ("whole", Question::Whole, 500),
+        ("at-once", Question::Eight, 503),
+        ("tools-accepted", Question::ToolStream, 400),
+        ("tools-named", Question::ToolNamed, 400),
+        ("tools-required", Question::ToolRequired, 400),
+        ("system-late", Question::SystemLate, 400),
+        ("system-twice", Question::SystemTwice, 500),
+        ("role-developer", Question::Developer, 400),
+        ("tools-empty", Question::ToolsEmpty, 400),
+        ("null-members", Question::Nulls, 422),
+        ("service-fields", Question::ServiceFields, 422),
+        ("part-input-text", Question::InputText, 400),
+        ("stop-string", Question::Stop, 400),
+        ("logprobs", Question::Logprobs, 400),
+        ("two-choices", Question::Choices, 400),
+        ("max-completion-tokens", Question::Limit, 400),
+        ("json-schema", Question::Schema, 400),
+        ("error-status", Question::WrongType, 500),
+        ("unknown-model", Question::UnknownModel, 400),
+        ("unknown-model", Question::UnknownModel, 200),
+        ("responses", Question::ResponsesStream, 404),
+        ("messages", Question::MessagesStream, 404),
+        ("completions", Question::CompletionsStream, 404),
+    ];
+
+    #[test]
+    fn refusals_are_found() {
+        for (id, question, status) in REFUSED {
+            let mut answers = all_good();
+            let body = r#"{"object":"error","message":"requires --tool-call-parser"}"#.to_owned();
+            answers.insert(*question, (*status, JSON, body, Ended::Clean));
+            let finding = finding(&seen(&answers), id);
+            assert!(finding.severity() >= Severity::Note, "{id}: {:?}", finding.outcome);
+            assert!(finding.found().unwrap().evidence.contains(&status.to_string()), "{id}: {finding:?}");
+        }
+    }
+
+    #[test]
+    fn every_check_has_an_answer_that_is_wrong() {
+        // These are judged below, by what no answer shows.
+        let others = ["keep-alive", "disconnect", "envelope", "tools-pieces"];
+        let judged: BTreeSet<_> =
+            WRONG.iter().map(|row| row.0).chain(REFUSED.iter().map(|row| row.0)).chain(others).collect();
+        let all: BTreeSet<_> = checks().map(|check| check.id).collect();
+        assert_eq!(judged, all);
+        assert_eq!(all.len(), checks().count(), "an id is there twice");
+    }
+
+    #[test]
+    fn connections_that_are_closed_soon_are_found() {
+        let mut seen = seen(&all_good());
+        for (idle, severity, says) in [
+            (Some(Idle::Closed(Duration::from_millis(10))), Severity::Note, "after each answer"),
+            (Some(Idle::Closed(Duration::from_secs(2))), Severity::Warning, "2.0 s"),
+            (Some(Idle::Closed(Duration::from_secs(5))), Severity::Note, "5.0 s"),
+            (Some(Idle::Unknown("TLS".to_owned())), Severity::NotSeen, "TLS"),
+            (None, Severity::NotSeen, "not watched"),
+        ] {
+            seen.idle = idle;
+            let finding = finding(&seen, "keep-alive");
+            assert_eq!(finding.severity(), severity, "{finding:?}");
+            assert!(finding.outcome.says().contains(says), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn engines_that_work_for_nobody_are_found() {
+        let mut seen = seen(&all_good());
+        for (cut, severity) in [
+            (Some(cut(1, 2, 6, 10)), Severity::Warning),
+            (Some(cut(1, 1, 2, 10)), Severity::Fine),
+            // The stream would have ended by then anyway.
+            (Some(cut(1, 1, 2, 2)), Severity::NotSeen),
+            (None, Severity::NotSeen),
+        ] {
+            seen.cut = cut;
+            let finding = finding(&seen, "disconnect");
+            assert_eq!(finding.severity(), severity, "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn changes_within_a_stream_and_whole_arguments_are_found() {
+        let mut answers = all_good();
+        let (_, _, body, _) = answers.get_mut(&Question::Stream).unwrap();
+        *body = body.replacen("\"created\":1", "\"created\":2", 1);
+        for question in [Question::ToolStream, Question::ToolNamed, Question::ToolParallel] {
+            let (_, _, body, _) = answers.get_mut(&question).unwrap();
+            let split = "\\\"city\\\":\"";
+            assert!(body.contains(split));
+            *body = body
+                .replace("{\\\"city\\\":\"", "{\\\"city\\\":\\\"Rome\\\"}\"")
+                .replace("\"\\\"Rome\\\"}\"", "\"\"");
+        }
+        let seen = seen(&answers);
+        for id in ["envelope", "tools-pieces"] {
+            let finding = finding(&seen, id);
+            assert_eq!(finding.severity(), Severity::Note, "{id}: {finding:?}");
+        }
+        assert_eq!(finding(&seen, "tools-arguments").severity(), Severity::Fine);
+    }
+
+    /// A small model neither reasons nor calls a function, and its answers are cut.
+    #[test]
+    fn small_models_are_not_accused() {
+        for finish in ["stop", "length"] {
+            let (text, finish_json) = (whole(r#""content":"Blue.""#, finish), format!("\"{finish}\""));
+            let streamed = stream(&[(r#""content":"Blue.""#, "null"), ("", &finish_json)], true);
+            let mut answers = all_good();
+            for (question, answer) in &mut answers {
+                let forced =
+                    matches!(question, Question::ToolNamed | Question::ToolRequired | Question::Schema);
+                let kept = matches!(question, Question::Models | Question::Embeddings | Question::Choices);
+                let kept = kept || matches!(question, Question::Logprobs | Question::StreamPlain);
+                if answer.0 != 200 || question.contract().is_some() || kept || forced && finish == "stop" {
+                    continue;
+                }
+                answer.2 = if answer.1 == SSE { streamed.clone() } else { text.clone() };
+            }
+            let seen = seen(&answers);
+            for check in checks() {
+                let finding = Finding::of(check, &seen);
+                assert!(finding.severity() <= Severity::NotSeen, "{finish} {}: {finding:?}", check.id);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_about_what_was_not_asked() {
+        let mut seen = Seen::default();
+        for check in checks() {
+            assert_eq!(Finding::of(check, &seen).severity(), Severity::NotSeen, "{}", check.id);
+        }
+        // Only the stream itself is blamed for its silence.
+        for question in Question::ALL {
+            seen.add(question, Err(Failure { unreachable: false, why: "no answer within 1 s".to_owned() }));
+        }
+        for check in checks() {
+            let severity = Finding::of(check, &seen).severity();
+            let expected = if check.id == "stream" { Severity::Broken } else { Severity::NotSeen };
+            assert_eq!(severity, expected, "{}", check.id);
+        }
+    }
+
+    /// Whatever a server sends, each check ends, and its words can be shown.
+    #[test]
+    fn garbage_is_judged_and_shown() {
+        let bodies = [
+            "",
+            "\u{1b}[2J\u{202e}",
+            "data: {\"choices\":[{\"delta\":7}]}\n\n",
+            "{\"choices\":{}}",
+            "[[[[",
+            "null",
+        ];
+        for body in bodies {
+            for (status, ended) in [(200, Ended::Clean), (200, Ended::Stalled), (599, Ended::Reset)] {
+                let answers = Question::ALL.into_iter().map(|question| {
+                    let kind = if question.request("").body.is_empty() { JSON } else { SSE };
+                    (question, (status, kind, body.to_owned(), ended))
+                });
+                let seen = seen(&answers.collect());
+                for check in checks() {
+                    let finding = Finding::of(check, &seen);
+                    let evidence = finding.found().map_or("", |found| found.evidence.as_str());
+                    let shown = format!("{evidence}{}", finding.outcome.says());
+                    assert!(!shown.chars().any(char::is_control), "{}: {shown:?}", check.id);
+                    assert!(shown.len() < 4000, "{}: {shown}", check.id);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Checks of the server itself: key, list of models, connections, clients that leave.
+
+use super::require;
+use crate::doctor::check::{Check, Judged, Outcome, Table, Topic, quoted};
+use crate::doctor::cut::requests;
+use crate::doctor::question::Question;
+use crate::doctor::seen::{NotSeen, Seen};
+use crate::exchange::Idle;
+use std::time::Duration;
+
+/// Checks of the server.
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "key",
+        topic: Topic::Server,
+        question: Question::Models,
+        affected: &["every client"],
+        mends: None,
+        judge: key,
+    },
+    Check {
+        id: "models-list",
+        topic: Topic::Server,
+        question: Question::Models,
+        affected: &["clients that offer a choice of models, such as Open WebUI"],
+        mends: Some("lists the models that its configuration names"),
+        judge: models,
+    },
+    Check {
+        id: "context-length",
+        topic: Topic::Server,
+        question: Question::Models,
+        affected: &["agents that shorten their history in time, such as Codex"],
+        mends: Some("tells clients the `context_length` of a [[model]] in its configuration"),
+        judge: context_length,
+    },
+    Check {
+        id: "keep-alive",
+        topic: Topic::Server,
+        question: Question::Models,
+        affected: &[
+            "clients and balancers that keep connections for longer: some of their requests are reset",
+        ],
+        mends: Some("keeps unused connections to engines for 3 s (pool_idle) and those to clients for 620 s"),
+        judge: keep_alive,
+    },
+    Check {
+        id: "disconnect",
+        topic: Topic::Server,
+        question: Question::Cut,
+        affected: &["everybody: answers that nobody reads take the place of others"],
+        mends: None,
+        judge: disconnect,
+    },
+];
+
+/// Time for which samewire keeps unused connections to engines, if the configuration does not say otherwise.
+const POOL_IDLE: Duration = Duration::from_secs(3);
+/// Time below which a server is taken to close after each answer.
+const AT_ONCE: Duration = Duration::from_millis(500);
+/// Part of a stream's own time, in percent, within which its end is put down to the client's leaving.
+const EARLY: u32 = 80;
+
+fn key(seen: &Seen) -> Judged {
+    let asked = [Question::Models, Question::Stream];
+    let answers = asked.into_iter().filter_map(|question| seen.any(question).ok());
+    let mut refusals = answers.filter(|answer| matches!(answer.status, 401 | 403));
+    if let Some(answer) = refusals.next() {
+        return Ok(Outcome::broken(
+            "The server refuses these requests for their key: --key-file names the file with another one.",
+            &answer.beginning(),
+        ));
+    }
+    seen.any(Question::Stream)?;
+    Outcome::fine("The server takes requests with this key, or without one.")
+}
+
+fn models(seen: &Seen) -> Judged {
+    let answer = seen.any(Question::Models)?;
+    require(!matches!(answer.status, 401 | 403), "the server refuses the key")?;
+    if seen.server.models.is_empty() || answer.status != 200 {
+        let models = format!("[{}]", quoted(&seen.model));
+        let says = "GET /v1/models lists no models.";
+        return Ok(Outcome::warning(says, &answer.beginning()).with(Table::Upstream, "models", models));
+    }
+    Outcome::fine("The list of models is there.")
+}
+
+fn context_length(seen: &Seen) -> Judged {
+    let model = seen.server.model(&seen.model).ok_or_else(|| NotSeen::because("the model is not listed"))?;
+    match model.context_length.or(model.max_model_len) {
+        Some(length) => {
+            Outcome::fine(format!("The list of models tells the context length, {length} tokens."))
+        }
+        None => Ok(Outcome::note(
+            "The list of models does not tell the context length.",
+            &seen.good(Question::Models)?.raw,
+        )),
+    }
+}
+
+fn keep_alive(seen: &Seen) -> Judged {
+    let idle = seen.idle.as_ref().ok_or_else(|| NotSeen::because("it was not watched"))?;
+    let closed = match idle {
+        Idle::Unknown(why) => return Err(NotSeen::because(why)),
+        Idle::Kept(time) => {
+            return Outcome::fine(format!(
+                "The server keeps an unused connection for at least {:.0} s.",
+                time.as_secs_f32()
+            ));
+        }
+        Idle::Closed(time) => *time,
+    };
+    let seconds = closed.as_secs_f32();
+    let evidence = format!("the connection was closed {seconds:.1} s after the answer");
+    if closed < AT_ONCE {
+        let says =
+            "The server closes the connection after each answer, so that each request pays for a new one.";
+        return Ok(Outcome::note(says, &evidence));
+    }
+    let says = format!("The server closes an unused connection after {seconds:.1} s.");
+    let flag = seen.server.flags().keep_alive.map(str::to_owned);
+    if closed > POOL_IDLE {
+        return Ok(Outcome::note(says, &evidence).with_flag(flag));
+    }
+    let half = (closed / 2).as_secs_f32();
+    Ok(Outcome::warning(says, &evidence).with_flag(flag).with(
+        Table::Timeouts,
+        "pool_idle",
+        format!("{half:.1}"),
+    ))
+}
+
+fn disconnect(seen: &Seen) -> Judged {
+    let answer = seen.any(Question::Cut)?;
+    require(answer.status == 200, "the stream was refused")?;
+    let cut = seen.cut.as_ref().ok_or_else(|| {
+        let flag = seen.server.flags().load.map(|flag| format!(" (it may need {flag})")).unwrap_or_default();
+        NotSeen(format!("no route of the engine tells its load{flag}, or the stream ended before the cut"))
+    })?;
+    let time = cut.time.as_secs_f32();
+    let (before, after) = (requests(cut.before), requests(cut.after));
+    if !cut.is_free() {
+        let evidence =
+            format!("{}: {before} requests before, {after} of them {time:.1} s after the cut", cut.route);
+        let says = "The engine still works on more requests than before, although the client has left. \
+                    Other clients may have sent them.";
+        return Ok(Outcome::warning(says, &evidence));
+    }
+    let soon = cut.natural * EARLY / 100;
+    require(cut.time < soon, "the stream was so fast that it may have ended by itself")?;
+    Outcome::fine(format!("The engine was free {time:.1} s after the client had left."))
+}

@@ -1,0 +1,317 @@
+//! Checks of tool calls: accepted, parsed, well formed, forced, parallel, the same in streams and whole.
+
+use super::{AGENTS, SDKS, parser, parser_flags, require};
+use crate::conform::Answer;
+use crate::doctor::chat::{Call, Chat, error};
+use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
+use crate::doctor::question::{FUNCTION, Question};
+use crate::doctor::seen::{NotSeen, Seen};
+use std::collections::BTreeSet;
+
+const fn check(
+    id: &'static str,
+    question: Question,
+    affected: &'static [&'static str],
+    mends: Option<&'static str>,
+    judge: fn(&Seen) -> Judged,
+) -> Check {
+    Check { id, topic: Topic::Tools, question, affected, mends, judge }
+}
+
+/// Checks of tools.
+pub(super) const CHECKS: &[Check] = &[
+    check(
+        "tools-accepted",
+        Question::ToolStream,
+        &[AGENTS],
+        Some(
+            "asks a vLLM without a parser in another way, and reads the calls in the text, where it knows the model's family",
+        ),
+        accepted,
+    ),
+    check(
+        "tools-parsed",
+        Question::ToolStream,
+        &[AGENTS],
+        Some("reads the calls in the text with the option `parser`"),
+        parsed,
+    ),
+    check("tools-ids", Question::ToolStream, &[SDKS, AGENTS], Some("gives each call an id of its own"), ids),
+    check("tools-index", Question::ToolStream, &[SDKS], Some("numbers the calls of a stream"), index),
+    check(
+        "tools-name-once",
+        Question::ToolStream,
+        &[
+            "clients that join repeated strings, such as openai-python: the function is called get_weatherget_weather",
+        ],
+        Some("sends id and name once"),
+        name_once,
+    ),
+    check(
+        "tools-arguments",
+        Question::ToolStream,
+        &[AGENTS],
+        Some("leaves out arguments that come twice, and reports a call that was cut as `length`"),
+        arguments,
+    ),
+    check(
+        "tools-pieces",
+        Question::ToolStream,
+        &["clients that show arguments as they are written"],
+        None,
+        pieces,
+    ),
+    check(
+        "tools-finish",
+        Question::ToolStream,
+        &["agents that look for `tool_calls`: they do not run the call"],
+        Some("sends `tool_calls` wherever there is a call"),
+        finish,
+    ),
+    check("tools-whole", Question::ToolWhole, &[AGENTS], Some("reads both forms in the same way"), whole),
+    check(
+        "tools-named",
+        Question::ToolNamed,
+        &["clients that force a function, such as structured output of LangChain and Instructor"],
+        None,
+        named,
+    ),
+    check(
+        "tools-required",
+        Question::ToolRequired,
+        &["agents that require a call, such as OpenAI Agents with tool_choice=\"required\""],
+        None,
+        required,
+    ),
+    check(
+        "tools-two-calls",
+        Question::ToolParallel,
+        &[AGENTS],
+        Some("gives each call an index and an id of its own"),
+        two,
+    ),
+];
+
+/// Marks of calls that a model writes into its text.
+const MARKS: [&str; 13] = [
+    "<tool_call>",
+    "<function=",
+    "<tool_calls>",
+    "<function_calls>",
+    "<|tool_call",
+    "<|python_tag|>",
+    "[TOOL_CALLS]",
+    "<｜tool▁call",
+    "<｜DSML｜",
+    "<minimax:tool_call>",
+    "<|action_start|>",
+    "<seed:tool_call>",
+    "to=functions.",
+];
+
+fn has_mark(chat: &Chat) -> bool {
+    MARKS.iter().any(|mark| chat.content.contains(mark))
+}
+
+/// Returns the answer to a question with tools and its choice, if it is a complete success.
+fn chat(seen: &Seen, question: Question) -> Result<(&Answer, Chat), NotSeen> {
+    let answer = seen.good(question)?;
+    require(error(answer).is_none(), "the answer is an error")?;
+    Ok((answer, Chat::of(answer, 0)))
+}
+
+/// Returns the calls of the streams.
+fn calls(seen: &Seen) -> Result<Vec<(Call, bool)>, NotSeen> {
+    let asked = [Question::ToolStream, Question::ToolParallel, Question::ToolNamed];
+    let chats = asked.into_iter().filter_map(|question| chat(seen, question).ok());
+    let calls = chats.flat_map(|(_, chat)| {
+        let is_cut = chat.is_cut();
+        chat.calls.into_iter().map(move |call| (call, is_cut))
+    });
+    let calls: Vec<_> = calls.collect();
+    require(!calls.is_empty(), "the model called no function in a stream")?;
+    Ok(calls)
+}
+
+fn accepted(seen: &Seen) -> Judged {
+    let answers =
+        [Question::ToolStream, Question::ToolWhole].into_iter().filter_map(|asked| seen.any(asked).ok());
+    let answers: Vec<_> = answers.collect();
+    require(!answers.is_empty(), "it was not asked")?;
+    seen.good(Question::Stream)?;
+    if let Some(answer) = answers.iter().find(|answer| error(answer).is_some()) {
+        let outcome = Outcome::broken("Requests with tools are refused.", &answer.beginning());
+        let by_parser = error(answer).is_some_and(|text| text.contains("tool-call-parser"));
+        return Ok(match by_parser {
+            true => {
+                outcome.with_flag(parser_flags(seen, false, true)).with(Table::Wire, "parser", parser(seen))
+            }
+            false => outcome,
+        });
+    }
+    Outcome::fine("Requests with tools are taken.")
+}
+
+fn parsed(seen: &Seen) -> Judged {
+    let asked = [Question::ToolStream, Question::ToolWhole, Question::ToolParallel];
+    let chats: Vec<_> = asked.into_iter().filter_map(|question| chat(seen, question).ok()).collect();
+    // A cut call stays in the text also where a parser is on.
+    let raw = |(_, chat): &&(_, Chat)| chat.calls.is_empty() && has_mark(chat) && !chat.is_cut();
+    if let Some((_, chat)) = chats.iter().find(raw) {
+        let says = "A call is left in the text: the engine runs without the parser of calls for this model.";
+        return Ok(Outcome::broken(says, &chat.content).with_flag(parser_flags(seen, false, true)).with(
+            Table::Wire,
+            "parser",
+            parser(seen),
+        ));
+    }
+    require(chats.iter().any(|(_, chat)| !chat.calls.is_empty()), "the model called no function")?;
+    Outcome::fine("Calls are apart from the text.")
+}
+
+fn ids(seen: &Seen) -> Judged {
+    let asked = [Question::ToolStream, Question::ToolParallel, Question::ToolNamed, Question::ToolWhole];
+    let chats = asked.into_iter().filter_map(|question| chat(seen, question).ok());
+    let mut is_called = false;
+    for (_, chat) in chats {
+        // Some models number the calls of a conversation, so that answers have the same ids.
+        let mut known = BTreeSet::new();
+        for call in &chat.calls {
+            is_called = true;
+            if call.id.is_empty() {
+                return Ok(Outcome::broken("A call has no id.", &call.raw));
+            }
+            if !known.insert(&call.id) {
+                return Ok(Outcome::broken(
+                    format!("Two calls of one answer have the id {}.", call.id),
+                    &call.raw,
+                ));
+            }
+        }
+    }
+    require(is_called, "the model called no function")?;
+    Outcome::fine("Each call has an id of its own.")
+}
+
+fn index(seen: &Seen) -> Judged {
+    match calls(seen)?.iter().find(|(call, _)| call.index.is_none()) {
+        Some((call, _)) => Ok(Outcome::broken("A call in a stream has no index.", &call.raw)),
+        None => Outcome::fine("Calls in streams have an index."),
+    }
+}
+
+fn name_once(seen: &Seen) -> Judged {
+    match calls(seen)?.iter().find(|(call, _)| call.names > 1) {
+        Some((call, _)) => Ok(Outcome::broken("The pieces of a call repeat the function's name.", &call.raw)),
+        None => Outcome::fine("A call's name comes once."),
+    }
+}
+
+fn arguments(seen: &Seen) -> Judged {
+    let calls = calls(seen)?;
+    let whole: Vec<_> = calls.iter().filter(|(_, is_cut)| !is_cut).map(|(call, _)| call).collect();
+    require(!whole.is_empty(), "every call was cut by the limit of the answer")?;
+    match whole.iter().find(|call| !call.is_complete()) {
+        Some(call) => {
+            let says = "The arguments of a call are no JSON object: the model wrote them so, or the engine broke them.";
+            Ok(Outcome::broken(says, &format!("{} {}", call.name, call.arguments)))
+        }
+        None => Outcome::fine("The arguments of calls are JSON objects."),
+    }
+}
+
+fn pieces(seen: &Seen) -> Judged {
+    let calls = calls(seen)?;
+    let most = calls.iter().map(|(call, _)| call.pieces).max().unwrap_or(0);
+    match calls.iter().map(|(call, _)| call).find(|call| call.pieces == 1) {
+        Some(call) if most <= 1 => Ok(Outcome::note("The arguments of a call come in one piece.", &call.raw)),
+        _ => {
+            require(most > 1, "no call has arguments")?;
+            Outcome::fine("The arguments of calls come in pieces.")
+        }
+    }
+}
+
+fn finish(seen: &Seen) -> Judged {
+    let asked = [Question::ToolStream, Question::ToolWhole, Question::ToolParallel, Question::ToolRequired];
+    let chats: Vec<_> = asked.into_iter().filter_map(|question| chat(seen, question).ok()).collect();
+    let mut called = chats.iter().filter(|(_, chat)| !chat.calls.is_empty() && !chat.is_cut()).peekable();
+    require(called.peek().is_some(), "the model called no function")?;
+    match called.find(|(_, chat)| chat.finish() != "tool_calls") {
+        Some((_, chat)) => {
+            let evidence = chat.finishes.last().map_or("no finish_reason", |(_, raw)| raw);
+            let says = format!("An answer with a call has the finish_reason {:?}.", chat.finish());
+            Ok(Outcome::warning(says, evidence))
+        }
+        None => Outcome::fine("Answers with a call have the finish_reason tool_calls."),
+    }
+}
+
+fn whole(seen: &Seen) -> Judged {
+    let (_, stream) = chat(seen, Question::ToolStream)?;
+    let (answer, whole) = chat(seen, Question::ToolWhole)?;
+    let calls = (stream.calls.is_empty(), whole.calls.is_empty());
+    match calls {
+        (false, false) => Outcome::fine("A stream and a whole answer both have the call."),
+        (false, true) if has_mark(&whole) && !whole.is_cut() => {
+            let says = "A stream has the call, and a whole answer has it left in its text.";
+            Ok(Outcome::broken(says, &answer.raw))
+        }
+        (true, false) if has_mark(&stream) && !stream.is_cut() => {
+            let says = "A whole answer has the call, and a stream has it left in its text.";
+            Ok(Outcome::broken(says, &stream.content_raw))
+        }
+        _ => Err(NotSeen::because("the model did not call the function both times")),
+    }
+}
+
+/// Judges an answer for which a call was forced.
+fn forced(seen: &Seen, question: Question, choice: &str) -> Judged {
+    let answer = seen.any(question)?;
+    seen.good(Question::Stream)?;
+    if error(answer).is_some() {
+        let says = format!("Requests with tool_choice {choice} are refused.");
+        let by_parser = error(answer).is_some_and(|text| text.contains("tool-call-parser"));
+        let flag = if by_parser { parser_flags(seen, false, true) } else { None };
+        return Ok(Outcome::broken(says, &answer.beginning()).with_flag(flag));
+    }
+    let (answer, chat) = chat(seen, question)?;
+    match chat.calls.first() {
+        Some(call) if call.name == FUNCTION => Outcome::fine(format!("tool_choice {choice} brings a call.")),
+        Some(call) => {
+            Ok(Outcome::broken(format!("tool_choice {choice} brings a call of {:?}.", call.name), &call.raw))
+        }
+        None => {
+            require(!chat.is_cut(), "the answer was cut before a call")?;
+            let says = format!("tool_choice {choice} brings no call, although the answer ended of itself.");
+            let seen = if chat.content_raw.is_empty() { &answer.raw } else { &chat.content_raw };
+            Ok(Outcome::broken(says, seen))
+        }
+    }
+}
+
+fn named(seen: &Seen) -> Judged {
+    forced(seen, Question::ToolNamed, "with a function's name")
+}
+
+fn required(seen: &Seen) -> Judged {
+    forced(seen, Question::ToolRequired, "\"required\"")
+}
+
+fn two(seen: &Seen) -> Judged {
+    let (_, chat) = chat(seen, Question::ToolParallel)?;
+    let calls = &chat.calls;
+    if let Some(call) = calls.iter().find(|call| joined(call)) {
+        let says = "A call has the arguments of two: calls are mixed up, or the arguments came twice.";
+        return Ok(Outcome::broken(says, &format!("{} {}", call.name, call.arguments)));
+    }
+    require(calls.len() > 1, "the model called one function at most")?;
+    Outcome::fine(format!("{} calls of one answer are apart.", calls.len()))
+}
+
+/// Returns true if the arguments are several JSON objects, one behind the other.
+fn joined(call: &Call) -> bool {
+    let mut objects =
+        serde_json::Deserializer::from_str(&call.arguments).into_iter::<serde::de::IgnoredAny>();
+    objects.by_ref().take(2).filter(Result::is_ok).count() == 2
+}

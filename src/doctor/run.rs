@@ -1,0 +1,281 @@
+//! Run: the questions one after another, within bounds of time, and what is known at any moment.
+
+use super::check::{Finding, Severity};
+use super::cut::{self, Cut};
+use super::probe;
+use super::question::{CUT_PIECES, LIMIT_PIECES, Question};
+use super::seen::Seen;
+use super::server::{self, Routes, Server};
+use crate::conform::Answer;
+use crate::engine::EngineLoad;
+use crate::exchange::{Bounds, Ended, Exchange, Failure, Idle, Sender, idle};
+use futures::future::{join_all, try_join};
+use std::fmt::Write;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Bounds of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Time for one answer.
+    pub answer: Duration,
+    /// Time for all questions.
+    pub total: Duration,
+    /// Time for which an unused connection is watched; zero: it is not.
+    pub idle: Duration,
+}
+
+impl Limits {
+    /// Returns the bounds of one answer to a question.
+    pub fn bounds(self) -> Bounds {
+        Bounds { bytes: BYTES, pieces: PIECES, ..Bounds::within(self.answer) }
+    }
+
+    /// Returns the bounds of an answer for which no model has to work.
+    fn quick(self) -> Bounds {
+        Bounds { bytes: QUICK_BYTES, pieces: PIECES, ..Bounds::within(self.answer.min(QUICK)) }
+    }
+}
+
+/// Bytes and pieces of one answer; more is given up. Lists of models and metrics are longer than answers.
+const BYTES: usize = 256 << 10;
+const QUICK_BYTES: usize = 2 << 20;
+const PIECES: usize = 8192;
+/// Time for the list of models and for the engine's own routes.
+const QUICK: Duration = Duration::from_secs(10);
+/// Questions in a row without an answer after which no more are asked.
+const SILENT: usize = 2;
+/// Time that an engine gets to notice that its client has left, and between two looks. SGLang takes four seconds.
+const FREED: Duration = Duration::from_secs(6);
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Report of a run, as far as it has come.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Root of the API that was asked.
+    pub url: String,
+    /// Everything that was seen.
+    pub(super) seen: Seen,
+    /// Exchanges, each with the name of its folder.
+    pub exchanges: Vec<(String, Exchange)>,
+    /// Reason why not all questions were asked; `None`: all were.
+    pub stopped: Option<String>,
+}
+
+impl Report {
+    /// Returns the server, as far as it says what it is.
+    pub fn server(&self) -> &Server {
+        &self.seen.server
+    }
+
+    /// Returns the model that was asked.
+    pub fn model(&self) -> &str {
+        &self.seen.model
+    }
+
+    /// Returns the results of all checks, in the order of the topics.
+    pub fn findings(&self) -> Vec<Finding> {
+        probe::checks().map(|check| Finding::of(check, &self.seen)).collect()
+    }
+
+    /// Returns the questions that were not asked.
+    pub fn not_asked(&self) -> Vec<Question> {
+        Question::ALL.into_iter().filter(|question| !self.seen.has(*question)).collect()
+    }
+
+    /// Takes the answer to a question; returns true if the server has said something and come to an end.
+    fn take(&mut self, question: Question, at: Option<usize>, answer: Result<Exchange, Failure>) -> bool {
+        let is_silent = match &answer {
+            Ok(exchange) if matches!(question, Question::Limit | Question::Cut) => {
+                exchange.ended == Ended::Stalled
+            }
+            Ok(exchange) => matches!(exchange.ended, Ended::Stalled | Ended::TooLong),
+            Err(_) => true,
+        };
+        let answer = answer.map(|exchange| {
+            let read = Answer::new(&exchange);
+            let mut name = question.name().to_owned();
+            if let Some(at) = at {
+                let _ = write!(name, "-{at}");
+            }
+            self.exchanges.push((name, exchange));
+            read
+        });
+        self.seen.add(question, answer);
+        !is_silent
+    }
+}
+
+/// Asks all questions, and fills the report as the answers come. Without a model, the first that the server lists is
+/// asked.
+///
+/// # Errors
+/// Fails if the server does not answer the first question.
+pub async fn run(
+    sender: &Sender,
+    model: Option<&str>,
+    limits: Limits,
+    report: &mut Report,
+    progress: impl FnMut(&str),
+) -> Result<(), Failure> {
+    sender.target().base().clone_into(&mut report.url);
+    let target = sender.target().clone();
+    let watched = async {
+        Ok(match limits.idle {
+            Duration::ZERO => None,
+            limit => Some(idle(&target, limit).await),
+        })
+    };
+    let mut run = Run { sender, limits, report, progress };
+    // The connection is watched beside the questions, which take longer.
+    let ended = timeout(limits.total, try_join(watched, run.ask_all(model))).await;
+    match ended {
+        Ok(Ok((idle, ()))) => {
+            run.report.seen.idle = idle;
+            Ok(())
+        }
+        Ok(Err(failure)) => Err(failure),
+        Err(_) => {
+            run.report.seen.idle = Some(Idle::Unknown("the time was up".to_owned()));
+            run.report.stopped =
+                Some(format!("the {} s for all questions were up", limits.total.as_secs_f32()));
+            Ok(())
+        }
+    }
+}
+
+/// Run under way.
+struct Run<'r, P> {
+    sender: &'r Sender,
+    limits: Limits,
+    report: &'r mut Report,
+    progress: P,
+}
+
+impl<P: FnMut(&str)> Run<'_, P> {
+    async fn ask_all(&mut self, model: Option<&str>) -> Result<(), Failure> {
+        let quick = self.sender.with_bounds(self.limits.quick());
+        self.first(&quick, model).await?;
+        if self.is_locked(Question::Models) {
+            return Ok(());
+        }
+        (self.progress)("what the server is");
+        let server_header = self.report.exchanges.first().and_then(|(_, exchange)| {
+            exchange.headers.get(http::header::SERVER)?.to_str().ok().map(str::to_owned)
+        });
+        let mut routes = Routes::new(&quick);
+        // A gateway may not answer such routes at all. What was found out until then stays.
+        let _ = routes.identify(&mut self.report.seen.server, server_header.as_deref()).await;
+        let mut silent = 0;
+        for question in Question::ALL.into_iter().skip(1) {
+            silent = if self.ask(question).await { 0 } else { silent + 1 };
+            if question == Question::Stream {
+                if let Some((_, exchange)) = self.report.exchanges.last() {
+                    self.report.seen.server.take_answer(&exchange.body());
+                }
+                if self.is_locked(question) {
+                    return Ok(());
+                }
+            }
+            if silent >= SILENT || silent > 0 && question == Question::Stream {
+                self.report.stopped =
+                    Some(format!("the server does not answer, or without an end ({})", question.name()));
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for the list of models and decides which model is asked.
+    async fn first(&mut self, quick: &Sender, model: Option<&str>) -> Result<(), Failure> {
+        (self.progress)(Question::Models.name());
+        let exchange = quick.send(Question::Models.request("")).await?;
+        self.report.seen.server.take_models(&exchange.body());
+        let listed = || self.report.seen.server.models.first().map(|model| model.id.clone());
+        // Without a list of models, a server of one model often takes any name.
+        self.report.seen.model =
+            model.map(str::to_owned).or_else(listed).unwrap_or_else(|| "default".to_owned());
+        self.report.take(Question::Models, None, Ok(exchange));
+        Ok(())
+    }
+
+    /// Returns true, and says so in the report, if the server refuses the key.
+    fn is_locked(&mut self, question: Question) -> bool {
+        let status = self.report.seen.any(question).map(|answer| answer.status);
+        let locked = matches!(status, Ok(401 | 403));
+        if locked {
+            self.report.stopped = Some("the server requires another key (--key-file)".to_owned());
+        }
+        locked
+    }
+
+    /// Asks a question. Returns true if the server has said something.
+    async fn ask(&mut self, question: Question) -> bool {
+        (self.progress)(question.name());
+        match question {
+            Question::Eight => self.eight().await,
+            Question::Cut => self.cut().await,
+            _ => {
+                let bounds = self.limits.bounds();
+                let pieces = if question == Question::Limit { LIMIT_PIECES } else { bounds.pieces };
+                let answer = self.send(question, Bounds { pieces, ..bounds }).await;
+                self.report.take(question, None, answer)
+            }
+        }
+    }
+
+    async fn send(&self, question: Question, bounds: Bounds) -> Result<Exchange, Failure> {
+        self.sender.with_bounds(bounds).send(question.request(&self.report.seen.model)).await
+    }
+
+    async fn eight(&mut self) -> bool {
+        let question = Question::Eight;
+        let requests = (0..question.requests()).map(|_| self.send(question, self.limits.bounds()));
+        let answers = join_all(requests).await;
+        let mut says = false;
+        for (answer, at) in answers.into_iter().zip(1..) {
+            says |= self.report.take(question, Some(at), answer);
+        }
+        says
+    }
+
+    /// Cuts off a long stream, and looks how long the engine goes on to work for it.
+    async fn cut(&mut self) -> bool {
+        let engine = self.report.seen.server.engine();
+        let quick = self.sender.with_bounds(self.limits.quick());
+        let before = server::load(&quick, engine).await;
+        let bounds = Bounds { pieces: CUT_PIECES, ..self.limits.bounds() };
+        let answer = self.send(Question::Cut, bounds).await;
+        let left = Instant::now();
+        if let (Some((before, route)), Ok(exchange)) = (before, &answer) {
+            let natural = cut::natural(exchange, Question::Cut.tokens());
+            let mut cut = Cut { before, after: before, time: Duration::ZERO, natural, route };
+            if exchange.ended == Ended::TooLong && self.watch(&quick, engine, left, &mut cut).await {
+                self.report.seen.cut = Some(cut);
+            }
+        }
+        self.report.take(Question::Cut, None, answer)
+    }
+
+    /// Reads the load until it is no higher than before. Returns false if it can no longer be read.
+    async fn watch(&self, quick: &Sender, engine: &str, left: Instant, cut: &mut Cut) -> bool {
+        while left.elapsed() < FREED {
+            sleep(LOOK).await;
+            let Some((after, _)): Option<(EngineLoad, _)> = server::load(quick, engine).await else {
+                return false;
+            };
+            (cut.after, cut.time) = (after, left.elapsed());
+            if cut.is_free() {
+                return true;
+            }
+        }
+        true
+    }
+}
+
+impl Report {
+    /// Returns the weight of the heaviest finding.
+    pub fn severity(&self) -> Severity {
+        self.findings().iter().map(Finding::severity).max().unwrap_or(Severity::Fine)
+    }
+}

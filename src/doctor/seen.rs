@@ -1,0 +1,67 @@
+//! Everything that was seen of a server: its answers, and what it says about itself.
+
+use super::cut::Cut;
+use super::question::Question;
+use super::server::Server;
+use crate::conform::Answer;
+use crate::exchange::{Ended, Failure, Idle};
+
+/// Reason why the answers do not show something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NotSeen(pub(super) String);
+
+impl NotSeen {
+    pub(super) fn because(why: impl Into<String>) -> Self {
+        Self(why.into())
+    }
+}
+
+/// Observations of one server.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) server: Server,
+    pub(super) model: String,
+    pub(super) idle: Option<Idle>,
+    pub(super) cut: Option<Cut>,
+    answers: Vec<(Question, Result<Answer, Failure>)>,
+}
+
+impl Seen {
+    pub(super) fn add(&mut self, question: Question, answer: Result<Answer, Failure>) {
+        self.answers.push((question, answer));
+    }
+
+    /// Returns true if the question was asked, whatever came of it.
+    pub(super) fn has(&self, question: Question) -> bool {
+        self.answers.iter().any(|(asked, _)| *asked == question)
+    }
+
+    /// Returns the answers to a question that is asked several times at once.
+    pub(super) fn all(&self, question: Question) -> impl Iterator<Item = &Result<Answer, Failure>> {
+        self.answers.iter().filter(move |(asked, _)| *asked == question).map(|(_, answer)| answer)
+    }
+
+    /// Returns the failure of a question that got no answer.
+    pub(super) fn failure(&self, question: Question) -> Option<&Failure> {
+        self.all(question).find_map(|answer| answer.as_ref().err())
+    }
+
+    /// Returns the answer to a question, of any status, cut or not.
+    pub(super) fn any(&self, question: Question) -> Result<&Answer, NotSeen> {
+        match self.all(question).next() {
+            None => Err(NotSeen::because("it was not asked")),
+            Some(Err(failure)) => Err(NotSeen::because(&failure.why)),
+            Some(Ok(answer)) => Ok(answer),
+        }
+    }
+
+    /// Returns the answer to a question, if it is a complete success.
+    pub(super) fn good(&self, question: Question) -> Result<&Answer, NotSeen> {
+        let answer = self.any(question)?;
+        match (answer.status, answer.ended) {
+            (200, Ended::Clean) => Ok(answer),
+            (200, ended) => Err(NotSeen::because(ended.words())),
+            (status, _) => Err(NotSeen(format!("{} was answered with status {status}", question.name()))),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Server: which engine it is, by what it says about itself.
+//!
+//! Takes: a sender, and the list of models. Gives: a [`Server`]. Never: makes an engine generate.
+
+use crate::engine::{
+    ENGINES, Engine, EngineLoad, Flags, Front, Identity, OtherFront, Parsers, RouteAnswer, named, of_answer,
+    recognised,
+};
+use crate::exchange::{Exchange, Failure, Request, Sender};
+use crate::upstream::models::{self, Model};
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use std::collections::BTreeMap;
+
+/// Server, as far as it says what it is.
+#[derive(Clone, Debug, Default)]
+pub struct Server {
+    /// Engine, version and front end; `None`: it is none that samewire knows, or it does not say so.
+    pub identity: Option<Identity>,
+    /// Routes and marks that show it.
+    pub evidence: Vec<String>,
+    /// Parsers that the engine runs; `None`: it does not say so.
+    pub parsers: Option<Parsers>,
+    /// Models that it lists.
+    pub models: Vec<Model>,
+}
+
+impl Server {
+    /// Returns the name of the engine; empty if it is not known.
+    pub fn engine(&self) -> &'static str {
+        self.identity.map_or("", |identity| identity.engine.name)
+    }
+
+    /// Returns the flags with which the engine tells more.
+    pub(super) fn flags(&self) -> Flags {
+        self.identity.map_or(Flags::NONE, |identity| identity.engine.detection.flags)
+    }
+
+    /// Returns the listed model of this name.
+    pub fn model(&self, name: &str) -> Option<&Model> {
+        self.models.iter().find(|model| model.id == name)
+    }
+
+    fn set_engine(&mut self, engine: &'static Engine, evidence: String) {
+        self.identity = Some(engine.into());
+        self.evidence.push(evidence);
+    }
+
+    /// Takes the list of models.
+    pub(super) fn take_models(&mut self, body: &[u8]) {
+        self.models = models::read(body).unwrap_or_default();
+        let owner = self.models.iter().find_map(|model| Some((recognised(model.owner.as_deref()?)?, model)));
+        if let Some((engine, model)) = owner {
+            let owner = model.owner.clone().unwrap_or_default();
+            self.set_engine(engine, format!("owned_by {owner} in /v1/models"));
+        }
+    }
+
+    /// Takes an answer as a hint, where no route has told more.
+    pub(super) fn take_answer(&mut self, body: &[u8]) {
+        let Some((engine, version)) = of_answer(body) else { return };
+        if self.identity.is_none() {
+            self.set_engine(engine, "marks in its answers".to_owned());
+        }
+        if let Some(identity) = self.identity.as_mut().filter(|identity| identity.engine == engine) {
+            identity.version = identity.version.or(version);
+        }
+    }
+}
+
+/// Routes that were asked, with their answers, so that none is asked twice. The answers are not saved: an engine's
+/// settings may have its keys.
+pub(super) struct Routes<'s> {
+    sender: &'s Sender,
+    answers: BTreeMap<&'static str, Exchange>,
+}
+
+impl<'s> Routes<'s> {
+    pub(super) fn new(sender: &'s Sender) -> Self {
+        Self { sender, answers: BTreeMap::new() }
+    }
+
+    async fn get(&mut self, path: &'static str) -> Result<&Exchange, Failure> {
+        if !self.answers.contains_key(path) {
+            let answer = get(self.sender, path).await?;
+            self.answers.insert(path, answer);
+        }
+        let gone = || Failure { unreachable: false, why: format!("{path} was not asked") };
+        self.answers.get(path).ok_or_else(gone)
+    }
+
+    /// Finds out what the server is.
+    ///
+    /// # Errors
+    /// Fails if a route does not answer at all; the server keeps what was found out until then.
+    pub(super) async fn identify(
+        &mut self,
+        server: &mut Server,
+        header: Option<&str>,
+    ) -> Result<(), Failure> {
+        if server.identity.is_none() {
+            self.find_engine(server).await?;
+        }
+        let Some(identity) = server.identity else { return Ok(()) };
+        for place in identity.engine.detection.places.iter().filter(|place| place.version.is_some()) {
+            let answer = self.get(place.path).await?;
+            let told = place.read(&answer.body());
+            if answer.status.as_u16() == 200 && told.says_version {
+                server.evidence.push(place.path.to_owned());
+                server.identity = Some(Identity { version: told.version, ..identity });
+                server.parsers = told.parsers;
+                break;
+            }
+        }
+        let version = server.identity.and_then(|identity| identity.version);
+        let possible = |front: &&OtherFront| front.is_possible(version, header);
+        if let Some(other) = identity.engine.detection.other_front.as_ref().filter(possible) {
+            let answer = self.get(other.missing_route).await?;
+            let route = RouteAnswer::of(answer.status.as_u16(), &answer.body());
+            let front = other.decide(header, route);
+            server.identity = server.identity.map(|identity| Identity { front, ..identity });
+            if front != Front::Own {
+                server.evidence.push(format!("no {}", other.missing_route));
+            }
+        }
+        Ok(())
+    }
+
+    async fn find_engine(&mut self, server: &mut Server) -> Result<(), Failure> {
+        for engine in ENGINES {
+            for place in engine.detection.places.iter().filter(|place| place.proof.is_some()) {
+                let answer = self.get(place.path).await?;
+                if answer.status.as_u16() == 200 && place.proves(&answer.body()) {
+                    server.set_engine(engine, place.path.to_owned());
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends a GET to one of the engine's own routes.
+async fn get(sender: &Sender, path: &'static str) -> Result<Exchange, Failure> {
+    let request =
+        Request { method: Method::GET, path: path.to_owned(), headers: HeaderMap::new(), body: Bytes::new() };
+    sender.send_to_root(request).await
+}
+
+/// Returns the load of an engine and the route that tells it, or `None` if no route does.
+pub(super) async fn load(sender: &Sender, engine: &str) -> Option<(EngineLoad, &'static str)> {
+    for route in named(engine)?.detection.loads {
+        let answer = get(sender, route.path).await.ok()?;
+        if let Some(load) = route.read(&answer.body()).filter(|_| answer.status.as_u16() == 200) {
+            return Some((load, route.path));
+        }
+    }
+    None
+}
