@@ -204,7 +204,7 @@ fn params(app: &App, exchange: &Captured, attempt: &Attempt, answer: &Message) -
 /// rewritten by their bodies.
 fn client_api(target: &str, engine: Api) -> Option<Api> {
     let is_other = target.contains("/responses/") || target.contains("/messages/");
-    api_of(target).or((!is_other).then_some(engine))
+    api_of(target).or_else(|| (!is_other).then_some(engine))
 }
 
 /// Returns the API of a route whose answers are rewritten, by the end of its path.
