@@ -60,7 +60,7 @@ class Processes {
 
 async function ask(proxy, route, body) {
   const answer = await fetch(`http://${proxy}/v1/${route}`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) })
-  return [answer.status, await answer.text()]
+  return { status: answer.status, text: await answer.text(), id: answer.headers.get('x-request-id') }
 }
 
 const chat = (model, more = {}) => ({ model, stream: true, messages: [{ role: 'user', content: 'A <script>question</script>?' }], ...more })
@@ -69,15 +69,16 @@ async function json(address, route) {
   return (await fetch(`http://${address}${route}`)).json()
 }
 
-/** The newest captured exchange, once there are so many. */
-async function newest(admin, number) {
+/** Sends a request that is captured; gives its id once its exchange is listed. */
+async function captured({ proxy, admin }, route, body) {
+  await fetch(`http://${admin}/captures/start`, { method: 'POST' })
+  const { id } = await ask(proxy, route, body)
   const deadline = Date.now() + 15_000
-  for (;;) {
-    const { exchanges } = await json(admin, '/captures')
-    if (exchanges.length >= number) return exchanges[0]
-    assert.ok(Date.now() < deadline, `${exchanges.length} exchanges of ${number}`)
+  while (!(await json(admin, '/captures')).exchanges.some(one => one.id === id)) {
+    assert.ok(Date.now() < deadline, `${id} is not captured`)
     await new Promise(resolve => setTimeout(resolve, 50))
   }
+  return id
 }
 
 async function served(stage, admin) {
@@ -106,7 +107,7 @@ async function live(stage, { proxy, admin }) {
       await page.waitForSelector('.switch.on')
       const stream = ask(proxy, 'chat/completions', chat('vllm/reasoning'))
       await until(page, () => /streaming vllm\/reasoning/.test(document.querySelector('.requests .list-row')?.innerText.replace(/\s+/g, ' ')))
-      const [status, body] = await stream
+      const { status, text: body } = await stream
       assert.deepEqual([status, body.endsWith('data: [DONE]\n\n')], [200, true])
       await until(page, () => /ended vllm\/reasoning .*complete/.test(document.querySelector('.requests .list-row')?.innerText.replace(/\s+/g, ' ')))
       await page.click('.requests .list-row a')
@@ -140,17 +141,16 @@ async function live(stage, { proxy, admin }) {
 const KINDS = [
   ['a tool call', 'chat/completions', chat('vllm/tool'), /tool_id|tool_calls/],
   ['a Responses stream', 'responses', { model: 'sglang/gptoss-reasoning', input: 'A question?', stream: true }, /response\.completed/],
-  ['a Messages stream', 'messages', { model: 'vllm/reasoning', max_tokens: 100, messages: [{ role: 'user', content: 'A question?' }], stream: true }, /message_start/],
+  ['a Messages stream', 'messages', { model: 'vllm/reasoning', max_tokens: 100, messages: [{ role: 'user', content: 'A question?' }], stream: true }, /message_stop/],
   ['a whole answer', 'chat/completions', chat('vllm/cached-tokens-whole', { stream: false }), /chat\.completion/],
   ['an error', 'chat/completions', chat('sglang/error-max-tokens'), /error/],
 ]
 
-async function kinds(stage, { proxy, admin }, binary, work) {
+async function kinds(stage, place, binary, work) {
   for (const [at, [name, route, body, words]] of KINDS.entries())
     await stage.check(`${name} is shown, and its commands work`, async () => {
-      await ask(proxy, route, body)
-      const { id } = await newest(admin, at + 3)
-      await stage.with(`http://${admin}/ui/#/exchange/${id}`, { height: 1_600 }, async page => {
+      const id = await captured(place, route, body)
+      await stage.with(`http://${place.admin}/ui/#/exchange/${id}`, { height: 1_600 }, async page => {
         await page.waitForSelector('.frame-list .list-row')
         await page.keyboard.press('G')
         await until(page, source => new RegExp(source).test(document.querySelector('.frame-list').textContent), words.source)
@@ -183,12 +183,12 @@ async function kinds(stage, { proxy, admin }, binary, work) {
     })
 }
 
-async function looks(stage, { admin }) {
-  const { id } = await newest(admin, 1)
+async function looks(stage, place) {
   for (const colorScheme of ['light', 'dark'])
     await stage.check(`axe finds nothing with real data, ${colorScheme}`, async () => {
+      const id = await captured(place, 'chat/completions', chat('vllm/tool'))
       for (const [hash, selector] of [['#/', '.captures .list-row'], [`#/exchange/${id}`, '.frame-list .list-row']])
-        await stage.with(`http://${admin}/ui/${hash}`, { colorScheme, reducedMotion: 'reduce' }, async page => {
+        await stage.with(`http://${place.admin}/ui/${hash}`, { colorScheme, reducedMotion: 'reduce' }, async page => {
           await page.waitForSelector(selector)
           assert.deepEqual(await stage.findings(page), [])
         })

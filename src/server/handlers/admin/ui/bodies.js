@@ -76,7 +76,7 @@ export function folderOf({ engine, id }) {
 
 /** Extension of the engine's answer in the archive, by its look. */
 function answerOf(rows) {
-  const first = rows.find(row => row.engine)?.engine.text ?? ''
+  const first = rows.find(row => row.engine)?.engine.text ?? '{}'
   if (/^(data|event|id|retry)?:/.test(first)) return 'upstream.sse'
   return jsonStart(first) === first.search(/\S/) && first.trim() !== '' ? 'upstream.json' : 'upstream.txt'
 }
@@ -84,17 +84,21 @@ function answerOf(rows) {
 /** The commands that work with the exchange in a terminal: each has its purpose. */
 export function commandsOf({ id, summary, attempts, rows, is_explained: isExplained }) {
   const folder = quoted(folderOf({ ...summary, id }))
-  const commands = [
-    ['Fetch the exchange as a folder', `curl -sS ${quoted(urlOf(captureUrl(id)))} | tar x`],
-    ['Serve it as an engine, one event each 30 ms', `samewire replay ${folder} --listen 127.0.0.1:8000 --pace 30`],
+  const commands = [['Fetch the exchange as a folder', `curl -sS ${quoted(urlOf(captureUrl(id)))} | tar x`]]
+  const at = attempts.findLastIndex(one => one.status !== null)
+  if (at < 0) return commands
+  // The last attempt may have no answer. Those before it have folders of their own.
+  const last = attempts[at]
+  const answered = at === attempts.length - 1 ? folder : `${folder}/attempt-${at + 1}`
+  commands.push(
+    ['Serve it as an engine, one event each 30 ms', `samewire replay ${answered} --listen 127.0.0.1:8000 --pace 30`],
     ['Put samewire in front of that engine', 'samewire serve --upstream http://127.0.0.1:8000'],
-  ]
-  const last = attempts.at(-1)
-  if (isExplained && last) {
+  )
+  if (isExplained) {
     const status = last.status >= 400 ? ` --status ${last.status}` : ''
     const eof = last.is_complete ? '' : ' --eof reset'
     const engine = last.engine ? ` --engine ${quoted(last.engine)}` : ''
-    commands.push(['Rewrite the engine’s answer again, and say what changes', `samewire rewrite --explain${engine}${status}${eof} --request ${folder}/client/request.json < ${folder}/${answerOf(rows)}`])
+    commands.push(['Rewrite the engine’s answer again, and say what changes', `samewire rewrite --explain${engine}${status}${eof} --request ${folder}/client/request.json < ${answered}/${answerOf(rows)}`])
   }
   return commands
 }
