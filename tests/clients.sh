@@ -108,7 +108,7 @@ inspector() {
   set_up "$work" "$pins" "${options[@]}"
   find_chromium
   for mode in ${1:-page real}; do
-    timeout --kill-after=10 900 "$(node_of "$work")" "$pins/run.mjs" "$mode" "$chromium" "$work" "$work/run" "$binary"
+    timeout --kill-after=10 900 "$(node_of "$work")" --disable-warning=MODULE_TYPELESS_PACKAGE_JSON "$pins/run.mjs" "$mode" "$chromium" "$work" "$work/run" "$binary"
   done
 }
 

@@ -43,9 +43,8 @@ function base(at, random) {
 }
 
 /** Requests that run: tokens grow with the time, as those of real streams do. */
-export function running(number) {
+export function running(number, since = now() - BEGAN) {
   const random = numbers(7)
-  const since = now() - BEGAN
   return Array.from({ length: number }, (_, at) => {
     const rate = 20 + random() * 60
     const waits = at % 9 === 4
@@ -181,7 +180,7 @@ function summaryOf(id, all, more) {
   }
 }
 
-/** An exchange of the mock: its summary, and a function for what `/frames` answers. */
+/** An exchange of the mock: its summary, and a function that returns the answer of `/frames`. */
 export function exchange(id, all, more = {}) {
   const { frames = {}, ...summary } = more
   const head = summaryOf(id, all, summary)

@@ -1,4 +1,4 @@
-// The view of one exchange: both sides, changes, search, time, playback, and what is done with it elsewhere.
+// The view of one exchange: both sides, changes, search, time, playback, and the commands.
 import assert from 'node:assert/strict'
 import * as data from './data.mjs'
 import { textOf, until } from './stage.mjs'
@@ -51,7 +51,7 @@ async function frames(stage, fresh) {
     })
   }))
 
-  await stage.check('a short frame leaves out what is repeated, but no content', () => fresh(async ({ url }) => {
+  await stage.check('a short frame leaves out repeated members, but no content', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/#/exchange/req_stream`, {}, async page => {
       await open(page)
       const shown = await textOf(page, '[data-row="3"] [data-side=engine] .frame')
@@ -89,6 +89,22 @@ async function frames(stage, fresh) {
       await until(page, total => document.querySelector('.hits').textContent === `${total} of ${total}`, total)
       await page.fill('.toolbar input[type=search]', 'no such text')
       await until(page, () => document.querySelector('.hits').textContent === 'no hits')
+    })
+  }))
+
+  await stage.check('of a long answer a part is shown, and the hit that one looks for', () => fresh(async ({ url, state }) => {
+    const long = JSON.stringify({ data: 'x'.repeat(2_000_000), needle: 'needle', rest: 'y'.repeat(50_000) })
+    state.exchanges.set('req_long', data.exchange('req_long', [{ engine: { at_ms: 1, text: long }, client: [{ at_ms: 2, text: long }], changes: [] }]))
+    await stage.with(`${url}/ui/#/exchange/req_long`, {}, async page => {
+      await open(page)
+      const length = () => page.$eval('[data-side=engine] .frame', frame => frame.textContent.length)
+      assert.ok((await length()) < 20_000)
+      await page.click('[data-side=engine] .more-text')
+      await until(page, () => document.querySelector('[data-side=engine] .frame').textContent.length > 100_000)
+      await page.fill('.toolbar input[type=search]', 'NEEDLE"')
+      await page.keyboard.press('Enter')
+      await until(page, () => document.querySelector('mark.current')?.textContent === 'needle"')
+      assert.equal(await text(page, '.hits'), '1 of 4')
     })
   }))
 
@@ -181,7 +197,7 @@ async function parts(stage, fresh) {
     })
   }))
 
-  await stage.check('whole, failed, relayed and missing exchanges are shown as what they are', () => fresh(async ({ url }) => {
+  await stage.check('whole, failed, relayed and missing exchanges are told apart', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/#/exchange/req_whole`, {}, async page => {
       await open(page)
       assert.match(await text(page, '[data-side=client] ins'), /^"reasoning_content": "Look\."$/)
@@ -233,13 +249,18 @@ async function parts(stage, fresh) {
       assert.ok((await page.locator('.frame-list .code-point:text-is("U+202E")').count()) > 0)
       assert.equal(await page.locator('.exchange script, .exchange img').count(), 0)
       assert.notEqual(await page.title(), 'run')
+    })
+  }))
+
+  await stage.check('the policy is in force', () => fresh(async ({ url }) => {
+    await stage.with(`${url}/ui/`, { expected: /inline script violates/ }, async page => {
       const ran = await page.evaluate(() => {
         const script = document.createElement('script')
         script.textContent = 'window.ran = true'
         document.body.append(script)
         return window.ran
       })
-      assert.equal(ran, undefined, 'the policy is in force')
+      assert.equal(ran, undefined)
       await until(page, () => window.violations.splice(0).some(one => one.startsWith('script-src')))
     })
   }))

@@ -31,7 +31,7 @@ export async function checks(stage, { modules }) {
       assert.ok(text.split('\n').length <= 600, `${name} has more than 600 lines`)
       assert.doesNotMatch(text, /innerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function/, name)
       assert.doesNotMatch(text.replace(/http:\/\/(www\.w3\.org|127\.0\.0\.1)/g, ''), /https?:\/\//, name)
-      // Controls would hide what the code does.
+      // Control characters would hide code from a reader.
       assert.doesNotMatch(text, /[\0-\x08\x0b-\x1f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/, name)
     }
     const index = contents.get('index.html').toString()

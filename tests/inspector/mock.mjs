@@ -1,6 +1,6 @@
 // Mock of the admin listener: the page's files with the listener's headers, and the inspector's API with made-up data.
 //
-// `state` decides what is answered; tests change it while the page is open. Each answer is computed when it is asked for.
+// `state` decides the answers; tests change it while the page is open. Each answer is computed when it is asked for.
 import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import path from 'node:path'
@@ -78,7 +78,7 @@ function route(state, pathname, response) {
   response.writeHead(200, { 'content-type': 'application/x-tar', 'content-disposition': 'attachment; filename="exchange.tar"' }).end('tar')
 }
 
-/** Starts the mock; gives its address, its state, and what stops it. */
+/** Starts the mock; returns its address, its state, and a function that stops it. */
 export async function startMock() {
   const state = data.usual()
   const server = createServer(async (request, response) => {

@@ -49,7 +49,7 @@ async function requests(stage, fresh) {
       await page.waitForSelector('.requests .list-row')
       state.isGone = true
       await page.waitForSelector('.gone')
-      assert.match(await textOf(page, '.gone'), /samewire does not answer.*What you see is from \d\d:\d\d:\d\d/s)
+      assert.match(await textOf(page, '.gone'), /samewire does not answer.*The data below is from \d\d:\d\d:\d\d/s)
       assert.equal(await textOf(page, '.bar .pill'), 'no answer')
       assert.ok((await rowsOf(page)).length > 5, 'the last data stay')
       state.isGone = false
@@ -131,7 +131,7 @@ async function panels(stage, fresh) {
       await page.waitForSelector('#captures .howto')
       assert.match(await textOf(page, '.requests .empty'), /No requests yet/)
       assert.match(await textOf(page, '#engines .empty'), /No upstreams/)
-      assert.match(await textOf(page, '#drift .empty'), /Nothing was mended yet/)
+      assert.match(await textOf(page, '#drift .empty'), /No answer was changed yet/)
       assert.equal(await page.locator('.plot .none').count(), 3)
       assert.match(await textOf(page, '#captures .howto'), /\[capture\]\nenabled = true[^]*x-samewire-capture: 1/)
       state.why = 'no upstream is ready:\nvllm: refused'
@@ -234,7 +234,7 @@ async function keys(stage, fresh) {
       await until(page, () => document.querySelector('.requests [aria-selected=true]')?.dataset.row === '1')
       const active = await page.getAttribute('.requests', 'aria-activedescendant')
       assert.equal(await page.getAttribute(`#${active}`, 'aria-selected'), 'true')
-      assert.match(await textOf(page, '.details'), /req_[^ ]+ .*POST \/v1\//)
+      assert.match(await textOf(page, '.details'), /req_[^ ]+ .*POST \/v1\/.*to the client/)
       await press('k', 'Enter')
       await page.waitForSelector('.exchange-head')
       await press('Escape')
@@ -247,7 +247,7 @@ async function keys(stage, fresh) {
     })
   }))
 
-  await stage.check('what has the focus can be seen, from the first key on', () => fresh(async ({ url }) => {
+  await stage.check('the focus is always visible', () => fresh(async ({ url }) => {
     await stage.with(`${url}/ui/`, {}, async page => {
       await page.waitForSelector('.requests .list-row')
       const seen = new Set()

@@ -5,9 +5,11 @@ import * as exchange from './exchange.mjs'
 import * as large from './large.mjs'
 import * as looks from './looks.mjs'
 import * as overview from './overview.mjs'
+import * as pure from './pure.mjs'
 
 export async function checks(stage, places) {
   await files.checks(stage, places)
+  await pure.checks(stage)
   for (const part of [overview, exchange, looks, large]) {
     const fresh = async use => {
       const mock = await startMock()

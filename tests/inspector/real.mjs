@@ -127,7 +127,7 @@ async function live(stage, { proxy, admin }) {
     const answer = await fetch(`http://${proxy}/v1/chat/completions`, { method: 'POST', signal: controller.signal, headers: { 'content-type': 'application/json' }, body: JSON.stringify(chat('vllm/reasoning')) })
     await answer.body.getReader().read()
     controller.abort()
-    await until(page, () => /ended vllm\/reasoning .*client left · by the client/.test(document.querySelector('.requests .list-row')?.innerText.replace(/\s+/g, ' ')))
+    await until(page, () => /ended vllm\/reasoning .*client left · 200/.test(document.querySelector('.requests .list-row')?.innerText.replace(/\s+/g, ' ')))
   }))
 
   await stage.check('history and drift fill up', () => stage.with(`http://${admin}/ui/`, {}, async page => {

@@ -1,4 +1,4 @@
-// What the checks share: pages that are watched for errors, and the count of checks.
+// Base of the checks: pages that are watched for errors, and the count of checks.
 import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
 import path from 'node:path'
@@ -37,13 +37,16 @@ export class Stage {
     console.log(`ok  ${name} (${Math.round(performance.now() - started)} ms)`)
   }
 
-  /** Opens an address in a context of its own, and hands the page to a function; then nothing may have gone wrong in it. */
+  /**
+   * Opens an address in a context of its own, and hands the page to a function; then nothing may have gone wrong in it, apart from
+   * messages of the browser that are expected.
+   */
   async with(url, options, use) {
-    const { width = 1280, height = 900, colorScheme = 'light', ...more } = options
+    const { width = 1280, height = 900, colorScheme = 'light', expected = EXPECTED, ...more } = options
     const context = await this.browser.newContext({ viewport: { width, height }, colorScheme, acceptDownloads: true, ...more })
     const page = await context.newPage()
     const wrong = []
-    page.on('console', message => ['error', 'warning'].includes(message.type()) && !EXPECTED.test(message.text()) && wrong.push(message.text()))
+    page.on('console', message => ['error', 'warning'].includes(message.type()) && !expected.test(message.text()) && wrong.push(message.text()))
     page.on('pageerror', error => wrong.push(error.stack))
     page.on('dialog', dialog => { wrong.push(`dialog: ${dialog.message()}`); dialog.dismiss() })
     page.on('request', request => new URL(request.url()).origin === new URL(url).origin || request.url().startsWith('data:') || wrong.push(request.url()))
@@ -58,9 +61,9 @@ export class Stage {
     }
   }
 
-  /** Findings of axe, each with the first element. */
-  async findings(page) {
-    const { violations } = await new this.axe({ page }).analyze()
+  /** Findings of axe in a part of the page, each with the first element. */
+  async findings(page, part = 'html') {
+    const { violations } = await new this.axe({ page }).include(part).analyze()
     return violations.map(({ id, nodes }) => `${id}: ${nodes[0].html.slice(0, 200)} ${nodes[0].failureSummary}`)
   }
 }
@@ -70,5 +73,5 @@ export const until = (page, test, argument) => page.waitForFunction(test, argume
 
 export const textOf = (page, selector) => page.locator(selector).first().innerText()
 
-/** Whether the page is as wide as the window, at most. */
+/** True if nothing is wider than the window. */
 export const fits = page => page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)

@@ -5,18 +5,15 @@ import { captureUrl, quoted, urlOf } from './api.js'
 import { Copy } from './captures.js'
 import { bytes, count, plural } from './format.js'
 import { differences, indented, jsonStart } from './frames.js'
-import { SHOWN } from './frame-row.js'
-import { Marked } from './marked.js'
-import { name } from './visible.js'
+import { LongText, SHOWN } from './frame-row.js'
+import { name, words } from './visible.js'
 
 function Body({ title, text, marks, note }) {
-  const [isWhole, setWhole] = useState(false)
-  const isLong = text !== null && text.length > SHOWN && !isWhole
+  const [limit, setLimit] = useState(SHOWN)
   return html`<section class="body"><h3>${title} <span class="dim">${text === null ? '' : note}</span></h3>
     ${text === null
       ? html`<p class="empty">There is none.</p>`
-      : html`<pre tabindex="0" role="region" aria-label=${title}><bdi dir="ltr" class="frame"><${Marked} text=${isLong ? text.slice(0, SHOWN) : text} marks=${isLong ? marks.filter(mark => mark.start < SHOWN) : marks}/></bdi></pre>
-        ${isLong && html`<button type="button" class="whole" onClick=${() => setWhole(true)}>Show all ${bytes(text.length)}</button>`}`}
+      : html`<pre tabindex="0" role="region" aria-label=${title}><${LongText} text=${text} marks=${marks} limit=${limit} onMore=${setLimit}/></pre>`}
   </section>`
 }
 
@@ -31,7 +28,7 @@ export function Requests({ exchange }) {
   const { client, engine } = exchange.request
   const texts = useMemo(() => ({ client: client === null ? null : indented(client), engine: engine === null ? null : indented(engine) }), [exchange])
   const marks = useMemo(() => {
-    // The client's body is what was before here, the engine's what came of it.
+    // Here the client's body is the original, and the engine's is the changed one.
     const { engine: gone, clients: [added] } = texts.client === null || texts.engine === null
       ? { engine: [], clients: [[]] } : differences(texts.client, [texts.engine])
     return { client: gone, engine: added }
@@ -63,10 +60,10 @@ export function Rules({ exchange, onJump }) {
   const shown = new Set(rules.map(row => row.rule))
   const others = Object.entries(exchange.summary.rules).filter(([rule]) => !shown.has(rule))
   if (rules.length === 0 && others.length === 0) return html`<div class="part"><p class="empty">${exchange.is_explained ? 'No rule acted: the client got what the engine sent.' : 'The changes of this exchange are not explained.'}</p></div>`
-  return html`<div class="part"><div class="scroll" tabindex="0" role="region" aria-label="Table of rules"><table><thead><tr><th scope="col">Rule</th><th scope="col" class="number">Times</th><th scope="col" class="number">Rows</th><th scope="col">First</th><th scope="col">What it does</th></tr></thead>
+  return html`<div class="part"><div class="scroll" tabindex="0" role="region" aria-label="Table of rules"><table><thead><tr><th scope="col">Rule</th><th scope="col" class="number">Times</th><th scope="col" class="number">Rows</th><th scope="col">First</th><th scope="col">Description</th></tr></thead>
     <tbody>${rules.map(({ rule, rows, times, first }) => html`<tr><th scope="row">${rule ? html`<code>${name(rule)}</code>` : 'no counted rule'}</th><td class="number">${count(times)}</td><td class="number">${count(rows)}</td>
-      <td><button type="button" class="link" onClick=${() => onJump(first)}>row ${count(first + 1)}</button></td><td class="words">${name(exchange.rules[rule] ?? (rule ? '' : 'A difference that no counter shows.'))}</td></tr>`)}
-    ${others.map(([rule, times]) => html`<tr><th scope="row"><code>${name(rule)}</code></th><td class="number">${count(times)}</td><td class="number">–</td><td>–</td><td class="words">${name(exchange.rules[rule] ?? '')}</td></tr>`)}</tbody></table></div></div>`
+      <td><button type="button" class="link" onClick=${() => onJump(first)}>row ${count(first + 1)}</button></td><td class="words">${words(exchange.rules[rule] ?? (rule ? '' : 'A difference that no counter shows.'))}</td></tr>`)}
+    ${others.map(([rule, times]) => html`<tr><th scope="row"><code>${name(rule)}</code></th><td class="number">${count(times)}</td><td class="number">–</td><td>–</td><td class="words">${words(exchange.rules[rule] ?? '')}</td></tr>`)}</tbody></table></div></div>`
 }
 
 /** Name of the folder in the archive of an exchange, as samewire makes it. */
@@ -81,8 +78,11 @@ function answerOf(rows) {
   return jsonStart(first) === first.search(/\S/) && first.trim() !== '' ? 'upstream.json' : 'upstream.txt'
 }
 
+/** Routes whose answers `samewire rewrite` reads. */
+const REWRITTEN = /\/(completions|responses|messages)(\?|$)/
+
 /** The commands that work with the exchange in a terminal: each has its purpose. */
-export function commandsOf({ id, summary, attempts, rows, is_explained: isExplained }) {
+export function commandsOf({ id, summary, attempts, rows }) {
   const folder = quoted(folderOf({ ...summary, id }))
   const commands = [['Fetch the exchange as a folder', `curl -sS ${quoted(urlOf(captureUrl(id)))} | tar x`]]
   const at = attempts.findLastIndex(one => one.status !== null)
@@ -94,11 +94,11 @@ export function commandsOf({ id, summary, attempts, rows, is_explained: isExplai
     ['Serve it as an engine, one event each 30 ms', `samewire replay ${answered} --listen 127.0.0.1:8000 --pace 30`],
     ['Put samewire in front of that engine', 'samewire serve --upstream http://127.0.0.1:8000'],
   )
-  if (isExplained) {
+  if (REWRITTEN.test(summary.path)) {
     const status = last.status >= 400 ? ` --status ${last.status}` : ''
     const eof = last.is_complete ? '' : ' --eof reset'
     const engine = last.engine ? ` --engine ${quoted(last.engine)}` : ''
-    commands.push(['Rewrite the engine’s answer again, and say what changes', `samewire rewrite --explain${engine}${status}${eof} --request ${folder}/client/request.json < ${answered}/${answerOf(rows)}`])
+    commands.push(['Rewrite the engine’s answer again, and list the changes', `samewire rewrite --explain${engine}${status}${eof} --request ${folder}/client/request.json < ${answered}/${answerOf(rows)}`])
   }
   return commands
 }

@@ -8,7 +8,7 @@ import { List } from './list.js'
 import { End, isFailure, matcher } from './requests.js'
 import { name, plain } from './visible.js'
 
-const CONFIG = '[capture]\nenabled = true\nonly_failures = true   # optional: only requests that did not end with a complete answer'
+const CONFIG = '[capture]\nenabled = true'
 
 /** Text to copy, with a button for it. */
 export function Copy({ label, text }) {
@@ -98,7 +98,7 @@ const COLUMNS = [
     <a href=${captureUrl(row.id)} download tabindex="-1" aria-label="tar of the exchange ${plain(row.id)}">tar</a>`],
 ]
 const HEAD = COLUMNS.map(([kind, label]) => html`<div role="columnheader" class="cell ${kind}">${label}</div>`)
-const cells = row => COLUMNS.map(([kind, label, cell]) => html`<div role="gridcell" class="cell ${kind}" data-label=${label}>${cell(row)}</div>`)
+const cells = row => COLUMNS.map(([kind, , cell]) => html`<div role="gridcell" class="cell ${kind}">${cell(row)}</div>`)
 
 function HowTo({ failure }) {
   const address = location.host
@@ -152,7 +152,7 @@ export function Captures({ captures, failure, status, refresh }) {
         <button type="button" disabled=${rows.length === 0} onClick=${() => setForgetting(true)}>Forget all …</button></span>`}</header>
     ${isStarting && html`<${StartForm} onStart=${body => command('POST', '/captures/start', body)} onClose=${() => setStarting(false)}/>`}
     <${Refused} refused=${refused} onClose=${() => setRefused(null)}/>
-    ${(capturing || rows.length > 0) && html`<p class="notice warn"><strong>Captured exchanges have the content of prompts and answers.</strong> Treat what this page shows and what you download as confidential.</p>`}
+    ${(capturing || rows.length > 0) && html`<p class="notice warn"><strong>Captured exchanges have the content of prompts and answers.</strong> Treat this page and each download as confidential.</p>`}
     ${rows.length > 0 ? html`<${Exchanges} rows=${rows}/>`
       : captures && capturing ? html`<p class="empty">Waiting for the first exchange that matches.</p>`
       : captures || failure?.status === 404 ? html`<${HowTo} failure=${failure}/>`

@@ -1,4 +1,4 @@
-// Engines: the upstreams, with what is known of each.
+// Engines: the table of upstreams.
 
 import { html } from './vendor/htm-preact.js'
 import { count, NONE } from './format.js'

@@ -1,4 +1,4 @@
-// One exchange: what the engine sent, what the client got, and what was changed in between.
+// One exchange: the engine's frames, the client's frames, and the changes between them.
 
 import { html, useEffect, useMemo, useRef, useState } from './vendor/htm-preact.js'
 import { captureUrl, read } from './api.js'
@@ -52,7 +52,7 @@ function Head({ exchange }) {
       <h1><code>${name(summary.method)} ${name(summary.path)}</code></h1><span class="end-words"><${End} row=${summary}/></span>
       <a class="button" href=${captureUrl(id)} download title="d">Download tar</a></div>
     <dl class="facts"><div><dt>id</dt><dd><code>${name(id)}</code></dd></div>${facts.map(([label, value]) => html`<div><dt>${label}</dt><dd>${value}</dd></div>`)}</dl>
-    ${summary.is_cut || exchange.is_cut ? html`<p class="notice warn">The exchange was too long for <code>exchange_bytes</code> in <code>[capture]</code>, or for this page. What came later is not here.</p>` : null}
+    ${summary.is_cut || exchange.is_cut ? html`<p class="notice warn">The exchange was too long for <code>exchange_bytes</code> in <code>[capture]</code>, or for this page. The rest is missing.</p>` : null}
     ${!exchange.is_explained && html`<p class="notice">The changes are not explained: ${name(exchange.why_not)}</p>`}</header>`
 }
 
@@ -93,6 +93,7 @@ function useOrder(rows, times, onlyChanged, position) {
   const reachedOf = order === null ? reached : lower(order, reached)
   return {
     count: reachedOf,
+    capacity: order === null ? rows.length : order.length,
     rowOf: at => (order === null ? at : order[at]),
     placeOf: row => (order === null ? row : order[lower(order, row)] === row ? lower(order, row) : -1),
     version: onlyChanged,
@@ -126,7 +127,7 @@ function Frames({ exchange, jump, isShown }) {
   const [onlyChanged, setOnlyChanged] = useState(false)
   const [explained, setExplained] = useState(new Set())
   const [areExplained, setAllExplained] = useState(false)
-  const [whole, setWhole] = useState(new Set())
+  const [limits, setLimits] = useState(new Map())
   const list = useRef(null)
   const field = useRef(null)
   const shownRange = useRef([0, -1])
@@ -210,7 +211,7 @@ function Frames({ exchange, jump, isShown }) {
     shownRange.current = [first, last]
     requestAnimationFrame(() => seen.current?.([order.rowOf(shownRange.current[0]) ?? 0, order.rowOf(shownRange.current[1]) ?? -1]))
   }
-  const view = { rows, prepared, moments, pauses, search, hit, explained, areExplained, rules, whole, onWhole: row => setWhole(withToggled(whole, row)) }
+  const view = { rows, prepared, moments, pauses, search, hit, explained, areExplained, rules, limits, onMore: (row, limit) => setLimits(new Map(limits).set(row, limit)) }
   const head = html`<div role="columnheader" class="when">Row, time</div><div role="columnheader" class="side">Engine sent</div><div role="columnheader" class="side">Client got</div>`
   return html`<div class="frames">
     <div class="toolbar"><${SearchField} field=${field} query=${query} search=${search} at=${hitAt} onQuery=${look} onStep=${stepHit} onLeave=${focusList}/>
@@ -220,7 +221,7 @@ function Frames({ exchange, jump, isShown }) {
       <${Player} player=${player} end=${moments.end}/>
       <span class="dim total">${plural(rows.length, 'row')}, ${count(changed.length)} changed${pauses.size ? `, ${plural(pauses.size, 'pause')}` : ''}</span></div>
     <${Timeline} moments=${moments} pauses=${pauses} seen=${seen} position=${player.position} onSeek=${seek}/>
-    <${List} ref=${list} id="frame" class="frame-list" label="Frames" count=${order.count} version="${form} ${order.version} ${areExplained}" estimate=${at => estimated(rows[order.rowOf(at)], form, innerWidth)}
+    <${List} ref=${list} id="frame" class="frame-list" label="Frames" count=${order.count} capacity=${order.capacity} version="${form} ${order.version} ${areExplained}" estimate=${at => estimated(rows[order.rowOf(at)], form, innerWidth)}
       head=${head} row=${at => cells(view, order.rowOf(at))} rowClass=${at => (rows[order.rowOf(at)].changes.length ? 'changed' : '')} follows=${player.isPlaying}
       selected=${selected < 0 ? -1 : order.placeOf(selected)} onSelect=${select} onOpen=${at => setExplained(withToggled(explained, order.rowOf(at)))} onRange=${noteRange}
       empty=${rows.length === 0 ? 'Neither side sent anything.' : player.position !== null ? 'Nothing was sent yet.' : 'No row was changed.'}/></div>`

@@ -3,11 +3,14 @@
 import { html } from './vendor/htm-preact.js'
 import { bytes, duration } from './format.js'
 import { differences, indented, repeated, trimmed } from './frames.js'
-import { Marked } from './marked.js'
-import { name } from './visible.js'
+import { hitsIn, Marked } from './marked.js'
+import { name, plain, words } from './visible.js'
 
-/** Characters of a frame that are shown before somebody asks for all of them. */
+/** Characters of a text that are shown before somebody asks for more, and how many times as many are then shown. */
 export const SHOWN = 12_000
+const MORE = 16
+/** Characters before a hit in a text of which only a part is shown. */
+const BEFORE = 400
 
 export const FORMS = ['short', 'raw', 'indented']
 
@@ -61,11 +64,27 @@ export class Prepared {
   }
 }
 
-function Frame({ text, marks, expression, current, isWhole, onWhole }) {
-  const isLong = text.length > SHOWN && !isWhole
-  const shown = isLong ? text.slice(0, SHOWN) : text
-  return html`<bdi dir="ltr" class="frame"><${Marked} text=${shown} marks=${isLong ? marks.filter(mark => mark.start < SHOWN) : marks} expression=${expression} current=${current}/></bdi>
-    ${isLong && html`<button type="button" class="whole" onClick=${onWhole}>Show all ${bytes(text.length)}</button>`}`
+/** The part of a long text that is shown: its beginning, or where the current hit is; with marks and hit at their new places. */
+export function partOf(text, marks, expression, current, limit) {
+  if (text.length <= limit) return { from: 0, shown: text, marks, current }
+  const hit = current >= 0 ? hitsIn(text, expression)[current]?.start ?? 0 : 0
+  const from = hit > limit - BEFORE ? hit - BEFORE : 0
+  const shown = text.slice(from, from + limit)
+  const seen = marks.filter(({ start, end }) => end > from && start < from + limit)
+  return {
+    from,
+    shown,
+    marks: seen.map(mark => ({ ...mark, start: Math.max(0, mark.start - from), end: mark.end - from })),
+    current: from ? hitsIn(shown, expression).findIndex(({ start }) => start === BEFORE) : current,
+  }
+}
+
+/** Text of any length, of which more is shown on demand: laying out megabytes takes a browser many seconds. */
+export function LongText({ text, marks, expression = null, current = -1, limit = SHOWN, onMore }) {
+  const part = partOf(text, marks, expression, current, limit)
+  const left = text.length - part.shown.length
+  return html`<bdi dir="ltr" class="frame">${part.from > 0 && html`<span class="left-out">… </span>`}<${Marked} text=${part.shown} marks=${part.marks} expression=${expression} current=${part.current}/></bdi>
+    ${left > 0 && html`<button type="button" class="more-text" onClick=${() => onMore(limit * MORE)}>Show more: ${bytes(left)} are not shown</button>`}`
 }
 
 /** Distance of the client's frame from the engine's, or its own time where the engine has none. */
@@ -77,30 +96,30 @@ function Sent({ frame, engine }) {
 function Changes({ changes, rules, isExplained }) {
   if (changes.length === 0) return null
   return html`<ul class="changes">${changes.map(({ rule, text, times }) => html`<li>
-    ${rule ? html`<code class="rule" title=${rules[rule] ?? ''}>${name(rule)}</code>` : html`<span class="rule none" title="no counted rule">–</span>`}${' '}
+    ${rule ? html`<code class="rule" title=${plain(rules[rule])}>${name(rule)}</code>` : html`<span class="rule none" title="no counted rule">–</span>`}${' '}
     <span class="what">${name(text)}</span>${times > 1 && html` <span class="dim">${times} times</span>`}
-    ${isExplained && rule && html`<span class="words">${rules[rule] ? name(rules[rule]) : 'samewire has no words for this rule.'}</span>`}</li>`)}</ul>`
+    ${isExplained && rule && html`<span class="words">${rules[rule] ? words(rules[rule]) : 'samewire has no words for this rule.'}</span>`}</li>`)}</ul>`
 }
 
-/** The cells of a row, for the list. `view` has what all rows share. */
+/** Returns the cells of a row, for the list. `view` has the state that all rows share. */
 export function cells(view, at) {
-  const { rows, prepared, moments, pauses, search, hit, explained, areExplained, rules, whole, onWhole } = view
+  const { rows, prepared, moments, pauses, search, hit, explained, areExplained, rules, limits, onMore } = view
   const row = rows[at]
   const { engine, clients, marks } = prepared.of(at)
   const time = moments.times[at]
   const step = at ? time - moments.times[at - 1] : null
   const pause = pauses.get(at)
   const currentOf = part => (hit && hit[0] === at && hit[1] === part ? hit[2] : -1)
-  const shared = { expression: search.expression, isWhole: whole.has(at), onWhole: () => onWhole(at) }
+  const shared = { expression: search.expression, limit: limits.get(at) ?? SHOWN, onMore: limit => onMore(at, limit) }
   return html`${pause !== undefined && html`<div class="gap" role="gridcell">${at ? `pause of ${duration(pause)}` : `the first frame came after ${duration(pause)}`}</div>`}
     <div role="rowheader" class="when"><span><span class="dim">${at + 1}</span> <span title="since the request arrived">${duration(time)}</span></span>
       ${step !== null && html`<span class="dim" title="since the row before">+${duration(step)}</span>`}</div>
     <div role="gridcell" class="side engine" data-side="engine">${engine === null
       ? html`<span class="nothing">no frame of the engine</span>`
-      : html`<${Frame} text=${engine} marks=${marks.engine} current=${currentOf(0)} ...${shared}/>`}</div>
+      : html`<${LongText} text=${engine} marks=${marks.engine} current=${currentOf(0)} ...${shared}/>`}</div>
     <div role="gridcell" class="side client" data-side="client">${clients.length === 0
       ? html`<span class="nothing">nothing was sent</span>`
-      : clients.map((text, index) => html`<div class="one"><${Sent} frame=${row.client[index]} engine=${row.engine}/><${Frame} text=${text} marks=${marks.clients[index]} current=${currentOf(index + 1)} ...${shared}/></div>`)}</div>
+      : clients.map((text, index) => html`<div class="one"><${Sent} frame=${row.client[index]} engine=${row.engine}/><${LongText} text=${text} marks=${marks.clients[index]} current=${currentOf(index + 1)} ...${shared}/></div>`)}</div>
     ${row.changes.length > 0 && html`<div role="gridcell" class="between"><${Changes} changes=${row.changes} rules=${rules} isExplained=${areExplained || explained.has(at)}/></div>`}`
 }
 

@@ -73,9 +73,10 @@ const KEYS = [
     ['e', 'explain the changes of the row'],
     ['E', 'explain all changes'],
     ['v', 'short, raw or indented frames'],
-    ['g g, G', 'first and last frame'],
+    ['g g', 'first frame'],
+    ['G', 'last frame'],
     ['Space', 'play the frames, or pause'],
-    ['1 2 3', 'frames, requests, replay'],
+    ['1 2 3 4', 'frames, rules, requests, replay'],
     ['d', 'download the exchange'],
   ]],
 ]

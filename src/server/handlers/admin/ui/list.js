@@ -1,4 +1,4 @@
-// A list that renders only what is in view. Rows may have any height, and there may be any number of them.
+// A list that renders only the rows in view. Rows may have any height, and there may be any number of them.
 
 import { Component, html } from './vendor/htm-preact.js'
 
@@ -9,30 +9,31 @@ const MARGIN = 300
 /** Renderings after which heights that keep changing are left alone. */
 const ROUNDS = 8
 
-/** Heights of all rows and their sums, as a Fenwick tree. */
+/** Heights of all rows and their sums, as a Fenwick tree. The first `count` rows are shown. */
 export class Heights {
-  constructor(count, estimate) {
-    this.count = count
-    this.sizes = new Float64Array(count)
-    this.sums = new Float64Array(count + 1)
-    for (let row = 0; row < count; row += 1) this.sizes[row] = estimate(row)
-    for (let node = 1; node <= count; node += 1) {
+  constructor(capacity, estimate) {
+    this.capacity = capacity
+    this.count = capacity
+    this.sizes = new Float64Array(capacity)
+    this.sums = new Float64Array(capacity + 1)
+    for (let row = 0; row < capacity; row += 1) this.sizes[row] = estimate(row)
+    for (let node = 1; node <= capacity; node += 1) {
       this.sums[node] += this.sizes[node - 1]
       const parent = node + (node & -node)
-      if (parent <= count) this.sums[parent] += this.sums[node]
+      if (parent <= capacity) this.sums[parent] += this.sums[node]
     }
   }
 
   set(row, height) {
     const change = height - this.sizes[row]
     this.sizes[row] = height
-    for (let node = row + 1; node <= this.count; node += node & -node) this.sums[node] += change
+    for (let node = row + 1; node <= this.capacity; node += node & -node) this.sums[node] += change
   }
 
   /** The distance from the first row to the top of this one. */
   top(row) {
     let sum = 0
-    for (let node = Math.min(row, this.count); node > 0; node -= node & -node) sum += this.sums[node]
+    for (let node = Math.min(row, this.capacity); node > 0; node -= node & -node) sum += this.sums[node]
     return sum
   }
 
@@ -44,9 +45,9 @@ export class Heights {
   at(distance) {
     let node = 0
     let rest = distance
-    for (let step = 2 ** Math.floor(Math.log2(Math.max(1, this.count))); step > 0; step >>= 1) {
+    for (let step = 2 ** Math.floor(Math.log2(Math.max(1, this.capacity))); step > 0; step >>= 1) {
       const next = node + step
-      if (next <= this.count && this.sums[next] <= rest) {
+      if (next <= this.capacity && this.sums[next] <= rest) {
         node = next
         rest -= this.sums[next]
       }
@@ -56,7 +57,7 @@ export class Heights {
 }
 
 /**
- * Properties: `count`; `estimate(row)` in pixels; `row(row)` gives the cells; `rowClass(row)`; `rowKey(row)`; `version`, which
+ * Properties: `count`; `capacity`, where `count` grows up to it; `estimate(row)` in pixels; `row(row)` gives the cells; `rowClass(row)`; `rowKey(row)`; `version`, which
  * changes when all heights do; `isUniform` where all rows are equally high; `selected` and `onSelect(row)`, `onOpen(row)`;
  * `head`, a row that stays; `empty` in place of rows; `onRange(first, last)`; `follows`: stays at the end; `id`, `label`.
  */
@@ -75,15 +76,21 @@ export class List extends Component {
     this.forget(props)
   }
 
-  forget({ count, estimate }) {
-    this.heights = new Heights(count, this.uniform === null ? estimate : () => this.uniform)
+  forget({ count, capacity = count, estimate }) {
+    this.heights = new Heights(capacity, this.uniform === null ? estimate : () => this.uniform)
+    this.limit(count)
+  }
+
+  limit(count) {
+    this.heights.count = count
     this.anchor.row = Math.max(0, Math.min(this.anchor.row, count - 1))
   }
 
   componentWillReceiveProps(next) {
-    const { count, version } = this.props
-    if (next.version !== version) this.uniform = null
-    if (next.version !== version || next.count !== count) this.forget(next)
+    const isOther = next.version !== this.props.version
+    if (isOther) this.uniform = null
+    if (isOther || (next.capacity ?? next.count) !== this.heights.capacity) this.forget(next)
+    else this.limit(next.count)
     this.rounds = 0
     this.cells.clear()
   }

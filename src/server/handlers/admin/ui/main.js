@@ -39,11 +39,11 @@ function useRoute() {
   return route
 }
 
-/** Whether samewire answers, and since when it does not. */
+/** Banner while samewire does not answer, with the time of the data on the page. */
 function Gone({ feed }) {
   if (!feed.failure) return null
   const what = feed.failure.status === 0 ? 'samewire does not answer' : feed.failure.message
-  return html`<div class="gone" role="alert"><strong>${name(what)}</strong>${feed.at ? html` What you see is from ${clock(feed.at / 1e3)}.` : ''} This page keeps trying.</div>`
+  return html`<div class="gone" role="alert"><strong>${name(what)}</strong>${feed.at ? html` The data below is from ${clock(feed.at / 1e3)}.` : ''} This page keeps trying.</div>`
 }
 
 function Ready({ status, failure }) {
@@ -79,7 +79,7 @@ function Overview({ section, status, statusFeed }) {
   const isStale = statusFeed.failure !== null || requests.failure?.status === 0
   return html`<main class="overview ${isStale ? 'stale' : ''}"><h1 class="hidden">samewire inspector</h1>
     ${status && !status.ready && html`<div class="notice bad wide" role="status"><strong>Not ready.</strong> <span class="said">${name(status.why)}</span></div>`}
-    <${Requests} requests=${requests.data} history=${history.data} status=${status}/>
+    <${Requests} requests=${requests.data} failure=${requests.failure} history=${history.data} status=${status}/>
     <${Engines} status=${status}/><${Plots} history=${history.data}/><${Drift} status=${status}/>
     <${Captures} captures=${captures.data} failure=${captures.failure} status=${status} refresh=${refresh}/></main>`
 }

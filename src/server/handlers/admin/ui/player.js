@@ -11,17 +11,24 @@ export function usePlayer(end) {
   const [isPlaying, setPlaying] = useState(false)
   const [speed, setSpeed] = useState(1)
   const current = useRef(null)
+  const runs = useRef(false)
   current.current = position
+  const run = isOn => {
+    runs.current = isOn
+    setPlaying(isOn)
+  }
   useEffect(() => {
     if (!isPlaying) return
     let last = performance.now()
     let frame
     const step = now => {
+      // The effect ends after the next frame of the screen, and nothing may move until then.
+      if (!runs.current) return
       const next = (current.current ?? 0) + (now - last) * speed
       last = now
       current.current = Math.min(end, next)
       setPosition(current.current)
-      if (next >= end) setPlaying(false)
+      if (next >= end) run(false)
       else frame = requestAnimationFrame(step)
     }
     frame = requestAnimationFrame(step)
@@ -29,10 +36,10 @@ export function usePlayer(end) {
   }, [isPlaying, speed, end])
   const toggle = () => {
     if (!isPlaying && (position === null || position >= end)) setPosition(0)
-    setPlaying(!isPlaying)
+    run(!isPlaying)
   }
   const stop = () => {
-    setPlaying(false)
+    run(false)
     setPosition(null)
   }
   return { position, isPlaying, speed, setSpeed, setPosition, toggle, stop }

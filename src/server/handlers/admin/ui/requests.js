@@ -39,7 +39,7 @@ export const isFailure = row => row.end != null && row.end !== 'complete'
 /** How a request ended, in words: its end, who ended it, the status and the code. */
 export function End({ row }) {
   if (row.end == null) return html`<span class="dim">${NONE}</span>`
-  const words = [SIDES[row.side], row.status, row.code && name(row.code)].filter(Boolean)
+  const words = [row.end !== 'client_closed' && SIDES[row.side], row.status, row.code && name(row.code)].filter(Boolean)
   return html`<span class=${isFailure(row) ? 'bad' : 'good'}>${ENDS[row.end] ?? name(row.end)}</span>
     ${isFailure(row) ? words.map(word => html`<span class="dim"> · </span>${word}`) : row.status && html`<span class="dim"> · ${row.status}</span>`}`
 }
@@ -70,16 +70,19 @@ const COLUMNS = [
   ['link', 'Exchange', row => html`<${Captured} row=${row}/>`],
 ]
 
-const cells = (row, now) => COLUMNS.map(([kind, label, cell]) => html`<div role="gridcell" class="cell ${kind}" data-label=${label}>${cell(row, now)}</div>`)
+/** Cells whose text may be cut off. */
+const TITLED = { model: true, key: true, upstream: true }
+const cells = (row, now) => COLUMNS.map(([kind, , cell]) => html`<div role="gridcell" class="cell ${kind}" title=${TITLED[kind] ? plain(row[kind]) : null}>${cell(row, now)}</div>`)
 const HEAD = COLUMNS.map(([kind, label]) => html`<div role="columnheader" class="cell ${kind}">${label}</div>`)
 
-/** What the table has no room for, of the row that is selected. */
+/** Details of the selected row, for which the table has no room. */
 function Details({ row }) {
   if (!row) return html`<p class="details dim">Select a row with <kbd>j</kbd> and <kbd>k</kbd>, or by a click, to see the rest of it.</p>`
   return html`<p class="details">
     <code>${name(row.id)}</code> <span title=${date(row.began)}>${clock(row.began)}</span> ${' '}
     <code>${name(row.method)} ${name(row.path)}</code>
-    <span class="dim"> · ${plural(row.attempts, 'attempt')} · ${bytes(row.bytes)} to the client${row.is_captured ? '' : ' · not captured'}</span></p>`
+    <span class="dim"> · ${plural(row.attempts, 'attempt')} · ${bytes(row.bytes)} to the client${row.is_captured ? '' : ' · not captured'}</span>
+    ${isFailure(row) && html` <${End} row=${row}/>`}</p>`
 }
 
 /** A figure of the strip above the table. */
@@ -109,7 +112,7 @@ function Figures({ requests, history }) {
   </dl>`
 }
 
-export function Requests({ requests, history, status }) {
+export function Requests({ requests, failure, history, status }) {
   const [filter, setFilter] = useState('')
   const [selected, setSelected] = useState(null)
   const list = useRef(null)
@@ -134,7 +137,7 @@ export function Requests({ requests, history, status }) {
     if (event.key === 'Escape' && filter) setFilter('')
     else list.current.focus()
   }
-  const empty = !requests ? 'Waiting for samewire …' : filter ? 'No request matches the filter.' : 'No requests yet. They show up here as they come.'
+  const empty = !requests ? (failure?.status ? name(failure.message) : 'Waiting for samewire …') : filter ? 'No request matches the filter.' : 'No requests yet. They show up here as they come.'
   return html`<section id="requests" class="panel" aria-labelledby="requests-title" tabindex="-1">
     <header><h2 id="requests-title">Requests</h2>
       <${Figures} requests=${requests} history=${history}/>

@@ -22,7 +22,7 @@ function searchRow(row, expression, found) {
   row.client.forEach((frame, at) => look(frame, at + 1))
 }
 
-/** Hits of a query: `hits` as [row, part, number within the part], how many there are, and whether the search is over. */
+/** Hits of a query: `hits` as [row, part, number within the part], their total, and `isOver` once all rows were searched. */
 export function useSearch(rows, query) {
   const expression = useMemo(() => expressionOf(query), [query])
   const [state, setState] = useState({ expression: null, hits: [], total: 0, isOver: true })

@@ -7,13 +7,9 @@ const HIDDEN =
   /[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\u{e0000}-\u{e007f}]|(?<![\p{Extended_Pictographic}\p{Emoji_Modifier}\ufe0f])\u200d/gu
 
 const NAMES = {
-  0x0d: 'carriage return',
-  0x1b: 'escape',
   0x200b: 'zero width space',
   0x200e: 'left-to-right mark',
   0x200f: 'right-to-left mark',
-  0x2028: 'line separator',
-  0x2029: 'paragraph separator',
   0x202a: 'left-to-right embedding',
   0x202b: 'right-to-left embedding',
   0x202c: 'pop directional formatting',
@@ -45,6 +41,9 @@ export function visible(text) {
 
 /** A name given by others, isolated from the text around it. */
 export const name = text => (text == null || text === '' ? '–' : html`<bdi>${visible(String(text))}</bdi>`)
+
+/** A sentence of samewire, in which names stand between backticks. */
+export const words = text => String(text).split('`').map((part, at) => (at % 2 ? html`<code>${visible(part)}</code>` : visible(part)))
 
 /** Text for attributes, which cannot have elements. */
 export const plain = text => String(text ?? '').replace(HIDDEN, found => `[${label(found.codePointAt(0))}]`)
