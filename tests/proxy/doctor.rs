@@ -312,7 +312,7 @@ async fn bad_servers_are_given_up_and_reported() {
     let reset = Script::new().head_sse().role().rst();
     for (script, says) in [
         (flood, "too large"),
-        (stall, "sent nothing for too long"),
+        (stall, "breaks off"),
         (Script::new().hang(), "no answer within"),
         (garbage, "events"),
         (reset, "broke"),
