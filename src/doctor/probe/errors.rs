@@ -15,6 +15,7 @@ pub(super) const CHECKS: &[Check] = &[
         question: Question::BadJson,
         affected: &[SDKS, "clients that decide by `error.code` whether to try again"],
         mends: Some("gives every error the API's form, with the status, type and code that libraries know"),
+        rule: None,
         judge: shape,
     },
     Check {
@@ -23,6 +24,7 @@ pub(super) const CHECKS: &[Check] = &[
         question: Question::WrongType,
         affected: &["clients that try again after a 5xx, and raise exceptions by status"],
         mends: Some("checks requests itself and answers 400 and 404"),
+        rule: None,
         judge: status,
     },
     Check {
@@ -31,6 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
         question: Question::UnknownModel,
         affected: &["clients that notice a misspelled or missing model by its error"],
         mends: Some("answers 404 with `model_not_found`"),
+        rule: None,
         judge: unknown_model,
     },
 ];

@@ -57,7 +57,7 @@ mod tests {
     use crate::doctor::check::{Finding, Severity};
     use crate::doctor::cut::Cut;
     use crate::doctor::question::Question;
-    use crate::engine::{EngineLoad, named};
+    use crate::engine::{ENGINES, EngineLoad, Identity, named};
     use crate::exchange::{Ended, Exchange, Failure, Idle};
     use crate::upstream::models;
     use bytes::Bytes;
@@ -426,6 +426,29 @@ mod tests {
         let all: BTreeSet<_> = checks().map(|check| check.id).collect();
         assert_eq!(judged, all);
         assert_eq!(all.len(), checks().count(), "an id is there twice");
+    }
+
+    /// What samewire does depends on the engine's version, where a rule for requests does it.
+    #[test]
+    fn samewire_is_said_to_mend_what_a_rule_mends() {
+        let mut answers = all_good();
+        answers.insert(Question::InputText, (400, JSON, "{}".to_owned(), Ended::Clean));
+        let mut seen = seen(&answers);
+        for (version, mends) in [("0.9.0", true), ("0.32.0", false)] {
+            let engine = named("vllm").unwrap();
+            seen.server.identity = Some(Identity { version: version.parse().ok(), ..engine.into() });
+            let finding = finding(&seen, "part-input-text");
+            assert_eq!(
+                (finding.severity(), finding.mends.is_some()),
+                (Severity::Warning, mends),
+                "{version}"
+            );
+        }
+        let rules: BTreeSet<_> =
+            ENGINES.iter().flat_map(|engine| engine.rules()).map(|rule| rule.name).collect();
+        for rule in checks().filter_map(|check| check.rule) {
+            assert!(rules.contains(rule), "{rule}");
+        }
     }
 
     #[test]

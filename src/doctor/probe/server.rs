@@ -16,6 +16,7 @@ pub(super) const CHECKS: &[Check] = &[
         question: Question::Models,
         affected: &["every client"],
         mends: None,
+        rule: None,
         judge: key,
     },
     Check {
@@ -24,6 +25,7 @@ pub(super) const CHECKS: &[Check] = &[
         question: Question::Models,
         affected: &["clients that offer a choice of models, such as Open WebUI"],
         mends: Some("lists the models that its configuration names"),
+        rule: None,
         judge: models,
     },
     Check {
@@ -32,6 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
         question: Question::Models,
         affected: &["agents that shorten their history in time, such as Codex"],
         mends: Some("tells clients the `context_length` of a [[model]] in its configuration"),
+        rule: None,
         judge: context_length,
     },
     Check {
@@ -42,6 +45,7 @@ pub(super) const CHECKS: &[Check] = &[
             "clients and balancers that keep connections for longer: some of their requests are reset",
         ],
         mends: Some("keeps unused connections to engines for 3 s (pool_idle) and those to clients for 620 s"),
+        rule: None,
         judge: keep_alive,
     },
     Check {
@@ -50,6 +54,7 @@ pub(super) const CHECKS: &[Check] = &[
         question: Question::Cut,
         affected: &["everybody: answers that nobody reads take the place of others"],
         mends: None,
+        rule: None,
         judge: disconnect,
     },
 ];

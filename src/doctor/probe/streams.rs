@@ -17,7 +17,7 @@ const fn check(
     mends: Option<&'static str>,
     judge: fn(&Seen) -> Judged,
 ) -> Check {
-    Check { id, topic: Topic::Streams, question, affected, mends, judge }
+    Check { id, topic: Topic::Streams, question, affected, mends, rule: None, judge }
 }
 
 /// Checks of streams.
@@ -122,8 +122,9 @@ fn stream(seen: &Seen) -> Judged {
             answer.unreadable.as_deref().unwrap_or_default(),
         ),
         () if answer.ended != Ended::Clean => {
-            let tail: String = tail(&answer.raw);
-            broken(&format!("A chat stream breaks off: {}.", answer.ended.words()), &tail)
+            // Of a stream that never began, the head is all there is to show.
+            let shown = if answer.raw.is_empty() { answer.beginning() } else { tail(&answer.raw) };
+            broken(&format!("A chat stream breaks off: {}.", answer.ended.words()), &shown)
         }
         () if answer.frames.is_empty() => broken("A chat stream has no events.", &answer.beginning()),
         () if answer.chunks().any(|frame| !frame.json.is_object()) => {
