@@ -33,7 +33,9 @@ pub(super) const CHECKS: &[Check] = &[
         topic: Topic::Reasoning,
         question: Question::Whole,
         affected: &["every client: the answer is empty"],
-        mends: Some("makes such reasoning the answer with the option `promote_reasoning`"),
+        mends: Some(
+            "makes such reasoning the answer with the option `promote_reasoning`, where the answer is no stream",
+        ),
         rule: None,
         judge: only,
     },
@@ -108,6 +110,7 @@ fn only(seen: &Seen) -> Judged {
         let says =
             "An answer that ended of itself is nothing but reasoning: the parser does not fit the model.";
         let outcome = Outcome::broken(says, &answer.raw);
+        let outcome = outcome.with_flag(parser_flags(seen, true, false));
         return Ok(outcome.with(Table::Wire, "promote_reasoning", "true"));
     }
     require(
