@@ -45,6 +45,12 @@ fn parser(seen: &Seen) -> String {
     format!("\"{}\"", Unparsed::of_model(&seen.model, true, true).family())
 }
 
+/// Returns the last characters of a text.
+fn tail(text: &str) -> String {
+    let last: Vec<char> = text.chars().rev().take(200).collect();
+    last.into_iter().rev().collect()
+}
+
 /// Returns an obstacle unless a condition holds.
 fn require(holds: bool, why: &str) -> Result<(), NotSeen> {
     if holds { Ok(()) } else { Err(NotSeen::because(why)) }
@@ -381,6 +387,7 @@ mod tests {
         ("models-list", Question::Models, 404),
         ("stream", Question::Stream, 500),
         ("whole", Question::Whole, 500),
+        ("available", Question::Whole, 504),
         ("at-once", Question::Eight, 503),
         ("tools-accepted", Question::ToolStream, 400),
         ("tools-named", Question::ToolNamed, 400),
@@ -432,12 +439,12 @@ mod tests {
     #[test]
     fn samewire_is_said_to_mend_what_a_rule_mends() {
         let mut answers = all_good();
-        answers.insert(Question::InputText, (400, JSON, "{}".to_owned(), Ended::Clean));
+        answers.insert(Question::Developer, (400, JSON, "{}".to_owned(), Ended::Clean));
         let mut seen = seen(&answers);
-        for (version, mends) in [("0.9.0", true), ("0.32.0", false)] {
+        for (version, mends) in [("0.22.0", true), ("0.32.0", false)] {
             let engine = named("vllm").unwrap();
             seen.server.identity = Some(Identity { version: version.parse().ok(), ..engine.into() });
-            let finding = finding(&seen, "part-input-text");
+            let finding = finding(&seen, "role-developer");
             assert_eq!(
                 (finding.severity(), finding.mends.is_some()),
                 (Severity::Warning, mends),
@@ -503,6 +510,20 @@ mod tests {
             assert_eq!(finding.severity(), Severity::Note, "{id}: {finding:?}");
         }
         assert_eq!(finding(&seen, "tools-arguments").severity(), Severity::Fine);
+    }
+
+    /// A gateway that fails says nothing about the request.
+    #[test]
+    fn failures_of_a_gateway_are_no_refusals() {
+        let mut answers = all_good();
+        for question in [Question::SystemLate, Question::Developer, Question::UnknownModel] {
+            answers.insert(question, (504, "text/html", "<html>".to_owned(), Ended::Clean));
+        }
+        let seen = seen(&answers);
+        for id in ["system-late", "role-developer", "unknown-model"] {
+            assert_eq!(finding(&seen, id).severity(), Severity::NotSeen, "{id}");
+        }
+        assert!(finding(&seen, "available").outcome.says().contains("3 had status 504"));
     }
 
     /// A small model neither reasons nor calls a function, and its answers are cut.

@@ -1,6 +1,6 @@
 //! Checks of streams of Chat Completions.
 
-use super::require;
+use super::{require, tail};
 use crate::conform::Answer;
 use crate::doctor::chat::{Chat, error};
 use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
@@ -153,12 +153,6 @@ fn whole(seen: &Seen) -> Judged {
         () if answer.whole.at("/choices/0/message").is_none() => broken("A whole answer has no message."),
         () => Outcome::fine("Whole answers work."),
     }
-}
-
-/// Returns the last characters of a text.
-fn tail(text: &str) -> String {
-    let last: Vec<char> = text.chars().rev().take(200).collect();
-    last.into_iter().rev().collect()
 }
 
 /// Returns the stream and its choice, if it is a complete one without an error.
