@@ -102,6 +102,8 @@ pub struct Check {
     pub affected: &'static [&'static str],
     /// What samewire does about it; `None`: nothing.
     pub mends: Option<&'static str>,
+    /// Rule for requests by which samewire does it, for the engines and versions that have the rule; `None`: for all.
+    pub(super) rule: Option<&'static str>,
     pub(super) judge: fn(&Seen) -> Judged,
 }
 
@@ -254,13 +256,16 @@ pub struct Finding {
     pub check: &'static Check,
     /// Result.
     pub outcome: Outcome,
+    /// What samewire does about it for this engine; `None`: nothing.
+    pub mends: Option<&'static str>,
 }
 
 impl Finding {
     pub(super) fn of(check: &'static Check, seen: &Seen) -> Self {
         let outcome =
             (check.judge)(seen).unwrap_or_else(|NotSeen(why)| Outcome::NotSeen(excerpt(&why, SAYS)));
-        Self { check, outcome }
+        let mends = check.mends.filter(|_| check.rule.is_none_or(|rule| seen.server.has_rule(rule)));
+        Self { check, outcome, mends }
     }
 
     /// Returns the weight.

@@ -16,6 +16,9 @@ impl NotSeen {
     }
 }
 
+/// Statuses of a server that is busy, or of a gateway whose server is: they say nothing about the request.
+const UNAVAILABLE: [u16; 4] = [429, 502, 503, 504];
+
 /// Observations of one server.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
@@ -46,13 +49,28 @@ impl Seen {
         self.all(question).find_map(|answer| answer.as_ref().err())
     }
 
-    /// Returns the answer to a question, of any status, cut or not.
+    /// Returns the answer to a question, of any status that says something about the request, cut or not.
     pub(super) fn any(&self, question: Question) -> Result<&Answer, NotSeen> {
         match self.all(question).next() {
             None => Err(NotSeen::because("it was not asked")),
             Some(Err(failure)) => Err(NotSeen::because(&failure.why)),
+            Some(Ok(answer)) if UNAVAILABLE.contains(&answer.status) => {
+                Err(NotSeen(format!("{} was answered with status {}", question.name(), answer.status)))
+            }
             Some(Ok(answer)) => Ok(answer),
         }
+    }
+
+    /// Returns the number of all answers, and those with which the server or a gateway failed, whatever was asked:
+    /// the status says so, or the connection broke.
+    pub(super) fn failures(&self) -> (usize, Vec<(Question, &Answer)>) {
+        let is_failure =
+            |answer: &Answer| UNAVAILABLE.contains(&answer.status) || answer.ended == Ended::Reset;
+        let answers =
+            self.answers.iter().filter_map(|(question, answer)| Some((*question, answer.as_ref().ok()?)));
+        let answers: Vec<_> = answers.filter(|(question, _)| *question != Question::Cut).collect();
+        let count = answers.len();
+        (count, answers.into_iter().filter(|(_, answer)| is_failure(answer)).collect())
     }
 
     /// Returns the answer to a question, if it is a complete success.

@@ -31,6 +31,12 @@ impl Server {
         self.identity.map_or("", |identity| identity.engine.name)
     }
 
+    /// Returns true if samewire changes requests for this engine and version by this rule.
+    pub(super) fn has_rule(&self, name: &str) -> bool {
+        let identity = self.identity.or_else(|| named("auto").map(Identity::from));
+        identity.is_some_and(|identity| identity.requests().any(|rule| rule.name == name))
+    }
+
     /// Returns the flags with which the engine tells more.
     pub(super) fn flags(&self) -> Flags {
         self.identity.map_or(Flags::NONE, |identity| identity.engine.detection.flags)

@@ -80,6 +80,7 @@ mod tests {
         question: Question::Models,
         affected: &[],
         mends: None,
+        rule: None,
         judge: |_| Outcome::fine("a"),
     };
 
@@ -92,7 +93,7 @@ mod tests {
         let settings = settings.iter().map(setting).collect();
         let remedy = Remedy { engine: engine.map(str::to_owned), settings };
         let found = Found { severity: Severity::Note, says: String::new(), evidence: String::new(), remedy };
-        Finding { check: &CHECK, outcome: Outcome::Found(Box::new(found)) }
+        Finding { check: &CHECK, outcome: Outcome::Found(Box::new(found)), mends: None }
     }
 
     #[test]

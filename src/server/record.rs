@@ -419,7 +419,7 @@ impl Record {
         let Some(entry) = self.entry.take() else { return };
         let outcome = RequestOutcome {
             end: self.end.name(),
-            side: self.side.or((self.end == End::ClientClosed).then_some(Side::Client)),
+            side: self.side.or_else(|| (self.end == End::ClientClosed).then_some(Side::Client)),
             status: self.status,
             code: self.code.clone(),
         };

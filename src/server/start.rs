@@ -28,6 +28,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
+use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -117,23 +118,7 @@ async fn serve(
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
     let workers = (0..threads).map(|n| start(n, &present, alive.clone())).collect::<io::Result<Vec<_>>>()?;
     drop(alive);
-    #[expect(clippy::disallowed_methods, reason = "these serve the process, not a request")]
-    {
-        for upstream in app.pool.upstreams() {
-            tokio::spawn(watch(Arc::clone(&present), Arc::clone(upstream)));
-        }
-        if let Some(reload) = reload {
-            tokio::spawn(reload.tend());
-        }
-        tokio::spawn(maintain_store(Arc::clone(&present)));
-        tokio::spawn(sync_usages(Arc::clone(&present)));
-        if let Some(certificate) = app.server_certificate.clone() {
-            tokio::spawn(watch_certificate(certificate, Arc::clone(&app.metrics)));
-        }
-        tokio::spawn(watch_memory(Arc::clone(&app.budget)));
-        tokio::spawn(sample_history(Arc::clone(&present)));
-        tokio::spawn(super::handlers::admin::serve(operators, Arc::clone(&present)));
-    }
+    spawn_tasks(&present, reload, operators);
     let mut acceptor = Acceptor::new(&app, workers);
     // Release the initial state here, so that a reload can free it.
     let address = app.clients;
@@ -155,6 +140,26 @@ async fn serve(
     let _ = tokio::time::timeout(USAGE_SYNC_LIMIT, app.usages.sync(&app.store_handle, &app.metrics)).await;
     app.tracer.close().await;
     Ok(())
+}
+
+/// Starts the tasks of the process: probes, reloads, upkeep, and the admin listener.
+#[expect(clippy::disallowed_methods, reason = "these serve the process, not a request")]
+fn spawn_tasks(present: &Arc<ActiveConfig>, reload: Option<Reload>, operators: TcpListener) {
+    let app = present.app();
+    for upstream in app.pool.upstreams() {
+        tokio::spawn(watch(Arc::clone(present), Arc::clone(upstream)));
+    }
+    if let Some(reload) = reload {
+        tokio::spawn(reload.tend());
+    }
+    tokio::spawn(maintain_store(Arc::clone(present)));
+    tokio::spawn(sync_usages(Arc::clone(present)));
+    if let Some(certificate) = app.server_certificate.clone() {
+        tokio::spawn(watch_certificate(certificate, Arc::clone(&app.metrics)));
+    }
+    tokio::spawn(watch_memory(Arc::clone(&app.budget)));
+    tokio::spawn(sample_history(Arc::clone(present)));
+    tokio::spawn(super::handlers::admin::serve(operators, Arc::clone(present)));
 }
 
 /// Returns the ring of captured exchanges, switched on if the configuration says so.

@@ -224,7 +224,7 @@ impl Counters {
 /// Returns the value of a label in rendered labels, as it is escaped there; empty if there is none.
 fn label_value<'l>(labels: &'l str, name: &str) -> &'l str {
     let is_named = |label: &&str| label.strip_prefix(name).is_some_and(|rest| rest.starts_with('='));
-    let label = labels.split("\",").find(|label| is_named(&label));
+    let label = labels.split("\",").find(is_named);
     label.and_then(|label| label.split('"').nth(1)).unwrap_or_default()
 }
 

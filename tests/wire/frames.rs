@@ -156,9 +156,9 @@ proptest! {
         let [engine, to] = sides(&case, client, &pieces);
         let engine = Side { pieces: &arrivals, ..engine };
         let expected = (String::from_utf8_lossy(&case.input).into_owned(), client.to_owned());
-        prop_assert_eq!(texts(&relayed_rows(&engine, &to)), expected.clone());
+        prop_assert_eq!(&texts(&relayed_rows(&engine, &to)), &expected);
         if let Ok(rows) = explained_rows(params(&case), &engine, &to) {
-            prop_assert_eq!(texts(&rows), expected);
+            prop_assert_eq!(&texts(&rows), &expected);
         }
     }
 }

@@ -101,7 +101,7 @@ fn told<'r>(finding: &'r Finding, through: Option<&'r Examined>) -> ToldFinding<
         says: finding.outcome.says(),
         evidence: found.map(|found| found.evidence.as_str()),
         affected,
-        samewire: check.mends.filter(|_| found.is_some()),
+        samewire: finding.mends.filter(|_| found.is_some()),
         engine: found.and_then(|found| found.remedy.engine.as_deref()),
         config: found.map_or_else(Vec::new, |found| found.remedy.settings.iter().map(setting).collect()),
         through: same.map(|other| ToldThrough {

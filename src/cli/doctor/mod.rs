@@ -6,14 +6,16 @@ mod through;
 
 use super::table::Look;
 use super::{CommandFailure, has_colour, key_file, patience, print, print_error, terminal_width};
-use crate::doctor::{self, Finding, Limits, Report, Severity, advice};
+use crate::doctor::{self, Advice, Finding, Limits, Report, Severity, advice};
 use crate::exchange::{Bounds, Sender, Target, save};
+use crate::visible::visible;
 use clap::Args;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use through::Proxy;
+use tokio::runtime::{Builder, Runtime};
 
 /// Say what a running engine does otherwise than the API, which clients that breaks, and what helps.
 #[derive(Debug, Args)]
@@ -89,28 +91,44 @@ impl Doctor {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         let look = Look { width: terminal_width(60), has_colour: has_colour() };
         let key_path = self.key_file.as_deref().map(absolute).transpose()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(CommandFailure::environment)?;
         let direct = runtime.block_on(self.examine(&self.url, self.model.as_deref()))?;
         let advice = advice(&direct.report, &direct.findings, key_path.as_deref());
-        let through = match self.through && direct.report.stopped.is_none() {
-            true => {
-                let proxy = Proxy::start(&advice.config)?;
-                Some(runtime.block_on(self.examine_through(&proxy, direct.report.model()))?)
-            }
-            false => None,
-        };
+        let through = self.through(&runtime, &direct, &advice);
+        let both = through.as_ref().and_then(|through| through.as_ref().ok());
         match self.json {
-            true => print(json::text(&direct, through.as_ref(), &advice)),
-            false => print(report::text(&direct, through.as_ref(), &advice, look)),
+            true => print(json::text(&direct, both, &advice)),
+            false => print(report::text(&direct, both, &advice, look)),
         }
         if let Some(root) = &self.save {
             write(&direct.report, root)?;
-            if let Some(through) = &through {
+            if let Some(through) = both {
                 write(&through.report, &root.join("through"))?;
             }
         }
-        Ok(ExitCode::from(u8::from(through.as_ref().unwrap_or(&direct).is_wrong())))
+        let last = through.transpose()?;
+        Ok(ExitCode::from(u8::from(last.as_ref().unwrap_or(&direct).is_wrong())))
+    }
+
+    /// Asks the same through samewire, if that is wanted. A failure must not cost what is known of the server.
+    fn through(
+        &self,
+        runtime: &Runtime,
+        direct: &Examined,
+        advice: &Advice,
+    ) -> Option<Result<Examined, CommandFailure>> {
+        match &direct.report.stopped {
+            _ if !self.through => None,
+            Some(why) => {
+                print_error(format_args!("samewire in front of the server is not asked: {}.", visible(why)));
+                None
+            }
+            None => Some(
+                Proxy::start(&advice.config)
+                    .and_then(|proxy| runtime.block_on(self.examine_through(&proxy, direct.report.model()))),
+            ),
+        }
     }
 
     async fn examine_through(&self, proxy: &Proxy, model: &str) -> Result<Examined, CommandFailure> {

@@ -131,7 +131,7 @@ fn block(finding: &Finding, through: Option<&Finding>, look: Look, text: &mut St
     }
     line("got", &found.evidence, look, text);
     line("affects", &finding.check.affected.join("; "), look, text);
-    if let Some(mends) = finding.check.mends {
+    if let Some(mends) = finding.mends {
         line("samewire", mends, look, text);
     }
     if let Some(through) = through {

@@ -45,6 +45,12 @@ fn parser(seen: &Seen) -> String {
     format!("\"{}\"", Unparsed::of_model(&seen.model, true, true).family())
 }
 
+/// Returns the last characters of a text.
+fn tail(text: &str) -> String {
+    let last: Vec<char> = text.chars().rev().take(200).collect();
+    last.into_iter().rev().collect()
+}
+
 /// Returns an obstacle unless a condition holds.
 fn require(holds: bool, why: &str) -> Result<(), NotSeen> {
     if holds { Ok(()) } else { Err(NotSeen::because(why)) }
@@ -57,7 +63,7 @@ mod tests {
     use crate::doctor::check::{Finding, Severity};
     use crate::doctor::cut::Cut;
     use crate::doctor::question::Question;
-    use crate::engine::{EngineLoad, named};
+    use crate::engine::{ENGINES, EngineLoad, Identity, named};
     use crate::exchange::{Ended, Exchange, Failure, Idle};
     use crate::upstream::models;
     use bytes::Bytes;
@@ -381,6 +387,7 @@ mod tests {
         ("models-list", Question::Models, 404),
         ("stream", Question::Stream, 500),
         ("whole", Question::Whole, 500),
+        ("available", Question::Whole, 504),
         ("at-once", Question::Eight, 503),
         ("tools-accepted", Question::ToolStream, 400),
         ("tools-named", Question::ToolNamed, 400),
@@ -426,6 +433,29 @@ mod tests {
         let all: BTreeSet<_> = checks().map(|check| check.id).collect();
         assert_eq!(judged, all);
         assert_eq!(all.len(), checks().count(), "an id is there twice");
+    }
+
+    /// What samewire does depends on the engine's version, where a rule for requests does it.
+    #[test]
+    fn samewire_is_said_to_mend_what_a_rule_mends() {
+        let mut answers = all_good();
+        answers.insert(Question::Developer, (400, JSON, "{}".to_owned(), Ended::Clean));
+        let mut seen = seen(&answers);
+        for (version, mends) in [("0.22.0", true), ("0.32.0", false)] {
+            let engine = named("vllm").unwrap();
+            seen.server.identity = Some(Identity { version: version.parse().ok(), ..engine.into() });
+            let finding = finding(&seen, "role-developer");
+            assert_eq!(
+                (finding.severity(), finding.mends.is_some()),
+                (Severity::Warning, mends),
+                "{version}"
+            );
+        }
+        let rules: BTreeSet<_> =
+            ENGINES.iter().flat_map(|engine| engine.rules()).map(|rule| rule.name).collect();
+        for rule in checks().filter_map(|check| check.rule) {
+            assert!(rules.contains(rule), "{rule}");
+        }
     }
 
     #[test]
@@ -480,6 +510,20 @@ mod tests {
             assert_eq!(finding.severity(), Severity::Note, "{id}: {finding:?}");
         }
         assert_eq!(finding(&seen, "tools-arguments").severity(), Severity::Fine);
+    }
+
+    /// A gateway that fails says nothing about the request.
+    #[test]
+    fn failures_of_a_gateway_are_no_refusals() {
+        let mut answers = all_good();
+        for question in [Question::SystemLate, Question::Developer, Question::UnknownModel] {
+            answers.insert(question, (504, "text/html", "<html>".to_owned(), Ended::Clean));
+        }
+        let seen = seen(&answers);
+        for id in ["system-late", "role-developer", "unknown-model"] {
+            assert_eq!(finding(&seen, id).severity(), Severity::NotSeen, "{id}");
+        }
+        assert!(finding(&seen, "available").outcome.says().contains("3 had status 504"));
     }
 
     /// A small model neither reasons nor calls a function, and its answers are cut.

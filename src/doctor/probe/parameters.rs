@@ -16,7 +16,7 @@ const fn check(
     mends: Option<&'static str>,
     judge: fn(&Seen) -> Judged,
 ) -> Check {
-    Check { id, topic: Topic::Parameters, question, affected, mends, judge }
+    Check { id, topic: Topic::Parameters, question, affected, mends, rule: None, judge }
 }
 
 /// Checks of parameters.

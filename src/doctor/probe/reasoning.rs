@@ -16,6 +16,7 @@ pub(super) const CHECKS: &[Check] = &[
             "clients that know the other name: `reasoning_content` is read by Cline and others, `reasoning` by openai-agents-js and others",
         ],
         mends: Some("sends both names with the same text (`reasoning_field`)"),
+        rule: None,
         judge: name,
     },
     Check {
@@ -24,6 +25,7 @@ pub(super) const CHECKS: &[Check] = &[
         question: Question::Whole,
         affected: &["every client: users see the model's thoughts as its answer, and histories keep them"],
         mends: Some("splits reasoning from the text with the option `parser`"),
+        rule: None,
         judge: tags,
     },
     Check {
@@ -31,7 +33,10 @@ pub(super) const CHECKS: &[Check] = &[
         topic: Topic::Reasoning,
         question: Question::Whole,
         affected: &["every client: the answer is empty"],
-        mends: Some("makes such reasoning the answer with the option `promote_reasoning`"),
+        mends: Some(
+            "makes such reasoning the answer with the option `promote_reasoning`, where the answer is no stream",
+        ),
+        rule: None,
         judge: only,
     },
 ];
@@ -105,6 +110,7 @@ fn only(seen: &Seen) -> Judged {
         let says =
             "An answer that ended of itself is nothing but reasoning: the parser does not fit the model.";
         let outcome = Outcome::broken(says, &answer.raw);
+        let outcome = outcome.with_flag(parser_flags(seen, true, false));
         return Ok(outcome.with(Table::Wire, "promote_reasoning", "true"));
     }
     require(

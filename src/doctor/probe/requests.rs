@@ -11,9 +11,10 @@ const fn check(
     question: Question,
     affected: &'static [&'static str],
     mends: Option<&'static str>,
+    rule: Option<&'static str>,
     judge: fn(&Seen) -> Judged,
 ) -> Check {
-    Check { id, topic: Topic::Requests, question, affected, mends, judge }
+    Check { id, topic: Topic::Requests, question, affected, mends, rule, judge }
 }
 
 /// Checks of requests.
@@ -23,6 +24,7 @@ pub(super) const CHECKS: &[Check] = &[
         Question::SystemLate,
         &["clients that add a system message later, such as Claude Code"],
         Some("asks once more with all of them in the first message, and so from then on (`system_messages`)"),
+        None,
         system_late,
     ),
     check(
@@ -30,6 +32,7 @@ pub(super) const CHECKS: &[Check] = &[
         Question::SystemTwice,
         &["clients that send several system messages"],
         Some("asks once more with all of them in the first message, and so from then on (`system_messages`)"),
+        None,
         system_twice,
     ),
     check(
@@ -37,6 +40,7 @@ pub(super) const CHECKS: &[Check] = &[
         Question::Developer,
         &["clients that send the role developer, as OpenAI's reasoning models want it"],
         Some("sends the role system in its place"),
+        Some("developer_role"),
         developer,
     ),
     check(
@@ -44,6 +48,7 @@ pub(super) const CHECKS: &[Check] = &[
         Question::ToolsEmpty,
         &["clients that send an empty list where they have no tools"],
         Some("leaves out an empty list of tools"),
+        Some("empty_tools"),
         tools_empty,
     ),
     check(
@@ -51,6 +56,7 @@ pub(super) const CHECKS: &[Check] = &[
         Question::Nulls,
         &["clients that send null for what is not set"],
         Some("leaves out members that are null"),
+        Some("null_members"),
         nulls,
     ),
     check(
@@ -58,6 +64,7 @@ pub(super) const CHECKS: &[Check] = &[
         Question::ServiceFields,
         &["clients that send fields of the service, such as store, metadata or prompt_cache_key"],
         Some("leaves out fields that the engine does not know"),
+        Some("fields_of_the_service"),
         service_fields,
     ),
     check(
@@ -65,6 +72,7 @@ pub(super) const CHECKS: &[Check] = &[
         Question::InputText,
         &["clients that send parts in the form of Responses"],
         Some("sends such parts as `text`"),
+        Some("part_input_text"),
         input_text,
     ),
 ];

@@ -13,7 +13,7 @@ const fn check(
     mends: Option<&'static str>,
     judge: fn(&Seen) -> Judged,
 ) -> Check {
-    Check { id, topic: Topic::Routes, question, affected, mends, judge }
+    Check { id, topic: Topic::Routes, question, affected, mends, rule: None, judge }
 }
 
 /// Checks of routes.

@@ -1,11 +1,12 @@
 //! Checks of the server itself: key, list of models, connections, clients that leave.
 
-use super::require;
+use super::{require, tail};
 use crate::doctor::check::{Check, Judged, Outcome, Table, Topic, quoted};
 use crate::doctor::cut::requests;
 use crate::doctor::question::Question;
 use crate::doctor::seen::{NotSeen, Seen};
 use crate::exchange::Idle;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Checks of the server.
@@ -16,6 +17,7 @@ pub(super) const CHECKS: &[Check] = &[
         question: Question::Models,
         affected: &["every client"],
         mends: None,
+        rule: None,
         judge: key,
     },
     Check {
@@ -24,7 +26,19 @@ pub(super) const CHECKS: &[Check] = &[
         question: Question::Models,
         affected: &["clients that offer a choice of models, such as Open WebUI"],
         mends: Some("lists the models that its configuration names"),
+        rule: None,
         judge: models,
+    },
+    Check {
+        id: "available",
+        topic: Topic::Server,
+        question: Question::Stream,
+        affected: &["every client, now and then"],
+        mends: Some(
+            "asks again before the first token, another engine where there are several, and ends a broken stream with an error",
+        ),
+        rule: None,
+        judge: available,
     },
     Check {
         id: "context-length",
@@ -32,6 +46,7 @@ pub(super) const CHECKS: &[Check] = &[
         question: Question::Models,
         affected: &["agents that shorten their history in time, such as Codex"],
         mends: Some("tells clients the `context_length` of a [[model]] in its configuration"),
+        rule: None,
         judge: context_length,
     },
     Check {
@@ -42,6 +57,7 @@ pub(super) const CHECKS: &[Check] = &[
             "clients and balancers that keep connections for longer: some of their requests are reset",
         ],
         mends: Some("keeps unused connections to engines for 3 s (pool_idle) and those to clients for 620 s"),
+        rule: None,
         judge: keep_alive,
     },
     Check {
@@ -50,6 +66,7 @@ pub(super) const CHECKS: &[Check] = &[
         question: Question::Cut,
         affected: &["everybody: answers that nobody reads take the place of others"],
         mends: None,
+        rule: None,
         judge: disconnect,
     },
 ];
@@ -84,6 +101,30 @@ fn models(seen: &Seen) -> Judged {
         return Ok(Outcome::warning(says, &answer.beginning()).with(Table::Upstream, "models", models));
     }
     Outcome::fine("The list of models is there.")
+}
+
+/// Judges whether the server, and what stands before it, answers at all.
+fn available(seen: &Seen) -> Judged {
+    let (count, failed) = seen.failures();
+    require(count > 0, "nothing was answered")?;
+    let Some((_, first)) = failed.first() else {
+        return Outcome::fine("No answer failed or broke off for reasons of the server.");
+    };
+    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+    for (_, answer) in &failed {
+        let kind = match answer.status {
+            200 => "broke off".to_owned(),
+            status => format!("had status {status}"),
+        };
+        *kinds.entry(kind).or_default() += 1;
+    }
+    let told: Vec<_> = kinds.iter().map(|(kind, times)| format!("{times} {kind}")).collect();
+    let says = format!("Of {count} answers, {}.", told.join(", "));
+    let shown = match first.status {
+        200 => format!("… {}", tail(&first.raw)),
+        _ => first.beginning(),
+    };
+    Ok(Outcome::broken(says, &shown))
 }
 
 fn context_length(seen: &Seen) -> Judged {

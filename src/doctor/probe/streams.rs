@@ -1,6 +1,6 @@
 //! Checks of streams of Chat Completions.
 
-use super::require;
+use super::{require, tail};
 use crate::conform::Answer;
 use crate::doctor::chat::{Chat, error};
 use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
@@ -17,7 +17,7 @@ const fn check(
     mends: Option<&'static str>,
     judge: fn(&Seen) -> Judged,
 ) -> Check {
-    Check { id, topic: Topic::Streams, question, affected, mends, judge }
+    Check { id, topic: Topic::Streams, question, affected, mends, rule: None, judge }
 }
 
 /// Checks of streams.
@@ -122,8 +122,9 @@ fn stream(seen: &Seen) -> Judged {
             answer.unreadable.as_deref().unwrap_or_default(),
         ),
         () if answer.ended != Ended::Clean => {
-            let tail: String = tail(&answer.raw);
-            broken(&format!("A chat stream breaks off: {}.", answer.ended.words()), &tail)
+            // Of a stream that never began, the head is all there is to show.
+            let shown = if answer.raw.is_empty() { answer.beginning() } else { tail(&answer.raw) };
+            broken(&format!("A chat stream breaks off: {}.", answer.ended.words()), &shown)
         }
         () if answer.frames.is_empty() => broken("A chat stream has no events.", &answer.beginning()),
         () if answer.chunks().any(|frame| !frame.json.is_object()) => {
@@ -152,12 +153,6 @@ fn whole(seen: &Seen) -> Judged {
         () if answer.whole.at("/choices/0/message").is_none() => broken("A whole answer has no message."),
         () => Outcome::fine("Whole answers work."),
     }
-}
-
-/// Returns the last characters of a text.
-fn tail(text: &str) -> String {
-    let last: Vec<char> = text.chars().rev().take(200).collect();
-    last.into_iter().rev().collect()
 }
 
 /// Returns the stream and its choice, if it is a complete one without an error.

@@ -15,7 +15,7 @@ const fn check(
     mends: Option<&'static str>,
     judge: fn(&Seen) -> Judged,
 ) -> Check {
-    Check { id, topic: Topic::Tools, question, affected, mends, judge }
+    Check { id, topic: Topic::Tools, question, affected, mends, rule: None, judge }
 }
 
 /// Checks of tools.
@@ -265,37 +265,35 @@ fn whole(seen: &Seen) -> Judged {
     }
 }
 
-/// Judges an answer for which a call was forced.
-fn forced(seen: &Seen, question: Question, choice: &str) -> Judged {
+/// Judges an answer for which a call was forced, by requests of a kind that is named in the plural.
+fn forced(seen: &Seen, question: Question, kind: &str) -> Judged {
     let answer = seen.any(question)?;
     seen.good(Question::Stream)?;
-    if error(answer).is_some() {
-        let says = format!("Requests with tool_choice {choice} are refused.");
-        let by_parser = error(answer).is_some_and(|text| text.contains("tool-call-parser"));
+    if let Some(text) = error(answer) {
+        let by_parser = text.contains("tool-call-parser");
         let flag = if by_parser { parser_flags(seen, false, true) } else { None };
+        let says = format!("{kind} are refused (status {}).", answer.status);
         return Ok(Outcome::broken(says, &answer.beginning()).with_flag(flag));
     }
     let (answer, chat) = chat(seen, question)?;
     match chat.calls.first() {
-        Some(call) if call.name == FUNCTION => Outcome::fine(format!("tool_choice {choice} brings a call.")),
-        Some(call) => {
-            Ok(Outcome::broken(format!("tool_choice {choice} brings a call of {:?}.", call.name), &call.raw))
-        }
+        Some(call) if call.name == FUNCTION => Outcome::fine(format!("{kind} bring one.")),
+        Some(call) => Ok(Outcome::broken(format!("{kind} bring a call of {:?}.", call.name), &call.raw)),
         None => {
             require(!chat.is_cut(), "the answer was cut before a call")?;
-            let says = format!("tool_choice {choice} brings no call, although the answer ended of itself.");
-            let seen = if chat.content_raw.is_empty() { &answer.raw } else { &chat.content_raw };
-            Ok(Outcome::broken(says, seen))
+            let says = format!("{kind} bring none, although the answer ended of itself.");
+            let text = if chat.content_raw.is_empty() { &answer.raw } else { &chat.content_raw };
+            Ok(Outcome::broken(says, text))
         }
     }
 }
 
 fn named(seen: &Seen) -> Judged {
-    forced(seen, Question::ToolNamed, "with a function's name")
+    forced(seen, Question::ToolNamed, "Requests for a call of one named function")
 }
 
 fn required(seen: &Seen) -> Judged {
-    forced(seen, Question::ToolRequired, "\"required\"")
+    forced(seen, Question::ToolRequired, "Requests for a call with tool_choice \"required\"")
 }
 
 fn two(seen: &Seen) -> Judged {

@@ -15,7 +15,7 @@ const fn check(
     mends: Option<&'static str>,
     judge: fn(&Seen) -> Judged,
 ) -> Check {
-    Check { id, topic: Topic::Usage, question, affected, mends, judge }
+    Check { id, topic: Topic::Usage, question, affected, mends, rule: None, judge }
 }
 
 /// Checks of usage.

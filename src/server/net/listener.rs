@@ -71,10 +71,8 @@ impl Listeners {
 pub(in crate::server) fn base_url(address: SocketAddr, host: Option<&str>, config: &Config) -> String {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let root = config.root_path.as_deref().unwrap_or_default();
-    if address.ip().is_unspecified() {
-        if let Some(host) = host {
-            return format!("{scheme}://{host}:{}{root}/v1", address.port());
-        }
+    if let Some(host) = host.filter(|_| address.ip().is_unspecified()) {
+        return format!("{scheme}://{host}:{}{root}/v1", address.port());
     }
     format!("{scheme}://{}{root}/v1", reachable(address))
 }

@@ -159,7 +159,8 @@ fn rows<'a>(app: &App, exchange: &'a Captured) -> (Vec<FrameRow<'a>>, Option<Str
     let client = exchange.answer.as_ref().map_or(nothing, Side::of);
     let attempt = exchange.attempts.last().and_then(|attempt| Some((attempt, attempt.answer.as_ref()?)));
     let Some((attempt, answer)) = attempt else {
-        return (relayed_rows(&nothing, &client), Some("No engine has answered.".to_owned()));
+        let why = "The last attempt has no answer of an engine.";
+        return (relayed_rows(&nothing, &client), Some(why.to_owned()));
     };
     let engine = Side::of(answer);
     let explained = match params(app, exchange, attempt, answer) {
@@ -203,7 +204,7 @@ fn params(app: &App, exchange: &Captured, attempt: &Attempt, answer: &Message) -
 /// rewritten by their bodies.
 fn client_api(target: &str, engine: Api) -> Option<Api> {
     let is_other = target.contains("/responses/") || target.contains("/messages/");
-    api_of(target).or((!is_other).then_some(engine))
+    api_of(target).or_else(|| (!is_other).then_some(engine))
 }
 
 /// Returns the API of a route whose answers are rewritten, by the end of its path.
