@@ -7,7 +7,7 @@ use super::exchange::{Attempt, Captured, Message, Outcome, Piece, RequestInfo, h
 use super::ring::{Criteria, Ring};
 use http::HeaderMap;
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Bytes that an exchange takes apart from texts and bodies.
@@ -36,7 +36,16 @@ struct Draft {
 #[derive(Clone, Debug)]
 pub struct AttemptRecorder {
     recording: Arc<Recording>,
-    index: usize,
+    place: Arc<AttemptPlace>,
+}
+
+/// Place of an attempt in its exchange.
+#[derive(Debug)]
+struct AttemptPlace {
+    upstream: Box<str>,
+    engine: &'static str,
+    /// Number of the attempt in the exchange, once it is there.
+    index: OnceLock<usize>,
 }
 
 impl Recording {
@@ -83,22 +92,10 @@ impl Recording {
         }
     }
 
-    /// Records that an attempt at an engine begins.
+    /// Returns the recorder of an attempt at an engine. The exchange has the attempt once its request is sent.
     pub fn attempt(self: &Arc<Self>, upstream: &str, engine: &'static str) -> AttemptRecorder {
-        let mut index = usize::MAX;
-        self.with(|exchange, room| {
-            if room.grant(OVERHEAD, &mut exchange.is_cut) {
-                index = exchange.attempts.len();
-                exchange.attempts.push(Attempt {
-                    upstream: upstream.to_owned(),
-                    engine,
-                    request: Message::default(),
-                    answer: None,
-                    is_complete: false,
-                });
-            }
-        });
-        AttemptRecorder { recording: Arc::clone(self), index }
+        let place = AttemptPlace { upstream: upstream.into(), engine, index: OnceLock::new() };
+        AttemptRecorder { recording: Arc::clone(self), place: Arc::new(place) }
     }
 
     /// Records status line and headers of the answer to the client.
@@ -144,6 +141,7 @@ impl Drop for Recording {
 impl AttemptRecorder {
     /// Records the request as it is sent. `head` has its lines as HTTP/1.1 spells them.
     pub fn request(&self, head: &[u8], body: &[u8]) {
+        self.begin();
         let at = self.recording.began.elapsed();
         self.with(|attempt, room, is_cut| {
             attempt.request.head = room.text(redacted(&String::from_utf8_lossy(head)), is_cut);
@@ -177,10 +175,28 @@ impl AttemptRecorder {
         self.with(|attempt, _, _| attempt.is_complete = true);
     }
 
+    /// Adds the attempt to the exchange, unless it is there already.
+    fn begin(&self) {
+        self.recording.with(|exchange, room| {
+            let AttemptPlace { upstream, engine, index } = &*self.place;
+            if index.get().is_none() && room.grant(OVERHEAD, &mut exchange.is_cut) {
+                let _ = index.set(exchange.attempts.len());
+                exchange.attempts.push(Attempt {
+                    upstream: upstream.to_string(),
+                    engine,
+                    request: Message::default(),
+                    answer: None,
+                    is_complete: false,
+                });
+            }
+        });
+    }
+
     fn with(&self, change: impl FnOnce(&mut Attempt, &mut Room<'_>, &mut bool)) {
+        let Some(index) = self.place.index.get() else { return };
         self.recording.with(|exchange, room| {
             let Captured { attempts, is_cut, .. } = exchange;
-            if let Some(attempt) = attempts.get_mut(self.index) {
+            if let Some(attempt) = attempts.get_mut(*index) {
                 change(attempt, room, is_cut);
             }
         });

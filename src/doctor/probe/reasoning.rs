@@ -34,7 +34,7 @@ pub(super) const CHECKS: &[Check] = &[
         question: Question::Whole,
         affected: &["every client: the answer is empty"],
         mends: Some(
-            "makes such reasoning the answer with the option `promote_reasoning`, where the answer is no stream",
+            "makes such reasoning the answer with the option `promote_reasoning`, where the answer is no stream; of an engine without `--reasoning-parser`, it reads both with the option `parser`",
         ),
         rule: None,
         judge: only,
@@ -107,10 +107,8 @@ fn only(seen: &Seen) -> Judged {
             && chat.finish() == "stop"
     };
     if let Some((_, answer)) = chats.iter().find(swallowed) {
-        let says =
-            "An answer that ended of itself is nothing but reasoning: the parser does not fit the model.";
+        let says = "An answer that ended of itself is nothing but reasoning: the parser takes the text of a model that did not think for reasoning.";
         let outcome = Outcome::broken(says, &answer.raw);
-        let outcome = outcome.with_flag(parser_flags(seen, true, false));
         return Ok(outcome.with(Table::Wire, "promote_reasoning", "true"));
     }
     require(

@@ -199,6 +199,23 @@ async fn a_key_may_have_single_requests_captured() {
     world.end().await;
 }
 
+/// A request that is refused by its only engine has one attempt, with the engine's answer.
+#[tokio::test]
+async fn an_attempt_that_is_not_made_is_not_captured() {
+    let refusal =
+        r#"{"object":"error","message":"max_tokens is too large","type":"BadRequestError","code":400}"#;
+    let engine = Engine::script(Script::new().json("400 Bad Request", refusal)).await;
+    let world = World::start(engine, on()).await;
+    let answer = world.ask(&Request::plain("").header("x-request-id", "refused")).await;
+    assert_eq!(answer.head.status, 400, "{}", answer.text());
+    let exchanges = captured(&world.samewire, 1).await;
+    assert_eq!(exchanges[0]["attempts"], 1);
+    let files = files(&world.samewire, "refused").await;
+    assert!(text(&files, "upstream.json").contains("max_tokens is too large"));
+    assert!(!files.keys().any(|path| path.starts_with("attempt-")), "{:?}", files.keys());
+    world.end().await;
+}
+
 /// A body that streams to the engine is captured on both sides.
 #[tokio::test]
 async fn uploads_are_kept_as_they_stream() {
