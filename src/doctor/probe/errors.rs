@@ -2,7 +2,7 @@
 
 use super::{SDKS, require};
 use crate::conform::Answer;
-use crate::doctor::check::{Check, Judged, Outcome, Table, Topic, quoted};
+use crate::doctor::check::{Check, Judged, Outcome, Topic};
 use crate::doctor::question::Question;
 use crate::doctor::seen::Seen;
 use crate::tree::Value;
@@ -32,7 +32,7 @@ pub(super) const CHECKS: &[Check] = &[
         topic: Topic::Errors,
         question: Question::UnknownModel,
         affected: &["clients that notice a misspelled or missing model by its error"],
-        mends: Some("answers 404 with `model_not_found` where `models` names those that the engine serves"),
+        mends: Some("answers 404 with `model_not_found` to keys of its own that name their `models`"),
         rule: None,
         judge: unknown_model,
     },
@@ -94,15 +94,7 @@ fn unknown_model(seen: &Seen) -> Judged {
     let answer = seen.any(Question::UnknownModel)?;
     match answer.status {
         404 => Outcome::fine("An unknown model gets 404."),
-        200 => {
-            let names: Vec<_> = seen.server.models.iter().map(|model| quoted(&model.id)).collect();
-            let says = "An unknown model is answered as if it were there.";
-            let outcome = Outcome::warning(says, &answer.beginning());
-            Ok(match names.is_empty() {
-                true => outcome,
-                false => outcome.with(Table::Upstream, "models", format!("[{}]", names.join(", "))),
-            })
-        }
+        200 => Ok(Outcome::warning("An unknown model is answered as if it were there.", &answer.beginning())),
         status => {
             Ok(Outcome::note(format!("An unknown model gets status {status}, not 404."), &answer.beginning()))
         }
