@@ -106,9 +106,9 @@ fn only(seen: &Seen) -> Judged {
             && chat.calls.is_empty()
             && chat.finish() == "stop"
     };
-    if let Some((_, answer)) = chats.iter().find(swallowed) {
+    if let Some((chat, _)) = chats.iter().find(swallowed) {
         let says = "An answer that ended of itself is nothing but reasoning: the parser takes the text of a model that did not think for reasoning.";
-        let outcome = Outcome::broken(says, &answer.raw);
+        let outcome = Outcome::broken(says, &chat.reasoning_raw);
         return Ok(outcome.with(Table::Wire, "promote_reasoning", "true"));
     }
     require(
