@@ -1,6 +1,7 @@
 //! Captured exchange: what a client sent, what engines were sent and answered, and what the client was sent.
 
 use http::HeaderMap;
+use percent_encoding::percent_decode_str;
 use std::time::{Duration, SystemTime};
 
 /// Text in place of a header's value that may be secret.
@@ -166,11 +167,38 @@ fn push_header(text: &mut String, name: &str, value: &str) {
     text.push_str("\r\n");
 }
 
-/// Returns true for a header or a query parameter whose value may be secret, judged by the words of its name.
+/// Returns true for a header or a query parameter whose value may be secret, judged by its name: by its words, and by
+/// what it says without the marks between them, as in `apiKey`.
 fn is_secret(name: &str) -> bool {
-    const SECRET: [&str; 9] =
-        ["authorization", "cookie", "key", "token", "secret", "password", "auth", "signature", "credential"];
-    name.split(['-', '_']).any(|part| SECRET.iter().any(|secret| part.eq_ignore_ascii_case(secret)))
+    const WORDS: [&str; 13] = [
+        "authorization",
+        "cookie",
+        "key",
+        "token",
+        "secret",
+        "password",
+        "auth",
+        "signature",
+        "credential",
+        "sig",
+        "session",
+        "jwt",
+        "passwd",
+    ];
+    const JOINED: [&str; 8] = [
+        "apikey",
+        "authtoken",
+        "accesstoken",
+        "refreshtoken",
+        "idtoken",
+        "secretkey",
+        "clientsecret",
+        "sessionid",
+    ];
+    let name = percent_decode_str(name).decode_utf8_lossy().to_ascii_lowercase();
+    let joined = name.replace(['-', '_'], "");
+    name.split(['-', '_']).any(|word| WORDS.contains(&word))
+        || JOINED.iter().any(|part| joined.contains(part))
 }
 
 #[cfg(test)]
@@ -185,6 +213,12 @@ mod tests {
             "/v1/x?api-version=2024&api_key=[redacted]"
         );
         assert_eq!(redacted_target("/v1/x"), "/v1/x");
+        for name in ["api%5Fkey", "apikey", "apiKey", "sig", "access_token", "accessToken", "X-Session"] {
+            assert_eq!(redacted_target(&format!("/v1/x?{name}=CANARY")), format!("/v1/x?{name}=[redacted]"));
+        }
+        for name in ["model", "max_tokens", "keyboard", "author", "design"] {
+            assert_eq!(redacted_target(&format!("/v1/x?{name}=a")), format!("/v1/x?{name}=a"));
+        }
         let mut headers = HeaderMap::new();
         for name in
             ["authorization", "x-api-key", "api-key", "cookie", "x-amz-security-token", "x-goog-api-key"]

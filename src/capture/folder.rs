@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `request.json`, `upstream.http`, `upstream.sse` (`.json`, `.txt`), `eof`, `timing.txt` | last attempt |
 //! | `attempt-1/…` | attempts before it, in the same form |
+//! | `request.bin` | body of the request where it is no text; `request.json` has it with replacement characters |
 //! | `client/…` | exchange with the client, in the same form |
 //! | `about.md` | model, engine, outcome, rules |
 
@@ -33,6 +34,9 @@ pub fn files(exchange: &Captured) -> Vec<(String, Vec<u8>)> {
 /// answer was complete.
 pub fn scenario(request: &Message, answer: Option<&Message>, is_broken: bool) -> Vec<(String, Vec<u8>)> {
     let mut files = vec![("request.json".to_owned(), request_json(request).into_bytes())];
+    if std::str::from_utf8(&request.body).is_err() {
+        files.push(("request.bin".to_owned(), request.body.clone()));
+    }
     let Some(answer) = answer else { return files };
     files.push(("upstream.http".to_owned(), format!("{}\r\n", answer.head).into_bytes()));
     files.push((format!("upstream.{}", kind(answer)), answer.body.clone()));

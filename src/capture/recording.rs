@@ -63,7 +63,10 @@ impl Recording {
             began: Instant::now(),
             draft: Mutex::new(Draft { exchange: Some(Box::new(exchange)), held: 0 }),
         };
-        this.with(|exchange, room| _ = room.grant(OVERHEAD, &mut exchange.is_cut));
+        this.with(|exchange, room| {
+            let texts = exchange.info.id.len() + exchange.info.path.len();
+            let _ = room.grant(OVERHEAD + texts, &mut exchange.is_cut);
+        });
         Some(Arc::new(this))
     }
 
@@ -132,8 +135,9 @@ impl Drop for Recording {
     fn drop(&mut self) {
         let Draft { exchange, held } = self.draft.get_mut();
         match exchange.take().filter(|exchange| exchange.outcome.is_known()) {
-            Some(exchange) => self.ring.keep(*exchange, *held, &self.criteria),
-            None => self.ring.take_back(*held),
+            // Without any room there is nothing in it, and others must not go for it.
+            Some(exchange) if *held > 0 => self.ring.keep(*exchange, *held, &self.criteria),
+            _ => self.ring.take_back(*held),
         }
     }
 }
@@ -351,6 +355,21 @@ mod tests {
         let exchange = ring.find("a").unwrap();
         assert!(exchange.is_cut && exchange.request.body.len() <= LIMITS.exchange_bytes);
         assert!(ring.used() <= LIMITS.exchange_bytes);
+    }
+
+    #[test]
+    fn an_exchange_without_room_takes_no_place() {
+        let ring = Ring::new(Limits { exchanges: 2, bytes: 40 << 10, exchange_bytes: 40 << 10 });
+        ring.switch_on(Criteria::default(), None);
+        let large = Recording::begin(&ring, || info("a", "m"), false).unwrap();
+        large.body(&[b'x'; 38 << 10]);
+        for id in ["b", "c", "d"] {
+            capture(&ring, id, "m", "complete", 10);
+        }
+        assert_eq!(ids(&ring), [""; 0]);
+        large.finish(Outcome { end: "complete", status: 200, ..Outcome::default() });
+        drop(large);
+        assert_eq!(ids(&ring), ["a"]);
     }
 
     #[test]

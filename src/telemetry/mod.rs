@@ -110,6 +110,9 @@ pub enum End {
 }
 
 impl End {
+    /// List of all ends.
+    pub const ALL: [Self; 4] = [Self::Complete, Self::Error, Self::ClientClosed, Self::Draining];
+
     /// Returns the value of the `end` label, also written to the log.
     pub fn name(self) -> &'static str {
         match self {

@@ -31,10 +31,33 @@ const QUOTING: [&str; 5] = ["input_value=", "'input':", "\"input\":", "input:", 
 /// Returns the text without its quotations of the request's JSON. `request`: `None` if it is not available.
 /// `model`: name of the model, which is kept.
 pub fn redacted(text: &str, request: Option<&[u8]>, model: &str) -> String {
+    let text = &without_keys(text);
     match request {
         Some(request) => without(text, &Quotations::of(text.as_bytes()).found_in(request), model),
         None => without_quotes(text),
     }
+}
+
+/// Returns the text without keys: words that begin with `sk-`, and those behind `Bearer`.
+fn without_keys(text: &str) -> String {
+    const KEY: &str = "sk-";
+    const SCHEME: &str = "bearer";
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.' | '*');
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut is_behind_scheme = false;
+    while let Some(first) = rest.chars().next() {
+        let end = rest.find(|letter: char| !is_part(letter)).unwrap_or(rest.len()).max(first.len_utf8());
+        let (word, after) = rest.split_at(end);
+        let is_key = word.starts_with(KEY) && word.len() > KEY.len() || is_behind_scheme && is_part(first);
+        out.push_str(if is_key { REDACTED } else { word });
+        is_behind_scheme = match is_part(first) {
+            true => word.eq_ignore_ascii_case(SCHEME),
+            false => is_behind_scheme && word == " ",
+        };
+        rest = after;
+    }
+    out
 }
 
 /// Returns the text without the marked bytes. Keeps identifiers and the model's name.
@@ -231,6 +254,21 @@ fn unicode(escape: &[u8]) -> (char, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_are_removed() {
+        for (text, expected) in [
+            ("Incorrect API key provided: sk-ENGINEKEY123.", "Incorrect API key provided: […]"),
+            (
+                "bad header Authorization: Bearer abc_DEF-1, sorry",
+                "bad header Authorization: Bearer […], sorry",
+            ),
+            ("a task-list and a bearer", "a task-list and a bearer"),
+        ] {
+            assert_eq!(redacted(text, Some(b"{}"), ""), expected);
+            assert_eq!(redacted(text, None, ""), expected);
+        }
+    }
 
     #[test]
     fn quotations_of_the_request_are_taken_out() {

@@ -8,6 +8,7 @@ use crate::capture::{Captured, Criteria, Ring, files};
 use crate::nearest::suggest;
 use crate::quantity::read_time;
 use crate::server::active_config::ActiveConfig;
+use crate::telemetry::End;
 use axum::body::Bytes;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Response};
@@ -50,6 +51,11 @@ pub(super) async fn start(State(present): State<Arc<ActiveConfig>>, body: Bytes)
         }
     };
     let Start { time, key, model, only_failures } = start;
+    if time.is_some_and(|time| time.is_zero()) {
+        return (StatusCode::BAD_REQUEST, "time: must be longer than 0\n").into_response();
+    }
+    // As in the configuration, an empty name stands for all.
+    let [key, model] = [key, model].map(|name| name.filter(|name| !name.is_empty()));
     let app = present.app();
     tracing::warn!(
         key,
@@ -71,7 +77,11 @@ pub(super) async fn stop(State(present): State<Arc<ActiveConfig>>) -> Response {
 }
 
 /// Forgets all captured exchanges.
-pub(super) async fn clear(State(present): State<Arc<ActiveConfig>>) -> Response {
+pub(super) async fn clear(State(present): State<Arc<ActiveConfig>>, RawQuery(query): RawQuery) -> Response {
+    if query.is_some_and(|query| !query.is_empty()) {
+        let why = "all exchanges are forgotten, so that there is nothing to select: leave out the query\n";
+        return (StatusCode::BAD_REQUEST, why).into_response();
+    }
     json::answer(&Cleared { forgotten: present.app().captures.clear() })
 }
 
@@ -122,8 +132,20 @@ impl Filter {
                 "key" => this.key = Some(value),
                 "model" => this.model = Some(value),
                 "upstream" => this.upstream = Some(value),
-                "end" => this.end = Some(value),
-                "failed" => this.failed = matches!(value.as_str(), "" | "1" | "true"),
+                "end" => {
+                    let all = End::ALL.map(End::name);
+                    if !all.contains(&value.as_str()) {
+                        return Err(format!("end: must be one of {}", all.join(", ")));
+                    }
+                    this.end = Some(value);
+                }
+                "failed" => {
+                    this.failed = match value.as_str() {
+                        "" | "1" | "true" => true,
+                        "0" | "false" => false,
+                        _ => return Err("failed: must be 1 or 0".to_owned()),
+                    }
+                }
                 "limit" => {
                     this.limit = value.parse().map_err(|_| "limit: must be a whole number".to_owned())?
                 }

@@ -159,7 +159,10 @@ fn rows<'a>(app: &App, exchange: &'a Captured) -> (Vec<FrameRow<'a>>, Option<Str
     let client = exchange.answer.as_ref().map_or(nothing, Side::of);
     let attempt = exchange.attempts.last().and_then(|attempt| Some((attempt, attempt.answer.as_ref()?)));
     let Some((attempt, answer)) = attempt else {
-        let why = "The last attempt has no answer of an engine.";
+        let why = match exchange.is_cut {
+            true => "The exchange reached a limit of [capture] before an engine's answer.",
+            false => "The last attempt has no answer of an engine.",
+        };
         return (relayed_rows(&nothing, &client), Some(why.to_owned()));
     };
     let engine = Side::of(answer);
