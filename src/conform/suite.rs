@@ -8,6 +8,9 @@ use super::verdict::Verdict;
 use super::{chat, completions, errors, messages, responses};
 use crate::exchange::{Exchange, Failure, Sender};
 
+/// Requests without any answer, at the beginning, after which no more are sent.
+const SILENT: u32 = 2;
+
 /// Row with its verdict.
 #[derive(Clone, Debug)]
 pub struct Verified {
@@ -74,6 +77,7 @@ pub async fn run(
         exchanges: Vec::new(),
     };
     let mut refused: Option<Failure> = None;
+    let mut silent = 0;
     for ask in asks.iter().copied() {
         progress(ask);
         // Without a list of models, a server of one model often takes any name.
@@ -94,7 +98,9 @@ pub async fn run(
             Err(failure) if failure.unreachable && report.rows.is_empty() => return Err(failure),
             Err(failure) => {
                 report.rows.extend(unanswered(ask, &failure));
-                if failure.unreachable {
+                silent += 1;
+                // A server that has never answered is not waited for again and again.
+                if failure.unreachable || silent >= SILENT && report.exchanges.is_empty() {
                     refused = Some(failure);
                 }
             }

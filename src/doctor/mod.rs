@@ -20,4 +20,4 @@ pub use probe::checks;
 pub use question::{Question, prompt_tokens, requests, tokens};
 pub use run::{Limits, Report, run};
 pub use server::Server;
-pub use stanza::{Advice, advice};
+pub use stanza::{Advice, AdvisedFiles, advice};

@@ -204,7 +204,7 @@ impl<P: FnMut(&str)> Run<'_, P> {
         let status = self.report.seen.any(question).map(|answer| answer.status);
         let locked = matches!(status, Ok(401 | 403));
         if locked {
-            self.report.stopped = Some("the server requires another key (--key-file)".to_owned());
+            self.report.stopped = Some("the server needs a key, or another one (--key-file)".to_owned());
         }
         locked
     }

@@ -14,8 +14,17 @@ pub struct Advice {
     pub config: String,
 }
 
-/// Returns the advice of a report. `key_file`: absolute path of the file with the engine's key, if it needs one.
-pub fn advice(report: &Report, findings: &[Finding], key_file: Option<&str>) -> Advice {
+/// Absolute paths of files that the configuration names, where the engine needs them.
+#[derive(Clone, Debug, Default)]
+pub struct AdvisedFiles {
+    /// File with the engine's key.
+    pub key: Option<String>,
+    /// File of the authorities that have signed the engine's certificate.
+    pub ca: Option<String>,
+}
+
+/// Returns the advice of a report.
+pub fn advice(report: &Report, findings: &[Finding], files: &AdvisedFiles) -> Advice {
     let remedies = findings.iter().filter_map(|finding| Some(&finding.found()?.remedy));
     let mut engine: Vec<String> = Vec::new();
     let mut tables: BTreeMap<Table, BTreeMap<&str, &Setting>> = BTreeMap::new();
@@ -26,7 +35,7 @@ pub fn advice(report: &Report, findings: &[Finding], key_file: Option<&str>) -> 
             tables.entry(setting.table).or_default().insert(setting.key, setting);
         }
     }
-    Advice { engine: without_parts(engine), config: config(report, &tables, key_file) }
+    Advice { engine: without_parts(engine), config: config(report, &tables, files) }
 }
 
 /// Leaves out flags that another entry has among others.
@@ -38,7 +47,7 @@ fn without_parts(flags: Vec<String>) -> Vec<String> {
 fn config(
     report: &Report,
     tables: &BTreeMap<Table, BTreeMap<&str, &Setting>>,
-    key_file: Option<&str>,
+    files: &AdvisedFiles,
 ) -> String {
     let lines = |table: Table| {
         let settings = tables.get(&table).into_iter().flat_map(BTreeMap::values);
@@ -54,8 +63,8 @@ fn config(
     if !report.server().engine().is_empty() {
         let _ = writeln!(text, "engine = {}", quoted(report.server().engine()));
     }
-    if let Some(path) = key_file {
-        let _ = writeln!(text, "api_key_file = {}", quoted(path));
+    for (key, path) in [("api_key_file", &files.key), ("ca_file", &files.ca)] {
+        path.iter().for_each(|path| _ = writeln!(text, "{key} = {}", quoted(path)));
     }
     for line in lines(Table::Upstream) {
         let _ = writeln!(text, "{line}");
@@ -110,7 +119,7 @@ mod tests {
             finding(None, &[(Table::Wire, "system_messages", "\"merge\"")]),
             finding(None, &[(Table::Upstream, "models", &format!("[{}]", quoted("a\"b\n\u{202e}")))]),
         ];
-        let advice = advice(&report, &findings, None);
+        let advice = advice(&report, &findings, &AdvisedFiles::default());
         assert_eq!(advice.engine, ["--a 1 --b 2"]);
         assert_eq!(advice.config.matches("parser").count(), 1, "{}", advice.config);
         assert!(advice.config.contains(r#"models = ["a\"b\U0000000a\U0000202e"]"#), "{}", advice.config);
@@ -120,7 +129,7 @@ mod tests {
     #[test]
     fn a_configuration_without_remedies_is_complete() {
         let report = Report { url: "https://api.example/v1".to_owned(), ..Report::default() };
-        let advice = advice(&report, &[], None);
+        let advice = advice(&report, &[], &AdvisedFiles::default());
         assert_eq!(advice.config, "[[upstream]]\nurl = \"https://api.example\"\n");
         assert!(Config::read(&advice.config, &[]).is_ok());
     }

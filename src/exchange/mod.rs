@@ -7,6 +7,7 @@
 mod events;
 mod idle;
 mod save;
+mod secrets;
 mod send;
 mod target;
 

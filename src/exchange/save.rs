@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 /// Files that an earlier run may have left, and that would be read instead.
-const STALE: [&str; 4] = ["upstream.sse", "upstream.json", "upstream.txt", "eof"];
+const STALE: [&str; 5] = ["upstream.sse", "upstream.json", "upstream.txt", "eof", "request.bin"];
 
 /// Writes an exchange to a folder, which is created: the files of a scenario, and `about.md` with the text `about`.
 /// Values of headers that may be secret are redacted.

@@ -1,5 +1,6 @@
 //! Sending a request and reading its answer through `reqwest`, within bounds.
 
+use super::secrets::Secrets;
 use super::{Ended, Exchange, Request, Target};
 use crate::tls::{client_config, roots, trusting_nobody};
 use bytes::Bytes;
@@ -144,8 +145,11 @@ impl Sender {
         };
         let head = start.elapsed();
         request.path = response.url().path().to_owned();
-        let (status, headers) = (response.status(), response.headers().clone());
-        let (pieces, ended) = self.read(response, start).await;
+        let (status, mut headers) = (response.status(), response.headers().clone());
+        let (mut pieces, ended) = self.read(response, start).await;
+        let secrets = Secrets::of(&self.target);
+        secrets.mask_headers(&mut headers);
+        secrets.mask_body(&mut pieces);
         Ok(Exchange { request, status, headers, head, pieces, ended })
     }
 

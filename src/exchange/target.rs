@@ -1,10 +1,14 @@
 //! Server that requests go to: its address, and the headers that every request has.
 
 use crate::secret::Secret;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::path::{Path, PathBuf};
-use url::Url;
+use url::{ParseError, Url};
+
+/// Ends of URLs that are those of a route, and not of a server.
+const ROUTES: [&str; 6] =
+    ["/chat/completions", "/completions", "/responses", "/messages", "/models", "/embeddings"];
 
 /// Server, with the headers for each request.
 #[derive(Clone, Debug)]
@@ -20,7 +24,12 @@ impl Target {
     /// # Errors
     /// Fails with the reason if the URL or a header is invalid.
     pub fn new(url: &str, key: Option<&Secret>, extra: &[String]) -> Result<Self, String> {
-        let parsed = Url::parse(url).map_err(|error| format!("{url:?} is not a URL: {error}"))?;
+        let parsed = Url::parse(url).map_err(|error| match error {
+            ParseError::RelativeUrlWithoutBase => {
+                format!("{url:?} is not a URL: it must begin with http:// or https://")
+            }
+            error => format!("{url:?} is not a URL: {error}"),
+        })?;
         if !matches!(parsed.scheme(), "http" | "https") || !parsed.has_host() {
             return Err(format!("{url:?}: the URL must begin with http:// or https://"));
         }
@@ -28,9 +37,13 @@ impl Target {
             return Err("the URL must have no credentials: use --key-file or --header".to_owned());
         }
         if parsed.query().is_some() || parsed.fragment().is_some() {
-            return Err(format!("{url:?}: the URL must end with its path"));
+            // What follows may be a key.
+            return Err("the URL must end with its path, without a query".to_owned());
         }
         let root = parsed.as_str().trim_end_matches('/');
+        if let Some(route) = ROUTES.iter().find(|route| root.ends_with(**route)) {
+            return Err(format!("{url:?}: the URL must be that of the server, without {route}"));
+        }
         let base = format!("{}/v1", root.strip_suffix("/v1").unwrap_or(root));
         let mut headers = HeaderMap::new();
         if let Some(key) = key {
@@ -76,6 +89,9 @@ fn header(line: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = line.split_once(':').ok_or("a header must have the form 'Name: value'")?;
     let name = name.trim();
     let parsed = name.parse::<HeaderName>().map_err(|_| format!("{name:?} is not the name of a header"))?;
+    if [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION].contains(&parsed) {
+        return Err(format!("the header {name} belongs to the connection and cannot be set"));
+    }
     let value = HeaderValue::from_str(value.trim());
     let mut value = value.map_err(|_| format!("the value of the header {name} is invalid"))?;
     value.set_sensitive(true);
@@ -97,11 +113,11 @@ mod tests {
 
     #[test]
     fn wrong_urls_and_headers_are_refused_without_their_secrets() {
-        for url in ["nonsense", "ftp://a", "http://u:secret@a", "http://a?x=secret"] {
+        for url in ["nonsense", "ftp://a", "http://u:secret@a", "http://a?x=secret", "http://a/v1/models"] {
             let why = Target::new(url, None, &[]).unwrap_err();
-            assert!(!why.contains("u:secret"), "{why}");
+            assert!(!why.contains("secret"), "{why}");
         }
-        for line in ["secret", "a b: secret", "a: sec\nret"] {
+        for line in ["secret", "a b: secret", "a: sec\nret", "content-length: secret"] {
             let why = Target::new("http://a", None, &[line.to_owned()]).unwrap_err();
             assert!(!why.contains("secret") && !why.contains("ret\""), "{why}");
         }

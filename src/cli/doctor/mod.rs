@@ -6,7 +6,7 @@ mod through;
 
 use super::table::Look;
 use super::{CommandFailure, has_colour, key_file, patience, print, print_error, terminal_width};
-use crate::doctor::{self, Advice, Finding, Limits, Report, Severity, advice};
+use crate::doctor::{self, Advice, AdvisedFiles, Finding, Limits, Report, Severity, advice};
 use crate::exchange::{Bounds, Sender, Target, save};
 use crate::visible::visible;
 use clap::Args;
@@ -33,6 +33,9 @@ pub(super) struct Doctor {
     /// Another header for each request; repeatable
     #[arg(long, value_name = "NAME: VALUE")]
     header: Vec<String>,
+    /// The certificate authorities to trust in place of the system's, as PEM
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
     /// Ask the same through samewire in front of the server, too, with the configuration that is advised
     #[arg(long)]
     through: bool,
@@ -62,7 +65,8 @@ Examples:
   samewire doctor https://api.example --key-file key.txt --model m --json --save ./seen
       With a key; the results for programs, and the exchanges for samewire replay and rewrite.
 
-The questions may cost 2,000 tokens at most, and twice that with --through; how many is printed first.
+The answers may cost 2,000 tokens at most, and twice that with --through. How many is printed first,
+with those of the prompts.
 A server that stalls, or sends more than 256 KiB in one answer, is given up. Ctrl-C ends the questions
 and prints what is known by then. NO_COLOR turns colours off. Keys and headers are not written to the
 exchanges.
@@ -71,13 +75,18 @@ Severities: broken (clients fail), warning (some clients lose something), note (
 known client fails), fine, and not seen (the answers do not show it, as where a model calls no function).
 
 Exit codes: 0 nothing worse than notes, 1 something worse, 2 wrong usage or key file, 3 the server
-cannot be reached or does not answer, or a file cannot be written. With --through they are about the
+cannot be reached or does not answer, or a file cannot be written, 130 Ctrl-C. With --through they are about the
 answers through samewire.";
+
+/// Exit code of a command that Ctrl-C has ended, as shells give it.
+const INTERRUPTED: u8 = 130;
 
 /// Examination of a server, with its results.
 struct Examined {
     report: Report,
     findings: Vec<Finding>,
+    /// True if Ctrl-C ended it.
+    interrupted: bool,
 }
 
 impl Examined {
@@ -90,11 +99,18 @@ impl Examined {
 impl Doctor {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         let look = Look { width: terminal_width(60), has_colour: has_colour() };
-        let key_path = self.key_file.as_deref().map(absolute).transpose()?;
+        let files = AdvisedFiles {
+            key: self.key_file.as_deref().map(absolute).transpose()?,
+            ca: self.ca_file.as_deref().map(absolute).transpose()?,
+        };
+        if let Some(root) = &self.save {
+            // Before anything is asked: the answers would be lost.
+            std::fs::create_dir_all(root).map_err(|error| CommandFailure::at(root.display(), error))?;
+        }
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(CommandFailure::environment)?;
         let direct = runtime.block_on(self.examine(&self.url, self.model.as_deref()))?;
-        let advice = advice(&direct.report, &direct.findings, key_path.as_deref());
+        let advice = advice(&direct.report, &direct.findings, &files);
         let through = self.through(&runtime, &direct, &advice);
         let both = through.as_ref().and_then(|through| through.as_ref().ok());
         match self.json {
@@ -108,7 +124,12 @@ impl Doctor {
             }
         }
         let last = through.transpose()?;
-        Ok(ExitCode::from(u8::from(last.as_ref().unwrap_or(&direct).is_wrong())))
+        let last = last.as_ref().unwrap_or(&direct);
+        Ok(if last.interrupted {
+            ExitCode::from(INTERRUPTED)
+        } else {
+            ExitCode::from(u8::from(last.is_wrong()))
+        })
     }
 
     /// Asks the same through samewire, if that is wanted. A failure must not cost what is known of the server.
@@ -140,6 +161,7 @@ impl Doctor {
         let key = self.key_file.as_deref().map(key_file).transpose()?;
         let limits = Limits { answer: self.timeout, total: self.within, idle: self.idle };
         let target = Target::new(url, key.as_ref(), &self.header).map_err(CommandFailure::usage)?;
+        let target = target.signed_by(self.ca_file.as_deref());
         let bounds = Bounds { connect: Bounds::within(self.timeout).connect, ..limits.bounds() };
         let sender = Sender::new(target, bounds).map_err(CommandFailure::environment)?;
         print_error(format_args!(
@@ -161,7 +183,7 @@ impl Doctor {
             report.stopped = Some("it was interrupted".to_owned());
         }
         let findings = report.findings();
-        Ok(Examined { report, findings })
+        Ok(Examined { report, findings, interrupted })
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Examined;
 use crate::cli::table::{self, BAD, BOLD, DIM, GOOD, LEFT, Look, PLAIN, RIGHT, wrapped};
 use crate::doctor::{Advice, Finding, Report, Setting, Severity, Table};
-use crate::visible::visible;
+use crate::visible::{excerpt, visible};
 use std::fmt::Write;
 
 /// Columns before the text of a finding's lines.
@@ -76,13 +76,16 @@ fn head(report: &Report, look: Look, text: &mut String) {
         1 => "the only one listed".to_owned(),
         count => format!("one of {count} listed"),
     };
-    line("model", &format!("{} ({listed}{context})", report.model()), look, text);
+    line("model", &format!("{} ({listed}{context})", excerpt(report.model(), MODEL)), look, text);
     if let Some(parsers) = &server.parsers {
         let name = |parser: &Option<String>| parser.clone().unwrap_or_else(|| "none".to_owned());
         let told = format!("reasoning {}, calls {}", name(&parsers.reasoning), name(&parsers.tools));
         line("parsers", &told, look, text);
     }
 }
+
+/// Most characters of a model's name.
+const MODEL: usize = 100;
 
 /// Writes a label and a text that is wrapped beside it.
 fn line(label: &str, words: &str, look: Look, text: &mut String) {
@@ -169,12 +172,21 @@ fn lists(direct: &Examined, look: Look, text: &mut String) {
         text.push('\n');
         listed("fine", &fine.join(", "), GOOD, look, text);
     }
-    let mut label = "not seen";
+    // Checks that have one reason share a line.
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for finding in of(Severity::NotSeen) {
+        let why = finding.outcome.says();
+        match reasons.iter_mut().find(|(reason, _)| *reason == why) {
+            Some((_, ids)) => ids.push(finding.check.id),
+            None => reasons.push((why, vec![finding.check.id])),
+        }
+    }
+    let mut label = "not seen";
+    for (why, ids) in reasons {
         if !label.is_empty() {
             text.push('\n');
         }
-        listed(label, &format!("{}: {}", finding.check.id, finding.outcome.says()), DIM, look, text);
+        listed(label, &format!("{}: {why}", ids.join(", ")), DIM, look, text);
         label = "";
     }
 }

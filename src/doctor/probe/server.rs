@@ -5,7 +5,7 @@ use crate::doctor::check::{Check, Judged, Outcome, Table, Topic, quoted};
 use crate::doctor::cut::requests;
 use crate::doctor::question::Question;
 use crate::doctor::seen::{NotSeen, Seen};
-use crate::exchange::Idle;
+use crate::exchange::{Ended, Idle};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ fn key(seen: &Seen) -> Judged {
     let mut refusals = answers.filter(|answer| matches!(answer.status, 401 | 403));
     if let Some(answer) = refusals.next() {
         return Ok(Outcome::broken(
-            "The server refuses these requests for their key: --key-file names the file with another one.",
+            "The server refuses these requests: it needs a key, or another one (--key-file names its file).",
             &answer.beginning(),
         ));
     }
@@ -95,6 +95,7 @@ fn key(seen: &Seen) -> Judged {
 fn models(seen: &Seen) -> Judged {
     let answer = seen.any(Question::Models)?;
     require(!matches!(answer.status, 401 | 403), "the server refuses the key")?;
+    require(answer.ended == Ended::Clean, "the list of models did not end, or is too long to be read")?;
     if seen.server.models.is_empty() || answer.status != 200 {
         let models = format!("[{}]", quoted(&seen.model));
         let says = "GET /v1/models lists no models.";

@@ -281,6 +281,7 @@ fn forced(seen: &Seen, question: Question, kind: &str) -> Judged {
         Some(call) => Ok(Outcome::broken(format!("{kind} bring a call of {:?}.", call.name), &call.raw)),
         None => {
             require(!chat.is_cut(), "the answer was cut before a call")?;
+            require(!chat.finish().is_empty(), "the answer has no finish_reason")?;
             let says = format!("{kind} bring none, although the answer ended of itself.");
             let text = if chat.content_raw.is_empty() { &answer.raw } else { &chat.content_raw };
             Ok(Outcome::broken(says, text))
