@@ -194,6 +194,17 @@ async fn bad_servers_are_given_up_and_reported() {
     }
 }
 
+/// A server that has never answered is not waited for again and again.
+#[tokio::test]
+async fn a_silent_server_is_asked_twice() {
+    let engine = Engine::script(Script::new().hang()).await;
+    engine.set_models(Script::new().hang());
+    let outcome = conform(&[&engine.url(), "--json", "--timeout", "1s"]).await;
+    assert_eq!(outcome.code, 1, "{}", outcome.err);
+    assert!(engine.attempt_count() <= 2, "{}", engine.attempt_count());
+    assert!(outcome.rows("fail").iter().all(|row| row.contains("no answer within 1 s")), "{}", outcome.out);
+}
+
 #[tokio::test]
 async fn exit_codes_tell_usage_from_environment() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

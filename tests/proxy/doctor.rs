@@ -380,7 +380,26 @@ async fn an_interrupt_prints_partial_results() {
     let output = tokio::task::spawn_blocking(move || child.wait_with_output()).await.unwrap().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["stopped"], "it was interrupted");
-    assert_eq!(output.status.code(), Some(0), "nothing wrong was seen by then");
+    assert_eq!(output.status.code(), Some(130), "a script must not take it for a healthy server");
+}
+
+/// A gateway may repeat the key that it refuses.
+#[tokio::test]
+async fn keys_that_a_server_repeats_are_not_shown() {
+    let refusal = r#"{"error":{"message":"no key sk-CANARY-12345 HEADER-CANARY","type":"auth"}}"#;
+    let engine = Engine::script(Script::new().json("403 Forbidden", refusal)).await;
+    let saved = folder("repeated");
+    let headers =
+        ["--header", "authorization: Bearer sk-CANARY-12345", "--header", "x-secret: HEADER-CANARY"];
+    let url = engine.url();
+    let base = [&[url.as_str(), "--save", saved.to_str().unwrap()], &headers[..], &QUICK[..]].concat();
+    for arguments in [base.clone(), [&base[..], &["--json"]].concat()] {
+        let outcome = doctor(&arguments).await;
+        assert!(!outcome.out.contains("CANARY"), "{}", outcome.out);
+        assert!(outcome.out.contains("no key *******"), "{}", outcome.out);
+    }
+    let stream = std::fs::read_to_string(saved.join("chat-stream/upstream.json")).unwrap();
+    assert!(stream.contains("no key *******") && !stream.contains("CANARY"), "{stream}");
 }
 
 #[tokio::test]

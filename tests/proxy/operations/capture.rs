@@ -173,6 +173,15 @@ async fn it_is_switched_on_for_what_is_wanted() {
     assert_eq!(list(&world.samewire, "?model=m&limit=1").await["exchanges"][0]["id"], "all");
     post(&world.samewire, "/captures/stop", &json!({})).await;
     ask("after", "").await;
+    for (method, target, why) in [
+        ("DELETE", "/captures?model=m", "leave out the query"),
+        ("GET", "/captures?end=completed", "end: must be one of complete"),
+        ("GET", "/captures?failed=yes", "failed: must be 1 or 0"),
+    ] {
+        let refused = Request::new(method, target).ask(world.samewire.admin).await;
+        assert_eq!(refused.head.status, 400, "{target}");
+        assert!(refused.text().contains(why), "{target}: {}", refused.text());
+    }
     let cleared = Request::new("DELETE", "/captures").ask(world.samewire.admin).await;
     assert_eq!(cleared.text(), "{\"forgotten\":2}\n");
     assert_eq!(list(&world.samewire, "").await["used_bytes"], 0);
