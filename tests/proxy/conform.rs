@@ -26,15 +26,20 @@ impl Outcome {
 async fn conform(arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.arg("conform").args(arguments);
+    let (code, out, err) = run(command).await;
+    Outcome { code, out, err }
+}
+
+/// Runs a command. Returns its exit code, standard output and standard error.
+pub async fn run(mut command: Command) -> (i32, String, String) {
     // The engines run on the test's own thread.
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    let (out, err) = (text(output.stdout), text(output.stderr));
-    Outcome { code: output.status.code().unwrap(), out, err }
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
 /// Returns the script of a recording.
-fn recorded(name: &str) -> Script {
+pub fn recorded(name: &str) -> Script {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name);
     let sse = folder.join("upstream.sse");
     if sse.exists() {
@@ -79,8 +84,9 @@ async fn engine(kind: &'static str) -> Engine {
     .await
 }
 
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("conform-{name}"));
+/// Returns an empty folder for files of a test.
+pub fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     folder
@@ -90,7 +96,7 @@ fn folder(name: &str) -> PathBuf {
 async fn samewire_passes_every_row_on_recorded_engines() {
     for kind in ["vllm", "sglang"] {
         let world = World::start(engine(kind).await, Setup::new()).await;
-        let folder = folder(kind);
+        let folder = folder(&format!("conform-{kind}"));
         let (saved, junit) = (folder.join("saved"), folder.join("junit.xml"));
         let url = format!("http://{}", world.proxy());
         let options = ["--json", "--header", "x-api-key: sk-hidden"];

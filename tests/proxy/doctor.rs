@@ -1,9 +1,9 @@
 //! `samewire doctor` as users run it: against engines of each recorded shape, through samewire in front of them, and
 //! against servers that stall, flood, reset or send garbage.
 
+use crate::conform::{folder, recorded, run};
 use crate::sim::{Engine, Script, Step, write_secret};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -36,23 +36,8 @@ async fn doctor(arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.arg("doctor").args(arguments);
     command.env("COLUMNS", "80");
-    // The engines run on the test's own thread.
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    let (out, err) = (text(output.stdout), text(output.stderr));
-    Outcome { code: output.status.code().unwrap(), out, err }
-}
-
-/// Returns the script of a recording.
-fn recorded(name: &str) -> Script {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name);
-    let sse = folder.join("upstream.sse");
-    if sse.exists() {
-        return Script::new().head_sse().chunk(std::fs::read(sse).unwrap()).raw("0\r\n\r\n");
-    }
-    let head = std::fs::read_to_string(folder.join("upstream.http")).unwrap();
-    let status = head.lines().next().unwrap().split_once(' ').unwrap().1.to_owned();
-    Script::new().json(&status, &std::fs::read_to_string(folder.join("upstream.json")).unwrap())
+    let (code, out, err) = run(command).await;
+    Outcome { code, out, err }
 }
 
 /// Starts an engine that answers each question by a recording of this engine.
@@ -98,13 +83,6 @@ async fn engine(kind: &'static str) -> Engine {
     };
     engine.set_route(path, Script::new().json("200 OK", info));
     engine
-}
-
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("doctor-{name}"));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
 }
 
 const QUICK: [&str; 2] = ["--idle", "100ms"];
@@ -208,7 +186,7 @@ async fn the_configuration_at_the_end_is_one() {
     engine.set_models(
         Script::new().json("200 OK", r#"{"object":"list","data":[{"id":"Qwen3-8B","owned_by":"vllm"}]}"#),
     );
-    let folder = folder("configuration");
+    let folder = folder("doctor-configuration");
     let key = folder.join("key.txt");
     write_secret(&key, "sk-very-hidden");
     let key = key.to_str().unwrap();
@@ -253,7 +231,7 @@ async fn the_configuration_at_the_end_is_one() {
 #[tokio::test]
 async fn exchanges_are_saved_without_secrets_and_can_be_replayed() {
     let engine = engine("sglang").await;
-    let folder = folder("saved");
+    let folder = folder("doctor-saved");
     let saved = folder.to_str().unwrap();
     let options = ["--save", saved, "--header", "x-api-key: sk-hidden"];
     let outcome = doctor(&[&[engine.url().as_str()][..], &options, &QUICK].concat()).await;
@@ -388,7 +366,7 @@ async fn an_interrupt_prints_partial_results() {
 async fn keys_that_a_server_repeats_are_not_shown() {
     let refusal = r#"{"error":{"message":"no key sk-CANARY-12345 HEADER-CANARY","type":"auth"}}"#;
     let engine = Engine::script(Script::new().json("403 Forbidden", refusal)).await;
-    let saved = folder("repeated");
+    let saved = folder("doctor-repeated");
     let headers =
         ["--header", "authorization: Bearer sk-CANARY-12345", "--header", "x-secret: HEADER-CANARY"];
     let url = engine.url();
