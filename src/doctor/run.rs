@@ -1,6 +1,6 @@
 //! Run: the questions one after another, within bounds of time, and what is known at any moment.
 
-use super::check::{Finding, Severity};
+use super::check::Finding;
 use super::cut::{self, Cut};
 use super::probe;
 use super::question::{CUT_PIECES, LIMIT_PIECES, Question};
@@ -270,12 +270,5 @@ impl<P: FnMut(&str)> Run<'_, P> {
             }
         }
         true
-    }
-}
-
-impl Report {
-    /// Returns the weight of the heaviest finding.
-    pub fn severity(&self) -> Severity {
-        self.findings().iter().map(Finding::severity).max().unwrap_or(Severity::Fine)
     }
 }
