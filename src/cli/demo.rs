@@ -16,7 +16,7 @@ pub(super) struct Demo {
     /// Where it goes on serving
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
-    /// Where the inspector is, which shows each request and its frames [default: a free port]
+    /// Address of the inspector, which shows each request and its frames [default: a free port]
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", hide_default_value = true)]
     admin_listen: String,
     /// What is asked of the engines: a model that thinks, or one that calls a function

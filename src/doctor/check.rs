@@ -100,7 +100,7 @@ pub struct Check {
     pub question: Question,
     /// Clients that are affected where something is wrong.
     pub affected: &'static [&'static str],
-    /// What samewire does about it; `None`: nothing.
+    /// Remedy by samewire, in plain words; `None`: there is none.
     pub mends: Option<&'static str>,
     /// Rule for requests by which samewire does it, for the engines and versions that have the rule; `None`: for all.
     pub(super) rule: Option<&'static str>,
@@ -130,11 +130,11 @@ pub struct Found {
     pub says: String,
     /// Bytes that show it, cut, with every character visible.
     pub evidence: String,
-    /// What helps.
+    /// Remedy beside samewire's defaults.
     pub remedy: Remedy,
 }
 
-/// What helps beside samewire's defaults.
+/// Remedy beside samewire's defaults: settings of the engine and of samewire.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remedy {
     /// Flag or environment variable of the engine.
@@ -256,7 +256,7 @@ pub struct Finding {
     pub check: &'static Check,
     /// Result.
     pub outcome: Outcome,
-    /// What samewire does about it for this engine; `None`: nothing.
+    /// Remedy by samewire for this engine; `None`: there is none.
     pub mends: Option<&'static str>,
 }
 

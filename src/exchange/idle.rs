@@ -17,7 +17,7 @@ pub enum Idle {
     Closed(Duration),
     /// The server kept it for as long as was waited.
     Kept(Duration),
-    /// It could not be observed, for this reason.
+    /// Observation that failed, with the reason.
     Unknown(String),
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Doctor {
     /// Longest time for all questions
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = patience)]
     within: Duration,
-    /// How long an unused connection is watched, beside the questions
+    /// Longest time for which an unused connection is watched, beside the questions
     #[arg(long, value_name = "TIME", default_value = "12s", value_parser = patience)]
     idle: Duration,
 }

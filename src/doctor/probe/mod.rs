@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(all.len(), checks().count(), "an id is there twice");
     }
 
-    /// What samewire does depends on the engine's version, where a rule for requests does it.
+    /// Remedies by a rule for requests depend on the engine's version.
     #[test]
     fn samewire_is_said_to_mend_what_a_rule_mends() {
         let mut answers = all_good();

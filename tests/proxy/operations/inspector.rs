@@ -1,5 +1,5 @@
-//! What the admin listener tells of requests, of the process and of captured exchanges, as the inspector's page reads
-//! it.
+//! Routes of the admin listener that the inspector's page reads: requests, the state of the process, captured
+//! exchanges.
 
 use crate::clients::keys::entry;
 use crate::responses::over_chat::prompt;
