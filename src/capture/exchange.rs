@@ -16,7 +16,7 @@ pub struct Piece {
     pub end: usize,
 }
 
-/// HTTP message: its head, and its body with the time of each piece. Its memory is what the ring has granted.
+/// HTTP message: its head, and its body with the time of each piece.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
     /// Status line or request line, and headers, one a line; secrets are redacted.
@@ -185,6 +185,20 @@ fn is_secret(name: &str) -> bool {
         "jwt",
         "passwd",
     ];
+    const ORDINARY: [&str; 12] = [
+        "accept",
+        "accept-encoding",
+        "cache-control",
+        "connection",
+        "content-length",
+        "content-type",
+        "date",
+        "host",
+        "server",
+        "transfer-encoding",
+        "user-agent",
+        "x-request-id",
+    ];
     const JOINED: [&str; 8] = [
         "apikey",
         "authtoken",
@@ -195,6 +209,10 @@ fn is_secret(name: &str) -> bool {
         "clientsecret",
         "sessionid",
     ];
+    // Most headers of most requests: they need no closer look.
+    if ORDINARY.contains(&name) {
+        return false;
+    }
     let name = percent_decode_str(name).decode_utf8_lossy().to_ascii_lowercase();
     let joined = name.replace(['-', '_'], "");
     name.split(['-', '_']).any(|word| WORDS.contains(&word))

@@ -12,10 +12,11 @@
 
 mod exchange;
 mod folder;
+mod journal;
 mod recording;
 mod ring;
 
 pub use exchange::{Attempt, Captured, Message, Outcome, Piece, RequestInfo, head_text, redacted_target};
 pub use folder::{files, scenario};
-pub use recording::{AttemptRecorder, Recording};
-pub use ring::{Criteria, Limits, Ring};
+pub use recording::{AnswerRecorder, AttemptRecorder, Recording};
+pub use ring::{BodyLengths, Criteria, Limits, Recorded, Ring};

@@ -3,17 +3,16 @@
 //! Takes: heads and bytes, each at its time. Gives: the exchange, to the ring. Never: grows beyond what the ring has
 //! granted. What has no room any more is left out, and the exchange says so.
 
-use super::exchange::{Attempt, Captured, Message, Outcome, Piece, RequestInfo, head_text, redacted};
-use super::ring::{Criteria, Ring};
+use super::exchange::{Attempt, Captured, Message, Outcome, RequestInfo, head_text, redacted};
+use super::journal::{BodyPlace, Journal};
+use super::ring::{Criteria, Recorded, Ring};
 use http::HeaderMap;
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 /// Bytes that an exchange takes apart from texts and bodies.
 const OVERHEAD: usize = 1024;
-/// Smallest step by which a list grows, in bytes.
-const STEP: usize = 1024;
 
 /// Recording of one request. It is shared by all who see a part of the exchange.
 #[derive(Debug)]
@@ -26,10 +25,18 @@ pub struct Recording {
 
 #[derive(Debug)]
 struct Draft {
-    /// Exchange so far; `None` once it has been handed over, or does not match.
-    exchange: Option<Box<Captured>>,
-    /// Bytes that the ring has granted.
+    /// Exchange so far, without its bodies; `None` once it has been handed over, or does not match.
+    facts: Option<Box<Captured>>,
+    bodies: Journal,
+    grants: Grants,
+}
+
+/// Bytes that the ring has granted to an exchange.
+#[derive(Debug, Default)]
+struct Grants {
     held: usize,
+    /// True once the ring has refused some. No body goes on after that, so that it has no gap.
+    is_cut: bool,
 }
 
 /// Recorder of one attempt.
@@ -48,6 +55,14 @@ struct AttemptPlace {
     index: OnceLock<usize>,
 }
 
+/// Recorder of the answer to an attempt.
+#[derive(Debug)]
+pub struct AnswerRecorder {
+    recording: Arc<Recording>,
+    /// Number of the attempt in the exchange.
+    index: usize,
+}
+
 impl Recording {
     /// Begins to record a request, if requests are captured or this one asks for it (`is_wanted`).
     pub fn begin(ring: &Arc<Ring>, info: impl FnOnce() -> RequestInfo, is_wanted: bool) -> Option<Arc<Self>> {
@@ -56,42 +71,38 @@ impl Recording {
         if !criteria.may_match(&info) {
             return None;
         }
-        let exchange = Captured::begin(info, SystemTime::now());
-        let this = Self {
+        let mut grants = Grants::default();
+        grants.ask(ring, OVERHEAD + info.id.len() + info.path.len());
+        let facts = Some(Box::new(Captured::begin(info, SystemTime::now())));
+        Some(Arc::new(Self {
             ring: Arc::clone(ring),
             criteria,
             began: Instant::now(),
-            draft: Mutex::new(Draft { exchange: Some(Box::new(exchange)), held: 0 }),
-        };
-        this.with(|exchange, room| {
-            let texts = exchange.info.id.len() + exchange.info.path.len();
-            let _ = room.grant(OVERHEAD + texts, &mut exchange.is_cut);
-        });
-        Some(Arc::new(this))
+            draft: Mutex::new(Draft { facts, bodies: Journal::default(), grants }),
+        }))
     }
 
     /// Records the client's request line and headers.
     pub fn head(&self, first: &str, headers: &HeaderMap) {
-        self.with(|exchange, room| {
-            exchange.request.head = room.text(head_text(first, headers), &mut exchange.is_cut);
-        });
+        let text = head_text(first, headers);
+        self.with(|facts, grants| facts.request.head = grants.text(&self.ring, text));
     }
 
     /// Records bytes of the client's body.
     pub fn body(&self, bytes: &[u8]) {
-        let at = self.began.elapsed();
-        self.with(|exchange, room| room.piece(&mut exchange.request, bytes, at, &mut exchange.is_cut));
+        self.push(BodyPlace::Request, bytes);
     }
 
     /// Records facts that were not known when the request arrived. A request that cannot match any more is
     /// forgotten.
     pub fn update(&self, change: impl FnOnce(&mut RequestInfo)) {
         let mut draft = self.draft.lock();
-        let Some(exchange) = &mut draft.exchange else { return };
-        change(&mut exchange.info);
-        if !self.criteria.may_match(&exchange.info) {
-            draft.exchange = None;
-            self.ring.take_back(std::mem::take(&mut draft.held));
+        let Some(facts) = &mut draft.facts else { return };
+        change(&mut facts.info);
+        if !self.criteria.may_match(&facts.info) {
+            draft.facts = None;
+            draft.bodies = Journal::default();
+            self.ring.take_back(std::mem::take(&mut draft.grants.held));
         }
     }
 
@@ -103,41 +114,54 @@ impl Recording {
 
     /// Records status line and headers of the answer to the client.
     pub fn answer_head(&self, first: &str, headers: &HeaderMap) {
-        self.with(|exchange, room| {
-            let text = room.text(head_text(first, headers), &mut exchange.is_cut);
-            exchange.answer.get_or_insert_default().head = text;
-        });
+        let text = head_text(first, headers);
+        self.with(|facts, grants| facts.answer.get_or_insert_default().head = grants.text(&self.ring, text));
     }
 
     /// Records bytes of the answer to the client.
     pub fn answer_body(&self, bytes: &[u8]) {
-        let at = self.began.elapsed();
-        self.with(|exchange, room| {
-            room.piece(exchange.answer.get_or_insert_default(), bytes, at, &mut exchange.is_cut);
-        });
+        self.push(BodyPlace::Answer, bytes);
     }
 
     /// Records the outcome. The ring gets the exchange when the last reference to the recording is dropped: bytes
     /// may still be on their way to the client.
     pub fn finish(&self, outcome: Outcome) {
         let took = self.began.elapsed();
-        self.with(|exchange, _| (exchange.outcome, exchange.took) = (outcome, took));
+        self.with(|facts, _| (facts.outcome, facts.took) = (outcome, took));
     }
 
-    fn with(&self, change: impl FnOnce(&mut Captured, &mut Room<'_>)) {
+    fn with(&self, change: impl FnOnce(&mut Captured, &mut Grants)) {
         let mut draft = self.draft.lock();
-        let Draft { exchange: Some(exchange), held } = &mut *draft else { return };
-        change(exchange, &mut Room { ring: &self.ring, held });
+        let Draft { facts: Some(facts), grants, .. } = &mut *draft else { return };
+        change(facts, grants);
+    }
+
+    fn push(&self, place: BodyPlace, bytes: &[u8]) {
+        let at = self.began.elapsed();
+        let mut draft = self.draft.lock();
+        let Draft { facts: Some(_), bodies, grants } = &mut *draft else { return };
+        if !grants.is_cut {
+            let Grants { held, is_cut } = grants;
+            let grant = |more| {
+                let is_granted = self.ring.grant(*held, more);
+                *held += if is_granted { more } else { 0 };
+                is_granted
+            };
+            *is_cut = !bodies.push(place, at, bytes, grant);
+        }
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        let Draft { exchange, held } = self.draft.get_mut();
-        match exchange.take().filter(|exchange| exchange.outcome.is_known()) {
+        let Draft { facts, bodies, grants } = self.draft.get_mut();
+        match facts.take().filter(|facts| facts.outcome.is_known()) {
             // Without any room there is nothing in it, and others must not go for it.
-            Some(exchange) if *held > 0 => self.ring.keep(*exchange, *held, &self.criteria),
-            _ => self.ring.take_back(*held),
+            Some(mut facts) if grants.held > 0 => {
+                facts.is_cut = grants.is_cut;
+                self.ring.keep(Recorded::new(*facts, std::mem::take(bodies)), grants.held, &self.criteria);
+            }
+            _ => self.ring.take_back(grants.held),
         }
     }
 }
@@ -146,46 +170,36 @@ impl AttemptRecorder {
     /// Records the request as it is sent. `head` has its lines as HTTP/1.1 spells them.
     pub fn request(&self, head: &[u8], body: &[u8]) {
         self.begin();
-        let at = self.recording.began.elapsed();
-        self.with(|attempt, room, is_cut| {
-            attempt.request.head = room.text(redacted(&String::from_utf8_lossy(head)), is_cut);
-            room.piece(&mut attempt.request, body, at, is_cut);
-        });
+        let text = redacted(&String::from_utf8_lossy(head));
+        self.with(|attempt, grants| attempt.request.head = grants.text(&self.recording.ring, text));
+        self.request_body(body);
     }
 
     /// Records further bytes of the request's body.
     pub fn request_body(&self, bytes: &[u8]) {
-        let at = self.recording.began.elapsed();
-        self.with(|attempt, room, is_cut| room.piece(&mut attempt.request, bytes, at, is_cut));
+        if let Some(index) = self.place.index.get() {
+            self.recording.push(BodyPlace::AttemptRequest(*index), bytes);
+        }
     }
 
-    /// Records status line and headers of the engine's answer.
-    pub fn answer_head(&self, first: &str, headers: &HeaderMap) {
-        self.with(|attempt, room, is_cut| {
-            attempt.answer.get_or_insert_default().head = room.text(head_text(first, headers), is_cut);
+    /// Records status line and headers of the engine's answer. Returns the recorder of its body; `None` if the
+    /// exchange has no room for the attempt.
+    pub fn answer_head(&self, first: &str, headers: &HeaderMap) -> Option<AnswerRecorder> {
+        let index = *self.place.index.get()?;
+        let text = head_text(first, headers);
+        self.with(|attempt, grants| {
+            attempt.answer.get_or_insert_default().head = grants.text(&self.recording.ring, text);
         });
-    }
-
-    /// Records bytes of the engine's answer.
-    pub fn answer_body(&self, bytes: &[u8]) {
-        let at = self.recording.began.elapsed();
-        self.with(|attempt, room, is_cut| {
-            room.piece(attempt.answer.get_or_insert_default(), bytes, at, is_cut);
-        });
-    }
-
-    /// Records that the engine's answer is complete.
-    pub fn complete(&self) {
-        self.with(|attempt, _, _| attempt.is_complete = true);
+        Some(AnswerRecorder { recording: Arc::clone(&self.recording), index })
     }
 
     /// Adds the attempt to the exchange, unless it is there already.
     fn begin(&self) {
-        self.recording.with(|exchange, room| {
+        self.recording.with(|facts, grants| {
             let AttemptPlace { upstream, engine, index } = &*self.place;
-            if index.get().is_none() && room.grant(OVERHEAD, &mut exchange.is_cut) {
-                let _ = index.set(exchange.attempts.len());
-                exchange.attempts.push(Attempt {
+            if index.get().is_none() && grants.ask(&self.recording.ring, OVERHEAD) {
+                let _ = index.set(facts.attempts.len());
+                facts.attempts.push(Attempt {
                     upstream: upstream.to_string(),
                     engine,
                     request: Message::default(),
@@ -196,69 +210,46 @@ impl AttemptRecorder {
         });
     }
 
-    fn with(&self, change: impl FnOnce(&mut Attempt, &mut Room<'_>, &mut bool)) {
+    fn with(&self, change: impl FnOnce(&mut Attempt, &mut Grants)) {
         let Some(index) = self.place.index.get() else { return };
-        self.recording.with(|exchange, room| {
-            let Captured { attempts, is_cut, .. } = exchange;
-            if let Some(attempt) = attempts.get_mut(*index) {
-                change(attempt, room, is_cut);
+        self.recording.with(|facts, grants| {
+            if let Some(attempt) = facts.attempts.get_mut(*index) {
+                change(attempt, grants);
             }
         });
     }
 }
 
-/// Room that an exchange has in the ring.
-struct Room<'a> {
-    ring: &'a Ring,
-    held: &'a mut usize,
+impl AnswerRecorder {
+    /// Records bytes of the engine's answer.
+    pub fn body(&self, bytes: &[u8]) {
+        self.recording.push(BodyPlace::AttemptAnswer(self.index), bytes);
+    }
+
+    /// Records that the engine's answer is complete.
+    pub fn complete(&self) {
+        self.recording.with(|facts, _| {
+            if let Some(attempt) = facts.attempts.get_mut(self.index) {
+                attempt.is_complete = true;
+            }
+        });
+    }
 }
 
-impl Room<'_> {
-    /// Asks for bytes. Without them, the exchange is cut.
-    fn grant(&mut self, bytes: usize, is_cut: &mut bool) -> bool {
-        let granted = self.ring.grant(*self.held, bytes);
-        match granted {
-            true => *self.held += bytes,
-            false => *is_cut = true,
+impl Grants {
+    /// Asks the ring for bytes. Without them, the exchange is cut.
+    fn ask(&mut self, ring: &Ring, bytes: usize) -> bool {
+        let is_granted = ring.grant(self.held, bytes);
+        match is_granted {
+            true => self.held += bytes,
+            false => self.is_cut = true,
         }
-        granted
+        is_granted
     }
 
-    fn text(&mut self, text: String, is_cut: &mut bool) -> String {
-        if self.grant(text.capacity(), is_cut) { text } else { String::new() }
-    }
-
-    /// Appends a piece to a body, if there is room for it. After a cut nothing follows, so that the body has no gap.
-    fn piece(&mut self, message: &mut Message, bytes: &[u8], at: Duration, is_cut: &mut bool) {
-        if bytes.is_empty() || *is_cut {
-            return;
-        }
-        let has_room = self.reserve(&mut message.pieces, 1) && self.reserve(&mut message.body, bytes.len());
-        if !has_room {
-            *is_cut = true;
-            return;
-        }
-        message.body.extend_from_slice(bytes);
-        message.pieces.push(Piece { at, end: message.body.len() });
-    }
-
-    /// Reserves room for so many more elements. The capacity doubles, or grows by as large a part of that as the ring
-    /// grants, so that the elements are not copied each time. Returns false if the ring grants too little.
-    fn reserve<T>(&mut self, list: &mut Vec<T>, count: usize) -> bool {
-        let missing = count.saturating_sub(list.capacity() - list.len());
-        if missing == 0 {
-            return true;
-        }
-        let mut more = missing.max(list.capacity()).max(STEP / size_of::<T>());
-        while !self.ring.grant(*self.held, more * size_of::<T>()) {
-            if more == missing {
-                return false;
-            }
-            more = missing.max(more / 2);
-        }
-        *self.held += more * size_of::<T>();
-        list.reserve_exact(list.capacity() - list.len() + more);
-        true
+    /// Returns a text if there is room for it, else an empty one.
+    fn text(&mut self, ring: &Ring, text: String) -> String {
+        if self.ask(ring, text.capacity()) { text } else { String::new() }
     }
 }
 
@@ -266,6 +257,7 @@ impl Room<'_> {
 mod tests {
     use super::super::ring::Limits;
     use super::*;
+    use std::time::Duration;
 
     const LIMITS: Limits = Limits { exchanges: 3, bytes: 64 << 10, exchange_bytes: 32 << 10 };
 
@@ -281,7 +273,7 @@ mod tests {
     }
 
     fn ids(ring: &Ring) -> Vec<String> {
-        ring.list().iter().map(|exchange| exchange.info.id.clone()).collect()
+        ring.list().iter().map(|exchange| exchange.facts().info.id.clone()).collect()
     }
 
     #[test]
@@ -342,7 +334,7 @@ mod tests {
             assert!(ring.used() <= LIMITS.bytes, "{}", ring.used());
         }
         assert_eq!(ids(&ring), ["h", "g"]);
-        assert!(ring.list().iter().all(|exchange| !exchange.is_cut));
+        assert!(ring.list().iter().all(|exchange| !exchange.facts().is_cut));
         ring.limit(Limits { exchanges: 1, ..LIMITS });
         assert_eq!(ids(&ring), ["h"]);
     }
@@ -352,7 +344,7 @@ mod tests {
         let ring = Ring::new(LIMITS);
         ring.switch_on(Criteria::default(), None);
         capture(&ring, "a", "m", "complete", 1 << 20);
-        let exchange = ring.find("a").unwrap();
+        let exchange = ring.find("a").unwrap().read();
         assert!(exchange.is_cut && exchange.request.body.len() <= LIMITS.exchange_bytes);
         assert!(ring.used() <= LIMITS.exchange_bytes);
     }
@@ -385,22 +377,69 @@ mod tests {
         assert_eq!(ring.used(), 0, "a recording that is dropped gives its bytes back");
     }
 
-    /// A long answer in small pieces is not copied with each of them, not even near the limit.
+    /// A long answer in small pieces fills the room that is left nearly to the end.
     #[test]
-    fn a_body_grows_in_few_steps() {
+    fn a_body_takes_the_room_that_is_left() {
         let limits = Limits { exchanges: 1, bytes: 8 << 20, exchange_bytes: 5 << 20 };
         let ring = Ring::new(limits);
         let recording = Recording::begin(&ring, || info("a", "m"), true).unwrap();
-        let mut capacities = std::collections::BTreeSet::new();
         for _ in 0..30_000 {
             recording.body(&[b'x'; 250]);
-            recording.with(|exchange, _| _ = capacities.insert(exchange.request.body.capacity()));
             assert!(ring.used() <= limits.exchange_bytes);
         }
-        assert!(capacities.len() < 64, "{capacities:?}");
         recording.finish(Outcome { end: "complete", status: 200, ..Outcome::default() });
         drop(recording);
-        let exchange = ring.find("a").unwrap();
-        assert!(exchange.is_cut && exchange.request.body.len() > 4 << 20, "{}", exchange.request.body.len());
+        let exchange = ring.find("a").unwrap().read();
+        let kept = exchange.request.body.len();
+        assert!(exchange.is_cut && kept > limits.exchange_bytes * 9 / 10, "{kept}");
+        assert_eq!(exchange.request.pieces.last().unwrap().end, kept);
+    }
+
+    /// Bodies that come and go in turns are kept apart, each with its pieces.
+    #[test]
+    fn bodies_are_kept_apart() {
+        let ring = Ring::new(Limits { exchanges: 1, bytes: 8 << 20, exchange_bytes: 5 << 20 });
+        let recording = Recording::begin(&ring, || info("a", "m"), true).unwrap();
+        recording.body(b"asked");
+        let attempts = ["one", "two"].map(|name| recording.attempt(name, "vllm"));
+        attempts.iter().for_each(|attempt| attempt.request(b"POST / HTTP/1.1\r\n\r\n", b"sent"));
+        let answers =
+            attempts.each_ref().map(|attempt| attempt.answer_head("HTTP/1.1 200 OK", &HeaderMap::new()));
+        for at in 0..1000 {
+            for (name, answer) in ["1", "2"].iter().zip(answers.iter().flatten()) {
+                answer.body(name.repeat(at % 7 + 1).as_bytes());
+            }
+            recording.answer_body(b"told");
+        }
+        answers[1].as_ref().unwrap().complete();
+        recording.finish(Outcome { end: "complete", status: 200, ..Outcome::default() });
+        drop((recording, attempts, answers));
+        let exchange = ring.find("a").unwrap().read();
+        let answer = exchange.answer.as_ref().unwrap();
+        assert_eq!((answer.body.as_slice(), answer.pieces.len()), ("told".repeat(1000).as_bytes(), 1000));
+        assert_eq!(exchange.request.body, b"asked");
+        for (attempt, byte) in exchange.attempts.iter().zip(*b"12") {
+            let answer = attempt.answer.as_ref().unwrap();
+            assert_eq!(attempt.request.body, b"sent");
+            assert!(answer.body.iter().all(|one| *one == byte) && answer.pieces.len() == 1000);
+            assert!(answer.pieces.is_sorted_by_key(|piece| (piece.end, piece.at)));
+        }
+        assert_eq!(
+            exchange.attempts.iter().map(|attempt| attempt.is_complete).collect::<Vec<_>>(),
+            [false, true]
+        );
+        let lengths = ring.list()[0].lengths();
+        assert_eq!(
+            (lengths.request, lengths.answer, lengths.last_attempt_answer),
+            (5, 4000, answer_length(&exchange))
+        );
+    }
+
+    fn answer_length(exchange: &Captured) -> usize {
+        exchange
+            .attempts
+            .last()
+            .and_then(|attempt| attempt.answer.as_ref())
+            .map_or(0, |answer| answer.body.len())
     }
 }

@@ -3,7 +3,8 @@
 //! Remembers: the exchanges that have ended, and how many bytes these and the running ones hold. Never: grants more
 //! bytes than the limit; the oldest exchange goes first.
 
-use super::exchange::{Captured, Outcome, RequestInfo};
+use super::exchange::{Captured, Message, Outcome, Piece, RequestInfo};
+use super::journal::{BodyPlace, Journal};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -70,8 +71,79 @@ struct Switch {
 }
 
 struct Kept {
-    exchange: Arc<Captured>,
+    exchange: Arc<Recorded>,
     bytes: usize,
+}
+
+/// Exchange as the ring keeps it: its facts, and the bytes of all its bodies in the order of their arrival.
+#[derive(Debug)]
+pub struct Recorded {
+    facts: Captured,
+    bodies: Journal,
+}
+
+/// Bytes of the bodies of an exchange.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BodyLengths {
+    /// Request of the client.
+    pub request: usize,
+    /// Answer to the client.
+    pub answer: usize,
+    /// Answer to the last attempt.
+    pub last_attempt_answer: usize,
+}
+
+impl Recorded {
+    pub(super) fn new(facts: Captured, bodies: Journal) -> Self {
+        Self { facts, bodies }
+    }
+
+    /// Returns the exchange without its bodies.
+    pub fn facts(&self) -> &Captured {
+        &self.facts
+    }
+
+    /// Returns the lengths of the bodies.
+    pub fn lengths(&self) -> BodyLengths {
+        let last = self.facts.attempts.len().saturating_sub(1);
+        let mut lengths = BodyLengths::default();
+        for entry in self.bodies.entries() {
+            match entry.place {
+                BodyPlace::Request => lengths.request += entry.bytes.len(),
+                BodyPlace::Answer => lengths.answer += entry.bytes.len(),
+                BodyPlace::AttemptAnswer(index) if index == last => {
+                    lengths.last_attempt_answer += entry.bytes.len();
+                }
+                _ => {}
+            }
+        }
+        lengths
+    }
+
+    /// Returns a copy of the exchange with its bodies.
+    pub fn read(&self) -> Captured {
+        let mut exchange = self.facts.clone();
+        for entry in self.bodies.entries() {
+            let message = match entry.place {
+                BodyPlace::Request => Some(&mut exchange.request),
+                BodyPlace::Answer => Some(exchange.answer.get_or_insert_default()),
+                BodyPlace::AttemptRequest(index) => {
+                    exchange.attempts.get_mut(index).map(|attempt| &mut attempt.request)
+                }
+                BodyPlace::AttemptAnswer(index) => {
+                    let attempt = exchange.attempts.get_mut(index);
+                    attempt.map(|attempt| attempt.answer.get_or_insert_default())
+                }
+            };
+            let Some(Message { body, pieces, .. }) = message else { continue };
+            body.extend_from_slice(entry.bytes);
+            match pieces.last_mut().filter(|_| entry.is_rest) {
+                Some(piece) => piece.end = body.len(),
+                None => pieces.push(Piece { at: entry.at, end: body.len() }),
+            }
+        }
+        exchange
+    }
 }
 
 impl Ring {
@@ -119,14 +191,14 @@ impl Ring {
     }
 
     /// Returns the exchanges that have ended, the newest first.
-    pub fn list(&self) -> Vec<Arc<Captured>> {
+    pub fn list(&self) -> Vec<Arc<Recorded>> {
         self.state.lock().ended.iter().rev().map(|kept| Arc::clone(&kept.exchange)).collect()
     }
 
     /// Returns the newest exchange of a request id.
-    pub fn find(&self, id: &str) -> Option<Arc<Captured>> {
+    pub fn find(&self, id: &str) -> Option<Arc<Recorded>> {
         let state = self.state.lock();
-        let found = state.ended.iter().rev().find(|kept| kept.exchange.info.id == id);
+        let found = state.ended.iter().rev().find(|kept| kept.exchange.facts.info.id == id);
         found.map(|kept| Arc::clone(&kept.exchange))
     }
 
@@ -184,8 +256,8 @@ impl Ring {
     }
 
     /// Keeps an exchange that has ended, if it matches.
-    pub(super) fn keep(&self, exchange: Captured, bytes: usize, criteria: &Criteria) {
-        if !criteria.matches(&exchange.info, &exchange.outcome) {
+    pub(super) fn keep(&self, exchange: Recorded, bytes: usize, criteria: &Criteria) {
+        if !criteria.matches(&exchange.facts.info, &exchange.facts.outcome) {
             return self.take_back(bytes);
         }
         let mut state = self.state.lock();

@@ -7,7 +7,7 @@ use super::http1::{Framing, Head};
 use super::http2_stream::{ReadProgress, Stream};
 use super::outgoing::Connection;
 use super::upload::{Sending, Sent};
-use crate::capture::AttemptRecorder;
+use crate::capture::{AnswerRecorder, AttemptRecorder};
 use bytes::BytesMut;
 use http::StatusCode;
 use http::header::CONTENT_LENGTH;
@@ -56,7 +56,7 @@ pub struct Answer {
     /// True if the engine has closed the connection, or it broke.
     closed: bool,
     /// Recorder of the attempt, if the request is captured.
-    recorder: Option<Box<AttemptRecorder>>,
+    recorder: Option<AnswerRecorder>,
 }
 
 /// Source of the rest of the answer.
@@ -105,8 +105,7 @@ impl Answer {
     pub(super) fn recorded_by(mut self, recorder: &Option<AttemptRecorder>) -> Self {
         if let Some(recorder) = recorder {
             let status = StatusCode::from_u16(self.head.status).unwrap_or_default();
-            recorder.answer_head(&format!("HTTP/1.1 {status}"), &self.head.headers);
-            self.recorder = Some(Box::new(recorder.clone()));
+            self.recorder = recorder.answer_head(&format!("HTTP/1.1 {status}"), &self.head.headers);
         }
         self
     }
@@ -153,7 +152,7 @@ impl Answer {
         }
         let Some(recorder) = self.recorder.take() else { return self.poll_source(cx, sink) };
         let read = self.poll_source(cx, &mut |bytes| {
-            recorder.answer_body(bytes);
+            recorder.body(bytes);
             sink(bytes);
         });
         if let Poll::Ready(Ok(Read::End)) = &read {

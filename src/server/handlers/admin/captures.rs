@@ -4,7 +4,7 @@
 //! exchange that was not captured on purpose.
 
 use super::json;
-use crate::capture::{Captured, Criteria, Ring, files};
+use crate::capture::{BodyLengths, Captured, Criteria, Ring, files};
 use crate::nearest::suggest;
 use crate::quantity::read_time;
 use crate::server::active_config::ActiveConfig;
@@ -93,11 +93,11 @@ pub(super) async fn list(State(present): State<Arc<ActiveConfig>>, RawQuery(quer
     };
     let app = present.app();
     let all = app.captures.list();
-    let chosen = all.iter().filter(|exchange| filter.matches(exchange)).take(filter.limit);
+    let chosen = all.iter().filter(|exchange| filter.matches(exchange.facts())).take(filter.limit);
     json::answer(&List {
         capturing: Capturing::of(&app.captures),
         used_bytes: app.captures.used(),
-        exchanges: chosen.map(|exchange| Summary::of(exchange)).collect(),
+        exchanges: chosen.map(|exchange| Summary::of(exchange.facts(), exchange.lengths())).collect(),
     })
 }
 
@@ -107,6 +107,7 @@ pub(super) async fn download(State(present): State<Arc<ActiveConfig>>, Path(id):
     let Some(exchange) = present.app().captures.find(id) else {
         return (StatusCode::NOT_FOUND, "there is no captured exchange of this id\n").into_response();
     };
+    let exchange = exchange.read();
     let Ok(archive) = archive(&exchange) else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
     let name = format!("attachment; filename=\"{}.tar\"", folder(&exchange));
     ([(CONTENT_TYPE, "application/x-tar"), (CONTENT_DISPOSITION, name.as_str())], archive).into_response()
@@ -229,7 +230,7 @@ pub(super) struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    pub(super) fn of(exchange: &'a Captured) -> Self {
+    pub(super) fn of(exchange: &'a Captured, lengths: BodyLengths) -> Self {
         let Captured { info, outcome, .. } = exchange;
         let last = exchange.attempts.last();
         let answered = last.and_then(|attempt| attempt.answer.as_ref());
@@ -247,9 +248,9 @@ impl<'a> Summary<'a> {
             end: outcome.end,
             code: outcome.code.as_deref(),
             total_ms: exchange.took.as_secs_f64() * 1e3,
-            request_bytes: exchange.request.body.len(),
-            engine_bytes: answered.map(|answer| answer.body.len()),
-            client_bytes: exchange.answer.as_ref().map(|answer| answer.body.len()),
+            request_bytes: lengths.request,
+            engine_bytes: answered.map(|_| lengths.last_attempt_answer),
+            client_bytes: exchange.answer.as_ref().map(|_| lengths.answer),
             rules: outcome.rules.iter().copied().collect(),
             is_cut: exchange.is_cut,
         }

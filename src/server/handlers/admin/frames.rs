@@ -5,7 +5,7 @@
 
 use super::captures::Summary;
 use super::json;
-use crate::capture::{Attempt, Captured, Message};
+use crate::capture::{Attempt, BodyLengths, Captured, Message};
 use crate::engine::{Identity, named};
 use crate::filter::{
     FilterError, FilterParams, FrameRow, Side, Target, TimedFrame, explained_rows, relayed_rows, rule_words,
@@ -29,14 +29,14 @@ static PLACES: Semaphore = Semaphore::const_new(1);
 /// Returns the frames of an exchange.
 pub(super) async fn frames(State(present): State<Arc<ActiveConfig>>, Path(id): Path<String>) -> Response {
     let app = present.app();
-    let Some(exchange) = app.captures.find(&id) else {
+    let Some(recorded) = app.captures.find(&id) else {
         return (StatusCode::NOT_FOUND, "there is no captured exchange of this id\n").into_response();
     };
     let Ok(place) = PLACES.acquire().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
     let prepared = tokio::task::spawn_blocking(move || {
         // The operator may leave meanwhile, which does not end this thread.
         let _place = place;
-        json::text(&Frames::of(&app, &exchange))
+        json::text(&Frames::of(&app, &recorded.read(), recorded.lengths()))
     });
     json::response(prepared.await.ok().flatten())
 }
@@ -109,7 +109,7 @@ impl<'a> From<FrameRow<'a>> for Row<'a> {
 }
 
 impl<'a> Frames<'a> {
-    fn of(app: &App, exchange: &'a Captured) -> Self {
+    fn of(app: &App, exchange: &'a Captured, lengths: BodyLengths) -> Self {
         let last = exchange.attempts.last();
         let (rows, why_not) = rows(app, exchange);
         let used = rows.iter().flat_map(|row| row.changes.iter().filter_map(|change| change.rule));
@@ -117,7 +117,7 @@ impl<'a> Frames<'a> {
         let rules = names.filter_map(|name| Some((name, rule_words(name)?))).collect();
         Self {
             id: &exchange.info.id,
-            summary: Summary::of(exchange),
+            summary: Summary::of(exchange, lengths),
             request: Requests {
                 client: body_text(&exchange.request),
                 engine: last.and_then(|attempt| body_text(&attempt.request)),
