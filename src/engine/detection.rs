@@ -6,7 +6,8 @@
 
 use super::{ENGINES, Engine, Front, Version, Versions};
 use crate::json::{self, Members, Raw, Text};
-use memchr::memmem;
+use memchr::memmem::{self, Finder};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// Detection data of one engine: how to recognise it, and where it reports its version and load.
@@ -178,12 +179,10 @@ pub struct Recognised {
 /// Returns the engine that sent this piece of an answer and the mark that shows it, or `None` if no mark is present.
 /// Marks of one engine alone take precedence over weak ones.
 pub fn recognised_in(piece: &[u8]) -> Option<Recognised> {
-    let find = |weak: bool| {
-        let marks = |engine: &'static Engine| engine.detection.marks.iter().map(move |mark| (engine, mark));
-        let mut all = ENGINES.iter().copied().flat_map(marks).filter(|(_, mark)| mark.weak == weak);
-        all.find_map(|(engine, mark)| Some(Recognised { engine, version: mark.version_in(piece)?, mark }))
-    };
-    find(false).or_else(|| find(true))
+    MARKS.iter().find_map(|found| {
+        let version = found.version_in(piece)?;
+        Some(Recognised { engine: found.engine, version, mark: found.mark })
+    })
 }
 
 /// Returns the engine that sent this piece of an answer, and its version if it is in the piece.
@@ -196,16 +195,35 @@ impl Mark {
     pub const fn sure(texts: &'static [&'static str]) -> Self {
         Self { texts, version: false, weak: false }
     }
+}
+
+/// Marks of all engines, in the order in which they are tried.
+static MARKS: LazyLock<Vec<SearchedMark>> = LazyLock::new(|| {
+    let all = || ENGINES.iter().flat_map(|engine| engine.detection.marks.iter().map(|mark| (*engine, mark)));
+    let of_kind = |weak| all().filter(move |(_, mark)| mark.weak == weak);
+    of_kind(false).chain(of_kind(true)).map(|(engine, mark)| SearchedMark::new(engine, mark)).collect()
+});
+
+/// Mark with searchers for its texts. To make a searcher costs many times a search.
+struct SearchedMark {
+    engine: &'static Engine,
+    mark: &'static Mark,
+    texts: Vec<Finder<'static>>,
+}
+
+impl SearchedMark {
+    fn new(engine: &'static Engine, mark: &'static Mark) -> Self {
+        Self { engine, mark, texts: mark.texts.iter().map(Finder::new).collect() }
+    }
 
     /// Returns `Some` if the mark is present, with the version if it has one.
     fn version_in(&self, piece: &[u8]) -> Option<Option<Version>> {
-        let find = |text: &&str| memmem::find(piece, text.as_bytes());
         let (first, others) = self.texts.split_first()?;
-        let at = find(first)? + first.len();
-        if !others.iter().all(|text| find(text).is_some()) {
+        let at = first.find(piece)? + first.needle().len();
+        if !others.iter().all(|text| text.find(piece).is_some()) {
             return None;
         }
-        let rest = piece.get(at..).filter(|_| self.version).unwrap_or_default();
+        let rest = piece.get(at..).filter(|_| self.mark.version).unwrap_or_default();
         let end = rest.iter().position(|byte| matches!(byte, b'-' | b'"')).unwrap_or(0);
         Some(rest.get(..end).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok()))
     }

@@ -7,7 +7,8 @@ mod scan;
 
 use bytes::{BufMut, BytesMut};
 pub(crate) use scan::{
-    Read, Scanner, elements, leading_text, pass, raw_member, read, read_into, read_with_null,
+    Invalid, Read, Scanner, elements, leading_text, pass_part, raw_member, read, read_into, read_part,
+    read_strict, read_with_null,
 };
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};

@@ -30,31 +30,51 @@ pub(crate) fn read<'a, T: Read<'a>>(text: &'a str) -> Result<T, Invalid> {
 
 /// Reads a whole text into `value`, which is in its default state. Fails as [`read`] does.
 pub(crate) fn read_into<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> Result<(), Invalid> {
-    Scanner { text, at: 0, depth: 0, keeps_null: false }.whole(value)
+    Scanner::new(text).whole(value)
 }
 
-/// Scans a whole text with `pass`, which has to read its one value.
+/// Scans one value of a text that has been read before with `pass`, which has to read it.
 ///
 /// # Errors
-/// The text is not JSON, or `pass` returned `None`.
-pub(crate) fn pass<'a>(
-    text: &'a str,
+/// `pass` returned `None`.
+pub(crate) fn pass_part<'a>(
+    part: &'a str,
     pass: impl FnOnce(&mut Scanner<'a>) -> Option<()>,
 ) -> Result<(), Invalid> {
-    let mut from = Scanner { text, at: 0, depth: 0, keeps_null: false };
+    let mut from = Scanner::of_part(part);
     let passed = pass(&mut from);
     from.finish(passed)
 }
 
-/// Reads a whole text like [`read_into`], but keeps unnamed null members in the [`Extras`](super::Extras).
-pub(crate) fn read_with_null<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> Result<(), Invalid> {
-    Scanner { text, at: 0, depth: 0, keeps_null: true }.whole(value)
+/// Reads one value of a text that has been read before. Long strings that `T` does not look into cost hardly anything.
+///
+/// # Errors
+/// The value is of another type.
+pub(crate) fn read_part<'a, T: Read<'a>>(part: &'a str) -> Result<T, Invalid> {
+    let mut value = T::default();
+    Scanner::of_part(part).whole(&mut value).map(|()| value)
 }
 
-/// Iterates over the elements of a list, each read on demand, so that a long list takes no memory. Returns `None`
-/// if `list` is not a list; invalid JSON inside ends the iteration.
+/// Reads a whole text as [`read`] does, and checks besides that it has at most `levels` levels of nesting and no half of
+/// a surrogate pair.
+///
+/// # Errors
+/// The text is not JSON, its value is of another type, or it fails one of the checks.
+pub(crate) fn read_strict<'a, T: Read<'a>>(text: &'a str, levels: u32) -> Result<T, Invalid> {
+    let mut value = T::default();
+    let from = Scanner { most_levels: levels.min(DEPTH), refuses_surrogates: true, ..Scanner::new(text) };
+    from.whole(&mut value).map(|()| value)
+}
+
+/// Reads a whole text like [`read_into`], but keeps unnamed null members in the [`Extras`](super::Extras).
+pub(crate) fn read_with_null<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> Result<(), Invalid> {
+    Scanner { keeps_null: true, ..Scanner::new(text) }.whole(value)
+}
+
+/// Iterates over the elements of a list, each read on demand, so that a long list takes no memory. `list` must be part
+/// of a text that has been read. Returns `None` if it is not a list.
 pub(crate) fn elements(list: &str) -> Option<Elements<'_>> {
-    let mut from = Scanner { text: list, at: 0, depth: 0, keeps_null: false };
+    let mut from = Scanner::of_part(list);
     from.enter(b'[')?;
     let is_empty = from.peek()? == b']';
     Some(Elements { from: (!is_empty).then_some(from) })
@@ -79,8 +99,8 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// Returns the raw value of a key, the first if it is repeated. `None` if `object` is not a JSON object or lacks
-/// the key.
+/// Returns the raw value of a key, the first if it is repeated. `object` must be part of a text that has been read.
+/// `None` if it is not a JSON object or lacks the key.
 pub(crate) fn raw_member<'a>(object: &'a str, key: &str) -> Option<Raw<'a>> {
     let mut value = None;
     let of_object = |from: &mut Scanner<'a>| {
@@ -93,7 +113,7 @@ pub(crate) fn raw_member<'a>(object: &'a str, key: &str) -> Option<Raw<'a>> {
             Some(())
         })
     };
-    pass(object, of_object).ok()?;
+    pass_part(object, of_object).ok()?;
     value
 }
 
@@ -101,7 +121,7 @@ pub(crate) fn raw_member<'a>(object: &'a str, key: &str) -> Option<Raw<'a>> {
 /// `text`. `None` if the string is invalid or has no end.
 #[inline]
 pub(crate) fn leading_text(text: &str) -> Option<&str> {
-    Scanner { text, at: 0, depth: 0, keeps_null: false }.string_end().map(|(body, _)| body)
+    Scanner::new(text).string_end().map(|(body, _)| body)
 }
 
 /// Parse error: line and column of the first byte that is not allowed, counted from 1.
@@ -133,7 +153,11 @@ pub(crate) struct Scanner<'a> {
     text: &'a str,
     at: usize,
     depth: u32,
+    most_levels: u32,
     keeps_null: bool,
+    refuses_surrogates: bool,
+    /// True if the text is known to be JSON: then the end of a string is all that matters of one that is skipped.
+    is_part: bool,
 }
 
 /// Key of an object, as spelled. Escapes are resolved only if the reader needs the name.
@@ -152,6 +176,23 @@ impl<'a> Key<'a> {
 }
 
 impl<'a> Scanner<'a> {
+    fn new(text: &'a str) -> Self {
+        Self {
+            text,
+            at: 0,
+            depth: 0,
+            most_levels: DEPTH,
+            keeps_null: false,
+            refuses_surrogates: false,
+            is_part: false,
+        }
+    }
+
+    /// Returns a scanner of a part of a text that has been read.
+    fn of_part(text: &'a str) -> Self {
+        Self { is_part: true, ..Self::new(text) }
+    }
+
     fn whole<T: Read<'a>>(mut self, value: &mut T) -> Result<(), Invalid> {
         let read = value.read(&mut self);
         self.finish(read)
@@ -247,7 +288,7 @@ impl<'a> Scanner<'a> {
 
     #[inline]
     fn enter(&mut self, bracket: u8) -> Option<()> {
-        if self.peek()? != bracket || self.depth == DEPTH {
+        if self.peek()? != bracket || self.depth == self.most_levels {
             return None;
         }
         self.depth += 1;
@@ -264,6 +305,7 @@ impl<'a> Scanner<'a> {
     /// Skips the next value of any type and validates it.
     fn value(&mut self) -> Option<()> {
         match self.peek()? {
+            b'"' if self.is_part => self.known_string().map(|_| ()),
             b'"' => self.string().map(|_| ()),
             b'{' => self.each_member(|from, _| from.value()),
             b'[' => self.each_element(Self::value),
@@ -328,7 +370,7 @@ impl<'a> Scanner<'a> {
         let start = self.at;
         let mut escaped = false;
         loop {
-            self.at += plain_run(self.text.as_bytes().get(self.at..)?, [b'"', b'\\'], 0x20);
+            self.at += string_run(self.text.as_bytes().get(self.at..)?);
             match self.byte()? {
                 b'"' => break,
                 b'\\' => self.escape()?,
@@ -341,22 +383,80 @@ impl<'a> Scanner<'a> {
         Some((body, escaped))
     }
 
-    fn escape(&mut self) -> Option<()> {
-        self.at += 1;
-        let digits = match self.byte()? {
-            b'u' => 4,
-            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => 0,
-            _ => return None,
-        };
-        self.at += 1;
-        for _ in 0..digits {
-            if !self.byte()?.is_ascii_hexdigit() {
-                return None;
-            }
+    /// Reads a string of a text that is known to be JSON. Returns the text between its quotes.
+    fn known_string(&mut self) -> Option<&'a str> {
+        self.take(b'"')?;
+        let start = self.at;
+        loop {
+            let bytes = self.text.as_bytes();
+            self.at += memchr::memchr(b'"', bytes.get(self.at..)?)?;
+            let before = bytes.get(start..self.at)?.iter().rev();
+            let is_escaped = before.take_while(|byte| **byte == b'\\').count() % 2 == 1;
             self.at += 1;
+            if !is_escaped {
+                return self.text.get(start..self.at - 1);
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Option<()> {
+        let start = self.at;
+        self.at += 1;
+        match self.byte()? {
+            b'u' => {
+                self.at += 1;
+                for _ in 0..4 {
+                    if !self.byte()?.is_ascii_hexdigit() {
+                        return None;
+                    }
+                    self.at += 1;
+                }
+                if self.refuses_surrogates {
+                    self.at = start;
+                    self.at += self.unit_length()?;
+                }
+            }
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 1,
+            _ => return None,
         }
         Some(())
     }
+
+    /// Returns the length of the `\u` escape that comes next, or of the two that make up one character. `None` for half
+    /// of a surrogate pair.
+    fn unit_length(&self) -> Option<usize> {
+        let unit = |from: usize| {
+            let hex = self.text.get(from..from + 6)?.strip_prefix("\\u")?;
+            u16::from_str_radix(hex, 16).ok()
+        };
+        match unit(self.at)? {
+            0xd800..=0xdbff => matches!(unit(self.at + 6), Some(0xdc00..=0xdfff)).then_some(12),
+            0xdc00..=0xdfff => None,
+            _ => Some(6),
+        }
+    }
+}
+
+/// Returns the number of bytes before the first that ends a string, begins an escape, or is not allowed in one.
+#[inline]
+fn string_run(bytes: &[u8]) -> usize {
+    /// Bytes for which a vectorised search is not worth its start.
+    const SHORT: usize = 64;
+    let front = bytes.get(..SHORT).unwrap_or(bytes);
+    let run = plain_run(front, [b'"', b'\\'], 0x20);
+    if run < SHORT { run } else { long_run(bytes, SHORT) }
+}
+
+/// Returns the same as [`string_run`] for a run of at least `from` bytes.
+#[inline(never)]
+fn long_run(bytes: &[u8], from: usize) -> usize {
+    let rest = bytes.get(from..).unwrap_or_default();
+    let run = memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+    let run = rest.get(..run).unwrap_or_default();
+    // Without an early end, this loop is vectorised.
+    let is_allowed = run.iter().fold(u8::MAX, |least, byte| least.min(*byte)) >= 0x20;
+    let allowed = if is_allowed { run.len() } else { run.iter().take_while(|byte| **byte >= 0x20).count() };
+    from + allowed
 }
 
 /// Returns the number of bytes before the first that is one of `these` or below `limit` (at most 0x80).
@@ -395,7 +495,7 @@ impl<'a> Read<'a> for Raw<'a> {
 impl<'a> Read<'a> for Text<'a> {
     #[inline]
     fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
-        *self = Self::json(from.string()?.0);
+        *self = Self::json(if from.is_part { from.known_string()? } else { from.string()?.0 });
         Some(())
     }
 }
@@ -483,6 +583,47 @@ mod tests {
         assert!(Raw::of(&"[".repeat(1_000_000)).is_none());
         // Sibling lists do not add up to nesting.
         assert!(Raw::of(&format!("[{}[]]", "[],".repeat(1000))).is_some());
+    }
+
+    /// Strings of every length end at the first quote that is not escaped, wherever words and blocks begin.
+    #[test]
+    fn strings_end_where_they_should() {
+        for length in 0..200 {
+            for special in ["", "\\\"", "\\\\", "\\n", "\\u00e9", "\\x", "\\u12", "\n", "\u{1}", "é", "\""] {
+                for after in
+                    ["", "a", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"]
+                {
+                    let text = format!("[\"{}{special}{after}\",1]", "a".repeat(length));
+                    let expected = serde_json::from_str::<Vec<IgnoredAny>>(&text).is_ok();
+                    assert_eq!(read::<Vec<Raw<'_>>>(&text).is_ok(), expected, "{text:?}");
+                    if expected {
+                        let all = elements(&text).map(|all| all.map(Raw::get).collect::<Vec<_>>());
+                        let slow: Vec<_> =
+                            read::<Vec<Raw<'_>>>(&text).unwrap().into_iter().map(Raw::get).collect();
+                        assert_eq!(all, Some(slow), "{text:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn strict_reading_refuses_depth_and_halves_of_pairs() {
+        let is_read = |text: &str, levels| read_strict::<Raw<'_>>(text, levels).is_ok();
+        assert!(is_read("[[1]]", 2) && !is_read("[[1]]", 1) && !is_read(&"[".repeat(1000), 1000));
+        for (text, expected) in [
+            (r#""\ud83d\ude00""#, true),
+            (r#""\ud83d""#, false),
+            (r#""\ud83d\u0041""#, false),
+            (r#""\ude00""#, false),
+            (r#""\ud83d\ud83d\ude00""#, false),
+            (r#""\\ud83d""#, true),
+            (r#"{"\ud83d":1}"#, false),
+            (r#""\u00e9\uffff""#, true),
+        ] {
+            assert_eq!(is_read(text, 9), expected, "{text}");
+            assert!(Raw::of(text).is_some(), "{text}");
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl<'t> RequestAdapter<'t> {
         let places = &ask.places;
         let message = |(at, range): &NumberedMessage| {
             let object = text.get(range.clone())?;
-            let members = fields::read(text, object).ok()?;
+            let members = fields::read_part(text, object).ok()?;
             let role = members.iter().find(|member| member.key == "role")?.value.get();
             let spans: Vec<_> = members.iter().map(MemberSpan::from).collect();
             Some(Message { at: *at, role, edit: ObjectEdit::new(text, spans, range.end - 1) })

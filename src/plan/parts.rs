@@ -74,7 +74,7 @@ fn convert_in_message(
     }
     let mut any = false;
     for (at, part) in json::elements(content).into_iter().flatten().enumerate() {
-        let Ok(members) = fields::read(text, part.get()) else { continue };
+        let Ok(members) = fields::read_part(text, part.get()) else { continue };
         let is_it =
             |key: &str| members.iter().any(|member| member.key == "type" && member.value.get() == key);
         if !is_it(&quoted) {

@@ -145,7 +145,7 @@ pub(super) fn messages<'a>(
         if !message.get().starts_with('{') {
             return Err(invalid(path, "it must be an object"));
         }
-        let members = fields::read(from.text, message.get())?;
+        let members = fields::read_part(from.text, message.get())?;
         no_duplicates(
             &members,
             &["role", "content", "tool_calls", "reasoning", "reasoning_content"],
@@ -233,7 +233,7 @@ fn forced_function(from: &Checked<'_>) -> Result<Option<String>, Failure> {
         return Ok(json::member(custom.get(), "name"));
     }
     let Some(function) = member(&choice, "function") else { return Ok(None) };
-    let function = fields::read(from.text, function.get())
+    let function = fields::read_part(from.text, function.get())
         .map_err(|_| invalid("tool_choice.function", "it must be an object"))?;
     no_duplicates(&function, &["name"], "tool_choice.function.")?;
     let name = member(&function, "name").and_then(Text::of).map(|name| name.decoded().into_owned());

@@ -95,7 +95,7 @@ impl<'a> Checked<'a> {
         known: &'static [&'static str],
         rules: &'a Rules,
     ) -> Result<Self, Failure> {
-        Self::new(fields::text_within(body, rules.caps.depth)?, known, rules)
+        Self::new(fields::utf8(body)?, known, rules)
     }
 
     /// Reads and checks the fields of a body, given as its text.
@@ -104,7 +104,7 @@ impl<'a> Checked<'a> {
         known: &'static [&'static str],
         rules: &'a Rules,
     ) -> Result<Self, Failure> {
-        let fields = fields::read(text, text)?;
+        let fields = fields::read_body(text, rules.caps.depth)?;
         no_duplicates(&fields, known, "")?;
         let checked = Self { text, fields, known, rules };
         checked.check_reserved(&checked.fields, "")?;
@@ -188,7 +188,7 @@ impl<'a> Checked<'a> {
         if !field.value.get().starts_with('{') {
             return Err(invalid(param, "it must be an object"));
         }
-        fields::read(self.text, field.value.get())
+        fields::read_part(self.text, field.value.get())
     }
 
     pub(super) fn string(&self, key: &str) -> Result<Option<String>, Failure> {

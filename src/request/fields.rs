@@ -91,21 +91,24 @@ impl MemberSpan {
 /// # Errors
 /// `invalid_utf8` and `json_too_deep` (faults C02, C12).
 pub fn text(body: &[u8]) -> Result<&str, Failure> {
-    text_within(body, DEPTH)
+    let text = utf8(body)?;
+    check_depth_and_surrogates(text.as_bytes(), DEPTH)?;
+    Ok(text)
 }
 
-/// Returns the text of a body like [`text`], with a lower limit on nesting.
-pub(super) fn text_within(body: &[u8], levels: usize) -> Result<&str, Failure> {
+/// Returns the text of a body without a leading byte-order mark.
+///
+/// # Errors
+/// `invalid_utf8` (faults C02).
+pub(super) fn utf8(body: &[u8]) -> Result<&str, Failure> {
     let text = std::str::from_utf8(body).map_err(|error| {
         let message = format!("The request body is not valid UTF-8 (byte {}).", error.valid_up_to());
         Failure::from(Fault::InvalidUtf8).with_message(message)
     })?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    check_depth_and_surrogates(text.as_bytes(), levels.min(DEPTH))?;
-    Ok(text)
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
-/// Checks in one pass what the JSON reader does not: nesting depth and lone surrogates.
+/// Checks what a lenient reader does not: nesting depth and lone surrogates.
 fn check_depth_and_surrogates(bytes: &[u8], levels: usize) -> Result<(), Failure> {
     let mut depth = 0_usize;
     let mut at = 0;
@@ -170,11 +173,42 @@ pub fn read<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failu
         let message = "The request body is not valid JSON for this API: it must be an object.";
         return Err(Failure::from(Fault::InvalidJson).with_message(message));
     }
-    let BoundedMembers { kept, too_many: over, long_key } = json::read(object).map_err(|invalid| {
+    fields_of(whole, json::read(object))
+}
+
+/// Parses the members of a whole body, in one pass over its bytes. At most `levels` levels of nesting are allowed.
+///
+/// # Errors
+/// Fails like [`text`] and [`read`].
+pub(super) fn read_body(text: &str, levels: usize) -> Result<Vec<Field<'_>>, Failure> {
+    let levels = levels.min(DEPTH);
+    match json::read_strict(text, u32::try_from(levels).unwrap_or(u32::MAX)) {
+        Ok(members) => fields_of(text, Ok(members)),
+        // What is wrong is told in the order of the checks.
+        Err(_) => check_depth_and_surrogates(text.as_bytes(), levels).and_then(|()| read(text, text)),
+    }
+}
+
+/// Parses the members of an object like [`read`]. It must be part of a text that has been read.
+///
+/// # Errors
+/// Fails like [`read`].
+pub fn read_part<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failure> {
+    if !object.starts_with('{') {
+        return read(whole, object);
+    }
+    fields_of(whole, json::read_part(object))
+}
+
+fn fields_of<'a>(
+    whole: &'a str,
+    read: Result<BoundedMembers<'a>, json::Invalid>,
+) -> Result<Vec<Field<'a>>, Failure> {
+    let BoundedMembers { kept, too_many, long_key } = read.map_err(|invalid| {
         let message = format!("The request body is not valid JSON ({invalid}).");
         Failure::from(Fault::InvalidJson).with_message(message)
     })?;
-    if over {
+    if too_many {
         let message = format!("The request has an object of more than {MEMBERS} members.");
         return Err(Failure::from(Fault::InvalidValue).with_message(message));
     }

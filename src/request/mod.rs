@@ -203,7 +203,7 @@ impl ChatRequest {
         model: Option<&str>,
         rules: &Rules,
     ) -> Result<Self, Failure> {
-        let text = fields::text_within(body, rules.caps.depth)?;
+        let text = fields::utf8(body)?;
         let offset = body.len() - text.len();
         let mut ask = Self::of_text(api, text, offset, complete, model, rules)?;
         if let Some(offered_tools) = &mut ask.offered_tools
@@ -223,7 +223,7 @@ impl ChatRequest {
     /// Parses a chat request that samewire generated from a client's request, which has passed these rules.
     pub(crate) fn read_generated(text: &str, rules: &Rules) -> Result<Self, Failure> {
         // The original request was within its own limits; the generated one may have more messages.
-        let caps = Caps { messages: usize::MAX, tools: usize::MAX, ..rules.caps };
+        let caps = Caps { messages: usize::MAX, tools: usize::MAX, depth: usize::MAX, ..rules.caps };
         let rules =
             Rules { media: Media::Unchecked, allowed: rules.allowed.clone(), ranges: rules.ranges, caps };
         Self::of_text(Api::Chat, text, 0, false, None, &rules)
@@ -368,7 +368,7 @@ impl ChatRequest {
             return self.append(text, "\"stream_options\":{\"include_usage\":true}", edits);
         };
         let object = text.get(at.clone()).unwrap_or("");
-        let Ok(options) = fields::read(text, object) else {
+        let Ok(options) = fields::read_part(text, object) else {
             return edits.replace(at, r#"{"include_usage":true}"#);
         };
         let mut asked = false;

@@ -90,7 +90,7 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
     /// of a list.
     fn search(&mut self, value: Raw<'_>, path: String, anywhere: bool) -> Result<(), Failure> {
         (self.path, self.anywhere) = (path, anywhere);
-        let passed = json::pass(value.get(), |from| self.value(from, None));
+        let passed = json::pass_part(value.get(), |from| self.value(from, None));
         match self.failure.take() {
             Some(failure) => Err(failure),
             None => passed.map_err(|_| Fault::InvalidJson.into()),
