@@ -1,23 +1,19 @@
 //! Log lines on stderr, as JSON or as text for people. A dedicated thread writes them, so a blocked stderr never
 //! blocks a request.
 
+use super::json_line::JsonLine;
 use super::series::Gauge;
 use super::text::{Text, is_c1_control};
 use crate::config::{Level, LogFormat, Terminal};
 use parking_lot::{Condvar, Mutex};
-use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// Maximum size of the queue in bytes; further lines are dropped.
@@ -43,11 +39,11 @@ pub fn excerpt(body: &[u8]) -> String {
     // Three bytes more, so that a character that begins within the limit is complete; [`fitting`] removes what
     // exceeds it.
     let front = String::from_utf8_lossy(body.get(..EXCERPT + 3).unwrap_or(body));
-    fitting(&front, EXCERPT)
+    fitting(&front, EXCERPT).to_owned()
 }
 
 /// Returns the start of a text that takes at most `room` bytes in a JSON line, escapes included.
-pub fn fitting(text: &str, mut room: usize) -> String {
+pub fn fitting(text: &str, mut room: usize) -> &str {
     let fits = |letter: &char| {
         let written = match letter {
             '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
@@ -59,7 +55,8 @@ pub fn fitting(text: &str, mut room: usize) -> String {
         room = left.unwrap_or(0);
         left.is_some()
     };
-    text.chars().take_while(fits).collect()
+    let length = text.chars().take_while(fits).map(char::len_utf8).sum();
+    text.get(..length).unwrap_or(text)
 }
 
 /// Starts logging. The guard, when dropped, writes the lines that are still queued.
@@ -88,26 +85,26 @@ pub fn start(level: Level, format: LogFormat) -> Result<Guard, Box<dyn std::erro
             let layer = tracing_subscriber::fmt::layer().event_format(Text { colour });
             registry.with(layer.with_writer(sink)).try_init()?;
         }
-        false => registry.with(json(sink)).try_init()?,
+        false => {
+            let layer = tracing_subscriber::fmt::layer().event_format(JsonLine);
+            registry.with(layer.with_writer(sink)).try_init()?;
+        }
     }
     Ok(guard)
-}
-
-/// Returns a layer that formats events as lines of JSON.
-fn json<S: Subscriber + for<'a> LookupSpan<'a>>(sink: Sink) -> impl Layer<S> {
-    let layer = tracing_subscriber::fmt::layer().json().flatten_event(true);
-    layer.with_current_span(false).with_span_list(false).with_target(false).with_writer(sink)
 }
 
 /// Returns the log line of an event that contains this text in its message and in fields of every kind. Lets tests
 /// check the escaping without a process whose log they would have to read.
 pub fn line_with(text: &str) -> Vec<u8> {
+    line_of(|| tracing::error!(value = text, shown = %text, debugged = ?text, "{text}"))
+}
+
+/// Returns the lines that are logged as JSON meanwhile.
+pub(super) fn line_of(log: impl FnOnce()) -> Vec<u8> {
     let queue = Arc::new(Queue::default());
-    let subscriber =
-        tracing_subscriber::registry().with(json(Sink { queue: Arc::clone(&queue), cut: cut_json }));
-    tracing::subscriber::with_default(subscriber, || {
-        tracing::error!(value = text, shown = %text, debugged = ?text, "{text}");
-    });
+    let sink = Sink { queue: Arc::clone(&queue), cut: cut_json };
+    let layer = tracing_subscriber::fmt::layer().event_format(JsonLine).with_writer(sink);
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
     std::mem::take(&mut queue.waiting.lock().text)
 }
 
@@ -237,60 +234,29 @@ impl<'a> MakeWriter<'a> for Sink {
     type Writer = LogLine<'a>;
 
     fn make_writer(&'a self) -> LogLine<'a> {
-        LogLine { sink: self, text: Vec::new(), cut: false }
+        LogLine(self)
     }
 }
 
-/// Buffer of one line, up to the longest length; queued on drop.
-struct LogLine<'a> {
-    sink: &'a Sink,
-    text: Vec<u8>,
-    /// True if the line exceeded the limit.
-    cut: bool,
-}
+/// Writer of one line. The layer writes it at once, from a buffer that it keeps.
+struct LogLine<'a>(&'a Sink);
 
 impl Write for LogLine<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = LONGEST.saturating_sub(self.text.len());
-        let tame = escape_controls(bytes);
-        self.cut |= tame.len() > room;
-        self.text.extend_from_slice(tame.get(..room).unwrap_or(&tame));
-        Ok(bytes.len())
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let Self(sink) = self;
+        match line.get(..LONGEST).filter(|_| line.len() > LONGEST) {
+            None => sink.queue.push(line),
+            Some(front) => {
+                let mut text = front.to_vec();
+                (sink.cut)(&mut text);
+                sink.queue.push(&text);
+            }
+        }
+        Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl Drop for LogLine<'_> {
-    fn drop(&mut self) {
-        if self.cut {
-            (self.sink.cut)(&mut self.text);
-        }
-        self.sink.queue.push(&self.text);
-    }
-}
-
-/// Returns the JSON with such control characters escaped. Outside of strings they do not occur.
-fn escape_controls(json: &[u8]) -> Cow<'_, [u8]> {
-    // In UTF-8, these characters are the byte 7F or start with C2.
-    if memchr::memchr2(0x7f, 0xc2, json).is_none() {
-        return Cow::Borrowed(json);
-    }
-    match std::str::from_utf8(json) {
-        Ok(text) if text.contains(is_c1_control) => {
-            let mut out = String::with_capacity(text.len() + 64);
-            for letter in text.chars() {
-                if is_c1_control(letter) {
-                    let _ = write!(out, "\\u{:04x}", u32::from(letter));
-                } else {
-                    out.push(letter);
-                }
-            }
-            Cow::Owned(out.into_bytes())
-        }
-        _ => Cow::Borrowed(json),
     }
 }
 

@@ -11,6 +11,7 @@ mod build;
 #[cfg(feature = "otlp")]
 mod export;
 mod history;
+mod json_line;
 mod log;
 mod redact;
 mod series;
@@ -258,8 +259,8 @@ impl Metrics {
     /// that are no longer configured.
     pub fn upstream(&self, name: &str) -> Arc<UpstreamMetrics> {
         let mut all = self.upstreams.write();
-        all.retain(|known| known.name == name || is_used(known));
-        if let Some(known) = all.iter().find(|known| known.name == name) {
+        all.retain(|known| *known.name == *name || is_used(known));
+        if let Some(known) = all.iter().find(|known| *known.name == *name) {
             return Arc::clone(known);
         }
         let new = Arc::new(UpstreamMetrics::new(name));
@@ -288,7 +289,7 @@ impl Metrics {
     /// Counts a finished request in every metric that it concerns.
     pub fn finished(&self, request: &Finished<'_>) {
         let figures = request.upstream.unwrap_or(&self.without_upstream);
-        let upstream = figures.name.as_str();
+        let upstream = &*figures.name;
         let (route, end, status) = (request.route.name(), request.end.name(), request.status.to_string());
         self.requests.add(&[("route", route), ("upstream", upstream), ("status", &status), ("end", end)], 1);
         if let Some(seconds) = figures.request_seconds.get(request.route as usize) {

@@ -1,6 +1,7 @@
 //! Counters, gauges and histograms, and their rendering in the Prometheus text format.
 
 use parking_lot::RwLock;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::Arc;
@@ -193,11 +194,20 @@ impl Counters {
     /// Adds `by` to the series of these labels. Once the budget is used up, new combinations are counted with
     /// every value as `other`.
     pub fn add(&self, pairs: &[(&str, &str)], by: u64) {
-        let labels = labels(pairs);
-        if let Some(known) = self.series.read().get(&labels) {
-            known.fetch_add(by, Ordering::Relaxed);
+        thread_local! {
+            static LABELS: RefCell<String> = const { RefCell::new(String::new()) };
+        }
+        let is_known = LABELS.with_borrow_mut(|labels| {
+            labels.clear();
+            write_labels(pairs, labels);
+            let series = self.series.read();
+            let known = series.get(labels.as_str());
+            known.map(|known| known.fetch_add(by, Ordering::Relaxed)).is_some()
+        });
+        if is_known {
             return;
         }
+        let labels = labels(pairs);
         let mut series = self.series.write();
         let fits = series.contains_key(&labels) || self.budget.take();
         let others = || self::labels(&pairs.iter().map(|(name, _)| (*name, "other")).collect::<Vec<_>>());
@@ -241,6 +251,12 @@ pub(super) fn single(name: &str, help: &str, kind: &str, value: impl Display, ou
 /// Returns labels in the form `a="b",c="d"`, escaped as the Prometheus text format requires.
 pub(super) fn labels(pairs: &[(&str, &str)]) -> String {
     let mut text = String::with_capacity(pairs.len() * 32);
+    write_labels(pairs, &mut text);
+    text
+}
+
+/// Writes labels as [`labels`] returns them to a text that is empty.
+fn write_labels(pairs: &[(&str, &str)], text: &mut String) {
     for (name, value) in pairs {
         if !text.is_empty() {
             text.push(',');
@@ -261,7 +277,6 @@ pub(super) fn labels(pairs: &[(&str, &str)]) -> String {
         text.push_str(rest);
         text.push('"');
     }
-    text
 }
 
 #[cfg(test)]

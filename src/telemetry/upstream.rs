@@ -5,12 +5,13 @@ use super::{Route, SECONDS, SHORT};
 use crate::engine::{EngineLoad, Front, Version};
 use parking_lot::Mutex;
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// Metrics of one upstream. The upstream's own state updates them, and each scrape reads them.
 #[derive(Debug)]
 pub struct UpstreamMetrics {
     /// Name of the upstream, which is also its label.
-    pub name: String,
+    pub name: Arc<str>,
     /// Rendered `upstream` label.
     pub(super) labels: String,
     /// Rendered labels of the detected engine; empty until it is known.
@@ -36,7 +37,7 @@ pub struct UpstreamMetrics {
 impl UpstreamMetrics {
     pub(super) fn new(name: &str) -> Self {
         Self {
-            name: name.to_owned(),
+            name: name.into(),
             labels: series::labels(&[("upstream", name)]),
             kind: Mutex::default(),
             busy: Mutex::default(),
@@ -55,7 +56,7 @@ impl UpstreamMetrics {
     pub fn set_kind(&self, engine: &str, version: Option<Version>, front: Front) {
         let version = version.map_or_else(|| "unknown".to_owned(), |version| version.to_string());
         let labels = [
-            ("upstream", self.name.as_str()),
+            ("upstream", &*self.name),
             ("engine", engine),
             ("version", &version),
             ("front_end", front.name()),
