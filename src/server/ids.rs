@@ -3,20 +3,51 @@
 use super::relay::clock;
 use crate::wire::Stamp;
 use data_encoding::HEXLOWER;
+use std::cell::RefCell;
 
 /// Random bytes for one request, drawn in a single call: its ids, the seed of its answer, and a number that
 /// decides between equal upstreams.
-pub(super) struct IdSource([u8; 40]);
+pub(super) struct IdSource([u8; DRAWN]);
+
+/// Random bytes of one request.
+const DRAWN: usize = 40;
+/// Front of a request id.
+const PREFIX: &str = "req_";
+
+thread_local! {
+    static POOL: RefCell<RandomPool> = const { RefCell::new(RandomPool { bytes: [[0; DRAWN]; 64], left: 0 }) };
+}
+
+/// Random bytes for the next requests of a thread: one call of the system serves many of them.
+struct RandomPool {
+    bytes: [[u8; DRAWN]; 64],
+    /// Number of elements that have not been drawn.
+    left: usize,
+}
+
+impl RandomPool {
+    /// Returns bytes that nobody has had. Fails if the system provides none.
+    fn draw(&mut self) -> Result<[u8; DRAWN], getrandom::Error> {
+        if self.left == 0 {
+            getrandom::fill(self.bytes.as_flattened_mut())?;
+            self.left = self.bytes.len();
+        }
+        self.left -= 1;
+        let drawn = self.bytes.get_mut(self.left).ok_or(getrandom::Error::UNEXPECTED)?;
+        Ok(std::mem::replace(drawn, [0; DRAWN]))
+    }
+}
 
 impl IdSource {
     pub(super) fn draw() -> Result<Self, getrandom::Error> {
-        let mut bytes = [0; 40];
-        getrandom::fill(&mut bytes)?;
-        Ok(Self(bytes))
+        POOL.with_borrow_mut(RandomPool::draw).map(Self)
     }
 
     pub(super) fn request_id(&self) -> String {
-        format!("req_{}", HEXLOWER.encode_display(self.0.get(..16).unwrap_or_default()))
+        let mut id = String::with_capacity(PREFIX.len() + 32);
+        id.push_str(PREFIX);
+        HEXLOWER.encode_append(self.0.get(..16).unwrap_or_default(), &mut id);
+        id
     }
 
     /// Returns the random number that decides between equal upstreams.

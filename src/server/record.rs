@@ -17,9 +17,10 @@ use crate::wire::fault::{Failure, Fault};
 use crate::wire::rule::Rule;
 use http::uri::PathAndQuery;
 use http::{Method, request};
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Log note for a request whose body has the content type that `curl -d` sends.
@@ -116,7 +117,7 @@ impl Record {
             side: None,
             cause: None,
             end: End::ClientClosed,
-            model: "other".into(),
+            model: other_model(),
             upstream: None,
             attempts: 0,
             request_bytes: 0,
@@ -172,7 +173,7 @@ impl Record {
     /// Notes the upstream of an attempt, and how many attempts there have been.
     pub(super) fn sent_to(&mut self, upstream: &Arc<Upstream>, attempts: u32) {
         let engine = upstream.identity().engine.name;
-        self.publish(|facts| facts.upstream = Some((upstream.config.name.as_str().into(), engine)));
+        self.publish(|facts| facts.upstream = Some((Arc::clone(&upstream.figures.name), engine)));
         self.upstream = Some(Arc::clone(upstream));
         self.attempts = attempts;
         self.entry.iter().for_each(|entry| entry.attempted(attempts));
@@ -272,12 +273,15 @@ impl Record {
         match &failure.engine {
             Some(engine) if self.line.engine.is_none() => {
                 let text = redacted(&engine.text, None, self.asked_model());
-                self.line.engine = Some((engine.status, fitting(&text, ENGINE_ERROR)));
+                self.line.engine = Some((engine.status, fitting(&text, ENGINE_ERROR).to_owned()));
             }
             Some(_) => {}
             // The message about an invalid key contains some of its characters.
             None if failure.status < 500 && failure.fault != Fault::InvalidApiKey => {
-                self.line.refusal = Some((limited(&failure.message), failure.param.as_deref().map(limited)));
+                self.line.refusal = Some((
+                    limited(&failure.message).into_owned(),
+                    failure.param.as_deref().map(|param| limited(param).into_owned()),
+                ));
             }
             None => {}
         }
@@ -292,7 +296,7 @@ impl Record {
                 false => redacted(&engine.text, Some(request), self.asked_model()),
             };
             tracing::debug!(request_id = self.request_id, status = engine.status, text, "an engine's error");
-            self.line.engine = Some((engine.status, fitting(&text, ENGINE_ERROR)));
+            self.line.engine = Some((engine.status, fitting(&text, ENGINE_ERROR).to_owned()));
         }
     }
 
@@ -476,10 +480,16 @@ fn rules(summary: &Summary) -> Option<String> {
     (!out.is_empty()).then_some(out)
 }
 
+/// Returns the label of models that no upstream lists.
+fn other_model() -> Arc<str> {
+    static OTHER: LazyLock<Arc<str>> = LazyLock::new(|| "other".into());
+    Arc::clone(&OTHER)
+}
+
 /// Shortens a client's text to [`LONGEST`] bytes.
-fn limited(text: &str) -> String {
+fn limited(text: &str) -> Cow<'_, str> {
     let front = fitting(text, LONGEST);
-    if front.len() < text.len() { front + "…" } else { front }
+    if front.len() < text.len() { format!("{front}…").into() } else { text.into() }
 }
 
 /// Returns milliseconds with three decimal places, for human readers.

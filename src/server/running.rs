@@ -30,7 +30,7 @@ struct Requests {
 /// Facts of a request that are texts or references; written a few times in its life.
 #[derive(Clone, Default)]
 pub(super) struct RequestFacts {
-    pub(super) id: Box<str>,
+    pub(super) id: Arc<str>,
     pub(super) method: Method,
     pub(super) path: Arc<str>,
     /// Model by the client's name for it.
@@ -39,7 +39,7 @@ pub(super) struct RequestFacts {
     pub(super) key: Option<Arc<str>>,
     /// Name of the upstream of the last attempt, and of its engine. An upstream itself is not held here, since it
     /// must go with the configuration that names it.
-    pub(super) upstream: Option<(Box<str>, &'static str)>,
+    pub(super) upstream: Option<(Arc<str>, &'static str)>,
 }
 
 /// Running request. Its numbers are written while its answer is relayed, without a lock.

@@ -21,7 +21,8 @@ pub struct Hops(HeaderValue);
 impl Default for Hops {
     /// Returns the value for a request that starts at this process.
     fn default() -> Self {
-        Self(value(process_id().to_owned()))
+        static OWN: OnceLock<HeaderValue> = OnceLock::new();
+        Self(OWN.get_or_init(|| value(process_id().to_owned())).clone())
     }
 }
 

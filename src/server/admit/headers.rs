@@ -102,20 +102,26 @@ pub(in crate::server) fn is_labelled_form(headers: &HeaderMap) -> bool {
 
 /// Returns true for `application/x-www-form-urlencoded` without a charset or with UTF-8.
 fn is_form(label: &str) -> bool {
-    is_in_utf8(label, |kind| kind == "application/x-www-form-urlencoded")
+    is_in_utf8(label, |kind| kind.eq_ignore_ascii_case("application/x-www-form-urlencoded"))
 }
 
 /// Returns true for `application/json` or a type with the suffix `+json`, without a charset or with UTF-8.
 fn is_json(label: &str) -> bool {
     is_in_utf8(label, |kind| {
-        kind == "application/json" || kind.starts_with("application/") && kind.ends_with("+json")
+        let (front, end) = ("application/", "json");
+        let subtype = kind.split_at_checked(front.len()).filter(|(kind, _)| kind.eq_ignore_ascii_case(front));
+        let name =
+            subtype.and_then(|(_, subtype)| subtype.split_at_checked(subtype.len().checked_sub(end.len())?));
+        name.is_some_and(|(before, name)| {
+            name.eq_ignore_ascii_case(end) && (before.is_empty() || before.ends_with('+'))
+        })
     })
 }
 
 /// Returns true if a content type is of this kind and has no charset other than UTF-8.
 fn is_in_utf8(label: &str, is_kind: impl Fn(&str) -> bool) -> bool {
     let mut parts = label.split(';').map(str::trim);
-    let kind = parts.next().unwrap_or("").to_ascii_lowercase();
+    let kind = parts.next().unwrap_or("");
     let utf8 = |parameter: &str| {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         let value = value.trim().trim_matches('"');
@@ -123,7 +129,7 @@ fn is_in_utf8(label: &str, is_kind: impl Fn(&str) -> bool) -> bool {
             || value.eq_ignore_ascii_case("utf-8")
             || value.eq_ignore_ascii_case("utf8")
     };
-    is_kind(&kind) && parts.all(utf8)
+    is_kind(kind) && parts.all(utf8)
 }
 
 /// Returns true if `accept` names a type that starts with `kind`.
@@ -134,16 +140,15 @@ pub(in crate::server) fn accepts_type(headers: &HeaderMap, kind: &str) -> bool {
 
 /// Returns true if an `accept` header allows one of the two types that responses have.
 fn accepts(value: &HeaderValue) -> bool {
-    let ranges = value.to_str().unwrap_or("").split(',');
-    ranges.map(|range| range.trim().to_ascii_lowercase()).any(|range| {
+    const TYPES: [&str; 5] = ["*/*", "application/*", "application/json", "text/*", "text/event-stream"];
+    value.to_str().unwrap_or("").split(',').any(|range| {
         let mut parts = range.split(';').map(str::trim);
         let kind = parts.next().unwrap_or("");
-        let known =
-            ["*/*", "application/*", "application/json", "text/*", "text/event-stream"].contains(&kind);
+        let known = TYPES.iter().any(|one| one.eq_ignore_ascii_case(kind));
         let refused = |parameter: &str| {
             parameter
-                .strip_prefix("q=")
-                .and_then(|quality| quality.trim().parse::<f32>().ok())
+                .strip_prefix(['q', 'Q'])
+                .and_then(|rest| rest.strip_prefix('=')?.trim().parse::<f32>().ok())
                 .is_some_and(|quality| quality <= 0.0)
         };
         known && !parts.any(refused)
@@ -224,7 +229,7 @@ impl Success<'_> {
         common(headers, self.request_id, cache);
         let limits = self.passed.iter().filter(|(name, _)| name.as_str().starts_with("x-ratelimit-"));
         headers.extend(limits.map(|(name, value)| (name.clone(), value.clone())));
-        headers.insert(ATTEMPTS, self.attempts.into());
+        headers.insert(ATTEMPTS, number(self.attempts.into()));
         response
     }
 }
@@ -238,7 +243,14 @@ fn common(headers: &mut HeaderMap, request_id: &str, cache: &'static str) {
 }
 
 fn milliseconds(elapsed: Duration) -> HeaderValue {
-    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).into()
+    number(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Returns a number as the value of a header. The small ones take no memory.
+fn number(number: u64) -> HeaderValue {
+    const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+    let digit = usize::try_from(number).ok().and_then(|number| DIGITS.get(number));
+    digit.map_or_else(|| number.into(), |digit| HeaderValue::from_static(digit))
 }
 
 /// Error response of a request, with the headers that tell a client if and when to retry.
@@ -265,7 +277,7 @@ impl ErrorResponse<'_> {
         common(headers, request_id, "no-store");
         headers.insert(PROCESSING, milliseconds(self.elapsed));
         if self.attempts > 0 {
-            headers.insert(ATTEMPTS, self.attempts.into());
+            headers.insert(ATTEMPTS, number(self.attempts.into()));
         }
         if self.is_final {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
