@@ -141,15 +141,15 @@ pub(super) fn messages<'a>(
     // Members of structured messages, each of which is parsed again for the engine (property P15).
     let (mut count, most) = (0, from.caps().messages.max(FEW).saturating_mul(MEMBERS));
     for (at, message) in all.iter().enumerate() {
-        let path = format!("messages[{at}]");
+        let path = format_args!("messages[{at}]");
         if !message.get().starts_with('{') {
-            return Err(invalid(path, "it must be an object"));
+            return Err(invalid(path.to_string(), "it must be an object"));
         }
         let members = fields::read_part(from.text, message.get())?;
         no_duplicates(
             &members,
             &["role", "content", "tool_calls", "reasoning", "reasoning_content"],
-            &format!("{path}."),
+            format_args!("{path}."),
         )?;
         let find = |key: &str| members.iter().find(|member| member.key == key).map(|member| member.value);
         if find("role").and_then(Text::of).is_none() {

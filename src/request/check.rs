@@ -8,6 +8,7 @@ use crate::json::{self, Raw, Text};
 use crate::wire::Extensions;
 use crate::wire::fault::{Failure, Fault};
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 /// Parameters of sampling that all APIs that generate text have, with their ranges in the API's reference.
@@ -74,7 +75,11 @@ pub(super) fn check_reserved_field(param: &str, rules: &Rules) -> Result<(), Fai
 
 /// Fails if a key of `keys` (at most 128) occurs twice in `fields`; `prefix` is the path of the object in the
 /// error.
-pub(super) fn no_duplicates(fields: &[Field<'_>], keys: &[&str], prefix: &str) -> Result<(), Failure> {
+pub(super) fn no_duplicates(
+    fields: &[Field<'_>],
+    keys: &[&str],
+    prefix: impl Display,
+) -> Result<(), Failure> {
     // A bit for each of the keys.
     let mut seen = 0_u128;
     for field in fields {

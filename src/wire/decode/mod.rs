@@ -20,7 +20,7 @@ use super::rule::Rule;
 use super::sse::Frame;
 use super::{Api, Extensions, Shape};
 use crate::json::{
-    Extras, Few, Members, Raw, Read, Scanner, Text, integer, object, read, read_into, read_with_null,
+    Extras, Few, Raw, Read, Scanner, Text, integer, object, pass_part, read, read_into, read_with_null,
 };
 
 pub(super) use checked::Checks;
@@ -205,8 +205,13 @@ impl ChunkDecoder {
 /// Fails on a whole answer that has lost content: a choice without any, an index that occurs twice, or `choices`
 /// twice (faults U54). `tokens`: completion tokens that the engine reports.
 fn check_whole(text: &str, choices: Option<&Few<Choice<'_>>>, tokens: u64) -> Result<(), Unreadable> {
-    let lists =
-        Members::of(text).map_or(0, |members| members.0.iter().filter(|(key, _)| key == "choices").count());
+    let mut lists = 0;
+    let _ = pass_part(text, |from| {
+        from.each_member(|from, key| {
+            lists += usize::from(key.name()? == "choices");
+            from.read::<Raw<'_>>().map(|_| ())
+        })
+    });
     let mut indices = Vec::new();
     for choice in choices.into_iter().flat_map(Few::iter) {
         let index = choice.index.unwrap_or(0);

@@ -6,6 +6,7 @@ use super::format::{
     INTERNLM, KIMI_K2, LFM2, LLAMA3, MINIMAX, MINIMAX_M3, MISTRAL, OLMO3, PHI4, PYTHONIC, QWEN3_CODER, SEED,
     STEP3, TOOL_CALL, TOOL_CALLS, XLAM,
 };
+use std::cell::RefCell;
 
 /// Family of models that share one output format, and what is needed to parse it.
 #[derive(Debug)]
@@ -520,6 +521,24 @@ impl Family {
     /// Returns the first family that fits a model's name, compared in lower case; if none fits, the one for unknown
     /// models.
     pub(super) fn of_model(model: &str) -> &'static Self {
+        /// Number of models whose families a thread remembers.
+        const REMEMBERED: usize = 16;
+        thread_local! {
+            static FOUND: RefCell<Vec<(String, &'static Family)>> = const { RefCell::new(Vec::new()) };
+        }
+        FOUND.with_borrow_mut(|found| {
+            if let Some((_, family)) = found.iter().find(|(known, _)| known == model) {
+                return *family;
+            }
+            let family = Self::search(model);
+            // Clients choose the name.
+            found.truncate(REMEMBERED - 1);
+            found.insert(0, (model.to_owned(), family));
+            family
+        })
+    }
+
+    fn search(model: &str) -> &'static Self {
         let model = model.to_ascii_lowercase();
         let is_one = |family: &&Self| family.models.iter().any(|part| model.contains(part));
         FAMILIES.iter().find(is_one).unwrap_or(&UNKNOWN)
