@@ -1,7 +1,9 @@
 //! Captured exchange: what a client sent, what engines were sent and answered, and what the client was sent.
 
+use crate::plan::Route;
 use http::HeaderMap;
 use percent_encoding::percent_decode_str;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Text in place of a header's value that may be secret.
@@ -43,6 +45,8 @@ pub struct Attempt {
     pub upstream: String,
     /// Name of the engine at the time of the request: `vllm`.
     pub engine: &'static str,
+    /// Route by which the answer is rewritten; `None` if it is not, or not into one answer.
+    pub route: Option<Arc<Route>>,
     /// Request as it was sent.
     pub request: Message,
     /// Answer as it came; `None` while none has come.

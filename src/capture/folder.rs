@@ -4,6 +4,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `request.json`, `upstream.http`, `upstream.sse` (`.json`, `.txt`), `eof`, `timing.txt` | last attempt |
+//! | `rewrite.json` | what its answer was rewritten by: engine, version, options |
 //! | `attempt-1/…` | attempts before it, in the same form |
 //! | `request.bin` | body of the request where it is no text; `request.json` has it with replacement characters |
 //! | `client/…` | exchange with the client, in the same form |
@@ -24,6 +25,9 @@ pub fn files(exchange: &Captured) -> Vec<(String, Vec<u8>)> {
     for (at, attempt) in exchange.attempts.iter().enumerate() {
         let folder = if at == last { String::new() } else { format!("attempt-{}/", at + 1) };
         add(&folder, scenario(&attempt.request, attempt.answer.as_ref(), !attempt.is_complete));
+        if let Some(route) = attempt.route.as_ref().and_then(|route| route.record()) {
+            add(&folder, vec![("rewrite.json".to_owned(), route.into_bytes())]);
+        }
     }
     let is_broken = exchange.outcome.end == "client_closed";
     add("client/", scenario(&exchange.request, exchange.answer.as_ref(), is_broken));

@@ -6,6 +6,7 @@
 use super::exchange::{Attempt, Captured, Message, Outcome, RequestInfo, head_text, redacted};
 use super::journal::{BodyPlace, Journal};
 use super::ring::{Criteria, Recorded, Ring};
+use crate::plan::Route;
 use http::HeaderMap;
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
@@ -51,6 +52,8 @@ pub struct AttemptRecorder {
 struct AttemptPlace {
     upstream: Box<str>,
     engine: &'static str,
+    /// Route by which the answer is rewritten.
+    route: OnceLock<Arc<Route>>,
     /// Number of the attempt in the exchange, once it is there.
     index: OnceLock<usize>,
 }
@@ -108,7 +111,12 @@ impl Recording {
 
     /// Returns the recorder of an attempt at an engine. The exchange has the attempt once its request is sent.
     pub fn attempt(self: &Arc<Self>, upstream: &str, engine: &'static str) -> AttemptRecorder {
-        let place = AttemptPlace { upstream: upstream.into(), engine, index: OnceLock::new() };
+        let place = AttemptPlace {
+            upstream: upstream.into(),
+            engine,
+            route: OnceLock::new(),
+            index: OnceLock::new(),
+        };
         AttemptRecorder { recording: Arc::clone(self), place: Arc::new(place) }
     }
 
@@ -167,6 +175,21 @@ impl Drop for Recording {
 }
 
 impl AttemptRecorder {
+    /// Returns the recorder of a further attempt at the same upstream.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        let AttemptPlace { upstream, engine, route, .. } = &*self.place;
+        let place =
+            AttemptPlace { upstream: upstream.clone(), engine, route: route.clone(), index: OnceLock::new() };
+        Self { recording: Arc::clone(&self.recording), place: Arc::new(place) }
+    }
+
+    /// Records the route by which the answer is rewritten, before the request is sent. Its vocabulary is left out: it is
+    /// large, and the configuration may have another one by now.
+    pub fn rewritten_by(&self, route: &Route) {
+        let _ = self.place.route.set(Arc::new(Route { vocabulary: None, ..route.clone() }));
+    }
+
     /// Records the request as it is sent. `head` has its lines as HTTP/1.1 spells them.
     pub fn request(&self, head: &[u8], body: &[u8]) {
         self.begin();
@@ -196,12 +219,13 @@ impl AttemptRecorder {
     /// Adds the attempt to the exchange, unless it is there already.
     fn begin(&self) {
         self.recording.with(|facts, grants| {
-            let AttemptPlace { upstream, engine, index } = &*self.place;
+            let AttemptPlace { upstream, engine, route, index } = &*self.place;
             if index.get().is_none() && grants.ask(&self.recording.ring, OVERHEAD) {
                 let _ = index.set(facts.attempts.len());
                 facts.attempts.push(Attempt {
                     upstream: upstream.to_string(),
                     engine,
+                    route: route.get().cloned(),
                     request: Message::default(),
                     answer: None,
                     is_complete: false,

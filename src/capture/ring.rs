@@ -202,6 +202,21 @@ impl Ring {
         found.map(|kept| Arc::clone(&kept.exchange))
     }
 
+    /// Forgets the exchanges of a request id that have ended. Returns their number.
+    pub fn forget(&self, id: &str) -> usize {
+        let mut state = self.state.lock();
+        let State { ended, used, .. } = &mut *state;
+        let before = ended.len();
+        ended.retain(|kept| {
+            let stays = kept.exchange.facts.info.id != id;
+            if !stays {
+                *used = used.saturating_sub(kept.bytes);
+            }
+            stays
+        });
+        before - ended.len()
+    }
+
     /// Forgets all exchanges that have ended. Returns their number.
     pub fn clear(&self) -> usize {
         let mut state = self.state.lock();

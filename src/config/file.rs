@@ -337,7 +337,8 @@ impl File {
         self.retry.check(mistakes);
         self.limits.check(mistakes);
         self.timeouts.check(mistakes);
-        self.capture.check(mistakes);
+        let names = self.auth.key.iter().enumerate().map(|(at, key)| key.name_at(at));
+        self.capture.check(&names.collect::<Vec<_>>(), mistakes);
         for (key, value) in [("interval", self.health.interval), ("timeout", self.health.timeout)] {
             if value.is_zero() {
                 mistakes.add(format!("health.{key}"), "must be more than 0");

@@ -46,6 +46,13 @@ pub(super) fn keyring(file: &AuthFile, mistakes: &mut Mistakes) -> Option<Arc<Ke
     Some(Arc::new(all.into_iter().collect()))
 }
 
+impl KeyFile {
+    /// Returns the name of the key, which stands at this place in the list.
+    pub(super) fn name_at(&self, at: usize) -> String {
+        if self.name.is_empty() { format!("auth.key[{at}]") } else { self.name.clone() }
+    }
+}
+
 fn caller(
     at: usize,
     file: &KeyFile,
@@ -70,7 +77,7 @@ fn caller(
     }
     let named = !file.tenant.is_empty();
     Caller {
-        name: if file.name.is_empty() { format!("auth.key[{at}]").into() } else { file.name.as_str().into() },
+        name: file.name_at(at).into(),
         tenant: if named { file.tenant.as_str().into() } else { hash.tenant().into() },
         has_named_tenant: named,
         models: file.models.clone(),

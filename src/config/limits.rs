@@ -6,11 +6,11 @@ use crate::quantity::read_size;
 use serde::{Deserialize, Serialize};
 
 /// Upper bound for limits in numbers, far above any useful value.
-const NUMBER: usize = 1_000_000;
+pub(super) const NUMBER: usize = 1_000_000;
 /// Largest flow-control window that HTTP/2 allows.
 const WINDOW: usize = (1 << 31) - 1;
 /// Upper bound for limits in bytes, far above any useful value.
-const BYTES: usize = 1 << 40;
+pub(super) const BYTES: usize = 1 << 40;
 
 /// Table `[limits]`: limits in bytes and numbers, which bound the memory that clients and engines can occupy.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]

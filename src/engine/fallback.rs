@@ -29,6 +29,12 @@ pub enum Fallback {
 pub struct Fallbacks(u8);
 
 impl Fallbacks {
+    /// Returns the set of which [`Display`](fmt::Display) gives these names; `None` if one is not known.
+    pub fn named(names: &str) -> Option<Self> {
+        let of = |name| Fallback::ALL.iter().copied().find(|fallback| fallback.rule().name == name);
+        names.split(',').filter(|name| !name.is_empty()).map(of).collect()
+    }
+
     /// Returns true if the set contains this fallback.
     pub fn has(self, fallback: Fallback) -> bool {
         self.0 & fallback.bit() != 0

@@ -8,6 +8,7 @@ mod adapt;
 mod messages;
 mod object_edit;
 mod parts;
+mod record;
 mod rules;
 mod settings;
 mod tools;

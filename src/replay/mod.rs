@@ -4,9 +4,12 @@
 //! event. Never: reads more of a request than its method, its path, `model` and `stream`.
 
 mod played;
+mod request;
 mod scenario;
+mod timing;
 
-pub use scenario::{LoadError, Recorded, Scenario, load};
+pub use request::RecordedRequest;
+pub use scenario::{LoadError, ROUTE, Recorded, Scenario, load};
 
 use crate::json::{self, Raw, Text, object};
 use crate::upstream::models::{self, Model};
@@ -27,8 +30,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Longest request that is read, in bytes; longer ones are refused with 413.
 const REQUEST: usize = 64 << 20;
-/// Version that a replayed vLLM reports: that of the recordings.
-const VERSION: &str = r#"{"version":"0.21.0"}"#;
+/// Version that a replayed vLLM reports if no scenario has one: that of the recordings.
+const VERSION: &str = "0.21.0";
 
 /// Serves scenarios until a signal ends the process, and logs the address.
 ///
@@ -238,5 +241,7 @@ async fn version(State(stage): State<Arc<ReplayState>>) -> Response<Body> {
     if stage.scenarios.iter().all(is_sglang) {
         return json(StatusCode::NOT_FOUND, r#"{"detail":"Not Found"}"#);
     }
-    json(StatusCode::OK, VERSION)
+    let recorded = stage.scenarios.iter().find(|scenario| !is_sglang(scenario) && scenario.version.is_some());
+    let version = recorded.and_then(|scenario| scenario.version).map(|version| version.to_string());
+    json(StatusCode::OK, format!(r#"{{"version":"{}"}}"#, version.as_deref().unwrap_or(VERSION)))
 }

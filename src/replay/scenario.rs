@@ -3,8 +3,12 @@
 //! Takes: folders, or the texts of the files in one. Gives: a named [`Scenario`] for each. Never: changes a byte
 //! of a body.
 
-use crate::engine::{ENGINES, Engine};
-use crate::json::{self, Raw, Text, object};
+use super::request::RecordedRequest;
+use super::timing;
+use crate::engine::{ENGINES, Engine, Version};
+use crate::json::{self, Raw, object};
+use crate::plan::Route;
+use crate::visible::visible;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -15,6 +19,8 @@ use std::path::{Path, PathBuf};
 const DEPTH: usize = 16;
 /// Stems of an answer's files: those of the fixtures, and those of plain captures.
 const STEMS: [&str; 2] = ["upstream", "response"];
+/// File with the body of a request that was no text; `body_raw` has it with replacement characters.
+const BINARY: &str = "request.bin";
 /// Kinds of bodies, with the content type to use if the head was not recorded.
 const KINDS: [(&str, &str); 3] =
     [("sse", "text/event-stream; charset=utf-8"), ("json", "application/json"), ("txt", "text/plain")];
@@ -24,11 +30,13 @@ const KINDS: [(&str, &str); 3] =
 pub struct Scenario {
     /// Name, unique among the scenarios that are served together.
     pub name: String,
-    /// Engine of the recording, if the folder or one above it is named after an engine.
+    /// Engine of the recording, if `rewrite.json` names one, or the folder or one above it is named after one.
     pub engine: Option<&'static Engine>,
+    /// Version of that engine, if `rewrite.json` gives it.
+    pub version: Option<Version>,
     /// HTTP method of the recorded request; `POST` if not recorded.
     pub method: String,
-    /// Path of the recorded request.
+    /// Path of the recorded request, without its query.
     pub path: String,
     /// True if the request asked for a stream.
     pub stream: bool,
@@ -148,36 +156,58 @@ fn read(name: String, folder: &Path) -> Result<Scenario, LoadError> {
         let bytes = std::fs::read(&path).map_err(|error| LoadError::Unreadable(path.clone(), error))?;
         String::from_utf8(bytes).map_err(|_| LoadError::Malformed(path, "it is not UTF-8".to_owned()))
     };
+    let optional = |file: &str| folder.join(file).is_file().then(|| text(file)).transpose();
+    let malformed = |file: &str, why: String| LoadError::Malformed(folder.join(file), why);
     let request = text("request.json")?;
     let (stem, kind, body) = body(folder)?;
     let head_file = format!("{stem}.http");
-    let head = folder.join(&head_file).is_file().then(|| text(&head_file)).transpose()?;
-    let eof = folder.join("eof").is_file().then(|| text("eof")).transpose()?;
-    let reset = match eof.as_deref().map(str::trim) {
+    let head = optional(&head_file)?;
+    let reset = match optional("eof")?.as_deref().map(str::trim) {
         None | Some("clean") => false,
         Some("reset") => true,
-        Some(_) => {
-            return Err(LoadError::Malformed(folder.join("eof"), "it must hold the word reset".to_owned()));
-        }
+        Some(_) => return Err(malformed("eof", "it must hold the word reset".to_owned())),
     };
+    if let Some(text) = optional("timing.txt")? {
+        let sum = timing::check(&text).map_err(|why| malformed("timing.txt", why))?;
+        if let Some(why) = timing::difference(&body, sum) {
+            return Err(malformed(&format!("{stem}.{kind}"), why));
+        }
+    }
+    if let Some(bytes) = binary(folder)? {
+        let raw = RecordedRequest::read(&request).ok().and_then(|request| request.body_raw);
+        if raw.is_some_and(|raw| raw != String::from_utf8_lossy(&bytes)) {
+            return Err(malformed(BINARY, "it is not the body_raw of request.json".to_owned()));
+        }
+    }
+    let route = optional(ROUTE)?.map(|text| Route::of_record(&text)).transpose();
+    let identity = route.map_err(|why| malformed(ROUTE, visible(&why)))?.map(|route| route.identity);
+    let engine = identity.map(|identity| identity.engine).filter(|engine| engine.is_known());
     let recorded = Recorded { request: &request, head: head.as_deref(), kind, body: &body, reset };
-    let engine = engine_of(folder);
-    Scenario::new(name, engine, &recorded).map_err(|(file, why)| {
-        let file = if file == HEAD { &head_file } else { file };
-        LoadError::Malformed(folder.join(file), why)
-    })
+    let scenario = Scenario::new(name, engine.or_else(|| engine_of(folder)), &recorded);
+    let scenario =
+        scenario.map_err(|(file, why)| malformed(if file == HEAD { &head_file } else { file }, why))?;
+    Ok(Scenario { version: identity.and_then(|identity| identity.version), ..scenario })
+}
+
+/// Returns the body of a request that was no text.
+fn binary(folder: &Path) -> Result<Option<Vec<u8>>, LoadError> {
+    let path = folder.join(BINARY);
+    let read = path.is_file().then(|| std::fs::read(&path));
+    read.transpose().map_err(|error| LoadError::Unreadable(path, error))
 }
 
 /// Returns the body of the answer, with the stem and the extension of its file.
 fn body(folder: &Path) -> Result<(&'static str, &'static str, Vec<u8>), LoadError> {
-    for stem in STEMS {
-        for (kind, _) in KINDS {
-            let file = folder.join(format!("{stem}.{kind}"));
-            if file.is_file() {
-                let body = std::fs::read(&file).map_err(|error| LoadError::Unreadable(file, error))?;
-                return Ok((stem, kind, body));
-            }
+    let all = STEMS.iter().flat_map(|stem| KINDS.map(|(kind, _)| (*stem, kind, format!("{stem}.{kind}"))));
+    let mut found = all.filter(|(_, _, file)| folder.join(file).is_file());
+    if let Some((stem, kind, name)) = found.next() {
+        if let Some((.., other)) = found.next() {
+            let why = format!("{name} is there as well; one of them must go");
+            return Err(LoadError::Malformed(folder.join(other), why));
         }
+        let file = folder.join(name);
+        let body = std::fs::read(&file).map_err(|error| LoadError::Unreadable(file, error))?;
+        return Ok((stem, kind, body));
     }
     // Plain captures omit empty bodies.
     if folder.join("response.http").is_file() {
@@ -200,14 +230,6 @@ fn engine_of(folder: &Path) -> Option<&'static Engine> {
 }
 
 object! {
-    struct Exchange<'a> {
-        method: Raw<'a> = "method",
-        path: Raw<'a> = "path",
-        body: Raw<'a> = "body",
-    }
-}
-
-object! {
     struct Body<'a> {
         stream: Raw<'a> = "stream",
     }
@@ -215,6 +237,8 @@ object! {
 
 /// File name of a head, as mistakes refer to it.
 const HEAD: &str = "upstream.http";
+/// File with what a captured answer was rewritten by.
+pub const ROUTE: &str = "rewrite.json";
 
 /// File name, and the mistake in it.
 type FileError = (&'static str, String);
@@ -229,21 +253,7 @@ impl Scenario {
         engine: Option<&'static Engine>,
         recorded: &Recorded<'_>,
     ) -> Result<Self, FileError> {
-        let wrong = |why: String| ("request.json", why);
-        let request = recorded.request.trim_start_matches('\u{feff}');
-        let request: Exchange<'_> =
-            json::read(request).map_err(|error| wrong(format!("it is not a JSON object ({error})")))?;
-        let string = |field: &str, raw: Raw<'_>| {
-            let text = Text::of(raw).ok_or_else(|| wrong(format!("{field}: it must be a string")));
-            text.map(|text| text.decoded().into_owned())
-        };
-        let path =
-            request.path.ok_or_else(|| wrong("path: missing; the path that was asked for".to_owned()))?;
-        let path = string("path", path)?;
-        if !path.starts_with('/') {
-            return Err(wrong("path: it must begin with a slash".to_owned()));
-        }
-        let method = request.method.map_or_else(|| Ok("POST".to_owned()), |raw| string("method", raw))?;
+        let request = RecordedRequest::read(recorded.request).map_err(|why| ("request.json", why))?;
         let body = request.body.and_then(|body| json::read::<Body<'_>>(body.get()).ok());
         let (status, headers) = head(recorded)?;
         let events = recorded.kind == "sse";
@@ -251,8 +261,10 @@ impl Scenario {
         Ok(Self {
             name: name.into(),
             engine,
-            method,
-            path,
+            version: None,
+            method: request.method,
+            // Requests are told apart without their queries.
+            path: request.path.split('?').next().unwrap_or_default().to_owned(),
             stream: body.and_then(|body| body.stream).is_some_and(|stream| stream.get() == "true"),
             status,
             headers,

@@ -9,14 +9,17 @@ use super::protocol::Protocol;
 use super::running::{RegistryEntry, RequestFacts, RequestOutcome};
 use crate::auth::Caller;
 use crate::capture::{Outcome, Recording, RequestInfo, redacted_target};
+use crate::config::Credentials;
 use crate::error::{Error, Side};
-use crate::telemetry::{End, Finished, FinishedRequest, Route, Trace, excerpt, fitting, redacted};
+use crate::telemetry::{
+    End, Finished, FinishedRequest, Route, Trace, excerpt, fitting, redacted, without_key,
+};
 use crate::upstream::Upstream;
 use crate::wire::Summary;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::rule::Rule;
 use http::uri::PathAndQuery;
-use http::{Method, request};
+use http::{HeaderValue, Method, request};
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -40,6 +43,8 @@ struct RequestLine {
     path: Arc<str>,
     /// Address of the client.
     peer: Option<SocketAddr>,
+    /// Header with the client's key, which the log must not repeat.
+    key: Option<HeaderValue>,
     /// Model by the client's name for it, known or not.
     model: Option<Arc<str>>,
     /// Outcomes of the attempts, once one has failed.
@@ -145,7 +150,9 @@ impl Record {
         let peer = head.extensions.get::<ConnectionState>().and_then(ConnectionState::peer);
         let path: Arc<str> = limited(head.uri.path()).into();
         self.publish(|facts| (facts.method, facts.path) = (head.method.clone(), Arc::clone(&path)));
-        self.line = RequestLine { method: head.method.clone(), path, peer, ..RequestLine::default() };
+        let key = ["authorization", "api-key", "x-api-key"].iter().find_map(|name| head.headers.get(*name));
+        let (method, key) = (head.method.clone(), key.cloned());
+        self.line = RequestLine { method, path, peer, key, ..RequestLine::default() };
         self
     }
 
@@ -272,7 +279,7 @@ impl Record {
         self.side = Some(Side::of(failure));
         match &failure.engine {
             Some(engine) if self.line.engine.is_none() => {
-                let text = redacted(&engine.text, None, self.asked_model());
+                let text = redacted(&self.without_own_keys(&engine.text), None, self.asked_model());
                 self.line.engine = Some((engine.status, fitting(&text, ENGINE_ERROR).to_owned()));
             }
             Some(_) => {}
@@ -291,13 +298,24 @@ impl Record {
     /// request.
     pub(super) fn note_engine_error(&mut self, failure: &Failure, request: &[u8]) {
         if let Some(engine) = &failure.engine {
+            let text = self.without_own_keys(&engine.text);
             let text = match self.app.config.log.content {
-                true => engine.text.clone(),
-                false => redacted(&engine.text, Some(request), self.asked_model()),
+                true => text,
+                false => redacted(&text, Some(request), self.asked_model()),
             };
             tracing::debug!(request_id = self.request_id, status = engine.status, text, "an engine's error");
             self.line.engine = Some((engine.status, fitting(&text, ENGINE_ERROR).to_owned()));
         }
+    }
+
+    /// Returns the text without the client's key, and without the one that the upstream gets.
+    fn without_own_keys(&self, text: &str) -> String {
+        let own = match self.upstream.as_ref().map(|upstream| &upstream.config.auth) {
+            Some(Credentials::Own(key)) => Some(key.value()),
+            _ => None,
+        };
+        let keys = own.as_ref().into_iter().chain(&self.line.key);
+        keys.fold(text.to_owned(), |text, key| without_key(&text, key.as_bytes()))
     }
 
     /// Notes the cause of an error, for the log alone.

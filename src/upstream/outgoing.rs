@@ -3,6 +3,7 @@
 use super::hops::Hops;
 use super::upload::Upload;
 use crate::capture::AttemptRecorder;
+use crate::plan::Route;
 use crate::telemetry::Propagation;
 use crate::tls::Socket;
 use bytes::Bytes;
@@ -63,6 +64,13 @@ impl Outgoing {
             upload: None,
             recorder: None,
         }
+    }
+
+    /// Notes the route by which the answer is rewritten, if the request is captured.
+    #[must_use]
+    pub fn rewritten_by(self, route: &Route) -> Self {
+        self.recorder.iter().for_each(|recorder| recorder.rewritten_by(route));
+        self
     }
 
     /// Returns the number of bytes of the body; `None` if it is not known.

@@ -214,6 +214,11 @@ impl Pool {
         self.layers.options(0, None, key)
     }
 
+    /// Returns the vocabulary that decodes token ids of Harmony, if there is one.
+    pub fn vocabulary(&self) -> Option<Arc<Vocabulary>> {
+        self.vocabulary.clone()
+    }
+
     /// Returns the engines' name for a model: the configured one if the client used an alias, else the client's.
     pub fn engine_name<'m>(&'m self, model: &'m str) -> &'m str {
         self.model(model).map_or(model, |(_, known)| &known.name)

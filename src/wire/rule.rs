@@ -105,7 +105,7 @@ rules! {
     Comment = "comment",
     /// `[DONE]` was added (3.3).
     DoneAdded = "done_added",
-    /// Bytes after `[DONE]` (2.3 rule 10).
+    /// Bytes after the end of the answer: behind `[DONE]`, or behind a failure (2.3 rule 10).
     AfterDone = "after_done",
     /// An error came in another shape (3.2).
     ErrorShape = "error_shape",

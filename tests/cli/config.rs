@@ -228,6 +228,13 @@ fn every_mistake_is_told_with_its_path() {
             &with("[capture]\nbytes = 0"),
             "capture.bytes: must be at least 1; enabled = false captures nothing",
         ),
+        (&with("[capture]\nbytes = \"2TB\""), "capture.bytes: must be at most 1099511627776"),
+        (&with("[capture]\nexchanges = 1000001"), "capture.exchanges: must be at most 1000000"),
+        (
+            &with("[capture]\nbytes = \"8MiB\"\nexchange_bytes = \"9MiB\""),
+            "capture.exchange_bytes: must be at most capture.bytes (8388608): one exchange cannot hold more than all",
+        ),
+        (&with("[capture]\nkey = \"a\""), "capture.key: no key in [auth] has this name"),
         (
             &with("[store]\nplace = \"memroy\""),
             "store.place: a store is `memory`, `sqlite:PATH`, `postgres://…` or `off`; is memory meant?",

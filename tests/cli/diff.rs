@@ -215,6 +215,16 @@ fn broken_captures_are_named_with_their_line() {
             &[("upstream.sse", &whole), ("request.json", "{\n\"path\" \"/\"}")],
             "request.json: it is not a JSON object (line 2",
         ),
+        (
+            "member",
+            &[("upstream.sse", &whole), ("request.json", "{\n\"path\": \"/\",\n\"bdy\": {}}")],
+            "request.json: line 3: bdy: unknown; is body meant?",
+        ),
+        (
+            "timing",
+            &[("upstream.sse", &whole), ("timing.txt", "1.0 1\n2.0 100000\n")],
+            "and the reads in timing.txt have 100001 together: it was cut",
+        ),
         ("answer", &[], "the engine's answer is missing"),
     ] {
         folder.file(&format!("{name}/request.json"), request);

@@ -261,6 +261,8 @@ async fn other_layouts_of_captures_are_read() {
     write("plain/response.txt", "no");
     write("bare/request.json", request);
     write("bare/upstream.sse", "data: [DONE]\r\n\r\n");
+    write("bare/rewrite.json", r#"{"engine":"vllm","version":"0.33.0","max_event_bytes":4194304}"#);
+    write("bare/timing.txt", "# ms, bytes\r\n1.5 16\r\n");
     let replay = Replay::start(&[folder.to_str().unwrap()]);
     let answer = replay.ask(&unnamed("/v1/chat/completions", "vllm-9.9/plain", true)).await;
     assert_eq!((answer.head.status, answer.text()), (503, "no"));
@@ -270,6 +272,8 @@ async fn other_layouts_of_captures_are_read() {
     assert_eq!(answer.head.header("content-type"), Some("text/event-stream; charset=utf-8"));
     let models = replay.ask(&Request::get("/v1/models")).await;
     assert!(models.text().contains(r#""owned_by":"vllm""#), "{}", models.text());
+    let version = replay.ask(&Request::get("/version")).await;
+    assert_eq!(version.text(), r#"{"version":"0.33.0"}"#);
 }
 
 #[test]
@@ -286,6 +290,20 @@ fn mistakes_are_told() {
     write("bad-eof/request.json", r#"{"path":"/a"}"#);
     write("bad-eof/upstream.json", "{}");
     write("bad-eof/eof", "maybe");
+    write("misspelt/request.json", "{\"path\":\"/a\",\n\"methd\":\"GET\"}");
+    write("misspelt/upstream.sse", "");
+    for (name, file, text) in [
+        ("bad-timing", "timing.txt", "# ms, bytes\n1.5 6\nsoon 4\n"),
+        ("cut", "timing.txt", "1.5 6\n2.5 12\n"),
+        ("two-bodies", "upstream.json", "{}"),
+        ("bad-route", "rewrite.json", "{\"engine\":\"vllm\",\n\"max_event_bytes\":1,\n\"optoins\":{}}"),
+        ("bad-head", "upstream.http", "HTTP/1.1 200 OK\r\nnonsense\r\n"),
+        ("other-bytes", "request.bin", "other"),
+    ] {
+        write(&format!("{name}/request.json"), r#"{"path":"/a","body_raw":"some"}"#);
+        write(&format!("{name}/upstream.sse"), "data: a\n\nda");
+        write(&format!("{name}/{file}"), text);
+    }
     std::fs::create_dir_all(folder.join("empty/below")).unwrap();
     let at = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -296,6 +314,21 @@ fn mistakes_are_told() {
         (&[at("no-path")], 2, "no-path/request.json: path: missing"),
         (&[at("no-body")], 2, "no-body: the engine's answer is missing"),
         (&[at("bad-eof")], 2, "bad-eof/eof: it must hold the word reset"),
+        (&[at("misspelt")], 2, "misspelt/request.json: line 2: methd: unknown; is method meant?"),
+        (
+            &[at("bad-timing")],
+            2,
+            "bad-timing/timing.txt: line 3: it must be milliseconds and a number of bytes",
+        ),
+        (
+            &[at("cut")],
+            2,
+            "cut/upstream.sse: line 3: it ends here with 11 bytes, and the reads in timing.txt have 18",
+        ),
+        (&[at("two-bodies")], 2, "two-bodies/upstream.json: upstream.sse is there as well"),
+        (&[at("bad-route")], 2, "bad-route/rewrite.json: unknown field `optoins`"),
+        (&[at("bad-head")], 2, "bad-head/upstream.http: line 2: it must be a header"),
+        (&[at("other-bytes")], 2, "other-bytes/request.bin: it is not the body_raw of request.json"),
         (&["vllm/tool".into(), "sglang/tool".into()], 2, "two scenarios are named tool: "),
         (&["vllm".into(), "--listen".into(), port], 3, "cannot listen on 127.0.0.1:"),
         (&["vllm".into(), "--listen".into(), "nowhere".into()], 2, "--listen"),

@@ -10,7 +10,9 @@ use samewire::config::Limits;
 use samewire::engine::named;
 use samewire::filter::{FilterParams, FrameRow, Side, Target, explained_rows, relayed_rows};
 use samewire::plan::Route;
-use samewire::wire::{Api, OutputBuffer, Stamp};
+use samewire::wire::options::{InvalidEvent, Options};
+use samewire::wire::rule::Rule;
+use samewire::wire::{Api, Ending, OutputBuffer, Stamp};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,8 +41,8 @@ fn params(case: &Case) -> FilterParams {
 fn sides<'a>(case: &'a Case, client: &'a str, pieces: &'a [Piece]) -> [Side<'a>; 2] {
     let is_stream = client.starts_with("data:") || client.starts_with("event:") || client.starts_with(':');
     [
-        Side { body: &case.input, pieces: &[], is_stream: case.events },
-        Side { body: client.as_bytes(), pieces, is_stream },
+        Side { body: &case.input, pieces: &[], is_stream: case.events, is_socket: false },
+        Side { body: client.as_bytes(), pieces, is_stream, is_socket: false },
     ]
 }
 
@@ -116,6 +118,45 @@ fn changes_have_their_rules_and_rows() {
     let renamed =
         rows.iter().flat_map(|row| &row.changes).find(|change| change.rule == Some("reasoning_name"));
     assert_eq!(renamed.unwrap().text, "reasoning → reasoning_content, reasoning");
+}
+
+/// An event that is refused, and those behind it, are not told as held back: nothing of them comes later.
+#[test]
+fn a_refused_event_and_what_follows_are_told_as_such() {
+    let chunk = |text: &str| {
+        format!(
+            "data: {{\"object\":\"chat.completion.chunk\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":{text}}}}}]}}\n\n"
+        )
+    };
+    let input = [chunk("\"a\""), chunk("5"), chunk("\"b\""), "data: [DONE]\n\n".to_owned()].concat();
+    let route = |options| Route::new(named("vllm").unwrap(), Arc::new(options), 4 << 20);
+    let params = |options| FilterParams {
+        api: Some(Api::Chat),
+        to: Some(Target::Same(Api::Chat)),
+        request: Some(Bytes::from_static(br#"{"model":"m","messages":[],"stream":true}"#)),
+        route: route(options),
+        status: 200,
+        ending: Ending::Clean,
+        stamp: Stamp::default(),
+        limits: Limits::default(),
+        shown: false,
+    };
+    let engine = Side { body: input.as_bytes(), pieces: &[], is_stream: true, is_socket: false };
+    let nothing = Side { body: &[], pieces: &[], is_stream: true, is_socket: false };
+    let told = |options| -> Vec<Vec<(Option<&str>, String)>> {
+        let rows = explained_rows(params(options), &engine, &nothing).unwrap();
+        let of =
+            |row: FrameRow<'_>| row.changes.into_iter().map(|change| (change.rule, change.text)).collect();
+        rows.into_iter().map(of).collect()
+    };
+    let after = (Some("after_done"), Rule::AfterDone.what().to_owned());
+    let rows = told(Options::default());
+    assert_eq!(rows[1], [(None, "refused: the answer failed here".to_owned())]);
+    assert_eq!(rows[2..4], [vec![after.clone()], vec![after]]);
+    // Where such events are skipped, the rest is read.
+    let rows = told(Options { invalid_event: InvalidEvent::Skip, ..Options::default() });
+    assert_eq!(rows[1], [(Some("invalid_skipped"), "dropped: content 5".to_owned())]);
+    assert!(rows[2..].iter().flatten().all(|(rule, _)| *rule != Some("after_done")), "{rows:?}");
 }
 
 proptest! {

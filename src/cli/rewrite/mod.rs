@@ -1,21 +1,21 @@
 //! `samewire rewrite`: rewrites an engine's answer from standard input to standard output.
 
 mod findings;
+mod recorded;
 
 use super::{CommandFailure, print_error};
 use crate::config::{self, Limits};
 use crate::engine::{ENGINES, Identity, Version, named};
 use crate::filter::{self, FilterError, FilterParams, Target};
-use crate::json::{self, Raw, Text, object};
 use crate::plan::Route;
 use crate::wire::options::Options;
 use crate::wire::{Api, Ending, Stamp};
-use bytes::Bytes;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use findings::{Format, Reporter};
+use recorded::Asked;
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -30,10 +30,10 @@ pub(super) struct Rewrite {
     /// API of the output [default: the same API, or that of the request]; a chat answer can become one of Responses or Messages
     #[arg(long, value_name = "API")]
     to: Option<Name>,
-    /// Which engine the bytes are from
-    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = engines())]
-    engine: String,
-    /// The release of that engine, such as 0.21.0 [default: the newest]
+    /// Which engine the bytes are from [default: auto, or the one in rewrite.json]
+    #[arg(long, value_name = "NAME", value_parser = engines())]
+    engine: Option<String>,
+    /// The release of that engine, such as 0.21.0 [default: the newest, or the one in rewrite.json]
     #[arg(long, value_name = "VERSION")]
     engine_version: Option<String>,
     /// The client's request as JSON, or a recorded exchange (path and body) [default: a plain request]
@@ -75,6 +75,8 @@ Examples:
       'frames 2-57 (56 times)  reasoning_name  reasoning → reasoning_content, reasoning'.
   samewire rewrite --explain --format json < upstream.sse 2> changes.jsonl
       The same for programs.
+  samewire rewrite --explain --request captured/client/request.json < captured/upstream.sse
+      A captured exchange. Its rewrite.json says which engine it was, and which options were in force.
   samewire rewrite --status 400 --engine vllm < error.json
       An error. Its canonical form is printed, and the exit code is 1.
 
@@ -179,9 +181,8 @@ impl Rewrite {
 
     fn params(self) -> Result<FilterParams, CommandFailure> {
         let (api, mut to) = (self.api.map(Name::api), self.to.map(Name::target));
-        let request = self.request.as_deref().map(request).transpose()?;
-        let (asked, request) = request.unzip();
-        let mut asked = asked.flatten();
+        let Asked { api: mut asked, request, route } =
+            self.request.as_deref().map(recorded::read).transpose()?.unwrap_or_default();
         // An engine may answer a Responses request in either API, so the API is detected from the bytes.
         if asked.take_if(|asked| *asked == Api::Responses).is_some() {
             match to {
@@ -199,19 +200,7 @@ impl Rewrite {
             }
             (asked, to) = (None, Some(Target::Message));
         }
-        let mut options = Options::default();
-        for assignment in &self.set {
-            options = config::set(&options, assignment)
-                .map_err(|(path, why)| CommandFailure::usage(format!("{path}: {why}")))?;
-        }
-        let unknown = || CommandFailure::usage(format!("--engine {}: there is no such engine", self.engine));
-        let limits = Limits::default();
-        let engine = named(&self.engine).ok_or_else(unknown)?;
-        let version = self.engine_version.as_deref().map(str::parse::<Version>).transpose();
-        let version =
-            version.map_err(|_| CommandFailure::usage("--engine-version: a release such as 0.21.0"))?;
-        let identity = Identity { version, ..Identity::from(engine) };
-        let route = Route::new(identity, Arc::new(options), limits.max_event_bytes);
+        let route = self.route(route)?;
         Ok(FilterParams {
             api: api.or(asked),
             to,
@@ -223,9 +212,39 @@ impl Rewrite {
                 Eof::Reset => Ending::Reset,
             },
             stamp: stamp(self.ids, self.now)?,
-            limits,
+            limits: Limits::default(),
             shown: io::stdout().is_terminal(),
         })
+    }
+}
+
+impl Rewrite {
+    /// Returns the route by which the answer is rewritten: the recorded one, if there is one, as the flags change it.
+    fn route(&self, recorded: Option<Route>) -> Result<Route, CommandFailure> {
+        let engine = |name: &str| {
+            let unknown = || CommandFailure::usage(format!("--engine {name}: there is no such engine"));
+            named(name).map(Identity::from).ok_or_else(unknown)
+        };
+        let route = match recorded {
+            Some(route) => route,
+            None => Route::new(engine("auto")?, Arc::default(), Limits::default().max_event_bytes),
+        };
+        let given = self.engine.as_deref().map(engine).transpose()?;
+        // The same engine keeps its version.
+        let other = given.filter(|given| given.engine != route.identity.engine);
+        let mut identity = other.unwrap_or(route.identity);
+        if let Some(version) = &self.engine_version {
+            let version = version.parse::<Version>();
+            identity.version = Some(
+                version.map_err(|_| CommandFailure::usage("--engine-version: a release such as 0.21.0"))?,
+            );
+        }
+        let mut options = Options::clone(&route.options);
+        for assignment in &self.set {
+            options = config::set(&options, assignment)
+                .map_err(|(path, why)| CommandFailure::usage(format!("{path}: {why}")))?;
+        }
+        Ok(Route { identity, options: Arc::new(options), ..route })
     }
 }
 
@@ -243,50 +262,5 @@ fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, CommandFailure> {
             })?;
             Ok(Stamp { id: format!("{high:016x}{low:016x}"), now, seed, ..Stamp::default() })
         }
-    }
-}
-
-object! {
-    /// Members that tell the APIs apart, and a recorded exchange from a plain request.
-    struct Request<'a> {
-        messages: Raw<'a> = "messages",
-        prompt: Raw<'a> = "prompt",
-        input: Raw<'a> = "input",
-        path: Raw<'a> = "path",
-        body: Raw<'a> = "body",
-    }
-}
-
-/// Reads the request in a file, and the API that it belongs to.
-fn request(path: &Path) -> Result<(Option<Api>, Bytes), CommandFailure> {
-    if path.as_os_str() == "-" {
-        let text = "--request -: standard input holds the engine's answer; the request must be in a file";
-        return Err(CommandFailure::usage(text));
-    }
-    let shown = path.display();
-    let bytes =
-        std::fs::read(path).map_err(|error| CommandFailure::at(format_args!("--request {shown}"), error))?;
-    let wrong = |why: &str| CommandFailure::usage(format!("--request {shown}: {why}"));
-    let text = std::str::from_utf8(&bytes).map_err(|_| wrong("it is not UTF-8"))?;
-    let text = text.trim_start_matches('\u{feff}');
-    let read: Request<'_> = json::read(text)
-        .map_err(|error| wrong(&format!("it is not a request, which is a JSON object ({error})")))?;
-    let target = read.path.and_then(Text::of).map(|path| path.decoded().into_owned());
-    let by_path = match target.as_deref() {
-        Some(target) if target.ends_with("/responses") => Some(Api::Responses),
-        Some(target) if target.ends_with("/messages") => Some(Api::Messages),
-        Some(target) if target.ends_with("/chat/completions") => Some(Api::Chat),
-        Some(target) if target.ends_with("/completions") => Some(Api::Completions),
-        _ => None,
-    };
-    let by_field = match (&read.messages, &read.prompt, &read.input) {
-        (Some(_), _, _) => Some(Api::Chat),
-        (None, Some(_), _) => Some(Api::Completions),
-        (None, None, Some(_)) => Some(Api::Responses),
-        (None, None, None) => None,
-    };
-    match read.body.filter(|_| target.is_some()) {
-        Some(body) => Ok((by_path, Bytes::copy_from_slice(body.get().as_bytes()))),
-        None => Ok((by_field, Bytes::copy_from_slice(text.as_bytes()))),
     }
 }

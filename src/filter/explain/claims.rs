@@ -105,6 +105,7 @@ fn loses(rule: Rule) -> bool {
             | Rule::ToolArgumentsResent
             | Rule::ToolSecond
             | Rule::UnknownField
+            | Rule::InvalidSkipped
     )
 }
 
@@ -143,6 +144,7 @@ fn is_behind(rule: Rule, effect: &Effect) -> bool {
         Rule::Fingerprint => path == "system_fingerprint",
         Rule::StopDetails => matches!(last, "stop_reason" | "matched_stop"),
         Rule::UnknownField => matches!(effect.kind, Kind::Dropped | Kind::Held) && !is_text(path),
+        Rule::InvalidSkipped => is_dropped,
         Rule::ErrorShape => {
             path.starts_with("error") || matches!(last, "message" | "code" | "param" | "detail")
         }
@@ -153,7 +155,6 @@ fn is_behind(rule: Rule, effect: &Effect) -> bool {
         | Rule::Comment
         | Rule::DoneAdded
         | Rule::AfterDone
-        | Rule::InvalidSkipped
         | Rule::EventDropped
         | Rule::ItemLate => false,
     }

@@ -20,7 +20,7 @@ pub use words::rule_words;
 use super::Writer;
 use crate::engine::Identity;
 use crate::plan::AdaptedBody;
-use crate::wire::fault::Failure;
+use crate::wire::fault::{Failure, Fault};
 use crate::wire::rule::{Rule, Tally};
 use crate::wire::sse::{Framer, FramerOutput};
 use crate::wire::{Ending, OutputBuffer, Rewriter, Summary};
@@ -152,6 +152,9 @@ impl<'t> Explainer<'t> {
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
             let mut frames = Vec::new();
             self.framer.push(line, |found| frames.extend(data(found)));
+            if writer.ended() {
+                frames.clear();
+            }
             let written = apart(writer, |rewriter, out| _ = rewriter.push(line, out));
             self.observe(writer, &frames, &written);
         }
@@ -200,6 +203,7 @@ impl<'t> Explainer<'t> {
         let frame = frames.first().map_or("", String::as_str);
         self.engine.search(frame, number);
         let effects = match writer.stream {
+            true if !frame.is_empty() && refuses(&writer.rewriter) => vec![Effect::words(REFUSED)],
             true => self.comparer.compare(frame, &events, false),
             false => Vec::new(),
         };
@@ -249,6 +253,17 @@ impl<'t> Explainer<'t> {
         }
         (self.report)(Finding::Verdict(Box::new(verdict)));
     }
+}
+
+/// Words for an event, or a whole answer, that is none of the API or not of this request.
+const REFUSED: &str = "refused: the answer failed here";
+
+/// Returns true if the last event that was read has been refused: the answer has failed, and neither by an error that
+/// the engine reports nor by its end.
+fn refuses(rewriter: &Rewriter) -> bool {
+    rewriter.any_failure().is_some_and(|failure| {
+        failure.engine.is_none() && !matches!(failure.fault, Fault::Aborted | Fault::Incomplete)
+    })
 }
 
 /// Returns the data of an event as text; `None` for a comment or an oversized event.

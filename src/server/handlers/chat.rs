@@ -3,7 +3,7 @@
 //! Takes: the context and the body of a request. Gives: the response, whose body a [`Relay`] writes. Never: reads an
 //! engine's answer.
 
-use crate::plan::{Plan, plan};
+use crate::plan::{Plan, Route, plan};
 use crate::request::ChatRequest;
 use crate::server::admit::body::Body;
 use crate::server::context::RequestContext;
@@ -75,15 +75,15 @@ impl UpstreamRequest for Chat {
         let route = self.sender.route(to, &self.ask.model);
         if let Some(choice) = to.choice {
             let plan = plan(&self.ask.one_of_several(choice), &self.body, &route)?;
-            let answer = self.send_later(to, plan.path, plan.body);
+            let answer = self.send_later(to, plan.path, plan.body, &route);
             let rewriter = Rewriter::new(plan.shape.of_choice(choice), self.stamp.clone());
             return Ok(PendingRequest::single(answer, rewriter, plan.fallbacks));
         }
         let plan = plan(&self.ask, &self.body, &route)?;
         if !plan.others.is_empty() {
-            return self.fan_out(to, plan);
+            return self.fan_out(to, plan, &route);
         }
-        let answer = self.send_later(to, plan.path, plan.body);
+        let answer = self.send_later(to, plan.path, plan.body, &route);
         let shape = Shape { may_lack: plan.may_return_fewer, ..plan.shape };
         Ok(PendingRequest::single(answer, Rewriter::new(shape, self.stamp.clone()), plan.fallbacks))
     }
@@ -100,7 +100,7 @@ impl UpstreamRequest for Chat {
 impl Chat {
     /// Returns one engine request for each choice, for a plan that needs several. Fails if their bodies exceed the
     /// memory budget.
-    fn fan_out(&self, to: &AttemptTarget<'_>, plan: Plan) -> Result<PendingRequest, Failure> {
+    fn fan_out(&self, to: &AttemptTarget<'_>, plan: Plan, route: &Route) -> Result<PendingRequest, Failure> {
         let Plan { path, body, others, shape, fallbacks, .. } = plan;
         self.sender.mark_concurrent();
         let counted = |other: Bytes| match other.as_ptr() == body.as_ptr() {
@@ -108,7 +108,8 @@ impl Chat {
             false => self.sender.count_body(other),
         };
         let others: Vec<_> = others.into_iter().map(counted).collect::<Result<_, _>>()?;
-        let send = |choice, body| self.send_later(&AttemptTarget { choice: Some(choice), ..*to }, path, body);
+        let send =
+            |choice, body| self.send_later(&AttemptTarget { choice: Some(choice), ..*to }, path, body, route);
         let other = |(choice, body)| {
             let reader = AnswerReader::of_choice(choice, shape.clone(), self.stamp.clone());
             (send(choice, body), reader)
@@ -121,8 +122,14 @@ impl Chat {
         })
     }
 
-    fn send_later(&self, to: &AttemptTarget<'_>, path: &'static str, body: Bytes) -> PendingAnswer {
-        let mut request = self.sender.outgoing(to, "POST", path, body);
+    fn send_later(
+        &self,
+        to: &AttemptTarget<'_>,
+        path: &'static str,
+        body: Bytes,
+        route: &Route,
+    ) -> PendingAnswer {
+        let mut request = self.sender.outgoing(to, "POST", path, body).rewritten_by(route);
         if self.ask.stream {
             request.accept = HeaderValue::from_static("text/event-stream");
         }

@@ -133,9 +133,10 @@ struct MessagesCall {
 
 impl UpstreamRequest for MessagesCall {
     fn send(&mut self, to: &AttemptTarget<'_>) -> Result<PendingRequest, Failure> {
-        let (plan, mut reply) = plan::message(&self.request, &self.sender.route(to, &self.request.model))?;
+        let route = self.sender.route(to, &self.request.model);
+        let (plan, mut reply) = plan::message(&self.request, &route)?;
         let Plan { path, body, shape, fallbacks, .. } = plan;
-        let mut request = self.sender.outgoing(to, "POST", path, body);
+        let mut request = self.sender.outgoing(to, "POST", path, body).rewritten_by(&route);
         if self.request.stream {
             request.accept = HeaderValue::from_static("text/event-stream");
         }

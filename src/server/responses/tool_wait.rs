@@ -382,7 +382,8 @@ impl WaitingStream {
         shape.adapted = body.as_ref().map(AdaptedBody::names).unwrap_or_default();
         let fallbacks = body.as_ref().map(AdaptedBody::fallbacks).unwrap_or_default();
         let to = AttemptTarget::first(&continuation.upstream);
-        let mut request = continuation.sender.outgoing(&to, "POST", path, body.unwrap_or_default().body);
+        let request = continuation.sender.outgoing(&to, "POST", path, body.unwrap_or_default().body);
+        let mut request = request.rewritten_by(&route);
         request.accept = HeaderValue::from_static("text/event-stream");
         // A new stamp, so that the ids generated for this part differ from those of the earlier ones.
         let request_id = self.stamp.request_id.clone();

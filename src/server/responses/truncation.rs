@@ -71,6 +71,7 @@ impl TruncatableRequest {
                 let Ok(shorter) = self.body(&route, forget) else { return Ok(answer) };
                 client.give_back_soon(answer);
                 request.body = shorter.body;
+                request.recorder = request.recorder.map(|recorder| recorder.again());
                 tracing::info!(
                     request_id = &*self.request_id,
                     forget,

@@ -38,7 +38,7 @@ impl UpstreamRequest for PreparedRequest {
         reply.form = self.form;
         let adapted = self.truncatable.body(&route, 0)?;
         let (names, fallbacks) = (adapted.names(), adapted.fallbacks());
-        let mut request = self.sender.outgoing(to, "POST", path, adapted.body);
+        let mut request = self.sender.outgoing(to, "POST", path, adapted.body).rewritten_by(&route);
         if reply.stream {
             request.accept = HeaderValue::from_static("text/event-stream");
         }

@@ -479,18 +479,43 @@ object! {
     }
 }
 
+impl<'a> UsageDetails<'a> {
+    fn counts(&self) -> [Option<Raw<'a>>; 8] {
+        let Self { cached, audio, image, text, cache_write, reasoning, accepted, rejected, .. } = self;
+        [*cached, *audio, *image, *text, *cache_write, *reasoning, *accepted, *rejected]
+    }
+}
+
 impl UsageBody<'_> {
     /// Returns the counts, each from the first of its known places that has one. `None` if prompt, completion and
-    /// total are all absent (an empty object is no usage).
+    /// total are all absent (an empty object is no usage), or if one of them is given and is no count.
     fn counts(&self, to: &mut dyn Sink) -> Option<Usage> {
-        let usage = self.read()?;
-        if !self.is_canonical() {
+        let usage = self.read();
+        if (usage.is_some() || self.is_wrong()) && !self.is_canonical() {
             to.count_rule(Rule::Usage);
         }
-        Some(usage)
+        usage
+    }
+
+    /// Returns the places of prompt, completion and total.
+    fn first_counts(&self) -> [[Option<Raw<'_>>; 2]; 3] {
+        [[self.prompt, self.input], [self.completion, self.output], [self.total, None]]
+    }
+
+    /// Returns true if prompt, completion or total is given, but nowhere as a whole number from 0 on. A 0 in its place
+    /// would be a count that nobody has made.
+    fn is_wrong(&self) -> bool {
+        let is_wrong = |places: &[Option<Raw<'_>>; 2]| {
+            let mut given = places.iter().flatten().peekable();
+            given.peek().is_some() && given.all(|raw| integer(*raw).is_none())
+        };
+        self.first_counts().iter().any(is_wrong)
     }
 
     fn read(&self) -> Option<Usage> {
+        if self.is_wrong() {
+            return None;
+        }
         let count = |raw: Option<Raw<'_>>| raw.and_then(integer);
         let first = |places: &[Option<Raw<'_>>]| places.iter().find_map(|raw| count(*raw));
         let (prompt, completion) =
@@ -523,6 +548,12 @@ impl UsageBody<'_> {
 
     fn is_canonical(&self) -> bool {
         let other = [self.input, self.output, self.cached, self.cache_hit, self.reasoning];
+        let details = [&self.prompt_details, &self.completion_details].into_iter().flatten();
+        let of_details = details.flat_map(UsageDetails::counts);
+        let mut counts = self.first_counts().into_iter().flatten().chain(of_details).flatten();
+        if counts.any(|raw| integer(raw).is_none()) {
+            return false;
+        }
         self.prompt_details.is_some()
             && self.completion_details.is_some()
             && other.iter().all(Option::is_none)
@@ -843,6 +874,33 @@ mod tests {
         ] {
             assert_eq!(decoded(Api::Chat, reading, &[event(&chunk)]), expected, "{chunk}");
         }
+    }
+
+    /// A count that is given but is no count makes no usage: 0 would be a count that nobody has made.
+    #[test]
+    fn usage_consists_of_counts() {
+        let text = r#"{"index":0,"delta":{"content":"a"}}"#;
+        let with = |from: &str, to: &str| USAGE.replace(from, to);
+        let other = "usage prompt=2 completion=0 total=2 cached=0 reasoning=0";
+        for (usage, expected) in [
+            (with("\"prompt_tokens\":1", "\"prompt_tokens\":-1"), None),
+            (with("4,", "2.5,"), None),
+            (with("3,", "\"3\","), None),
+            (r#""usage":{"prompt_tokens":-1,"input_tokens":2}"#.to_owned(), Some(other)),
+            (
+                with("prompt_tokens_details\":{", "prompt_tokens_details\":{\"cached_tokens\":-1"),
+                Some(COUNTED),
+            ),
+        ] {
+            let chunk = format!("{{\"choices\":[{text}],{usage}}}");
+            let head = ["rule Usage", "head", "0 content \"a\""];
+            let expected: Vec<_> = head.into_iter().chain(expected).collect();
+            assert_eq!(decoded(Api::Chat, ReadOptions::default(), &[event(&chunk)]), expected, "{chunk}");
+        }
+        // Without any count there is no usage either, and nothing was wrong.
+        let chunk = format!("{{\"choices\":[{text}],\"usage\":{{\"prompt_tokens\":null}}}}");
+        let empty = decoded(Api::Chat, ReadOptions::default(), &[event(&chunk)]);
+        assert_eq!(empty, ["head", "0 content \"a\""]);
     }
 
     /// Checks that the extensions about the prompt come on the role frame, before any part of the message.

@@ -162,3 +162,28 @@ async fn the_log_says_why_an_engine_refuses_samewires_key() {
     std::fs::remove_dir_all(&folder).unwrap();
     world.end().await;
 }
+
+/// A key has no form that could be known: the log leaves out those of the exchange wherever the engine repeats them.
+#[tokio::test]
+async fn the_log_repeats_no_key_that_an_engine_repeats() {
+    let folder = std::env::temp_dir().join(format!("samewire-repeated-key-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("key");
+    crate::sim::write_secret(&path, "key.of.samewire");
+    let said = error("the keys key_of_the_client and key.of.samewire have expired");
+    let in_stream = said.clone();
+    let engine = Engine::answering(move |attempt| match attempt.text().contains("\"stream\":true") {
+        true => Script::new().head_sse().role().text("a").ev(&in_stream).done().end(),
+        false => Script::new().json("400 Bad Request", &said),
+    });
+    let setup = Setup::new().allow_errors().upstream_keys(&format!("api_key_file = {path:?}"));
+    let world = World::start(engine.await, setup).await;
+    for request in [Request::stream(""), Request::plain("")] {
+        let request = request.without("authorization").header("authorization", "Bearer key_of_the_client");
+        let answer = world.ask(&request).await;
+        let line = line(&world, answer.head.header("x-request-id").unwrap()).await;
+        assert_eq!(line["engine_error"], "the keys […] and […] have expired", "{line}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    world.end().await;
+}

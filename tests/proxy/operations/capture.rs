@@ -46,6 +46,7 @@ async fn post(samewire: &Samewire, target: &str, body: &Value) -> Answer {
 async fn files(samewire: &Samewire, id: &str) -> BTreeMap<String, Vec<u8>> {
     let answer = samewire.admin(&format!("/captures/{id}")).await;
     assert_eq!((answer.head.status, answer.head.header("content-type")), (200, Some("application/x-tar")));
+    assert_eq!(answer.head.header("cache-control"), Some("no-store"));
     let mut archive = tar::Archive::new(answer.body.as_slice());
     let entries = archive.entries().unwrap().map(|entry| {
         let mut entry = entry.unwrap();
@@ -138,6 +139,84 @@ async fn a_captured_folder_is_a_scenario() {
     world.end().await;
 }
 
+/// What an answer was rewritten by is in the folder, so that a later configuration does not change its explanation.
+#[tokio::test]
+async fn an_exchange_is_explained_by_the_options_of_its_time() {
+    let long = Script::new()
+        .head_sse()
+        .role()
+        .delta(r#"{"reasoning":"R"}"#, "null")
+        .text("A")
+        .finish("stop")
+        .done()
+        .end();
+    let setup = on().config("[wire]\nreasoning_field = \"reasoning\"\nfingerprint_salt = \"CANARY-SALT\"");
+    let world = World::start(Engine::script(long).await, setup).await;
+    let answer = world.ask(&Request::stream("").header("x-request-id", "one")).await;
+    captured(&world.samewire, 1).await;
+    let files = files(&world.samewire, "one").await;
+    let record: Value = serde_json::from_str(text(&files, "rewrite.json")).unwrap();
+    assert_eq!(
+        (&record["engine"], &record["options"]["reasoning_field"]),
+        (&json!("vllm"), &json!("reasoning"))
+    );
+    assert!(!text(&files, "rewrite.json").contains("CANARY-SALT"));
+    let folder = world.samewire.config().with_file_name("explained");
+    tar::Archive::new(world.samewire.admin("/captures/one").await.body.as_slice()).unpack(&folder).unwrap();
+    let rewrite = |more: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_samewire"))
+            .args(["rewrite", "--request"])
+            .arg(folder.join("vllm-one/client/request.json"))
+            .args(more)
+            .stdin(std::fs::File::open(folder.join("vllm-one/upstream.sse")).unwrap())
+            .output()
+            .unwrap();
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(rewrite(&[]).0, answer.text());
+    assert!(rewrite(&["--set", "reasoning_field=both"]).0.contains("\"reasoning_content\":\"R\""));
+    std::fs::write(folder.join("vllm-one/rewrite.json"), "{\n\"engin\": \"vllm\"}").unwrap();
+    assert!(rewrite(&[]).1.contains("rewrite.json: unknown field `engin`"), "{}", rewrite(&[]).1);
+    std::fs::remove_file(folder.join("vllm-one/rewrite.json")).unwrap();
+    assert_ne!(rewrite(&[]).0, answer.text());
+    std::fs::write(
+        folder.join("vllm-one/client/request.json"),
+        "{\"path\":\"/v1/chat/completions\",\n\"bdy\":{}}",
+    )
+    .unwrap();
+    assert!(
+        rewrite(&[]).1.contains("request.json: line 2: bdy: unknown; is body meant?"),
+        "{}",
+        rewrite(&[]).1
+    );
+
+    let before = world.samewire.admin("/captures/one/frames").await.body;
+    let before: Value = serde_json::from_slice(&before).unwrap();
+    let config = std::fs::read_to_string(world.samewire.config()).unwrap();
+    world.samewire.reconfigure(&config.replace("\"reasoning\"", "\"both\"")).await;
+    let after = world.samewire.admin("/captures/one/frames").await.body;
+    let after: Value = serde_json::from_slice(&after).unwrap();
+    assert_eq!(after["rows"], before["rows"]);
+    world.end().await;
+}
+
+/// Operators who all download at once get the exchange, and other requests of operators are answered meanwhile.
+#[tokio::test]
+async fn many_downloads_at_once_are_answered() {
+    let long = Script::new().head_sse().role().tok("t", 1_000, Duration::ZERO).in_one_write();
+    let world = World::start(Engine::script(long.finish("stop").done().end()).await, on()).await;
+    world.ask(&Request::stream("").header("x-request-id", "long")).await;
+    captured(&world.samewire, 1).await;
+    let expected = world.samewire.admin("/captures/long").await.body;
+    assert!(expected.len() > 200 << 10, "{}", expected.len());
+    let all = (0..200).map(|_| world.samewire.admin("/captures/long"));
+    let alive = async { world.samewire.admin("/livez").await.head.status };
+    let (all, alive) = tokio::join!(futures::future::join_all(all), alive);
+    assert_eq!(alive, 200);
+    assert!(all.iter().all(|answer| answer.head.status == 200 && answer.body == expected));
+    world.end().await;
+}
+
 #[tokio::test]
 async fn it_is_switched_on_for_what_is_wanted() {
     let engine = Engine::answering(|attempt| match attempt.text().contains("break") {
@@ -164,6 +243,17 @@ async fn it_is_switched_on_for_what_is_wanted() {
     assert_eq!(text(&files, "eof"), "reset\n");
     assert!(text(&files, "client/upstream.sse").contains("event: error"));
 
+    for (target, body, why) in [
+        ("/captures/start", json!({"key": "somebody"}), "key: there are no keys in [auth]"),
+        ("/captures/start", json!({"only_failure": true}), "only_failure: unknown; is only_failures meant?"),
+        ("/captures/start", json!({"time": "soon"}), "time: "),
+        ("/captures/start", json!({"model": 5}), "model: expected a string"),
+        ("/captures/start?model=m", json!({}), "leave out the query"),
+    ] {
+        let refused = post(&world.samewire, target, &body).await;
+        assert_eq!(refused.head.status, 400, "{target} {body}");
+        assert!(refused.text().contains(why), "{target} {body}: {}", refused.text());
+    }
     post(&world.samewire, "/captures/start", &json!({"model": "other"})).await;
     ask("of another model", "").await;
     post(&world.samewire, "/captures/start", &json!({})).await;
@@ -182,8 +272,12 @@ async fn it_is_switched_on_for_what_is_wanted() {
         assert_eq!(refused.head.status, 400, "{target}");
         assert!(refused.text().contains(why), "{target}: {}", refused.text());
     }
-    let cleared = Request::new("DELETE", "/captures").ask(world.samewire.admin).await;
-    assert_eq!(cleared.text(), "{\"forgotten\":2}\n");
+    let forget = async |target: &str| Request::new("DELETE", target).ask(world.samewire.admin).await;
+    let unknown = forget("/captures/nobody").await;
+    assert_eq!((unknown.head.status, unknown.text()), (404, "there is no captured exchange of this id\n"));
+    assert_eq!(forget("/captures/bad").await.text(), "{\"forgotten\":1}\n");
+    assert_eq!(ids(&captured(&world.samewire, 1).await), ["all"]);
+    assert_eq!(forget("/captures").await.text(), "{\"forgotten\":1}\n");
     assert_eq!(list(&world.samewire, "").await["used_bytes"], 0);
     world.end().await;
 }
@@ -205,6 +299,13 @@ async fn a_key_may_have_single_requests_captured() {
     for (name, content) in files(&world.samewire, "c").await {
         assert!(!String::from_utf8_lossy(&content).contains(KEY), "{name} has the key");
     }
+    let refused = post(&world.samewire, "/captures/start", &json!({"key": "my"})).await;
+    assert_eq!(
+        (refused.head.status, refused.text()),
+        (400, "key: no key has this name; there are may, may-not; is may meant?\n")
+    );
+    let started = post(&world.samewire, "/captures/start", &json!({"key": "may-not"})).await;
+    assert_eq!(started.head.status, 200, "{}", started.text());
     world.end().await;
 }
 
@@ -222,6 +323,34 @@ async fn an_attempt_that_is_not_made_is_not_captured() {
     let files = files(&world.samewire, "refused").await;
     assert!(text(&files, "upstream.json").contains("max_tokens is too large"));
     assert!(!files.keys().any(|path| path.starts_with("attempt-")), "{:?}", files.keys());
+    world.end().await;
+}
+
+/// A conversation that is too long is asked again without its oldest messages: each request is an attempt of its own.
+#[tokio::test]
+async fn each_shortened_request_is_an_attempt() {
+    let refusal = r#"{"error":{"message":"This model's maximum context length is 5 tokens.","type":"BadRequestError","code":400}}"#;
+    let whole = r#"{"id":"c-2","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"fits"},"finish_reason":"stop"}]}"#;
+    let engine = Engine::answering(move |attempt| match attempt.text().contains("oldest") {
+        true => Script::new().json("400 Bad Request", refusal),
+        false => Script::new().json("200 OK", whole),
+    });
+    let world = World::start(engine.await, on().allow_errors()).await;
+    let message = |role: &str, text: &str| json!({"role": role, "content": text});
+    let input = [message("user", "oldest"), message("assistant", "a"), message("user", "last")];
+    let request = json!({"model": "m", "input": input, "truncation": "auto", "store": false});
+    let request = Request::post("/v1/responses", request.to_string()).header("x-request-id", "shortened");
+    let answer = world.ask(&request).await;
+    assert!(answer.text().contains("fits"), "{}", answer.text());
+    assert_eq!(captured(&world.samewire, 1).await[0]["attempts"], 2);
+    let files = files(&world.samewire, "shortened").await;
+    for (folder, is_whole, answer) in [("attempt-1/", true, refusal), ("", false, whole)] {
+        let request: Value = serde_json::from_str(text(&files, &format!("{folder}request.json"))).unwrap();
+        assert!(request["body"]["messages"].is_array(), "{folder}: {request}");
+        assert_eq!(request.to_string().contains("oldest"), is_whole, "{folder}: {request}");
+        assert_eq!(text(&files, &format!("{folder}upstream.json")), answer);
+        assert!(files.contains_key(&format!("{folder}rewrite.json")));
+    }
     world.end().await;
 }
 
@@ -267,6 +396,23 @@ async fn responses_over_a_socket_are_kept_on_both_sides() {
     let request: Value = serde_json::from_str(text(&files, "client/request.json")).unwrap();
     assert_eq!(request["body"]["type"], "response.create");
     assert!(text(&files, "upstream.sse").ends_with("data: [DONE]\n\n"));
+    // Each message stands beside the engine's frame that made it, with what was changed.
+    let frames =
+        world.samewire.admin(&format!("/captures/{}/frames", exchange["id"].as_str().unwrap())).await;
+    let frames: Value = serde_json::from_slice(&frames.body).unwrap();
+    assert_eq!((&frames["is_explained"], &frames["why_not"]), (&json!(true), &Value::Null), "{frames}");
+    let rows = frames["rows"].as_array().unwrap();
+    let row = rows
+        .iter()
+        .find(|row| row["engine"]["text"].as_str().is_some_and(|text| text.contains("Hel")))
+        .unwrap();
+    let client = row["client"].as_array().unwrap();
+    assert!(
+        client.iter().any(|message| message["text"].as_str().unwrap().contains("\"delta\":\"Hel\"")),
+        "{row}"
+    );
+    assert!(client.iter().all(|message| message["text"].as_str().unwrap().lines().count() == 1), "{row}");
+    assert!(row["changes"].as_array().is_some_and(|changes| !changes.is_empty()), "{row}");
     world.end().await;
 }
 

@@ -89,7 +89,17 @@ async fn the_start_page_tells_what_runs() {
         assert_eq!(refused.head.status, 403, "{name}");
         assert!(!refused.text().contains(&url), "{name}: {}", refused.text());
     }
-    assert_eq!(Request::new("POST", "/").ask(world.samewire.admin).await.head.status, 405);
+    for (method, target, allow) in
+        [("POST", "/", "GET,HEAD"), ("GET", "/drain", "POST"), ("PUT", "/captures/x", "GET,HEAD,DELETE")]
+    {
+        let refused = Request::new(method, target).ask(world.samewire.admin).await;
+        assert_eq!(
+            (refused.head.status, refused.head.header("allow")),
+            (405, Some(allow)),
+            "{method} {target}"
+        );
+        assert_eq!(refused.text(), format!("{method} is not allowed here\n"));
+    }
     world.end().await;
 }
 

@@ -166,6 +166,8 @@ pub fn read(case: &Case, json: &Json) -> Option<Chunk> {
     let usage = match json.get("usage") {
         // A usage object without any count is ignored.
         Some(object) if object.members()?.is_empty() => None,
+        // So is one in which a count is given, but nowhere as a number of tokens.
+        Some(object) if has_wrong_count(&object) => None,
         Some(object) => Some(usage(&object)?),
         None => None,
     };
@@ -407,6 +409,15 @@ fn chat_shaped(object: &Json) -> Option<Option<Logprobs>> {
 }
 
 // === usage (2.8) ===
+
+fn has_wrong_count(object: &Json) -> bool {
+    let counts =
+        [&["prompt_tokens", "input_tokens"][..], &["completion_tokens", "output_tokens"], &["total_tokens"]];
+    counts.iter().any(|places| {
+        let given: Vec<Json> = places.iter().filter_map(|place| object.get(place)).collect();
+        !given.is_empty() && given.iter().all(|count| count.count().is_none())
+    })
+}
 
 fn usage(object: &Json) -> Option<Usage> {
     object.members()?;

@@ -129,8 +129,12 @@ impl Signatures {
 /// Returns a hash of a frame's text without the ids and times that differ between two runs.
 fn signature(text: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for line in String::from_utf8_lossy(text).lines() {
-        let leaves = line.strip_prefix("data:").map(|data| LeafReader::default().read(data));
+    // A message of a WebSocket is the data of an event, whose name its type repeats.
+    for line in
+        String::from_utf8_lossy(text).lines().filter(|line| !line.is_empty() && !line.starts_with("event:"))
+    {
+        let data = line.strip_prefix("data:").or_else(|| Some(line).filter(|line| line.starts_with('{')));
+        let leaves = data.map(|data| LeafReader::default().read(data));
         match leaves.filter(|leaves| !leaves.is_empty()) {
             None => line.hash(&mut hasher),
             Some(leaves) => {

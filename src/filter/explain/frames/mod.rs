@@ -15,7 +15,7 @@ pub use split::Side;
 
 use super::claims::{RuleMatcher, Used};
 use super::compare::{Comparer, Effect};
-use super::{Change, Place, data, events};
+use super::{Change, Place, REFUSED, data, events};
 use crate::filter::{FilterError, FilterParams};
 use crate::wire::rule::Rule;
 use crate::wire::sse::Framer;
@@ -153,10 +153,11 @@ impl<'a> Table<'a> {
                 continue;
             }
             let lines: Vec<&str> = match self.is_client_stream {
-                true => texts.iter().flat_map(|text| events(text)).collect(),
+                true => texts.iter().flat_map(|text| messages(text)).collect(),
                 false => texts.iter().map(|text| &**text).collect(),
             };
             let effects = match rerun.is_comparable(self.is_client_stream) {
+                true if rerun.refused == Some(row) && !frame.is_empty() => vec![Effect::words(REFUSED)],
                 true => comparer.compare(&frame, &lines, rerun.is_object),
                 false => Vec::new(),
             };
@@ -194,6 +195,10 @@ impl<'a> Table<'a> {
         }
         let mut found = None;
         framer.push(block.text, |output| found = found.take().or_else(|| data(output)));
+        if rerun.end.is_some_and(|end| row > end) {
+            // Nothing is read behind the end of the answer.
+            return String::new();
+        }
         if row + 1 == self.engine.len() && rerun.reads_unfinished_event {
             framer.finish(|_| true, |output| found = found.take().or_else(|| data(output)));
         }
@@ -267,6 +272,14 @@ impl<'a> Table<'a> {
             .collect();
         rows.reverse();
         rows
+    }
+}
+
+/// Returns the data of the events in a client's frame, or the message that it is.
+fn messages(text: &str) -> Vec<&str> {
+    match text.starts_with('{') {
+        true => vec![text.trim_end()],
+        false => events(text),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::align::Expected;
 use super::split::{Block, Side, blocks};
-use crate::filter::explain::output;
+use crate::filter::explain::{output, refuses};
 use crate::filter::{Filter, FilterError, FilterParams, Writer, detect_api};
 use crate::wire::Api;
 use crate::wire::rule::{Rule, Tally};
@@ -22,6 +22,10 @@ pub(super) struct Rerun {
     pub(super) is_object: bool,
     /// True if the engine's last event has no blank line behind it and was still read.
     pub(super) reads_unfinished_event: bool,
+    /// Row whose event was refused, if one was.
+    pub(super) refused: Option<usize>,
+    /// Row in which the answer ended.
+    pub(super) end: Option<usize>,
     writes_events: bool,
     known: Tally,
 }
@@ -69,9 +73,13 @@ impl Rerun {
 
     /// Notes what a row has written, and the rules that it has used.
     fn note(&mut self, writer: &Writer, row: usize, written: &Bytes) {
-        let side = Side { body: written, pieces: &[], is_stream: self.writes_events };
+        let side = Side { body: written, pieces: &[], is_stream: self.writes_events, is_socket: false };
         let frames = blocks(&side).into_iter();
         self.expected.extend(frames.map(|frame| Expected { row, text: written.slice_ref(frame.text) }));
+        if self.end.is_none() && writer.ended() {
+            self.end = Some(row);
+            self.refused = self.end.filter(|_| refuses(&writer.rewriter));
+        }
         let tally = writer.rewriter.summary().tally;
         if self.used.len() <= row {
             self.used.resize(row + 1, Vec::new());

@@ -17,15 +17,18 @@ pub struct Side<'a> {
     pub body: &'a [u8],
     /// Pieces of the body with their times, in order.
     pub pieces: &'a [Piece],
-    /// True if the body consists of server-sent events.
+    /// True if the body consists of server-sent events, or of messages of a WebSocket.
     pub is_stream: bool,
+    /// True if the body consists of messages of a WebSocket, one a line.
+    pub is_socket: bool,
 }
 
 impl<'a> Side<'a> {
-    /// Returns the body of a captured message; its content type says if it consists of events.
+    /// Returns the body of a captured message; its head says of what it consists.
     pub fn of(message: &'a Message) -> Self {
-        let is_stream = message.content_type() == "text/event-stream";
-        Self { body: &message.body, pieces: &message.pieces, is_stream }
+        let is_socket = message.head.starts_with("HTTP/1.1 101 ");
+        let is_stream = is_socket || message.content_type() == "text/event-stream";
+        Self { body: &message.body, pieces: &message.pieces, is_stream, is_socket }
     }
 
     /// Returns the same body, with its form judged by its first byte as well.
@@ -57,7 +60,7 @@ impl<'a> Block<'a> {
 
 /// Splits a body into the blocks of its events; a body without events is one block.
 pub(super) fn blocks<'a>(side: &Side<'a>) -> Vec<Block<'a>> {
-    let Side { body, pieces, is_stream } = *side;
+    let Side { body, pieces, is_stream, is_socket } = *side;
     let mut clock = PieceClock { pieces };
     let mut blocks = Vec::new();
     let mut add = |start: usize, end: usize, event_end: Option<usize>| {
@@ -72,6 +75,14 @@ pub(super) fn blocks<'a>(side: &Side<'a>) -> Vec<Block<'a>> {
         return blocks;
     }
     let (mut start, mut place) = (0, 0);
+    if is_socket {
+        for line in body.split_inclusive(|byte| *byte == b'\n') {
+            place += line.len();
+            add(start, place, None);
+            start = place;
+        }
+        return blocks;
+    }
     let (mut has_line, mut event_end) = (false, None);
     while place < body.len() {
         let (line, next) = line_at(body, place);
@@ -127,7 +138,7 @@ mod tests {
     use super::*;
 
     fn texts(body: &str) -> Vec<String> {
-        let side = Side { body: body.as_bytes(), pieces: &[], is_stream: true };
+        let side = Side { body: body.as_bytes(), pieces: &[], is_stream: true, is_socket: false };
         let texts: Vec<_> =
             blocks(&side).iter().map(|block| String::from_utf8_lossy(block.text).into_owned()).collect();
         assert_eq!(texts.concat(), body);
@@ -152,7 +163,8 @@ mod tests {
     fn an_event_has_the_time_of_the_piece_that_completed_it() {
         let at = Duration::from_millis;
         let pieces = [Piece { at: at(1), end: 4 }, Piece { at: at(2), end: 9 }, Piece { at: at(3), end: 19 }];
-        let side = Side { body: b"data: a\n\n\ndata: b\n\n", pieces: &pieces, is_stream: true };
+        let side =
+            Side { body: b"data: a\n\n\ndata: b\n\n", pieces: &pieces, is_stream: true, is_socket: false };
         let times: Vec<_> = blocks(&side).iter().map(|block| block.at).collect();
         assert_eq!(times, [at(2), at(3)]);
         let whole = Side { is_stream: false, ..side };

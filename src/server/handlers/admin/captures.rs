@@ -3,60 +3,42 @@
 //! Takes: requests to the admin listener. Gives: JSON, or a tar archive of a scenario. Never: shows the content of an
 //! exchange that was not captured on purpose.
 
-use super::json;
+use super::start_capture::StartCapture;
+use super::{json, preparation};
 use crate::capture::{BodyLengths, Captured, Criteria, Ring, files};
 use crate::nearest::suggest;
-use crate::quantity::read_time;
 use crate::server::active_config::ActiveConfig;
 use crate::telemetry::End;
 use axum::body::Bytes;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
-use serde::{Deserialize, Serialize};
+use http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 /// Query keys that select exchanges in the list.
 const FILTERS: [&str; 6] = ["key", "model", "upstream", "end", "failed", "limit"];
 
-/// Body of a request that switches capturing on; every member is optional.
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Start {
-    /// Seconds, or text such as `5m`; without it, until it is switched off.
-    #[serde(deserialize_with = "some_time")]
-    time: Option<Duration>,
-    key: Option<String>,
-    model: Option<String>,
-    only_failures: bool,
-}
-
-fn some_time<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    read_time(deserializer).map(Some)
-}
-
 /// Switches capturing on.
-pub(super) async fn start(State(present): State<Arc<ActiveConfig>>, body: Bytes) -> Response {
-    let text = if body.is_empty() { b"{}" } else { &body[..] };
-    if !text.trim_ascii_start().starts_with(b"{") {
-        return (StatusCode::BAD_REQUEST, "the body must be a JSON object\n").into_response();
+pub(super) async fn start(
+    State(present): State<Arc<ActiveConfig>>,
+    RawQuery(query): RawQuery,
+    body: Bytes,
+) -> Response {
+    if query.is_some_and(|query| !query.is_empty()) {
+        let why = "the body says what is captured: leave out the query\n";
+        return (StatusCode::BAD_REQUEST, why).into_response();
     }
-    let start: Start = match serde_json::from_slice(text) {
-        Ok(start) => start,
-        Err(error) => {
-            return (StatusCode::BAD_REQUEST, format!("the body is wrong: {error}\n")).into_response();
-        }
-    };
-    let Start { time, key, model, only_failures } = start;
-    if time.is_some_and(|time| time.is_zero()) {
-        return (StatusCode::BAD_REQUEST, "time: must be longer than 0\n").into_response();
-    }
-    // As in the configuration, an empty name stands for all.
-    let [key, model] = [key, model].map(|name| name.filter(|name| !name.is_empty()));
     let app = present.app();
+    let start = match StartCapture::read(&body, app.config.auth.as_deref()) {
+        Ok(start) => start,
+        Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
+    };
+    let StartCapture { criteria, time } = start;
+    let Criteria { key, model, only_failures } = &criteria;
     tracing::warn!(
         key,
         model,
@@ -64,7 +46,7 @@ pub(super) async fn start(State(present): State<Arc<ActiveConfig>>, body: Bytes)
         seconds = time.map(|time| time.as_secs_f64()),
         "exchanges are captured, with their content"
     );
-    app.captures.switch_on(Criteria { key, model, only_failures }, time);
+    app.captures.switch_on(criteria, time);
     json::answer(&Switch { capturing: Capturing::of(&app.captures) })
 }
 
@@ -83,6 +65,19 @@ pub(super) async fn clear(State(present): State<Arc<ActiveConfig>>, RawQuery(que
         return (StatusCode::BAD_REQUEST, why).into_response();
     }
     json::answer(&Cleared { forgotten: present.app().captures.clear() })
+}
+
+/// Forgets the captured exchanges of a request id. A client may have sent one id with several requests.
+pub(super) async fn forget(State(present): State<Arc<ActiveConfig>>, Path(id): Path<String>) -> Response {
+    match present.app().captures.forget(&id) {
+        0 => not_captured(),
+        forgotten => json::answer(&Cleared { forgotten }),
+    }
+}
+
+/// Returns the answer for an id of which there is no exchange.
+pub(super) fn not_captured() -> Response {
+    (StatusCode::NOT_FOUND, "there is no captured exchange of this id\n").into_response()
 }
 
 /// Lists captured exchanges, the newest first, without their content.
@@ -104,13 +99,16 @@ pub(super) async fn list(State(present): State<Arc<ActiveConfig>>, RawQuery(quer
 /// Returns one exchange as a tar archive: a folder in the form of a scenario.
 pub(super) async fn download(State(present): State<Arc<ActiveConfig>>, Path(id): Path<String>) -> Response {
     let id = id.strip_suffix(".tar").unwrap_or(&id);
-    let Some(exchange) = present.app().captures.find(id) else {
-        return (StatusCode::NOT_FOUND, "there is no captured exchange of this id\n").into_response();
-    };
-    let exchange = exchange.read();
-    let Ok(archive) = archive(&exchange) else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
-    let name = format!("attachment; filename=\"{}.tar\"", folder(&exchange));
-    ([(CONTENT_TYPE, "application/x-tar"), (CONTENT_DISPOSITION, name.as_str())], archive).into_response()
+    let Some(exchange) = present.app().captures.find(id) else { return not_captured() };
+    let name = format!("attachment; filename=\"{}.tar\"", folder(exchange.facts()));
+    let archive = preparation::aside(move || archive(&exchange.read()).ok()).await.flatten();
+    let Some(archive) = archive else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    let headers = [
+        (CONTENT_TYPE, "application/x-tar"),
+        (CONTENT_DISPOSITION, name.as_str()),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    (headers, archive).into_response()
 }
 
 /// Selection of exchanges, from the query.

@@ -1,12 +1,10 @@
 //! Frames of a captured exchange, engine and client side by side, with what was changed in each.
 //!
-//! Takes: the id of an exchange. Gives: JSON. Never: occupies the thread that serves operators; one exchange is
-//! prepared at a time, on a thread of its own, so that memory stays bounded.
+//! Takes: the id of an exchange. Gives: JSON. Never: runs beside the preparation of another exchange.
 
-use super::captures::Summary;
-use super::json;
+use super::captures::{Summary, not_captured};
+use super::{json, preparation};
 use crate::capture::{Attempt, BodyLengths, Captured, Message};
-use crate::engine::{Identity, named};
 use crate::filter::{
     FilterError, FilterParams, FrameRow, Side, Target, TimedFrame, explained_rows, relayed_rows, rule_words,
 };
@@ -15,30 +13,19 @@ use crate::server::App;
 use crate::server::active_config::ActiveConfig;
 use crate::wire::{Api, Ending, Stamp};
 use axum::extract::{Path, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bytes::Bytes;
-use http::StatusCode;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
-
-/// Number of exchanges that are prepared at the same time.
-static PLACES: Semaphore = Semaphore::const_new(1);
 
 /// Returns the frames of an exchange.
 pub(super) async fn frames(State(present): State<Arc<ActiveConfig>>, Path(id): Path<String>) -> Response {
     let app = present.app();
-    let Some(recorded) = app.captures.find(&id) else {
-        return (StatusCode::NOT_FOUND, "there is no captured exchange of this id\n").into_response();
-    };
-    let Ok(place) = PLACES.acquire().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
-    let prepared = tokio::task::spawn_blocking(move || {
-        // The operator may leave meanwhile, which does not end this thread.
-        let _place = place;
-        json::text(&Frames::of(&app, &recorded.read(), recorded.lengths()))
-    });
-    json::response(prepared.await.ok().flatten())
+    let Some(exchange) = app.captures.find(&id) else { return not_captured() };
+    let text =
+        preparation::aside(move || json::text(&Frames::of(&app, &exchange.read(), exchange.lengths()))).await;
+    json::response(text.flatten())
 }
 
 /// Answer: both requests, the attempts, and the rows of the last attempt.
@@ -155,7 +142,7 @@ fn status(answer: &Message) -> Option<u16> {
 
 /// Returns the rows, and the reason if they have no changes.
 fn rows<'a>(app: &App, exchange: &'a Captured) -> (Vec<FrameRow<'a>>, Option<String>) {
-    let nothing = Side { body: &[], pieces: &[], is_stream: false };
+    let nothing = Side { body: &[], pieces: &[], is_stream: false, is_socket: false };
     let client = exchange.answer.as_ref().map_or(nothing, Side::of);
     let attempt = exchange.attempts.last().and_then(|attempt| Some((attempt, attempt.answer.as_ref()?)));
     let Some((attempt, answer)) = attempt else {
@@ -179,8 +166,8 @@ fn rows<'a>(app: &App, exchange: &'a Captured) -> (Vec<FrameRow<'a>>, Option<Str
     }
 }
 
-/// Returns the parameters by which the answer was rewritten, from the present configuration; `None` if its route is
-/// not rewritten.
+/// Returns the parameters by which the answer was rewritten; `None` if its route is not rewritten. The vocabulary and
+/// the limits are those of the present configuration.
 fn params(app: &App, exchange: &Captured, attempt: &Attempt, answer: &Message) -> Option<FilterParams> {
     let api = api_of(attempt.request.head.split(' ').nth(1)?)?;
     let to = match client_api(&exchange.info.path, api)? {
@@ -192,14 +179,24 @@ fn params(app: &App, exchange: &Captured, attempt: &Attempt, answer: &Message) -
     Some(FilterParams {
         api: Some(api),
         to: Some(to),
-        request: Some(Bytes::copy_from_slice(&exchange.request.body)),
-        route: route(app, exchange, attempt)?,
+        request: Some(request(exchange)),
+        route: Route { vocabulary: app.pool.vocabulary(), ..Route::clone(attempt.route.as_ref()?) },
         status: status(answer)?,
         ending: if attempt.is_complete { Ending::Clean } else { Ending::Reset },
         stamp: Stamp { id: format!("{:032x}", 1), now: began.as_secs(), seed: 1, ..Stamp::default() },
         limits: app.config.limits.clone(),
         shown: false,
     })
+}
+
+/// Returns the client's request. A message of a WebSocket does not say that its answer is a stream.
+fn request(exchange: &Captured) -> Bytes {
+    let body = &exchange.request.body;
+    let is_socket = exchange.answer.as_ref().is_some_and(|answer| Side::of(answer).is_socket);
+    match body.trim_ascii_start().strip_prefix(b"{") {
+        Some(members) if is_socket => [br#"{"stream":true,"#, members].concat().into(),
+        _ => Bytes::copy_from_slice(body),
+    }
 }
 
 /// Returns the API that a client has used; `None` if its answer is made of an engine's answer in another way, as for a
@@ -220,21 +217,6 @@ fn api_of(target: &str) -> Option<Api> {
         "messages" => Some(Api::Messages),
         _ => None,
     }
-}
-
-/// Returns the route of an attempt; `None` if its engine is not known. An upstream that is no longer configured, or has
-/// another engine now, has the engine's usual route.
-fn route(app: &App, exchange: &Captured, attempt: &Attempt) -> Option<Route> {
-    let (model, pool, engine) = (exchange.info.model.as_str(), &app.pool, named(attempt.engine)?);
-    let key = exchange.info.key.as_deref().zip(app.config.auth.as_deref());
-    let key = key.and_then(|(name, keys)| keys.callers().find(|(_, caller)| *caller.name == *name));
-    let key = key.map(|(_, caller)| caller.index);
-    let Some(upstream) = pool.upstreams().iter().find(|one| one.config.name == attempt.upstream) else {
-        return Some(Route::new(engine, pool.usual_options(key), app.config.limits.max_event_bytes));
-    };
-    let route = pool.route(upstream, model, pool.options(upstream, model, key));
-    let is_same = *route.identity.engine == *engine;
-    Some(if is_same { route } else { Route { identity: Identity::from(engine), ..route } })
 }
 
 #[cfg(test)]

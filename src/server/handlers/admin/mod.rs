@@ -5,8 +5,10 @@ mod frames;
 mod history;
 mod inspector;
 mod json;
+mod preparation;
 mod requests;
 mod start;
+mod start_capture;
 mod status;
 
 use super::readiness::NotReady;
@@ -22,7 +24,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -87,9 +89,13 @@ fn router(present: Arc<ActiveConfig>) -> Router {
         .route("/captures", get(captures::list).delete(captures::clear))
         .route("/captures/start", post(captures::start))
         .route("/captures/stop", post(captures::stop))
-        .route("/captures/{id}", get(captures::download))
+        .route("/captures/{id}", get(captures::download).delete(captures::forget))
         .route("/captures/{id}/frames", get(frames::frames))
         .fallback(async || (StatusCode::NOT_FOUND, "not found\n"))
+        // The header `allow`, which axum adds, has the methods of the route.
+        .method_not_allowed_fallback(async |method: Method| {
+            (StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not allowed here\n"))
+        })
         .layer(from_fn_with_state(Arc::clone(&present), admit))
         .with_state(present)
 }

@@ -96,7 +96,7 @@ impl ResponsesDecoder {
             Outcome::Completed => Reason::Stop,
         };
         to.delta(0, Delta::Finish(Finish { reason, stop: None }), Riders::default());
-        if let Some(usage) = body.usage.and_then(usage) {
+        if let Some(usage) = body.usage.and_then(|raw| usage(raw, to)) {
             to.event(Event::Usage { usage, alone: true, riders: Riders::default() });
         }
         // An event for rate limits can follow a terminal event, but not a whole object.
@@ -295,8 +295,11 @@ fn refuses(part: &Part<'_>) -> bool {
 }
 
 /// Reads token counts under the names of either API: SGLang's objects use those of chat.
-fn usage(raw: Raw<'_>) -> Option<Usage> {
+fn usage(raw: Raw<'_>, to: &mut dyn Sink) -> Option<Usage> {
     let body: UsageBody<'_> = read(raw.get()).ok()?;
+    if body.is_wrong() {
+        to.count_rule(Rule::Usage);
+    }
     let mut usage = body.read()?;
     let details = body.input_details.as_ref().and_then(|details| details.cache_write);
     usage.cache_write = usage.cache_write.or_else(|| details.and_then(crate::json::integer));

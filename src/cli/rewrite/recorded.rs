@@ -1,0 +1,102 @@
+//! Request that an answer belongs to: a plain one, or that of a recorded exchange with what the exchange says of its
+//! engine.
+
+use super::super::CommandFailure;
+use crate::json::{self, Raw, object};
+use crate::plan::Route;
+use crate::replay::{ROUTE, RecordedRequest};
+use crate::visible::visible;
+use crate::wire::Api;
+use bytes::Bytes;
+use std::path::{Path, PathBuf};
+
+/// Folder of a captured exchange that has the client's side.
+const CLIENT: &str = "client";
+
+/// What was asked, as far as a file says.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// API of the request.
+    pub(super) api: Option<Api>,
+    /// Body of the request.
+    pub(super) request: Option<Bytes>,
+    /// Route by which the answer was rewritten when it was captured.
+    pub(super) route: Option<Route>,
+}
+
+object! {
+    /// Members that tell the APIs apart, and a recorded exchange from a plain request.
+    struct Members<'a> {
+        messages: Raw<'a> = "messages",
+        prompt: Raw<'a> = "prompt",
+        input: Raw<'a> = "input",
+        method: Raw<'a> = "method",
+        path: Raw<'a> = "path",
+        body: Raw<'a> = "body",
+        body_raw: Raw<'a> = "body_raw",
+    }
+}
+
+/// Reads the request in a file, and what stands beside it if the file belongs to a captured exchange.
+pub(super) fn read(path: &Path) -> Result<Asked, CommandFailure> {
+    if path.as_os_str() == "-" {
+        let text = "--request -: standard input holds the engine's answer; the request must be in a file";
+        return Err(CommandFailure::usage(text));
+    }
+    let shown = path.display();
+    let bytes =
+        std::fs::read(path).map_err(|error| CommandFailure::at(format_args!("--request {shown}"), error))?;
+    let wrong = |why: &str| CommandFailure::usage(format!("--request {shown}: {why}"));
+    let text = std::str::from_utf8(&bytes).map_err(|_| wrong("it is not UTF-8"))?;
+    let text = text.trim_start_matches('\u{feff}');
+    let read: Members<'_> = json::read(text)
+        .map_err(|error| wrong(&format!("it is not a request, which is a JSON object ({error})")))?;
+    let api = match (&read.messages, &read.prompt, &read.input) {
+        (Some(_), _, _) => Some(Api::Chat),
+        (None, Some(_), _) => Some(Api::Completions),
+        (None, None, Some(_)) => Some(Api::Responses),
+        (None, None, None) => None,
+    };
+    let is_recorded = [&read.method, &read.path, &read.body, &read.body_raw].iter().any(|one| one.is_some());
+    if api.is_some() || !is_recorded {
+        return Ok(Asked { api, request: Some(Bytes::copy_from_slice(text.as_bytes())), route: None });
+    }
+    let recorded = RecordedRequest::read(text).map_err(|why| wrong(&why))?;
+    let body = match (recorded.body, recorded.body_raw) {
+        (Some(body), _) => body.get().to_owned(),
+        (None, Some(text)) => text,
+        (None, None) => {
+            return Err(wrong("body: missing; the request has none, so that no answer belongs to it"));
+        }
+    };
+    Ok(Asked { api: api_of(&recorded.path), request: Some(body.into()), route: route(path)? })
+}
+
+/// Returns the API of a path, apart from its query.
+fn api_of(target: &str) -> Option<Api> {
+    let path = target.split('?').next().unwrap_or_default();
+    match path {
+        path if path.ends_with("/responses") => Some(Api::Responses),
+        path if path.ends_with("/messages") => Some(Api::Messages),
+        path if path.ends_with("/chat/completions") => Some(Api::Chat),
+        path if path.ends_with("/completions") => Some(Api::Completions),
+        _ => None,
+    }
+}
+
+/// Reads what a captured answer was rewritten by. The file stands beside the request to the engine; the client's request
+/// is one folder below.
+fn route(request: &Path) -> Result<Option<Route>, CommandFailure> {
+    let place = request.canonicalize().unwrap_or_else(|_| request.to_owned());
+    let mut folder = place.parent().map(Path::to_owned).unwrap_or_default();
+    if folder.file_name().is_some_and(|name| name == CLIENT) && !folder.join(ROUTE).is_file() {
+        folder = folder.parent().map_or_else(PathBuf::new, Path::to_owned);
+    }
+    let file = folder.join(ROUTE);
+    if !file.is_file() {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(&file).map_err(|error| CommandFailure::at(file.display(), error))?;
+    let route = Route::of_record(&text);
+    route.map(Some).map_err(|why| CommandFailure::usage(format!("{}: {}", file.display(), visible(&why))))
+}
