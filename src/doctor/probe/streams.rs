@@ -326,6 +326,6 @@ fn extra_keys(seen: &Seen) -> Judged {
 /// Adds the keys of an object that are not among the known ones.
 fn collect(value: &Value, known: &[&str], path: &str, extra: &mut BTreeSet<String>) {
     let Value::Object(members) = value else { return };
-    let unknown = members.keys().filter(|key| !known.contains(&key.as_str()));
-    extra.extend(unknown.map(|key| format!("{path}{key}")));
+    let unknown = members.iter().filter(|(key, _)| !known.contains(key));
+    extra.extend(unknown.map(|(key, _)| format!("{path}{key}")));
 }
