@@ -9,66 +9,56 @@ use crate::exchange::{Ended, Idle};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+const TOPIC: Topic = Topic::Server;
+
 /// Checks of the server.
 pub(super) const CHECKS: &[Check] = &[
-    Check {
-        id: "key",
-        topic: Topic::Server,
-        question: Question::Models,
-        affected: &["every client"],
-        mends: None,
-        rule: None,
-        judge: key,
-    },
-    Check {
-        id: "models-list",
-        topic: Topic::Server,
-        question: Question::Models,
-        affected: &["clients that offer a choice of models, such as Open WebUI"],
-        mends: Some("lists the models that its configuration names"),
-        rule: None,
-        judge: models,
-    },
-    Check {
-        id: "available",
-        topic: Topic::Server,
-        question: Question::Stream,
-        affected: &["every client, now and then"],
-        mends: Some(
+    TOPIC.check(
+        "key",
+        Question::Models,
+        &["every client"],
+        None,
+        key,
+    ),
+    TOPIC.check(
+        "models-list",
+        Question::Models,
+        &["clients that offer a choice of models, such as Open WebUI"],
+        Some("lists the models that its configuration names"),
+        models,
+    ),
+    TOPIC.check(
+        "available",
+        Question::Stream,
+        &["every client, now and then"],
+        Some(
             "asks again before the first token, another engine where there are several, and ends a broken stream with an error",
         ),
-        rule: None,
-        judge: available,
-    },
-    Check {
-        id: "context-length",
-        topic: Topic::Server,
-        question: Question::Models,
-        affected: &["agents that shorten their history in time, such as Codex"],
-        mends: Some("tells clients the `context_length` of a [[model]] in its configuration"),
-        rule: None,
-        judge: context_length,
-    },
-    Check {
-        id: "keep-alive",
-        topic: Topic::Server,
-        question: Question::Models,
-        affected: &[
+        available,
+    ),
+    TOPIC.check(
+        "context-length",
+        Question::Models,
+        &["agents that shorten their history in time, such as Codex"],
+        Some("tells clients the `context_length` of a [[model]] in its configuration"),
+        context_length,
+    ),
+    TOPIC.check(
+        "keep-alive",
+        Question::Models,
+        &[
             "clients and balancers that keep connections for longer: some of their requests are reset",
         ],
-        mends: Some("keeps unused connections to engines for 3 s (pool_idle) and those to clients for 620 s"),
-        rule: None,
-        judge: keep_alive,
-    },
-    Check {
-        id: "disconnect",
-        topic: Topic::Server,
-        question: Question::Cut,
-        affected: &["everybody: answers that nobody reads take the place of others"],
-        mends: None,
-        rule: None,
-        judge: disconnect,
-    },
+        Some("keeps unused connections to engines for 3 s (pool_idle) and those to clients for 620 s"),
+        keep_alive,
+    ),
+    TOPIC.check(
+        "disconnect",
+        Question::Cut,
+        &["everybody: answers that nobody reads take the place of others"],
+        None,
+        disconnect,
+    ),
 ];
 
 /// Time for which samewire keeps unused connections to engines, if the configuration does not say otherwise.

@@ -10,89 +10,81 @@ use crate::exchange::Ended;
 use crate::tree::Value;
 use std::collections::BTreeSet;
 
-const fn check(
-    id: &'static str,
-    question: Question,
-    affected: &'static [&'static str],
-    mends: Option<&'static str>,
-    judge: fn(&Seen) -> Judged,
-) -> Check {
-    Check { id, topic: Topic::Streams, question, affected, mends, rule: None, judge }
-}
+const TOPIC: Topic = Topic::Streams;
 
 /// Checks of streams.
 pub(super) const CHECKS: &[Check] = &[
-    check(
+    TOPIC.check(
         "stream",
         Question::Stream,
         &["every client that streams"],
         Some("turns errors into the API's form, and ends a broken stream with an error"),
         stream,
     ),
-    check(
+    TOPIC.check(
         "whole",
         Question::Whole,
         &["every client that does not stream"],
         Some("turns errors into the API's form, and ends a broken answer with an error"),
         whole,
     ),
-    check(
+    TOPIC.check(
         "finish-missing",
         Question::Stream,
         &["clients that tell a complete answer from one that broke off by its finish_reason"],
         Some("ends such a stream with an error, or with `missing_finish = \"stop\"` as complete"),
         finish_missing,
     ),
-    check(
+    TOPIC.check(
         "done-missing",
         Question::Stream,
         &["clients that wait for [DONE]"],
         Some("adds [DONE] where every choice has its finish_reason"),
         done_missing,
     ),
-    check(
+    TOPIC.check(
         "finish-merged",
         Question::Stream,
         &["clients that stop reading at finish_reason: they lose the last words"],
         Some("sends the text first, and the finish_reason in a chunk of its own"),
         merged,
     ),
-    check(
+    TOPIC.check(
         "finish-merged-at-once",
         Question::Eight,
         &["clients that stop reading at finish_reason: they lose the last words"],
         Some("sends the text first, and the finish_reason in a chunk of its own"),
         merged_at_once,
     ),
-    check(
+    TOPIC.check(
         "finish-repeated",
         Question::Stream,
         &["clients that stop reading at the first finish_reason, or count them"],
         Some("sends one finish_reason, behind all text"),
         repeated,
     ),
-    check(
+    TOPIC.check(
         "at-once",
         Question::Eight,
         &["clients that send requests at once"],
         Some("asks another engine where there are several, and answers 429 or 503 in the API's form"),
         at_once,
     ),
-    check(
+    TOPIC.check(
         "role-first",
         Question::Stream,
         &["clients that take the role from the first chunk"],
         Some("sends the role first, and once"),
         role_first,
     ),
-    check(
+    TOPIC.check(
         "envelope",
         Question::Stream,
         &["clients that group chunks by their id or time"],
         Some("gives every chunk the id, time and model of the first"),
         envelope,
     ),
-    check(
+    TOPIC.check(
         "extra-keys",
         Question::Stream,
         &["strict readers that are generated from the published schema"],
