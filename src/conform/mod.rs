@@ -21,6 +21,7 @@ pub(crate) use answer::{Answer, Frame};
 pub use ask::{Ask, Model};
 pub use group::Group;
 pub use row::Row;
+pub(crate) use ask::{FUNCTION, HELLO, WEATHER};
 #[cfg(test)]
 pub(crate) use samples::good;
 pub(crate) use suite::judge;
