@@ -17,6 +17,7 @@ mod rewrite;
 mod running;
 mod serve;
 mod table;
+mod target;
 
 use crate::config::Terminal;
 use crate::quantity::time;

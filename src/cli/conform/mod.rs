@@ -3,9 +3,10 @@
 mod report;
 
 use super::table::Look;
-use super::{CommandFailure, has_colour, key_file, patience, print, print_error, terminal_width};
+use super::target::TargetFlags;
+use super::{CommandFailure, has_colour, patience, print, print_error, terminal_width};
 use crate::conform::{self, Ask, Group, Report};
-use crate::exchange::{Bounds, Sender, Target, save};
+use crate::exchange::{Bounds, Sender, save};
 use clap::Args;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -22,15 +23,8 @@ pub(super) struct Conform {
     /// The model to ask [default: the first that the server lists]
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// A file with the key that the server requires
-    #[arg(long, value_name = "FILE")]
-    key_file: Option<PathBuf>,
-    /// Another header for each request; repeatable
-    #[arg(long, value_name = "NAME: VALUE")]
-    header: Vec<String>,
-    /// The certificate authorities to trust in place of the system's, as PEM
-    #[arg(long, value_name = "FILE")]
-    ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetFlags,
     /// Only the rows of this group; repeatable
     #[arg(long, value_name = "GROUP", value_parser = group)]
     only: Vec<Group>,
@@ -79,9 +73,7 @@ impl Conform {
             print(self.listed());
             return Ok(ExitCode::SUCCESS);
         };
-        let key = self.key_file.as_deref().map(key_file).transpose()?;
-        let target = Target::new(url, key.as_ref(), &self.header).map_err(CommandFailure::usage)?;
-        let target = target.signed_by(self.ca_file.as_deref());
+        let target = self.target.target(url)?;
         let sender =
             Sender::new(target, Bounds::within(self.timeout)).map_err(CommandFailure::environment)?;
         let asks = conform::asks(&self.only, self.model.as_deref());

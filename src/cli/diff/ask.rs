@@ -1,8 +1,9 @@
 //! `samewire diff --ask`: the same request to two servers, and their answers.
 
-use super::super::{CommandFailure, ENVIRONMENT, key_file};
+use super::super::target::TargetFlags;
+use super::super::{CommandFailure, ENVIRONMENT};
 use crate::diff::{Answer, Form, Head};
-use crate::exchange::{Bounds, Ended, Exchange, Request, Sender, Target};
+use crate::exchange::{Bounds, Ended, Exchange, Request, Sender};
 use bytes::Bytes;
 use clap::Args;
 use http::{HeaderMap, Method};
@@ -12,21 +13,18 @@ use serde_json::value::RawValue;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Flags of [`TargetFlags`], which say nothing about files.
+const TARGET: [&str; 3] = ["key_file", "header", "ca_file"];
+
 /// Flags for requests to servers.
 #[derive(Debug, Args)]
+#[command(mut_args(|flag| if TARGET.contains(&flag.get_id().as_str()) { flag.requires("ask") } else { flag }))]
 pub(super) struct Servers {
     /// Send this request to both servers: a body, or the request.json of an exchange
     #[arg(long, value_name = "FILE")]
     pub(super) ask: Option<PathBuf>,
-    /// A file with the key that both servers require
-    #[arg(long, value_name = "FILE", requires = "ask")]
-    key_file: Option<PathBuf>,
-    /// Another header for each request; repeatable
-    #[arg(long, value_name = "NAME: VALUE", requires = "ask")]
-    header: Vec<String>,
-    /// The certificate authorities to trust in place of the system's, as PEM
-    #[arg(long, value_name = "FILE", requires = "ask")]
-    ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetFlags,
     /// Longest time for one answer
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = super::super::patience)]
     timeout: Duration,
@@ -48,10 +46,8 @@ impl Servers {
     /// Sends the request to both servers at once, and returns their answers.
     pub(super) fn answers(&self, file: &Path, urls: [&str; 2]) -> Result<[Answer; 2], CommandFailure> {
         let request = request(file)?;
-        let key = self.key_file.as_deref().map(key_file).transpose()?;
         let sender = |url: &str| {
-            let target = Target::new(url, key.as_ref(), &self.header).map_err(CommandFailure::usage)?;
-            let target = target.signed_by(self.ca_file.as_deref());
+            let target = self.target.target(url)?;
             Sender::new(target, Bounds::within(self.timeout)).map_err(CommandFailure::environment)
         };
         let [one, two] = urls;

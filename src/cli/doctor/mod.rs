@@ -5,9 +5,10 @@ mod report;
 mod through;
 
 use super::table::Look;
-use super::{CommandFailure, has_colour, key_file, patience, print, print_error, terminal_width};
+use super::target::TargetFlags;
+use super::{CommandFailure, has_colour, patience, print, print_error, terminal_width};
 use crate::doctor::{self, Advice, AdvisedFiles, Finding, Limits, Report, Severity, advice};
-use crate::exchange::{Bounds, Sender, Target, save};
+use crate::exchange::{Bounds, Sender, save};
 use crate::visible::visible;
 use clap::Args;
 use std::io::{self, IsTerminal};
@@ -27,15 +28,8 @@ pub(super) struct Doctor {
     /// The model to ask [default: the first that the server lists]
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// A file with the key that the server requires
-    #[arg(long, value_name = "FILE")]
-    key_file: Option<PathBuf>,
-    /// Another header for each request; repeatable
-    #[arg(long, value_name = "NAME: VALUE")]
-    header: Vec<String>,
-    /// The certificate authorities to trust in place of the system's, as PEM
-    #[arg(long, value_name = "FILE")]
-    ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetFlags,
     /// Ask the same through samewire in front of the server, too, with the configuration that is advised
     #[arg(long)]
     through: bool,
@@ -100,8 +94,8 @@ impl Doctor {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         let look = Look { width: terminal_width(60), has_colour: has_colour() };
         let files = AdvisedFiles {
-            key: self.key_file.as_deref().map(absolute).transpose()?,
-            ca: self.ca_file.as_deref().map(absolute).transpose()?,
+            key: self.target.key_file.as_deref().map(absolute).transpose()?,
+            ca: self.target.ca_file.as_deref().map(absolute).transpose()?,
         };
         if let Some(root) = &self.save {
             // Before anything is asked: the answers would be lost.
@@ -158,10 +152,8 @@ impl Doctor {
     }
 
     async fn examine(&self, url: &str, model: Option<&str>) -> Result<Examined, CommandFailure> {
-        let key = self.key_file.as_deref().map(key_file).transpose()?;
         let limits = Limits { answer: self.timeout, total: self.within, idle: self.idle };
-        let target = Target::new(url, key.as_ref(), &self.header).map_err(CommandFailure::usage)?;
-        let target = target.signed_by(self.ca_file.as_deref());
+        let target = self.target.target(url)?;
         let bounds = Bounds { connect: Bounds::within(self.timeout).connect, ..limits.bounds() };
         let sender = Sender::new(target, bounds).map_err(CommandFailure::environment)?;
         print_error(format_args!(
