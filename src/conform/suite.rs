@@ -132,6 +132,7 @@ pub(crate) fn judge(ask: Ask, answer: &Answer) -> Vec<Verified> {
         && answer.whole.text("/error/code") != "model_not_found"
         && answer.whole.text("/error/param") != "model";
     let obstacle = match answer.status {
+        200 if answer.unreadable.is_some() && answer.frames.is_empty() => answer.unreadable.clone(),
         200 if ask.streams() && answer.frames.is_empty() => Some("the answer has no events".to_owned()),
         200 if !ask.streams() && !answer.whole.is_object() => Some("the answer is no JSON object".to_owned()),
         200 => None,
@@ -166,7 +167,6 @@ mod tests {
     use super::super::samples::{ERROR, JSON, WRONG, good};
     use super::*;
     use crate::exchange::{Ended, Request};
-    use bytes::Bytes;
     use http::{HeaderMap, HeaderValue, Method, StatusCode};
     use std::collections::BTreeSet;
     use std::time::Duration;
@@ -176,9 +176,9 @@ mod tests {
         headers.insert("content-type", HeaderValue::from_static(kind));
         let request = ask.request(Model("m"));
         let request = Request { method: Method::POST, ..request };
-        let pieces = vec![(Duration::ZERO, Bytes::copy_from_slice(body.as_bytes()))];
         let status = StatusCode::from_u16(status).unwrap();
-        Answer::new(&Exchange { request, status, headers, head: Duration::ZERO, pieces, ended })
+        let (body, pieces) = (body.as_bytes().to_vec(), Vec::new());
+        Answer::new(&Exchange { request, status, headers, head: Duration::ZERO, body, pieces, ended })
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::probe;
 use super::question::{CUT_PIECES, LIMIT_PIECES, Question};
 use super::seen::Seen;
 use super::server::{self, Routes, Server};
-use crate::conform::Answer;
+use crate::conform::{self, Answer};
 use crate::engine::EngineLoad;
 use crate::exchange::{Bounds, Ended, Exchange, Failure, Idle, Sender, idle};
 use futures::future::{join_all, try_join};
@@ -41,6 +41,9 @@ impl Limits {
 const BYTES: usize = 256 << 10;
 const QUICK_BYTES: usize = 2 << 20;
 const PIECES: usize = 8192;
+/// Events and values of an answer to a question: they take more memory than its bytes, and all answers are kept.
+const VALUES: usize = 16_384;
+const LISTED: usize = 50_000;
 /// Time for the list of models and for the engine's own routes.
 const QUICK: Duration = Duration::from_secs(10);
 /// Questions in a row without an answer after which no more are asked.
@@ -56,13 +59,24 @@ pub struct Report {
     pub url: String,
     /// Everything that was seen.
     pub(super) seen: Seen,
-    /// Exchanges, each with the name of its folder.
+    /// Exchanges, each with the name of its folder; none unless they are kept.
     pub exchanges: Vec<(String, Exchange)>,
     /// Reason why not all questions were asked; `None`: all were.
     pub stopped: Option<String>,
+    pub(super) keeps_exchanges: bool,
 }
 
 impl Report {
+    /// Creates an empty report. `keeps_exchanges`: the exchanges are wanted, too, and not what follows from them alone.
+    pub fn new(keeps_exchanges: bool) -> Self {
+        Self { keeps_exchanges, ..Self::default() }
+    }
+
+    /// Returns true if the server has answered anything from which advice can follow.
+    pub fn is_answered(&self) -> bool {
+        self.seen.is_useful()
+    }
+
     /// Returns the server, as far as it says what it is.
     pub fn server(&self) -> &Server {
         &self.seen.server
@@ -93,7 +107,11 @@ impl Report {
             Err(_) => true,
         };
         let answer = answer.map(|exchange| {
-            let read = Answer::new(&exchange);
+            let values = if question == Question::Models { LISTED } else { VALUES };
+            let read = Answer::within(&exchange, values);
+            if !self.keeps_exchanges {
+                return read;
+            }
             let mut name = question.name().to_owned();
             if let Some(at) = at {
                 let _ = write!(name, "-{at}");
@@ -155,14 +173,11 @@ struct Run<'r, P> {
 impl<P: FnMut(&str)> Run<'_, P> {
     async fn ask_all(&mut self, model: Option<&str>) -> Result<(), Failure> {
         let quick = self.sender.with_bounds(self.limits.quick());
-        self.first(&quick, model).await?;
+        let server_header = self.first(&quick, model).await?;
         if self.is_locked(Question::Models) {
             return Ok(());
         }
         (self.progress)("what the server is");
-        let server_header = self.report.exchanges.first().and_then(|(_, exchange)| {
-            exchange.headers.get(http::header::SERVER)?.to_str().ok().map(str::to_owned)
-        });
         let mut routes = Routes::new(&quick);
         // A gateway may not answer such routes at all. What was found out until then stays.
         let _ = routes.identify(&mut self.report.seen.server, server_header.as_deref()).await;
@@ -190,13 +205,15 @@ impl<P: FnMut(&str)> Run<'_, P> {
     async fn first(&mut self, quick: &Sender, model: Option<&str>) -> Result<(), Failure> {
         (self.progress)(Question::Models.name());
         let exchange = quick.send(Question::Models.request("")).await?;
-        self.report.seen.server.take_models(&exchange.body());
+        let header = exchange.headers.get(http::header::SERVER);
+        let header = header.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        self.report.seen.server.take_models(&exchange.body);
         let listed = || self.report.seen.server.models.first().map(|model| model.id.clone());
         // Without a list of models, a server of one model often takes any name.
         self.report.seen.model =
             model.map(str::to_owned).or_else(listed).unwrap_or_else(|| "default".to_owned());
         self.report.take(Question::Models, None, Ok(exchange));
-        Ok(())
+        Ok(header)
     }
 
     /// Returns true, and says so in the report, if the server refuses the key.

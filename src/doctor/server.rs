@@ -110,7 +110,7 @@ impl<'s> Routes<'s> {
         let Some(identity) = server.identity else { return Ok(()) };
         for place in identity.engine.detection.places.iter().filter(|place| place.version.is_some()) {
             let answer = self.get(place.path).await?;
-            let told = place.read(&answer.body());
+            let told = place.read(&answer.body);
             if answer.status.as_u16() == 200 && told.says_version {
                 server.evidence.push(place.path.to_owned());
                 server.identity = Some(Identity { version: told.version, ..identity });
@@ -136,7 +136,7 @@ impl<'s> Routes<'s> {
         for engine in ENGINES {
             for place in engine.detection.places.iter().filter(|place| place.proof.is_some()) {
                 let answer = self.get(place.path).await?;
-                if answer.status.as_u16() == 200 && place.proves(&answer.body()) {
+                if answer.status.as_u16() == 200 && place.proves(&answer.body) {
                     server.set_engine(engine, place.path.to_owned());
                     return Ok(());
                 }
@@ -157,7 +157,7 @@ async fn get(sender: &Sender, path: &'static str) -> Result<Exchange, Failure> {
 pub(super) async fn load(sender: &Sender, engine: &str) -> Option<(EngineLoad, &'static str)> {
     for route in named(engine)?.detection.loads {
         let answer = get(sender, route.path).await.ok()?;
-        if let Some(load) = route.read(&answer.body()).filter(|_| answer.status.as_u16() == 200) {
+        if let Some(load) = route.read(&answer.body).filter(|_| answer.status.as_u16() == 200) {
             return Some((load, route.path));
         }
     }

@@ -17,6 +17,8 @@ pub use save::save;
 pub use send::{Bounds, Failure, Sender};
 pub use target::Target;
 
+use crate::capture::Piece;
+use crate::visible::excerpt;
 use bytes::Bytes;
 use http::HeaderMap;
 use std::time::Duration;
@@ -70,18 +72,15 @@ pub struct Exchange {
     pub headers: HeaderMap,
     /// Time from the request to the head of the answer.
     pub head: Duration,
+    /// Body as far as it came.
+    pub body: Vec<u8>,
     /// Pieces of the body, each with the time since the request.
-    pub pieces: Vec<(Duration, Bytes)>,
+    pub pieces: Vec<Piece>,
     /// End of the body.
     pub ended: Ended,
 }
 
 impl Exchange {
-    /// Returns the body as far as it came.
-    pub fn body(&self) -> Vec<u8> {
-        self.pieces.iter().flat_map(|(_, piece)| piece.iter().copied()).collect()
-    }
-
     /// Returns the content type of the answer; empty if there is none or it is no text.
     pub fn content_type(&self) -> &str {
         let value = self.headers.get(http::header::CONTENT_TYPE);

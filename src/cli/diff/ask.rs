@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// Flags of [`TargetFlags`], which say nothing about files.
 const TARGET: [&str; 3] = ["key_file", "header", "ca_file"];
+/// Most events of an answer: each takes far more memory than its bytes.
+const EVENTS: usize = 20_000;
 
 /// Flags for requests to servers.
 #[derive(Debug, Args)]
@@ -58,7 +60,7 @@ impl Servers {
         let (a, b) = runtime.block_on(both);
         let answer = |exchange: Result<Exchange, _>, url: &str| {
             let exchange = exchange.map_err(CommandFailure::environment)?;
-            answer(&exchange).map_err(|why| CommandFailure(ENVIRONMENT, format!("{url}: {why}")))
+            answer(exchange).map_err(|why| CommandFailure(ENVIRONMENT, format!("{url}: {why}")))
         };
         let [first, second] = urls;
         Ok([answer(a, first)?, answer(b, second)?])
@@ -97,7 +99,14 @@ fn request(file: &Path) -> Result<Request, CommandFailure> {
 }
 
 /// Returns the answer of an exchange. One that was given up is as far as it came, like one that broke off.
-fn answer(exchange: &Exchange) -> Result<Answer, String> {
+fn answer(exchange: Exchange) -> Result<Answer, String> {
+    if let Some(redirect) = exchange.redirect() {
+        return Err(redirect);
+    }
+    let lines = exchange.body.split(|byte| matches!(byte, b'\n' | b'\r'));
+    if lines.filter(|line| line.starts_with(b"data")).count() > EVENTS {
+        return Err(format!("the answer has more than {EVENTS} events"));
+    }
     let content_type = exchange.content_type().to_lowercase();
     let form = match content_type.split(';').next().unwrap_or_default().trim() {
         "text/event-stream" => Form::Events,
@@ -109,6 +118,6 @@ fn answer(exchange: &Exchange) -> Result<Answer, String> {
         content_type: Some(content_type).filter(|text| !text.is_empty()),
     };
     let is_cut = exchange.ended != Ended::Clean;
-    Answer::read(form, &exchange.body(), is_cut, Some(head))
+    Answer::read(form, &exchange.body, is_cut, Some(head))
         .map_err(|mistake| format!("line {} of the answer cannot be read: {}", mistake.line, mistake.why))
 }

@@ -66,7 +66,6 @@ mod tests {
     use crate::engine::{ENGINES, EngineLoad, Identity, named};
     use crate::exchange::{Ended, Exchange, Failure, Idle};
     use crate::upstream::models;
-    use bytes::Bytes;
     use http::{HeaderMap, HeaderValue, StatusCode};
     use std::collections::{BTreeMap, BTreeSet};
     use std::time::Duration;
@@ -194,7 +193,8 @@ mod tests {
                 status: StatusCode::from_u16(*status).unwrap(),
                 headers,
                 head: Duration::ZERO,
-                pieces: vec![(Duration::ZERO, Bytes::copy_from_slice(body.as_bytes()))],
+                body: body.as_bytes().to_vec(),
+                pieces: Vec::new(),
                 ended: *ended,
             };
             if *question == Question::Models {

@@ -109,15 +109,15 @@ fn stream(seen: &Seen) -> Judged {
         () if error(answer).is_some() => {
             broken("A chat stream ends with an error.", error(answer).unwrap_or_default())
         }
-        () if answer.unreadable.is_some() => broken(
-            "A chat stream cannot be read as events.",
-            answer.unreadable.as_deref().unwrap_or_default(),
-        ),
         () if answer.ended != Ended::Clean => {
             // Of a stream that never began, the head is all there is to show.
             let shown = if answer.raw.is_empty() { answer.beginning() } else { tail(&answer.raw) };
             broken(&format!("A chat stream breaks off: {}.", answer.ended.words()), &shown)
         }
+        () if answer.unreadable.is_some() => broken(
+            "A chat stream cannot be read as events.",
+            answer.unreadable.as_deref().unwrap_or_default(),
+        ),
         () if answer.frames.is_empty() => broken("A chat stream has no events.", &answer.beginning()),
         () if answer.chunks().any(|frame| !frame.json.is_object()) => {
             let bad = answer.chunks().find(|frame| !frame.json.is_object());
@@ -141,6 +141,10 @@ fn whole(seen: &Seen) -> Judged {
         () if answer.ended != Ended::Clean => {
             broken(&format!("A whole answer breaks off: {}.", answer.ended.words()))
         }
+        () if answer.unreadable.is_some() => broken(&format!(
+            "A whole answer cannot be read: {}.",
+            answer.unreadable.as_deref().unwrap_or_default()
+        )),
         () if !answer.whole.is_object() => broken("A whole answer is no JSON object."),
         () if answer.whole.at("/choices/0/message").is_none() => broken("A whole answer has no message."),
         () => Outcome::fine("Whole answers work."),
