@@ -50,6 +50,10 @@ pub(crate) struct Answer {
     pub(crate) frames: Vec<Frame>,
     /// Reason why the stream cannot be read to its end, if so.
     pub(crate) unreadable: Option<String>,
+    /// Status and address of a redirect, in plain words.
+    pub(crate) redirect: Option<String>,
+    /// Value of `retry-after`, cut and with every character visible.
+    pub(crate) retry_after: Option<String>,
 }
 
 impl Answer {
@@ -117,9 +121,13 @@ impl Answer {
         }
     }
 
-    /// Returns the status and the begin of the body as evidence.
+    /// Returns the status and the begin of the body as evidence, and of a redirect its address first.
     pub(crate) fn beginning(&self) -> String {
-        format!("{} {} {}", self.status, self.content_type, self.raw)
+        let answer = format!("{} {} {}", self.status, self.content_type, self.raw);
+        match &self.redirect {
+            Some(redirect) => format!("{redirect} ({answer})"),
+            None => answer,
+        }
     }
 
     /// Returns a pass if the status is 200.

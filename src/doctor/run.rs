@@ -201,8 +201,24 @@ impl<P: FnMut(&str)> Run<'_, P> {
         Ok(())
     }
 
-    /// Asks for the list of models and decides which model is asked.
-    async fn first(&mut self, quick: &Sender, model: Option<&str>) -> Result<(), Failure> {
+    /// Looks at the answer to the first chat. Returns true, and says so in the report, if no other question would get a
+    /// better one.
+    async fn is_pointless(&mut self) -> Result<bool, Failure> {
+        let seen = &mut self.report.seen;
+        seen.take_hint(Question::Stream);
+        let answer = |question| seen.all(question).next().and_then(|answer| answer.as_ref().ok());
+        let Some(chat) = answer(Question::Stream) else { return Ok(false) };
+        conform::check_address(self.sender, answer(Question::Models), chat).await?;
+        let redirect = chat.redirect.clone();
+        if redirect.is_some() {
+            self.report.stopped = redirect;
+            return Ok(true);
+        }
+        Ok(self.is_locked(Question::Stream))
+    }
+
+    /// Asks for the list of models and decides which model is asked. Returns the `server` header.
+    async fn first(&mut self, quick: &Sender, model: Option<&str>) -> Result<Option<String>, Failure> {
         (self.progress)(Question::Models.name());
         let exchange = quick.send(Question::Models.request("")).await?;
         let header = exchange.headers.get(http::header::SERVER);

@@ -23,6 +23,9 @@ use bytes::Bytes;
 use http::HeaderMap;
 use std::time::Duration;
 
+/// Most characters of the address of a redirect.
+const LOCATION: usize = 120;
+
 /// Request to a server: the path is relative to the API's root, such as `/chat/completions`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -85,5 +88,18 @@ impl Exchange {
     pub fn content_type(&self) -> &str {
         let value = self.headers.get(http::header::CONTENT_TYPE);
         value.and_then(|value| value.to_str().ok()).unwrap_or("")
+    }
+
+    /// Returns the status and the address of a redirect, and what to do, in plain words; `None`: it is none.
+    pub fn redirect(&self) -> Option<String> {
+        let location = self.headers.get(http::header::LOCATION).filter(|_| self.status.is_redirection())?;
+        let location = excerpt(&String::from_utf8_lossy(location.as_bytes()), LOCATION);
+        let status = self.status.as_u16();
+        // The URL of a target is that of the server, without the route.
+        let without = match target::route(&location) {
+            Some(route) => format!(", without {route}"),
+            None => String::new(),
+        };
+        Some(format!("status {status} redirects to {location}: use that address as URL{without}"))
     }
 }

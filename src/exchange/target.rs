@@ -10,6 +10,12 @@ use url::{ParseError, Url};
 const ROUTES: [&str; 6] =
     ["/chat/completions", "/completions", "/responses", "/messages", "/models", "/embeddings"];
 
+/// Returns the route at the end of a URL, if there is one.
+pub(super) fn route(url: &str) -> Option<&'static str> {
+    let url = url.trim_end_matches('/');
+    ROUTES.into_iter().find(|route| url.ends_with(route))
+}
+
 /// Server, with the headers for each request.
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -41,7 +47,7 @@ impl Target {
             return Err("the URL must end with its path, without a query".to_owned());
         }
         let root = parsed.as_str().trim_end_matches('/');
-        if let Some(route) = ROUTES.iter().find(|route| root.ends_with(**route)) {
+        if let Some(route) = route(root) {
             return Err(format!("{url:?}: the URL must be that of the server, without {route}"));
         }
         let base = format!("{}/v1", root.strip_suffix("/v1").unwrap_or(root));

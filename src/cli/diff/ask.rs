@@ -3,7 +3,7 @@
 use super::super::target::TargetFlags;
 use super::super::{CommandFailure, ENVIRONMENT};
 use crate::diff::{Answer, Form, Head};
-use crate::exchange::{Bounds, Ended, Exchange, Request, Sender};
+use crate::exchange::{Bounds, Ended, Exchange, Failure, Request, Sender};
 use bytes::Bytes;
 use clap::Args;
 use http::{HeaderMap, Method};
@@ -58,7 +58,7 @@ impl Servers {
         let runtime = runtime.map_err(CommandFailure::environment)?;
         let both = async { tokio::join!(one.send(request.clone()), two.send(request)) };
         let (a, b) = runtime.block_on(both);
-        let answer = |exchange: Result<Exchange, _>, url: &str| {
+        let answer = |exchange: Result<Exchange, Failure>, url: &str| {
             let exchange = exchange.map_err(CommandFailure::environment)?;
             answer(exchange).map_err(|why| CommandFailure(ENVIRONMENT, format!("{url}: {why}")))
         };

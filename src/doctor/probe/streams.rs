@@ -99,6 +99,9 @@ fn stream(seen: &Seen) -> Judged {
     }
     let answer = seen.any(Question::Stream)?;
     let broken = |says: &str, evidence: &str| Ok(Outcome::broken(says, evidence));
+    if let Some(redirect) = &answer.redirect {
+        return broken(&format!("A chat stream is redirected: {redirect}."), &answer.beginning());
+    }
     match () {
         () if answer.status != 200 => {
             broken(&format!("A chat stream is refused with status {}.", answer.status), &answer.beginning())
