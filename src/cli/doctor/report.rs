@@ -69,6 +69,9 @@ fn head(report: &Report, look: Look, text: &mut String) {
     if !server.evidence.is_empty() {
         line("known by", &server.evidence.join(", "), look, text);
     }
+    if let Some(route) = server.lacks {
+        line("has no", route, look, text);
+    }
     let context = server.model(report.model()).and_then(|model| model.context_length.or(model.max_model_len));
     let context = context.map(|tokens| format!(", {tokens} tokens of context")).unwrap_or_default();
     let listed = match server.models.len() {
