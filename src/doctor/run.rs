@@ -31,9 +31,13 @@ impl Limits {
         Bounds { bytes: BYTES, pieces: PIECES, ..Bounds::within(self.answer) }
     }
 
-    /// Returns the bounds of an answer for which no model has to work.
+    /// Returns the bounds of an answer for which no model has to work. It may stall for as long as an unused connection
+    /// is watched.
     fn quick(self) -> Bounds {
-        Bounds { bytes: QUICK_BYTES, pieces: PIECES, ..Bounds::within(self.answer.min(QUICK)) }
+        let bounds = Bounds::within(self.answer.min(QUICK));
+        let stall = self.idle.max(LEAST_STALL);
+        let (head, idle) = (bounds.head.min(stall), bounds.idle.min(stall));
+        Bounds { head, idle, bytes: QUICK_BYTES, pieces: PIECES, ..bounds }
     }
 }
 
@@ -46,6 +50,8 @@ const VALUES: usize = 16_384;
 const LISTED: usize = 50_000;
 /// Time for the list of models and for the engine's own routes.
 const QUICK: Duration = Duration::from_secs(10);
+/// Time for which such an answer may stall at least, as a busy server is no broken one.
+const LEAST_STALL: Duration = Duration::from_secs(2);
 /// Questions in a row without an answer after which no more are asked.
 const SILENT: usize = 2;
 /// Time that an engine gets to notice that its client has left, and between two looks. SGLang takes four seconds.

@@ -105,6 +105,10 @@ impl<'s> Routes<'s> {
     async fn get(&mut self, path: &'static str) -> Result<&Exchange, Failure> {
         if !self.answers.contains_key(path) {
             let answer = get(self.sender, path).await?;
+            // The next route would stall, too.
+            if answer.ended == Ended::Stalled {
+                return Err(Failure { unreachable: false, why: format!("{path}: {}", answer.ended.words()) });
+            }
             self.answers.insert(path, answer);
         }
         let gone = || Failure { unreachable: false, why: format!("{path} was not asked") };

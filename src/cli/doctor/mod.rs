@@ -45,7 +45,8 @@ pub(super) struct Doctor {
     /// Longest time for all questions
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = patience)]
     within: Duration,
-    /// Longest time for which an unused connection is watched, beside the questions
+    /// Longest time for which an unused connection is watched, beside the questions, and for which the list of models
+    /// and the engine's own routes may stall (at least 2s)
     #[arg(long, value_name = "TIME", default_value = "12s", value_parser = patience)]
     idle: Duration,
 }
