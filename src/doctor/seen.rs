@@ -34,6 +34,32 @@ impl Seen {
         self.answers.push((question, answer));
     }
 
+    /// Takes the answer to a question as a hint what the server is.
+    pub(super) fn take_hint(&mut self, question: Question) {
+        let answer = self.answers.iter().find(|(asked, _)| *asked == question);
+        if let Some((_, Ok(answer))) = answer {
+            self.server.take_answer(answer);
+        }
+    }
+
+    /// Returns why no more ought to be asked, if every answer to a question says that the server is busy.
+    pub(super) fn busy(&self, question: Question) -> Option<String> {
+        let mut answers = self.all(question).peekable();
+        answers.peek()?;
+        answers.map(|answer| answer.as_ref().ok().and_then(Answer::busy)).collect::<Option<Vec<_>>>()?.pop()
+    }
+
+    /// Returns true if the server has answered a question other than that about its models, and not only by naming
+    /// another address, refusing the key or being unavailable.
+    pub(super) fn is_useful(&self) -> bool {
+        let says = |answer: &Answer| {
+            !matches!(answer.status, 300..=399 | 401 | 403) && !UNAVAILABLE.contains(&answer.status)
+        };
+        self.answers
+            .iter()
+            .any(|(question, answer)| *question != Question::Models && answer.as_ref().is_ok_and(says))
+    }
+
     /// Returns true if the question was asked, whatever came of it.
     pub(super) fn has(&self, question: Question) -> bool {
         self.answers.iter().any(|(asked, _)| *asked == question)

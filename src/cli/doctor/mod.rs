@@ -105,7 +105,10 @@ impl Doctor {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(CommandFailure::environment)?;
         let direct = runtime.block_on(self.examine(&self.url, self.model.as_deref()))?;
-        let advice = advice(&direct.report, &direct.findings, &files);
+        let advice = match direct.report.is_answered() {
+            true => advice(&direct.report, &direct.findings, &files),
+            false => Advice::default(),
+        };
         let through = self.through(&runtime, &direct, &advice);
         let both = through.as_ref().and_then(|through| through.as_ref().ok());
         match self.json {
@@ -134,7 +137,8 @@ impl Doctor {
         direct: &Examined,
         advice: &Advice,
     ) -> Option<Result<Examined, CommandFailure>> {
-        match &direct.report.stopped {
+        let nothing = (!direct.report.is_answered()).then_some("nothing was answered");
+        match direct.report.stopped.as_deref().or(nothing) {
             _ if !self.through => None,
             Some(why) => {
                 print_error(format_args!("samewire in front of the server is not asked: {}.", visible(why)));

@@ -210,6 +210,10 @@ fn helps(advice: &Advice, look: Look, text: &mut String) {
             let _ = writeln!(text, "  {}", visible(flag));
         }
     }
+    // Nothing was answered from which advice could follow.
+    if advice.config.is_empty() {
+        return;
+    }
     let title = "samewire in front of it does better with this samewire.toml (samewire serve --config samewire.toml):";
     text.push('\n');
     for part in wrapped(title, look.width) {

@@ -32,6 +32,8 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
 
 /// Clients of the official libraries.
 const SDKS: &str = "openai-python, openai-node and what is built on them (LangChain, OpenAI Agents)";
+/// Obstacle where the server refuses the key, which is a finding of its own.
+const REFUSED: &str = "the server refuses the key";
 /// Agents, whichever library they use.
 const AGENTS: &str = "every agent that calls tools";
 

@@ -1,6 +1,6 @@
 //! Checks of the server itself: key, list of models, connections, clients that leave.
 
-use super::{require, tail};
+use super::{REFUSED, require, tail};
 use crate::doctor::check::{Check, Judged, Outcome, Table, Topic, quoted};
 use crate::doctor::cut::requests;
 use crate::doctor::question::Question;
@@ -84,7 +84,8 @@ fn key(seen: &Seen) -> Judged {
 
 fn models(seen: &Seen) -> Judged {
     let answer = seen.any(Question::Models)?;
-    require(!matches!(answer.status, 401 | 403), "the server refuses the key")?;
+    require(!matches!(answer.status, 401 | 403), REFUSED)?;
+    require(answer.redirect.is_none(), "the server names another address")?;
     require(answer.ended == Ended::Clean, "the list of models did not end, or is too long to be read")?;
     if seen.server.models.is_empty() || answer.status != 200 {
         let models = format!("[{}]", quoted(&seen.model));

@@ -1,6 +1,6 @@
 //! Checks of streams of Chat Completions.
 
-use super::{require, tail};
+use super::{REFUSED, require, tail};
 use crate::conform::Answer;
 use crate::doctor::chat::{Chat, error};
 use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
@@ -98,6 +98,7 @@ fn stream(seen: &Seen) -> Judged {
         return Ok(Outcome::broken("A chat stream gets no answer.", &failure.why));
     }
     let answer = seen.any(Question::Stream)?;
+    require(!matches!(answer.status, 401 | 403), REFUSED)?;
     let broken = |says: &str, evidence: &str| Ok(Outcome::broken(says, evidence));
     if let Some(redirect) = &answer.redirect {
         return broken(&format!("A chat stream is redirected: {redirect}."), &answer.beginning());
