@@ -1,5 +1,6 @@
 //! Everything that was seen of a server: its answers, and what it says about itself.
 
+use super::chat::error;
 use super::cut::Cut;
 use super::question::Question;
 use super::server::Server;
@@ -103,6 +104,9 @@ impl Seen {
     pub(super) fn good(&self, question: Question) -> Result<&Answer, NotSeen> {
         let answer = self.any(question)?;
         match (answer.status, answer.ended) {
+            (200, Ended::Clean) if error(answer).is_some() => {
+                Err(NotSeen(format!("{} ended with an error", question.name())))
+            }
             (200, Ended::Clean) => Ok(answer),
             (200, ended) => Err(NotSeen::because(ended.words())),
             (status, _) => Err(NotSeen(format!("{} was answered with status {status}", question.name()))),

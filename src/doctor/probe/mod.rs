@@ -12,6 +12,7 @@ mod usage;
 
 use super::check::Check;
 use super::seen::{NotSeen, Seen};
+use crate::conform::Answer;
 use crate::wire::Unparsed;
 
 /// Returns all checks, in the order of the topics.
@@ -53,6 +54,14 @@ fn tail(text: &str) -> String {
     last.into_iter().rev().collect()
 }
 
+/// Returns what becomes of requests whose answer is an error, or a stream that ends with one.
+fn refusal(answer: &Answer) -> String {
+    match answer.status {
+        200 => "get a stream that ends with an error".to_owned(),
+        status => format!("are refused (status {status})"),
+    }
+}
+
 /// Returns an obstacle unless a condition holds.
 fn require(holds: bool, why: &str) -> Result<(), NotSeen> {
     if holds { Ok(()) } else { Err(NotSeen::because(why)) }
@@ -61,7 +70,7 @@ fn require(holds: bool, why: &str) -> Result<(), NotSeen> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conform::{self, Answer};
+    use crate::conform;
     use crate::doctor::check::{Finding, Severity};
     use crate::doctor::cut::Cut;
     use crate::doctor::question::Question;
@@ -526,6 +535,25 @@ mod tests {
             assert_eq!(finding(&seen, id).severity(), Severity::NotSeen, "{id}");
         }
         assert!(finding(&seen, "available").outcome.says().contains("3 had status 504"));
+    }
+
+    /// Where the plain stream ends with an error, the same error behind other requests is not due to them.
+    #[test]
+    fn streams_that_end_with_an_error_accuse_no_request() {
+        let mut answers = all_good();
+        for (question, (status, kind, body, _)) in &mut answers {
+            if *status == 200 && *kind == SSE && question.contract().is_none() {
+                *body = r#"data: {"error":{"message":"gone"}}"#.to_owned() + "\n\n";
+            }
+        }
+        let all = seen(&answers);
+        for id in ["tools-accepted", "tools-named", "max-completion-tokens", "at-once", "usage-stream"] {
+            assert_eq!(finding(&all, id).severity(), Severity::NotSeen, "{id}");
+        }
+        let (_, _, body, _) = answers.get_mut(&Question::Stream).unwrap();
+        *body = good(Question::Stream).2;
+        let told = finding(&seen(&answers), "tools-accepted");
+        assert!(told.outcome.says().contains("ends with an error"), "{told:?}");
     }
 
     /// A small model neither reasons nor calls a function, and its answers are cut.

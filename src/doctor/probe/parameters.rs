@@ -1,6 +1,6 @@
 //! Checks of parameters that shape the answer: stop strings, log probabilities, choices, limits, schemas.
 
-use super::require;
+use super::{refusal, require};
 use crate::conform::Answer;
 use crate::doctor::chat::{Chat, error, usage};
 use crate::doctor::check::{Check, Judged, Outcome, Topic};
@@ -50,7 +50,7 @@ fn taken<'s>(seen: &'s Seen, question: Question, name: &str) -> Result<Result<&'
     let answer = seen.any(question)?;
     require(answer.status != 429 && answer.status != 503, "the server was busy")?;
     if error(answer).is_some() {
-        let says = format!("Requests with `{name}` are refused (status {}).", answer.status);
+        let says = format!("Requests with `{name}` {}.", refusal(answer));
         return Ok(Err(Outcome::warning(says, &answer.beginning())));
     }
     let has_form = answer.whole.is_object() || question == Question::Limit;

@@ -1,6 +1,6 @@
 //! Checks of requests that clients send, and that a server may refuse.
 
-use super::require;
+use super::{refusal, require};
 use crate::doctor::chat::error;
 use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
 use crate::doctor::question::Question;
@@ -81,7 +81,7 @@ fn taken(seen: &Seen, question: Question, kind: &str) -> Judged {
     }
     // A limit of requests, or a failure of the server, says nothing about the request.
     require(answer.status != 429 && answer.status != 503, "the server was busy")?;
-    let says = format!("{kind} are refused (status {}).", answer.status);
+    let says = format!("{kind} {}.", refusal(answer));
     Ok(Outcome::warning(says, &answer.beginning()))
 }
 

@@ -1,6 +1,6 @@
 //! Checks of tool calls: accepted, parsed, well formed, forced, parallel, the same in streams and whole.
 
-use super::{AGENTS, SDKS, parser, parser_flags, require};
+use super::{AGENTS, SDKS, parser, parser_flags, refusal, require};
 use crate::conform::Answer;
 use crate::doctor::chat::{Call, Chat, error};
 use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
@@ -132,7 +132,8 @@ fn accepted(seen: &Seen) -> Judged {
     require(!answers.is_empty(), "it was not asked")?;
     seen.good(Question::Stream)?;
     if let Some(answer) = answers.iter().find(|answer| error(answer).is_some()) {
-        let outcome = Outcome::broken("Requests with tools are refused.", &answer.beginning());
+        let outcome =
+            Outcome::broken(format!("Requests with tools {}.", refusal(answer)), &answer.beginning());
         let by_parser = error(answer).is_some_and(|text| text.contains("tool-call-parser"));
         return Ok(match by_parser {
             true => {
@@ -264,7 +265,7 @@ fn forced(seen: &Seen, question: Question, kind: &str) -> Judged {
     if let Some(text) = error(answer) {
         let by_parser = text.contains("tool-call-parser");
         let flag = if by_parser { parser_flags(seen, false, true) } else { None };
-        let says = format!("{kind} are refused (status {}).", answer.status);
+        let says = format!("{kind} {}.", refusal(answer));
         return Ok(Outcome::broken(says, &answer.beginning()).with_flag(flag));
     }
     let (answer, chat) = chat(seen, question)?;
