@@ -21,7 +21,7 @@ pub struct Server {
     pub evidence: Vec<String>,
     /// Parsers that the engine runs; `None`: it does not say so.
     pub parsers: Option<Parsers>,
-    /// Models that it lists.
+    /// Models that it lists, but for those without a name.
     pub models: Vec<Model>,
     /// True if it lists models, and none of them has a name.
     pub(super) is_nameless: bool,
@@ -61,6 +61,9 @@ impl Server {
     /// Takes the list of models.
     pub(super) fn take_models(&mut self, body: &[u8]) {
         self.models = models::read(body).unwrap_or_default();
+        let count = self.models.len();
+        self.models.retain(|model| !model.id.trim().is_empty());
+        self.is_nameless = count > 0 && self.models.is_empty();
         let owner = self.models.iter().find_map(|model| Some((recognised(model.owner.as_deref()?)?, model)));
         if let Some((engine, model)) = owner {
             let owner = model.owner.clone().unwrap_or_default();

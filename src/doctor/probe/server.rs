@@ -89,7 +89,10 @@ fn models(seen: &Seen) -> Judged {
     require(answer.ended == Ended::Clean, "the list of models did not end, or is too long to be read")?;
     if seen.server.models.is_empty() || answer.status != 200 {
         let models = format!("[{}]", quoted(&seen.model));
-        let says = "GET /v1/models lists no models.";
+        let says = match seen.server.is_nameless {
+            true => "GET /v1/models lists models, and none of them has a name.",
+            false => "GET /v1/models lists no models.",
+        };
         return Ok(Outcome::warning(says, &answer.beginning()).with(Table::Upstream, "models", models));
     }
     Outcome::fine("The list of models is there.")
