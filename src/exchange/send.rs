@@ -200,9 +200,15 @@ impl Sender {
 
 /// Returns a cause with what helps against it, where that is known.
 fn told(cause: &str) -> String {
-    match cause.contains("UnknownIssuer") {
-        true => format!("{cause}: --ca-file names the authority that signed the certificate"),
-        false => cause.to_owned(),
+    match () {
+        () if cause.contains("UnknownIssuer") => {
+            format!("{cause}: --ca-file names the authority that signed the certificate")
+        }
+        () if cause.contains("CaUsedAsEndEntity") => {
+            "the server shows the certificate of an authority as its own: it needs one that the authority has signed"
+                .to_owned()
+        }
+        () => cause.to_owned(),
     }
 }
 
