@@ -164,6 +164,11 @@ impl Ask {
         )
     }
 
+    /// Returns true if it is a plain chat, which every server answers.
+    pub(super) fn is_chat(self) -> bool {
+        matches!(self, Self::ChatStream | Self::ChatPlain | Self::ChatWhole)
+    }
+
     /// Returns true if the request asks for a stream.
     pub(super) fn streams(self) -> bool {
         matches!(

@@ -122,6 +122,14 @@ impl Sender {
         self.send_below(self.target.root(), request).await
     }
 
+    /// Sends a request to the root of the server's host, without the path of the target.
+    ///
+    /// # Errors
+    /// Fails if no head of an answer came.
+    pub async fn send_to_origin(&self, request: Request) -> Result<Exchange, Failure> {
+        self.send_below(self.target.origin(), request).await
+    }
+
     async fn send_below(&self, root: &str, mut request: Request) -> Result<Exchange, Failure> {
         let url = format!("{root}{}", request.path);
         request.headers = self.headers(&request);

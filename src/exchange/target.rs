@@ -84,6 +84,14 @@ impl Target {
         self.base.strip_suffix("/v1").unwrap_or(&self.base)
     }
 
+    /// Returns the root of the server's host, without a path.
+    pub fn origin(&self) -> &str {
+        let host = self.base.find("://").map_or(0, |at| at + 3);
+        let end =
+            self.base.get(host..).and_then(|rest| rest.find('/')).map_or(self.base.len(), |at| host + at);
+        self.base.get(..end).unwrap_or(&self.base)
+    }
+
     /// Returns the headers of every request. Their values are marked as sensitive.
     pub(super) fn headers(&self) -> &HeaderMap {
         &self.headers
@@ -114,7 +122,10 @@ mod tests {
             assert_eq!(Target::new(url, None, &[]).unwrap().base(), "http://a:1/v1", "{url}");
         }
         let below = Target::new("https://a/proxy", None, &[]).unwrap();
-        assert_eq!((below.base(), below.root()), ("https://a/proxy/v1", "https://a/proxy"));
+        assert_eq!(
+            (below.base(), below.root(), below.origin()),
+            ("https://a/proxy/v1", "https://a/proxy", "https://a")
+        );
     }
 
     #[test]
