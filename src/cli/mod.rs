@@ -33,6 +33,8 @@ use std::time::Duration;
 const USAGE: u8 = 2;
 /// Exit code for a problem of the environment, such as a port or file that is unavailable.
 const ENVIRONMENT: u8 = 3;
+/// Exit code of a command that Ctrl-C has ended, as shells give it.
+const INTERRUPTED: u8 = 130;
 
 /// One canonical OpenAI wire format in front of vLLM, SGLang and other engines.
 #[derive(Debug, Parser)]

@@ -54,6 +54,8 @@ const QUICK: Duration = Duration::from_secs(10);
 const LEAST_STALL: Duration = Duration::from_secs(2);
 /// Questions in a row without an answer after which no more are asked.
 const SILENT: usize = 2;
+/// Questions in a row that a server has no room for, after which no more are asked.
+const BUSY: usize = 2;
 /// Time that an engine gets to notice that its client has left, and between two looks. SGLang takes four seconds.
 const FREED: Duration = Duration::from_secs(6);
 const LOOK: Duration = Duration::from_millis(200);
@@ -188,15 +190,17 @@ impl<P: FnMut(&str)> Run<'_, P> {
         // A gateway may not answer such routes at all. What was found out until then stays.
         let _ = routes.identify(&mut self.report.seen.server, server_header.as_deref()).await;
         let mut silent = 0;
+        let mut busy = usize::from(self.report.seen.busy(Question::Models).is_some());
         for question in Question::ALL.into_iter().skip(1) {
             silent = if self.ask(question).await { 0 } else { silent + 1 };
-            if question == Question::Stream {
-                if let Some((_, exchange)) = self.report.exchanges.last() {
-                    self.report.seen.server.take_answer(&exchange.body());
-                }
-                if self.is_locked(question) {
-                    return Ok(());
-                }
+            if question == Question::Stream && self.is_pointless().await? {
+                return Ok(());
+            }
+            let why = self.report.seen.busy(question);
+            busy = if why.is_some() { busy + 1 } else { 0 };
+            if busy >= BUSY {
+                self.report.stopped = why;
+                return Ok(());
             }
             if silent >= SILENT || silent > 0 && question == Question::Stream {
                 self.report.stopped =

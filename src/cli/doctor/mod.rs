@@ -4,9 +4,11 @@ mod json;
 mod report;
 mod through;
 
-use super::table::Look;
+use super::table::{Look, wrapped};
 use super::target::TargetFlags;
-use super::{CommandFailure, has_colour, patience, print, print_error, terminal_width};
+use super::{
+    CommandFailure, INTERRUPTED, has_colour, interruptible, patience, print, print_error, terminal_width,
+};
 use crate::doctor::{self, Advice, AdvisedFiles, Finding, Limits, Report, Severity, advice};
 use crate::exchange::{Bounds, Sender, save};
 use crate::visible::visible;
@@ -62,19 +64,17 @@ Examples:
 
 The answers may cost 2,000 tokens at most, and twice that with --through. How many is printed first,
 with those of the prompts.
-A server that stalls, or sends more than 256 KiB in one answer, is given up. Ctrl-C ends the questions
-and prints what is known by then. NO_COLOR turns colours off. Keys and headers are not written to the
+A server that stalls, or sends more than 256 KiB in one answer, is given up. One that has no room for
+two questions in a row (429, 503) is asked no more. Ctrl-C ends the questions and prints what is known
+by then. NO_COLOR turns colours off. Keys and headers are not written to the
 exchanges.
 
 Severities: broken (clients fail), warning (some clients lose something), note (it differs, and no
 known client fails), fine, and not seen (the answers do not show it, as where a model calls no function).
 
 Exit codes: 0 nothing worse than notes, 1 something worse, 2 wrong usage or key file, 3 the server
-cannot be reached or does not answer, or a file cannot be written, 130 Ctrl-C. With --through they are about the
-answers through samewire.";
-
-/// Exit code of a command that Ctrl-C has ended, as shells give it.
-const INTERRUPTED: u8 = 130;
+cannot be reached, does not answer, or is no OpenAI-compatible one, or a file cannot be written,
+130 Ctrl-C. With --through they are about the answers through samewire.";
 
 /// Examination of a server, with its results.
 struct Examined {
@@ -161,23 +161,24 @@ impl Doctor {
         let target = self.target.target(url)?;
         let bounds = Bounds { connect: Bounds::within(self.timeout).connect, ..limits.bounds() };
         let sender = Sender::new(target, bounds).map_err(CommandFailure::environment)?;
-        print_error(format_args!(
+        let told = format!(
             "{} requests to {}, at most {} tokens, and about {} tokens of prompts.",
             doctor::requests(),
             sender.target().base(),
             doctor::tokens(),
             doctor::prompt_tokens()
-        ));
-        let mut report = Report::default();
-        let interrupted = tokio::select! {
-            ended = doctor::run(&sender, model, limits, &mut report, progress) => {
-                ended.map_err(CommandFailure::environment)?;
-                false
-            }
-            signal = tokio::signal::ctrl_c() => signal.is_ok(),
-        };
-        if interrupted {
-            report.stopped = Some("it was interrupted".to_owned());
+        );
+        print_error(match io::stderr().is_terminal() {
+            true => wrapped(&told, terminal_width(60)).join("\n"),
+            false => told,
+        });
+        let mut report = Report::new(self.save.is_some());
+        let run = Box::pin(doctor::run(&sender, model, limits, &mut report, progress));
+        let ended = interruptible(run).await;
+        let interrupted = ended.is_none();
+        match ended {
+            Some(ended) => ended.map_err(CommandFailure::environment)?,
+            None => report.stopped = Some("it was interrupted".to_owned()),
         }
         let findings = report.findings();
         Ok(Examined { report, findings, interrupted })

@@ -64,8 +64,9 @@ fn head(report: &Report, look: Look, text: &mut String) {
         || "an engine or gateway that samewire does not know".to_owned(),
         |identity| identity.to_string(),
     );
-    let title = format!("{} at {}", name, visible(&report.url));
-    let _ = writeln!(text, "{}", look.painted(&title, BOLD));
+    for part in wrapped(&format!("{} at {}", name, visible(&report.url)), look.width) {
+        let _ = writeln!(text, "{}", look.painted(&part, BOLD));
+    }
     if !server.evidence.is_empty() {
         line("known by", &server.evidence.join(", "), look, text);
     }

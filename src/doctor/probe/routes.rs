@@ -58,7 +58,7 @@ fn route(seen: &Seen, questions: &[Question], name: &str) -> Judged {
             match row.verdict {
                 Verdict::Fail(evidence) => failed.push((row.row.statement, evidence)),
                 Verdict::Pass => judged += 1,
-                Verdict::Skipped(_) | Verdict::NotOffered => {}
+                Verdict::Skipped(_) | Verdict::NotOffered | Verdict::NotAsked => {}
             }
         }
     }
