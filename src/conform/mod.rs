@@ -25,7 +25,7 @@ pub(crate) use ask::{FUNCTION, HELLO, WEATHER};
 pub use group::Group;
 pub use row::Row;
 #[cfg(test)]
-pub(crate) use samples::good;
+pub(crate) use samples::{ROLE, chat_stream, chat_whole, good, without_usage};
 pub(crate) use suite::judge;
 pub use suite::{Report, Verified, asks, catalogue, run, tokens};
 pub use verdict::Verdict;

@@ -70,7 +70,7 @@ fn require(holds: bool, why: &str) -> Result<(), NotSeen> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conform;
+    use crate::conform::{self, ROLE, chat_stream, chat_whole, without_usage};
     use crate::doctor::check::{Finding, Severity};
     use crate::doctor::cut::Cut;
     use crate::doctor::question::Question;
@@ -83,37 +83,14 @@ mod tests {
 
     const SSE: &str = "text/event-stream; charset=utf-8";
     const JSON: &str = "application/json";
-    const USAGE: &str = r#""usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":1}}"#;
 
     /// Answers by question: status, content type, body, end.
     type Answers = BTreeMap<Question, (u16, &'static str, String, Ended)>;
 
-    /// Returns a stream of these deltas, each with its finish reason as JSON.
+    /// Returns a stream of these deltas behind the role, each with its finish reason as JSON.
     fn stream(deltas: &[(&str, &str)], usage: bool) -> String {
-        let chunk = |rest: &str| {
-            format!(
-                "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",{rest}}}\n\n"
-            )
-        };
-        let mut text: String = [&(r#""role":"assistant""#, "null")]
-            .into_iter()
-            .chain(deltas)
-            .map(|(delta, finish)| {
-                chunk(&format!(
-                    "\"choices\":[{{\"index\":0,\"delta\":{{{delta}}},\"finish_reason\":{finish}}}]"
-                ))
-            })
-            .collect();
-        if usage {
-            text += &chunk(&format!("\"choices\":[],{USAGE}"));
-        }
-        text + "data: [DONE]\n\n"
-    }
-
-    fn whole(message: &str, finish: &str) -> String {
-        format!(
-            r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant",{message}}},"finish_reason":"{finish}"}}],{USAGE}}}"#
-        )
+        let text = chat_stream(&[&[ROLE], deltas].concat());
+        if usage { text } else { without_usage(&text) }
     }
 
     const REASONING: (&str, &str) = (r#""reasoning_content":"R","reasoning":"R""#, "null");
@@ -138,10 +115,10 @@ mod tests {
 
     /// Returns the answer that is as the API has it.
     fn good(question: Question) -> (u16, &'static str, String) {
-        let text = || whole(r#""content":"Hi","reasoning_content":"R","reasoning":"R""#, "stop");
+        let text = || chat_whole(r#""content":"Hi","reasoning_content":"R","reasoning":"R""#, "stop");
         let call = |id: &str| {
             let call = r#""tool_calls":[{"id":"ID","type":"function","function":{"name":"get_weather","arguments":"{\"city\":\"Rome\"}"}}]"#;
-            whole(&format!(r#""content":null,{}"#, call.replace("ID", id)), "tool_calls")
+            chat_whole(&format!(r#""content":null,{}"#, call.replace("ID", id)), "tool_calls")
         };
         let error = |status| {
             let body =
@@ -161,9 +138,9 @@ mod tests {
             Question::ToolParallel => (200, SSE, call_stream(&["call_c", "call_d"])),
             Question::ToolWhole => (200, JSON, call("call_e")),
             Question::ToolRequired => (200, JSON, call("call_f")),
-            Question::Stop => (200, JSON, whole(r#""content":"1, 2, 3, 4, ""#, "stop")),
+            Question::Stop => (200, JSON, chat_whole(r#""content":"1, 2, 3, 4, ""#, "stop")),
             Question::Limit => (200, SSE, stream(&[TEXT, ("", "\"length\"")], true)),
-            Question::Schema => (200, JSON, whole(r#""content":"{\"year\": 1969}""#, "stop")),
+            Question::Schema => (200, JSON, chat_whole(r#""content":"{\"year\": 1969}""#, "stop")),
             Question::Logprobs => {
                 let text = text();
                 let logprobs = r#""logprobs":{"content":[{"token":"Hi","logprob":-0.5,"bytes":null,"top_logprobs":[]}]},"finish_reason""#;
@@ -560,7 +537,7 @@ mod tests {
     #[test]
     fn small_models_are_not_accused() {
         for finish in ["stop", "length"] {
-            let (text, finish_json) = (whole(r#""content":"Blue.""#, finish), format!("\"{finish}\""));
+            let (text, finish_json) = (chat_whole(r#""content":"Blue.""#, finish), format!("\"{finish}\""));
             let streamed = stream(&[(r#""content":"Blue.""#, "null"), ("", &finish_json)], true);
             let mut answers = all_good();
             for (question, answer) in &mut answers {
