@@ -219,9 +219,9 @@ impl<P: FnMut(&str)> Run<'_, P> {
         let answer = |question| seen.all(question).next().and_then(|answer| answer.as_ref().ok());
         let Some(chat) = answer(Question::Stream) else { return Ok(false) };
         conform::check_address(self.sender, answer(Question::Models), chat).await?;
-        let redirect = chat.redirect.clone();
-        if redirect.is_some() {
-            self.report.stopped = redirect;
+        if let Some(redirect) = &chat.redirect {
+            let why = format!("the server redirects its clients ({redirect})");
+            self.report.stopped = Some(why);
             return Ok(true);
         }
         Ok(self.is_locked(Question::Stream))

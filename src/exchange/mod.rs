@@ -95,11 +95,46 @@ impl Exchange {
         let location = self.headers.get(http::header::LOCATION).filter(|_| self.status.is_redirection())?;
         let location = excerpt(&String::from_utf8_lossy(location.as_bytes()), LOCATION);
         let status = self.status.as_u16();
+        if location.trim_end_matches('/') == self.request.path {
+            return Some(format!(
+                "status {status} redirects to {location}, which no client of the API asks for"
+            ));
+        }
         // The URL of a target is that of the server, without the route.
         let without = match target::route(&location) {
             Some(route) => format!(", without {route}"),
             None => String::new(),
         };
         Some(format!("status {status} redirects to {location}: use that address as URL{without}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderValue, Method, StatusCode};
+
+    #[test]
+    fn redirects_are_told_with_what_to_do() {
+        let told = |status: StatusCode, location: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("location", HeaderValue::from_static(location));
+            let path = "/v1/models".to_owned();
+            let request =
+                Request { method: Method::GET, path, headers: HeaderMap::new(), body: Bytes::new() };
+            let (body, pieces, head, ended) = (Vec::new(), Vec::new(), Duration::ZERO, Ended::Clean);
+            Exchange { request, status, headers, head, body, pieces, ended }.redirect()
+        };
+        for (location, expected) in [
+            ("https://a/v1", "status 308 redirects to https://a/v1: use that address as URL"),
+            (
+                "https://a/v1/models",
+                "status 308 redirects to https://a/v1/models: use that address as URL, without /models",
+            ),
+            ("/v1/models/", "status 308 redirects to /v1/models/, which no client of the API asks for"),
+        ] {
+            assert_eq!(told(StatusCode::PERMANENT_REDIRECT, location).as_deref(), Some(expected));
+        }
+        assert_eq!(told(StatusCode::CREATED, "https://a/v1"), None);
     }
 }
