@@ -56,13 +56,14 @@ Examples:
   samewire conform https://api.example --key-file key.txt --model m --junit conform.xml --save ./seen
       With a key; the results for a build server, and the exchanges for samewire replay.
 
-A server that stalls, or sends without end, is given up after --timeout or 4 MiB of one answer, and
-the rows say so. One that has no room for two requests in a row (429, 503) is asked no more. Ctrl-C ends
-the requests, and prints what is known by then. A route that a server need not have is reported as not
-offered. NO_COLOR turns colours off. Keys and headers are not written to the exchanges.
+A server that stalls, or sends without end, is given up after --timeout or 4 MiB of one answer,
+and the rows say so. One that has no room for two requests in a row (429, 503) is asked no more.
+Ctrl-C ends the requests, and prints what is known by then. A route that a server need not have is
+reported as not offered. NO_COLOR turns colours off. Keys and headers are not written to the
+exchanges.
 
-Exit codes: 0 no row failed, 1 a row failed, 2 wrong usage or key file, 3 the server cannot be reached
-or is no OpenAI-compatible one, or a file cannot be written, 130 Ctrl-C.";
+Exit codes: 0 no row failed, 1 a row failed, 2 wrong usage or key file, 3 the server cannot be
+reached or is no OpenAI-compatible one, or a file cannot be written, 130 Ctrl-C.";
 
 fn group(text: &str) -> Result<Group, String> {
     let names = Group::ALL.map(Group::name).join(", ");

@@ -62,15 +62,15 @@ Examples:
   samewire doctor https://api.example --key-file key.txt --model m --json --save ./seen
       With a key; the results for programs, and the exchanges for samewire replay and rewrite.
 
-The answers may cost 2,000 tokens at most, and twice that with --through. How many is printed first,
-with those of the prompts.
-A server that stalls, or sends more than 256 KiB in one answer, is given up. One that has no room for
-two questions in a row (429, 503) is asked no more. Ctrl-C ends the questions and prints what is known
-by then. NO_COLOR turns colours off. Keys and headers are not written to the
-exchanges.
+The answers may cost 2,000 tokens at most, and twice that with --through. How many is printed
+first, with those of the prompts.
+A server that stalls, or sends more than 256 KiB in one answer, is given up. One that has no room
+for two questions in a row (429, 503) is asked no more. Ctrl-C ends the questions and prints what
+is known by then. NO_COLOR turns colours off. Keys and headers are not written to the exchanges.
 
 Severities: broken (clients fail), warning (some clients lose something), note (it differs, and no
-known client fails), fine, and not seen (the answers do not show it, as where a model calls no function).
+known client fails), fine, and not seen (the answers do not show it, as where a model calls no
+function).
 
 Exit codes: 0 nothing worse than notes, 1 something worse, 2 wrong usage or key file, 3 the server
 cannot be reached, does not answer, or is no OpenAI-compatible one, or a file cannot be written,
