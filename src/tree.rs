@@ -1,7 +1,7 @@
 //! JSON as a tree, for answers that are judged. Values are never written again.
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use std::collections::BTreeMap;
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use std::cell::Cell;
 use std::fmt;
 
 /// JSON value. Of members with the same key, the last one counts.
@@ -21,7 +21,45 @@ pub enum Value {
     /// List.
     List(Vec<Self>),
     /// Object.
-    Object(BTreeMap<String, Self>),
+    Object(Members),
+}
+
+/// Members of an object, in the order of their keys. A map would take hundreds of bytes for an object of one member.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Members(Box<[(Box<str>, Value)]>);
+
+impl Members {
+    fn of(mut all: Vec<(Box<str>, Value)>) -> Self {
+        // Of members with the same key, the last one is kept.
+        all.reverse();
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        all.dedup_by(|(one, _), (other, _)| one == other);
+        Self(all.into_boxed_slice())
+    }
+
+    fn place(&self, key: &str) -> Option<usize> {
+        self.0.binary_search_by(|(name, _)| (**name).cmp(key)).ok()
+    }
+
+    /// Returns the member with this key.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.place(key).and_then(|at| self.0.get(at)).map(|(_, value)| value)
+    }
+
+    /// Returns the number of members.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns true if there are no members.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the members, each with its key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(key, value)| (&**key, value))
+    }
 }
 
 impl Value {
@@ -33,6 +71,14 @@ impl Value {
     /// Parses a text; null if it is no JSON.
     pub fn read(text: &str) -> Self {
         Self::parse(text).unwrap_or_default()
+    }
+
+    /// Parses a text that has at most as many values as `left` says, which is counted down; `None` if it is no JSON, or
+    /// has more of them.
+    pub fn parse_within(text: &str, left: &Cell<usize>) -> Option<Self> {
+        let mut source = serde_json::Deserializer::from_str(text);
+        let value = Builder(Some(left)).deserialize(&mut source).ok()?;
+        source.end().is_ok().then_some(value)
     }
 
     /// Returns the member of an object.
@@ -64,7 +110,9 @@ impl Value {
 
     /// Returns the member of an object, to change it.
     pub fn member_mut(&mut self, key: &str) -> Option<&mut Self> {
-        if let Self::Object(members) = self { members.get_mut(key) } else { None }
+        let Self::Object(members) = self else { return None };
+        let at = members.place(key)?;
+        members.0.get_mut(at).map(|(_, value)| value)
     }
 
     /// Returns the text of a value.
@@ -135,14 +183,26 @@ impl Value {
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        source.deserialize_any(Builder)
+        Builder(None).deserialize(source)
     }
 }
 
-/// Builder of values from the parser's events.
-struct Builder;
+/// Builder of values from the parser's events, with the number of values that are still allowed.
+#[derive(Clone, Copy)]
+struct Builder<'c>(Option<&'c Cell<usize>>);
 
-impl<'de> Visitor<'de> for Builder {
+impl<'de> DeserializeSeed<'de> for Builder<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Value, D::Error> {
+        if let Some(left) = self.0 {
+            left.set(left.get().checked_sub(1).ok_or_else(|| D::Error::custom("too many values"))?);
+        }
+        source.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Builder<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -176,18 +236,19 @@ impl<'de> Visitor<'de> for Builder {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
+        while let Some(item) = items.next_element_seed(self)? {
             list.push(item);
         }
+        list.shrink_to_fit();
         Ok(Value::List(list))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut members = BTreeMap::new();
-        while let Some((key, value)) = entries.next_entry()? {
-            members.insert(key, value);
+        let mut members = Vec::new();
+        while let Some(key) = entries.next_key()? {
+            members.push((key, entries.next_value_seed(self)?));
         }
-        Ok(Value::Object(members))
+        Ok(Value::Object(Members::of(members)))
     }
 }
 
@@ -209,5 +270,32 @@ mod tests {
             assert_eq!(value.at(path), None, "{path}");
         }
         assert_eq!(Value::read(&"[".repeat(100_000)), Value::Null);
+    }
+
+    #[test]
+    fn the_last_member_of_a_key_counts() {
+        let mut value = Value::read(r#"{"b":1,"a":{"c":true},"b":2,"":3,"b":4}"#);
+        assert_eq!((value.member("b"), value.member("")), (&Value::Whole(4), &Value::Whole(3)));
+        *value.member_mut("a").unwrap().member_mut("c").unwrap() = Value::Null;
+        let Value::Object(members) = &value else { panic!("{value:?}") };
+        let keys: Vec<_> = members.iter().map(|(key, _)| key).collect();
+        assert_eq!((keys.as_slice(), members.len()), (&["", "a", "b"][..], 3));
+        assert_eq!(value.at("/a/c"), Some(&Value::Null));
+        assert_eq!(value.member_mut("d"), None);
+    }
+
+    #[test]
+    fn values_are_counted() {
+        let left = Cell::new(6);
+        assert!(Value::parse_within(r#"{"a":[1,2]}"#, &left).is_some());
+        assert_eq!(left.get(), 2);
+        assert_eq!(Value::parse_within(r#"{"a":[1,2]}"#, &left), None);
+        assert_eq!(Value::parse_within("1 2", &Cell::new(9)), None);
+    }
+
+    /// A server may send nothing but small objects. Their members are in slices without room for more.
+    #[test]
+    fn members_are_small() {
+        assert!(size_of::<(Box<str>, Value)>() <= 48, "{}", size_of::<(Box<str>, Value)>());
     }
 }

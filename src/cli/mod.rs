@@ -17,6 +17,7 @@ mod rewrite;
 mod running;
 mod serve;
 mod table;
+mod target;
 
 use crate::config::Terminal;
 use crate::quantity::time;
@@ -32,6 +33,8 @@ use std::time::Duration;
 const USAGE: u8 = 2;
 /// Exit code for a problem of the environment, such as a port or file that is unavailable.
 const ENVIRONMENT: u8 = 3;
+/// Exit code of a command that Ctrl-C has ended, as shells give it.
+const INTERRUPTED: u8 = 130;
 
 /// One canonical OpenAI wire format in front of vLLM, SGLang and other engines.
 #[derive(Debug, Parser)]
@@ -147,14 +150,33 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(600);
 /// Parses the time that one answer of a server may take.
 fn patience(text: &str) -> Result<Duration, String> {
     let given = time(text).ok().filter(|time| !time.is_zero() && *time <= LONGEST_PATIENCE);
-    given.ok_or_else(|| "must be a time such as 500ms or 60s, up to 10m".to_owned())
+    given.ok_or_else(|| "must be a time such as 500ms or 60s, longer than 0 and up to 10m".to_owned())
 }
 
 /// Reads the key of `--key-file`.
 fn key_file(path: &Path) -> Result<Secret, CommandFailure> {
     let wrong = |why: &str| CommandFailure::usage(format_args!("--key-file: {why}"));
     let text = secret::read(path).map_err(|why| wrong(&why))?;
-    Secret::with_prefix("Bearer ", text.trim()).ok_or_else(|| wrong("the file holds no key"))
+    match text.trim() {
+        "" => Err(wrong("the file holds no key")),
+        key if key.len() > LONGEST_KEY => Err(wrong("the file is too long for a key (more than 8 KiB)")),
+        key if key.lines().nth(1).is_some() => {
+            Err(wrong("the file has several lines; it must hold the key alone"))
+        }
+        key => Secret::with_prefix("Bearer ", key)
+            .ok_or_else(|| wrong("the key has characters that no header can have")),
+    }
+}
+
+/// Longest key in bytes; servers refuse longer headers.
+const LONGEST_KEY: usize = 8 << 10;
+
+/// Waits for a task until Ctrl-C; `None`: that came first.
+async fn interruptible<T>(task: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        ended = task => Some(ended),
+        Ok(()) = tokio::signal::ctrl_c() => None,
+    }
 }
 
 /// Returns the width of the terminal in columns, at least `narrowest`. `COLUMNS` takes precedence, so that the width

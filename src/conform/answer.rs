@@ -3,11 +3,19 @@
 use super::verdict::Verdict;
 use crate::exchange::{Ended, Exchange};
 use crate::tree::Value;
+use crate::visible::excerpt;
+use std::borrow::Cow;
+use std::cell::Cell;
+
+/// Most events and values of an answer.
+const VALUES: usize = 50_000;
+/// Most characters of `retry-after`.
+const RETRY_AFTER: usize = 60;
 
 /// Event of a stream with its data as JSON.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    pub(crate) name: String,
+    pub(crate) name: Cow<'static, str>,
     pub(crate) raw: String,
     /// Null if the data is no JSON.
     pub(crate) json: Value,
@@ -42,20 +50,62 @@ pub(crate) struct Answer {
     pub(crate) frames: Vec<Frame>,
     /// Reason why the stream cannot be read to its end, if so.
     pub(crate) unreadable: Option<String>,
+    /// Status and address of a redirect, in plain words.
+    pub(crate) redirect: Option<String>,
+    /// Value of `retry-after`, cut and with every character visible.
+    pub(crate) retry_after: Option<String>,
 }
 
 impl Answer {
     pub(crate) fn new(exchange: &Exchange) -> Self {
+        Self::within(exchange, VALUES)
+    }
+
+    /// Reads an answer of so many events and values at most: they take more memory than the bytes of the body.
+    pub(crate) fn within(exchange: &Exchange, most: usize) -> Self {
         let content_type = exchange.content_type().to_owned();
-        let raw = String::from_utf8_lossy(&exchange.body()).into_owned();
-        let whole = Value::read(&raw);
-        let (events, unreadable) = if whole.is_null() { exchange.events() } else { (Vec::new(), None) };
-        let frames = events
-            .into_iter()
-            .map(|event| Frame { name: event.name, json: Value::read(&event.data), raw: event.data })
-            .collect();
-        let (status, ended) = (exchange.status.as_u16(), exchange.ended);
-        Self { status, content_type, ended, raw, whole, frames, unreadable }
+        let raw = String::from_utf8_lossy(&exchange.body).into_owned();
+        let too_many = || format!("it has more than {most} values");
+        let left = Cell::new(most);
+        let whole = Value::parse_within(&raw, &left).unwrap_or_default();
+        let mut unreadable = (whole.is_null() && left.get() == 0).then(too_many);
+        let mut frames = Vec::new();
+        if whole.is_null() && unreadable.is_none() {
+            left.set(most);
+            unreadable = exchange.events(|event| {
+                let json = Value::parse_within(&event.data, &left).unwrap_or_default();
+                left.set(left.get().checked_sub(1).ok_or_else(too_many)?);
+                // Most servers name no event.
+                let is_plain = event.name == "message";
+                let name = if is_plain { Cow::Borrowed("message") } else { Cow::Owned(event.name) };
+                frames.push(Frame { name, json, raw: event.data });
+                Ok(())
+            });
+            frames.shrink_to_fit();
+        }
+        let retry_after = exchange.headers.get(http::header::RETRY_AFTER);
+        Self {
+            status: exchange.status.as_u16(),
+            content_type,
+            ended: exchange.ended,
+            raw,
+            whole,
+            frames,
+            unreadable,
+            redirect: exchange.redirect(),
+            retry_after: retry_after
+                .map(|value| excerpt(&String::from_utf8_lossy(value.as_bytes()), RETRY_AFTER)),
+        }
+    }
+
+    /// Returns why no more ought to be asked: the server has no room for requests, or takes only so many of them.
+    pub(crate) fn busy(&self) -> Option<String> {
+        let when = match &self.retry_after {
+            Some(when) => format!("retry-after: {when}"),
+            None => "without retry-after".to_owned(),
+        };
+        matches!(self.status, 429 | 503)
+            .then(|| format!("the server takes no more requests for now (status {}, {when})", self.status))
     }
 
     /// Returns the frames but `[DONE]`.
@@ -71,9 +121,13 @@ impl Answer {
         }
     }
 
-    /// Returns the status and the begin of the body as evidence.
+    /// Returns the status and the begin of the body as evidence, and of a redirect its address first.
     pub(crate) fn beginning(&self) -> String {
-        format!("{} {} {}", self.status, self.content_type, self.raw)
+        let answer = format!("{} {} {}", self.status, self.content_type, self.raw);
+        match &self.redirect {
+            Some(redirect) => format!("{redirect} ({answer})"),
+            None => answer,
+        }
     }
 
     /// Returns a pass if the status is 200.
@@ -116,5 +170,51 @@ impl Answer {
             return Verdict::fail(&self.beginning());
         }
         self.none(|frame| !frame.json.is_object())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange::Request;
+    use bytes::Bytes;
+    use http::{HeaderMap, Method, StatusCode};
+    use std::time::Duration;
+
+    fn answer(body: &str, most: usize) -> Answer {
+        let request = Request {
+            method: Method::GET,
+            path: String::new(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+        };
+        let exchange = Exchange {
+            request,
+            status: StatusCode::OK,
+            headers: HeaderMap::new(),
+            head: Duration::ZERO,
+            body: body.as_bytes().to_vec(),
+            pieces: Vec::new(),
+            ended: Ended::Clean,
+        };
+        Answer::within(&exchange, most)
+    }
+
+    /// Small events and values take far more memory than their bytes, so their number is bounded.
+    #[test]
+    fn floods_of_small_events_and_values_are_given_up() {
+        for (event, kept) in [("data: 1\n\n", 50), ("data: x\n\n", 50), ("data: [1,2]\n\n", 25)] {
+            let stream = answer(&event.repeat(1000), 100);
+            assert!(stream.frames.len() <= kept, "{event:?}: {}", stream.frames.len());
+            assert_eq!(stream.unreadable.as_deref(), Some("it has more than 100 values"), "{event:?}");
+            let stream = answer(&event.repeat(20), 100);
+            assert_eq!((stream.frames.len(), stream.unreadable), (20, None), "{event:?}");
+        }
+        let list = |count: usize| format!("[{}1]", "1,".repeat(count - 1));
+        for (count, is_kept) in [(99, true), (100, false), (1000, false)] {
+            let whole = answer(&list(count), 100);
+            assert_eq!((whole.whole.is_list(), whole.unreadable.is_none()), (is_kept, is_kept), "{count}");
+            assert!(whole.frames.is_empty());
+        }
     }
 }

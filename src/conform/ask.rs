@@ -55,10 +55,10 @@ pub struct Model<'a>(pub &'a str);
 /// Model that no server has.
 const NO_MODEL: &str = "samewire-conform/no-such-model";
 /// Questions: one for a short text, and one for a call.
-const HELLO: &str = "Say hello in one short sentence.";
-const WEATHER: &str = "What is the weather in Paris? Call the function get_weather.";
+pub(crate) const HELLO: &str = "Say hello in one short sentence.";
+pub(crate) const WEATHER: &str = "What is the weather in Paris? Call the function get_weather.";
 /// Members of the function that fits the second question; Messages spell it otherwise.
-const FUNCTION: &str = r#""name":"get_weather","description":"Weather of a city","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
+pub(crate) const FUNCTION: &str = r#""name":"get_weather","description":"Weather of a city","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
 const MESSAGES_FUNCTION: &str = r#""name":"get_weather","description":"Weather of a city","input_schema":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
 /// Members of requests for streams.
 const STREAM: &str = r#","stream":true"#;
@@ -162,6 +162,11 @@ impl Ask {
             self.group(),
             Group::Completions | Group::ResponsesStream | Group::ResponsesWhole | Group::Messages
         )
+    }
+
+    /// Returns true if it is a plain chat, which every server answers.
+    pub(super) fn is_chat(self) -> bool {
+        matches!(self, Self::ChatStream | Self::ChatPlain | Self::ChatWhole)
     }
 
     /// Returns true if the request asks for a stream.

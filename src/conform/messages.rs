@@ -4,7 +4,7 @@ use super::answer::{Answer, Frame};
 use super::ask::Ask;
 use super::row::{Row, always, row};
 use super::verdict::Verdict;
-use crate::tree::Value;
+use crate::tree::{Members, Value};
 use std::collections::BTreeMap;
 
 const SDK: &str = "messages 4; Anthropic's SDKs";
@@ -233,7 +233,8 @@ fn calls(answer: &Answer) -> Verdict {
             ("content_block_start", "tool_use") => {
                 arguments.insert(index, String::new());
                 let input = frame.json.at("/content_block/input");
-                !is_call(frame.json.member("content_block")) || input != Some(&Value::Object(BTreeMap::new()))
+                !is_call(frame.json.member("content_block"))
+                    || input != Some(&Value::Object(Members::default()))
             }
             ("content_block_delta", _) => {
                 let Some(text) = arguments.get_mut(&index) else { return false };

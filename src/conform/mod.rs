@@ -3,6 +3,7 @@
 //! Takes: a [`crate::exchange::Sender`]. Gives: a [`Report`], also where the server stalls, floods or sends garbage.
 //! Never: uses samewire's own reader or writer of the wire, so that a mistake there cannot hide itself.
 
+mod address;
 mod answer;
 mod ask;
 mod chat;
@@ -17,12 +18,14 @@ mod samples;
 mod suite;
 mod verdict;
 
+pub(crate) use address::check_address;
 pub(crate) use answer::{Answer, Frame};
 pub use ask::{Ask, Model};
+pub(crate) use ask::{FUNCTION, HELLO, WEATHER};
 pub use group::Group;
 pub use row::Row;
 #[cfg(test)]
-pub(crate) use samples::good;
+pub(crate) use samples::{ROLE, chat_stream, chat_whole, good, without_usage};
 pub(crate) use suite::judge;
 pub use suite::{Report, Verified, asks, catalogue, run, tokens};
 pub use verdict::Verdict;

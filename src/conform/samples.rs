@@ -7,8 +7,10 @@ pub(super) const JSON: &str = "application/json";
 pub(super) const ERROR: &str =
     r#"{"error":{"message":"no","type":"invalid_request_error","param":null,"code":null}}"#;
 
-/// Returns a chat stream of these deltas, each with its finish reason as JSON.
-fn chat(deltas: &[(&str, &str)]) -> String {
+const USAGE: &str = r#""usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":1}}"#;
+
+/// Returns a chat stream of these deltas, each with its finish reason as JSON; the last chunk has usage.
+pub(crate) fn chat_stream(deltas: &[(&str, &str)]) -> String {
     let chunk = |choices: &str, usage: &str| {
         format!(
             "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\
@@ -21,11 +23,24 @@ fn chat(deltas: &[(&str, &str)]) -> String {
             chunk(&format!("{{\"index\":0,\"delta\":{{{delta}}},\"finish_reason\":{finish}}}"), "")
         })
         .collect();
-    text += &chunk("", r#","usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}"#);
+    text += &chunk("", &format!(",{USAGE}"));
     text + "data: [DONE]\n\n"
 }
 
-const ROLE: (&str, &str) = (r#""role":"assistant""#, "null");
+/// Returns a chat stream without the chunk that has usage.
+pub(crate) fn without_usage(stream: &str) -> String {
+    let usage = stream.lines().find(|line| line.contains("usage")).unwrap();
+    stream.replace(&format!("{usage}\n\n"), "")
+}
+
+/// Returns a whole chat answer with these members of its message.
+pub(crate) fn chat_whole(message: &str, finish: &str) -> String {
+    format!(
+        r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant",{message}}},"finish_reason":"{finish}"}}],{USAGE}}}"#
+    )
+}
+
+pub(crate) const ROLE: (&str, &str) = (r#""role":"assistant""#, "null");
 
 /// Returns the events, each with its type as name and a sequence number.
 fn events(bodies: &[&str]) -> String {
@@ -45,24 +60,17 @@ fn response(output: &str) -> String {
 
 /// Returns an answer that passes every row of the request: status, content type, body.
 pub(crate) fn good(ask: Ask) -> (u16, &'static str, String) {
-    let usage = r#""usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}"#;
-    let whole = |message: &str, finish: &str| {
-        format!(
-            r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant",{message}}},"finish_reason":"{finish}"}}],{usage}}}"#
-        )
-    };
     match ask {
         Ask::Models => (200, JSON, r#"{"object":"list","data":[{"id":"m","object":"model"}]}"#.to_owned()),
         Ask::ChatStream => {
             let reasoning = (r#""reasoning_content":"R","reasoning":"R""#, "null");
-            (200, SSE, chat(&[ROLE, reasoning, (r#""content":"Hi""#, "null"), ("", "\"stop\"")]))
+            (200, SSE, chat_stream(&[ROLE, reasoning, (r#""content":"Hi""#, "null"), ("", "\"stop\"")]))
         }
         Ask::ChatPlain => {
-            let text = chat(&[ROLE, (r#""content":"Hi""#, "null"), ("", "\"stop\"")]);
-            let usage = text.lines().find(|line| line.contains("usage")).unwrap();
-            (200, SSE, text.replace(&format!("{usage}\n\n"), ""))
+            let text = chat_stream(&[ROLE, (r#""content":"Hi""#, "null"), ("", "\"stop\"")]);
+            (200, SSE, without_usage(&text))
         }
-        Ask::ChatWhole => (200, JSON, whole(r#""content":"Hi""#, "stop")),
+        Ask::ChatWhole => (200, JSON, chat_whole(r#""content":"Hi""#, "stop")),
         Ask::ToolStream => {
             let header = |index, id: &str| {
                 format!(
@@ -82,20 +90,20 @@ pub(crate) fn good(ask: Ask) -> (u16, &'static str, String) {
             let mut all = vec![ROLE];
             all.extend(deltas.iter().map(|delta| (delta.as_str(), "null")));
             all.push(("", "\"tool_calls\""));
-            (200, SSE, chat(&all))
+            (200, SSE, chat_stream(&all))
         }
         Ask::ToolWhole => {
             let calls = r#""content":null,"tool_calls":[{"id":"call_a","type":"function","function":{"name":"f","arguments":"{}"}}]"#;
-            (200, JSON, whole(calls, "tool_calls"))
+            (200, JSON, chat_whole(calls, "tool_calls"))
         }
         Ask::CompletionsStream => {
-            let text = chat(&[("", "null"), ("", "\"stop\"")]);
+            let text = chat_stream(&[("", "null"), ("", "\"stop\"")]);
             let text = text.replace("chat.completion.chunk", "text_completion");
             (200, SSE, text.replace("\"delta\":{}", "\"text\":\"a\""))
         }
         Ask::CompletionsWhole => {
             let body = format!(
-                r#"{{"id":"cmpl-1","object":"text_completion","choices":[{{"text":"a","finish_reason":"stop"}}],{usage}}}"#
+                r#"{{"id":"cmpl-1","object":"text_completion","choices":[{{"text":"a","finish_reason":"stop"}}],{USAGE}}}"#
             );
             (200, JSON, body)
         }

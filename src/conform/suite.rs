@@ -1,5 +1,6 @@
 //! Run of the suite: the requests one after another, and the verdict of each row.
 
+use super::address::check_address;
 use super::answer::Answer;
 use super::ask::{Ask, Model};
 use super::group::Group;
@@ -10,6 +11,8 @@ use crate::exchange::{Exchange, Failure, Sender};
 
 /// Requests without any answer, at the beginning, after which no more are sent.
 const SILENT: u32 = 2;
+/// Requests in a row that a server has no room for, after which no more are sent.
+const BUSY: u32 = 2;
 
 /// Row with its verdict.
 #[derive(Clone, Debug)]
@@ -20,23 +23,69 @@ pub struct Verified {
     pub verdict: Verdict,
 }
 
-/// Results of a run.
+/// Results of a run, as far as it has come.
 #[derive(Debug)]
 pub struct Report {
     /// Root of the API that was asked.
     pub url: String,
     /// Model that was asked.
     pub model: String,
-    /// Rows with their verdicts, in the order of the groups.
+    /// True if the server lists models, and none of them has a name.
+    pub is_nameless: bool,
+    /// Rows with their verdicts, in the order of the requests.
     pub rows: Vec<Verified>,
-    /// Exchanges, each with the request that it belongs to.
+    /// Exchanges, each with the request that it belongs to; none unless they are kept.
     pub exchanges: Vec<(Ask, Exchange)>,
+    /// Reason why not everything was asked; `None`: all was.
+    pub stopped: Option<String>,
+    keeps_exchanges: bool,
 }
 
 impl Report {
+    /// Creates the report of a run that has asked nothing yet. `keeps_exchanges`: the exchanges are wanted, too, and
+    /// not the verdicts alone.
+    pub fn new(asks: &[Ask], keeps_exchanges: bool) -> Self {
+        let rows = asks.iter().flat_map(|ask| of(*ask));
+        Self {
+            url: String::new(),
+            model: String::new(),
+            is_nameless: false,
+            rows: rows.map(|row| Verified { row: *row, verdict: Verdict::NotAsked }).collect(),
+            exchanges: Vec::new(),
+            stopped: None,
+            keeps_exchanges,
+        }
+    }
+
     /// Returns the number of rows with a verdict's word.
     pub fn count(&self, word: &str) -> usize {
         self.rows.iter().filter(|row| row.verdict.word() == word).count()
+    }
+
+    /// Returns the requests that were not sent.
+    pub fn not_asked(&self) -> Vec<Ask> {
+        let rows = self.rows.iter().filter(|row| row.verdict == Verdict::NotAsked);
+        let mut asks: Vec<_> = rows.map(|row| row.row.ask).collect();
+        asks.dedup();
+        asks
+    }
+
+    fn put(&mut self, judged: impl IntoIterator<Item = Verified>) {
+        for Verified { row, verdict } in judged {
+            if let Some(known) = self.rows.iter_mut().find(|known| known.row.id == row.id) {
+                known.verdict = verdict;
+            }
+        }
+    }
+
+    /// Takes the list of models, and the first that has a name where no model is named.
+    fn take_models(&mut self, list: &Answer) {
+        let models = list.whole.member("data").as_list().unwrap_or_default();
+        let first = models.iter().map(|model| model.text("/id")).find(|id| !id.trim().is_empty());
+        self.is_nameless = first.is_none() && !models.is_empty();
+        if let Some(name) = first {
+            name.clone_into(&mut self.model);
+        }
     }
 }
 
@@ -59,55 +108,67 @@ pub fn tokens(asks: &[Ask]) -> u32 {
     asks.iter().map(|ask| ask.tokens()).sum()
 }
 
-/// Sends the requests and judges the answers. Without a model, the first that the server lists is asked.
+/// Sends the requests and judges the answers, which fills the report. Without a model, the first that the server lists
+/// is asked.
 ///
 /// # Errors
-/// Fails if no connection to the server can be made, or if no model is named and none is listed.
+/// Fails if no connection to the server can be made, or if its answers are those of no such server.
 pub async fn run(
     sender: &Sender,
     asks: &[Ask],
     model: Option<&str>,
+    report: &mut Report,
     mut progress: impl FnMut(Ask),
-) -> Result<Report, Failure> {
-    let mut model = model.map(str::to_owned);
-    let mut report = Report {
-        url: sender.target().base().to_owned(),
-        model: String::new(),
-        rows: Vec::new(),
-        exchanges: Vec::new(),
-    };
+) -> Result<(), Failure> {
+    sender.target().base().clone_into(&mut report.url);
+    // Without a list of models, a server of one model often takes any name.
+    model.unwrap_or("default").clone_into(&mut report.model);
     let mut refused: Option<Failure> = None;
-    let mut silent = 0;
+    let (mut answered, mut silent, mut busy) = (false, 0, 0);
+    let (mut list, mut is_known) = (None, false);
     for ask in asks.iter().copied() {
         progress(ask);
-        // Without a list of models, a server of one model often takes any name.
-        let name = model.as_deref().unwrap_or("default").to_owned();
         let outcome = match &refused {
             Some(failure) => Err(failure.clone()),
-            None => sender.send(ask.request(Model(&name))).await,
+            None => sender.send(ask.request(Model(&report.model))).await,
         };
         match outcome {
             Ok(exchange) => {
                 let answer = Answer::new(&exchange);
                 if ask == Ask::Models && model.is_none() {
-                    model = Some(answer.whole.text("/data/0/id").to_owned()).filter(|name| !name.is_empty());
+                    report.take_models(&answer);
                 }
-                report.rows.extend(judge(ask, &answer));
-                report.exchanges.push((ask, exchange));
+                report.put(judge(ask, &answer));
+                answered = true;
+                if report.keeps_exchanges {
+                    report.exchanges.push((ask, exchange));
+                }
+                if ask.is_chat() && !is_known {
+                    check_address(sender, list.as_ref(), &answer).await?;
+                    (list, is_known) = (None, true);
+                }
+                let why = answer.busy();
+                busy = if why.is_some() { busy + 1 } else { 0 };
+                if busy >= BUSY {
+                    report.stopped = why;
+                    return Ok(());
+                }
+                if ask == Ask::Models {
+                    list = Some(answer);
+                }
             }
-            Err(failure) if failure.unreachable && report.rows.is_empty() => return Err(failure),
+            Err(failure) if failure.unreachable && !answered && silent == 0 => return Err(failure),
             Err(failure) => {
-                report.rows.extend(unanswered(ask, &failure));
+                report.put(unanswered(ask, &failure));
                 silent += 1;
                 // A server that has never answered is not waited for again and again.
-                if failure.unreachable || silent >= SILENT && report.exchanges.is_empty() {
+                if failure.unreachable || silent >= SILENT && !answered {
                     refused = Some(failure);
                 }
             }
         }
     }
-    report.model = model.unwrap_or_else(|| "default".to_owned());
-    Ok(report)
+    Ok(())
 }
 
 /// Returns the rows of a request.
@@ -132,6 +193,7 @@ pub(crate) fn judge(ask: Ask, answer: &Answer) -> Vec<Verified> {
         && answer.whole.text("/error/code") != "model_not_found"
         && answer.whole.text("/error/param") != "model";
     let obstacle = match answer.status {
+        200 if answer.unreadable.is_some() && answer.frames.is_empty() => answer.unreadable.clone(),
         200 if ask.streams() && answer.frames.is_empty() => Some("the answer has no events".to_owned()),
         200 if !ask.streams() && !answer.whole.is_object() => Some("the answer is no JSON object".to_owned()),
         200 => None,
@@ -166,7 +228,6 @@ mod tests {
     use super::super::samples::{ERROR, JSON, WRONG, good};
     use super::*;
     use crate::exchange::{Ended, Request};
-    use bytes::Bytes;
     use http::{HeaderMap, HeaderValue, Method, StatusCode};
     use std::collections::BTreeSet;
     use std::time::Duration;
@@ -176,9 +237,9 @@ mod tests {
         headers.insert("content-type", HeaderValue::from_static(kind));
         let request = ask.request(Model("m"));
         let request = Request { method: Method::POST, ..request };
-        let pieces = vec![(Duration::ZERO, Bytes::copy_from_slice(body.as_bytes()))];
         let status = StatusCode::from_u16(status).unwrap();
-        Answer::new(&Exchange { request, status, headers, head: Duration::ZERO, pieces, ended })
+        let (body, pieces) = (body.as_bytes().to_vec(), Vec::new());
+        Answer::new(&Exchange { request, status, headers, head: Duration::ZERO, body, pieces, ended })
     }
 
     #[test]

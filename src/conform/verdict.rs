@@ -13,6 +13,8 @@ pub enum Verdict {
     Skipped(String),
     /// The server has no such route.
     NotOffered,
+    /// The run ended before.
+    NotAsked,
 }
 
 impl Verdict {
@@ -33,6 +35,7 @@ impl Verdict {
             Self::Fail(_) => "fail",
             Self::Skipped(_) => "skipped",
             Self::NotOffered => "not offered",
+            Self::NotAsked => "not asked",
         }
     }
 
@@ -40,7 +43,7 @@ impl Verdict {
     pub fn detail(&self) -> Option<&str> {
         match self {
             Self::Fail(detail) | Self::Skipped(detail) => Some(detail),
-            Self::Pass | Self::NotOffered => None,
+            Self::Pass | Self::NotOffered | Self::NotAsked => None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::rule::Rule;
 use super::schema::{error, satisfies};
 use super::violation::{Broken, keeps};
-use crate::tree::Value;
+use crate::tree::{Members, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Stream of chunks, as far as it has come.
@@ -122,7 +122,7 @@ fn fill_first_logprobs(value: &mut Value) {
     let Some(Value::List(choices)) = value.member_mut("choices") else { return };
     for logprobs in choices.iter_mut().filter_map(|choice| choice.member_mut("logprobs")) {
         for (key, valid) in
-            [("token_logprobs", Value::Whole(0)), ("top_logprobs", Value::Object(BTreeMap::new()))]
+            [("token_logprobs", Value::Whole(0)), ("top_logprobs", Value::Object(Members::default()))]
         {
             let Some(Value::List(list)) = logprobs.member_mut(key) else { continue };
             if let Some(first) = list.first_mut().filter(|first| first.is_null()) {

@@ -5,7 +5,7 @@
 
 use super::rule::Rule;
 use super::violation::Broken;
-use crate::tree::Value;
+use crate::tree::{Members, Value};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -178,14 +178,14 @@ impl Schema {
         list.iter().try_for_each(|item| items.check(item).map_err(below("/items")))
     }
 
-    fn check_object(&self, members: &BTreeMap<String, Value>) -> Result<(), Place> {
+    fn check_object(&self, members: &Members) -> Result<(), Place> {
         keeps(self.max_properties.is_none_or(|most| members.len() <= most), "/maxProperties")?;
         for key in &self.required {
-            keeps(members.contains_key(key), &format!("/required/{key}"))?;
+            keeps(members.get(key).is_some(), &format!("/required/{key}"))?;
         }
-        for (key, value) in members {
+        for (key, value) in members.iter() {
             if let Some(names) = &self.property_names {
-                names.check(&Value::Text(key.clone())).map_err(below("/propertyNames"))?;
+                names.check(&Value::Text(key.to_owned())).map_err(below("/propertyNames"))?;
             }
             match (self.properties.get(key), &self.additional_properties) {
                 (Some(schema), _) => {
@@ -269,10 +269,12 @@ mod tests {
         ];
         fn check(schema: &Value) {
             let Value::Object(keywords) = schema else { return };
-            for (keyword, value) in keywords {
-                assert!(KNOWN.contains(&keyword.as_str()), "{keyword}");
-                match (keyword.as_str(), value) {
-                    ("properties", Value::Object(members)) => members.values().for_each(check),
+            for (keyword, value) in keywords.iter() {
+                assert!(KNOWN.contains(&keyword), "{keyword}");
+                match (keyword, value) {
+                    ("properties", Value::Object(members)) => {
+                        members.iter().for_each(|(_, schema)| check(schema))
+                    }
                     ("items" | "additionalProperties" | "propertyNames", schema) => check(schema),
                     ("allOf" | "anyOf" | "oneOf", Value::List(parts)) => parts.iter().for_each(check),
                     _ => {}
@@ -281,7 +283,7 @@ mod tests {
         }
         let document = Value::read(TEXT);
         let Value::Object(definitions) = document.member("$defs") else { panic!("no definitions") };
-        definitions.values().for_each(check);
+        definitions.iter().for_each(|(_, schema)| check(schema));
     }
 
     #[test]

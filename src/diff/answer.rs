@@ -222,7 +222,7 @@ fn not_json(text: &str, line: usize) -> Mistake {
     let why = if text.trim().is_empty() {
         "it must be JSON, and is empty".to_owned()
     } else if error.is_eof() {
-        format!("the JSON ends in the middle, so the file was cut: {}", end(text))
+        format!("the JSON ends in the middle, so it was cut: {}", end(text))
     } else {
         format!("it is not JSON ({error}): {}", cut(text))
     };
@@ -255,11 +255,11 @@ mod tests {
     #[test]
     fn mistakes_have_their_line() {
         for (form, body, line, why) in [
-            (Form::Events, "data: {}\n\ndata: {\"a\":\"b", 3, "the file was cut"),
+            (Form::Events, "data: {}\n\ndata: {\"a\":\"b", 3, "so it was cut"),
             (Form::Events, "data: {}\n\ndata: {\"a\":1,}\n\n", 3, "not JSON"),
             (Form::Events, ": a\r\n\r\ndat: {}\r\n\r\n", 3, "no line of an event stream"),
             (Form::Events, "event: a\ndata: {\ndata: \"a\" 1}\n\n", 3, "not JSON"),
-            (Form::Json, "{\n \"a\": 1,\n \"b\": [\n", 4, "the file was cut"),
+            (Form::Json, "{\n \"a\": 1,\n \"b\": [\n", 4, "so it was cut"),
             (Form::Json, "{\n \"a\": 1\n \"b\": 2\n}", 3, "not JSON"),
             (Form::Json, "", 1, "is empty"),
         ] {

@@ -58,6 +58,27 @@ impl Topic {
     }
 }
 
+impl Topic {
+    /// Creates a check of this topic.
+    pub(super) const fn check(
+        self,
+        id: &'static str,
+        question: Question,
+        affected: &'static [&'static str],
+        mends: Option<&'static str>,
+        judge: fn(&Seen) -> Judged,
+    ) -> Check {
+        Check { id, topic: self, question, affected, mends, rule: None, judge }
+    }
+}
+
+impl Check {
+    /// Returns the check, whose remedy by samewire is a rule for requests.
+    pub(super) const fn by_rule(self, rule: &'static str) -> Self {
+        Self { rule: Some(rule), ..self }
+    }
+}
+
 /// Weight of a finding, from the lightest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {

@@ -33,10 +33,10 @@ impl Cut {
 
 /// Returns the time in which a stream of so many tokens would have ended, by the pace of the pieces that came.
 pub(super) fn natural(exchange: &Exchange, tokens: u32) -> Duration {
-    let (Some((first, _)), Some((last, _))) = (exchange.pieces.first(), exchange.pieces.last()) else {
+    let (Some(first), Some(last)) = (exchange.pieces.first(), exchange.pieces.last()) else {
         return Duration::ZERO;
     };
     let gaps = u32::try_from(exchange.pieces.len() - 1).unwrap_or(u32::MAX);
-    let pace = (*last - *first).checked_div(gaps).unwrap_or(Duration::ZERO);
+    let pace = (last.at - first.at).checked_div(gaps).unwrap_or(Duration::ZERO);
     pace.saturating_mul(tokens.saturating_sub(gaps))
 }

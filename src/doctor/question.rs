@@ -1,6 +1,6 @@
 //! Questions: the requests that `doctor` sends, and what they may cost.
 
-use crate::conform;
+use crate::conform::{self, HELLO, WEATHER};
 use crate::exchange::Request;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -88,13 +88,10 @@ pub(super) const FUNCTION: &str = "get_weather";
 /// Model that no server has.
 const NO_MODEL: &str = "samewire-doctor/no-such-model";
 
-const HELLO: &str = "Say hello in one short sentence.";
-const WEATHER: &str = "What is the weather in Paris? Call the function get_weather.";
 const TWO: &str = "What is the weather in Paris and in Rome? Call get_weather for each of them.";
 const COUNT: &str = "Count from 1 to 9, with a comma and a space between the numbers.";
 const LONG: &str = "Count from 1 to 500 in words, one number on each line.";
 const YEAR: &str = "In which year did the first person stand on the moon? Answer as JSON with the key year.";
-const TOOLS: &str = r#""tools":[{"type":"function","function":{"name":"get_weather","description":"Weather of a city","parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}]"#;
 const SCHEMA: &str = r#""response_format":{"type":"json_schema","json_schema":{"name":"year","strict":true,"schema":{"type":"object","properties":{"year":{"type":"integer"}},"required":["year"],"additionalProperties":false}}}"#;
 const USAGE: &str = r#""stream":true,"stream_options":{"include_usage":true}"#;
 
@@ -276,15 +273,16 @@ impl Question {
 
     /// Returns the members of the body beside model, messages and limit.
     fn members(self) -> String {
+        let tools = format!(r#""tools":[{{"type":"function","function":{{{}}}}}]"#, conform::FUNCTION);
         match self {
             Self::Stream | Self::Eight | Self::Limit | Self::Cut => USAGE.to_owned(),
             Self::StreamPlain => r#""stream":true"#.to_owned(),
-            Self::ToolStream | Self::ToolParallel => format!("{TOOLS},{USAGE}"),
-            Self::ToolWhole => TOOLS.to_owned(),
+            Self::ToolStream | Self::ToolParallel => format!("{tools},{USAGE}"),
+            Self::ToolWhole => tools,
             Self::ToolNamed => format!(
-                r#"{TOOLS},"tool_choice":{{"type":"function","function":{{"name":"{FUNCTION}"}}}},{USAGE}"#
+                r#"{tools},"tool_choice":{{"type":"function","function":{{"name":"{FUNCTION}"}}}},{USAGE}"#
             ),
-            Self::ToolRequired => format!(r#"{TOOLS},"tool_choice":"required""#),
+            Self::ToolRequired => format!(r#"{tools},"tool_choice":"required""#),
             Self::ToolsEmpty => r#""tools":[]"#.to_owned(),
             Self::Nulls => {
                 r#""n":null,"stop":null,"stream":null,"tools":null,"frequency_penalty":null,"logprobs":null"#

@@ -6,7 +6,7 @@ use super::probe;
 use super::question::{CUT_PIECES, LIMIT_PIECES, Question};
 use super::seen::Seen;
 use super::server::{self, Routes, Server};
-use crate::conform::Answer;
+use crate::conform::{self, Answer};
 use crate::engine::EngineLoad;
 use crate::exchange::{Bounds, Ended, Exchange, Failure, Idle, Sender, idle};
 use futures::future::{join_all, try_join};
@@ -31,9 +31,13 @@ impl Limits {
         Bounds { bytes: BYTES, pieces: PIECES, ..Bounds::within(self.answer) }
     }
 
-    /// Returns the bounds of an answer for which no model has to work.
+    /// Returns the bounds of an answer for which no model has to work. It may stall for as long as an unused connection
+    /// is watched.
     fn quick(self) -> Bounds {
-        Bounds { bytes: QUICK_BYTES, pieces: PIECES, ..Bounds::within(self.answer.min(QUICK)) }
+        let bounds = Bounds::within(self.answer.min(QUICK));
+        let stall = self.idle.max(LEAST_STALL);
+        let (head, idle) = (bounds.head.min(stall), bounds.idle.min(stall));
+        Bounds { head, idle, bytes: QUICK_BYTES, pieces: PIECES, ..bounds }
     }
 }
 
@@ -41,10 +45,17 @@ impl Limits {
 const BYTES: usize = 256 << 10;
 const QUICK_BYTES: usize = 2 << 20;
 const PIECES: usize = 8192;
+/// Events and values of an answer to a question: they take more memory than its bytes, and all answers are kept.
+const VALUES: usize = 16_384;
+const LISTED: usize = 50_000;
 /// Time for the list of models and for the engine's own routes.
 const QUICK: Duration = Duration::from_secs(10);
+/// Time for which such an answer may stall at least, as a busy server is no broken one.
+const LEAST_STALL: Duration = Duration::from_secs(2);
 /// Questions in a row without an answer after which no more are asked.
 const SILENT: usize = 2;
+/// Questions in a row that a server has no room for, after which no more are asked.
+const BUSY: usize = 2;
 /// Time that an engine gets to notice that its client has left, and between two looks. SGLang takes four seconds.
 const FREED: Duration = Duration::from_secs(6);
 const LOOK: Duration = Duration::from_millis(200);
@@ -56,13 +67,24 @@ pub struct Report {
     pub url: String,
     /// Everything that was seen.
     pub(super) seen: Seen,
-    /// Exchanges, each with the name of its folder.
+    /// Exchanges, each with the name of its folder; none unless they are kept.
     pub exchanges: Vec<(String, Exchange)>,
     /// Reason why not all questions were asked; `None`: all were.
     pub stopped: Option<String>,
+    pub(super) keeps_exchanges: bool,
 }
 
 impl Report {
+    /// Creates an empty report. `keeps_exchanges`: the exchanges are wanted, too, and not what follows from them alone.
+    pub fn new(keeps_exchanges: bool) -> Self {
+        Self { keeps_exchanges, ..Self::default() }
+    }
+
+    /// Returns true if the server has answered anything from which advice can follow.
+    pub fn is_answered(&self) -> bool {
+        self.seen.is_useful()
+    }
+
     /// Returns the server, as far as it says what it is.
     pub fn server(&self) -> &Server {
         &self.seen.server
@@ -93,7 +115,11 @@ impl Report {
             Err(_) => true,
         };
         let answer = answer.map(|exchange| {
-            let read = Answer::new(&exchange);
+            let values = if question == Question::Models { LISTED } else { VALUES };
+            let read = Answer::within(&exchange, values);
+            if !self.keeps_exchanges {
+                return read;
+            }
             let mut name = question.name().to_owned();
             if let Some(at) = at {
                 let _ = write!(name, "-{at}");
@@ -155,27 +181,26 @@ struct Run<'r, P> {
 impl<P: FnMut(&str)> Run<'_, P> {
     async fn ask_all(&mut self, model: Option<&str>) -> Result<(), Failure> {
         let quick = self.sender.with_bounds(self.limits.quick());
-        self.first(&quick, model).await?;
+        let server_header = self.first(&quick, model).await?;
         if self.is_locked(Question::Models) {
             return Ok(());
         }
         (self.progress)("what the server is");
-        let server_header = self.report.exchanges.first().and_then(|(_, exchange)| {
-            exchange.headers.get(http::header::SERVER)?.to_str().ok().map(str::to_owned)
-        });
         let mut routes = Routes::new(&quick);
         // A gateway may not answer such routes at all. What was found out until then stays.
         let _ = routes.identify(&mut self.report.seen.server, server_header.as_deref()).await;
         let mut silent = 0;
+        let mut busy = usize::from(self.report.seen.busy(Question::Models).is_some());
         for question in Question::ALL.into_iter().skip(1) {
             silent = if self.ask(question).await { 0 } else { silent + 1 };
-            if question == Question::Stream {
-                if let Some((_, exchange)) = self.report.exchanges.last() {
-                    self.report.seen.server.take_answer(&exchange.body());
-                }
-                if self.is_locked(question) {
-                    return Ok(());
-                }
+            if question == Question::Stream && self.is_pointless().await? {
+                return Ok(());
+            }
+            let why = self.report.seen.busy(question);
+            busy = if why.is_some() { busy + 1 } else { 0 };
+            if busy >= BUSY {
+                self.report.stopped = why;
+                return Ok(());
             }
             if silent >= SILENT || silent > 0 && question == Question::Stream {
                 self.report.stopped =
@@ -186,17 +211,35 @@ impl<P: FnMut(&str)> Run<'_, P> {
         Ok(())
     }
 
-    /// Asks for the list of models and decides which model is asked.
-    async fn first(&mut self, quick: &Sender, model: Option<&str>) -> Result<(), Failure> {
+    /// Looks at the answer to the first chat. Returns true, and says so in the report, if no other question would get a
+    /// better one.
+    async fn is_pointless(&mut self) -> Result<bool, Failure> {
+        let seen = &mut self.report.seen;
+        seen.take_hint(Question::Stream);
+        let answer = |question| seen.all(question).next().and_then(|answer| answer.as_ref().ok());
+        let Some(chat) = answer(Question::Stream) else { return Ok(false) };
+        conform::check_address(self.sender, answer(Question::Models), chat).await?;
+        if let Some(redirect) = &chat.redirect {
+            let why = format!("the server redirects its clients ({redirect})");
+            self.report.stopped = Some(why);
+            return Ok(true);
+        }
+        Ok(self.is_locked(Question::Stream))
+    }
+
+    /// Asks for the list of models and decides which model is asked. Returns the `server` header.
+    async fn first(&mut self, quick: &Sender, model: Option<&str>) -> Result<Option<String>, Failure> {
         (self.progress)(Question::Models.name());
         let exchange = quick.send(Question::Models.request("")).await?;
-        self.report.seen.server.take_models(&exchange.body());
+        let header = exchange.headers.get(http::header::SERVER);
+        let header = header.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        self.report.seen.server.take_models(&exchange.body);
         let listed = || self.report.seen.server.models.first().map(|model| model.id.clone());
         // Without a list of models, a server of one model often takes any name.
         self.report.seen.model =
             model.map(str::to_owned).or_else(listed).unwrap_or_else(|| "default".to_owned());
         self.report.take(Question::Models, None, Ok(exchange));
-        Ok(())
+        Ok(header)
     }
 
     /// Returns true, and says so in the report, if the server refuses the key.

@@ -1,5 +1,6 @@
 //! Everything that was seen of a server: its answers, and what it says about itself.
 
+use super::chat::error;
 use super::cut::Cut;
 use super::question::Question;
 use super::server::Server;
@@ -32,6 +33,32 @@ pub(super) struct Seen {
 impl Seen {
     pub(super) fn add(&mut self, question: Question, answer: Result<Answer, Failure>) {
         self.answers.push((question, answer));
+    }
+
+    /// Takes the answer to a question as a hint what the server is.
+    pub(super) fn take_hint(&mut self, question: Question) {
+        let answer = self.answers.iter().find(|(asked, _)| *asked == question);
+        if let Some((_, Ok(answer))) = answer {
+            self.server.take_answer(answer);
+        }
+    }
+
+    /// Returns why no more ought to be asked, if every answer to a question says that the server is busy.
+    pub(super) fn busy(&self, question: Question) -> Option<String> {
+        let mut answers = self.all(question).peekable();
+        answers.peek()?;
+        answers.map(|answer| answer.as_ref().ok().and_then(Answer::busy)).collect::<Option<Vec<_>>>()?.pop()
+    }
+
+    /// Returns true if the server has answered a question other than that about its models, and not only by naming
+    /// another address, refusing the key or being unavailable.
+    pub(super) fn is_useful(&self) -> bool {
+        let says = |answer: &Answer| {
+            !matches!(answer.status, 300..=399 | 401 | 403) && !UNAVAILABLE.contains(&answer.status)
+        };
+        self.answers
+            .iter()
+            .any(|(question, answer)| *question != Question::Models && answer.as_ref().is_ok_and(says))
     }
 
     /// Returns true if the question was asked, whatever came of it.
@@ -77,6 +104,9 @@ impl Seen {
     pub(super) fn good(&self, question: Question) -> Result<&Answer, NotSeen> {
         let answer = self.any(question)?;
         match (answer.status, answer.ended) {
+            (200, Ended::Clean) if error(answer).is_some() => {
+                Err(NotSeen(format!("{} ended with an error", question.name())))
+            }
             (200, Ended::Clean) => Ok(answer),
             (200, ended) => Err(NotSeen::because(ended.words())),
             (status, _) => Err(NotSeen(format!("{} was answered with status {status}", question.name()))),

@@ -2,11 +2,11 @@
 //!
 //! Takes: a sender, and the list of models. Gives: a [`Server`]. Never: makes an engine generate.
 
+use crate::conform::{Answer, Frame};
 use crate::engine::{
-    ENGINES, Engine, EngineLoad, Flags, Front, Identity, OtherFront, Parsers, RouteAnswer, named, of_answer,
-    recognised,
+    ENGINES, Engine, EngineLoad, Flags, Front, Identity, Parsers, RouteAnswer, named, of_answer, recognised,
 };
-use crate::exchange::{Exchange, Failure, Request, Sender};
+use crate::exchange::{Ended, Exchange, Failure, Request, Sender};
 use crate::upstream::models::{self, Model};
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -21,8 +21,14 @@ pub struct Server {
     pub evidence: Vec<String>,
     /// Parsers that the engine runs; `None`: it does not say so.
     pub parsers: Option<Parsers>,
-    /// Models that it lists.
+    /// Models that it lists, but for those without a name.
     pub models: Vec<Model>,
+    /// True if it lists models, and none of them has a name.
+    pub(super) is_nameless: bool,
+    /// Route that other versions or front ends of the engine have, and this server has not.
+    pub lacks: Option<&'static str>,
+    /// Front end that the routes leave possible, until an answer shows it.
+    possible_front: Option<Front>,
 }
 
 impl Server {
@@ -55,6 +61,9 @@ impl Server {
     /// Takes the list of models.
     pub(super) fn take_models(&mut self, body: &[u8]) {
         self.models = models::read(body).unwrap_or_default();
+        let count = self.models.len();
+        self.models.retain(|model| !model.id.trim().is_empty());
+        self.is_nameless = count > 0 && self.models.is_empty();
         let owner = self.models.iter().find_map(|model| Some((recognised(model.owner.as_deref()?)?, model)));
         if let Some((engine, model)) = owner {
             let owner = model.owner.clone().unwrap_or_default();
@@ -63,8 +72,13 @@ impl Server {
     }
 
     /// Takes an answer as a hint, where no route has told more.
-    pub(super) fn take_answer(&mut self, body: &[u8]) {
-        let Some((engine, version)) = of_answer(body) else { return };
+    pub(super) fn take_answer(&mut self, answer: &Answer) {
+        // A route that is missing may be missing in a gateway, or in an old version: the chunks are what shows it.
+        if let Some(front) = self.possible_front.filter(|_| leaves_out_nulls(answer)) {
+            self.identity = self.identity.map(|identity| Identity { front, ..identity });
+            self.evidence.push("chunks without members that are null".to_owned());
+        }
+        let Some((engine, version)) = of_answer(answer.raw.as_bytes()) else { return };
         if self.identity.is_none() {
             self.set_engine(engine, "marks in its answers".to_owned());
         }
@@ -72,6 +86,11 @@ impl Server {
             identity.version = identity.version.or(version);
         }
     }
+}
+
+/// Returns true if a chunk has a choice without `finish_reason`, where the engine's usual front end has null.
+fn leaves_out_nulls(answer: &Answer) -> bool {
+    answer.chunks().filter_map(Frame::choice).any(|choice| choice.get("finish_reason").is_none())
 }
 
 /// Routes that were asked, with their answers, so that none is asked twice. The answers are not saved: an engine's
@@ -89,6 +108,10 @@ impl<'s> Routes<'s> {
     async fn get(&mut self, path: &'static str) -> Result<&Exchange, Failure> {
         if !self.answers.contains_key(path) {
             let answer = get(self.sender, path).await?;
+            // The next route would stall, too.
+            if answer.ended == Ended::Stalled {
+                return Err(Failure { unreachable: false, why: format!("{path}: {}", answer.ended.words()) });
+            }
             self.answers.insert(path, answer);
         }
         let gone = || Failure { unreachable: false, why: format!("{path} was not asked") };
@@ -110,7 +133,7 @@ impl<'s> Routes<'s> {
         let Some(identity) = server.identity else { return Ok(()) };
         for place in identity.engine.detection.places.iter().filter(|place| place.version.is_some()) {
             let answer = self.get(place.path).await?;
-            let told = place.read(&answer.body());
+            let told = place.read(&answer.body);
             if answer.status.as_u16() == 200 && told.says_version {
                 server.evidence.push(place.path.to_owned());
                 server.identity = Some(Identity { version: told.version, ..identity });
@@ -119,15 +142,12 @@ impl<'s> Routes<'s> {
             }
         }
         let version = server.identity.and_then(|identity| identity.version);
-        let possible = |front: &&OtherFront| front.is_possible(version, header);
-        if let Some(other) = identity.engine.detection.other_front.as_ref().filter(possible) {
+        if let Some(other) = &identity.engine.detection.other_front {
             let answer = self.get(other.missing_route).await?;
-            let route = RouteAnswer::of(answer.status.as_u16(), &answer.body());
-            let front = other.decide(header, route);
-            server.identity = server.identity.map(|identity| Identity { front, ..identity });
-            if front != Front::Own {
-                server.evidence.push(format!("no {}", other.missing_route));
-            }
+            let route = RouteAnswer::of(answer.status.as_u16(), &answer.body);
+            server.lacks = (answer.status.as_u16() == 404).then_some(other.missing_route);
+            let is_possible = route == RouteAnswer::None && other.is_possible(version, header);
+            server.possible_front = is_possible.then_some(other.front);
         }
         Ok(())
     }
@@ -136,7 +156,7 @@ impl<'s> Routes<'s> {
         for engine in ENGINES {
             for place in engine.detection.places.iter().filter(|place| place.proof.is_some()) {
                 let answer = self.get(place.path).await?;
-                if answer.status.as_u16() == 200 && place.proves(&answer.body()) {
+                if answer.status.as_u16() == 200 && place.proves(&answer.body) {
                     server.set_engine(engine, place.path.to_owned());
                     return Ok(());
                 }
@@ -157,7 +177,7 @@ async fn get(sender: &Sender, path: &'static str) -> Result<Exchange, Failure> {
 pub(super) async fn load(sender: &Sender, engine: &str) -> Option<(EngineLoad, &'static str)> {
     for route in named(engine)?.detection.loads {
         let answer = get(sender, route.path).await.ok()?;
-        if let Some(load) = route.read(&answer.body()).filter(|_| answer.status.as_u16() == 200) {
+        if let Some(load) = route.read(&answer.body).filter(|_| answer.status.as_u16() == 200) {
             return Some((load, route.path));
         }
     }

@@ -19,33 +19,30 @@ pub struct Event {
 }
 
 impl Exchange {
-    /// Returns the events of the body. The second value is the reason why reading stopped early, if it did.
-    pub fn events(&self) -> (Vec<Event>, Option<String>) {
-        let body = self.body();
-        let mut ends = Vec::with_capacity(self.pieces.len());
-        let mut size = 0;
-        for (at, piece) in &self.pieces {
-            size += piece.len();
-            ends.push((size, *at));
-        }
-        let (mut read, mut piece) = (0, ends.iter().peekable());
+    /// Gives each event of the body to `take`, until it fails. Returns the reason why reading stopped early, if it did.
+    pub fn events(&self, mut take: impl FnMut(Event) -> Result<(), String>) -> Option<String> {
+        let (mut read, mut piece) = (0, self.pieces.iter().peekable());
         let now = Cell::new(Duration::ZERO);
         // Line by line: the reader copies what follows a line, so that a large piece would cost its square.
-        let lines = lines(&body).map(|line| {
+        let lines = lines(&self.body).map(|line| {
             read += line.len();
-            while piece.next_if(|(end, _)| *end < read).is_some() {}
-            if let Some((_, at)) = piece.peek() {
-                now.set(*at);
+            while piece.next_if(|piece| piece.end < read).is_some() {}
+            if let Some(piece) = piece.peek() {
+                now.set(piece.at);
             }
             Ok::<_, Infallible>(line)
         });
         let mut stream = EventStream::new(stream::iter(lines));
-        let mut events = Vec::new();
         loop {
             match stream.next().now_or_never().flatten() {
-                Some(Ok(event)) => events.push(Event { at: now.get(), name: event.event, data: event.data }),
-                Some(Err(error)) => return (events, Some(error.to_string())),
-                None => return (events, None),
+                Some(Ok(event)) => {
+                    let event = Event { at: now.get(), name: event.event, data: event.data };
+                    if let Err(why) = take(event) {
+                        return Some(why);
+                    }
+                }
+                Some(Err(error)) => return Some(error.to_string()),
+                None => return None,
             }
         }
     }
@@ -68,14 +65,19 @@ fn lines(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture::Piece;
     use crate::exchange::{Ended, Request};
     use bytes::Bytes;
     use http::{HeaderMap, Method, StatusCode};
 
     #[test]
     fn events_have_the_time_of_the_piece_that_completes_them() {
-        let pieces = ["data: a\n", "\ndata: b\r\n\r", "\nevent: x\ndata: c\n\ndata: cut"];
-        let pieces = pieces.iter().zip(1..).map(|(text, at)| (Duration::from_secs(at), Bytes::from(*text)));
+        let (mut body, mut pieces) = (Vec::new(), Vec::new());
+        for (text, at) in ["data: a\n", "\ndata: b\r\n\r", "\nevent: x\ndata: c\n\ndata: cut"].iter().zip(1..)
+        {
+            body.extend_from_slice(text.as_bytes());
+            pieces.push(Piece { at: Duration::from_secs(at), end: body.len() });
+        }
         let request = Request {
             method: Method::GET,
             path: "/v1/a".to_owned(),
@@ -87,10 +89,15 @@ mod tests {
             status: StatusCode::OK,
             headers: HeaderMap::new(),
             head: Duration::ZERO,
-            pieces: pieces.collect(),
+            body,
+            pieces,
             ended: Ended::Clean,
         };
-        let (events, stopped) = exchange.events();
+        let mut events = Vec::new();
+        let stopped = exchange.events(|event| {
+            events.push(event);
+            Ok(())
+        });
         let told: Vec<_> = events
             .iter()
             .map(|event| (event.at.as_secs(), event.name.as_str(), event.data.as_str()))

@@ -17,9 +17,14 @@ pub use save::save;
 pub use send::{Bounds, Failure, Sender};
 pub use target::Target;
 
+use crate::capture::Piece;
+use crate::visible::excerpt;
 use bytes::Bytes;
 use http::HeaderMap;
 use std::time::Duration;
+
+/// Most characters of the address of a redirect.
+const LOCATION: usize = 120;
 
 /// Request to a server: the path is relative to the API's root, such as `/chat/completions`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,21 +75,66 @@ pub struct Exchange {
     pub headers: HeaderMap,
     /// Time from the request to the head of the answer.
     pub head: Duration,
+    /// Body as far as it came.
+    pub body: Vec<u8>,
     /// Pieces of the body, each with the time since the request.
-    pub pieces: Vec<(Duration, Bytes)>,
+    pub pieces: Vec<Piece>,
     /// End of the body.
     pub ended: Ended,
 }
 
 impl Exchange {
-    /// Returns the body as far as it came.
-    pub fn body(&self) -> Vec<u8> {
-        self.pieces.iter().flat_map(|(_, piece)| piece.iter().copied()).collect()
-    }
-
     /// Returns the content type of the answer; empty if there is none or it is no text.
     pub fn content_type(&self) -> &str {
         let value = self.headers.get(http::header::CONTENT_TYPE);
         value.and_then(|value| value.to_str().ok()).unwrap_or("")
+    }
+
+    /// Returns the status and the address of a redirect, and what to do, in plain words; `None`: it is none.
+    pub fn redirect(&self) -> Option<String> {
+        let location = self.headers.get(http::header::LOCATION).filter(|_| self.status.is_redirection())?;
+        let location = excerpt(&String::from_utf8_lossy(location.as_bytes()), LOCATION);
+        let status = self.status.as_u16();
+        if location.trim_end_matches('/') == self.request.path {
+            return Some(format!(
+                "status {status} redirects to {location}, which no client of the API asks for"
+            ));
+        }
+        // The URL of a target is that of the server, without the route.
+        let without = match target::route(&location) {
+            Some(route) => format!(", without {route}"),
+            None => String::new(),
+        };
+        Some(format!("status {status} redirects to {location}: use that address as URL{without}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderValue, Method, StatusCode};
+
+    #[test]
+    fn redirects_are_told_with_what_to_do() {
+        let told = |status: StatusCode, location: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("location", HeaderValue::from_static(location));
+            let path = "/v1/models".to_owned();
+            let request =
+                Request { method: Method::GET, path, headers: HeaderMap::new(), body: Bytes::new() };
+            let (body, pieces, head, ended) = (Vec::new(), Vec::new(), Duration::ZERO, Ended::Clean);
+            Exchange { request, status, headers, head, body, pieces, ended }.redirect()
+        };
+        for (location, expected) in [
+            ("https://a/v1", "status 308 redirects to https://a/v1: use that address as URL"),
+            (
+                "https://a/v1/models",
+                "status 308 redirects to https://a/v1/models: use that address as URL, without /models",
+            ),
+            ("/v1/models/", "status 308 redirects to /v1/models/, which no client of the API asks for"),
+        ] {
+            assert_eq!(told(StatusCode::PERMANENT_REDIRECT, location).as_deref(), Some(expected));
+        }
+        assert_eq!(told(StatusCode::CREATED, "https://a/v1"), None);
     }
 }

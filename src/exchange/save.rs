@@ -1,7 +1,7 @@
 //! Exchange as a folder in the form of the fixtures, which `samewire replay` serves.
 
 use super::{Ended, Exchange};
-use crate::capture::{Message, Piece, head_text, scenario};
+use crate::capture::{Message, head_text, scenario};
 use std::io;
 use std::path::Path;
 
@@ -33,12 +33,6 @@ fn request(exchange: &Exchange) -> Message {
 }
 
 fn answer(exchange: &Exchange) -> Message {
-    let mut end = 0;
-    let pieces = exchange.pieces.iter().map(|(at, piece)| {
-        end += piece.len();
-        Piece { at: *at, end }
-    });
-    let pieces = pieces.collect();
     let head = head_text(&format!("HTTP/1.1 {}", exchange.status), &exchange.headers);
-    Message { head, body: exchange.body(), pieces }
+    Message { head, body: exchange.body.clone(), pieces: exchange.pieces.clone() }
 }

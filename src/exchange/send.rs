@@ -2,8 +2,8 @@
 
 use super::secrets::Secrets;
 use super::{Ended, Exchange, Request, Target};
+use crate::capture::Piece;
 use crate::tls::{client_config, roots, trusting_nobody};
-use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
@@ -122,6 +122,14 @@ impl Sender {
         self.send_below(self.target.root(), request).await
     }
 
+    /// Sends a request to the root of the server's host, without the path of the target.
+    ///
+    /// # Errors
+    /// Fails if no head of an answer came.
+    pub async fn send_to_origin(&self, request: Request) -> Result<Exchange, Failure> {
+        self.send_below(self.target.origin(), request).await
+    }
+
     async fn send_below(&self, root: &str, mut request: Request) -> Result<Exchange, Failure> {
         let url = format!("{root}{}", request.path);
         request.headers = self.headers(&request);
@@ -143,14 +151,23 @@ impl Sender {
                 return Err(Failure { unreachable: false, why });
             }
         };
-        let head = start.elapsed();
         request.path = response.url().path().to_owned();
-        let (status, mut headers) = (response.status(), response.headers().clone());
-        let (mut pieces, ended) = self.read(response, start).await;
+        let mut exchange = Exchange {
+            request,
+            status: response.status(),
+            headers: response.headers().clone(),
+            head: start.elapsed(),
+            body: Vec::new(),
+            pieces: Vec::new(),
+            ended: Ended::Clean,
+        };
+        exchange.ended = self.read(response, start, &mut exchange).await;
+        exchange.body.shrink_to_fit();
+        exchange.pieces.shrink_to_fit();
         let secrets = Secrets::of(&self.target);
-        secrets.mask_headers(&mut headers);
-        secrets.mask_body(&mut pieces);
-        Ok(Exchange { request, status, headers, head, pieces, ended })
+        secrets.mask_headers(&mut exchange.headers);
+        secrets.mask_body(&mut exchange.body);
+        Ok(exchange)
     }
 
     fn headers(&self, request: &Request) -> HeaderMap {
@@ -164,26 +181,26 @@ impl Sender {
         headers
     }
 
-    async fn read(&self, mut response: reqwest::Response, start: Instant) -> (Vec<(Duration, Bytes)>, Ended) {
+    /// Reads the body into one buffer, as a piece of its own would cost far more than its bytes.
+    async fn read(&self, mut response: reqwest::Response, start: Instant, exchange: &mut Exchange) -> Ended {
         let end = start + self.bounds.total;
-        let (mut pieces, mut size) = (Vec::new(), 0);
+        let Exchange { body, pieces, .. } = exchange;
         loop {
             let deadline = end.min(Instant::now() + self.bounds.idle);
             let piece = match timeout_at(deadline, response.chunk()).await {
                 Ok(Ok(Some(piece))) => piece,
-                Ok(Ok(None)) => return (pieces, Ended::Clean),
-                Ok(Err(_)) => return (pieces, Ended::Reset),
-                Err(_) if deadline == end => return (pieces, Ended::TooLong),
-                Err(_) => return (pieces, Ended::Stalled),
+                Ok(Ok(None)) => return Ended::Clean,
+                Ok(Err(_)) => return Ended::Reset,
+                Err(_) if deadline == end => return Ended::TooLong,
+                Err(_) => return Ended::Stalled,
             };
-            let room = self.bounds.bytes - size;
+            let room = self.bounds.bytes - body.len();
             let kept = piece.get(..room).unwrap_or(&piece);
-            size += kept.len();
-            // A copy, because a piece would keep the whole read buffer alive.
-            pieces.push((start.elapsed(), Bytes::copy_from_slice(kept)));
+            body.extend_from_slice(kept);
+            pieces.push(Piece { at: start.elapsed(), end: body.len() });
             // The clock is asked as well: the timer is not, as long as pieces are ready.
             if kept.len() < piece.len() || pieces.len() >= self.bounds.pieces || Instant::now() >= end {
-                return (pieces, Ended::TooLong);
+                return Ended::TooLong;
             }
         }
     }
@@ -191,9 +208,15 @@ impl Sender {
 
 /// Returns a cause with what helps against it, where that is known.
 fn told(cause: &str) -> String {
-    match cause.contains("UnknownIssuer") {
-        true => format!("{cause}: --ca-file names the authority that signed the certificate"),
-        false => cause.to_owned(),
+    match () {
+        () if cause.contains("UnknownIssuer") => {
+            format!("{cause}: --ca-file names the authority that signed the certificate")
+        }
+        () if cause.contains("CaUsedAsEndEntity") => {
+            "the server shows the certificate of an authority as its own: it needs one that the authority has signed"
+                .to_owned()
+        }
+        () => cause.to_owned(),
     }
 }
 

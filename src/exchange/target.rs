@@ -10,6 +10,12 @@ use url::{ParseError, Url};
 const ROUTES: [&str; 6] =
     ["/chat/completions", "/completions", "/responses", "/messages", "/models", "/embeddings"];
 
+/// Returns the route at the end of a URL, if there is one.
+pub(super) fn route(url: &str) -> Option<&'static str> {
+    let url = url.trim_end_matches('/');
+    ROUTES.into_iter().find(|route| url.ends_with(route))
+}
+
 /// Server, with the headers for each request.
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -41,7 +47,7 @@ impl Target {
             return Err("the URL must end with its path, without a query".to_owned());
         }
         let root = parsed.as_str().trim_end_matches('/');
-        if let Some(route) = ROUTES.iter().find(|route| root.ends_with(**route)) {
+        if let Some(route) = route(root) {
             return Err(format!("{url:?}: the URL must be that of the server, without {route}"));
         }
         let base = format!("{}/v1", root.strip_suffix("/v1").unwrap_or(root));
@@ -78,6 +84,14 @@ impl Target {
         self.base.strip_suffix("/v1").unwrap_or(&self.base)
     }
 
+    /// Returns the root of the server's host, without a path.
+    pub fn origin(&self) -> &str {
+        let host = self.base.find("://").map_or(0, |at| at + 3);
+        let end =
+            self.base.get(host..).and_then(|rest| rest.find('/')).map_or(self.base.len(), |at| host + at);
+        self.base.get(..end).unwrap_or(&self.base)
+    }
+
     /// Returns the headers of every request. Their values are marked as sensitive.
     pub(super) fn headers(&self) -> &HeaderMap {
         &self.headers
@@ -108,7 +122,10 @@ mod tests {
             assert_eq!(Target::new(url, None, &[]).unwrap().base(), "http://a:1/v1", "{url}");
         }
         let below = Target::new("https://a/proxy", None, &[]).unwrap();
-        assert_eq!((below.base(), below.root()), ("https://a/proxy/v1", "https://a/proxy"));
+        assert_eq!(
+            (below.base(), below.root(), below.origin()),
+            ("https://a/proxy/v1", "https://a/proxy", "https://a")
+        );
     }
 
     #[test]

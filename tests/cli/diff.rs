@@ -197,7 +197,7 @@ fn broken_captures_are_named_with_their_line() {
         (
             "cut",
             &[("upstream.sse", cut)][..],
-            "upstream.sse: line 5: the JSON ends in the middle, so the file was cut",
+            "upstream.sse: line 5: the JSON ends in the middle, so it was cut",
         ),
         (
             "edited",

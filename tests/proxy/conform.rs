@@ -8,22 +8,23 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Result of the command: exit code, standard output, standard error.
-struct Outcome {
-    code: i32,
-    out: String,
-    err: String,
+pub struct Outcome {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
 }
 
 impl Outcome {
     /// Returns the rows with a verdict, by the JSON on standard output.
-    fn rows(&self, verdict: &str) -> Vec<String> {
+    pub fn rows(&self, verdict: &str) -> Vec<String> {
         let report: Value = serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{}", self.out));
         let rows = report["rows"].as_array().unwrap().iter().filter(|row| row["verdict"] == verdict);
         rows.map(|row| format!("{}: {}", row["id"].as_str().unwrap(), row["detail"])).collect()
     }
 }
 
-async fn conform(arguments: &[&str]) -> Outcome {
+/// Runs the command with these arguments.
+pub async fn conform(arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.arg("conform").args(arguments);
     let (code, out, err) = run(command).await;

@@ -8,31 +8,33 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Result of the command: exit code, standard output, standard error.
-struct Outcome {
-    code: i32,
-    out: String,
-    err: String,
+pub struct Outcome {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
 }
 
 impl Outcome {
-    fn json(&self) -> Value {
+    /// Returns the report on standard output.
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{}{}", self.out, self.err))
     }
 
     /// Returns the check of this id, by the JSON on standard output.
-    fn check(&self, id: &str) -> Value {
+    pub fn check(&self, id: &str) -> Value {
         let report = self.json();
         let found = report["findings"].as_array().unwrap().iter().find(|finding| finding["id"] == id);
         found.unwrap_or_else(|| panic!("no {id}: {}", self.out)).clone()
     }
 
     /// Returns the severity of this check.
-    fn severity(&self, id: &str) -> String {
+    pub fn severity(&self, id: &str) -> String {
         self.check(id)["severity"].as_str().unwrap().to_owned()
     }
 }
 
-async fn doctor(arguments: &[&str]) -> Outcome {
+/// Runs the command with these arguments.
+pub async fn doctor(arguments: &[&str]) -> Outcome {
     let mut command = Command::new(env!("CARGO_BIN_EXE_samewire"));
     command.arg("doctor").args(arguments);
     command.env("COLUMNS", "80");

@@ -39,6 +39,7 @@ mod engines;
 mod fixtures;
 mod http2;
 mod messages;
+mod odd_servers;
 mod operations;
 mod pool;
 mod replay;

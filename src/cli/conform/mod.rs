@@ -3,9 +3,12 @@
 mod report;
 
 use super::table::Look;
-use super::{CommandFailure, has_colour, key_file, patience, print, print_error, terminal_width};
+use super::target::TargetFlags;
+use super::{
+    CommandFailure, INTERRUPTED, has_colour, interruptible, patience, print, print_error, terminal_width,
+};
 use crate::conform::{self, Ask, Group, Report};
-use crate::exchange::{Bounds, Sender, Target, save};
+use crate::exchange::{Bounds, Sender, save};
 use clap::Args;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -22,15 +25,8 @@ pub(super) struct Conform {
     /// The model to ask [default: the first that the server lists]
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// A file with the key that the server requires
-    #[arg(long, value_name = "FILE")]
-    key_file: Option<PathBuf>,
-    /// Another header for each request; repeatable
-    #[arg(long, value_name = "NAME: VALUE")]
-    header: Vec<String>,
-    /// The certificate authorities to trust in place of the system's, as PEM
-    #[arg(long, value_name = "FILE")]
-    ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetFlags,
     /// Only the rows of this group; repeatable
     #[arg(long, value_name = "GROUP", value_parser = group)]
     only: Vec<Group>,
@@ -60,12 +56,14 @@ Examples:
   samewire conform https://api.example --key-file key.txt --model m --junit conform.xml --save ./seen
       With a key; the results for a build server, and the exchanges for samewire replay.
 
-A server that stalls, or sends without end, is given up after --timeout or 4 MiB of one answer, and
-the rows say so. A route that a server need not have is reported as not offered. NO_COLOR turns
-colours off. Keys and headers are not written to the exchanges.
+A server that stalls, or sends without end, is given up after --timeout or 4 MiB of one answer,
+and the rows say so. One that has no room for two requests in a row (429, 503) is asked no more.
+Ctrl-C ends the requests, and prints what is known by then. A route that a server need not have is
+reported as not offered. NO_COLOR turns colours off. Keys and headers are not written to the
+exchanges.
 
-Exit codes: 0 no row failed, 1 a row failed, 2 wrong usage or key file, 3 the server cannot be reached,
-or a file cannot be written.";
+Exit codes: 0 no row failed, 1 a row failed, 2 wrong usage or key file, 3 the server cannot be
+reached or is no OpenAI-compatible one, or a file cannot be written, 130 Ctrl-C.";
 
 fn group(text: &str) -> Result<Group, String> {
     let names = Group::ALL.map(Group::name).join(", ");
@@ -79,9 +77,7 @@ impl Conform {
             print(self.listed());
             return Ok(ExitCode::SUCCESS);
         };
-        let key = self.key_file.as_deref().map(key_file).transpose()?;
-        let target = Target::new(url, key.as_ref(), &self.header).map_err(CommandFailure::usage)?;
-        let target = target.signed_by(self.ca_file.as_deref());
+        let target = self.target.target(url)?;
         let sender =
             Sender::new(target, Bounds::within(self.timeout)).map_err(CommandFailure::environment)?;
         let asks = conform::asks(&self.only, self.model.as_deref());
@@ -93,14 +89,35 @@ impl Conform {
         ));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(CommandFailure::environment)?;
-        let report = runtime.block_on(conform::run(&sender, &asks, self.model.as_deref(), progress));
-        let report = report.map_err(CommandFailure::environment)?;
+        let mut report = Report::new(&asks, self.save.is_some());
+        let interrupted = runtime.block_on(self.ask(&sender, &asks, &mut report))?;
+        if report.is_nameless {
+            print_error(format_args!(
+                "No model of the server's list has a name; {} was asked.",
+                report.model
+            ));
+        }
         match self.json {
             true => print(report::json(&report)),
-            false => print(report::table(&report, look) + &report::summary(&report, look)),
+            false => print(report::text(&report, look)),
         }
         self.write(&report)?;
-        Ok(ExitCode::from(u8::from(report.count("fail") > 0)))
+        Ok(match interrupted {
+            true => ExitCode::from(INTERRUPTED),
+            false => ExitCode::from(u8::from(report.count("fail") > 0)),
+        })
+    }
+
+    /// Sends the requests. Returns true if Ctrl-C has ended that.
+    async fn ask(&self, sender: &Sender, asks: &[Ask], report: &mut Report) -> Result<bool, CommandFailure> {
+        let run = conform::run(sender, asks, self.model.as_deref(), report, progress);
+        let ended = interruptible(run).await;
+        let Some(ended) = ended else {
+            report.stopped = Some("it was interrupted".to_owned());
+            return Ok(true);
+        };
+        ended.map_err(CommandFailure::environment)?;
+        Ok(false)
     }
 
     fn write(&self, report: &Report) -> Result<(), CommandFailure> {

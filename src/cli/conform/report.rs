@@ -1,16 +1,25 @@
 //! Report of a run: a table for terminals, JSON, and JUnit XML.
 
 use crate::cli::table::{BOLD, DIM, Look, wrapped};
-use crate::conform::{Group, Report, Verdict, Verified};
+use crate::conform::{Ask, Group, Report, Verdict, Verified};
 use crate::visible::visible;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// Returns the table: a line for each row, and beneath a failed one its citation and the evidence.
-pub(super) fn table(report: &Report, look: Look) -> String {
+/// Returns the report: the table, what was not asked, and the numbers of rows.
+pub(super) fn text(report: &Report, look: Look) -> String {
+    table(report, look) + &unasked(report, look) + &summary(report, look)
+}
+
+/// Returns the table: a line for each row that was asked, and beneath a failed one its citation and the evidence.
+fn table(report: &Report, look: Look) -> String {
     let mut text = String::new();
     for group in Group::ALL {
-        let rows: Vec<_> = report.rows.iter().filter(|row| row.row.group() == group).collect();
+        let rows: Vec<_> = report
+            .rows
+            .iter()
+            .filter(|row| row.row.group() == group && row.verdict != Verdict::NotAsked)
+            .collect();
         if rows.is_empty() {
             continue;
         }
@@ -31,7 +40,7 @@ fn line(row: &Verified, look: Look, text: &mut String) {
     let colour = match row.verdict {
         Verdict::Pass => "32",
         Verdict::Fail(_) => "31",
-        Verdict::Skipped(_) | Verdict::NotOffered => "33",
+        Verdict::Skipped(_) | Verdict::NotOffered | Verdict::NotAsked => "33",
     };
     let indent = VERDICT + ID;
     let mut lines = wrapped(row.row.statement, look.width.saturating_sub(indent)).into_iter();
@@ -44,24 +53,41 @@ fn line(row: &Verified, look: Look, text: &mut String) {
     let detail = match &row.verdict {
         Verdict::Fail(evidence) => format!("[{}] got: {evidence}", row.row.citation),
         Verdict::Skipped(why) => why.clone(),
-        Verdict::Pass | Verdict::NotOffered => return,
+        Verdict::Pass | Verdict::NotOffered | Verdict::NotAsked => return,
     };
     for line in wrapped(&detail, look.width.saturating_sub(VERDICT + 2)) {
         let _ = writeln!(text, "{:VERDICT$}  {}", "", look.painted(&line, DIM));
     }
 }
 
+/// Returns which requests were not sent, and why; nothing if all were.
+fn unasked(report: &Report, look: Look) -> String {
+    let Some(why) = &report.stopped else { return String::new() };
+    let names: Vec<_> = report.not_asked().into_iter().map(Ask::name).collect();
+    let told = match names.is_empty() {
+        true => format!("The run ended because {why}."),
+        false => format!("Not asked, because {why}: {}.", names.join(", ")),
+    };
+    let lines = wrapped(&visible(&told), look.width).into_iter();
+    "\n".to_owned() + &lines.map(|line| look.painted(&line, "33") + "\n").collect::<String>()
+}
+
 /// Returns the line at the end of the table.
-pub(super) fn summary(report: &Report, look: Look) -> String {
+fn summary(report: &Report, look: Look) -> String {
     let [pass, fail, skipped, absent] =
         ["pass", "fail", "skipped", "not offered"].map(|word| report.count(word));
-    let text = format!("{pass} passed, {fail} failed, {skipped} skipped, {absent} not offered");
-    let url = visible(&report.url);
-    format!(
-        "\n{} ({url}, model {})\n",
-        look.painted(&text, if fail == 0 { "32" } else { "31" }),
-        visible(&report.model)
-    )
+    let mut text = format!("{pass} passed, {fail} failed, {skipped} skipped, {absent} not offered");
+    let not_asked = report.count("not asked");
+    if not_asked > 0 {
+        let _ = write!(text, ", {not_asked} not asked");
+    }
+    let place = format!("({}, model {})", visible(&report.url), visible(&report.model));
+    let fits = text.chars().count() + 1 + place.chars().count() <= look.width;
+    let counts = look.painted(&text, if fail == 0 { "32" } else { "31" });
+    match fits {
+        true => format!("\n{counts} {place}\n"),
+        false => format!("\n{counts}\n{}\n", wrapped(&place, look.width).join("\n")),
+    }
 }
 
 /// Report for programs.
@@ -71,6 +97,7 @@ struct Told<'r> {
     model: &'r str,
     counts: Counts,
     rows: Vec<ToldRow<'r>>,
+    stopped: Option<&'r str>,
 }
 
 /// Numbers of rows by verdict.
@@ -80,6 +107,7 @@ struct Counts {
     fail: usize,
     skipped: usize,
     not_offered: usize,
+    not_asked: usize,
 }
 
 /// Row for programs.
@@ -116,8 +144,10 @@ pub(super) fn json(report: &Report) -> String {
             fail: report.count("fail"),
             skipped: report.count("skipped"),
             not_offered: report.count("not offered"),
+            not_asked: report.count("not asked"),
         },
         rows: report.rows.iter().map(told).collect(),
+        stopped: report.stopped.as_deref(),
     };
     // Texts and numbers are always JSON.
     serde_json::to_string_pretty(&all).unwrap_or_default() + "\n"
@@ -126,7 +156,7 @@ pub(super) fn json(report: &Report) -> String {
 /// Returns the results as JUnit XML.
 pub(super) fn junit(report: &Report) -> String {
     let (all, failed) = (report.rows.len(), report.count("fail"));
-    let skipped = report.count("skipped") + report.count("not offered");
+    let skipped = report.count("skipped") + report.count("not offered") + report.count("not asked");
     let mut text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"samewire conform {}\" tests=\"{all}\" \
          failures=\"{failed}\" errors=\"0\" skipped=\"{skipped}\">\n",
@@ -142,6 +172,7 @@ pub(super) fn junit(report: &Report) -> String {
             }
             Verdict::Skipped(why) => format!("<skipped message=\"{}\"/>", escaped(why)),
             Verdict::NotOffered => "<skipped message=\"the server has no such route\"/>".to_owned(),
+            Verdict::NotAsked => "<skipped message=\"it was not asked\"/>".to_owned(),
         };
         let _ = writeln!(text, "  <testcase classname=\"{group}\" name=\"{name}\">{inside}</testcase>");
     }

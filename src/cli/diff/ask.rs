@@ -1,8 +1,9 @@
 //! `samewire diff --ask`: the same request to two servers, and their answers.
 
-use super::super::{CommandFailure, ENVIRONMENT, key_file};
+use super::super::target::TargetFlags;
+use super::super::{CommandFailure, ENVIRONMENT};
 use crate::diff::{Answer, Form, Head};
-use crate::exchange::{Bounds, Ended, Exchange, Request, Sender, Target};
+use crate::exchange::{Bounds, Ended, Exchange, Failure, Request, Sender};
 use bytes::Bytes;
 use clap::Args;
 use http::{HeaderMap, Method};
@@ -12,21 +13,20 @@ use serde_json::value::RawValue;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Flags of [`TargetFlags`], which say nothing about files.
+const TARGET: [&str; 3] = ["key_file", "header", "ca_file"];
+/// Most events of an answer: each takes far more memory than its bytes.
+const EVENTS: usize = 20_000;
+
 /// Flags for requests to servers.
 #[derive(Debug, Args)]
+#[command(mut_args(|flag| if TARGET.contains(&flag.get_id().as_str()) { flag.requires("ask") } else { flag }))]
 pub(super) struct Servers {
     /// Send this request to both servers: a body, or the request.json of an exchange
     #[arg(long, value_name = "FILE")]
     pub(super) ask: Option<PathBuf>,
-    /// A file with the key that both servers require
-    #[arg(long, value_name = "FILE", requires = "ask")]
-    key_file: Option<PathBuf>,
-    /// Another header for each request; repeatable
-    #[arg(long, value_name = "NAME: VALUE", requires = "ask")]
-    header: Vec<String>,
-    /// The certificate authorities to trust in place of the system's, as PEM
-    #[arg(long, value_name = "FILE", requires = "ask")]
-    ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetFlags,
     /// Longest time for one answer
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = super::super::patience)]
     timeout: Duration,
@@ -48,10 +48,8 @@ impl Servers {
     /// Sends the request to both servers at once, and returns their answers.
     pub(super) fn answers(&self, file: &Path, urls: [&str; 2]) -> Result<[Answer; 2], CommandFailure> {
         let request = request(file)?;
-        let key = self.key_file.as_deref().map(key_file).transpose()?;
         let sender = |url: &str| {
-            let target = Target::new(url, key.as_ref(), &self.header).map_err(CommandFailure::usage)?;
-            let target = target.signed_by(self.ca_file.as_deref());
+            let target = self.target.target(url)?;
             Sender::new(target, Bounds::within(self.timeout)).map_err(CommandFailure::environment)
         };
         let [one, two] = urls;
@@ -60,9 +58,9 @@ impl Servers {
         let runtime = runtime.map_err(CommandFailure::environment)?;
         let both = async { tokio::join!(one.send(request.clone()), two.send(request)) };
         let (a, b) = runtime.block_on(both);
-        let answer = |exchange: Result<Exchange, _>, url: &str| {
+        let answer = |exchange: Result<Exchange, Failure>, url: &str| {
             let exchange = exchange.map_err(CommandFailure::environment)?;
-            answer(&exchange).map_err(|why| CommandFailure(ENVIRONMENT, format!("{url}: {why}")))
+            answer(exchange).map_err(|why| CommandFailure(ENVIRONMENT, format!("{url}: {why}")))
         };
         let [first, second] = urls;
         Ok([answer(a, first)?, answer(b, second)?])
@@ -101,7 +99,14 @@ fn request(file: &Path) -> Result<Request, CommandFailure> {
 }
 
 /// Returns the answer of an exchange. One that was given up is as far as it came, like one that broke off.
-fn answer(exchange: &Exchange) -> Result<Answer, String> {
+fn answer(exchange: Exchange) -> Result<Answer, String> {
+    if let Some(redirect) = exchange.redirect() {
+        return Err(redirect);
+    }
+    let lines = exchange.body.split(|byte| matches!(byte, b'\n' | b'\r'));
+    if lines.filter(|line| line.starts_with(b"data")).count() > EVENTS {
+        return Err(format!("the answer has more than {EVENTS} events"));
+    }
     let content_type = exchange.content_type().to_lowercase();
     let form = match content_type.split(';').next().unwrap_or_default().trim() {
         "text/event-stream" => Form::Events,
@@ -113,6 +118,6 @@ fn answer(exchange: &Exchange) -> Result<Answer, String> {
         content_type: Some(content_type).filter(|text| !text.is_empty()),
     };
     let is_cut = exchange.ended != Ended::Clean;
-    Answer::read(form, &exchange.body(), is_cut, Some(head))
+    Answer::read(form, &exchange.body, is_cut, Some(head))
         .map_err(|mistake| format!("line {} of the answer cannot be read: {}", mistake.line, mistake.why))
 }

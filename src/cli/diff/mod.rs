@@ -42,23 +42,24 @@ Examples:
   samewire diff --ask request.json http://127.0.0.1:8000 http://127.0.0.1:8080
       The answers of an engine and of samewire in front of it to the same request, sent now.
 
-An exchange is a folder with request.json and the answer: upstream.sse, .json or .txt (or response.sse and so on),
-perhaps with status line and headers in upstream.http.
+An exchange is a folder with request.json and the answer: upstream.sse, .json or .txt (or
+response.sse and so on), perhaps with status line and headers in upstream.http.
 
-Shape is what a client's code depends on: which fields there are and of which type, null or missing, the order and the
-names of events, what comes together in one of them, fixed values such as finish_reason, status and content type. Words
-are what differs between any two answers. A text in 12 pieces has the same shape as one in 9. Comments are not compared,
-as servers write them when they have nothing else to write.
+Shape is what a client's code depends on: which fields there are and of which type, null or
+missing, the order and the names of events, what comes together in one of them, fixed values such
+as finish_reason, status and content type. Words are what differs between any two answers. A text
+in 12 pieces has the same shape as one in 9. Comments are not compared, as servers write them when
+they have nothing else to write.
 
---json prints one object: same_shape, only_a, only_b, and pairs. Each pair has name, same_shape, frames (what they say,
-and where each side has them), shape (kind, path, a, b, and the number of the first of the frames concerned) and words
-(topic and path; with --words the words as well).
+--json prints one object: same_shape, only_a, only_b, and pairs. Each pair has name, same_shape,
+frames (what they say, and where each side has them), shape (kind, path, a, b, and the number of
+the first of the frames concerned) and words (topic and path; with --words the words as well).
 
---ask sends a body to /v1/chat/completions, or to /v1/responses if it has input, or to /v1/completions if it has prompt.
-The request.json of an exchange names its own path.
+--ask sends a body to /v1/chat/completions, or to /v1/responses if it has input, or to
+/v1/completions if it has prompt. The request.json of an exchange names its own path.
 
-Exit code: 0 the shapes are the same, 1 they differ, 2 wrong usage, or a file that cannot be read, 3 a server that does
-not answer, or not with what can be read.
+Exit code: 0 the shapes are the same, 1 they differ, 2 wrong usage, or a file that cannot be read,
+3 a server that does not answer, or not with what can be read.
 Exchanges that one side alone has are listed and do not count.";
 
 impl Diff {

@@ -4,10 +4,13 @@ mod json;
 mod report;
 mod through;
 
-use super::table::Look;
-use super::{CommandFailure, has_colour, key_file, patience, print, print_error, terminal_width};
+use super::table::{Look, wrapped};
+use super::target::TargetFlags;
+use super::{
+    CommandFailure, INTERRUPTED, has_colour, interruptible, patience, print, print_error, terminal_width,
+};
 use crate::doctor::{self, Advice, AdvisedFiles, Finding, Limits, Report, Severity, advice};
-use crate::exchange::{Bounds, Sender, Target, save};
+use crate::exchange::{Bounds, Sender, save};
 use crate::visible::visible;
 use clap::Args;
 use std::io::{self, IsTerminal};
@@ -27,15 +30,8 @@ pub(super) struct Doctor {
     /// The model to ask [default: the first that the server lists]
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// A file with the key that the server requires
-    #[arg(long, value_name = "FILE")]
-    key_file: Option<PathBuf>,
-    /// Another header for each request; repeatable
-    #[arg(long, value_name = "NAME: VALUE")]
-    header: Vec<String>,
-    /// The certificate authorities to trust in place of the system's, as PEM
-    #[arg(long, value_name = "FILE")]
-    ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetFlags,
     /// Ask the same through samewire in front of the server, too, with the configuration that is advised
     #[arg(long)]
     through: bool,
@@ -51,7 +47,8 @@ pub(super) struct Doctor {
     /// Longest time for all questions
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = patience)]
     within: Duration,
-    /// Longest time for which an unused connection is watched, beside the questions
+    /// Longest time for which an unused connection is watched, beside the questions, and for which the list of models
+    /// and the engine's own routes may stall (at least 2s)
     #[arg(long, value_name = "TIME", default_value = "12s", value_parser = patience)]
     idle: Duration,
 }
@@ -65,21 +62,19 @@ Examples:
   samewire doctor https://api.example --key-file key.txt --model m --json --save ./seen
       With a key; the results for programs, and the exchanges for samewire replay and rewrite.
 
-The answers may cost 2,000 tokens at most, and twice that with --through. How many is printed first,
-with those of the prompts.
-A server that stalls, or sends more than 256 KiB in one answer, is given up. Ctrl-C ends the questions
-and prints what is known by then. NO_COLOR turns colours off. Keys and headers are not written to the
-exchanges.
+The answers may cost 2,000 tokens at most, and twice that with --through. How many is printed
+first, with those of the prompts.
+A server that stalls, or sends more than 256 KiB in one answer, is given up. One that has no room
+for two questions in a row (429, 503) is asked no more. Ctrl-C ends the questions and prints what
+is known by then. NO_COLOR turns colours off. Keys and headers are not written to the exchanges.
 
 Severities: broken (clients fail), warning (some clients lose something), note (it differs, and no
-known client fails), fine, and not seen (the answers do not show it, as where a model calls no function).
+known client fails), fine, and not seen (the answers do not show it, as where a model calls no
+function).
 
 Exit codes: 0 nothing worse than notes, 1 something worse, 2 wrong usage or key file, 3 the server
-cannot be reached or does not answer, or a file cannot be written, 130 Ctrl-C. With --through they are about the
-answers through samewire.";
-
-/// Exit code of a command that Ctrl-C has ended, as shells give it.
-const INTERRUPTED: u8 = 130;
+cannot be reached, does not answer, or is no OpenAI-compatible one, or a file cannot be written,
+130 Ctrl-C. With --through they are about the answers through samewire.";
 
 /// Examination of a server, with its results.
 struct Examined {
@@ -100,8 +95,8 @@ impl Doctor {
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         let look = Look { width: terminal_width(60), has_colour: has_colour() };
         let files = AdvisedFiles {
-            key: self.key_file.as_deref().map(absolute).transpose()?,
-            ca: self.ca_file.as_deref().map(absolute).transpose()?,
+            key: self.target.key_file.as_deref().map(absolute).transpose()?,
+            ca: self.target.ca_file.as_deref().map(absolute).transpose()?,
         };
         if let Some(root) = &self.save {
             // Before anything is asked: the answers would be lost.
@@ -110,7 +105,10 @@ impl Doctor {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(CommandFailure::environment)?;
         let direct = runtime.block_on(self.examine(&self.url, self.model.as_deref()))?;
-        let advice = advice(&direct.report, &direct.findings, &files);
+        let advice = match direct.report.is_answered() {
+            true => advice(&direct.report, &direct.findings, &files),
+            false => Advice::default(),
+        };
         let through = self.through(&runtime, &direct, &advice);
         let both = through.as_ref().and_then(|through| through.as_ref().ok());
         match self.json {
@@ -139,7 +137,8 @@ impl Doctor {
         direct: &Examined,
         advice: &Advice,
     ) -> Option<Result<Examined, CommandFailure>> {
-        match &direct.report.stopped {
+        let nothing = (!direct.report.is_answered()).then_some("nothing was answered");
+        match direct.report.stopped.as_deref().or(nothing) {
             _ if !self.through => None,
             Some(why) => {
                 print_error(format_args!("samewire in front of the server is not asked: {}.", visible(why)));
@@ -158,29 +157,28 @@ impl Doctor {
     }
 
     async fn examine(&self, url: &str, model: Option<&str>) -> Result<Examined, CommandFailure> {
-        let key = self.key_file.as_deref().map(key_file).transpose()?;
         let limits = Limits { answer: self.timeout, total: self.within, idle: self.idle };
-        let target = Target::new(url, key.as_ref(), &self.header).map_err(CommandFailure::usage)?;
-        let target = target.signed_by(self.ca_file.as_deref());
+        let target = self.target.target(url)?;
         let bounds = Bounds { connect: Bounds::within(self.timeout).connect, ..limits.bounds() };
         let sender = Sender::new(target, bounds).map_err(CommandFailure::environment)?;
-        print_error(format_args!(
+        let told = format!(
             "{} requests to {}, at most {} tokens, and about {} tokens of prompts.",
             doctor::requests(),
             sender.target().base(),
             doctor::tokens(),
             doctor::prompt_tokens()
-        ));
-        let mut report = Report::default();
-        let interrupted = tokio::select! {
-            ended = doctor::run(&sender, model, limits, &mut report, progress) => {
-                ended.map_err(CommandFailure::environment)?;
-                false
-            }
-            signal = tokio::signal::ctrl_c() => signal.is_ok(),
-        };
-        if interrupted {
-            report.stopped = Some("it was interrupted".to_owned());
+        );
+        print_error(match io::stderr().is_terminal() {
+            true => wrapped(&told, terminal_width(60)).join("\n"),
+            false => told,
+        });
+        let mut report = Report::new(self.save.is_some());
+        let run = Box::pin(doctor::run(&sender, model, limits, &mut report, progress));
+        let ended = interruptible(run).await;
+        let interrupted = ended.is_none();
+        match ended {
+            Some(ended) => ended.map_err(CommandFailure::environment)?,
+            None => report.stopped = Some("it was interrupted".to_owned()),
         }
         let findings = report.findings();
         Ok(Examined { report, findings, interrupted })

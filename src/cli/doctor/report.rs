@@ -64,10 +64,14 @@ fn head(report: &Report, look: Look, text: &mut String) {
         || "an engine or gateway that samewire does not know".to_owned(),
         |identity| identity.to_string(),
     );
-    let title = format!("{} at {}", name, visible(&report.url));
-    let _ = writeln!(text, "{}", look.painted(&title, BOLD));
+    for part in wrapped(&format!("{} at {}", name, visible(&report.url)), look.width) {
+        let _ = writeln!(text, "{}", look.painted(&part, BOLD));
+    }
     if !server.evidence.is_empty() {
         line("known by", &server.evidence.join(", "), look, text);
+    }
+    if let Some(route) = server.lacks {
+        line("has no", route, look, text);
     }
     let context = server.model(report.model()).and_then(|model| model.context_length.or(model.max_model_len));
     let context = context.map(|tokens| format!(", {tokens} tokens of context")).unwrap_or_default();
@@ -206,6 +210,10 @@ fn helps(advice: &Advice, look: Look, text: &mut String) {
         for flag in &advice.engine {
             let _ = writeln!(text, "  {}", visible(flag));
         }
+    }
+    // Nothing was answered from which advice could follow.
+    if advice.config.is_empty() {
+        return;
     }
     let title = "samewire in front of it does better with this samewire.toml (samewire serve --config samewire.toml):";
     text.push('\n');

@@ -7,35 +7,31 @@ use crate::doctor::question::Question;
 use crate::doctor::seen::Seen;
 use crate::tree::Value;
 
+const TOPIC: Topic = Topic::Errors;
+
 /// Checks of errors.
 pub(super) const CHECKS: &[Check] = &[
-    Check {
-        id: "error-shape",
-        topic: Topic::Errors,
-        question: Question::BadJson,
-        affected: &[SDKS, "clients that decide by `error.code` whether to try again"],
-        mends: Some("gives every error the API's form, with the status, type and code that libraries know"),
-        rule: None,
-        judge: shape,
-    },
-    Check {
-        id: "error-status",
-        topic: Topic::Errors,
-        question: Question::WrongType,
-        affected: &["clients that try again after a 5xx, and raise exceptions by status"],
-        mends: Some("checks requests itself and answers 400 and 404"),
-        rule: None,
-        judge: status,
-    },
-    Check {
-        id: "unknown-model",
-        topic: Topic::Errors,
-        question: Question::UnknownModel,
-        affected: &["clients that notice a misspelled or missing model by its error"],
-        mends: Some("answers 404 with `model_not_found` to keys of its own that name their `models`"),
-        rule: None,
-        judge: unknown_model,
-    },
+    TOPIC.check(
+        "error-shape",
+        Question::BadJson,
+        &[SDKS, "clients that decide by `error.code` whether to try again"],
+        Some("gives every error the API's form, with the status, type and code that libraries know"),
+        shape,
+    ),
+    TOPIC.check(
+        "error-status",
+        Question::WrongType,
+        &["clients that try again after a 5xx, and raise exceptions by status"],
+        Some("checks requests itself and answers 400 and 404"),
+        status,
+    ),
+    TOPIC.check(
+        "unknown-model",
+        Question::UnknownModel,
+        &["clients that notice a misspelled or missing model by its error"],
+        Some("answers 404 with `model_not_found` to keys of its own that name their `models`"),
+        unknown_model,
+    ),
 ];
 
 /// Questions that ought to be refused, each with the status for it.

@@ -12,6 +12,7 @@ mod usage;
 
 use super::check::Check;
 use super::seen::{NotSeen, Seen};
+use crate::conform::Answer;
 use crate::wire::Unparsed;
 
 /// Returns all checks, in the order of the topics.
@@ -32,6 +33,8 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
 
 /// Clients of the official libraries.
 const SDKS: &str = "openai-python, openai-node and what is built on them (LangChain, OpenAI Agents)";
+/// Obstacle where the server refuses the key, which is a finding of its own.
+const REFUSED: &str = "the server refuses the key";
 /// Agents, whichever library they use.
 const AGENTS: &str = "every agent that calls tools";
 
@@ -51,6 +54,14 @@ fn tail(text: &str) -> String {
     last.into_iter().rev().collect()
 }
 
+/// Returns what becomes of requests whose answer is an error, or a stream that ends with one.
+fn refusal(answer: &Answer) -> String {
+    match answer.status {
+        200 => "get a stream that ends with an error".to_owned(),
+        status => format!("are refused (status {status})"),
+    }
+}
+
 /// Returns an obstacle unless a condition holds.
 fn require(holds: bool, why: &str) -> Result<(), NotSeen> {
     if holds { Ok(()) } else { Err(NotSeen::because(why)) }
@@ -59,51 +70,27 @@ fn require(holds: bool, why: &str) -> Result<(), NotSeen> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conform::{self, Answer};
+    use crate::conform::{self, ROLE, chat_stream, chat_whole, without_usage};
     use crate::doctor::check::{Finding, Severity};
     use crate::doctor::cut::Cut;
     use crate::doctor::question::Question;
     use crate::engine::{ENGINES, EngineLoad, Identity, named};
     use crate::exchange::{Ended, Exchange, Failure, Idle};
     use crate::upstream::models;
-    use bytes::Bytes;
     use http::{HeaderMap, HeaderValue, StatusCode};
     use std::collections::{BTreeMap, BTreeSet};
     use std::time::Duration;
 
     const SSE: &str = "text/event-stream; charset=utf-8";
     const JSON: &str = "application/json";
-    const USAGE: &str = r#""usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":1}}"#;
 
     /// Answers by question: status, content type, body, end.
     type Answers = BTreeMap<Question, (u16, &'static str, String, Ended)>;
 
-    /// Returns a stream of these deltas, each with its finish reason as JSON.
+    /// Returns a stream of these deltas behind the role, each with its finish reason as JSON.
     fn stream(deltas: &[(&str, &str)], usage: bool) -> String {
-        let chunk = |rest: &str| {
-            format!(
-                "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",{rest}}}\n\n"
-            )
-        };
-        let mut text: String = [&(r#""role":"assistant""#, "null")]
-            .into_iter()
-            .chain(deltas)
-            .map(|(delta, finish)| {
-                chunk(&format!(
-                    "\"choices\":[{{\"index\":0,\"delta\":{{{delta}}},\"finish_reason\":{finish}}}]"
-                ))
-            })
-            .collect();
-        if usage {
-            text += &chunk(&format!("\"choices\":[],{USAGE}"));
-        }
-        text + "data: [DONE]\n\n"
-    }
-
-    fn whole(message: &str, finish: &str) -> String {
-        format!(
-            r#"{{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{{"index":0,"message":{{"role":"assistant",{message}}},"finish_reason":"{finish}"}}],{USAGE}}}"#
-        )
+        let text = chat_stream(&[&[ROLE], deltas].concat());
+        if usage { text } else { without_usage(&text) }
     }
 
     const REASONING: (&str, &str) = (r#""reasoning_content":"R","reasoning":"R""#, "null");
@@ -128,10 +115,10 @@ mod tests {
 
     /// Returns the answer that is as the API has it.
     fn good(question: Question) -> (u16, &'static str, String) {
-        let text = || whole(r#""content":"Hi","reasoning_content":"R","reasoning":"R""#, "stop");
+        let text = || chat_whole(r#""content":"Hi","reasoning_content":"R","reasoning":"R""#, "stop");
         let call = |id: &str| {
             let call = r#""tool_calls":[{"id":"ID","type":"function","function":{"name":"get_weather","arguments":"{\"city\":\"Rome\"}"}}]"#;
-            whole(&format!(r#""content":null,{}"#, call.replace("ID", id)), "tool_calls")
+            chat_whole(&format!(r#""content":null,{}"#, call.replace("ID", id)), "tool_calls")
         };
         let error = |status| {
             let body =
@@ -151,9 +138,9 @@ mod tests {
             Question::ToolParallel => (200, SSE, call_stream(&["call_c", "call_d"])),
             Question::ToolWhole => (200, JSON, call("call_e")),
             Question::ToolRequired => (200, JSON, call("call_f")),
-            Question::Stop => (200, JSON, whole(r#""content":"1, 2, 3, 4, ""#, "stop")),
+            Question::Stop => (200, JSON, chat_whole(r#""content":"1, 2, 3, 4, ""#, "stop")),
             Question::Limit => (200, SSE, stream(&[TEXT, ("", "\"length\"")], true)),
-            Question::Schema => (200, JSON, whole(r#""content":"{\"year\": 1969}""#, "stop")),
+            Question::Schema => (200, JSON, chat_whole(r#""content":"{\"year\": 1969}""#, "stop")),
             Question::Logprobs => {
                 let text = text();
                 let logprobs = r#""logprobs":{"content":[{"token":"Hi","logprob":-0.5,"bytes":null,"top_logprobs":[]}]},"finish_reason""#;
@@ -194,7 +181,8 @@ mod tests {
                 status: StatusCode::from_u16(*status).unwrap(),
                 headers,
                 head: Duration::ZERO,
-                pieces: vec![(Duration::ZERO, Bytes::copy_from_slice(body.as_bytes()))],
+                body: body.as_bytes().to_vec(),
+                pieces: Vec::new(),
                 ended: *ended,
             };
             if *question == Question::Models {
@@ -526,11 +514,30 @@ mod tests {
         assert!(finding(&seen, "available").outcome.says().contains("3 had status 504"));
     }
 
+    /// Where the plain stream ends with an error, the same error behind other requests is not due to them.
+    #[test]
+    fn streams_that_end_with_an_error_accuse_no_request() {
+        let mut answers = all_good();
+        for (question, (status, kind, body, _)) in &mut answers {
+            if *status == 200 && *kind == SSE && question.contract().is_none() {
+                *body = r#"data: {"error":{"message":"gone"}}"#.to_owned() + "\n\n";
+            }
+        }
+        let all = seen(&answers);
+        for id in ["tools-accepted", "tools-named", "max-completion-tokens", "at-once", "usage-stream"] {
+            assert_eq!(finding(&all, id).severity(), Severity::NotSeen, "{id}");
+        }
+        let (_, _, body, _) = answers.get_mut(&Question::Stream).unwrap();
+        *body = good(Question::Stream).2;
+        let told = finding(&seen(&answers), "tools-accepted");
+        assert!(told.outcome.says().contains("ends with an error"), "{told:?}");
+    }
+
     /// A small model neither reasons nor calls a function, and its answers are cut.
     #[test]
     fn small_models_are_not_accused() {
         for finish in ["stop", "length"] {
-            let (text, finish_json) = (whole(r#""content":"Blue.""#, finish), format!("\"{finish}\""));
+            let (text, finish_json) = (chat_whole(r#""content":"Blue.""#, finish), format!("\"{finish}\""));
             let streamed = stream(&[(r#""content":"Blue.""#, "null"), ("", &finish_json)], true);
             let mut answers = all_good();
             for (question, answer) in &mut answers {

@@ -1,6 +1,6 @@
 //! Checks of parameters that shape the answer: stop strings, log probabilities, choices, limits, schemas.
 
-use super::require;
+use super::{refusal, require};
 use crate::conform::Answer;
 use crate::doctor::chat::{Chat, error, usage};
 use crate::doctor::check::{Check, Judged, Outcome, Topic};
@@ -9,41 +9,33 @@ use crate::doctor::seen::{NotSeen, Seen};
 use crate::exchange::Ended;
 use crate::tree::Value;
 
-const fn check(
-    id: &'static str,
-    question: Question,
-    affected: &'static [&'static str],
-    mends: Option<&'static str>,
-    judge: fn(&Seen) -> Judged,
-) -> Check {
-    Check { id, topic: Topic::Parameters, question, affected, mends, rule: None, judge }
-}
+const TOPIC: Topic = Topic::Parameters;
 
 /// Checks of parameters.
 pub(super) const CHECKS: &[Check] = &[
-    check("stop-string", Question::Stop, &["clients that end answers by a string"], None, stop),
-    check(
+    TOPIC.check("stop-string", Question::Stop, &["clients that end answers by a string"], None, stop),
+    TOPIC.check(
         "logprobs",
         Question::Logprobs,
         &["evaluations, such as lm-evaluation-harness"],
         Some("gives log probabilities the shape of the API, where there are any"),
         logprobs,
     ),
-    check(
+    TOPIC.check(
         "two-choices",
         Question::Choices,
         &["clients that ask for several answers (`n`)"],
         Some("sends one request for each choice to engines that give only one"),
         choices,
     ),
-    check(
+    TOPIC.check(
         "max-completion-tokens",
         Question::Limit,
         &["clients that limit answers by the newer name, such as openai-python's examples and LangChain"],
         Some("sends the name that the engine reads, where it knows the engine"),
         limit,
     ),
-    check(
+    TOPIC.check(
         "json-schema",
         Question::Schema,
         &["clients of structured output (OpenAI's parse, Instructor, LangChain)"],
@@ -58,7 +50,7 @@ fn taken<'s>(seen: &'s Seen, question: Question, name: &str) -> Result<Result<&'
     let answer = seen.any(question)?;
     require(answer.status != 429 && answer.status != 503, "the server was busy")?;
     if error(answer).is_some() {
-        let says = format!("Requests with `{name}` are refused (status {}).", answer.status);
+        let says = format!("Requests with `{name}` {}.", refusal(answer));
         return Ok(Err(Outcome::warning(says, &answer.beginning())));
     }
     let has_form = answer.whole.is_object() || question == Question::Limit;

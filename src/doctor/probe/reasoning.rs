@@ -6,39 +6,35 @@ use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
 use crate::doctor::question::Question;
 use crate::doctor::seen::{NotSeen, Seen};
 
+const TOPIC: Topic = Topic::Reasoning;
+
 /// Checks of reasoning.
 pub(super) const CHECKS: &[Check] = &[
-    Check {
-        id: "reasoning-name",
-        topic: Topic::Reasoning,
-        question: Question::Stream,
-        affected: &[
+    TOPIC.check(
+        "reasoning-name",
+        Question::Stream,
+        &[
             "clients that know the other name: `reasoning_content` is read by Cline and others, `reasoning` by openai-agents-js and others",
         ],
-        mends: Some("sends both names with the same text (`reasoning_field`)"),
-        rule: None,
-        judge: name,
-    },
-    Check {
-        id: "reasoning-parser",
-        topic: Topic::Reasoning,
-        question: Question::Whole,
-        affected: &["every client: users see the model's thoughts as its answer, and histories keep them"],
-        mends: Some("splits reasoning from the text with the option `parser`"),
-        rule: None,
-        judge: tags,
-    },
-    Check {
-        id: "reasoning-only",
-        topic: Topic::Reasoning,
-        question: Question::Whole,
-        affected: &["every client: the answer is empty"],
-        mends: Some(
+        Some("sends both names with the same text (`reasoning_field`)"),
+        name,
+    ),
+    TOPIC.check(
+        "reasoning-parser",
+        Question::Whole,
+        &["every client: users see the model's thoughts as its answer, and histories keep them"],
+        Some("splits reasoning from the text with the option `parser`"),
+        tags,
+    ),
+    TOPIC.check(
+        "reasoning-only",
+        Question::Whole,
+        &["every client: the answer is empty"],
+        Some(
             "makes such reasoning the answer with the option `promote_reasoning`, where the answer is no stream; of an engine without `--reasoning-parser`, it reads both with the option `parser`",
         ),
-        rule: None,
-        judge: only,
-    },
+        only,
+    ),
 ];
 
 /// Questions whose answers may have reasoning.

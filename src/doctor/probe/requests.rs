@@ -1,80 +1,74 @@
 //! Checks of requests that clients send, and that a server may refuse.
 
-use super::require;
+use super::{refusal, require};
 use crate::doctor::chat::error;
 use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
 use crate::doctor::question::Question;
 use crate::doctor::seen::Seen;
 
-const fn check(
-    id: &'static str,
-    question: Question,
-    affected: &'static [&'static str],
-    mends: Option<&'static str>,
-    rule: Option<&'static str>,
-    judge: fn(&Seen) -> Judged,
-) -> Check {
-    Check { id, topic: Topic::Requests, question, affected, mends, rule, judge }
-}
+const TOPIC: Topic = Topic::Requests;
 
 /// Checks of requests.
 pub(super) const CHECKS: &[Check] = &[
-    check(
+    TOPIC.check(
         "system-late",
         Question::SystemLate,
         &["clients that add a system message later, such as Claude Code"],
         Some("asks once more with all of them in the first message, and so from then on (`system_messages`)"),
-        None,
         system_late,
     ),
-    check(
+    TOPIC.check(
         "system-twice",
         Question::SystemTwice,
         &["clients that send several system messages"],
         Some("asks once more with all of them in the first message, and so from then on (`system_messages`)"),
-        None,
         system_twice,
     ),
-    check(
-        "role-developer",
-        Question::Developer,
-        &["clients that send the role developer, as OpenAI's reasoning models want it"],
-        Some("sends the role system in its place"),
-        Some("developer_role"),
-        developer,
-    ),
-    check(
-        "tools-empty",
-        Question::ToolsEmpty,
-        &["clients that send an empty list where they have no tools"],
-        Some("leaves out an empty list of tools"),
-        Some("empty_tools"),
-        tools_empty,
-    ),
-    check(
-        "null-members",
-        Question::Nulls,
-        &["clients that send null for what is not set"],
-        Some("leaves out members that are null"),
-        Some("null_members"),
-        nulls,
-    ),
-    check(
-        "service-fields",
-        Question::ServiceFields,
-        &["clients that send fields of the service, such as store, metadata or prompt_cache_key"],
-        Some("leaves out fields that the engine does not know"),
-        Some("fields_of_the_service"),
-        service_fields,
-    ),
-    check(
-        "part-input-text",
-        Question::InputText,
-        &["clients that send parts in the form of Responses"],
-        Some("sends such parts as `text`"),
-        Some("part_input_text"),
-        input_text,
-    ),
+    TOPIC
+        .check(
+            "role-developer",
+            Question::Developer,
+            &["clients that send the role developer, as OpenAI's reasoning models want it"],
+            Some("sends the role system in its place"),
+            developer,
+        )
+        .by_rule("developer_role"),
+    TOPIC
+        .check(
+            "tools-empty",
+            Question::ToolsEmpty,
+            &["clients that send an empty list where they have no tools"],
+            Some("leaves out an empty list of tools"),
+            tools_empty,
+        )
+        .by_rule("empty_tools"),
+    TOPIC
+        .check(
+            "null-members",
+            Question::Nulls,
+            &["clients that send null for what is not set"],
+            Some("leaves out members that are null"),
+            nulls,
+        )
+        .by_rule("null_members"),
+    TOPIC
+        .check(
+            "service-fields",
+            Question::ServiceFields,
+            &["clients that send fields of the service, such as store, metadata or prompt_cache_key"],
+            Some("leaves out fields that the engine does not know"),
+            service_fields,
+        )
+        .by_rule("fields_of_the_service"),
+    TOPIC
+        .check(
+            "part-input-text",
+            Question::InputText,
+            &["clients that send parts in the form of Responses"],
+            Some("sends such parts as `text`"),
+            input_text,
+        )
+        .by_rule("part_input_text"),
 ];
 
 /// Judges whether requests of a kind, named in the plural, are taken. The plain chat has to work, so that a refusal is
@@ -87,7 +81,7 @@ fn taken(seen: &Seen, question: Question, kind: &str) -> Judged {
     }
     // A limit of requests, or a failure of the server, says nothing about the request.
     require(answer.status != 429 && answer.status != 503, "the server was busy")?;
-    let says = format!("{kind} are refused (status {}).", answer.status);
+    let says = format!("{kind} {}.", refusal(answer));
     Ok(Outcome::warning(says, &answer.beginning()))
 }
 

@@ -6,40 +6,32 @@ use crate::doctor::question::Question;
 use crate::doctor::seen::{NotSeen, Seen};
 use crate::tree::Value;
 
-const fn check(
-    id: &'static str,
-    question: Question,
-    affected: &'static [&'static str],
-    mends: Option<&'static str>,
-    judge: fn(&Seen) -> Judged,
-) -> Check {
-    Check { id, topic: Topic::Routes, question, affected, mends, rule: None, judge }
-}
+const TOPIC: Topic = Topic::Routes;
 
 /// Checks of routes.
 pub(super) const CHECKS: &[Check] = &[
-    check(
+    TOPIC.check(
         "completions",
         Question::CompletionsStream,
         &["editors that complete code, evaluations"],
         Some("gives streams of Completions their canonical form"),
         completions,
     ),
-    check(
+    TOPIC.check(
         "responses",
         Question::ResponsesStream,
         &["Codex, OpenAI Agents, the AI SDK, LangChain with use_responses_api"],
         Some("makes Responses of Chat Completions, with stored responses and conversations"),
         responses,
     ),
-    check(
+    TOPIC.check(
         "messages",
         Question::MessagesStream,
         &["Claude Code, Anthropic's SDKs"],
         Some("makes Messages of Chat Completions"),
         messages,
     ),
-    check(
+    TOPIC.check(
         "embeddings",
         Question::Embeddings,
         &["clients of embeddings"],
@@ -66,7 +58,7 @@ fn route(seen: &Seen, questions: &[Question], name: &str) -> Judged {
             match row.verdict {
                 Verdict::Fail(evidence) => failed.push((row.row.statement, evidence)),
                 Verdict::Pass => judged += 1,
-                Verdict::Skipped(_) | Verdict::NotOffered => {}
+                Verdict::Skipped(_) | Verdict::NotOffered | Verdict::NotAsked => {}
             }
         }
     }

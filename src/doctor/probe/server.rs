@@ -1,6 +1,6 @@
 //! Checks of the server itself: key, list of models, connections, clients that leave.
 
-use super::{require, tail};
+use super::{REFUSED, require, tail};
 use crate::doctor::check::{Check, Judged, Outcome, Table, Topic, quoted};
 use crate::doctor::cut::requests;
 use crate::doctor::question::Question;
@@ -9,66 +9,56 @@ use crate::exchange::{Ended, Idle};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+const TOPIC: Topic = Topic::Server;
+
 /// Checks of the server.
 pub(super) const CHECKS: &[Check] = &[
-    Check {
-        id: "key",
-        topic: Topic::Server,
-        question: Question::Models,
-        affected: &["every client"],
-        mends: None,
-        rule: None,
-        judge: key,
-    },
-    Check {
-        id: "models-list",
-        topic: Topic::Server,
-        question: Question::Models,
-        affected: &["clients that offer a choice of models, such as Open WebUI"],
-        mends: Some("lists the models that its configuration names"),
-        rule: None,
-        judge: models,
-    },
-    Check {
-        id: "available",
-        topic: Topic::Server,
-        question: Question::Stream,
-        affected: &["every client, now and then"],
-        mends: Some(
+    TOPIC.check(
+        "key",
+        Question::Models,
+        &["every client"],
+        None,
+        key,
+    ),
+    TOPIC.check(
+        "models-list",
+        Question::Models,
+        &["clients that offer a choice of models, such as Open WebUI"],
+        Some("lists the models that its configuration names"),
+        models,
+    ),
+    TOPIC.check(
+        "available",
+        Question::Stream,
+        &["every client, now and then"],
+        Some(
             "asks again before the first token, another engine where there are several, and ends a broken stream with an error",
         ),
-        rule: None,
-        judge: available,
-    },
-    Check {
-        id: "context-length",
-        topic: Topic::Server,
-        question: Question::Models,
-        affected: &["agents that shorten their history in time, such as Codex"],
-        mends: Some("tells clients the `context_length` of a [[model]] in its configuration"),
-        rule: None,
-        judge: context_length,
-    },
-    Check {
-        id: "keep-alive",
-        topic: Topic::Server,
-        question: Question::Models,
-        affected: &[
+        available,
+    ),
+    TOPIC.check(
+        "context-length",
+        Question::Models,
+        &["agents that shorten their history in time, such as Codex"],
+        Some("tells clients the `context_length` of a [[model]] in its configuration"),
+        context_length,
+    ),
+    TOPIC.check(
+        "keep-alive",
+        Question::Models,
+        &[
             "clients and balancers that keep connections for longer: some of their requests are reset",
         ],
-        mends: Some("keeps unused connections to engines for 3 s (pool_idle) and those to clients for 620 s"),
-        rule: None,
-        judge: keep_alive,
-    },
-    Check {
-        id: "disconnect",
-        topic: Topic::Server,
-        question: Question::Cut,
-        affected: &["everybody: answers that nobody reads take the place of others"],
-        mends: None,
-        rule: None,
-        judge: disconnect,
-    },
+        Some("keeps unused connections to engines for 3 s (pool_idle) and those to clients for 620 s"),
+        keep_alive,
+    ),
+    TOPIC.check(
+        "disconnect",
+        Question::Cut,
+        &["everybody: answers that nobody reads take the place of others"],
+        None,
+        disconnect,
+    ),
 ];
 
 /// Time for which samewire keeps unused connections to engines, if the configuration does not say otherwise.
@@ -94,11 +84,15 @@ fn key(seen: &Seen) -> Judged {
 
 fn models(seen: &Seen) -> Judged {
     let answer = seen.any(Question::Models)?;
-    require(!matches!(answer.status, 401 | 403), "the server refuses the key")?;
+    require(!matches!(answer.status, 401 | 403), REFUSED)?;
+    require(answer.redirect.is_none(), "the server names another address")?;
     require(answer.ended == Ended::Clean, "the list of models did not end, or is too long to be read")?;
     if seen.server.models.is_empty() || answer.status != 200 {
         let models = format!("[{}]", quoted(&seen.model));
-        let says = "GET /v1/models lists no models.";
+        let says = match seen.server.is_nameless {
+            true => "GET /v1/models lists models, and none of them has a name.",
+            false => "GET /v1/models lists no models.",
+        };
         return Ok(Outcome::warning(says, &answer.beginning()).with(Table::Upstream, "models", models));
     }
     Outcome::fine("The list of models is there.")

@@ -1,6 +1,6 @@
 //! Checks of streams of Chat Completions.
 
-use super::{require, tail};
+use super::{REFUSED, require, tail};
 use crate::conform::Answer;
 use crate::doctor::chat::{Chat, error};
 use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
@@ -10,89 +10,81 @@ use crate::exchange::Ended;
 use crate::tree::Value;
 use std::collections::BTreeSet;
 
-const fn check(
-    id: &'static str,
-    question: Question,
-    affected: &'static [&'static str],
-    mends: Option<&'static str>,
-    judge: fn(&Seen) -> Judged,
-) -> Check {
-    Check { id, topic: Topic::Streams, question, affected, mends, rule: None, judge }
-}
+const TOPIC: Topic = Topic::Streams;
 
 /// Checks of streams.
 pub(super) const CHECKS: &[Check] = &[
-    check(
+    TOPIC.check(
         "stream",
         Question::Stream,
         &["every client that streams"],
         Some("turns errors into the API's form, and ends a broken stream with an error"),
         stream,
     ),
-    check(
+    TOPIC.check(
         "whole",
         Question::Whole,
         &["every client that does not stream"],
         Some("turns errors into the API's form, and ends a broken answer with an error"),
         whole,
     ),
-    check(
+    TOPIC.check(
         "finish-missing",
         Question::Stream,
         &["clients that tell a complete answer from one that broke off by its finish_reason"],
         Some("ends such a stream with an error, or with `missing_finish = \"stop\"` as complete"),
         finish_missing,
     ),
-    check(
+    TOPIC.check(
         "done-missing",
         Question::Stream,
         &["clients that wait for [DONE]"],
         Some("adds [DONE] where every choice has its finish_reason"),
         done_missing,
     ),
-    check(
+    TOPIC.check(
         "finish-merged",
         Question::Stream,
         &["clients that stop reading at finish_reason: they lose the last words"],
         Some("sends the text first, and the finish_reason in a chunk of its own"),
         merged,
     ),
-    check(
+    TOPIC.check(
         "finish-merged-at-once",
         Question::Eight,
         &["clients that stop reading at finish_reason: they lose the last words"],
         Some("sends the text first, and the finish_reason in a chunk of its own"),
         merged_at_once,
     ),
-    check(
+    TOPIC.check(
         "finish-repeated",
         Question::Stream,
         &["clients that stop reading at the first finish_reason, or count them"],
         Some("sends one finish_reason, behind all text"),
         repeated,
     ),
-    check(
+    TOPIC.check(
         "at-once",
         Question::Eight,
         &["clients that send requests at once"],
         Some("asks another engine where there are several, and answers 429 or 503 in the API's form"),
         at_once,
     ),
-    check(
+    TOPIC.check(
         "role-first",
         Question::Stream,
         &["clients that take the role from the first chunk"],
         Some("sends the role first, and once"),
         role_first,
     ),
-    check(
+    TOPIC.check(
         "envelope",
         Question::Stream,
         &["clients that group chunks by their id or time"],
         Some("gives every chunk the id, time and model of the first"),
         envelope,
     ),
-    check(
+    TOPIC.check(
         "extra-keys",
         Question::Stream,
         &["strict readers that are generated from the published schema"],
@@ -106,7 +98,11 @@ fn stream(seen: &Seen) -> Judged {
         return Ok(Outcome::broken("A chat stream gets no answer.", &failure.why));
     }
     let answer = seen.any(Question::Stream)?;
+    require(!matches!(answer.status, 401 | 403), REFUSED)?;
     let broken = |says: &str, evidence: &str| Ok(Outcome::broken(says, evidence));
+    if let Some(redirect) = &answer.redirect {
+        return broken(&format!("A chat stream is redirected: {redirect}."), &answer.beginning());
+    }
     match () {
         () if answer.status != 200 => {
             broken(&format!("A chat stream is refused with status {}.", answer.status), &answer.beginning())
@@ -117,15 +113,15 @@ fn stream(seen: &Seen) -> Judged {
         () if error(answer).is_some() => {
             broken("A chat stream ends with an error.", error(answer).unwrap_or_default())
         }
-        () if answer.unreadable.is_some() => broken(
-            "A chat stream cannot be read as events.",
-            answer.unreadable.as_deref().unwrap_or_default(),
-        ),
         () if answer.ended != Ended::Clean => {
             // Of a stream that never began, the head is all there is to show.
             let shown = if answer.raw.is_empty() { answer.beginning() } else { tail(&answer.raw) };
             broken(&format!("A chat stream breaks off: {}.", answer.ended.words()), &shown)
         }
+        () if answer.unreadable.is_some() => broken(
+            "A chat stream cannot be read as events.",
+            answer.unreadable.as_deref().unwrap_or_default(),
+        ),
         () if answer.frames.is_empty() => broken("A chat stream has no events.", &answer.beginning()),
         () if answer.chunks().any(|frame| !frame.json.is_object()) => {
             let bad = answer.chunks().find(|frame| !frame.json.is_object());
@@ -149,6 +145,10 @@ fn whole(seen: &Seen) -> Judged {
         () if answer.ended != Ended::Clean => {
             broken(&format!("A whole answer breaks off: {}.", answer.ended.words()))
         }
+        () if answer.unreadable.is_some() => broken(&format!(
+            "A whole answer cannot be read: {}.",
+            answer.unreadable.as_deref().unwrap_or_default()
+        )),
         () if !answer.whole.is_object() => broken("A whole answer is no JSON object."),
         () if answer.whole.at("/choices/0/message").is_none() => broken("A whole answer has no message."),
         () => Outcome::fine("Whole answers work."),
@@ -326,6 +326,6 @@ fn extra_keys(seen: &Seen) -> Judged {
 /// Adds the keys of an object that are not among the known ones.
 fn collect(value: &Value, known: &[&str], path: &str, extra: &mut BTreeSet<String>) {
     let Value::Object(members) = value else { return };
-    let unknown = members.keys().filter(|key| !known.contains(&key.as_str()));
-    extra.extend(unknown.map(|key| format!("{path}{key}")));
+    let unknown = members.iter().filter(|(key, _)| !known.contains(key));
+    extra.extend(unknown.map(|(key, _)| format!("{path}{key}")));
 }

@@ -1,6 +1,6 @@
 //! Checks of tool calls: accepted, parsed, well formed, forced, parallel, the same in streams and whole.
 
-use super::{AGENTS, SDKS, parser, parser_flags, require};
+use super::{AGENTS, SDKS, parser, parser_flags, refusal, require};
 use crate::conform::Answer;
 use crate::doctor::chat::{Call, Chat, error};
 use crate::doctor::check::{Check, Judged, Outcome, Table, Topic};
@@ -8,19 +8,11 @@ use crate::doctor::question::{FUNCTION, Question};
 use crate::doctor::seen::{NotSeen, Seen};
 use std::collections::BTreeSet;
 
-const fn check(
-    id: &'static str,
-    question: Question,
-    affected: &'static [&'static str],
-    mends: Option<&'static str>,
-    judge: fn(&Seen) -> Judged,
-) -> Check {
-    Check { id, topic: Topic::Tools, question, affected, mends, rule: None, judge }
-}
+const TOPIC: Topic = Topic::Tools;
 
 /// Checks of tools.
 pub(super) const CHECKS: &[Check] = &[
-    check(
+    TOPIC.check(
         "tools-accepted",
         Question::ToolStream,
         &[AGENTS],
@@ -29,16 +21,16 @@ pub(super) const CHECKS: &[Check] = &[
         ),
         accepted,
     ),
-    check(
+    TOPIC.check(
         "tools-parsed",
         Question::ToolStream,
         &[AGENTS],
         Some("reads the calls in the text with the option `parser`"),
         parsed,
     ),
-    check("tools-ids", Question::ToolStream, &[SDKS, AGENTS], Some("gives each call an id of its own"), ids),
-    check("tools-index", Question::ToolStream, &[SDKS], Some("numbers the calls of a stream"), index),
-    check(
+    TOPIC.check("tools-ids", Question::ToolStream, &[SDKS, AGENTS], Some("gives each call an id of its own"), ids),
+    TOPIC.check("tools-index", Question::ToolStream, &[SDKS], Some("numbers the calls of a stream"), index),
+    TOPIC.check(
         "tools-name-once",
         Question::ToolStream,
         &[
@@ -47,43 +39,43 @@ pub(super) const CHECKS: &[Check] = &[
         Some("sends id and name once"),
         name_once,
     ),
-    check(
+    TOPIC.check(
         "tools-arguments",
         Question::ToolStream,
         &[AGENTS],
         Some("leaves out arguments that come twice, and reports a call that was cut as `length`"),
         arguments,
     ),
-    check(
+    TOPIC.check(
         "tools-pieces",
         Question::ToolStream,
         &["clients that show arguments as they are written"],
         None,
         pieces,
     ),
-    check(
+    TOPIC.check(
         "tools-finish",
         Question::ToolStream,
         &["agents that look for `tool_calls`: they do not run the call"],
         Some("sends `tool_calls` wherever there is a call"),
         finish,
     ),
-    check("tools-whole", Question::ToolWhole, &[AGENTS], Some("reads both forms in the same way"), whole),
-    check(
+    TOPIC.check("tools-whole", Question::ToolWhole, &[AGENTS], Some("reads both forms in the same way"), whole),
+    TOPIC.check(
         "tools-named",
         Question::ToolNamed,
         &["clients that force a function, such as structured output of LangChain and Instructor"],
         None,
         named,
     ),
-    check(
+    TOPIC.check(
         "tools-required",
         Question::ToolRequired,
         &["agents that require a call, such as OpenAI Agents with tool_choice=\"required\""],
         None,
         required,
     ),
-    check(
+    TOPIC.check(
         "tools-two-calls",
         Question::ToolParallel,
         &[AGENTS],
@@ -140,7 +132,8 @@ fn accepted(seen: &Seen) -> Judged {
     require(!answers.is_empty(), "it was not asked")?;
     seen.good(Question::Stream)?;
     if let Some(answer) = answers.iter().find(|answer| error(answer).is_some()) {
-        let outcome = Outcome::broken("Requests with tools are refused.", &answer.beginning());
+        let outcome =
+            Outcome::broken(format!("Requests with tools {}.", refusal(answer)), &answer.beginning());
         let by_parser = error(answer).is_some_and(|text| text.contains("tool-call-parser"));
         return Ok(match by_parser {
             true => {
@@ -272,7 +265,7 @@ fn forced(seen: &Seen, question: Question, kind: &str) -> Judged {
     if let Some(text) = error(answer) {
         let by_parser = text.contains("tool-call-parser");
         let flag = if by_parser { parser_flags(seen, false, true) } else { None };
-        let says = format!("{kind} are refused (status {}).", answer.status);
+        let says = format!("{kind} {}.", refusal(answer));
         return Ok(Outcome::broken(says, &answer.beginning()).with_flag(flag));
     }
     let (answer, chat) = chat(seen, question)?;

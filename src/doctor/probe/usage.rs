@@ -8,47 +8,39 @@ use crate::doctor::question::Question;
 use crate::doctor::seen::{NotSeen, Seen};
 use crate::tree::Value;
 
-const fn check(
-    id: &'static str,
-    question: Question,
-    affected: &'static [&'static str],
-    mends: Option<&'static str>,
-    judge: fn(&Seen) -> Judged,
-) -> Check {
-    Check { id, topic: Topic::Usage, question, affected, mends, rule: None, judge }
-}
+const TOPIC: Topic = Topic::Usage;
 
 /// Checks of usage.
 pub(super) const CHECKS: &[Check] = &[
-    check(
+    TOPIC.check(
         "usage-stream",
         Question::Stream,
         &["clients that count tokens or costs of streams (LangChain, Langfuse)"],
         Some("sends usage last, in a chunk without choices, where the engine tells it at all"),
         stream,
     ),
-    check(
+    TOPIC.check(
         "usage-unasked",
         Question::StreamPlain,
         &["clients that take the first choice of every chunk: they fail on a chunk without choices"],
         Some("sends usage only where it is asked for"),
         unasked,
     ),
-    check(
+    TOPIC.check(
         "usage-sum",
         Question::Whole,
         &["clients that count tokens or costs"],
         Some("completes the counts"),
         sum,
     ),
-    check(
+    TOPIC.check(
         "usage-cached",
         Question::Whole,
         &["people who want to see what the prefix cache saves"],
         None,
         cached,
     ),
-    check(
+    TOPIC.check(
         "usage-reasoning",
         Question::Whole,
         &["people who want to see what reasoning costs"],

@@ -141,6 +141,11 @@ impl Authority {
         self.0.pem()
     }
 
+    /// Returns the authority's own certificate with its key.
+    pub fn own(&self) -> CertifiedPair {
+        CertifiedPair { certificate: self.0.pem(), key: self.0.key().serialize_pem() }
+    }
+
     /// Signs a certificate for a host. It expires in `days` days; with a negative number it has already expired.
     pub fn sign(&self, host: &str, days: i64) -> CertifiedPair {
         let key = KeyPair::generate().expect("a key");
