@@ -20,9 +20,9 @@ RUN echo "$(uname -m)-unknown-linux-gnu" > /target-triple
 COPY .cargo .cargo
 COPY Cargo.toml Cargo.lock ./
 COPY src/build.rs src/build.rs
-RUN mkdir -p benches/proxy benches/soak \
+RUN mkdir -p benches/proxy benches/request benches/soak \
     && echo 'fn main() {}' > src/main.rs \
-    && touch src/lib.rs benches/rewrite.rs benches/store.rs benches/proxy/main.rs benches/soak/main.rs \
+    && touch src/lib.rs benches/rewrite.rs benches/store.rs benches/proxy/main.rs benches/request/main.rs benches/soak/main.rs \
     && cargo build --release --locked --target "$(cat /target-triple)" \
     && rm -r src benches
 
