@@ -3,24 +3,24 @@
 use crate::Cost;
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::process::Command;
 
-/// Part by which a cost may exceed the baseline: counts differ a little between runs.
-const SLACK: f64 = 0.03;
+/// Part by which a cost may exceed the baseline: counts differ a little between runs and processors.
+const SLACK: f64 = 0.05;
 /// Allocations by which a cost may exceed the baseline.
 const ALLOCATIONS: f64 = 0.5;
-
-impl Cost {
-    /// Returns true if `now` is more than this baseline allows.
-    pub(crate) fn is_exceeded_by(&self, now: &Self) -> bool {
-        now.instructions > self.instructions * (1.0 + SLACK)
-            || now.allocations > self.allocations + ALLOCATIONS
-    }
-}
 
 /// Baseline of all scenarios.
 pub(crate) struct Baseline {
     comment: String,
+    /// Compiler with which it was measured, as `rustc --version` says it.
+    compiler: String,
     costs: Vec<(String, Cost)>,
+}
+
+fn compiler() -> String {
+    let output = Command::new("rustc").arg("--version").output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
 
 fn path() -> PathBuf {
@@ -30,10 +30,14 @@ fn path() -> PathBuf {
 impl Baseline {
     pub(crate) fn read() -> Result<Self, String> {
         let text = std::fs::read_to_string(path()).map_err(|error| format!("baseline.txt: {error}"))?;
-        let mut this = Self { comment: String::new(), costs: Vec::new() };
+        let mut this = Self { comment: String::new(), compiler: String::new(), costs: Vec::new() };
         for line in text.lines() {
             if line.starts_with('#') {
                 let _ = writeln!(this.comment, "{line}");
+                continue;
+            }
+            if line.starts_with("rustc ") {
+                line.clone_into(&mut this.compiler);
                 continue;
             }
             let words: Vec<&str> = line.split_whitespace().collect();
@@ -47,6 +51,19 @@ impl Baseline {
         Ok(this)
     }
 
+    /// Returns true if instructions can be compared: another compiler makes others.
+    pub(crate) fn is_of_this_compiler(&self) -> bool {
+        self.compiler == compiler()
+    }
+
+    /// Returns true if a cost is more than this baseline allows, or is not in it.
+    pub(crate) fn is_exceeded_by(&self, name: &str, cost: &Cost) -> bool {
+        self.get(name).is_none_or(|base| {
+            let more = cost.instructions > base.instructions * (1.0 + SLACK);
+            more && self.is_of_this_compiler() || cost.allocations > base.allocations + ALLOCATIONS
+        })
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<Cost> {
         self.costs.iter().find(|(own, _)| own == name).map(|(_, cost)| *cost)
     }
@@ -57,7 +74,7 @@ impl Baseline {
     }
 
     pub(crate) fn write(&self) -> Result<(), String> {
-        let mut text = self.comment.clone();
+        let mut text = format!("{}{}\n", self.comment, compiler());
         for (name, cost) in &self.costs {
             let _ = writeln!(text, "{name} {:.0} {:.2}", cost.instructions, cost.allocations);
         }

@@ -104,6 +104,13 @@ impl DetectedEngine {
         }
     }
 
+    /// Returns true if [`Self::take_hint`] would change anything.
+    pub(super) fn learns_from(&self, engine: &'static Engine, version: Option<Version>) -> bool {
+        let mut with_hint = self.clone();
+        with_hint.take_hint(engine, version);
+        with_hint != *self
+    }
+
     /// Adds to this result of probes what `current` has learned from answers meanwhile, where the probes found no
     /// better evidence.
     pub(super) fn merged_with_hints(mut self, current: &Self) -> Self {

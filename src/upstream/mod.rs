@@ -261,11 +261,13 @@ impl Upstream {
         }
         // Two threads may decrement at the same time and count as one; the limit need not be exact.
         self.scans_left.store(left - 1, Ordering::Relaxed);
-        if let Some((engine, version)) = engine::of_answer(piece) {
-            let now = self.update_detected(|known| known.take_hint(engine, version));
-            if !now.is_incomplete() {
-                self.scans_left.store(0, Ordering::Relaxed);
-            }
+        let Some((engine, version)) = engine::of_answer(piece) else { return };
+        // Nearly every answer of an engine shows the same.
+        if self.detected.read().learns_from(engine, version) {
+            self.update_detected(|known| known.take_hint(engine, version));
+        }
+        if !self.detected.read().is_incomplete() {
+            self.scans_left.store(0, Ordering::Relaxed);
         }
     }
 

@@ -112,10 +112,7 @@ impl World {
         let first = text.lines().next().unwrap_or_default();
         match (block.language.as_str(), first) {
             // Run by tests/proxy/demo.rs and by the script that runs this test; a cluster is not available.
-            (
-                "sh",
-                "cargo run --release -- demo" | "tests/run.sh" | "kubectl apply -f config/kubernetes.yaml",
-            ) => {
+            ("sh", "cargo demo" | "tests/run.sh" | "kubectl apply -f config/kubernetes.yaml") => {
                 assert_eq!(text.lines().count(), 1);
             }
             ("sh", serve) if serve.starts_with("samewire serve ") => {
