@@ -73,8 +73,6 @@ set_up() {
   if [[ -z $fast ]]; then
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
     command -v npm >/dev/null || missing+=(nodejs npm)
-    # It counts the instructions of a request.
-    command -v vgdb >/dev/null || missing+=(valgrind)
   fi
   if ((${#missing[@]})); then
     apt_install "${missing[@]}"
@@ -125,7 +123,6 @@ if [[ -z $fast ]]; then
   step "inspector" tests/inspector.sh
   step "dashboards and alerts" tests/dashboards.sh
   step "bench rewrite, smoke run" cargo bench --locked --bench rewrite -- --quick
-  step "bench request, against its baseline" cargo bench --locked --bench request -- --check
   step "bench store, smoke run" cargo bench --locked --bench store -- --quick
   step "bench proxy, smoke run" benches/proxy.sh --quick
   step "plot of the smoke run" benches/plot.py target/bench/proxy.json --data target/bench/cost.json --svg target/bench/cost.svg
