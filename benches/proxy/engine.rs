@@ -6,10 +6,10 @@
 //! Never: stops by itself; the process that started it kills it.
 
 use crate::frames::{Frames, json_answer};
-use crate::scenario::Pace;
+use crate::scenario::{Pace, SCENARIOS};
 use socket2::SockRef;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::io::{self, ErrorKind, Write};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -61,7 +61,7 @@ impl Connection {
     async fn serve(mut self) -> io::Result<()> {
         while let Some(ask) = self.ask().await? {
             let Some(ask) = ask else {
-                self.stream.write_all(&json_answer(r#"{"object":"list","data":[]}"#)).await?;
+                self.stream.write_all(&json_answer(&models())).await?;
                 continue;
             };
             match ask.pace {
@@ -123,6 +123,13 @@ impl Connection {
             Ok(false) | Err(_) => Err(io::Error::from(ErrorKind::BrokenPipe)),
         }
     }
+}
+
+/// Returns the list of models, which some gateways route by. Every other path without a chat body gets it as well.
+fn models() -> String {
+    let names: BTreeSet<String> = SCENARIOS.iter().map(|scenario| scenario.pace.model()).collect();
+    let cards = names.iter().map(|name| format!(r#"{{"id":"{name}","object":"model"}}"#));
+    format!(r#"{{"object":"list","data":[{}]}}"#, cards.collect::<Vec<_>>().join(","))
 }
 
 fn find(within: &[u8], what: &[u8]) -> Option<usize> {

@@ -1,6 +1,6 @@
 //! The load client.
 //!
-//! Takes: a scenario's name, an address, a scale factor, and the API.
+//! Takes: a scenario's name, an address, a scale factor, the API, and whether chunks may be merged.
 //! Gives: one line of JSON: what arrived, how fast, how soon.
 //! Remembers: one decoder state for each connection; all share one read buffer.
 //! Never: parses a chunk. It removes the HTTP framing, counts blank lines and looks at the end.
@@ -36,24 +36,32 @@ pub(crate) struct Seen {
     pub(crate) complaint: Option<String>,
 }
 
-/// Runs the load client: `load SCENARIO ADDRESS [SCALE [WAY]]`.
+/// Word that allows a proxy to leave out or merge the events beside the deltas, as gateways do that write every
+/// chunk anew.
+pub(crate) const LOOSE: &str = "loose";
+
+/// Runs the load client: `load SCENARIO ADDRESS [SCALE [WAY [loose]]]`.
 pub(crate) fn run(arguments: &[String]) -> io::Result<bool> {
-    let usage = || io::Error::other("load SCENARIO ADDRESS [SCALE [WAY]]");
+    let usage = || io::Error::other("load SCENARIO ADDRESS [SCALE [WAY [loose]]]");
     let scenario = arguments.first().and_then(|name| named(name)).ok_or_else(usage)?;
     let address: SocketAddr = arguments.get(1).and_then(|word| word.parse().ok()).ok_or_else(usage)?;
     let scale: f64 = arguments.get(2).and_then(|word| word.parse().ok()).unwrap_or(1.0);
     let way = arguments.get(3).and_then(|word| ClientApi::named(word)).unwrap_or(ClientApi::Chat);
+    let mut plan = Plan::new(scenario, address, scale, way);
+    if arguments.get(4).is_some_and(|word| word == LOOSE) {
+        plan.events = plan.deltas;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let seen = LocalSet::new().block_on(&runtime, drive(scenario, address, scale, way));
+    let seen = LocalSet::new().block_on(&runtime, drive(scenario, plan));
     println!("{}", serde_json::to_string(&seen)?);
     Ok(seen.failures == 0)
 }
 
-async fn drive(scenario: &'static Scenario, address: SocketAddr, scale: f64, way: ClientApi) -> Seen {
+async fn drive(scenario: &'static Scenario, plan: Plan) -> Seen {
     let start = Instant::now();
     let scratch: Scratch = Rc::new(RefCell::new(vec![0; 256 * 1024].into_boxed_slice()));
-    let held = Rc::new(Hold::default());
-    let plan = Rc::new(Plan::new(scenario, address, scale, way));
+    let held = Rc::new(Hold { streams: scenario.streams, ..Hold::default() });
+    let plan = Rc::new(plan);
     let tasks: Vec<_> = (0..scenario.streams)
         .map(|_| {
             let (plan, scratch, held) = (Rc::clone(&plan), Rc::clone(&scratch), Rc::clone(&held));
@@ -66,7 +74,7 @@ async fn drive(scenario: &'static Scenario, address: SocketAddr, scale: f64, way
         })
         .collect();
     if scenario.hold {
-        wait_for_release(&held, scenario.streams).await;
+        wait_for_release(&held).await;
     }
     let mut seen = Seen::default();
     let mut firsts: Vec<Duration> = Vec::new();
@@ -114,6 +122,7 @@ struct Plan {
     stream: bool,
     /// Expected events; a stream with fewer is broken.
     events: u64,
+    deltas: u64,
     way: ClientApi,
     /// Time between two chunks of a stream.
     period: Duration,
@@ -126,7 +135,7 @@ struct Plan {
 impl Plan {
     fn new(scenario: &Scenario, address: SocketAddr, scale: f64, way: ClientApi) -> Self {
         let scaled = |number: usize| ((number as f64 * scale) as usize).max(1);
-        let paced = matches!(scenario.pace, Pace::Paced(_) | Pace::Step(_));
+        let paced = !scenario.pace.period().is_zero();
         let many = scenario.requests > 1;
         let chunks = if many || scenario.hold { scenario.chunks } else { scaled(scenario.chunks) };
         let stream = scenario.pace != Pace::Whole;
@@ -159,6 +168,7 @@ impl Plan {
             requests: if many { scaled(scenario.requests) } else { 1 },
             stream,
             events: if stream { chunks as u64 + more } else { 0 },
+            deltas: if stream { chunks as u64 } else { 0 },
             way,
             turns: Cell::default(),
             period: scenario.pace.period(),
@@ -180,23 +190,24 @@ impl Plan {
     }
 }
 
-/// Number of open streams, for scenarios that only hold streams open.
+/// Number of open streams, for scenarios that wait until all are open.
 #[derive(Default)]
 struct Hold {
-    open: RefCell<usize>,
+    streams: usize,
+    open: Cell<usize>,
     changed: Notify,
 }
 
 impl Hold {
     fn begun(&self) {
-        *self.open.borrow_mut() += 1;
+        self.open.set(self.open.get() + 1);
         self.changed.notify_one();
     }
 }
 
 /// Prints `open` once every stream has begun, then waits for the line that ends the scenario.
-async fn wait_for_release(held: &Hold, streams: usize) {
-    while *held.open.borrow() < streams {
+async fn wait_for_release(held: &Hold) {
+    while held.open.get() < held.streams {
         held.changed.notified().await;
     }
     println!("open");

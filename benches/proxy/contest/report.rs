@@ -1,5 +1,6 @@
 //! Figures of the contest, their targets, and the printed table.
 
+use super::proxies::Kind;
 use crate::scenario::{Scenario, Unit};
 use serde::Serialize;
 use std::fs;
@@ -27,6 +28,7 @@ pub(super) struct Report {
     pub(super) start: Vec<Start>,
     pub(super) rows: Vec<Row>,
     pub(super) memory: Vec<Memory>,
+    pub(super) left_out: Vec<LeftOut>,
 }
 
 /// Machine of a run, which is quoted with its figures.
@@ -41,6 +43,10 @@ struct Machine {
 #[derive(Serialize)]
 pub(super) struct Start {
     pub(super) contestant: String,
+    pub(super) kind: Kind,
+    /// Version of a gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) version: Option<String>,
     pub(super) ready_ms: f64,
     pub(super) binary_bytes: Option<u64>,
 }
@@ -52,6 +58,8 @@ pub(super) struct Row {
     #[serde(skip)]
     story: &'static str,
     pub(super) contestant: String,
+    #[serde(skip)]
+    kind: Kind,
     pub(super) unit: &'static str,
     #[serde(skip)]
     target: Option<f64>,
@@ -72,11 +80,17 @@ pub(super) struct Figures {
     pub(super) stored_per_second: Option<f64>,
     pub(super) failures: u64,
     pub(super) events: u64,
+    #[serde(skip)]
+    pub(super) seconds: f64,
+    #[serde(skip)]
+    pub(super) complaint: Option<String>,
 }
 
 #[derive(Serialize)]
 pub(super) struct Memory {
     pub(super) contestant: String,
+    #[serde(skip)]
+    pub(super) kind: Kind,
     pub(super) streams: usize,
     pub(super) failures: u64,
     pub(super) rest_bytes: u64,
@@ -84,6 +98,14 @@ pub(super) struct Memory {
     pub(super) open_bytes: u64,
     pub(super) open_pss_bytes: u64,
     pub(super) after_bytes: u64,
+}
+
+/// Gateway that took no part in a scenario, or in the whole run.
+#[derive(Serialize)]
+pub(super) struct LeftOut {
+    contestant: String,
+    scenario: Option<&'static str>,
+    reason: String,
 }
 
 pub(super) fn median(values: &[f64]) -> f64 {
@@ -111,11 +133,12 @@ impl Machine {
 // === impl Row ===
 
 impl Row {
-    pub(super) fn new(scenario: &Scenario, contestant: &str) -> Self {
+    pub(super) fn new(scenario: &Scenario, contestant: &str, kind: Kind) -> Self {
         Self {
             scenario: scenario.name,
             story: scenario.story,
             contestant: contestant.to_owned(),
+            kind,
             unit: if scenario.unit == Unit::Chunk { "chunk" } else { "request" },
             target: scenario.target,
             figures: Vec::new(),
@@ -139,6 +162,16 @@ impl Row {
     fn over(&self, other: &Self) -> f64 {
         let rounds = self.figures.iter().zip(&other.figures);
         median(&rounds.map(|(ours, theirs)| ours.cpu_us / theirs.cpu_us).collect::<Vec<_>>())
+    }
+}
+
+// === impl LeftOut ===
+
+impl LeftOut {
+    pub(super) fn new(contestant: &str, scenario: Option<&'static str>, reason: &str) -> Self {
+        // The last line of a program's log is the one that says why it ended.
+        let reason = reason.trim_end().rsplit('\n').next().unwrap_or_default();
+        Self { contestant: contestant.to_owned(), scenario, reason: reason.chars().take(200).collect() }
     }
 }
 
@@ -170,7 +203,12 @@ impl Report {
             start: Vec::new(),
             rows: Vec::new(),
             memory: Vec::new(),
+            left_out: Vec::new(),
         }
+    }
+
+    pub(super) fn has_started(&self, contestant: &str) -> bool {
+        self.start.iter().any(|start| start.contestant == contestant)
     }
 
     /// Returns true if every stream arrived complete.
@@ -186,6 +224,7 @@ impl Report {
     pub(super) fn print(&self) {
         self.print_scenarios();
         self.print_memory();
+        self.print_gateways();
         let verdicts = self.verdicts();
         if !verdicts.is_empty() {
             println!("\nTargets");
@@ -256,6 +295,20 @@ impl Report {
         }
     }
 
+    fn print_gateways(&self) {
+        for Start { contestant, version, ready_ms, .. } in &self.start {
+            if let Some(version) = version {
+                println!("\n{contestant} {version}: first answer after {:.1} s", ready_ms / 1e3);
+            }
+        }
+        if !self.left_out.is_empty() {
+            println!("\nLeft out");
+        }
+        for LeftOut { contestant, scenario, reason } in &self.left_out {
+            println!("  {contestant:<18} {:<12} {reason}", scenario.unwrap_or("everything"));
+        }
+    }
+
     /// Returns the ratio of the row's processor time to that of its base, if it has a base.
     fn ratio(&self, row: &Row) -> Option<f64> {
         let base = self.beside(row, &row.base().0)?;
@@ -268,13 +321,13 @@ impl Report {
 
     /// Returns the names of other builds of samewire.
     fn builds(&self) -> impl Iterator<Item = &str> {
-        let proxies = self.start.iter().filter(|start| start.binary_bytes.is_some());
+        let proxies = self.start.iter().filter(|start| start.kind == Kind::Samewire);
         proxies.map(|start| start.contestant.as_str()).filter(|name| *name != "samewire")
     }
 
     fn verdicts(&self) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
-        for row in &self.rows {
+        for row in self.rows.iter().filter(|row| row.kind == Kind::Samewire) {
             let name = &row.contestant;
             if let (Some(most), Some(figure)) = (row.target, self.ratio(row)) {
                 let what = format!("{name} {}: processor time {}'s", row.scenario, row.base().1);
@@ -306,7 +359,7 @@ impl Report {
                 unit: "ms",
             });
         }
-        for memory in self.memory.iter().filter(|memory| memory.contestant != "nginx") {
+        for memory in self.memory.iter().filter(|memory| memory.kind == Kind::Samewire) {
             let name = &memory.contestant;
             let what = format!("{name}: memory for each of {} open streams", memory.streams);
             verdicts.push(Verdict { what, figure: memory.stream_kib(), most: STREAM_KIB, unit: "KiB" });
@@ -318,7 +371,7 @@ impl Report {
                 unit: "MiB",
             });
         }
-        for start in self.start.iter().filter(|start| start.contestant != "nginx") {
+        for start in self.start.iter().filter(|start| start.kind == Kind::Samewire) {
             let name = &start.contestant;
             let what = format!("{name}: start to first answer");
             verdicts.push(Verdict { what, figure: start.ready_ms, most: READY_MS, unit: "ms" });
