@@ -30,6 +30,7 @@ SCENARIOS = {
     "paced200": "200 streams at 50 chunks/s, spread",
     "step200": "200 streams at 50 chunks/s, in step",
     "whole": "a small complete answer",
+    "prompt1m": "a prompt of 1 MB, a small answer",
     "short": "one client, short streams",
     "open2000": "2,000 open streams",
 }
@@ -37,6 +38,7 @@ SCENARIOS = {
 PANELS = {
     "processor time per chunk": ("processor time for each chunk of a stream", "small"),
     "processor time per request": ("processor time for each request", "small"),
+    "processor time per long request": ("processor time for each long request (another scale)", "large"),
 }
 # Gateways of `--gateways`. Their figures are kept and not drawn: on their scale the other bars would be too short.
 GATEWAYS = ("litellm", "vllm-router", "smg")
@@ -65,6 +67,8 @@ def figures_of(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
             what, field = f"processor time per {rows[0]['unit']}", "cpu_us"
             if scenario == "short":
                 what, field = "time to the first token", "first_us"
+            elif scenario == "prompt1m":
+                what = "processor time per long request"
             medians = {row["contestant"]: median(each[field] for each in row["figures"]) for row in rows}
             yield figure(scenario, what, "µs", run["rounds"], medians)
     memory = {row["contestant"]: row for row in run["memory"]}

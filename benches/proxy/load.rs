@@ -141,8 +141,9 @@ impl Plan {
         let stream = scenario.pace != Pace::Whole;
         debug_assert!(!(paced && many), "a paced stream is one request");
         let model = scenario.pace.model();
+        let prompt = if scenario.prompt == 0 { "Count.".to_owned() } else { prompt(scenario.prompt) };
         let chat = format!(
-            r#"{{"model":"{model}","messages":[{{"role":"system","content":"You are brief."}},{{"role":"user","content":"Count."}}],"max_tokens":{chunks},"temperature":0,"stream":{stream}{}}}"#,
+            r#"{{"model":"{model}","messages":[{{"role":"system","content":"You are brief."}},{{"role":"user","content":"{prompt}"}}],"max_tokens":{chunks},"temperature":0,"stream":{stream}{}}}"#,
             if stream { r#","stream_options":{"include_usage":true}"# } else { "" }
         );
         let responses = format!(
@@ -188,6 +189,23 @@ impl Plan {
         self.turns.set(turn + 1.0);
         (turn * 0.618_033_988_749_895).fract()
     }
+}
+
+/// Returns a long prompt as JSON spells it: lines of some eighty bytes, and two quotes in every fourth.
+fn prompt(bytes: usize) -> String {
+    const LINES: [&str; 4] = [
+        r"The engine reads a long document, and every line of it has to pass the proxy.\n",
+        r"Whoever wrote it was in no hurry: one sentence follows another without a pause.\n",
+        r#"Somebody is said to have asked, \"Is that the end of it?\", and nobody replied.\n"#,
+        r"It goes on about the weather, the harvest, the price of grain, and the neighbours.\n",
+    ];
+    let mut text = String::with_capacity(bytes);
+    let mut lines = LINES.into_iter().cycle();
+    while let Some(line) = lines.next().filter(|line| text.len() + line.len() <= bytes) {
+        text.push_str(line);
+    }
+    text.extend(std::iter::repeat_n('.', bytes - text.len()));
+    text
 }
 
 /// Number of open streams, for scenarios that wait until all are open.

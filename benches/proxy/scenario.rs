@@ -88,6 +88,8 @@ pub(crate) struct Scenario {
     pub(crate) streams: usize,
     /// Deltas in each stream.
     pub(crate) chunks: usize,
+    /// Bytes of the prompt, as JSON spells it; 0 is a short one.
+    pub(crate) prompt: usize,
     /// Requests that each connection sends one after the other.
     pub(crate) requests: usize,
     pub(crate) unit: Unit,
@@ -107,6 +109,7 @@ const DEFAULT: Scenario = Scenario {
     pace: Pace::Whole,
     streams: 1,
     chunks: 0,
+    prompt: 0,
     requests: 1,
     unit: Unit::Chunk,
     target: None,
@@ -115,7 +118,7 @@ const DEFAULT: Scenario = Scenario {
     hold: false,
 };
 
-pub(crate) const SCENARIOS: [Scenario; 11] = [
+pub(crate) const SCENARIOS: [Scenario; 12] = [
     Scenario {
         name: "flat64",
         story: "64 streams flat out, one chunk a write",
@@ -169,6 +172,18 @@ pub(crate) const SCENARIOS: [Scenario; 11] = [
         chunks: 16,
         requests: 800,
         unit: Unit::Request,
+        ..DEFAULT
+    },
+    Scenario {
+        name: "prompt1m",
+        story: "8 clients, prompts of 1 MB, small complete answers",
+        pace: Pace::Whole,
+        streams: 8,
+        chunks: 16,
+        prompt: 1_000_000,
+        requests: 50,
+        unit: Unit::Request,
+        target: Some(1.2),
         ..DEFAULT
     },
     Scenario {

@@ -160,7 +160,7 @@ impl Recipe {
 const SAMEWIRE_TOML: &str = "[limits]\nrequests = 4096\n";
 
 /// Returns the configuration of a plain relay for streams, as an operator would write it: no buffering, kept
-/// connections, no log.
+/// connections, no log. A long prompt never becomes a file.
 fn nginx_conf(listen: SocketAddr, folder: &Path, engine: SocketAddr, workers: usize) -> String {
     let folder = folder.display();
     let port = listen.port();
@@ -177,6 +177,7 @@ http {{
         location / {{
             proxy_pass http://engine; proxy_http_version 1.1; proxy_set_header Connection \"\";
             proxy_buffering off; proxy_read_timeout 600s;
+            client_max_body_size 0; proxy_request_buffering off; client_body_buffer_size 128k;
         }}
     }}
 }}
