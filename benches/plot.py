@@ -29,6 +29,7 @@ SCENARIOS = {
     "flat4": "4 long streams flat out",
     "paced200": "200 streams at 50 chunks/s, spread",
     "step200": "200 streams at 50 chunks/s, in step",
+    "delay200": "200 streams at 50 chunks/s, spread",
     "whole": "a small complete answer",
     "prompt1m": "a prompt of 1 MB, a small answer",
     "short": "one client, short streams",
@@ -39,7 +40,10 @@ PANELS = {
     "processor time per chunk": ("processor time for each chunk of a stream", "small"),
     "processor time per request": ("processor time for each request", "small"),
     "processor time per long request": ("processor time for each long request (another scale)", "large"),
+    "delay of a chunk, median": ("delay added to each chunk, median (another scale)", "delay"),
 }
+# Delays of a chunk, as runs call them.
+DELAYS = {"delay of a chunk, median": "delay_us", "delay of a chunk, p99": "delay_p99_us"}
 # Gateways of `--gateways`. Their figures are kept and not drawn: on their scale the other bars would be too short.
 GATEWAYS = ("litellm", "vllm-router", "smg")
 
@@ -57,13 +61,23 @@ def figure(scenario: str, what: str, unit: str, rounds: int, values: dict[str, f
     return {"scenario": scenario, "what": what, "unit": unit, "rounds": rounds, "values": rounded}
 
 
+def added_delay(run: dict[str, Any], row: dict[str, Any], field: str) -> float:
+    """Returns the median, over rounds, of what a proxy adds to the delay of the direct way in the same round."""
+    direct = next(of for of in run["rows"] if of["scenario"] == row["scenario"] and of["contestant"] == "direct")
+    return median(ours[field] - theirs[field] for ours, theirs in zip(row["figures"], direct["figures"]))
+
+
 def figures_of(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yields the medians of a run. Raises ValueError if a stream arrived broken: its proxy did less than its work."""
     for scenario in SCENARIOS:
         rows = [row for row in run["rows"] if row["scenario"] == scenario and row["contestant"] != "direct"]
         if any(each["failures"] for row in rows for each in row["figures"]):
             raise ValueError(f"streams of {scenario} arrived broken")
-        if rows:
+        if scenario == "delay200":
+            for what, field in DELAYS.items() if rows else ():
+                added = {row["contestant"]: added_delay(run, row, field) for row in rows}
+                yield figure(scenario, what, "µs", run["rounds"], added)
+        elif rows:
             what, field = f"processor time per {rows[0]['unit']}", "cpu_us"
             if scenario == "short":
                 what, field = "time to the first token", "first_us"
@@ -131,7 +145,8 @@ def group(of: dict[str, Any], y: float, scale: float, proxies: list[str]) -> lis
     height = (BAR + GAP) * len(of["values"]) - GAP
     parts = [text(LEFT - 12, y + height / 2 + 4.5, "ink", SCENARIOS[of["scenario"]], "end")]
     for proxy, value in of["values"].items():
-        width = round(scale * value, 1)
+        # What a proxy adds can be less than what the measuring itself moves by.
+        width = round(scale * max(value, 0), 1)
         parts += [bar(LEFT, y, width, proxies.index(proxy))]
         parts += [text(LEFT + width + 8, y + BAR - 2, "ink small", spelled(value))]
         y += BAR + GAP

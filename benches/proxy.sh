@@ -6,7 +6,7 @@
 #   benches/proxy.sh --quick         a smoke run of some twenty seconds
 #   benches/proxy.sh --rounds 9      more rounds: the medians are taken over them
 #   benches/proxy.sh --only flat64,paced200
-#                                    scenarios: flat64 batch64 flat4 paced200 step200 whole prompt1m short
+#                                    scenarios: flat64 batch64 flat4 paced200 step200 delay200 whole prompt1m short
 #                                    responses64 responses1 stored200 open2000
 #   benches/proxy.sh --strict        exit with 1 when a target is missed (otherwise only when a stream arrives broken)
 #   benches/proxy.sh --pin           the proxies on the last processor, engine and client on the others

@@ -3,9 +3,10 @@
 //! Takes: a scenario's name, an address, a scale factor, the API, and whether chunks may be merged.
 //! Gives: one line of JSON: what arrived, how fast, how soon.
 //! Remembers: one decoder state for each connection; all share one read buffer.
-//! Never: parses a chunk. It removes the HTTP framing, counts blank lines and looks at the end.
+//! Never: parses a chunk. It removes the HTTP framing, counts blank lines, looks for stamps and at the end.
 
 use crate::scenario::{ClientApi, Pace, Scenario, named};
+use crate::stamp::{self, Stamps};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind, Read, Write};
@@ -31,6 +32,9 @@ pub(crate) struct Seen {
     pub(crate) first_p99_us: f64,
     /// Delay of a paced chunk relative to the earliest chunk of its stream, in microseconds, 99th percentile.
     pub(crate) late_p99_us: f64,
+    /// Time from a stamped chunk's sending to its arrival, in microseconds, median and 99th percentile.
+    pub(crate) delay_us: Option<f64>,
+    pub(crate) delay_p99_us: Option<f64>,
     /// Processor time of the load client itself, in seconds.
     pub(crate) cpu_seconds: f64,
     pub(crate) complaint: Option<String>,
@@ -79,6 +83,7 @@ async fn drive(scenario: &'static Scenario, plan: Plan) -> Seen {
     let mut seen = Seen::default();
     let mut firsts: Vec<Duration> = Vec::new();
     let mut late: Vec<Duration> = Vec::new();
+    let mut delays: Vec<Duration> = Vec::new();
     for task in tasks {
         if scenario.hold && !task.is_finished() {
             task.abort();
@@ -91,6 +96,7 @@ async fn drive(scenario: &'static Scenario, plan: Plan) -> Seen {
                 seen.bytes += tally.bytes;
                 firsts.extend(tally.firsts);
                 late.extend(tally.late);
+                delays.extend(tally.delays);
             }
             Err(error) => {
                 seen.failures += 1;
@@ -104,6 +110,11 @@ async fn drive(scenario: &'static Scenario, plan: Plan) -> Seen {
     seen.first_p99_us = quantile(&firsts, 0.99);
     late.sort_unstable();
     seen.late_p99_us = quantile(&late, 0.99);
+    if !delays.is_empty() {
+        delays.sort_unstable();
+        seen.delay_us = Some(quantile(&delays, 0.5));
+        seen.delay_p99_us = Some(quantile(&delays, 0.99));
+    }
     seen.cpu_seconds = crate::process::cpu(std::process::id()).as_secs_f64();
     seen
 }
@@ -123,6 +134,8 @@ struct Plan {
     /// Expected events; a stream with fewer is broken.
     events: u64,
     deltas: u64,
+    /// Expected stamps: the first delta bears none.
+    stamps: usize,
     way: ClientApi,
     /// Time between two chunks of a stream.
     period: Duration,
@@ -170,6 +183,7 @@ impl Plan {
             stream,
             events: if stream { chunks as u64 + more } else { 0 },
             deltas: if stream { chunks as u64 } else { 0 },
+            stamps: if matches!(scenario.pace, Pace::Stamped(_)) { chunks - 1 } else { 0 },
             way,
             turns: Cell::default(),
             period: scenario.pace.period(),
@@ -213,12 +227,17 @@ fn prompt(bytes: usize) -> String {
 struct Hold {
     streams: usize,
     open: Cell<usize>,
+    /// Time at which the last stream was opened, by the clock of the stamps.
+    full: Cell<Option<u64>>,
     changed: Notify,
 }
 
 impl Hold {
     fn begun(&self) {
         self.open.set(self.open.get() + 1);
+        if self.open.get() == self.streams {
+            self.full.set(Some(stamp::now()));
+        }
         self.changed.notify_one();
     }
 }
@@ -246,6 +265,7 @@ struct Tally {
     bytes: u64,
     firsts: Vec<Duration>,
     late: Vec<Duration>,
+    delays: Vec<Duration>,
 }
 
 /// Arrival times of a paced stream's chunks, each reduced by its planned sending time.
@@ -284,7 +304,8 @@ async fn client(plan: &Plan, scratch: &Scratch, held: &Hold) -> io::Result<Tally
         }
         stream.write_all(&plan.request).await?;
         let sent = Instant::now();
-        let mut answer = Answer::default();
+        let mut answer = Answer { stamps: (plan.stamps > 0).then(Stamps::default), ..Answer::default() };
+        let mut stamps = 0;
         let mut arrivals = Arrivals::default();
         while answer.state != State::Over {
             stream.readable().await?;
@@ -295,8 +316,16 @@ async fn client(plan: &Plan, scratch: &Scratch, held: &Hold) -> io::Result<Tally
                 Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
                 Err(error) => return Err(error),
             };
+            let arrived = if plan.stamps > 0 { stamp::now() } else { 0 };
             let (began, before) = (answer.bytes > 0, answer.events);
             answer.take(&buffer[..count])?;
+            if let Some(read) = &mut answer.stamps {
+                stamps += read.found.len();
+                // Opening all streams at once delays the first chunks of each.
+                let settled = |sent: &u64| held.full.get().is_some_and(|full| *sent > full);
+                let delays = read.found.drain(..).filter(settled).map(|sent| arrived.saturating_sub(sent));
+                tally.delays.extend(delays.map(Duration::from_nanos));
+            }
             if !plan.period.is_zero() {
                 arrivals.note(plan, sent.elapsed(), before..answer.events);
             }
@@ -309,6 +338,9 @@ async fn client(plan: &Plan, scratch: &Scratch, held: &Hold) -> io::Result<Tally
         tally.late.extend(arrivals.late());
         if plan.stream && !(answer.events >= plan.events && answer.tail.ends_with(end)) {
             return Err(io::Error::other(format!("{} events of {}, or no end", answer.events, plan.events)));
+        }
+        if stamps != plan.stamps {
+            return Err(io::Error::other(format!("{stamps} stamps of {}", plan.stamps)));
         }
         tally.events += answer.events;
         tally.bytes += answer.bytes;
@@ -338,6 +370,8 @@ struct Answer {
     bytes: u64,
     /// True once the last chunk has been announced: only its empty trailer is missing.
     last: bool,
+    /// Reader of stamps, if the engine sends any.
+    stamps: Option<Stamps>,
 }
 
 impl Answer {
@@ -409,6 +443,9 @@ impl Answer {
         }
         self.events += memchr::memmem::find_iter(bytes, b"\n\n").count() as u64;
         self.bytes += bytes.len() as u64;
+        if let Some(stamps) = &mut self.stamps {
+            stamps.take(bytes);
+        }
         self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(16)..]);
         let surplus = self.tail.len().saturating_sub(16);
         self.tail.drain(..surplus);

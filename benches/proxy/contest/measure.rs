@@ -82,6 +82,8 @@ pub(super) fn measure(
         first_us: seen.first_us,
         first_p99_us: seen.first_p99_us,
         late_p99_us: seen.late_p99_us,
+        delay_us: seen.delay_us,
+        delay_p99_us: seen.delay_p99_us,
         stored_per_second: None,
         failures: seen.failures,
         events: seen.events,

@@ -15,6 +15,8 @@ const STREAM_KIB: f64 = 48.0;
 const REST_MIB: f64 = 15.0;
 const BINARY_MIB: f64 = 12.0;
 const READY_MS: f64 = 50.0;
+/// Largest ratio of the delay added to a chunk's way to what nginx adds.
+const DELAY: f64 = 1.2;
 /// Largest ratio of processor time to that of another build in the same run.
 const BUILD: f64 = 1.05;
 const MIB: f64 = 1024.0 * 1024.0;
@@ -76,6 +78,11 @@ pub(super) struct Figures {
     pub(super) first_us: f64,
     pub(super) first_p99_us: f64,
     pub(super) late_p99_us: f64,
+    /// Time from a stamped chunk's sending to its arrival, median and 99th percentile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) delay_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) delay_p99_us: Option<f64>,
     /// Responses stored per second beside the streams, if any.
     pub(super) stored_per_second: Option<f64>,
     pub(super) failures: u64,
@@ -164,6 +171,11 @@ impl Row {
         median(&rounds.map(|(ours, theirs)| ours.cpu_us / theirs.cpu_us).collect::<Vec<_>>())
     }
 }
+
+/// Time of a stamped chunk on its way, of one round.
+type Delay = fn(&Figures) -> Option<f64>;
+const DELAYS: [(&str, Delay); 2] =
+    [("median", |figures| figures.delay_us), ("p99", |figures| figures.delay_p99_us)];
 
 // === impl LeftOut ===
 
@@ -271,6 +283,9 @@ impl Report {
                 let late = row.median(|figures| figures.late_p99_us) / 1e3;
                 println!("  {:<18} {late:>12.2} ms late (p99), {stored:.0} stored a second", "");
             }
+            if row.figures.iter().any(|figures| figures.delay_us.is_some()) {
+                self.print_delay(row);
+            }
         }
     }
 
@@ -309,6 +324,25 @@ impl Report {
         }
     }
 
+    fn print_delay(&self, row: &Row) {
+        let [median, p99] = DELAYS.map(|(_, of)| row.median(|figures| of(figures).unwrap_or_default()));
+        let added: Vec<_> = DELAYS.iter().filter_map(|(_, of)| self.added(row, *of)).collect();
+        let added = match added[..] {
+            [median, p99] => format!(", added {median:.1} and {p99:.1}"),
+            _ => String::new(),
+        };
+        println!("  {:<18} {median:>12.1} µs on the way (median), {p99:.1} (p99){added}", "");
+    }
+
+    /// Returns the delay that a proxy adds to a chunk's way: the median, over rounds, of what its delay is more than
+    /// that of the direct way in the same round.
+    fn added(&self, row: &Row, of: Delay) -> Option<f64> {
+        let direct = self.beside(row, "direct").filter(|_| row.kind != Kind::Direct)?;
+        let rounds = row.figures.iter().zip(&direct.figures);
+        let added: Option<Vec<f64>> = rounds.map(|(ours, theirs)| Some(of(ours)? - of(theirs)?)).collect();
+        added.map(|added| median(&added))
+    }
+
     /// Returns the ratio of the row's processor time to that of its base, if it has a base.
     fn ratio(&self, row: &Row) -> Option<f64> {
         let base = self.beside(row, &row.base().0)?;
@@ -340,6 +374,13 @@ impl Report {
                     row.median(|figures| figures.first_us) - nginx.median(|figures| figures.first_us);
                 let what = format!("{name} {}: first token more than {}", row.scenario, row.base().0);
                 verdicts.push(Verdict { what, figure, most: FIRST_US, unit: "µs" });
+            }
+            for (at, of) in DELAYS {
+                let nginx = self.beside(row, "nginx").and_then(|nginx| self.added(nginx, of));
+                if let (Some(figure), Some(nginx)) = (self.added(row, of), nginx) {
+                    let what = format!("{name} {}: added to a chunk's way ({at})", row.scenario);
+                    verdicts.push(Verdict { what, figure, most: DELAY * nginx, unit: "µs" });
+                }
             }
         }
         for row in self.rows.iter().filter(|row| row.contestant == "samewire") {
