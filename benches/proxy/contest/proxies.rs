@@ -255,10 +255,11 @@ impl Contestant {
             ready: Duration::ZERO,
         };
         let (most, pause) = recipe.patience();
-        while !answers(address) {
+        while let Err(refusal) = answer(address) {
             let gone = contestant.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)));
             if gone || begin.elapsed() > most {
                 let words = fs::read_to_string(&log).unwrap_or_default();
+                let words = if words.trim().is_empty() { refusal.to_string() } else { words };
                 return Err(io::Error::other(format!("{} does not answer: {words}", recipe.name())));
             }
             sleep(pause);
@@ -299,8 +300,8 @@ fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 
-/// Returns true if a small request is answered.
-fn answers(address: SocketAddr) -> bool {
+/// Sends a small request. Returns an error unless it is answered with 200.
+fn answer(address: SocketAddr) -> io::Result<()> {
     let body =
         format!(r#"{{"model":"{}","messages":[{{"role":"user","content":"?"}}]}}"#, Pace::Whole.model());
     let request = format!(
@@ -308,9 +309,20 @@ fn answers(address: SocketAddr) -> bool {
          content-length: {}\r\n\r\n{body}",
         body.len()
     );
-    let Ok(mut stream) = TcpStream::connect(address) else { return false };
-    stream.set_read_timeout(Some(Duration::from_secs(2))).ok();
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    stream.write_all(request.as_bytes())?;
     let mut start = [0; 12];
-    stream.write_all(request.as_bytes()).and_then(|()| stream.read_exact(&mut start)).is_ok()
-        && start == *b"HTTP/1.1 200"
+    stream.read_exact(&mut start)?;
+    if start == *b"HTTP/1.1 200" {
+        return Ok(());
+    }
+    // The rest of an answer says why; what cannot be read is not needed.
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).ok();
+    Err(io::Error::other(format!(
+        "{}, {}",
+        String::from_utf8_lossy(&start),
+        rest.lines().last().unwrap_or_default()
+    )))
 }
