@@ -3,7 +3,7 @@
 # target/bench/proxy.json.
 #
 #   benches/proxy.sh                 everything, about eight minutes
-#   benches/proxy.sh --quick         a smoke run of some twenty seconds
+#   benches/proxy.sh --quick         a smoke run of some forty seconds
 #   benches/proxy.sh --rounds 9      more rounds: the medians are taken over them
 #   benches/proxy.sh --only flat64,paced200
 #                                    scenarios: flat64 batch64 flat4 paced200 step200 delay200 whole prompt1m short
