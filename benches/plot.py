@@ -29,18 +29,30 @@ SCENARIOS = {
     "flat4": "4 long streams flat out",
     "paced200": "200 streams at 50 chunks/s, spread",
     "step200": "200 streams at 50 chunks/s, in step",
+    "delay200": "200 streams at 50 chunks/s, spread",
     "whole": "a small complete answer",
+    "prompt1m": "a prompt of 1 MB, a small answer",
     "short": "one client, short streams",
     "open2000": "2,000 open streams",
 }
-# Panels of the plot: the kind of figure, and its heading. Figures of other kinds are kept and not drawn.
-PANELS = {"processor time per chunk": "for each chunk of a stream", "processor time per request": "for each request"}
+# Panels of the plot: the kind of figure, its heading, and its scale. Figures of other kinds are kept and not drawn.
+PANELS = {
+    "processor time per chunk": ("processor time for each chunk of a stream", "small"),
+    "processor time per request": ("processor time for each request", "small"),
+    "processor time per long request": ("processor time for each long request (another scale)", "large"),
+    "delay of a chunk, median": ("delay added to each chunk, median (another scale)", "delay"),
+}
+# Delays of a chunk, as runs call them.
+DELAYS = {"delay of a chunk, median": "delay_us", "delay of a chunk, p99": "delay_p99_us"}
+# Gateways of `--gateways`. Their figures are kept and not drawn: on their scale the other bars would be too short.
+GATEWAYS = ("litellm", "vllm-router", "smg")
 
 WIDTH, MARGIN, LINE = 760, 24, 18
 # The bars: where they begin, how long the longest is, their height, and the gaps below a bar and a group.
 LEFT, LONGEST, BAR, GAP, GROUP_GAP = 284, 390, 12, 3, 13
-# Fills in light and dark: of the proxies in the order of the figures (nginx, samewire, other builds), and of the rest.
-FILLS = [("#8c959f", "#848d97"), ("#0969da", "#58a6ff"), ("#bf8700", "#d29922"), ("#8250df", "#a371f7")]
+# Fills in light and dark: of proxies by name, of other builds in the order of the figures, and of the rest.
+NAMED = {"nginx": ("#8c959f", "#848d97"), "samewire": ("#0969da", "#58a6ff"), "haproxy": ("#6e9f7a", "#57a06b")}
+FILLS = [("#bf8700", "#d29922"), ("#8250df", "#a371f7")]
 INKS = {"paper": ("#ffffff", "#0d1117"), "ink": ("#1f2328", "#e6edf3"), "faint": ("#59636e", "#9198a1")}
 
 
@@ -49,16 +61,28 @@ def figure(scenario: str, what: str, unit: str, rounds: int, values: dict[str, f
     return {"scenario": scenario, "what": what, "unit": unit, "rounds": rounds, "values": rounded}
 
 
+def added_delay(run: dict[str, Any], row: dict[str, Any], field: str) -> float:
+    """Returns the median, over rounds, of what a proxy adds to the delay of the direct way in the same round."""
+    direct = next(of for of in run["rows"] if of["scenario"] == row["scenario"] and of["contestant"] == "direct")
+    return median(ours[field] - theirs[field] for ours, theirs in zip(row["figures"], direct["figures"]))
+
+
 def figures_of(run: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yields the medians of a run. Raises ValueError if a stream arrived broken: its proxy did less than its work."""
     for scenario in SCENARIOS:
         rows = [row for row in run["rows"] if row["scenario"] == scenario and row["contestant"] != "direct"]
         if any(each["failures"] for row in rows for each in row["figures"]):
             raise ValueError(f"streams of {scenario} arrived broken")
-        if rows:
+        if scenario == "delay200":
+            for what, field in DELAYS.items() if rows else ():
+                added = {row["contestant"]: added_delay(run, row, field) for row in rows}
+                yield figure(scenario, what, "µs", run["rounds"], added)
+        elif rows:
             what, field = f"processor time per {rows[0]['unit']}", "cpu_us"
             if scenario == "short":
                 what, field = "time to the first token", "first_us"
+            elif scenario == "prompt1m":
+                what = "processor time per long request"
             medians = {row["contestant"]: median(each[field] for each in row["figures"]) for row in rows}
             yield figure(scenario, what, "µs", run["rounds"], medians)
     memory = {row["contestant"]: row for row in run["memory"]}
@@ -93,12 +117,15 @@ def written(data: dict[str, Any]) -> str:
 
 
 def spelled(value: float) -> str:
+    if value >= 1000:
+        return f"{value / 1000:.1f} ms"
     return f"{value:.{2 if value < 1 else 1 if value < 100 else 0}f} µs"
 
 
 def style(proxies: list[str]) -> str:
     """Returns the style sheet, in which dark mode changes the fills alone."""
-    fills = INKS | {f"p{at}": FILLS[at] for at in range(len(proxies))}
+    spare = iter(FILLS)
+    fills = INKS | {f"p{at}": NAMED.get(proxy) or next(spare) for at, proxy in enumerate(proxies)}
     light, dark = ("".join(f".{name}{{fill:{pair[mode]}}}" for name, pair in fills.items()) for mode in (0, 1))
     font = 'text{font:13px system-ui,-apple-system,"Segoe UI",sans-serif}.small{font-size:11px}'
     heads = ".title{font-size:16px;font-weight:600}.panel{font-weight:600}"
@@ -118,7 +145,8 @@ def group(of: dict[str, Any], y: float, scale: float, proxies: list[str]) -> lis
     height = (BAR + GAP) * len(of["values"]) - GAP
     parts = [text(LEFT - 12, y + height / 2 + 4.5, "ink", SCENARIOS[of["scenario"]], "end")]
     for proxy, value in of["values"].items():
-        width = round(scale * value, 1)
+        # What a proxy adds can be less than what the measuring itself moves by.
+        width = round(scale * max(value, 0), 1)
         parts += [bar(LEFT, y, width, proxies.index(proxy))]
         parts += [text(LEFT + width + 8, y + BAR - 2, "ink small", spelled(value))]
         y += BAR + GAP
@@ -132,24 +160,29 @@ def description(shown: list[dict[str, Any]]) -> str:
     return "; ".join(f"{SCENARIOS[of['scenario']]}, {of['what']}: {values(of)}" for of in shown) + "."
 
 
+def bars(of: dict[str, Any]) -> dict[str, Any]:
+    return of | {"values": {proxy: value for proxy, value in of["values"].items() if proxy not in GATEWAYS}}
+
+
 def drawn(data: dict[str, Any]) -> str:
-    """Returns the plot. All bars are on one scale."""
-    shown = [of for of in data["figures"] if of["what"] in PANELS]
+    """Returns the plot. Bars of a panel are on one scale, and so are those of the panels for small things."""
+    shown = [bars(of) for of in data["figures"] if of["what"] in PANELS]
     proxies = list(dict.fromkeys(proxy for of in shown for proxy in of["values"]))
-    if not shown or len(proxies) > len(FILLS):
-        raise ValueError(f"{len(shown)} scenarios, {len(proxies)} proxies: 1 at least, {len(FILLS)} at most")
-    scale = LONGEST / max(value for of in shown for value in of["values"].values())
-    parts, y = [text(MARGIN, 36, "ink title", "Processor time in the proxy (less is better)")], 60
+    others = [proxy for proxy in proxies if proxy not in NAMED]
+    if not shown or len(others) > len(FILLS):
+        raise ValueError(f"{len(shown)} scenarios, {len(others)} other builds: 1 at least, {len(FILLS)} at most")
+    parts, y = [text(MARGIN, 36, "ink title", "What the proxy costs (less is better)")], 60
     for at, proxy in enumerate(proxies):
         parts += [bar(MARGIN + 110 * at, y - 10, BAR, at), text(MARGIN + 110 * at + 18, y, "ink", proxy)]
-    for what, heading in PANELS.items():
+    for what, (heading, scale) in PANELS.items():
         groups = [of for of in shown if of["what"] == what]
+        same = [value for of in shown if PANELS[of["what"]][1] == scale for value in of["values"].values()]
         if groups:
             y += LINE + 10
             parts += [text(MARGIN, y, "ink panel", heading)]
             y += GROUP_GAP
         for of in groups:
-            parts += group(of, y, scale, proxies)
+            parts += group(of, y, LONGEST / max(*same, 0.001), proxies)
             y += (BAR + GAP) * len(of["values"]) - GAP + GROUP_GAP
     rounds = sorted({of["rounds"] for of in shown})
     of_rounds = f"Medians of {' to '.join(map(str, rounds[:1] + rounds[1:][-1:]))} rounds"
@@ -163,7 +196,7 @@ def drawn(data: dict[str, Any]) -> str:
     size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title description">',
-        f'<title id="title">{escape("Processor time of " + ", ".join(proxies))}</title>',
+        f'<title id="title">{escape("Costs of " + ", ".join(proxies))}</title>',
         f'<desc id="description">{escape(description(shown))}</desc>',
         style(proxies),
         '<rect width="100%" height="100%" rx="6" class="paper"/>',

@@ -6,10 +6,11 @@
 //! Never: stops by itself; the process that started it kills it.
 
 use crate::frames::{Frames, json_answer};
-use crate::scenario::Pace;
+use crate::scenario::{Pace, SCENARIOS};
+use crate::stamp::Stamped;
 use socket2::SockRef;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::io::{self, ErrorKind, Write};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -61,13 +62,13 @@ impl Connection {
     async fn serve(mut self) -> io::Result<()> {
         while let Some(ask) = self.ask().await? {
             let Some(ask) = ask else {
-                self.stream.write_all(&json_answer(r#"{"object":"list","data":[]}"#)).await?;
+                self.stream.write_all(&json_answer(&models())).await?;
                 continue;
             };
             match ask.pace {
                 Pace::Whole => self.stream.write_all(self.frames.whole()).await?,
                 Pace::Flat(batch) => self.flat(&ask, batch).await?,
-                Pace::Paced(_) | Pace::Step(_) => self.paced(ask).await?,
+                Pace::Paced(_) | Pace::Step(_) | Pace::Stamped(_) => self.paced(ask).await?,
             }
         }
         Ok(())
@@ -125,6 +126,13 @@ impl Connection {
     }
 }
 
+/// Returns the list of models, which some gateways route by. Every other path without a chat body gets it as well.
+fn models() -> String {
+    let names: BTreeSet<String> = SCENARIOS.iter().map(|scenario| scenario.pace.model()).collect();
+    let cards = names.iter().map(|name| format!(r#"{{"id":"{name}","object":"model"}}"#));
+    format!(r#"{{"object":"list","data":[{}]}}"#, cards.collect::<Vec<_>>().join(","))
+}
+
 fn find(within: &[u8], what: &[u8]) -> Option<usize> {
     memchr::memmem::find(within, what)
 }
@@ -175,7 +183,7 @@ struct Slot {
 /// Sends every paced stream from one thread that sleeps with microsecond precision. A runtime's timer ticks in
 /// milliseconds and would bunch ten streams of two hundred together.
 fn pacer(submitted: &Receiver<Slot>) {
-    let frames = Frames::new();
+    let (frames, mut stamped) = (Frames::new(), Stamped::new());
     let epoch = Instant::now();
     let mut slots: Vec<Option<Slot>> = Vec::new();
     let mut due: BinaryHeap<Reverse<(Instant, usize)>> = BinaryHeap::new();
@@ -212,7 +220,7 @@ fn pacer(submitted: &Receiver<Slot>) {
             }
             due.pop();
             let Some(slot) = slots[place].as_mut() else { continue };
-            match slot.advance(&frames) {
+            match slot.advance(&frames, &mut stamped) {
                 Some(outcome) => {
                     if let Some(slot) = slots[place].take() {
                         // The connection may have been closed meanwhile; then no task waits.
@@ -239,9 +247,13 @@ fn first_due(pace: Pace, epoch: Instant, turn: u32) -> Instant {
 
 impl Slot {
     /// Sends the chunk that is due. Returns `Some` when the stream is over: true if it was sent completely.
-    fn advance(&mut self, frames: &Frames) -> Option<bool> {
+    fn advance(&mut self, frames: &Frames, stamped: &mut Stamped) -> Option<bool> {
         let outcome = if self.sent < self.ask.chunks {
-            self.write(frames.deltas(self.sent, 1)).map(|()| None)
+            let delta = match self.ask.pace {
+                Pace::Stamped(_) => stamped.now(),
+                _ => frames.deltas(self.sent, 1),
+            };
+            self.write(delta).map(|()| None)
         } else {
             self.end(frames).map(|()| Some(true))
         };

@@ -48,9 +48,7 @@ impl Frames {
             starts.push(ring.len());
             // The second half repeats the first, so that a batch that begins anywhere in the first half is contiguous.
             let word = WORDS[place % BATCH % WORDS.len()];
-            ring.extend_from_slice(&chunk(&format!(
-                r#"{ENVELOPE}{{"index":0,"delta":{{"content":"{word}"}},"logprobs":null,"finish_reason":null,"token_ids":null}}]}}"#
-            )));
+            ring.extend_from_slice(&delta(word));
         }
         starts.push(ring.len());
         let mut done = chunk("[DONE]");
@@ -104,6 +102,13 @@ impl Frames {
     pub(crate) fn whole(&self) -> &[u8] {
         &self.whole
     }
+}
+
+/// Returns a delta with this text.
+pub(crate) fn delta(text: &str) -> Vec<u8> {
+    chunk(&format!(
+        r#"{ENVELOPE}{{"index":0,"delta":{{"content":"{text}"}},"logprobs":null,"finish_reason":null,"token_ids":null}}]}}"#
+    ))
 }
 
 fn chunk(data: &str) -> Vec<u8> {

@@ -1,11 +1,12 @@
 //! The load client.
 //!
-//! Takes: a scenario's name, an address, a scale factor, and the API.
+//! Takes: a scenario's name, an address, a scale factor, the API, and whether chunks may be merged.
 //! Gives: one line of JSON: what arrived, how fast, how soon.
 //! Remembers: one decoder state for each connection; all share one read buffer.
-//! Never: parses a chunk. It removes the HTTP framing, counts blank lines and looks at the end.
+//! Never: parses a chunk. It removes the HTTP framing, counts blank lines, looks for stamps and at the end.
 
 use crate::scenario::{ClientApi, Pace, Scenario, named};
+use crate::stamp::{self, Stamps};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind, Read, Write};
@@ -31,29 +32,40 @@ pub(crate) struct Seen {
     pub(crate) first_p99_us: f64,
     /// Delay of a paced chunk relative to the earliest chunk of its stream, in microseconds, 99th percentile.
     pub(crate) late_p99_us: f64,
+    /// Time from a stamped chunk's sending to its arrival, in microseconds, median and 99th percentile.
+    pub(crate) delay_us: Option<f64>,
+    pub(crate) delay_p99_us: Option<f64>,
     /// Processor time of the load client itself, in seconds.
     pub(crate) cpu_seconds: f64,
     pub(crate) complaint: Option<String>,
 }
 
-/// Runs the load client: `load SCENARIO ADDRESS [SCALE [WAY]]`.
+/// Word that allows a proxy to leave out or merge the events beside the deltas, as gateways do that write every
+/// chunk anew.
+pub(crate) const LOOSE: &str = "loose";
+
+/// Runs the load client: `load SCENARIO ADDRESS [SCALE [WAY [loose]]]`.
 pub(crate) fn run(arguments: &[String]) -> io::Result<bool> {
-    let usage = || io::Error::other("load SCENARIO ADDRESS [SCALE [WAY]]");
+    let usage = || io::Error::other("load SCENARIO ADDRESS [SCALE [WAY [loose]]]");
     let scenario = arguments.first().and_then(|name| named(name)).ok_or_else(usage)?;
     let address: SocketAddr = arguments.get(1).and_then(|word| word.parse().ok()).ok_or_else(usage)?;
     let scale: f64 = arguments.get(2).and_then(|word| word.parse().ok()).unwrap_or(1.0);
     let way = arguments.get(3).and_then(|word| ClientApi::named(word)).unwrap_or(ClientApi::Chat);
+    let mut plan = Plan::new(scenario, address, scale, way);
+    if arguments.get(4).is_some_and(|word| word == LOOSE) {
+        plan.events = plan.deltas;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let seen = LocalSet::new().block_on(&runtime, drive(scenario, address, scale, way));
+    let seen = LocalSet::new().block_on(&runtime, drive(scenario, plan));
     println!("{}", serde_json::to_string(&seen)?);
     Ok(seen.failures == 0)
 }
 
-async fn drive(scenario: &'static Scenario, address: SocketAddr, scale: f64, way: ClientApi) -> Seen {
+async fn drive(scenario: &'static Scenario, plan: Plan) -> Seen {
     let start = Instant::now();
     let scratch: Scratch = Rc::new(RefCell::new(vec![0; 256 * 1024].into_boxed_slice()));
-    let held = Rc::new(Hold::default());
-    let plan = Rc::new(Plan::new(scenario, address, scale, way));
+    let held = Rc::new(Hold { streams: scenario.streams, ..Hold::default() });
+    let plan = Rc::new(plan);
     let tasks: Vec<_> = (0..scenario.streams)
         .map(|_| {
             let (plan, scratch, held) = (Rc::clone(&plan), Rc::clone(&scratch), Rc::clone(&held));
@@ -66,11 +78,12 @@ async fn drive(scenario: &'static Scenario, address: SocketAddr, scale: f64, way
         })
         .collect();
     if scenario.hold {
-        wait_for_release(&held, scenario.streams).await;
+        wait_for_release(&held).await;
     }
     let mut seen = Seen::default();
     let mut firsts: Vec<Duration> = Vec::new();
     let mut late: Vec<Duration> = Vec::new();
+    let mut delays: Vec<Duration> = Vec::new();
     for task in tasks {
         if scenario.hold && !task.is_finished() {
             task.abort();
@@ -83,6 +96,7 @@ async fn drive(scenario: &'static Scenario, address: SocketAddr, scale: f64, way
                 seen.bytes += tally.bytes;
                 firsts.extend(tally.firsts);
                 late.extend(tally.late);
+                delays.extend(tally.delays);
             }
             Err(error) => {
                 seen.failures += 1;
@@ -96,6 +110,11 @@ async fn drive(scenario: &'static Scenario, address: SocketAddr, scale: f64, way
     seen.first_p99_us = quantile(&firsts, 0.99);
     late.sort_unstable();
     seen.late_p99_us = quantile(&late, 0.99);
+    if !delays.is_empty() {
+        delays.sort_unstable();
+        seen.delay_us = Some(quantile(&delays, 0.5));
+        seen.delay_p99_us = Some(quantile(&delays, 0.99));
+    }
     seen.cpu_seconds = crate::process::cpu(std::process::id()).as_secs_f64();
     seen
 }
@@ -114,6 +133,9 @@ struct Plan {
     stream: bool,
     /// Expected events; a stream with fewer is broken.
     events: u64,
+    deltas: u64,
+    /// Expected stamps: the first delta bears none.
+    stamps: usize,
     way: ClientApi,
     /// Time between two chunks of a stream.
     period: Duration,
@@ -126,14 +148,15 @@ struct Plan {
 impl Plan {
     fn new(scenario: &Scenario, address: SocketAddr, scale: f64, way: ClientApi) -> Self {
         let scaled = |number: usize| ((number as f64 * scale) as usize).max(1);
-        let paced = matches!(scenario.pace, Pace::Paced(_) | Pace::Step(_));
+        let paced = !scenario.pace.period().is_zero();
         let many = scenario.requests > 1;
         let chunks = if many || scenario.hold { scenario.chunks } else { scaled(scenario.chunks) };
         let stream = scenario.pace != Pace::Whole;
         debug_assert!(!(paced && many), "a paced stream is one request");
         let model = scenario.pace.model();
+        let prompt = if scenario.prompt == 0 { "Count.".to_owned() } else { prompt(scenario.prompt) };
         let chat = format!(
-            r#"{{"model":"{model}","messages":[{{"role":"system","content":"You are brief."}},{{"role":"user","content":"Count."}}],"max_tokens":{chunks},"temperature":0,"stream":{stream}{}}}"#,
+            r#"{{"model":"{model}","messages":[{{"role":"system","content":"You are brief."}},{{"role":"user","content":"{prompt}"}}],"max_tokens":{chunks},"temperature":0,"stream":{stream}{}}}"#,
             if stream { r#","stream_options":{"include_usage":true}"# } else { "" }
         );
         let responses = format!(
@@ -159,6 +182,8 @@ impl Plan {
             requests: if many { scaled(scenario.requests) } else { 1 },
             stream,
             events: if stream { chunks as u64 + more } else { 0 },
+            deltas: if stream { chunks as u64 } else { 0 },
+            stamps: if matches!(scenario.pace, Pace::Stamped(_)) { chunks - 1 } else { 0 },
             way,
             turns: Cell::default(),
             period: scenario.pace.period(),
@@ -180,23 +205,46 @@ impl Plan {
     }
 }
 
-/// Number of open streams, for scenarios that only hold streams open.
+/// Returns a long prompt as JSON spells it: lines of some eighty bytes, and two quotes in every fourth.
+fn prompt(bytes: usize) -> String {
+    const LINES: [&str; 4] = [
+        r"The engine reads a long document, and every line of it has to pass the proxy.\n",
+        r"Whoever wrote it was in no hurry: one sentence follows another without a pause.\n",
+        r#"Somebody is said to have asked, \"Is that the end of it?\", and nobody replied.\n"#,
+        r"It goes on about the weather, the harvest, the price of grain, and the neighbours.\n",
+    ];
+    let mut text = String::with_capacity(bytes);
+    let mut lines = LINES.into_iter().cycle();
+    while let Some(line) = lines.next().filter(|line| text.len() + line.len() <= bytes) {
+        text.push_str(line);
+    }
+    text.extend(std::iter::repeat_n('.', bytes - text.len()));
+    text
+}
+
+/// Number of open streams, for scenarios that wait until all are open.
 #[derive(Default)]
 struct Hold {
-    open: RefCell<usize>,
+    streams: usize,
+    open: Cell<usize>,
+    /// Time at which the last stream was opened, by the clock of the stamps.
+    full: Cell<Option<u64>>,
     changed: Notify,
 }
 
 impl Hold {
     fn begun(&self) {
-        *self.open.borrow_mut() += 1;
+        self.open.set(self.open.get() + 1);
+        if self.open.get() == self.streams {
+            self.full.set(Some(stamp::now()));
+        }
         self.changed.notify_one();
     }
 }
 
 /// Prints `open` once every stream has begun, then waits for the line that ends the scenario.
-async fn wait_for_release(held: &Hold, streams: usize) {
-    while *held.open.borrow() < streams {
+async fn wait_for_release(held: &Hold) {
+    while held.open.get() < held.streams {
         held.changed.notified().await;
     }
     println!("open");
@@ -217,6 +265,7 @@ struct Tally {
     bytes: u64,
     firsts: Vec<Duration>,
     late: Vec<Duration>,
+    delays: Vec<Duration>,
 }
 
 /// Arrival times of a paced stream's chunks, each reduced by its planned sending time.
@@ -255,7 +304,8 @@ async fn client(plan: &Plan, scratch: &Scratch, held: &Hold) -> io::Result<Tally
         }
         stream.write_all(&plan.request).await?;
         let sent = Instant::now();
-        let mut answer = Answer::default();
+        let mut answer = Answer { stamps: (plan.stamps > 0).then(Stamps::default), ..Answer::default() };
+        let mut stamps = 0;
         let mut arrivals = Arrivals::default();
         while answer.state != State::Over {
             stream.readable().await?;
@@ -266,8 +316,16 @@ async fn client(plan: &Plan, scratch: &Scratch, held: &Hold) -> io::Result<Tally
                 Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
                 Err(error) => return Err(error),
             };
+            let arrived = if plan.stamps > 0 { stamp::now() } else { 0 };
             let (began, before) = (answer.bytes > 0, answer.events);
             answer.take(&buffer[..count])?;
+            if let Some(read) = &mut answer.stamps {
+                stamps += read.found.len();
+                // Opening all streams at once delays the first chunks of each.
+                let settled = |sent: &u64| held.full.get().is_some_and(|full| *sent > full);
+                let delays = read.found.drain(..).filter(settled).map(|sent| arrived.saturating_sub(sent));
+                tally.delays.extend(delays.map(Duration::from_nanos));
+            }
             if !plan.period.is_zero() {
                 arrivals.note(plan, sent.elapsed(), before..answer.events);
             }
@@ -280,6 +338,9 @@ async fn client(plan: &Plan, scratch: &Scratch, held: &Hold) -> io::Result<Tally
         tally.late.extend(arrivals.late());
         if plan.stream && !(answer.events >= plan.events && answer.tail.ends_with(end)) {
             return Err(io::Error::other(format!("{} events of {}, or no end", answer.events, plan.events)));
+        }
+        if stamps != plan.stamps {
+            return Err(io::Error::other(format!("{stamps} stamps of {}", plan.stamps)));
         }
         tally.events += answer.events;
         tally.bytes += answer.bytes;
@@ -309,6 +370,8 @@ struct Answer {
     bytes: u64,
     /// True once the last chunk has been announced: only its empty trailer is missing.
     last: bool,
+    /// Reader of stamps, if the engine sends any.
+    stamps: Option<Stamps>,
 }
 
 impl Answer {
@@ -380,6 +443,9 @@ impl Answer {
         }
         self.events += memchr::memmem::find_iter(bytes, b"\n\n").count() as u64;
         self.bytes += bytes.len() as u64;
+        if let Some(stamps) = &mut self.stamps {
+            stamps.take(bytes);
+        }
         self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(16)..]);
         let surplus = self.tail.len().saturating_sub(16);
         self.tail.drain(..surplus);

@@ -3,7 +3,8 @@
 //! Takes: `engine`, `load` or `contest`, and the options of that part.
 //! Gives: a table for people, and the same figures as JSON.
 //! Remembers: nothing between runs.
-//! Never: measures itself. The engine and the load client send bytes rendered beforehand and only count what arrives.
+//! Never: measures itself. The engine and the load client send bytes rendered beforehand and only count what arrives;
+//! in the one scenario that measures delay, the engine puts the time into each chunk.
 //!
 //! `benches/proxy.sh` builds everything and runs `contest`, which starts the others as processes of their own.
 #![allow(
@@ -22,6 +23,7 @@ mod frames;
 mod load;
 mod process;
 mod scenario;
+mod stamp;
 
 use std::process::ExitCode;
 

@@ -42,6 +42,17 @@ pub(crate) fn cpu(pid: u32) -> Duration {
     Duration::from_nanos(nanoseconds)
 }
 
+/// Returns the same in steps of ten milliseconds, threads that have ended included: the scheduler's own count leaves
+/// with its thread.
+pub(crate) fn cpu_of_ended_too(pid: u32) -> Duration {
+    let ticks = |member: u32| {
+        let stat = fs::read_to_string(format!("/proc/{member}/stat")).ok()?;
+        let mut words = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+        Some(words.next()?.parse::<u64>().ok()? + words.next()?.parse::<u64>().ok()?)
+    };
+    Duration::from_millis(10 * family(pid).into_iter().filter_map(ticks).sum::<u64>())
+}
+
 /// Returns resident and proportional memory in bytes.
 pub(crate) fn memory(pid: u32) -> io::Result<(u64, u64)> {
     let mut sums = (0, 0);

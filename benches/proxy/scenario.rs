@@ -14,6 +14,8 @@ pub(crate) enum Pace {
     Paced(f64),
     /// Chunks per second, all streams at the same moment, as in an engine step. The model is `bench-step-N`.
     Step(f64),
+    /// As paced, and all deltas but the first bear the time of sending. The model is `bench-stamped-N`.
+    Stamped(f64),
     /// Small JSON body instead of a stream. The model is `bench-whole-0`.
     Whole,
 }
@@ -24,6 +26,7 @@ impl Pace {
             Self::Flat(batch) => format!("bench-flat-{batch}"),
             Self::Paced(rate) => format!("bench-paced-{rate}"),
             Self::Step(rate) => format!("bench-step-{rate}"),
+            Self::Stamped(rate) => format!("bench-stamped-{rate}"),
             Self::Whole => "bench-whole-0".to_owned(),
         }
     }
@@ -35,6 +38,7 @@ impl Pace {
             "flat" => Self::Flat((number as usize).clamp(1, crate::frames::BATCH)),
             "paced" => Self::Paced(number),
             "step" => Self::Step(number),
+            "stamped" => Self::Stamped(number),
             _ => Self::Whole,
         })
     }
@@ -42,7 +46,7 @@ impl Pace {
     /// Time between two chunks of one stream.
     pub(crate) fn period(self) -> Duration {
         match self {
-            Self::Paced(rate) | Self::Step(rate) => Duration::from_secs_f64(1.0 / rate),
+            Self::Paced(rate) | Self::Step(rate) | Self::Stamped(rate) => Duration::from_secs_f64(1.0 / rate),
             Self::Flat(_) | Self::Whole => Duration::ZERO,
         }
     }
@@ -88,6 +92,8 @@ pub(crate) struct Scenario {
     pub(crate) streams: usize,
     /// Deltas in each stream.
     pub(crate) chunks: usize,
+    /// Bytes of the prompt, as JSON spells it; 0 is a short one.
+    pub(crate) prompt: usize,
     /// Requests that each connection sends one after the other.
     pub(crate) requests: usize,
     pub(crate) unit: Unit,
@@ -107,6 +113,7 @@ const DEFAULT: Scenario = Scenario {
     pace: Pace::Whole,
     streams: 1,
     chunks: 0,
+    prompt: 0,
     requests: 1,
     unit: Unit::Chunk,
     target: None,
@@ -115,7 +122,7 @@ const DEFAULT: Scenario = Scenario {
     hold: false,
 };
 
-pub(crate) const SCENARIOS: [Scenario; 11] = [
+pub(crate) const SCENARIOS: [Scenario; 13] = [
     Scenario {
         name: "flat64",
         story: "64 streams flat out, one chunk a write",
@@ -162,6 +169,14 @@ pub(crate) const SCENARIOS: [Scenario; 11] = [
         ..DEFAULT
     },
     Scenario {
+        name: "delay200",
+        story: "200 streams, 50 chunks a second each, spread evenly: how long each chunk is on its way",
+        pace: Pace::Stamped(50.0),
+        streams: 200,
+        chunks: 200,
+        ..DEFAULT
+    },
+    Scenario {
         name: "whole",
         story: "32 clients, small complete answers",
         pace: Pace::Whole,
@@ -169,6 +184,18 @@ pub(crate) const SCENARIOS: [Scenario; 11] = [
         chunks: 16,
         requests: 800,
         unit: Unit::Request,
+        ..DEFAULT
+    },
+    Scenario {
+        name: "prompt1m",
+        story: "8 clients, prompts of 1 MB, small complete answers",
+        pace: Pace::Whole,
+        streams: 8,
+        chunks: 16,
+        prompt: 1_000_000,
+        requests: 50,
+        unit: Unit::Request,
+        target: Some(1.2),
         ..DEFAULT
     },
     Scenario {

@@ -1,5 +1,6 @@
 //! Figures of the contest, their targets, and the printed table.
 
+use super::proxies::Kind;
 use crate::scenario::{Scenario, Unit};
 use serde::Serialize;
 use std::fs;
@@ -14,6 +15,8 @@ const STREAM_KIB: f64 = 48.0;
 const REST_MIB: f64 = 15.0;
 const BINARY_MIB: f64 = 12.0;
 const READY_MS: f64 = 50.0;
+/// Largest ratio of the delay added to a chunk's way to what nginx adds.
+const DELAY: f64 = 1.2;
 /// Largest ratio of processor time to that of another build in the same run.
 const BUILD: f64 = 1.05;
 const MIB: f64 = 1024.0 * 1024.0;
@@ -27,6 +30,7 @@ pub(super) struct Report {
     pub(super) start: Vec<Start>,
     pub(super) rows: Vec<Row>,
     pub(super) memory: Vec<Memory>,
+    pub(super) left_out: Vec<LeftOut>,
 }
 
 /// Machine of a run, which is quoted with its figures.
@@ -41,6 +45,10 @@ struct Machine {
 #[derive(Serialize)]
 pub(super) struct Start {
     pub(super) contestant: String,
+    pub(super) kind: Kind,
+    /// Version of a gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) version: Option<String>,
     pub(super) ready_ms: f64,
     pub(super) binary_bytes: Option<u64>,
 }
@@ -52,6 +60,8 @@ pub(super) struct Row {
     #[serde(skip)]
     story: &'static str,
     pub(super) contestant: String,
+    #[serde(skip)]
+    kind: Kind,
     pub(super) unit: &'static str,
     #[serde(skip)]
     target: Option<f64>,
@@ -68,15 +78,26 @@ pub(super) struct Figures {
     pub(super) first_us: f64,
     pub(super) first_p99_us: f64,
     pub(super) late_p99_us: f64,
+    /// Time from a stamped chunk's sending to its arrival, median and 99th percentile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) delay_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) delay_p99_us: Option<f64>,
     /// Responses stored per second beside the streams, if any.
     pub(super) stored_per_second: Option<f64>,
     pub(super) failures: u64,
     pub(super) events: u64,
+    #[serde(skip)]
+    pub(super) seconds: f64,
+    #[serde(skip)]
+    pub(super) complaint: Option<String>,
 }
 
 #[derive(Serialize)]
 pub(super) struct Memory {
     pub(super) contestant: String,
+    #[serde(skip)]
+    pub(super) kind: Kind,
     pub(super) streams: usize,
     pub(super) failures: u64,
     pub(super) rest_bytes: u64,
@@ -84,6 +105,14 @@ pub(super) struct Memory {
     pub(super) open_bytes: u64,
     pub(super) open_pss_bytes: u64,
     pub(super) after_bytes: u64,
+}
+
+/// Gateway that took no part in a scenario, or in the whole run.
+#[derive(Serialize)]
+pub(super) struct LeftOut {
+    contestant: String,
+    scenario: Option<&'static str>,
+    reason: String,
 }
 
 pub(super) fn median(values: &[f64]) -> f64 {
@@ -111,11 +140,12 @@ impl Machine {
 // === impl Row ===
 
 impl Row {
-    pub(super) fn new(scenario: &Scenario, contestant: &str) -> Self {
+    pub(super) fn new(scenario: &Scenario, contestant: &str, kind: Kind) -> Self {
         Self {
             scenario: scenario.name,
             story: scenario.story,
             contestant: contestant.to_owned(),
+            kind,
             unit: if scenario.unit == Unit::Chunk { "chunk" } else { "request" },
             target: scenario.target,
             figures: Vec::new(),
@@ -139,6 +169,21 @@ impl Row {
     fn over(&self, other: &Self) -> f64 {
         let rounds = self.figures.iter().zip(&other.figures);
         median(&rounds.map(|(ours, theirs)| ours.cpu_us / theirs.cpu_us).collect::<Vec<_>>())
+    }
+}
+
+/// Time of a stamped chunk on its way, of one round.
+type Delay = fn(&Figures) -> Option<f64>;
+const DELAYS: [(&str, Delay); 2] =
+    [("median", |figures| figures.delay_us), ("p99", |figures| figures.delay_p99_us)];
+
+// === impl LeftOut ===
+
+impl LeftOut {
+    pub(super) fn new(contestant: &str, scenario: Option<&'static str>, reason: &str) -> Self {
+        // The last line of a program's log is the one that says why it ended.
+        let reason = reason.trim_end().rsplit('\n').next().unwrap_or_default();
+        Self { contestant: contestant.to_owned(), scenario, reason: reason.chars().take(200).collect() }
     }
 }
 
@@ -170,7 +215,12 @@ impl Report {
             start: Vec::new(),
             rows: Vec::new(),
             memory: Vec::new(),
+            left_out: Vec::new(),
         }
+    }
+
+    pub(super) fn has_started(&self, contestant: &str) -> bool {
+        self.start.iter().any(|start| start.contestant == contestant)
     }
 
     /// Returns true if every stream arrived complete.
@@ -186,6 +236,7 @@ impl Report {
     pub(super) fn print(&self) {
         self.print_scenarios();
         self.print_memory();
+        self.print_gateways();
         let verdicts = self.verdicts();
         if !verdicts.is_empty() {
             println!("\nTargets");
@@ -232,6 +283,9 @@ impl Report {
                 let late = row.median(|figures| figures.late_p99_us) / 1e3;
                 println!("  {:<18} {late:>12.2} ms late (p99), {stored:.0} stored a second", "");
             }
+            if row.figures.iter().any(|figures| figures.delay_us.is_some()) {
+                self.print_delay(row);
+            }
         }
     }
 
@@ -256,6 +310,39 @@ impl Report {
         }
     }
 
+    fn print_gateways(&self) {
+        for Start { contestant, version, ready_ms, .. } in &self.start {
+            if let Some(version) = version {
+                println!("\n{contestant} {version}: first answer after {:.1} s", ready_ms / 1e3);
+            }
+        }
+        if !self.left_out.is_empty() {
+            println!("\nLeft out");
+        }
+        for LeftOut { contestant, scenario, reason } in &self.left_out {
+            println!("  {contestant:<18} {:<12} {reason}", scenario.unwrap_or("everything"));
+        }
+    }
+
+    fn print_delay(&self, row: &Row) {
+        let [median, p99] = DELAYS.map(|(_, of)| row.median(|figures| of(figures).unwrap_or_default()));
+        let added: Vec<_> = DELAYS.iter().filter_map(|(_, of)| self.added(row, *of)).collect();
+        let added = match added[..] {
+            [median, p99] => format!(", added {median:.1} and {p99:.1}"),
+            _ => String::new(),
+        };
+        println!("  {:<18} {median:>12.1} µs on the way (median), {p99:.1} (p99){added}", "");
+    }
+
+    /// Returns the delay that a proxy adds to a chunk's way: the median, over rounds, of what its delay is more than
+    /// that of the direct way in the same round.
+    fn added(&self, row: &Row, of: Delay) -> Option<f64> {
+        let direct = self.beside(row, "direct").filter(|_| row.kind != Kind::Direct)?;
+        let rounds = row.figures.iter().zip(&direct.figures);
+        let added: Option<Vec<f64>> = rounds.map(|(ours, theirs)| Some(of(ours)? - of(theirs)?)).collect();
+        added.map(|added| median(&added))
+    }
+
     /// Returns the ratio of the row's processor time to that of its base, if it has a base.
     fn ratio(&self, row: &Row) -> Option<f64> {
         let base = self.beside(row, &row.base().0)?;
@@ -268,13 +355,13 @@ impl Report {
 
     /// Returns the names of other builds of samewire.
     fn builds(&self) -> impl Iterator<Item = &str> {
-        let proxies = self.start.iter().filter(|start| start.binary_bytes.is_some());
+        let proxies = self.start.iter().filter(|start| start.kind == Kind::Samewire);
         proxies.map(|start| start.contestant.as_str()).filter(|name| *name != "samewire")
     }
 
     fn verdicts(&self) -> Vec<Verdict> {
         let mut verdicts = Vec::new();
-        for row in &self.rows {
+        for row in self.rows.iter().filter(|row| row.kind == Kind::Samewire) {
             let name = &row.contestant;
             if let (Some(most), Some(figure)) = (row.target, self.ratio(row)) {
                 let what = format!("{name} {}: processor time {}'s", row.scenario, row.base().1);
@@ -287,6 +374,13 @@ impl Report {
                     row.median(|figures| figures.first_us) - nginx.median(|figures| figures.first_us);
                 let what = format!("{name} {}: first token more than {}", row.scenario, row.base().0);
                 verdicts.push(Verdict { what, figure, most: FIRST_US, unit: "µs" });
+            }
+            for (at, of) in DELAYS {
+                let nginx = self.beside(row, "nginx").and_then(|nginx| self.added(nginx, of));
+                if let (Some(figure), Some(nginx)) = (self.added(row, of), nginx) {
+                    let what = format!("{name} {}: added to a chunk's way ({at})", row.scenario);
+                    verdicts.push(Verdict { what, figure, most: DELAY * nginx, unit: "µs" });
+                }
             }
         }
         for row in self.rows.iter().filter(|row| row.contestant == "samewire") {
@@ -306,7 +400,7 @@ impl Report {
                 unit: "ms",
             });
         }
-        for memory in self.memory.iter().filter(|memory| memory.contestant != "nginx") {
+        for memory in self.memory.iter().filter(|memory| memory.kind == Kind::Samewire) {
             let name = &memory.contestant;
             let what = format!("{name}: memory for each of {} open streams", memory.streams);
             verdicts.push(Verdict { what, figure: memory.stream_kib(), most: STREAM_KIB, unit: "KiB" });
@@ -318,7 +412,7 @@ impl Report {
                 unit: "MiB",
             });
         }
-        for start in self.start.iter().filter(|start| start.contestant != "nginx") {
+        for start in self.start.iter().filter(|start| start.kind == Kind::Samewire) {
             let name = &start.contestant;
             let what = format!("{name}: start to first answer");
             verdicts.push(Verdict { what, figure: start.ready_ms, most: READY_MS, unit: "ms" });
