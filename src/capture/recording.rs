@@ -7,6 +7,7 @@ use super::exchange::{Attempt, Captured, Message, Outcome, RequestInfo, head_tex
 use super::journal::{BodyPlace, Journal};
 use super::ring::{Criteria, Recorded, Ring};
 use crate::plan::Route;
+use crate::request::EngineBody;
 use http::HeaderMap;
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
@@ -191,11 +192,11 @@ impl AttemptRecorder {
     }
 
     /// Records the request as it is sent. `head` has its lines as HTTP/1.1 spells them.
-    pub fn request(&self, head: &[u8], body: &[u8]) {
+    pub fn request(&self, head: &[u8], body: &EngineBody) {
         self.begin();
         let text = redacted(&String::from_utf8_lossy(head));
         self.with(|attempt, grants| attempt.request.head = grants.text(&self.recording.ring, text));
-        self.request_body(body);
+        body.pieces().iter().for_each(|piece| self.request_body(piece));
     }
 
     /// Records further bytes of the request's body.
@@ -426,7 +427,9 @@ mod tests {
         let recording = Recording::begin(&ring, || info("a", "m"), true).unwrap();
         recording.body(b"asked");
         let attempts = ["one", "two"].map(|name| recording.attempt(name, "vllm"));
-        attempts.iter().for_each(|attempt| attempt.request(b"POST / HTTP/1.1\r\n\r\n", b"sent"));
+        attempts.iter().for_each(|attempt| {
+            attempt.request(b"POST / HTTP/1.1\r\n\r\n", &bytes::Bytes::from_static(b"sent").into())
+        });
         let answers =
             attempts.each_ref().map(|attempt| attempt.answer_head("HTTP/1.1 200 OK", &HeaderMap::new()));
         for at in 0..1000 {

@@ -4,15 +4,17 @@
 //! Never: builds a tree, reorders keys, changes a number.
 
 mod scan;
+mod strings;
 
 use bytes::{BufMut, BytesMut};
 pub(crate) use scan::{
-    Invalid, Read, Scanner, elements, leading_text, pass_part, raw_member, read, read_into, read_part,
-    read_strict, read_with_null,
+    Elements, Invalid, Read, Scanner, elements, leading_text, pass_part, raw_member, read, read_into,
+    read_part, read_strict, read_with_null,
 };
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::ops::Range;
+pub(crate) use strings::LongStrings;
 
 /// JSON value kept as its source text, which has been validated. It passes through unparsed, so that numbers and
 /// key order stay the same.
@@ -271,7 +273,7 @@ fn respell(body: &str, out: &mut BytesMut) {
     let mut rest = body;
     // 0xc2 and 0xe2 lead U+0085 and U+2028/U+2029, which line splitters take for line ends.
     loop {
-        let (before, special) = rest.split_at(scan::plain_run(rest.as_bytes(), [b'\\', 0xc2, 0xe2], 0));
+        let (before, special) = rest.split_at(strings::plain_run(rest.as_bytes(), [b'\\', 0xc2, 0xe2], 0));
         out.extend_from_slice(before.as_bytes());
         let length = match special.as_bytes() {
             [] => return,
@@ -300,7 +302,7 @@ fn escape(text: &str, out: &mut BytesMut) {
     loop {
         // 0xc2 and 0xe2 lead U+0085 and U+2028/U+2029.
         let (plain, special) =
-            rest.split_at(scan::plain_run(rest.as_bytes(), [b'"', b'\\', 0xc2, 0xe2], 0x20));
+            rest.split_at(strings::plain_run(rest.as_bytes(), [b'"', b'\\', 0xc2, 0xe2], 0x20));
         out.extend_from_slice(plain.as_bytes());
         let Some(character) = special.chars().next() else { return };
         escape_one(character, out);

@@ -3,6 +3,7 @@
 //! Takes: text. Gives: slices of it, typed by the reader ([`Read`]). Remembers: the position and the nesting depth.
 //! Never: accepts more than RFC 8259 allows, or more than [`DEPTH`] levels.
 
+use super::strings::{LongStrings, Marks, string_run};
 use super::{Raw, Text};
 use std::borrow::Cow;
 use std::fmt;
@@ -46,7 +47,7 @@ pub(crate) fn pass_part<'a>(
     from.finish(passed)
 }
 
-/// Reads one value of a text that has been read before. Long strings that `T` does not look into cost hardly anything.
+/// Reads one value of a text that has been read before. Strings that `T` does not look into cost hardly anything.
 ///
 /// # Errors
 /// The value is of another type.
@@ -56,14 +57,52 @@ pub(crate) fn read_part<'a, T: Read<'a>>(part: &'a str) -> Result<T, Invalid> {
 }
 
 /// Reads a whole text as [`read`] does, and checks besides that it has at most `levels` levels of nesting and no half of
-/// a surrogate pair.
+/// a surrogate pair. Returns the value, and its long strings for later readers of its parts.
 ///
 /// # Errors
 /// The text is not JSON, its value is of another type, or it fails one of the checks.
-pub(crate) fn read_strict<'a, T: Read<'a>>(text: &'a str, levels: u32) -> Result<T, Invalid> {
+pub(crate) fn read_strict<'a, T: Read<'a>>(text: &'a str, levels: u32) -> Result<(T, LongStrings), Invalid> {
     let mut value = T::default();
-    let from = Scanner { most_levels: levels.min(DEPTH), refuses_surrogates: true, ..Scanner::new(text) };
-    from.whole(&mut value).map(|()| value)
+    let strings = Strings::Noted(LongStrings::default());
+    let mut from = Scanner { most_levels: levels.min(DEPTH), strings, ..Scanner::new(text) };
+    let read = value.read(&mut from);
+    let strings = std::mem::take(&mut from.strings);
+    from.finish(read)?;
+    Ok((value, if let Strings::Noted(long) = strings { long } else { LongStrings::default() }))
+}
+
+impl LongStrings {
+    /// Reads one value of the text to which these strings belong, as [`read_part`] does.
+    ///
+    /// # Errors
+    /// The value is of another type.
+    pub(crate) fn read_part<'a, T: Read<'a>>(&'a self, part: &'a str) -> Result<T, Invalid> {
+        let mut value = T::default();
+        self.scanner(part).whole(&mut value).map(|()| value)
+    }
+
+    /// Iterates over the elements of a list of this text, as [`elements`] does.
+    pub(crate) fn elements<'a>(&'a self, list: &'a str) -> Option<Elements<'a>> {
+        Elements::of(self.scanner(list))
+    }
+
+    /// Scans one value of this text, as [`pass_part`] does.
+    ///
+    /// # Errors
+    /// `pass` returned `None`.
+    pub(crate) fn pass_part<'a>(
+        &'a self,
+        part: &'a str,
+        pass: impl FnOnce(&mut Scanner<'a>) -> Option<()>,
+    ) -> Result<(), Invalid> {
+        let mut from = self.scanner(part);
+        let passed = pass(&mut from);
+        from.finish(passed)
+    }
+
+    fn scanner<'a>(&'a self, part: &'a str) -> Scanner<'a> {
+        Scanner { strings: Strings::Known(self), ..Scanner::new(part) }
+    }
 }
 
 /// Reads a whole text like [`read_into`], but keeps unnamed null members in the [`Extras`](super::Extras).
@@ -74,16 +113,21 @@ pub(crate) fn read_with_null<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> R
 /// Iterates over the elements of a list, each read on demand, so that a long list takes no memory. `list` must be part
 /// of a text that has been read. Returns `None` if it is not a list.
 pub(crate) fn elements(list: &str) -> Option<Elements<'_>> {
-    let mut from = Scanner::of_part(list);
-    from.enter(b'[')?;
-    let is_empty = from.peek()? == b']';
-    Some(Elements { from: (!is_empty).then_some(from) })
+    Elements::of(Scanner::of_part(list))
 }
 
 /// Iterator over the elements of a list.
 pub(crate) struct Elements<'a> {
     /// Scanner before the next element; `None` after the last.
     from: Option<Scanner<'a>>,
+}
+
+impl<'a> Elements<'a> {
+    fn of(mut from: Scanner<'a>) -> Option<Self> {
+        from.enter(b'[')?;
+        let is_empty = from.peek()? == b']';
+        Some(Self { from: (!is_empty).then_some(from) })
+    }
 }
 
 impl<'a> Iterator for Elements<'a> {
@@ -155,9 +199,19 @@ pub(crate) struct Scanner<'a> {
     depth: u32,
     most_levels: u32,
     keeps_null: bool,
-    refuses_surrogates: bool,
-    /// True if the text is known to be JSON: then the end of a string is all that matters of one that is skipped.
-    is_part: bool,
+    strings: Strings<'a>,
+}
+
+/// How strings are read.
+#[derive(Debug, Default)]
+enum Strings<'a> {
+    /// With their escapes checked.
+    #[default]
+    Checked,
+    /// As those, and without halves of surrogate pairs. Long ones are noted.
+    Noted(LongStrings),
+    /// To their end, which is all that matters of one in a text that is known to be JSON. Its long strings may be known.
+    Known(&'a LongStrings),
 }
 
 /// Key of an object, as spelled. Escapes are resolved only if the reader needs the name.
@@ -177,20 +231,12 @@ impl<'a> Key<'a> {
 
 impl<'a> Scanner<'a> {
     fn new(text: &'a str) -> Self {
-        Self {
-            text,
-            at: 0,
-            depth: 0,
-            most_levels: DEPTH,
-            keeps_null: false,
-            refuses_surrogates: false,
-            is_part: false,
-        }
+        Self { text, at: 0, depth: 0, most_levels: DEPTH, keeps_null: false, strings: Strings::Checked }
     }
 
     /// Returns a scanner of a part of a text that has been read.
     fn of_part(text: &'a str) -> Self {
-        Self { is_part: true, ..Self::new(text) }
+        Self { strings: Strings::Known(LongStrings::UNKNOWN), ..Self::new(text) }
     }
 
     fn whole<T: Read<'a>>(mut self, value: &mut T) -> Result<(), Invalid> {
@@ -305,8 +351,7 @@ impl<'a> Scanner<'a> {
     /// Skips the next value of any type and validates it.
     fn value(&mut self) -> Option<()> {
         match self.peek()? {
-            b'"' if self.is_part => self.known_string().map(|_| ()),
-            b'"' => self.string().map(|_| ()),
+            b'"' => self.any_string().map(|_| ()),
             b'{' => self.each_member(|from, _| from.value()),
             b'[' => self.each_element(Self::value),
             b'n' => self.word("null"),
@@ -357,7 +402,17 @@ impl<'a> Scanner<'a> {
         (self.at > start).then_some(())
     }
 
-    /// Reads a string. Returns the text between its quotes, and true if it has escapes.
+    /// Reads a string. Returns the text between its quotes.
+    #[inline]
+    fn any_string(&mut self) -> Option<&'a str> {
+        match &self.strings {
+            Strings::Checked => self.string().map(|(body, _)| body),
+            Strings::Noted(_) => self.noted_string(),
+            Strings::Known(_) => self.known_string(),
+        }
+    }
+
+    /// Reads a string, checking its escapes. Returns the text between its quotes, and true if it has escapes.
     #[inline]
     fn string(&mut self) -> Option<(&'a str, bool)> {
         self.take(b'"')?;
@@ -383,10 +438,37 @@ impl<'a> Scanner<'a> {
         Some((body, escaped))
     }
 
+    /// Reads a string that may be long, and notes it if it is. Returns the text between its quotes.
+    fn noted_string(&mut self) -> Option<&'a str> {
+        self.take(b'"')?;
+        let start = self.at;
+        let mut marks = Marks::from(self.text.as_bytes(), start);
+        loop {
+            self.at = marks.next(self.at);
+            match self.byte()? {
+                b'"' => break,
+                b'\\' => self.escape()?,
+                _ => return None,
+            }
+        }
+        let body = self.text.get(start..self.at)?;
+        self.at += 1;
+        if let Strings::Noted(long) = &mut self.strings {
+            long.note(body);
+        }
+        Some(body)
+    }
+
     /// Reads a string of a text that is known to be JSON. Returns the text between its quotes.
     fn known_string(&mut self) -> Option<&'a str> {
         self.take(b'"')?;
         let start = self.at;
+        if let Strings::Known(long) = self.strings
+            && let Some(length) = long.length_at(self.text.get(start..)?)
+        {
+            self.at += length + 1;
+            return self.text.get(start..start + length);
+        }
         loop {
             let bytes = self.text.as_bytes();
             self.at += memchr::memchr(b'"', bytes.get(self.at..)?)?;
@@ -411,7 +493,7 @@ impl<'a> Scanner<'a> {
                     }
                     self.at += 1;
                 }
-                if self.refuses_surrogates {
+                if let Strings::Noted(_) = self.strings {
                     self.at = start;
                     self.at += self.unit_length()?;
                 }
@@ -437,50 +519,6 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Returns the number of bytes before the first that ends a string, begins an escape, or is not allowed in one.
-#[inline]
-fn string_run(bytes: &[u8]) -> usize {
-    /// Bytes for which a vectorised search is not worth its start.
-    const SHORT: usize = 64;
-    let front = bytes.get(..SHORT).unwrap_or(bytes);
-    let run = plain_run(front, [b'"', b'\\'], 0x20);
-    if run < SHORT { run } else { long_run(bytes, SHORT) }
-}
-
-/// Returns the same as [`string_run`] for a run of at least `from` bytes.
-#[inline(never)]
-fn long_run(bytes: &[u8], from: usize) -> usize {
-    let rest = bytes.get(from..).unwrap_or_default();
-    let run = memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
-    let run = rest.get(..run).unwrap_or_default();
-    // Without an early end, this loop is vectorised.
-    let is_allowed = run.iter().fold(u8::MAX, |least, byte| least.min(*byte)) >= 0x20;
-    let allowed = if is_allowed { run.len() } else { run.iter().take_while(|byte| **byte >= 0x20).count() };
-    from + allowed
-}
-
-/// Returns the number of bytes before the first that is one of `these` or below `limit` (at most 0x80).
-///
-/// Answers consist of words: for short runs, eight bytes at a time are faster than a vectorised search, which has a
-/// start-up cost.
-#[inline]
-pub(super) fn plain_run<const N: usize>(bytes: &[u8], these: [u8; N], limit: u8) -> usize {
-    const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
-    let (words, rest) = bytes.as_chunks();
-    for (at, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        // Marks the bytes below `limit`. A borrow may mark one too many, but only after a true match.
-        let below = |word: u64, limit: u8| word.wrapping_sub(u64::from_le_bytes([limit; 8])) & !word & HIGH;
-        let equal = |byte: u8| below(word ^ u64::from_le_bytes([byte; 8]), 1);
-        let found = these.into_iter().fold(below(word, limit), |found, byte| found | equal(byte));
-        if found != 0 {
-            return at * 8 + found.trailing_zeros() as usize / 8;
-        }
-    }
-    let special = |byte: &u8| *byte < limit || these.contains(byte);
-    words.len() * 8 + rest.iter().position(special).unwrap_or(rest.len())
-}
-
 impl<'a> Read<'a> for Raw<'a> {
     #[inline]
     fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
@@ -495,7 +533,7 @@ impl<'a> Read<'a> for Raw<'a> {
 impl<'a> Read<'a> for Text<'a> {
     #[inline]
     fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
-        *self = Self::json(if from.is_part { from.known_string()? } else { from.string()?.0 });
+        *self = Self::json(from.any_string()?);
         Some(())
     }
 }
@@ -588,7 +626,7 @@ mod tests {
     /// Strings of every length end at the first quote that is not escaped, wherever words and blocks begin.
     #[test]
     fn strings_end_where_they_should() {
-        for length in 0..200 {
+        for length in (0..200).chain(500..520) {
             for special in ["", "\\\"", "\\\\", "\\n", "\\u00e9", "\\x", "\\u12", "\n", "\u{1}", "é", "\""] {
                 for after in
                     ["", "a", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"]
@@ -596,10 +634,16 @@ mod tests {
                     let text = format!("[\"{}{special}{after}\",1]", "a".repeat(length));
                     let expected = serde_json::from_str::<Vec<IgnoredAny>>(&text).is_ok();
                     assert_eq!(read::<Vec<Raw<'_>>>(&text).is_ok(), expected, "{text:?}");
+                    let strict = read_strict::<Vec<Raw<'_>>>(&text, DEPTH);
+                    assert_eq!(strict.is_ok(), expected, "{text:?}");
                     if expected {
                         let all = elements(&text).map(|all| all.map(Raw::get).collect::<Vec<_>>());
                         let slow: Vec<_> =
                             read::<Vec<Raw<'_>>>(&text).unwrap().into_iter().map(Raw::get).collect();
+                        assert_eq!(all.as_ref(), Some(&slow), "{text:?}");
+                        let (read, strings) = strict.unwrap();
+                        assert_eq!(read.into_iter().map(Raw::get).collect::<Vec<_>>(), slow, "{text:?}");
+                        let all = strings.elements(&text).map(|all| all.map(Raw::get).collect::<Vec<_>>());
                         assert_eq!(all, Some(slow), "{text:?}");
                     }
                 }

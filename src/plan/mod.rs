@@ -19,7 +19,7 @@ use crate::engine::rule::{Change, RequestRule};
 use crate::request::fields::{self, Edits};
 use crate::request::messages::{EngineRequest, MessagesMode, MessagesRequest};
 use crate::request::responses::{Capabilities, ChatInputs, ResponsesMode, ResponsesRequest};
-use crate::request::{ChatRequest, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS};
+use crate::request::{ChatRequest, EngineBody, RETURN_TOKEN_IDS, SKIP_SPECIAL_TOKENS};
 use crate::wire::encode::{
     Calls, Message, MessageReply, NameMeaning, Reply, Sealing, StopRules, StreamForm, ThinkingDisplay,
 };
@@ -97,10 +97,10 @@ pub struct Plan {
     /// URL path of the API, a constant.
     pub path: &'static str,
     /// Request body as the engine receives it.
-    pub body: Bytes,
+    pub body: EngineBody,
     /// Bodies of the requests for the second and later choices, where the engine returns a single choice per
     /// request.
-    pub others: Vec<Bytes>,
+    pub others: Vec<EngineBody>,
     /// Rewriter settings for this answer: client API, quirks, limits, script.
     pub shape: Shape,
     /// Fallbacks that changed the form of this request.
@@ -115,7 +115,7 @@ pub struct Plan {
 #[derive(Clone, Debug, Default)]
 pub struct AdaptedBody {
     /// Body as the engine receives it.
-    pub body: Bytes,
+    pub body: EngineBody,
     /// Request rules that changed the body.
     pub rules: Vec<&'static RequestRule>,
 }
@@ -170,8 +170,9 @@ fn others(
     body: &Bytes,
     first: &AdaptedBody,
     route: &Route,
-) -> Result<Vec<Bytes>, Failure> {
-    let text = body.get(ask.places.offset..).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or("");
+) -> Result<Vec<EngineBody>, Failure> {
+    let text =
+        body.get(ask.places.offset..).and_then(|text| simdutf8::basic::from_utf8(text).ok()).unwrap_or("");
     let is_seeded = ask.places.members.iter().any(|member| member.key(text) == "seed");
     let other = |choice| match is_seeded {
         true => Ok(adapted(&ask.one_of_several(choice), body, route)?.body),
@@ -264,18 +265,21 @@ pub fn response_body(
 ) -> Result<AdaptedBody, Failure> {
     let takes = &route.capabilities();
     if route.responses == ResponsesMode::Native {
-        return Ok(AdaptedBody { body: asked.native(inputs, takes, &route.options)?, rules: Vec::new() });
+        return Ok(AdaptedBody {
+            body: asked.native(inputs, takes, &route.options)?.into(),
+            rules: Vec::new(),
+        });
     }
     let body = asked.chat(inputs, takes, &route.options)?;
     let is_plain = route.identity.requests().next().is_none() && route.fallbacks.is_empty();
     if is_plain && !rules::merges_system(route) {
-        return Ok(AdaptedBody { body, rules: Vec::new() });
+        return Ok(AdaptedBody { body: body.into(), rules: Vec::new() });
     }
-    let text = std::str::from_utf8(&body).unwrap_or_default();
+    let text = simdutf8::basic::from_utf8(&body).unwrap_or_default();
     let ask = ChatRequest::read_generated(text, asked.rules())?;
     let script = asked.script(route.model_alias.as_deref(), takes, &route.options);
     let (edits, rules) = rules::adapted(&ask, text, route, true, script.as_ref())?;
-    Ok(AdaptedBody { body: edits.apply_within_limit(&body)?, rules })
+    Ok(AdaptedBody { body: edits.apply_in_place(&body)?, rules })
 }
 
 /// Returns the upstream path, the answer's shape and the reply settings (echoed request fields, tool names,
@@ -344,7 +348,7 @@ fn without_limit(plan: Plan, route: &Route) -> Plan {
     if !route.fallbacks.has(Fallback::LimitLeftOut) {
         return plan;
     }
-    let mut body = plan.body.clone();
+    let mut body = plan.body.joined();
     for key in keys {
         body = fields::without(&body, key).unwrap_or(body);
     }
@@ -353,7 +357,7 @@ fn without_limit(plan: Plan, route: &Route) -> Plan {
     }
     let mut shape = plan.shape;
     shape.adapted.push(LIMIT_LEFT_OUT.name);
-    Plan { body, shape, fallbacks: plan.fallbacks.with(Fallback::LimitLeftOut), ..plan }
+    Plan { body: body.into(), shape, fallbacks: plan.fallbacks.with(Fallback::LimitLeftOut), ..plan }
 }
 
 /// Plans a request on the engine's own Messages route. Of the engine's rules only the model's name applies.
@@ -362,7 +366,7 @@ fn native_message(asked: &MessagesRequest, route: &Route) -> Result<Plan, Failur
     Ok(Plan {
         api: Api::Messages,
         path: path(Api::Messages),
-        body: native_body(asked, route),
+        body: native_body(asked, route).into(),
         others: Vec::new(),
         shape: shape_of(&ask, route, script(&ask, route)),
         fallbacks: Fallbacks::default(),
@@ -372,7 +376,7 @@ fn native_message(asked: &MessagesRequest, route: &Route) -> Result<Plan, Failur
 
 fn native_body(asked: &MessagesRequest, route: &Route) -> Bytes {
     let Some(name) = &route.model_alias else { return asked.body.clone() };
-    let text = std::str::from_utf8(&asked.body).unwrap_or_default();
+    let text = simdutf8::basic::from_utf8(&asked.body).unwrap_or_default();
     let mut edits = Edits::default();
     edits.name_model(text, fields::member_place(text, "model"), name);
     edits.apply(&asked.body)
@@ -386,7 +390,7 @@ pub fn message_body(asked: &MessagesRequest, route: &Route) -> Result<AdaptedBod
     match &asked.engine_request {
         EngineRequest::Chat(chat) => adapted(chat, &asked.body, &message_route(route)),
         EngineRequest::Native { .. } => {
-            Ok(AdaptedBody { body: native_body(asked, route), rules: Vec::new() })
+            Ok(AdaptedBody { body: native_body(asked, route).into(), rules: Vec::new() })
         }
     }
 }
@@ -406,7 +410,9 @@ fn upstream_body(
     script: Option<&TextFormat>,
 ) -> Result<AdaptedBody, Failure> {
     let body = body.slice(ask.places.offset.min(body.len())..);
-    let Ok(text) = std::str::from_utf8(&body) else { return Ok(AdaptedBody { body, rules: Vec::new() }) };
+    let Ok(text) = simdutf8::basic::from_utf8(&body) else {
+        return Ok(AdaptedBody { body: body.into(), rules: Vec::new() });
+    };
     let mut edits = ask.places.media.clone();
     if !route.identity.requests().any(|rule| matches!(rule.change, Change::NoStreamOptions)) {
         ask.stream_edits(text, &mut edits);
@@ -420,7 +426,7 @@ fn upstream_body(
     }
     let (changes, rules) = rules::adapted(ask, text, route, false, script)?;
     edits.extend(changes);
-    Ok(AdaptedBody { body: edits.apply_within_limit(&body)?, rules })
+    Ok(AdaptedBody { body: edits.apply_in_place(&body)?, rules })
 }
 
 #[cfg(test)]
@@ -435,7 +441,7 @@ mod tests {
         let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
         let engine = named(engine).unwrap();
         let route = Route::new(engine, Arc::new(options), 1 << 20);
-        String::from_utf8(plan(&ask, &body, &route).unwrap().body.to_vec()).unwrap()
+        String::from_utf8(plan(&ask, &body, &route).unwrap().body.joined().to_vec()).unwrap()
     }
 
     /// Checks the fields added for engines without parsers, so that samewire can parse reasoning and calls from
@@ -532,7 +538,7 @@ mod tests {
             let options = Arc::new(Options { harmony: Harmony::Tokens, ..Options::default() });
             let route = Route::new(named(engine).unwrap(), options, 1 << 20);
             let route = Route { vocabulary: vocabulary.cloned(), ..route };
-            assert_eq!(plan(&ask, &body, &route).unwrap().body, expected);
+            assert_eq!(plan(&ask, &body, &route).unwrap().body.joined(), expected);
         }
     }
 
@@ -620,8 +626,8 @@ mod tests {
         plan(&ChatRequest::recall(api, &body).unwrap(), &body, route).unwrap()
     }
 
-    fn text(body: &Bytes) -> &str {
-        std::str::from_utf8(body).unwrap()
+    fn text(body: &EngineBody) -> String {
+        String::from_utf8(body.joined().to_vec()).unwrap()
     }
 
     #[test]
@@ -643,7 +649,7 @@ mod tests {
         ] {
             let route = Route { model_alias: Some("b".to_owned()), ..route("generic", Options::default()) };
             let plan = planned(api, body, &route);
-            assert_eq!((text(&plan.body), plan.path), (expected, path));
+            assert_eq!((text(&plan.body), plan.path), (expected.to_owned(), path));
         }
     }
 

@@ -70,7 +70,7 @@ pub(super) fn adapted(
 
 /// Returns true if the request asks for several choices and can be split into one request for each.
 pub(super) fn can_fan_out(ask: &ChatRequest, body: &[u8]) -> bool {
-    let text = body.get(ask.places.offset..).and_then(|text| std::str::from_utf8(text).ok());
+    let text = body.get(ask.places.offset..).and_then(|text| simdutf8::basic::from_utf8(text).ok());
     text.filter(|_| ask.choices > 1).is_some_and(|text| {
         let options = Options::default();
         let mut adapter = RequestAdapter::new(ask, text, &options, false);
@@ -152,7 +152,7 @@ mod tests {
         let body = Bytes::from(body.to_owned());
         let ask = ChatRequest::recall(Api::Chat, &body).unwrap();
         let plan = plan(&ask, &body, &Route::new(identity(to), Arc::new(options), 1 << 20)).unwrap();
-        (String::from_utf8(plan.body.to_vec()).unwrap(), plan.shape.adapted)
+        (String::from_utf8(plan.body.joined().to_vec()).unwrap(), plan.shape.adapted)
     }
 
     /// Engine, the client's body, the body that the engine receives, and the rules that are named.

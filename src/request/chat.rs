@@ -1,7 +1,7 @@
 //! Parsing of Chat Completions requests.
 
 use super::check::{Checked, no_duplicates};
-use super::fields::{self, Edits, Field, place};
+use super::fields::{Edits, Field, place};
 use super::parts::AddressCheck;
 use super::refusals::invalid;
 use super::{ChatRequest, NumberedMessage, TextSpans};
@@ -62,7 +62,7 @@ const FEW: usize = 1 << 10;
 /// Parses a chat request. `complete`: missing required parameters are an error.
 pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Failure> {
     let (media, notable) = match from.required("messages", complete)? {
-        Some(field) => messages(from, field)?,
+        Some(_) => messages(from)?,
         None => Default::default(),
     };
     let streaming = from.streaming()?;
@@ -128,15 +128,12 @@ fn check_sampling(from: &Checked<'_>) -> Result<(), Failure> {
 
 /// Checks the structure that every chat template needs: a list of objects with a role and content of a known kind.
 /// Returns the edits to media addresses, and the structured messages with their indices and ranges.
-pub(super) fn messages<'a>(
-    from: &Checked<'a>,
-    field: &Field<'a>,
-) -> Result<(Edits, Vec<NumberedMessage>), Failure> {
-    let all = super::check::limited("messages", field.value, from.caps().messages, "max_messages")?;
+pub(super) fn messages(from: &Checked<'_>) -> Result<(Edits, Vec<NumberedMessage>), Failure> {
+    let all = from.limited("messages", from.caps().messages, "max_messages")?.unwrap_or_default();
     if all.is_empty() {
         return Err(invalid("messages", "it must not be empty"));
     }
-    let mut judge = AddressCheck::new(from.text, &from.rules.media);
+    let mut judge = AddressCheck::new(from.text, &from.strings, &from.rules.media);
     let mut notable = Vec::new();
     // Members of structured messages, each of which is parsed again for the engine (property P15).
     let (mut count, most) = (0, from.caps().messages.max(FEW).saturating_mul(MEMBERS));
@@ -145,7 +142,7 @@ pub(super) fn messages<'a>(
         if !message.get().starts_with('{') {
             return Err(invalid(path.to_string(), "it must be an object"));
         }
-        let members = fields::read_part(from.text, message.get())?;
+        let members = from.members(*message)?;
         no_duplicates(
             &members,
             &["role", "content", "tool_calls", "reasoning", "reasoning_content"],
@@ -162,7 +159,7 @@ pub(super) fn messages<'a>(
             return Err(invalid(format!("{path}.tool_calls"), "it must be a list"));
         }
         if let Some(content) = find("content") {
-            check_parts(content, || format!("{path}.content"))?;
+            check_parts(from, content, || format!("{path}.content"))?;
             judge.content(content, || format!("{path}.content"))?;
         }
         if !is_plain(&members, at + 1 == all.len()) {
@@ -178,9 +175,9 @@ pub(super) fn messages<'a>(
 
 /// Fails if content has more parts than a message may have. Short content cannot exceed the limit and is not
 /// parsed.
-fn check_parts(content: Raw<'_>, path: impl Fn() -> String) -> Result<(), Failure> {
-    if content.get().len() > PARTS && json::elements(content.get()).is_some_and(|parts| parts.count() > PARTS)
-    {
+fn check_parts(from: &Checked<'_>, content: Raw<'_>, path: impl Fn() -> String) -> Result<(), Failure> {
+    let content = content.get();
+    if content.len() > PARTS && from.strings.elements(content).is_some_and(|parts| parts.count() > PARTS) {
         return Err(invalid(path(), &format!("it may have at most {PARTS} parts")));
     }
     Ok(())
@@ -233,8 +230,8 @@ fn forced_function(from: &Checked<'_>) -> Result<Option<String>, Failure> {
         return Ok(json::member(custom.get(), "name"));
     }
     let Some(function) = member(&choice, "function") else { return Ok(None) };
-    let function = fields::read_part(from.text, function.get())
-        .map_err(|_| invalid("tool_choice.function", "it must be an object"))?;
+    let function =
+        from.members(function).map_err(|_| invalid("tool_choice.function", "it must be an object"))?;
     no_duplicates(&function, &["name"], "tool_choice.function.")?;
     let name = member(&function, "name").and_then(Text::of).map(|name| name.decoded().into_owned());
     name.map(Some).ok_or_else(|| invalid("tool_choice.function.name", "it must be a string"))

@@ -4,7 +4,7 @@ use super::RETURN_TOKEN_IDS;
 use super::fields::{self, Field};
 use super::refusals::{KEY, invalid, missing, shown};
 use super::rules::{Caps, Ranges, Rules};
-use crate::json::{self, Raw, Text};
+use crate::json::{self, LongStrings, Raw, Text};
 use crate::wire::Extensions;
 use crate::wire::fault::{Failure, Fault};
 use std::collections::HashSet;
@@ -51,6 +51,8 @@ const INNER: &[&str] = &["chat_template_kwargs", "extra_body"];
 /// forbidden fields.
 pub(super) struct Checked<'a> {
     pub(super) text: &'a str,
+    /// Long strings of the text.
+    pub(super) strings: LongStrings,
     fields: Vec<Field<'a>>,
     known: &'static [&'static str],
     pub(super) rules: &'a Rules,
@@ -109,16 +111,16 @@ impl<'a> Checked<'a> {
         known: &'static [&'static str],
         rules: &'a Rules,
     ) -> Result<Self, Failure> {
-        let fields = fields::read_body(text, rules.caps.depth)?;
+        let (fields, strings) = fields::read_body(text, rules.caps.depth)?;
         no_duplicates(&fields, known, "")?;
-        let checked = Self { text, fields, known, rules };
+        let checked = Self { text, strings, fields, known, rules };
         checked.check_reserved(&checked.fields, "")?;
         Ok(checked)
     }
 
     /// Fails on a reserved field here or in a nested object, unless the operator has allowed it; `prefix` is the
     /// path of the object in the error.
-    fn check_reserved(&self, fields: &[Field<'a>], prefix: &str) -> Result<(), Failure> {
+    fn check_reserved(&self, fields: &[Field<'_>], prefix: &str) -> Result<(), Failure> {
         let not_allowed = |param: &str| !self.rules.allows(param);
         for field in fields {
             let key = field.key.as_ref();
@@ -189,11 +191,16 @@ impl<'a> Checked<'a> {
         }
     }
 
-    pub(super) fn object(&self, param: &str, field: &Field<'a>) -> Result<Vec<Field<'a>>, Failure> {
+    pub(super) fn object(&self, param: &str, field: &Field<'a>) -> Result<Vec<Field<'_>>, Failure> {
         if !field.value.get().starts_with('{') {
             return Err(invalid(param, "it must be an object"));
         }
-        fields::read_part(self.text, field.value.get())
+        self.members(field.value)
+    }
+
+    /// Returns the members of an object in the body.
+    pub(super) fn members<'s>(&'s self, object: Raw<'s>) -> Result<Vec<Field<'s>>, Failure> {
+        fields::read_known(self.text, &self.strings, object.get())
     }
 
     pub(super) fn string(&self, key: &str) -> Result<Option<String>, Failure> {
@@ -284,8 +291,12 @@ impl<'a> Checked<'a> {
         key: &str,
         most: usize,
         option: &str,
-    ) -> Result<Option<Vec<Raw<'a>>>, Failure> {
-        self.get(key).map(|field| limited(key, field.value, most, option)).transpose()
+    ) -> Result<Option<Vec<Raw<'_>>>, Failure> {
+        let limited = |field: &Field<'a>| {
+            let all = self.strings.elements(field.value.get());
+            elements(key, all, most, || format!(" (`limits.{option}`)"))
+        };
+        self.get(key).map(limited).transpose()
     }
 
     /// Checks `stop`: a string or a short list of strings.
@@ -296,7 +307,7 @@ impl<'a> Checked<'a> {
         }
         const OF_API: usize = 4;
         let most = if self.keeps_to_api() { self.caps().stops.min(OF_API) } else { self.caps().stops };
-        let all = limited("stop", field.value, most, "max_stop_strings")?;
+        let all = self.limited("stop", most, "max_stop_strings")?.unwrap_or_default();
         match all.iter().position(|stop| Text::of(*stop).is_none()) {
             Some(at) => Err(invalid(format!("stop[{at}]"), "it must be a string")),
             None => Ok(()),
@@ -391,26 +402,17 @@ fn flag(param: &str, value: Raw<'_>) -> Result<bool, Failure> {
 }
 
 pub(super) fn list<'a>(param: &str, value: Raw<'a>, most: usize) -> Result<Vec<Raw<'a>>, Failure> {
-    elements(param, value, most, String::new)
+    elements(param, json::elements(value.get()), most, String::new)
 }
 
-/// Reads a list whose maximum length is the `[limits]` setting `option`; the error names the option.
-pub(super) fn limited<'a>(
-    param: &str,
-    value: Raw<'a>,
-    most: usize,
-    option: &str,
-) -> Result<Vec<Raw<'a>>, Failure> {
-    elements(param, value, most, || format!(" (`limits.{option}`)"))
-}
-
+/// Collects the elements of a list; `None` is no list. `option` returns an addition to the error.
 fn elements<'a>(
     param: &str,
-    value: Raw<'a>,
+    all: Option<json::Elements<'a>>,
     most: usize,
     option: impl Fn() -> String,
 ) -> Result<Vec<Raw<'a>>, Failure> {
-    let mut all = json::elements(value.get()).ok_or_else(|| invalid(param, "it must be a list"))?;
+    let mut all = all.ok_or_else(|| invalid(param, "it must be a list"))?;
     // An overlong list takes no more memory than the longest one that is allowed.
     let kept = all.by_ref().take(most).collect();
     match all.next() {

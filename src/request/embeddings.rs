@@ -43,15 +43,15 @@ impl EmbeddingsRequest {
         let mut media = match from.required("input", !is_other)? {
             // SGLang accepts objects with images here, vLLM accepts `messages`.
             Some(input) => {
-                let mut judge = AddressCheck::new(from.text, &rules.media);
+                let mut judge = AddressCheck::new(from.text, &from.strings, &rules.media);
                 judge.content(input.value, || "input".to_owned())?;
                 judge.edits
             }
             None => Edits::default(),
         };
         no_duplicates(from.all(), &["messages"], "")?;
-        if let Some(messages) = from.get("messages") {
-            media.extend(chat::messages(&from, messages)?.0);
+        if from.get("messages").is_some() {
+            media.extend(chat::messages(&from)?.0);
         }
         let unknown = from.unknown().map(ToOwned::to_owned).collect();
         let model_at = from.place("model");

@@ -4,8 +4,9 @@
 //! Takes: the body as the client sent it. Gives: the members, and an edited copy. Never: re-serialises what it
 //! carries.
 
+use super::EngineBody;
 use super::refusals::too_deep;
-use crate::json::{self, Raw, Read, Scanner};
+use crate::json::{self, LongStrings, Raw, Read, Scanner};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use std::borrow::Cow;
@@ -21,6 +22,10 @@ const KEY: usize = 1 << 10;
 
 /// Maximum number of edits to one body, since an edit takes more memory than the bytes it replaces.
 const EDITS: usize = 1 << 16;
+
+/// Body of which the parts between edits are not copied: least length in bytes, and most edits.
+const SHARED: usize = 1 << 15;
+const FEW_EDITS: usize = 1 << 5;
 
 /// Members of an object, up to the limit on their number, so that a hostile body cannot exhaust memory.
 #[derive(Default)]
@@ -101,7 +106,7 @@ pub fn text(body: &[u8]) -> Result<&str, Failure> {
 /// # Errors
 /// `invalid_utf8` (faults C02).
 pub(super) fn utf8(body: &[u8]) -> Result<&str, Failure> {
-    let text = std::str::from_utf8(body).map_err(|error| {
+    let text = simdutf8::compat::from_utf8(body).map_err(|error| {
         let message = format!("The request body is not valid UTF-8 (byte {}).", error.valid_up_to());
         Failure::from(Fault::InvalidUtf8).with_message(message)
     })?;
@@ -176,17 +181,36 @@ pub fn read<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failu
     fields_of(whole, json::read(object))
 }
 
-/// Parses the members of a whole body, in one pass over its bytes. At most `levels` levels of nesting are allowed.
+/// Parses the members of a whole body, in one pass over its bytes. At most `levels` levels of nesting are allowed. Returns
+/// its long strings, too.
 ///
 /// # Errors
 /// Fails like [`text`] and [`read`].
-pub(super) fn read_body(text: &str, levels: usize) -> Result<Vec<Field<'_>>, Failure> {
+pub(super) fn read_body(text: &str, levels: usize) -> Result<(Vec<Field<'_>>, LongStrings), Failure> {
     let levels = levels.min(DEPTH);
     match json::read_strict(text, u32::try_from(levels).unwrap_or(u32::MAX)) {
-        Ok(members) => fields_of(text, Ok(members)),
+        Ok((members, strings)) => Ok((fields_of(text, Ok(members))?, strings)),
         // What is wrong is told in the order of the checks.
-        Err(_) => check_depth_and_surrogates(text.as_bytes(), levels).and_then(|()| read(text, text)),
+        Err(_) => {
+            check_depth_and_surrogates(text.as_bytes(), levels)?;
+            Ok((read(text, text)?, LongStrings::default()))
+        }
     }
+}
+
+/// Parses the members of an object like [`read`]. It must be part of a text that has been read, with these long strings.
+///
+/// # Errors
+/// Fails like [`read`].
+pub(super) fn read_known<'a>(
+    whole: &'a str,
+    strings: &'a LongStrings,
+    object: &'a str,
+) -> Result<Vec<Field<'a>>, Failure> {
+    if !object.starts_with('{') {
+        return read(whole, object);
+    }
+    fields_of(whole, strings.read_part(object))
 }
 
 /// Parses the members of an object like [`read`]. It must be part of a text that has been read.
@@ -355,24 +379,53 @@ impl Edits {
         self.0.is_empty()
     }
 
+    /// Applies all edits as [`Self::apply_within_limit`] does. Of a long body with few edits, the parts between them stay
+    /// where they are.
+    ///
+    /// # Errors
+    /// `invalid_value`
+    pub(crate) fn apply_in_place(mut self, body: &Bytes) -> Result<EngineBody, Failure> {
+        if body.len() < SHARED || self.0.len() > FEW_EDITS || self.0.is_empty() {
+            return self.apply_within_limit(body).map(EngineBody::from);
+        }
+        let mut pieces = Vec::with_capacity(2 * self.0.len() + 1);
+        let rest = self.each_piece(body.len(), |kept, with| {
+            pieces.push(body.slice(kept));
+            pieces.push(with.into());
+        });
+        pieces.push(body.slice(rest..));
+        Ok(pieces.into_iter().collect())
+    }
+
     /// Applies all edits; without any, the same bytes are returned without a copy.
     pub fn apply(mut self, body: &Bytes) -> Bytes {
         if self.0.is_empty() {
             return body.clone();
         }
-        self.0.sort_by_key(|(range, _)| range.start);
         let grown: usize = self.0.iter().map(|(_, with)| with.len()).sum();
         let mut out = BytesMut::with_capacity(body.len() + grown);
-        let mut from = 0;
-        for (range, with) in self.0 {
-            // An edit inside a removed range is dropped with it.
-            let Some(kept) = body.get(from..range.start) else { continue };
-            out.extend_from_slice(kept);
+        let rest = self.each_piece(body.len(), |kept, with| {
+            out.extend_from_slice(body.get(kept).unwrap_or_default());
             out.extend_from_slice(&with);
-            from = range.end.max(from);
-        }
-        out.extend_from_slice(body.get(from..).unwrap_or_default());
+        });
+        out.extend_from_slice(body.get(rest..).unwrap_or_default());
         out.freeze()
+    }
+
+    /// Calls `see` with each part of a body that is kept before an edit, and with what replaces the bytes after it.
+    /// Returns the place of the rest, which is kept too.
+    fn each_piece(&mut self, length: usize, mut see: impl FnMut(Range<usize>, Vec<u8>)) -> usize {
+        self.0.sort_by_key(|(range, _)| range.start);
+        let mut from = 0;
+        for (range, with) in self.0.drain(..) {
+            // An edit inside a removed range is dropped with it.
+            if range.start < from || range.start > length {
+                continue;
+            }
+            see(from..range.start, with);
+            from = range.end.max(from).min(length);
+        }
+        from
     }
 }
 
@@ -417,6 +470,29 @@ mod tests {
         assert_eq!(edited(EDITS).unwrap().len(), 3 * EDITS);
         for count in [EDITS + 1, 2 * EDITS] {
             assert_eq!(edited(count).unwrap_err().fault, Fault::InvalidValue);
+        }
+    }
+
+    /// Edits of a long body that overlap, touch, or lie beyond its end.
+    #[test]
+    fn long_bodies_are_edited_in_place() {
+        let body = Bytes::from("x".repeat(SHARED));
+        for edits in [
+            vec![(100..200, "a"), (5..5, "b"), (200..300, ""), (SHARED..SHARED, "end")],
+            vec![(0..SHARED, "all")],
+            vec![(10..20, "a"), (15..16, "inside"), (0..0, "first")],
+            vec![(SHARED - 1..SHARED + 9, "c"), (SHARED + 1..SHARED + 2, "beyond")],
+            vec![],
+        ] {
+            let mut in_place = Edits::default();
+            edits.iter().for_each(|(range, with)| in_place.replace(range.clone(), *with));
+            let copied = in_place.clone().apply(&body);
+            let in_place = in_place.apply_in_place(&body).unwrap();
+            assert_eq!(in_place.joined(), copied, "{edits:?}");
+            let memory = body.as_ptr_range();
+            let own = in_place.pieces().iter().filter(|piece| memory.contains(&piece.as_ptr()));
+            let kept: usize = own.map(Bytes::len).sum();
+            assert!(in_place.len() - kept < 20, "{edits:?}");
         }
     }
 

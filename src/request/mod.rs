@@ -7,6 +7,7 @@ mod chat;
 mod check;
 mod completions;
 pub mod embeddings;
+mod engine_body;
 pub mod fields;
 mod media;
 pub mod messages;
@@ -19,6 +20,7 @@ pub mod responses;
 mod rules;
 pub mod stored_items;
 
+pub use engine_body::EngineBody;
 pub use media::Media;
 pub(crate) use offered_tools::{OfferedTools, name as tool_name};
 pub(crate) use refusals::{invalid, unsupported_parameter, unsupported_value};
@@ -232,7 +234,7 @@ impl ChatRequest {
     /// Parses a chat request like [`Self::read_generated`], for requests that are planned like a client's own.
     /// `named`: fields outside the chat API that the client's own API names.
     pub(crate) fn of_generated(body: &Bytes, rules: &Rules, named: &[&str]) -> Result<Self, Failure> {
-        let text = std::str::from_utf8(body).map_err(|_| Fault::InvalidUtf8)?;
+        let text = simdutf8::basic::from_utf8(body).map_err(|_| Fault::InvalidUtf8)?;
         let mut ask = Self::read_generated(text, rules)?;
         if let Some(offered_tools) = &mut ask.offered_tools
             && let Some(place) = offered_tools.place.clone()
@@ -309,7 +311,7 @@ impl ChatRequest {
     /// Returns the messages up to and including the first user message, as JSON. They are equal in all turns of a
     /// conversation, so they identify it. Empty if the request has no messages.
     pub fn leading_messages<'b>(&self, body: &'b [u8]) -> Vec<&'b str> {
-        let text = body.get(self.places.offset..).and_then(|body| std::str::from_utf8(body).ok());
+        let text = body.get(self.places.offset..).and_then(|body| simdutf8::basic::from_utf8(body).ok());
         let messages = self.places.messages.clone().and_then(|place| text?.get(place));
         let mut is_begun = false;
         let all = messages.and_then(json::elements).into_iter().flatten();

@@ -6,7 +6,7 @@
 use super::fields::{Edits, place};
 use super::media::{Address, Kind, Media};
 use super::refusals::invalid;
-use crate::json::{self, Raw, Scanner, Text};
+use crate::json::{LongStrings, Raw, Scanner, Text};
 use crate::wire::fault::{Failure, Fault};
 use bytes::{Bytes, BytesMut};
 use std::borrow::Cow;
@@ -58,6 +58,7 @@ const RESPELLED: usize = 1 << 20;
 /// Judges the media addresses in a text, and collects the edits that rewrite them in canonical spelling.
 pub(super) struct AddressCheck<'t, 'm> {
     text: &'t str,
+    strings: &'t LongStrings,
     media: &'m Media,
     pub(super) edits: Edits,
     /// Bytes of rewritten addresses so far.
@@ -71,10 +72,19 @@ pub(super) struct AddressCheck<'t, 'm> {
 }
 
 impl<'t, 'm> AddressCheck<'t, 'm> {
-    /// Creates a check whose edits apply to `text`.
-    pub(super) fn new(text: &'t str, media: &'m Media) -> Self {
+    /// Creates a check whose edits apply to `text`, which has these long strings.
+    pub(super) fn new(text: &'t str, strings: &'t LongStrings, media: &'m Media) -> Self {
         let edits = Edits::default();
-        Self { text, media, edits, respelled: 0, path: String::new(), anywhere: false, failure: None }
+        Self {
+            text,
+            strings,
+            media,
+            edits,
+            respelled: 0,
+            path: String::new(),
+            anywhere: false,
+            failure: None,
+        }
     }
 
     /// Judges the addresses in content, if it is a list of parts; `path` is its place for error messages. Fails on
@@ -90,7 +100,7 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
     /// of a list.
     fn search(&mut self, value: Raw<'_>, path: String, anywhere: bool) -> Result<(), Failure> {
         (self.path, self.anywhere) = (path, anywhere);
-        let passed = json::pass_part(value.get(), |from| self.value(from, None));
+        let passed = self.strings.pass_part(value.get(), |from| self.value(from, None));
         match self.failure.take() {
             Some(failure) => Err(failure),
             None => passed.map_err(|_| Fault::InvalidJson.into()),
@@ -160,7 +170,7 @@ impl<'t, 'm> AddressCheck<'t, 'm> {
 /// Returns an item or tool that is sent to the engine unchanged, except for addresses, which are judged and
 /// rewritten in canonical spelling. Fails on a forbidden address; `path` is its place for error messages.
 pub(super) fn hosted<'a>(item: Raw<'a>, media: &Media, path: &str) -> Result<Cow<'a, str>, Failure> {
-    let mut judge = AddressCheck::new(item.get(), media);
+    let mut judge = AddressCheck::new(item.get(), LongStrings::UNKNOWN, media);
     if *media != Media::Unchecked {
         judge.search(item, path.to_owned(), true)?;
     }

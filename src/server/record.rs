@@ -11,6 +11,7 @@ use crate::auth::Caller;
 use crate::capture::{Outcome, Recording, RequestInfo, redacted_target};
 use crate::config::Credentials;
 use crate::error::{Error, Side};
+use crate::request::EngineBody;
 use crate::telemetry::{
     End, Finished, FinishedRequest, Route, Trace, excerpt, fitting, redacted, without_key,
 };
@@ -201,10 +202,10 @@ impl Record {
     }
 
     /// Counts a finished attempt with the error that ended it. `request` is the body that was sent.
-    pub(super) fn ended(&mut self, upstream: &Upstream, error: Option<&Error>, request: &[u8]) {
+    pub(super) fn ended(&mut self, upstream: &Upstream, error: Option<&Error>, request: &EngineBody) {
         if let Some(error) = error {
             self.note_cause(error);
-            self.note_engine_error(&error.public, request);
+            self.note_engine_error(&error.public, &request.joined());
         }
         self.attempted(upstream, error.map(|error| &error.public));
     }

@@ -17,10 +17,11 @@ use super::upload_exchange;
 use crate::capture::head_text;
 use crate::config::{HttpVersion, Timeouts, UpstreamConfig};
 use crate::error::{Error, RetryClass};
+use crate::request::EngineBody;
 use crate::telemetry::Peer;
 use crate::tls::{Socket, Trust};
 use crate::wire::fault::{Failure, Fault};
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
@@ -146,7 +147,7 @@ impl Client {
         if let Some(rest) = &request.upload {
             // A body that streams cannot be resent, so a kept connection that may be dead is not used.
             let connection = self.connection(to).await?;
-            return Box::pin(upload_exchange::exchange(connection, head, request.body.clone(), rest)).await;
+            return Box::pin(upload_exchange::exchange(connection, head, request.body.joined(), rest)).await;
         }
         if !request.is_retry
             && let Some(connection) = self.checkout(to)
@@ -371,13 +372,20 @@ fn exhausted(error: io::Error) -> Error {
 async fn exchange(
     mut connection: Connection,
     head: &[u8],
-    body: &[u8],
+    body: &EngineBody,
     reused: bool,
 ) -> Result<Answer, Error> {
     let mut buffer = BytesMut::new();
-    let delivered = match &mut connection.stream {
-        Socket::Plain(stream) => deliver(stream, head, body).await,
-        stream => deliver_over_tls(stream, head, body, &mut buffer).await,
+    let delivered = match body.pieces() {
+        [body] => {
+            let mut slices = [IoSlice::new(head), IoSlice::new(body)];
+            deliver(&mut connection.stream, &mut slices, &mut buffer).await
+        }
+        pieces => {
+            let mut slices = vec![IoSlice::new(head)];
+            slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
+            deliver(&mut connection.stream, &mut slices, &mut buffer).await
+        }
     };
     let stream = &mut connection.stream;
     let mut head =
@@ -387,16 +395,20 @@ async fn exchange(
 }
 
 /// Sends the request. Stops early, and returns false, if the engine answers before it has read everything, or stops
-/// reading: its answer says why.
-async fn deliver(stream: &TcpStream, head: &[u8], body: &[u8]) -> bool {
-    let (mut head, mut body) = (head, body);
-    while !(head.is_empty() && body.is_empty()) {
-        match stream.try_write_vectored(&[IoSlice::new(head), IoSlice::new(body)]) {
-            Ok(written) => {
-                let of_head = written.min(head.len());
-                head.advance(of_head);
-                body.advance(written - of_head);
-            }
+/// reading: its answer says why. What belongs to an answer and was read is kept in `early`.
+async fn deliver(stream: &mut Socket, request: &mut [IoSlice<'_>], early: &mut BytesMut) -> bool {
+    match stream {
+        Socket::Plain(stream) => deliver_plain(stream, request).await,
+        stream => deliver_over_tls(stream, request, early).await,
+    }
+}
+
+async fn deliver_plain(stream: &TcpStream, mut left: &mut [IoSlice<'_>]) -> bool {
+    // Slices without bytes are removed, too.
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        match stream.try_write_vectored(left) {
+            Ok(written) => IoSlice::advance_slices(&mut left, written),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 let ready = stream.ready(Interest::READABLE | Interest::WRITABLE).await;
                 if ready.is_err() || ready.is_ok_and(|ready| ready.is_readable() && !ready.is_writable()) {
@@ -411,17 +423,12 @@ async fn deliver(stream: &TcpStream, head: &[u8], body: &[u8]) -> bool {
 
 /// Sends the request over TLS. Readability is no sign of an answer there, since it may be TLS's own messages. So
 /// data is read, and what belongs to an answer is kept in `early`.
-async fn deliver_over_tls(stream: &mut Socket, head: &[u8], body: &[u8], early: &mut BytesMut) -> bool {
-    let (mut head, mut body) = (head, body);
+async fn deliver_over_tls(stream: &mut Socket, mut left: &mut [IoSlice<'_>], early: &mut BytesMut) -> bool {
+    IoSlice::advance_slices(&mut left, 0);
     let delivered = std::future::poll_fn(|cx| {
-        while !(head.is_empty() && body.is_empty()) {
-            let pieces = [IoSlice::new(head), IoSlice::new(body)];
-            match Pin::new(&mut *stream).poll_write_vectored(cx, &pieces) {
-                Poll::Ready(Ok(written)) => {
-                    let of_head = written.min(head.len());
-                    head.advance(of_head);
-                    body.advance(written - of_head);
-                }
+        while !left.is_empty() {
+            match Pin::new(&mut *stream).poll_write_vectored(cx, left) {
+                Poll::Ready(Ok(written)) => IoSlice::advance_slices(&mut left, written),
                 Poll::Ready(Err(_)) => return Poll::Ready(false),
                 Poll::Pending => return poll_append(stream, cx, early).map(|_| false),
             }
@@ -603,6 +610,13 @@ mod tests {
         }
     }
 
+    fn in_three(length: usize) -> EngineBody {
+        [1, length / 2, length - length / 2 - 1]
+            .map(|length| Bytes::from(vec![b'x'; length]))
+            .into_iter()
+            .collect()
+    }
+
     /// Sends a body that is larger than what the sockets hold to an engine that does this with the connection. Returns
     /// the status and body of the answer, and whether the connection is kept.
     async fn send_large(
@@ -611,7 +625,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let client = client(&format!("http://{}", listener.local_addr().unwrap()), "");
         let open = std::thread::spawn(move || engine(listener.accept().unwrap().0));
-        let request = Outgoing { body: Bytes::from(vec![b'x'; LARGE]), ..Outgoing::for_test("POST") };
+        let request = Outgoing { body: in_three(LARGE), ..Outgoing::for_test("POST") };
         let mut answer = client.send(&request).await.ok()?;
         let (status, body) = (answer.head.status, answer.collect(100).await.unwrap());
         client.give_back(answer);

@@ -11,6 +11,7 @@ use super::http2_stream::{ConnectionShared, Http2Connection, STREAMS, Stream, St
 use super::outgoing::{Connection, Outgoing};
 use super::upload::{Sent, Streaming};
 use crate::error::{Error, RetryClass};
+use crate::request::EngineBody;
 use crate::telemetry::Peer;
 use crate::tls::Socket;
 use crate::wire::fault::{Failure, Fault};
@@ -265,15 +266,14 @@ pub(super) async fn exchange(
     head: Request<()>,
     request: &Outgoing,
 ) -> Result<Answer, Error> {
-    let body = request.body.clone();
-    let is_over = body.is_empty() && request.upload.is_none();
+    let is_over = request.body.is_empty() && request.upload.is_none();
     let sent = place.connection.requests.send_request(head, is_over);
     // An error here means that the request has not left this process.
     let (mut response, mut stream) = sent.map_err(|error| refused(&error))?;
     let mut upload = None;
     let response = match &request.upload {
         Some(rest) => {
-            upload = Some(Streaming::new(stream, body, rest.clone()));
+            upload = Some(Streaming::new(stream, request.body.joined(), rest.clone()));
             let answered = std::future::poll_fn(|cx| match drive_upload(&mut upload, cx) {
                 Ok(()) => Pin::new(&mut response).poll(cx).map(Ok),
                 Err(failure) => Poll::Ready(Err(Error::from(failure).with_class(RetryClass::Never))),
@@ -283,7 +283,7 @@ pub(super) async fn exchange(
         None => tokio::select! {
             biased;
             response = &mut response => response,
-            () = deliver(&mut stream, body) => response.await,
+            () = deliver(&mut stream, &request.body) => response.await,
         },
     };
     let (head, body) = response.map_err(|error| failed(&error, &place))?.into_parts();
@@ -305,17 +305,28 @@ fn drive_upload(upload: &mut Option<Streaming>, cx: &mut Context<'_>) -> Result<
     if let Sent::Broken(failure) = sent { Err(failure) } else { Ok(()) }
 }
 
+/// Waits for room for a part of the body. Returns false if none will come.
+async fn is_given_room(stream: &mut SendStream<Bytes>) -> bool {
+    matches!(std::future::poll_fn(|cx| stream.poll_capacity(cx)).await, Some(Ok(_)))
+}
+
 /// Sends the body, as far as the engine accepts it.
-async fn deliver(stream: &mut SendStream<Bytes>, mut body: Bytes) {
-    while !body.is_empty() {
-        stream.reserve_capacity(body.len());
-        let Some(Ok(room)) = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await else {
-            // The answer says why, if one comes.
-            return std::future::pending().await;
-        };
-        let piece = body.split_to(room.min(body.len()));
-        if stream.send_data(piece, body.is_empty()).is_err() {
-            return std::future::pending().await;
+async fn deliver(stream: &mut SendStream<Bytes>, body: &EngineBody) {
+    let mut left = body.len();
+    for mut piece in body.pieces().iter().cloned() {
+        while !piece.is_empty() {
+            stream.reserve_capacity(left);
+            // Room that an earlier piece has left is not announced again.
+            if stream.capacity() == 0 && !is_given_room(stream).await {
+                // The answer says why, if one comes.
+                return std::future::pending().await;
+            }
+            let room = stream.capacity();
+            let part = piece.split_to(room.min(piece.len()));
+            left -= part.len();
+            if stream.send_data(part, left == 0).is_err() {
+                return std::future::pending().await;
+            }
         }
     }
 }
@@ -615,7 +626,8 @@ mod tests {
             [(300_000, None, "300000"), (5, Some(3), "300005"), (0, Some(0), "0")]
         {
             let upload = pieces.map(|pieces| Upload::new(Pieces(pieces), None));
-            let body = Bytes::from(vec![b'x'; whole]);
+            let body = [whole / 3, whole / 3, whole - whole / 3 * 2];
+            let body = body.map(|length| Bytes::from(vec![b'x'; length])).into_iter().collect();
             let mut answer =
                 client.send(&Outgoing { body, upload, ..Outgoing::for_test("POST") }).await.unwrap();
             assert_eq!(answer.collect(100).await.unwrap(), expected);

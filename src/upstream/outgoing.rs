@@ -4,9 +4,9 @@ use super::hops::Hops;
 use super::upload::Upload;
 use crate::capture::AttemptRecorder;
 use crate::plan::Route;
+use crate::request::EngineBody;
 use crate::telemetry::Propagation;
 use crate::tls::Socket;
-use bytes::Bytes;
 use http::HeaderValue;
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ pub struct Outgoing {
     /// Value of the loop-detection header.
     pub hops: Hops,
     /// Body, or the part of it that is in memory.
-    pub body: Bytes,
+    pub body: EngineBody,
     /// Rest of the body, which is sent while it arrives.
     pub upload: Option<Upload>,
     /// Recorder of the attempt, if the request is captured.
@@ -60,7 +60,7 @@ impl Outgoing {
             is_retry: false,
             trace: Propagation::Passed(Vec::new()),
             hops: Hops::default(),
-            body: Bytes::from_static(b"{}"),
+            body: bytes::Bytes::from_static(b"{}").into(),
             upload: None,
             recorder: None,
         }
@@ -100,6 +100,7 @@ mod tests {
     use super::super::upload::Source;
     use super::*;
     use crate::wire::fault::Failure;
+    use bytes::Bytes;
     use std::task::{Context, Poll, Waker};
 
     struct Nothing;
@@ -111,7 +112,7 @@ mod tests {
     }
 
     fn request(upload: Option<Upload>) -> Outgoing {
-        Outgoing { body: Bytes::from_static(b"abc"), upload, ..Outgoing::for_test("POST") }
+        Outgoing { body: Bytes::from_static(b"abc").into(), upload, ..Outgoing::for_test("POST") }
     }
 
     #[test]

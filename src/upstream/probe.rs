@@ -7,8 +7,9 @@ use super::{Hops, Outgoing, Upstream, models};
 use crate::config::Credentials;
 use crate::engine::{self, Engine};
 use crate::error::{RetryClass, Side};
+use crate::request::EngineBody;
 use crate::telemetry::Propagation;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::HeaderValue;
 use std::time::Duration;
 
@@ -129,7 +130,7 @@ impl<'u> Probe<'u> {
             is_retry: false,
             trace: Propagation::Passed(Vec::new()),
             hops: Hops::default(),
-            body: Bytes::new(),
+            body: EngineBody::default(),
             upload: None,
             recorder: None,
         };

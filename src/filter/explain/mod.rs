@@ -137,7 +137,8 @@ impl<'t> Explainer<'t> {
     pub(super) fn request(&mut self, asked: &str, adapted: &AdaptedBody, is_same_api: bool) {
         self.adapted = adapted.rules.len();
         let words = adapted.rules.iter().map(|rule| (Some(rule.name), Effect::words(rule.what)));
-        let body = std::str::from_utf8(&adapted.body).unwrap_or_default();
+        let body = adapted.body.joined();
+        let body = std::str::from_utf8(&body).unwrap_or_default();
         let fields = match is_same_api {
             true => Comparer::default().compare(asked, &[body], true),
             false => Vec::new(),

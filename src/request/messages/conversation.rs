@@ -60,7 +60,7 @@ struct Reader<'r, 'a> {
 impl<'a> Conversation<'a> {
     /// Reads `system` and `messages`. `dropped` receives the blocks that an option leaves out.
     pub(super) fn read(
-        from: &Checked<'a>,
+        from: &'a Checked<'_>,
         context: &MessagesContext<'_>,
         dropped: &mut Vec<String>,
     ) -> Result<Self, Failure> {

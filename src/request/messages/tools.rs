@@ -140,7 +140,7 @@ impl<'a> Reader<'_, 'a> {
 impl<'a> Tools<'a> {
     /// Reads the tools. `changes`: what the conversation has changed. `dropped` receives the tools that are left out.
     pub(super) fn read(
-        from: &Checked<'a>,
+        from: &'a Checked<'_>,
         options: &Options,
         changes: &[ToolChange<'a>],
         dropped: &mut Vec<String>,

@@ -22,7 +22,7 @@ pub use inputs::{Capabilities, ChatInputs, NativeCapabilities};
 pub use tools::{CalledTool, Tools};
 pub(crate) use turns::arguments;
 
-use super::check::{Checked, limited};
+use super::check::Checked;
 use super::fields::Field;
 use super::object::Object;
 use super::refusals::{self, invalid, missing, unsupported_parameter};
@@ -463,7 +463,7 @@ struct Items<'a> {
     tools: Vec<Object<'a>>,
 }
 
-fn items<'a>(from: &Checked<'a>, body: &Bytes, complete: bool) -> Result<Items<'a>, Failure> {
+fn items<'a>(from: &'a Checked<'_>, body: &Bytes, complete: bool) -> Result<Items<'a>, Failure> {
     let mut items = Items::default();
     let continues = from.get("previous_response_id").is_some() || from.get("conversation").is_some();
     let Some(field) = from.get("input") else {
@@ -481,7 +481,7 @@ fn items<'a>(from: &Checked<'a>, body: &Bytes, complete: bool) -> Result<Items<'
     if !field.value.get().starts_with('[') {
         return Err(invalid("input", "it must be a string or a list of items"));
     }
-    let all: Vec<Raw<'_>> = limited("input", field.value, from.caps().messages, "max_messages")?;
+    let all = from.limited("input", from.caps().messages, "max_messages")?.unwrap_or_default();
     if all.is_empty() && complete && !continues && from.get("instructions").is_none() {
         return Err(invalid("input", "it must not be empty"));
     }

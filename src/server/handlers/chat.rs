@@ -4,7 +4,7 @@
 //! engine's answer.
 
 use crate::plan::{Plan, Route, plan};
-use crate::request::ChatRequest;
+use crate::request::{ChatRequest, EngineBody};
 use crate::server::admit::body::Body;
 use crate::server::context::RequestContext;
 use crate::server::net::pending_answer::{PendingAnswer, send};
@@ -103,7 +103,7 @@ impl Chat {
     fn fan_out(&self, to: &AttemptTarget<'_>, plan: Plan, route: &Route) -> Result<PendingRequest, Failure> {
         let Plan { path, body, others, shape, fallbacks, .. } = plan;
         self.sender.mark_concurrent();
-        let counted = |other: Bytes| match other.as_ptr() == body.as_ptr() {
+        let counted = |other: EngineBody| match other.shares_memory_with(&body) {
             true => Ok(other),
             false => self.sender.count_body(other),
         };
@@ -126,7 +126,7 @@ impl Chat {
         &self,
         to: &AttemptTarget<'_>,
         path: &'static str,
-        body: Bytes,
+        body: EngineBody,
         route: &Route,
     ) -> PendingAnswer {
         let mut request = self.sender.outgoing(to, "POST", path, body).rewritten_by(route);

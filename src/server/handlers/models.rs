@@ -4,7 +4,7 @@
 //! may use. Remembers: nothing; each upstream learns its own list, for which `admit/default_model.rs` calls it too.
 
 use crate::error::Error;
-use crate::request::invalid;
+use crate::request::{EngineBody, invalid};
 use crate::server::admit::auth::no_such_model;
 use crate::server::admit::body::Body;
 use crate::server::admit::headers;
@@ -146,7 +146,7 @@ impl RequestContext {
         let (mut all, mut failed): (Vec<Model>, _) = (Vec::new(), None);
         for (upstream, (result, passed)) in upstreams.iter().zip(lists) {
             if let Some(record) = &mut self.record {
-                record.ended(upstream, result.as_ref().err(), &[]);
+                record.ended(upstream, result.as_ref().err(), &EngineBody::default());
             }
             match result {
                 Ok(listed) => {

@@ -13,6 +13,7 @@ use crate::config::{Affinity, Credentials};
 use crate::engine::fallback::Fallbacks;
 use crate::error::{Error, RetryClass};
 use crate::plan::Route;
+use crate::request::EngineBody;
 use crate::server::App;
 use crate::server::admit::auth::no_such_model;
 use crate::server::admit::budget::BudgetShare;
@@ -95,9 +96,12 @@ impl Sender {
 
     /// Counts a further body for the same client request against the memory budget. Fails if the budget is
     /// exhausted.
-    pub(in crate::server) fn count_body(&self, body: Bytes) -> Result<Bytes, Failure> {
+    pub(in crate::server) fn count_body(&self, mut body: EngineBody) -> Result<EngineBody, Failure> {
         let share = self.app.budget.share(body.len())?;
-        Ok(BudgetShare::hold(&Arc::new(share), body))
+        if let Some(piece) = body.pieces_mut().first_mut() {
+            *piece = BudgetShare::hold(&Arc::new(share), std::mem::take(piece));
+        }
+        Ok(body)
     }
 
     /// Returns a request to this upstream, with the credentials, the request id and the trace that the upstream is
@@ -107,8 +111,12 @@ impl Sender {
         to: &AttemptTarget<'_>,
         method: &'static str,
         path: impl Into<Cow<'static, str>>,
-        body: Bytes,
+        body: impl Into<EngineBody>,
     ) -> Outgoing {
+        let mut body = body.into();
+        if let (Some(share), Some(piece)) = (&self.share, body.pieces_mut().first_mut()) {
+            *piece = BudgetShare::hold(share, std::mem::take(piece));
+        }
         Outgoing {
             method,
             path: path.into(),
@@ -127,10 +135,7 @@ impl Sender {
             is_retry: to.attempt > 1,
             trace: self.trace.clone(),
             hops: self.hops.clone(),
-            body: match &self.share {
-                Some(share) => BudgetShare::hold(share, body),
-                None => body,
-            },
+            body,
             upload: None,
             recorder: self.recording.as_ref().map(|recording| {
                 recording.attempt(&to.upstream.config.name, to.upstream.identity().engine.name)

@@ -375,7 +375,7 @@ impl RequestContext {
             whole: asked.store,
             conversation: asked.conversation.as_deref().map(Into::into),
             previous: asked.previous_response_id.as_deref().filter(|_| !alone).map(Into::into),
-            request: inherited_fields(std::str::from_utf8(body).unwrap_or_default()).into(),
+            request: inherited_fields(simdutf8::basic::from_utf8(body).unwrap_or_default()).into(),
             input: history.shared(asked, alone).collect(),
         });
         // Only a request that insists on storage fails for its size; any other may remain unstored.

@@ -57,6 +57,6 @@ impl UpstreamRequest for PreparedRequest {
 
     fn text(&self, to: &AttemptTarget<'_>) -> Option<Bytes> {
         let route = self.sender.route(to, &self.truncatable.asked.model);
-        self.truncatable.body(&route, 0).ok().map(|adapted| adapted.body)
+        self.truncatable.body(&route, 0).ok().map(|adapted| adapted.body.joined())
     }
 }

@@ -51,7 +51,7 @@ fn judged(spelled: &str, rules: &Rules) -> Option<String> {
         }
     };
     let route = Route::new(ENGINES[0], Arc::new(Options::default()), 1 << 20);
-    let sent = plan(&ask, &body, &route).expect("there is a plan").body;
+    let sent = plan(&ask, &body, &route).expect("there is a plan").body.joined();
     let sent: Value = serde_json::from_slice(&sent).expect("JSON");
     let parts = sent["messages"][0]["content"].as_array().expect("parts");
     assert_eq!(parts.len(), 1, "{sent}");

@@ -38,7 +38,7 @@ pub fn run(data: &[u8]) {
     };
     same(&ask, &sent, &route);
     if sent.shape.adapted.is_empty() {
-        carried(&body, &sent.body, &route);
+        carried(&body, &sent.body.joined(), &route);
     }
 }
 
@@ -58,8 +58,9 @@ pub(crate) fn refused(failure: &Failure) {
 /// Checks that the engine reads the same request, and that adapting it again changes nothing.
 fn same(ask: &ChatRequest, sent: &Plan, route: &Route) {
     let rules = Rules::default();
-    let read = ChatRequest::read_for(ask.api, &sent.body, None, &rules);
-    let read = read.unwrap_or_else(|failure| panic!("{failure:?}: {:?}", sent.body));
+    let body = sent.body.joined();
+    let read = ChatRequest::read_for(ask.api, &body, None, &rules);
+    let read = read.unwrap_or_else(|failure| panic!("{failure:?}: {body:?}"));
     assert_eq!(read.model, *route.model_alias.as_ref().unwrap_or(&ask.model));
     assert_eq!((read.stream, read.choices, read.logprobs), (ask.stream, ask.choices, ask.logprobs));
     assert_eq!(read.limit, ask.limit);
@@ -67,14 +68,14 @@ fn same(ask: &ChatRequest, sent: &Plan, route: &Route) {
         assert_eq!(read.forced_function, ask.forced_function);
     }
     assert_eq!(read.continuous_usage, ask.continuous_usage);
-    assert!(read.include_usage || !ask.stream, "no usage: {:?}", sent.body);
-    assert!(!read.include_obfuscation, "padding: {:?}", sent.body);
+    assert!(read.include_usage || !ask.stream, "no usage: {body:?}");
+    assert!(!read.include_obfuscation, "padding: {body:?}");
     // Members that samewire adds are not fields of the API.
     let mut route = route.clone();
     if route.options.request_unknown == RequestUnknown::Reject {
         route.options = Arc::new(Options { request_unknown: RequestUnknown::Pass, ..(*route.options).clone() });
     }
-    let once_more = plan(&read, &sent.body, &route).expect("what was planned can be planned");
+    let once_more = plan(&read, &body, &route).expect("what was planned can be planned");
     assert_eq!(once_more.body, sent.body);
 }
 

@@ -40,11 +40,12 @@ pub fn run(data: &[u8]) {
             return refused(&failure);
         }
     };
-    let text = std::str::from_utf8(&plan.body).expect("UTF-8");
+    let body = plan.body.joined();
+    let text = std::str::from_utf8(&body).expect("UTF-8");
     assert!(samewire::json::Raw::of(text).is_some(), "{text}");
     assert_eq!((&reply.model, reply.stream), (&asked.model, asked.stream));
     if let EngineRequest::Chat(_) = asked.engine_request {
-        let chat = ChatRequest::recall(Api::Chat, &plan.body)
+        let chat = ChatRequest::recall(Api::Chat, &body)
             .unwrap_or_else(|failure| panic!("{failure:?}: {text}"));
         assert_eq!((&chat.model, chat.stream, chat.choices), (&asked.model, asked.stream, 1));
     }

@@ -28,7 +28,7 @@ pub fn run(data: &[u8]) {
     let sent = ResponsesRequest::read_for(&body, &options, way, None, &rules).and_then(|asked| {
         let route = Route { responses: way, ..Route::new(engine, Arc::new(options.clone()), 1 << 20) };
         let sent = response_body(&asked, &material, &route)?;
-        Ok((asked, sent.body))
+        Ok((asked, sent.body.joined()))
     });
     let (asked, sent) = match sent {
         Ok(sent) => sent,
@@ -53,7 +53,7 @@ pub fn run(data: &[u8]) {
     assert_eq!((&ask.model, ask.stream, ask.choices), (&asked.model, asked.stream || asked.background, 1));
     let route = Route::new(engine, Arc::new(options), 1 << 20);
     let again = plan(&ask, &sent, &route).expect("what is ours is known");
-    assert_eq!(again.body, sent);
+    assert_eq!(again.body.joined(), sent);
     if let Ok(body) = serde_json::from_slice::<Value>(&body) {
         request::check(&body).unwrap_or_else(|wrong| panic!("{wrong}\n{body}"));
     }

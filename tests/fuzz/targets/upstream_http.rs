@@ -82,7 +82,7 @@ async fn ask(writes: &[&[u8]]) -> (Read, bool) {
         is_retry: false,
         hops: Hops::default(),
         trace: Propagation::Passed(Vec::new()),
-        body: bytes::Bytes::new(),
+        body: bytes::Bytes::new().into(),
         upload: None,
         recorder: None,
     };

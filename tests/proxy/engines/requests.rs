@@ -243,6 +243,28 @@ async fn fault_u43_large_body_arrives_whole() {
     world.end().await;
 }
 
+/// A long body is sent from the buffer in which it arrived, around the members that samewire writes.
+#[tokio::test]
+async fn fault_u43_large_body_with_changes_arrives_whole() {
+    let world = World::start(Engine::script(Script::answer("a", 1)).await, Setup::new()).await;
+    let text: String = (0..3_000_000_u64).map(|i| char::from(b'a' + (i * 7919 % 25) as u8)).collect();
+    let body = |include: bool, user: &str| {
+        format!(
+            r#"{{"model":"m","stream_options":{{"include_usage":{include}}},"messages":[{{"role":"user","content":"{PROMPT}{text}"}}],"stream":true{user}}}"#
+        )
+    };
+    for user in [String::new(), format!(r#","user":"{text}""#)] {
+        let request = || Request::chat(body(false, &user).as_str());
+        for request in [request(), request().chunked(100_000)] {
+            assert_eq!(world.ask(&request).await.head.status, 200);
+        }
+        let expected = body(true, &user);
+        let attempts = world.engine.attempts();
+        assert!(attempts.iter().rev().take(2).all(|attempt| attempt.body == expected.as_bytes()));
+    }
+    world.end().await;
+}
+
 /// Changes made because an engine does not accept a member are counted under its name.
 #[tokio::test]
 async fn what_was_changed_for_an_engine_is_counted() {

@@ -45,7 +45,7 @@ fn planned_for(
     let asked = message_form::read(&body, &options, context_length, mode, Purpose::Answer)?;
     let route = Route::new(named(engine).unwrap(), Arc::new(options), 1 << 20);
     let (plan, _) = message(&asked, &route)?;
-    Ok(Sent { body: serde_json::from_slice(&plan.body).unwrap(), asked })
+    Ok(Sent { body: serde_json::from_slice(&plan.body.joined()).unwrap(), asked })
 }
 
 /// Returns the engine's body for a request with these members, for vLLM under the usual options.

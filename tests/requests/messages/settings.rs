@@ -130,7 +130,7 @@ fn a_limit_that_the_engine_has_refused_is_left_out() {
         let fallbacks = [Fallback::LimitLeftOut].into_iter().collect();
         let route = Route::new(named(engine).unwrap(), Arc::default(), 1 << 20);
         let (plan, _) = message(&read, &Route { fallbacks, ..route }).unwrap();
-        let sent: Value = serde_json::from_slice(&plan.body).unwrap();
+        let sent: Value = serde_json::from_slice(&plan.body.joined()).unwrap();
         assert_eq!(
             (&sent["max_completion_tokens"], &sent["max_tokens"]),
             (&Value::Null, &Value::Null),

@@ -45,7 +45,7 @@ fn sent(engine: &str, set: &str, body: &str, material: &ChatInputs<'_>) -> Resul
     let asked = ResponsesRequest::read(&Bytes::from(body.to_owned()), &options)?;
     let route = Route::new(named(engine).unwrap(), Arc::new(options), 1 << 20);
     let chat = response_body(&asked, material, &route)?;
-    let text = String::from_utf8(chat.body.to_vec()).unwrap();
+    let text = String::from_utf8(chat.body.joined().to_vec()).unwrap();
     serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     Ok(text)
 }

@@ -8,7 +8,7 @@ use rows::{ROWS, Row};
 use samewire::engine::rule::{Change, RequestRule};
 use samewire::engine::{ENGINES, Front, Identity, Version, named};
 use samewire::plan::{Plan, Route, plan};
-use samewire::request::{ChatRequest, Rules};
+use samewire::request::{ChatRequest, EngineBody, Rules};
 use samewire::wire::fault::Failure;
 use samewire::wire::options::{DeveloperRole, Options, SystemMessages};
 use samewire::wire::{Api, Ending, OutputBuffer, Rewriter, Stamp};
@@ -39,7 +39,7 @@ fn planned(api: Api, identity: Identity, options: Options, body: &str) -> Result
 /// Returns the body that the engine receives, and the names of the rules that changed it.
 fn sent(api: Api, to: &str, body: &str) -> Result<(String, Vec<&'static str>), Failure> {
     let plan = planned(api, identity(to), Options::default(), body)?;
-    let text = String::from_utf8(plan.body.to_vec()).unwrap();
+    let text = String::from_utf8(plan.body.joined().to_vec()).unwrap();
     serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     Ok((text, plan.shape.adapted))
 }
@@ -214,9 +214,9 @@ fn developer_stays_where_it_is_wanted() {
     let body = body.replace("openai/gpt-oss-20b", "m");
     let options = || Options { developer_role: DeveloperRole::Developer, ..Options::default() };
     let kept = planned(Api::Chat, identity("vllm 0.21.0"), options(), &body).unwrap();
-    assert_eq!(kept.body, body.as_bytes());
+    assert_eq!(kept.body.joined(), body.as_bytes());
     let refused = planned(Api::Chat, identity("sglang 0.5.6"), options(), &body).unwrap();
-    assert_eq!(refused.body, body.replace("developer", "system").as_bytes());
+    assert_eq!(refused.body.joined(), body.replace("developer", "system").as_bytes());
 }
 
 /// Merging puts all texts of system and developer into one first message, whatever else is changed (wire-format
@@ -227,7 +227,7 @@ fn system_messages_are_merged_where_that_is_wanted() {
         let options = Options { system_messages: SystemMessages::Merge, ..Options::default() };
         let body = format!(r#"{{"model":"m","messages":[{messages}],"n":1}}"#);
         let plan = planned(Api::Chat, identity(to), options, &body).unwrap();
-        let text = String::from_utf8(plan.body.to_vec()).unwrap();
+        let text = String::from_utf8(plan.body.joined().to_vec()).unwrap();
         let list = text
             .strip_prefix(r#"{"model":"m","messages":["#)
             .and_then(|rest| rest.strip_suffix(r#"],"n":1}"#));
@@ -302,7 +302,7 @@ fn what_engines_do_not_have_is_refused_and_nothing_else() {
             let rules = Rules { allowed, ..Rules::default() };
             let ask = ChatRequest::read_for(Api::Chat, &body, None, &rules).unwrap();
             let route = Route::new(identity("vllm"), Arc::new(Options::default()), 1 << 20);
-            plan(&ask, &body, &route).map(|plan| plan.body)
+            plan(&ask, &body, &route).map(|plan| plan.body.joined())
         };
         assert_eq!(sent(Vec::new()).is_ok(), name.is_empty(), "{rule}");
         let sent = sent(vec![name.to_owned()]).unwrap();
@@ -457,7 +457,7 @@ fn each_choice_is_asked_for_by_itself() {
     let bodies = |api, to: &str, body: &str| {
         let Plan { body, others, shape, .. } =
             planned(api, identity(to), Options::default(), body).map_err(|failure| failure.param)?;
-        let text = |body: Bytes| String::from_utf8(body.to_vec()).unwrap();
+        let text = |body: EngineBody| String::from_utf8(body.joined().to_vec()).unwrap();
         let all = std::iter::once(body).chain(others).map(text).collect::<Vec<_>>();
         assert_eq!(shape.adapted.contains(&"fan_out"), all.len() > 1, "{:?}", shape.adapted);
         Ok::<_, Option<String>>(all)
