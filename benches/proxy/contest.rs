@@ -25,7 +25,9 @@ struct Options {
     /// Factor applied to the length of every scenario.
     scale: f64,
     only: Vec<String>,
-    /// True to run HAProxy beside nginx.
+    /// True to run nginx.
+    nginx: bool,
+    /// True to run HAProxy.
     haproxy: bool,
     /// Names and programs of the proxies that are run like `samewire serve`.
     proxies: Vec<(String, PathBuf)>,
@@ -44,6 +46,7 @@ impl Options {
             rounds: 5,
             scale: 1.0,
             only: Vec::new(),
+            nginx: true,
             haproxy: false,
             proxies: Vec::new(),
             gateways: Vec::new(),
@@ -72,6 +75,7 @@ impl Options {
                     let (name, program) = pair(value()?, "--also NAME=PROGRAM")?;
                     options.proxies.push((name, PathBuf::from(program)));
                 }
+                "--no-nginx" => options.nginx = false,
                 "--haproxy" => options.haproxy = true,
                 "--gateway" => options.gateways.push(Gateway::read(value()?)?),
                 "--missing" => options.missing.push(pair(value()?, "--missing NAME=REASON")?),
@@ -85,7 +89,7 @@ impl Options {
     }
 
     fn recipes(&self) -> Vec<Recipe> {
-        let mut recipes = vec![Recipe::Nginx];
+        let mut recipes: Vec<Recipe> = self.nginx.then_some(Recipe::Nginx).into_iter().collect();
         recipes.extend(self.haproxy.then_some(Recipe::Haproxy));
         let builds = self.proxies.iter().cloned();
         recipes.extend(builds.map(|(name, program)| Recipe::Samewire(name, program)));

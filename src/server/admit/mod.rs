@@ -12,4 +12,5 @@ pub(super) mod budget;
 pub(super) mod default_model;
 pub(super) mod headers;
 pub(super) mod memory;
+pub(super) mod parse;
 pub(super) mod quota;

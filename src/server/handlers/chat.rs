@@ -6,6 +6,7 @@
 use crate::plan::{Plan, Route, plan};
 use crate::request::{ChatRequest, EngineBody};
 use crate::server::admit::body::Body;
+use crate::server::admit::parse::parse;
 use crate::server::context::RequestContext;
 use crate::server::net::pending_answer::{PendingAnswer, send};
 use crate::server::relay::attempt::{AttemptTarget, PendingRequest, Sender, UpstreamRequest};
@@ -15,6 +16,7 @@ use crate::wire::{AnswerReader, Api, Rewriter, Shape, Stamp};
 use axum::body::Body as Incoming;
 use bytes::Bytes;
 use http::{HeaderValue, Response, request};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Answers a request of Chat Completions or Completions: reads and plans it, and relays an engine's answer. Fails if
@@ -31,7 +33,9 @@ pub(in crate::server) async fn answer(
     let start = Instant::now();
     let mut model = context.family.deployment(head);
     let body = context.with_defaults(body, &mut model, &head.headers).await?;
-    let mut ask = ChatRequest::read_for(api, &body, model.as_deref(), context.rules())?;
+    let rules = Arc::clone(context.rules());
+    let mut ask =
+        parse(&body, move |body| ChatRequest::read_for(api, body, model.as_deref(), &rules)).await?;
     if ask.model.is_empty()
         && let Some(model) = context.default_model(&head.headers).await?
     {

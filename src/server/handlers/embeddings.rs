@@ -2,6 +2,7 @@
 
 use crate::request::embeddings::EmbeddingsRequest;
 use crate::server::admit::body::Body;
+use crate::server::admit::parse::parse;
 use crate::server::context::RequestContext;
 use crate::server::handlers::relayed;
 use crate::server::relay::attempt::AttemptTarget;
@@ -12,6 +13,7 @@ use crate::wire::{self, Summary};
 use axum::body::Body as Incoming;
 use bytes::BytesMut;
 use http::{Response, request};
+use std::sync::Arc;
 
 /// Answers a request for embeddings. Formats that are no JSON are passed on unchanged. Fails if the request is
 /// invalid or all attempts have failed.
@@ -23,7 +25,8 @@ pub(in crate::server) async fn answer(
     let limits = &context.app.config.limits;
     let (limit, answer_limit) = (limits.other_body_bytes, limits.max_answer_bytes);
     let body = context.body(body, limit).await?;
-    let mut wanted = EmbeddingsRequest::read(&body, context.rules())?;
+    let rules = Arc::clone(context.rules());
+    let mut wanted = parse(&body, move |body| EmbeddingsRequest::read(body, &rules)).await?;
     if let Some(deployment) = context.family.deployment(head) {
         wanted.name_model(&deployment);
     } else if wanted.model.is_empty()

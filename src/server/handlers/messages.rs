@@ -12,6 +12,7 @@ use crate::server::admit::auth::no_such_model;
 use crate::server::admit::body::Body;
 use crate::server::admit::default_model::named;
 use crate::server::admit::headers::{joined_names, with_dropped};
+use crate::server::admit::parse::parse;
 use crate::server::context::RequestContext;
 use crate::server::net::pending_answer::send;
 use crate::server::relay::attempt::{AttemptTarget, PendingRequest, Sender, UpstreamRequest};
@@ -102,22 +103,24 @@ impl RequestContext {
             return Err(no_such_model(&model));
         }
         let sender = self.sender(&head.headers);
-        let options = sender.options(&upstream, &model);
         let tenant = self.tenant(&head.headers);
-        let open = |signature: &str| open_thinking(&app.store_handle.keys, &tenant, signature);
-        let request = MessagesRequest::read(
-            &body,
-            &MessagesContext {
-                rules: self.rules(),
+        let options = sender.options(&upstream, &model);
+        let context_length = app.pool.context_length(&upstream, &model);
+        let (mode, caller) = (upstream.config.messages, Arc::clone(&tenant));
+        let request = parse(&body, move |body| {
+            let context = MessagesContext {
+                rules: &app.config.rules,
                 options: &options,
                 model: given.as_deref(),
-                open: &open,
+                open: &|signature| open_thinking(&app.store_handle.keys, &caller, signature),
                 defaults: app.pool.model(&model).map_or(&[], |(_, known)| &known.defaults),
-                context_length: app.pool.context_length(&upstream, &model),
-                mode: upstream.config.messages,
+                context_length,
+                mode,
                 purpose,
-            },
-        )?;
+            };
+            MessagesRequest::read(body, &context)
+        });
+        let request = request.await?;
         Ok(ParsedRequest { request: Arc::new(request), upstream, sender, tenant })
     }
 }

@@ -31,6 +31,7 @@ use super::admit::auth::no_such_model;
 use super::admit::body::Body;
 use super::admit::default_model::named as named_model;
 use super::admit::headers::{self, joined_names, with_dropped};
+use super::admit::parse::parse;
 use super::admit::quota::Ticket;
 use super::context::RequestContext;
 use super::panics;
@@ -157,8 +158,9 @@ impl RequestContext {
         sender.dialect = dialect(&head.headers)?;
         let mut route = sender.route(&AttemptTarget::first(&upstream), &model);
         route.responses = way.unwrap_or(route.responses);
+        let (rules, options, mode) = (Arc::clone(self.rules()), Arc::clone(&route.options), route.responses);
         let mut asked =
-            ResponsesRequest::read_for(&body, &route.options, route.responses, given, self.rules())?;
+            parse(&body, move |body| ResponsesRequest::read_for(body, &options, mode, given, &rules)).await?;
         if asked.model.is_empty()
             && let Some(model) = self.default_model(&head.headers).await?
         {
