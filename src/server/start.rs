@@ -207,9 +207,11 @@ fn start(n: usize, present: &Arc<ActiveConfig>, alive: mpsc::Sender<Infallible>)
     let (to, arrivals) = mpsc::channel(app.config.limits.connections);
     let limits = &app.config.limits;
     let mut http = http1::Builder::new();
-    // `ClientIo` times heads: the library's timer would also end idle connections.
+    // `ClientIo` times heads: the library's timer would also end idle connections. It detects a client that leaves, too,
+    // for which the library would keep a second buffer of 8 KiB while an answer streams.
     http.timer(TokioTimer::new())
         .header_read_timeout(None)
+        .half_close(true)
         .max_buf_size(limits.max_head_bytes)
         .max_headers(limits.max_headers);
     let worker = Arc::new(Worker {

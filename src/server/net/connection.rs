@@ -1,9 +1,9 @@
 //! Socket of a client connection: its timers, and detection of a client that has left.
 //!
-//! The HTTP library notices the end of a connection only while it has nothing unread: a client that sends one byte
-//! too many would be relayed to for ever (faults C26). It has one timer for heads and none for writes. So its
-//! socket is wrapped: [`ClientIo`] reads ahead while a request is in progress, and times what the library does
-//! not.
+//! The HTTP library would notice the end of a connection only while it has nothing unread, and with a buffer of its own:
+//! a client that sends one byte too many would be relayed to for ever (faults C26). It has one timer for heads and none
+//! for writes. So its socket is wrapped: [`ClientIo`] reads ahead while a request is in progress, and times what the
+//! library does not.
 //!
 //! Takes: a socket, and the state of its requests. Gives: the same bytes to the library, or an error that ends the
 //! connection. Remembers: bytes read ahead, and the timers. Never: interprets a request.
