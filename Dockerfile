@@ -16,11 +16,15 @@ ENV CARGO_TERM_COLOR=never RUSTFLAGS="-C target-feature=+crt-static --cfg getran
 # With --target given, RUSTFLAGS do not reach build scripts and procedural macros, which must stay dynamic.
 RUN echo "$(uname -m)-unknown-linux-gnu" > /target-triple
 
-# The dependencies alone, over an empty crate: this layer is built anew only when Cargo.toml or Cargo.lock change.
+# on: the binary is built with a profile of itself (benches/pgo.sh), which takes three times as long. off: --build-arg PGO=off
+ARG PGO=on
+
+# The dependencies alone, over an empty crate: this layer is built anew only when Cargo.toml or Cargo.lock change. A build with
+# a profile builds them otherwise, so that they would be of no use to it.
 COPY .cargo .cargo
 COPY Cargo.toml Cargo.lock ./
 COPY src/build.rs src/build.rs
-RUN mkdir -p benches/proxy benches/request benches/soak \
+RUN if [ "$PGO" = on ]; then exit; fi; mkdir -p benches/proxy benches/request benches/soak \
     && echo 'fn main() {}' > src/main.rs \
     && touch src/lib.rs benches/rewrite.rs benches/store.rs benches/proxy/main.rs benches/request/main.rs benches/soak/main.rs \
     && cargo build --release --locked --target "$(cat /target-triple)" \
@@ -32,7 +36,8 @@ ENV SAMEWIRE_COMMIT=$COMMIT SAMEWIRE_DATE=$DATE
 COPY . .
 # The touch makes the sources newer than the empty crate, whatever their dates were outside.
 RUN find src -name '*.rs' -exec touch {} + \
-    && cargo build --release --locked --bin samewire --target "$(cat /target-triple)" \
+    && if [ "$PGO" = on ]; then benches/pgo.sh --target "$(cat /target-triple)"; \
+       else cargo build --release --locked --bin samewire --target "$(cat /target-triple)"; fi \
     && cp "target/$(cat /target-triple)/release/samewire" /samewire
 
 FROM scratch

@@ -5,19 +5,28 @@
 #
 #   benches/pgo.sh                     target/release/samewire
 #   benches/pgo.sh --target TRIPLE     target/TRIPLE/release/samewire
+#   benches/pgo.sh --profile FILE      uses this profile, which an earlier run has left in target/pgo/samewire.profdata
 #   benches/pgo.sh --strict            fails where there is no llvm-profdata, instead of building the plain release
 #
-# Takes three times as long as the plain release. RUSTFLAGS are kept.
+# Takes three times as long as the plain release, or as long with --profile. RUSTFLAGS are kept. No two runs count the same;
+# builds with the same profile are equal.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 triple=
+profile=
 strict=
 while [ $# -gt 0 ]; do
   case $1 in
     --target)
       [ $# -gt 1 ] || { echo "benches/pgo.sh: --target wants a triple" >&2; exit 2; }
       triple=$2
+      shift
+      ;;
+    --profile)
+      [ $# -gt 1 ] || { echo "benches/pgo.sh: --profile wants a file" >&2; exit 2; }
+      [ -r "$2" ] || { echo "benches/pgo.sh: --profile: cannot read $2" >&2; exit 2; }
+      profile=$(realpath "$2")
       shift
       ;;
     --strict) strict=yes ;;
@@ -55,6 +64,15 @@ install_profdata() {
 build() {
   cargo build --release --locked --bin samewire ${triple:+--target "$triple"}
 }
+
+build_with_profile() {
+  RUSTFLAGS="${RUSTFLAGS-} -Cprofile-use=$profile" build
+}
+
+if [ -n "$profile" ]; then
+  build_with_profile
+  exit
+fi
 
 if ! profdata=$(find_profdata) && ! { install_profdata && profdata=$(find_profdata); }; then
   echo "benches/pgo.sh: there is no llvm-profdata of LLVM $llvm" >&2
@@ -94,4 +112,4 @@ done
 "$counting" demo --once >/dev/null
 
 "$profdata" merge -o "$profile" "$counts"
-RUSTFLAGS="${RUSTFLAGS-} -Cprofile-use=$profile" build
+build_with_profile

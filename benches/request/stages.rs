@@ -26,7 +26,7 @@ const STAGES: &[(&str, &[&str])] = &[
         "rewrite: bytes of the engine to canonical bytes",
         &["samewire::wire::rewriter::Rewriter::push", "samewire::wire::rewriter::FrameReader::read"],
     ),
-    ("relay: all of the answer's body", &["samewire::server::relay::Relay::poll_frame"]),
+    ("relay: what comes from the engine", &["samewire::server::relay::Relay::poll_fill"]),
     (
         "head: of the answer, written",
         &["hyper::proto::h1::role::Server as hyper::proto::h1::Http1Transaction>::encode"],
@@ -35,8 +35,17 @@ const STAGES: &[(&str, &[&str])] = &[
         "record: log, metrics and trace",
         &["<samewire::server::record::Record as core::ops::drop::Drop>::drop"],
     ),
-    ("log: in it", &["samewire::server::record::Record::log", "tracing_core::event::Event::dispatch"]),
+    ("log: in it", &["Layered<L,S> as tracing_core::subscriber::Subscriber>::event"]),
+    ("drop: of the relay, record and all", &["core::ptr::drop_in_place<samewire::server::relay::Relay>"]),
     ("allocator: in all of these", &["_rjem_malloc", "_rjem_sdallocx", "_rjem_rallocx", "do_rallocx"]),
+];
+
+/// What is counted by calls rather than by instructions, each with parts of the names of its functions.
+const CALLS: &[(&str, &[&str])] = &[
+    ("clock readings", &["std::sys::pal::unix::time::Timespec>::now"]),
+    ("wake-ups of tasks", &["tokio::runtime::task::waker::wake_by_"]),
+    ("timers set or moved", &["tokio::runtime::time::Handle::reregister", "TimerEntry::reset"]),
+    ("polls of the event loop", &["mio::poll::Poll::poll", "epoll_wait"]),
 ];
 
 /// Number of functions that are listed by their own instructions.
@@ -55,6 +64,9 @@ pub(crate) fn print(profile: &Profile, units: f64) {
             part(all),
             counts.calls as f64 / units
         );
+    }
+    for (name, parts) in CALLS {
+        println!("  {:>12} {:>6} {:>9.2}  {name}", "", "", profile.sum(parts).calls as f64 / units);
     }
     let list = |title: &str, key: fn(&Counts) -> u64| {
         println!("  {title:>12} {:>6} {:>9}  function", "%", "calls");

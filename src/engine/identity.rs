@@ -36,27 +36,24 @@ impl FromStr for Version {
     fn from_str(text: &str) -> Result<Self, NoRelease> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let release = text.split(['+', '-']).next().unwrap_or(text);
-        let mut number = Vec::with_capacity(3);
+        let (mut number, mut parts) = ([0; 3], 0);
         let mut post = 0;
         for part in release.split('.') {
             let digits = part.trim_start_matches(|other: char| !other.is_ascii_digit());
             let until = digits.find(|other: char| !other.is_ascii_digit()).unwrap_or(digits.len());
             let value = || digits.get(..until).and_then(|digits| digits.parse().ok()).ok_or(NoRelease);
             match part {
-                _ if part.starts_with(|first: char| first.is_ascii_digit()) && number.len() < 3 => {
-                    number.push(value()?);
+                _ if part.starts_with(|first: char| first.is_ascii_digit()) => {
+                    *number.get_mut(parts).ok_or(NoRelease)? = value()?;
+                    parts += 1;
                 }
                 _ if part.starts_with("post") => post = value()?,
                 // A pre-release of a number with three parts. With fewer parts, `dev` means that it is no release.
-                _ if part.starts_with("rc") || part.starts_with("dev") && number.len() == 3 => {}
+                _ if part.starts_with("rc") || part.starts_with("dev") && parts == 3 => {}
                 _ => return Err(NoRelease),
             }
         }
-        match number[..] {
-            [major, minor] => Ok(Self { number: [major, minor, 0], post }),
-            [major, minor, patch] => Ok(Self { number: [major, minor, patch], post }),
-            _ => Err(NoRelease),
-        }
+        if parts < 2 { Err(NoRelease) } else { Ok(Self { number, post }) }
     }
 }
 

@@ -75,7 +75,7 @@ impl RequestContext {
     pub(super) fn of_message(
         worker: &Arc<Worker>,
         family: RouteFamily,
-        (head, request_id): (&request::Parts, String),
+        (head, request_id): (&request::Parts, Arc<str>),
     ) -> Result<Self, Failure> {
         let app = worker.active_config.app();
         let record = Record::new(&app, Route::Responses, request_id).traced(head).asked(head);
@@ -170,7 +170,7 @@ impl RequestContext {
 
     /// Returns the ids, the time and the seed for an answer.
     pub(super) fn stamp(&self) -> Stamp {
-        let request_id = self.record.as_ref().map(|record| record.request_id.as_str().into());
+        let request_id = self.record.as_ref().map(|record| Arc::clone(&record.request_id));
         Stamp { request_id, ..self.ids.stamp() }
     }
 

@@ -4,6 +4,7 @@ use super::relay::clock;
 use crate::wire::Stamp;
 use data_encoding::HEXLOWER;
 use std::cell::RefCell;
+use std::sync::Arc;
 
 /// Random bytes for one request, drawn in a single call: its ids, the seed of its answer, and a number that
 /// decides between equal upstreams.
@@ -43,11 +44,12 @@ impl IdSource {
         POOL.with_borrow_mut(RandomPool::draw).map(Self)
     }
 
-    pub(super) fn request_id(&self) -> String {
-        let mut id = String::with_capacity(PREFIX.len() + 32);
-        id.push_str(PREFIX);
-        HEXLOWER.encode_append(self.0.get(..16).unwrap_or_default(), &mut id);
-        id
+    pub(super) fn request_id(&self) -> Arc<str> {
+        let mut id = [0; PREFIX.len() + 32];
+        let (prefix, digits) = id.split_at_mut(PREFIX.len());
+        prefix.copy_from_slice(PREFIX.as_bytes());
+        HEXLOWER.encode_mut(self.0.get(..16).unwrap_or_default(), digits);
+        std::str::from_utf8(&id).unwrap_or(PREFIX).into()
     }
 
     /// Returns the random number that decides between equal upstreams.

@@ -62,7 +62,7 @@ pub(super) struct Record {
     pub(super) route: Route,
     /// Protocol in which the client speaks.
     pub(super) protocol: Protocol,
-    pub(super) request_id: String,
+    pub(super) request_id: Arc<str>,
     pub(super) started: Instant,
     /// Trace that the request is part of, where there is one.
     pub(super) trace: Option<Arc<Trace>>,
@@ -102,12 +102,12 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn new(app: &Arc<App>, route: Route, request_id: String) -> Self {
+    pub(super) fn new(app: &Arc<App>, route: Route, request_id: Arc<str>) -> Self {
         app.requests.add(1);
         if let Some(gauge) = app.metrics.in_flight(route) {
             gauge.add(1);
         }
-        let entry = app.registry.begin(&request_id);
+        let entry = app.registry.begin(Arc::clone(&request_id));
         Self {
             entry: Some(entry),
             app: Arc::clone(app),
@@ -222,7 +222,7 @@ impl Record {
         // The code may come from an engine.
         let (upstream, outcome, cause) = (&upstream.config.name, fitting(outcome, CODE), cause.as_deref());
         let status = failure.and_then(|failure| failure.engine.as_ref()?.status);
-        tracing::debug!(request_id, upstream, outcome, status, cause, "an attempt is over");
+        tracing::debug!(request_id = &**request_id, upstream, outcome, status, cause, "an attempt is over");
         // A request without a failed attempt has no history.
         let is_plain = outcome == "ok" && line.outcomes.is_empty();
         if !is_plain && line.outcomes.len() < LONGEST {
@@ -304,7 +304,12 @@ impl Record {
                 true => text,
                 false => redacted(&text, Some(request), self.asked_model()),
             };
-            tracing::debug!(request_id = self.request_id, status = engine.status, text, "an engine's error");
+            tracing::debug!(
+                request_id = &*self.request_id,
+                status = engine.status,
+                text,
+                "an engine's error"
+            );
             self.line.engine = Some((engine.status, fitting(&text, ENGINE_ERROR).to_owned()));
         }
     }
@@ -355,7 +360,7 @@ impl Record {
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
-                    request_id = self.request_id,
+                    request_id = &*self.request_id,
                     trace_id = self.trace.as_ref().map(|trace| trace.id()),
                     tenant,
                     key,
@@ -393,7 +398,7 @@ impl Record {
         }
         if self.summary.tally.times(Rule::FinishUnknown) > 0 {
             tracing::warn!(
-                request_id = self.request_id,
+                request_id = &*self.request_id,
                 "the engine ended with a word that is not known; it was taken for stop"
             );
         }
@@ -413,18 +418,18 @@ impl Record {
         if self.recording.is_some() {
             return;
         }
-        let path = redacted_target(head.uri.path_and_query().map_or("", PathAndQuery::as_str));
+        let path = || redacted_target(head.uri.path_and_query().map_or("", PathAndQuery::as_str));
         let info = || RequestInfo {
-            id: self.request_id.clone(),
+            id: self.request_id.to_string(),
             method: head.method.to_string(),
-            path: path.clone(),
+            path: path(),
             key: self.caller.as_deref().map(|caller| caller.name.to_string()),
             ..RequestInfo::default()
         };
         self.recording = Recording::begin(&self.app.captures, info, is_wanted);
         if let Some(recording) = &self.recording {
             self.entry.iter().for_each(RegistryEntry::captured);
-            recording.head(&format!("{} {path} {:?}", head.method, head.version), &head.headers);
+            recording.head(&format!("{} {} {:?}", head.method, path(), head.version), &head.headers);
         }
     }
 
@@ -464,7 +469,7 @@ impl Record {
         FinishedRequest {
             trace,
             route: self.route,
-            request_id: std::mem::take(&mut self.request_id),
+            request_id: Arc::clone(&self.request_id),
             status: self.status.unwrap_or(499),
             end: self.end,
             code: code.or_else(|| self.code.as_ref().map(|_| "_OTHER")),

@@ -130,7 +130,7 @@ fn unrecorded(
             elapsed: Duration::ZERO,
         };
         let given = headers::request_id(&head.headers);
-        error.response(&given.map_or_else(|| chance.request_id(), ToOwned::to_owned))
+        error.response(&given.map_or_else(|| chance.request_id(), Arc::from))
     });
     if has_body || app.is_shutting_down() {
         headers::close(&mut response);
@@ -153,8 +153,7 @@ async fn handle(
     target: Target,
     family: RouteFamily,
 ) -> Response<Body> {
-    let request_id =
-        headers::request_id(&head.headers).map_or_else(|| chance.request_id(), ToOwned::to_owned);
+    let request_id = headers::request_id(&head.headers).map_or_else(|| chance.request_id(), Arc::from);
     panics::arm(&head.headers, &request_id);
     leavings::arm(&head.headers);
     // A request target with a host in it is meant for a forward proxy.
@@ -249,7 +248,7 @@ impl RequestContext {
         // Check for loops before the key, because probes of samewire itself have none.
         Hops::read(&head.headers)?;
         self.authenticate(head)?;
-        panics::point("handler", self.record.as_ref().map(|record| record.request_id.as_str()).or(Some("")));
+        panics::point("handler", self.record.as_ref().map(|record| &*record.request_id).or(Some("")));
         match target {
             Target::Nothing if matches!(head.method, Method::CONNECT | Method::TRACE) => {
                 let message = format!("The method {} is not supported.", head.method);

@@ -97,9 +97,9 @@ pub(super) struct RegistryEntry {
 
 impl RequestRegistry {
     /// Adds a request that has just arrived.
-    pub(super) fn begin(self: &Arc<Self>, id: &str) -> RegistryEntry {
+    pub(super) fn begin(self: &Arc<Self>, id: Arc<str>) -> RegistryEntry {
         let running = Arc::new(RunningRequest {
-            facts: Mutex::new(RequestFacts { id: id.into(), ..RequestFacts::default() }),
+            facts: Mutex::new(RequestFacts { id, ..RequestFacts::default() }),
             began: SystemTime::now(),
             started: Instant::now(),
             is_captured: AtomicBool::new(false),
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn requests_are_listed_from_their_begin_to_their_end() {
         let registry = Arc::new(RequestRegistry::default());
-        let (a, b, c) = (registry.begin("a"), registry.begin("b"), registry.begin("c"));
+        let (a, b, c) = (registry.begin("a".into()), registry.begin("b".into()), registry.begin("c".into()));
         assert_eq!(
             (running(&registry, 9), running(&registry, 2).len()),
             (vec!["c".into(), "b".into(), "a".into()], 2)
@@ -232,7 +232,7 @@ mod tests {
         let registry = Arc::new(RequestRegistry::default());
         for number in 0..MAX_ENDED + 5 {
             let outcome = RequestOutcome { end: "complete", side: None, status: Some(200), code: None };
-            registry.begin(&number.to_string()).end(outcome, |_| {});
+            registry.begin(number.to_string().into()).end(outcome, |_| {});
         }
         let ended = ids(&registry.list(9).1);
         assert_eq!((ended.len(), ended[0].as_str(), ended[MAX_ENDED - 1].as_str()), (MAX_ENDED, "204", "5"));

@@ -196,7 +196,7 @@ fn of_server(told: &FinishedRequest) -> Span {
         attributes.add("http.route", route);
     }
     of_model(told, &mut attributes);
-    attributes.add("samewire.request_id", told.request_id.as_str());
+    attributes.add("samewire.request_id", &*told.request_id);
     attributes.add("samewire.end", told.end.name());
     if let Some(code) = told.code {
         attributes.add("error.type", code);

@@ -278,7 +278,7 @@ pub struct FinishedRequest {
     /// Route of the request.
     pub route: Route,
     /// Id of the request.
-    pub request_id: String,
+    pub request_id: Arc<str>,
     /// HTTP status that the client received; 499 if the client left before one.
     pub status: u16,
     /// Outcome of the request.

@@ -203,7 +203,7 @@ pub struct Stamp {
     pub seed: u64,
     /// Id of the client's request, which error messages name if the engine's own text is hidden; `None`: engine text
     /// is never hidden.
-    pub request_id: Option<Box<str>>,
+    pub request_id: Option<Arc<str>>,
 }
 
 /// Form of an engine's answer, found by looking at the body, because `content-type` may be wrong.

@@ -223,6 +223,8 @@ impl Success<'_> {
     fn of(&self, kind: Option<HeaderValue>, cache: &'static str) -> Response<()> {
         let mut response = Response::new(());
         let headers = response.headers_mut();
+        // For these and those of the route and the HTTP library.
+        headers.reserve(12);
         if let Some(kind) = kind {
             headers.insert(CONTENT_TYPE, kind);
         }

@@ -55,7 +55,7 @@ pub(in crate::server) async fn answer(
     let Some(mut record) = context.record.take() else { return Err(Fault::Proxy.into()) };
     record.model = context.app.pool.label(&model);
     if !request.dropped.is_empty() {
-        let request_id = &record.request_id;
+        let request_id = &*record.request_id;
         tracing::info!(
             request_id,
             dropped = joined_names(&request.dropped, ", "),

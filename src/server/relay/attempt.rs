@@ -47,7 +47,7 @@ pub(in crate::server) struct Sender {
     app: Arc<App>,
     /// Index of the worker thread whose connections to engines are used.
     thread: usize,
-    id: String,
+    id: Arc<str>,
     /// Credentials of the client, for upstreams that are configured to receive them.
     authorization: Option<HeaderValue>,
     trace: Propagation,
@@ -127,11 +127,7 @@ impl Sender {
                 Credentials::Own(key) => Some(key.value()),
                 Credentials::Pass => self.authorization.clone(),
             },
-            request_id: match to.choice {
-                None => format!("{}-{}", self.id, to.attempt),
-                // Engines identify their work by it: concurrent requests need different ids.
-                Some(choice) => format!("{}-{}-{choice}", self.id, to.attempt),
-            },
+            request_id: self.request_id(to),
             is_retry: to.attempt > 1,
             trace: self.trace.clone(),
             hops: self.hops.clone(),
@@ -141,6 +137,19 @@ impl Sender {
                 recording.attempt(&to.upstream.config.name, to.upstream.identity().engine.name)
             }),
         }
+    }
+
+    /// Returns the id of a request to an engine: that of the client's request, the attempt, and the choice if it has
+    /// one. Engines identify their work by it, so that concurrent requests need different ids.
+    fn request_id(&self, to: &AttemptTarget<'_>) -> String {
+        let mut id = String::with_capacity(self.id.len() + 16);
+        id.push_str(&self.id);
+        let mut number = itoa::Buffer::new();
+        for part in [Some(to.attempt), to.choice].into_iter().flatten() {
+            id.push('-');
+            id.push_str(number.format(part));
+        }
+        id
     }
 
     /// Sends a request and reads the whole answer, of at most `limit` bytes. A failure is part of the outcome,

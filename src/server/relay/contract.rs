@@ -131,8 +131,8 @@ impl Relay {
         }
         if let Some(Violation { rule, place, .. }) = found.first().filter(|_| !contract.is_told) {
             contract.is_told = true;
-            let request_id = &self.record.request_id;
-            let capture = self.record.recording.is_some().then_some(request_id.as_str());
+            let request_id = &*self.record.request_id;
+            let capture = self.record.recording.is_some().then_some(request_id);
             let (rule, upstream) = (rule.name(), &self.upstream().config.name);
             tracing::warn!(
                 request_id,

@@ -120,8 +120,9 @@ pub(super) fn body_kind(head: &Head) -> Option<BodyKind> {
 }
 
 pub(super) fn says_events(head: &Head) -> bool {
+    const EVENTS: &[u8] = b"text/event-stream";
     let label = head.headers.get(http::header::CONTENT_TYPE).map_or(&b""[..], http::HeaderValue::as_bytes);
-    label.to_ascii_lowercase().starts_with(b"text/event-stream")
+    label.get(..EVENTS.len()).is_some_and(|label| label.eq_ignore_ascii_case(EVENTS))
 }
 
 /// Receiver for the bytes of one read: passes them to the buffer according to the form of the body, and notes the

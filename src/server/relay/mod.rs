@@ -369,7 +369,7 @@ impl Relay {
             self.buffer.rewriter.limits(limits);
         }
         self.record.attempts += answer.attempts.saturating_sub(1);
-        let (request_id, status) = (&self.record.request_id, answer.head.status);
+        let (request_id, status) = (&*self.record.request_id, answer.head.status);
         tracing::debug!(request_id, upstream = self.upstream().config.name, status, "an engine answers");
         match body_kind(&answer.head) {
             Some(body_kind) => self.exchange.step = EngineStep::Reading(Box::new(answer), body_kind),

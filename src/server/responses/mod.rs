@@ -216,7 +216,7 @@ impl RequestContext {
         record.model = app.pool.label(&asked.model);
         log_left_out(record, &asked);
         let keys = Arc::clone(&app.store_handle.keys);
-        let request_id = record.request_id.as_str().into();
+        let request_id = Arc::clone(&record.request_id);
         let truncatable = Arc::new(TruncatableRequest { asked, history, tenant, keys, request_id });
         let mut request =
             Box::new(PreparedRequest { truncatable, sender, stamp, background, form, queued: false });
@@ -356,7 +356,7 @@ impl RequestContext {
         if !asked.store && asked.conversation.is_none() {
             return Ok(None);
         }
-        let request_id = self.record.as_ref().map(|record| record.request_id.as_str());
+        let request_id = self.record.as_ref().map(|record| &*record.request_id);
         panics::point("store", request_id.or(Some("")));
         let store_handle = &self.app.store_handle;
         let Some(store) = store_handle.store() else {
@@ -392,7 +392,7 @@ impl RequestContext {
     }
 
     fn unavailable(&self, error: &Error) -> Failure {
-        let request_id = self.record.as_ref().map(|record| record.request_id.as_str());
+        let request_id = self.record.as_ref().map(|record| &*record.request_id);
         tracing::warn!(request_id, %error, "the store does not answer as it should");
         Fault::StoreUnavailable.into()
     }
@@ -412,7 +412,7 @@ fn seal(keys: &Arc<Keys>, kind: SealKind, tenant: Arc<str>, now: u64) -> Seal {
 fn log_left_out(record: &Record, asked: &ResponsesRequest) {
     if !asked.dropped.is_empty() || !asked.ignored.is_empty() {
         let (dropped, ignored) = (joined_names(&asked.dropped, ","), joined_names(&asked.ignored, ","));
-        let request_id = &record.request_id;
+        let request_id = &*record.request_id;
         tracing::info!(request_id, dropped, ignored, "left out of the engine's request");
     }
 }

@@ -17,11 +17,11 @@ pub(super) struct ToolOutputStore {
     store: Arc<Store>,
     key: Key,
     /// Id of the writing request, which tells its items from those of concurrent requests.
-    writer_id: String,
+    writer_id: Arc<str>,
 }
 
 impl ToolOutputStore {
-    pub(super) fn of(store: Arc<Store>, response: &Key, by: String) -> Self {
+    pub(super) fn of(store: Arc<Store>, response: &Key, by: Arc<str>) -> Self {
         // Tenant names of clients contain no blank.
         let tenant = format!("outputs of {}", response.tenant).into();
         Self { store, key: Key { tenant, id: Arc::clone(&response.id) }, writer_id: by }
@@ -100,13 +100,13 @@ impl ToolOutputStore {
     }
 
     fn is_ours(&self, item: &Item) -> bool {
-        json::member(&item.body, "by").is_some_and(|by| by == self.writer_id)
+        json::member(&item.body, "by").is_some_and(|by| by == *self.writer_id)
     }
 }
 
 /// Removes the outputs posted for a deleted response. Errors are ignored, since the entries expire anyway.
 pub(super) async fn forget(store: &Arc<Store>, response: &Key, now: u64) {
-    let output_store = ToolOutputStore::of(Arc::clone(store), response, String::new());
+    let output_store = ToolOutputStore::of(Arc::clone(store), response, "".into());
     // Usually there are none; leftovers expire.
     let _ = output_store.store.delete_conversation(output_store.key, now).await;
 }

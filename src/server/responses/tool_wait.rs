@@ -208,7 +208,7 @@ struct WaitingStream {
     continuation: ContinuationContext,
     stamp: Stamp,
     writer: Option<Box<ResponseWriter>>,
-    request_id: String,
+    request_id: Arc<str>,
     model: Arc<str>,
     /// Key in [`ToolWaits`], once the response has an id.
     key: Option<Key>,
@@ -345,7 +345,7 @@ impl WaitingStream {
                 calls.filter(|(_, call)| self.answered.contains(&call.call_id)).map(|(at, _)| at).collect();
             let output_store = ToolOutputStore::of(Arc::clone(&writer.store), key, self.request_id.clone());
             if let Err(error) = output_store.close(&calls, self.app.store_handle.now()).await {
-                tracing::warn!(request_id = self.request_id, %error, "outputs may be handed in once more");
+                tracing::warn!(request_id = &*self.request_id, %error, "outputs may be handed in once more");
             }
         }
         let stored = writer.store_final_after(finished, std::mem::take(&mut self.items)).await;

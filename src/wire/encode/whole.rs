@@ -11,6 +11,9 @@ use crate::wire::options::Options;
 use crate::wire::{OutputBuffer, Shape};
 use bytes::{BufMut, BytesMut};
 
+/// Bytes for which the output has room from the start: most small answers fit.
+const SMALL: usize = 1 << 10;
+
 /// Content of one choice of a whole object, as an API has it; texts are in canonical JSON spelling.
 pub(super) trait WholeChoice: Default + Send {
     /// True if the object of the API has the member `service_tier`.
@@ -127,7 +130,11 @@ impl<C: WholeChoice> Encode for WholeObject<C> {
             Event::Foreign { .. } | Event::Limits(_) => {}
             // Before the end nothing has been written, so the server answers a failure with an HTTP error instead.
             Event::Fail(_) => {}
-            Event::End => self.write(out.open()),
+            Event::End => {
+                let out = out.open();
+                out.reserve(SMALL);
+                self.write(out);
+            }
         }
     }
 }

@@ -65,14 +65,14 @@ struct ConnectionContext {
     /// Caller of the upgrade request, where keys are checked.
     caller: Option<Arc<Caller>>,
     /// Request id of the connection; each message's request has this id with a number appended.
-    request_id: String,
+    request_id: Arc<str>,
     /// True if the client is one that always sends `"stream": true`.
     sends_stream_flag: bool,
 }
 
 impl ConnectionContext {
     /// Returns the context of a request that arrived in a message. Fails if the caller's key is no longer valid.
-    fn context(&self, id: String) -> Result<RequestContext, Failure> {
+    fn context(&self, id: Arc<str>) -> Result<RequestContext, Failure> {
         RequestContext::of_message(&self.worker, self.family, (&self.head, id))
     }
 }
@@ -248,9 +248,9 @@ impl Session {
         None
     }
 
-    fn next_id(&mut self) -> String {
+    fn next_id(&mut self) -> Arc<str> {
         self.count += 1;
-        format!("{}.{}", self.connection.request_id, self.count)
+        format!("{}.{}", self.connection.request_id, self.count).into()
     }
 
     fn end_turn(&mut self) {

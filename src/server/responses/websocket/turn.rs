@@ -87,7 +87,7 @@ impl Turn {
     /// key is no longer valid.
     pub(super) fn begin(
         line: &Arc<ConnectionContext>,
-        request_id: String,
+        request_id: Arc<str>,
         said: ClientMessages,
         memory: &RecentResponses,
     ) -> Result<Self, Failure> {

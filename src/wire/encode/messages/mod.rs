@@ -27,6 +27,7 @@ use blocks::{Arrival, Blocks};
 use bytes::BytesMut;
 use ending::{Ending, write_stop, write_usage};
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Share of the thinking that the client sees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,7 +78,7 @@ pub struct Message {
     display: ThinkingDisplay,
     stop: StopRules,
     used_ids: HashSet<String>,
-    request_id: Option<Box<str>>,
+    request_id: Option<Arc<str>>,
     id: String,
     blocks: Blocks,
     usage: Option<Usage>,
