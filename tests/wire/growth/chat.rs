@@ -100,6 +100,8 @@ fn tool_calls() {
     let many = Form {
         deltas: 1_024 / FACTOR,
         shows: "call_7",
+        // The id of each new call is compared with those of all others, of which there may be a thousand.
+        bound: 14.0,
         ..of_chat("many calls", chat("vllm", &with_tool), &[], |at| {
             let mut call = begun_call(at, "f");
             call["tool_calls"][0]["function"]["arguments"] = "{}".into();
@@ -210,6 +212,6 @@ fn merged_choices() {
     };
     let least = |deltas| (0..super::TRIES).map(|_| time(deltas)).fold(f64::MAX, f64::min);
     let ratio = least(DELTAS * FACTOR) / least(DELTAS);
-    println!("{ratio:>8.1} times for merged choices");
+    eprintln!("{ratio:>8.1} times for merged choices");
     assert!(ratio < super::BOUND, "{ratio}");
 }

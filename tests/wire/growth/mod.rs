@@ -17,8 +17,8 @@ const DELTAS: usize = 2_048;
 const FACTOR: usize = 8;
 /// Limit on the ratio of their times: linear work takes 8, quadratic 64.
 const BOUND: f64 = 20.0;
-/// Limit where little would be read anew with each delta, and fast: a search for the first byte of a marker.
-const BOUND_OF_SEARCH: f64 = 12.0;
+/// Limit where each delta would be quick to read everything anew, by a search for the first byte of a marker.
+const BOUND_OF_FAST: f64 = 12.0;
 /// Measurements of a form before its ratio counts. The smallest is the one without disturbances.
 const TRIES: usize = 6;
 /// Text of one delta.
@@ -96,7 +96,7 @@ fn grow_evenly(forms: Vec<Form>) {
     for form in &forms {
         form.check();
         let ratio = form.ratio();
-        println!("{ratio:>8.1} times for {}", form.name);
+        eprintln!("{ratio:>8.1} times for {}", form.name);
         if ratio >= form.bound {
             steep.push(format!("{}: {ratio:.1}, {} allowed", form.name, form.bound));
         }

@@ -1,6 +1,6 @@
 //! Answers whose text the engine left unparsed: reasoning, calls and Harmony in every notation.
 
-use super::{BOUND_OF_SEARCH, Form, PIECE, case, chunk, event, grow_evenly, of_chat};
+use super::{BOUND_OF_FAST, Form, PIECE, case, chunk, event, grow_evenly, of_chat};
 use bytes::Bytes;
 use samewire::engine::named;
 use samewire::plan::{Route, shape};
@@ -8,6 +8,9 @@ use samewire::request::ChatRequest;
 use samewire::wire::{Api, Rewriter, Stamp, Vocabulary};
 use serde_json::{Value, json};
 use std::sync::Arc;
+
+/// Member of an answer with a call.
+const CALL: &str = "\"tool_calls\"";
 
 /// Ways to write a call of `f` with the argument `text`: the parser, and what precedes and follows the text.
 const CALLS: [(&str, &str, &str, &str); 36] = [
@@ -186,125 +189,69 @@ fn calls() {
     let forms = CALLS.map(|(name, parser, before, after)| {
         let form = of_text(name, json!({"parser": parser}), before, PIECE, after);
         // A value that is no text waits until it is complete.
-        let bound = if name.ends_with("object") { BOUND_OF_SEARCH } else { form.bound };
-        Form { shows: "\"tool_calls\"", bound, ..form }
+        let bound = if name.ends_with("object") { BOUND_OF_FAST } else { form.bound };
+        Form { shows: CALL, bound, ..form }
     });
     grow_evenly(forms.into());
 }
 
-/// Text that is held until more of it has come: the beginning of a marker, a candidate for a call, white space.
+/// Text that is held until more of it has come: the beginning of a marker, and a candidate for a call.
 #[test]
 fn held_text() {
     let parser = |name: &str| json!({"parser": name});
-    let blank = " \n  \n   \n    ".repeat(2);
-    let call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"text\": \"x\"}}\n</tool_call>";
-    let shown = |form: Form, shows| Form { shows, ..form };
-    let mention = "a <tool_call> is no call";
+    let mention = format!("{PIECE}a <tool_call> is no call");
     let early = "<tool_call>\n{\"arguments\": {\"text\": \"";
-    let tagged = "<tool_call>\n<function=f>\n<parameter=text>\nx\n</parameter>\n";
+    let end = "\"}, \"name\": \"f\"}\n</tool_call>";
+    let early = of_text("arguments before the name", parser("hermes"), early, "twelve bytes", end);
     grow_evenly(vec![
         of_text("markers cut off", parser("hermes"), "a", &format!("{PIECE} <tool_c"), "all>"),
-        of_text("markers mentioned", parser("hermes"), "a", &format!("{PIECE}{mention}"), "b"),
-        of_text(
-            "markers in reasoning",
-            parser("qwen3"),
-            "<think>",
-            &format!("{PIECE}{mention}"),
-            "</think>b",
-        ),
-        shown(
-            of_text(
-                "arguments before the name",
-                parser("hermes"),
-                early,
-                "twelve bytes",
-                "\"}, \"name\": \"f\"}\n</tool_call>",
-            ),
-            "\"tool_calls\"",
-        ),
-        shown(of_text("blanks before all", parser("hermes"), " ", &blank, call), "\"tool_calls\""),
-        shown(of_text("blanks before reasoning", parser("qwen3"), " ", &blank, "<think>r</think>a"), "\"r\""),
-        shown(of_text("blanks in reasoning", parser("qwen3"), "<think>r", &blank, "r</think>a"), "\"r"),
-        shown(
-            of_text(
-                "blanks in trimmed reasoning",
-                json!({"parser": "qwen3", "think": {"trim": true}}),
-                "<think>r",
-                &blank,
-                "r</think>a",
-            ),
-            "\"r",
-        ),
-        shown(of_text("blanks after a call", parser("hermes"), call, &blank, call), "\"tool_calls\""),
-        shown(
-            of_text("blanks after a pythonic call", parser("pythonic"), "[f(text='x'", &blank, ")]"),
-            "\"tool_calls\"",
-        ),
-        shown(
-            of_text("blanks in a pythonic string", parser("pythonic"), "[f(text='x", &blank, "')]"),
-            "\"tool_calls\"",
-        ),
-        shown(
-            of_text(
-                "blanks in JSON",
-                parser("hermes"),
-                "<tool_call>\n{\"name\": \"f\", \"arguments\": {",
-                &blank,
-                "}}\n</tool_call>",
-            ),
-            "\"tool_calls\"",
-        ),
-        shown(
-            of_text(
-                "blanks after JSON",
-                parser("hermes"),
-                "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}",
-                &blank,
-                "</tool_call>",
-            ),
-            "\"tool_calls\"",
-        ),
-        shown(
-            of_text(
-                "blanks between tags",
-                parser("qwen3_coder"),
-                tagged,
-                &blank,
-                "</function>\n</tool_call>",
-            ),
-            "\"tool_calls\"",
-        ),
-        shown(
-            of_text(
-                "blanks in a tagged text",
-                parser("qwen3_coder"),
-                "<tool_call>\n<function=f>\n<parameter=text>\nx",
-                &blank,
-                "\n</parameter>\n</function>\n</tool_call>",
-            ),
-            "\"tool_calls\"",
-        ),
-        shown(
-            of_text(
-                "blanks behind a name",
-                parser("kimi_k2"),
-                "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}",
-                &blank,
-                "<|tool_call_end|><|tool_calls_section_end|>",
-            ),
-            "\"tool_calls\"",
-        ),
-        shown(
-            of_text(
-                "blanks before an answer",
-                parser("ernie45"),
-                "<think>r</think>",
-                &blank,
-                "<response>a</response>",
-            ),
-            "\"a",
-        ),
+        of_text("markers mentioned", parser("hermes"), "a", &mention, "b"),
+        of_text("markers in reasoning", parser("qwen3"), "<think>", &mention, "</think>b"),
+        Form { shows: CALL, ..early },
     ]);
+}
+
+/// Places where much white space may stand: the parser, what precedes and follows it, and what the answer shows.
+const BLANKS: [(&str, &str, &str, &str, &str); 12] = [
+    ("before all", "hermes", " ", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>", CALL),
+    ("before reasoning", "qwen3", " ", "<think>r</think>a", "\"r\""),
+    ("in reasoning", "qwen3", "<think>r", "r</think>a", "\"r"),
+    ("after reasoning", "qwen3", "<think>r</think>", "a", "\"r\""),
+    ("before an answer", "ernie45", "<think>r</think>", "<response>a</response>", "\"a"),
+    ("in JSON", "hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {", "}}\n</tool_call>", CALL),
+    ("after JSON", "hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}", "</tool_call>", CALL),
+    ("after a call", "hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>", "a", CALL),
+    ("in a pythonic call", "pythonic", "[f(text='x'", ")]", CALL),
+    ("in a pythonic string", "pythonic", "[f(text='x", "')]", CALL),
+    (
+        "between tags",
+        "qwen3_coder",
+        "<tool_call>\n<function=f>\n<parameter=text>\nx\n</parameter>\n",
+        "</function>\n</tool_call>",
+        CALL,
+    ),
+    (
+        "behind a named call",
+        "kimi_k2",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}",
+        "<|tool_call_end|><|tool_calls_section_end|>",
+        CALL,
+    ),
+];
+
+#[test]
+fn white_space() {
+    let blank = " \n  \n   \n    ".repeat(2);
+    let form = |name: &str, options: Value, before: &str, after: &str, shows: &'static str| {
+        let form = of_text(&format!("blanks {name}"), options, before, &blank, after);
+        Form { shows, ..form }
+    };
+    let all = BLANKS.map(|(name, parser, before, after, shows)| {
+        form(name, json!({"parser": parser}), before, after, shows)
+    });
+    let trims = json!({"parser": "qwen3", "think": {"trim": true}});
+    let trimmed = form("in trimmed reasoning", trims, "<think>r", "r</think>a", "\"r");
+    grow_evenly(all.into_iter().chain([trimmed]).collect());
 }
 
 #[test]
@@ -326,7 +273,7 @@ fn harmony() {
         "<|channel|>final<|message|>x<|return|>",
     );
     let long = Form {
-        shows: "\"tool_calls\"",
+        shows: CALL,
         ..text("Harmony, a call", "<|channel|>commentary to=functions.f<|message|>{\"text\": \"")
     };
     grow_evenly(vec![
