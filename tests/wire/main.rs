@@ -39,6 +39,7 @@ mod differential;
 mod frames;
 mod fuzz_seeds;
 mod golden;
+mod growth;
 mod harmony;
 mod json;
 mod lossless;

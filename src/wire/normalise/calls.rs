@@ -9,9 +9,18 @@ use crate::wire::event::{Delta, Riders, ToolKind};
 use crate::wire::naming::Naming;
 use crate::wire::rule::{Rule, Tally};
 
-/// Calls of a choice, in the order in which the engine began them.
+/// Calls of a choice, in the order in which the engine began them. What most deltas need to know of all calls is kept
+/// beside them: only a new id, and an entry for another call than the last, is searched.
 #[derive(Debug, Default)]
-pub(super) struct Calls(pub(super) Vec<Call>);
+pub(super) struct Calls {
+    pub(super) all: Vec<Call>,
+    /// Number of calls whose header has been sent.
+    pub(super) started: u32,
+    /// Largest index of the engine so far: the call of a larger one is new.
+    highest: Option<u64>,
+    /// True if text may be held behind the arguments of a call.
+    pub(super) may_hold: bool,
+}
 
 /// State of one call: its identity, and how far its header and arguments have been sent.
 #[derive(Debug, Default)]
@@ -44,16 +53,11 @@ pub(super) struct PassedArguments<'a> {
 }
 
 impl Calls {
-    /// Returns the number of calls whose header has been sent.
-    pub(super) fn started(&self) -> u32 {
-        self.0.iter().filter(|call| call.started.is_some()).count().try_into().unwrap_or(u32::MAX)
-    }
-
     /// Returns the client's index of the call that has this index of the engine; `None` if its header has not been
     /// sent.
     pub(super) fn place(&self, said: u32) -> Option<u32> {
         let known = |call: &&Call| call.engine_index == Some(u64::from(said));
-        self.0.iter().rfind(known)?.started
+        self.all.iter().rfind(known)?.started
     }
 
     /// Returns the position of the call that an entry belongs to (2.5 rule 2); appends a new call if there is none.
@@ -66,50 +70,58 @@ impl Calls {
         args: Option<&Text<'_>>,
     ) -> usize {
         let known = match index {
-            Some(_) => self.0.iter().rposition(|call| call.engine_index == index).filter(|at| {
-                let call = self.0.get(*at);
+            Some(_) if index > self.highest => None,
+            Some(_) => self.all.iter().rposition(|call| call.engine_index == index).filter(|at| {
+                let call = self.all.get(*at);
                 let recorded = call.and_then(|call| call.engine_id.as_deref());
                 let other = id.zip(recorded).is_some_and(|(id, recorded)| id != recorded);
                 !(named && (other || call.is_some_and(|call| call.begins_another(args))))
             }),
             None => {
-                match id.and_then(|id| self.0.iter().rposition(|call| call.engine_id.as_deref() == Some(id)))
+                match id
+                    .and_then(|id| self.all.iter().rposition(|call| call.engine_id.as_deref() == Some(id)))
                 {
                     Some(at) => Some(at),
                     None if id.is_some() || named => None,
-                    None => self.0.len().checked_sub(1),
+                    None => self.all.len().checked_sub(1),
                 }
             }
         };
         known.unwrap_or_else(|| self.open(index))
     }
 
-    /// Returns true if another call than the one at `slot` has this id.
+    /// Returns true if the call at `slot` has no id yet, and another call has this one.
     pub(super) fn is_taken(&self, id: &str, slot: usize) -> bool {
-        self.0.iter().enumerate().any(|(at, call)| at != slot && call.engine_id.as_deref() == Some(id))
+        let has_own = self.all.get(slot).is_none_or(|call| call.engine_id.is_some());
+        !has_own && self.all.iter().any(|call| call.engine_id.as_deref() == Some(id))
     }
 
     /// Returns true if the header of the call at `slot` has been sent.
     pub(super) fn is_started(&self, slot: usize) -> bool {
-        self.0.get(slot).is_some_and(|call| call.started.is_some())
+        self.all.get(slot).is_some_and(|call| call.started.is_some())
     }
 
     /// Passes on the text held behind the arguments of all calls except `but`: for each, the client's index and the
     /// text.
     pub(super) fn pass_held(&mut self, but: Option<usize>, mut pass: impl FnMut(u32, Vec<u8>)) {
-        for (_, call) in self.0.iter_mut().enumerate().filter(|(at, _)| Some(*at) != but) {
+        if !std::mem::take(&mut self.may_hold) {
+            return;
+        }
+        for (at, call) in self.all.iter_mut().enumerate() {
             // A call that waits for its name has sent nothing.
-            if let Some(place) = call.started
+            if let Some(place) = call.started.filter(|_| Some(at) != but)
                 && let Some(held) = call.resent.rest()
             {
                 pass(place, held);
             }
+            self.may_hold |= call.resent.is_holding();
         }
     }
 
     pub(super) fn open(&mut self, index: Option<u64>) -> usize {
-        self.0.push(Call { engine_index: index, ..Call::default() });
-        self.0.len() - 1
+        self.highest = self.highest.max(index);
+        self.all.push(Call { engine_index: index, ..Call::default() });
+        self.all.len() - 1
     }
 }
 

@@ -449,7 +449,7 @@ impl Normaliser {
         if name.is_some() || choice.calls.is_started(slot) {
             choice.calls.pass_held(Some(slot), |place, held| send_held(index, place, held, to));
         }
-        if choice.calls.0.len() > MAX_CALLS {
+        if choice.calls.all.len() > MAX_CALLS {
             let message = "The upstream engine sent more tool calls than an answer can have.";
             self.fail(Failure::from(Fault::InvalidEvent).with_message(message), to);
             return riders;
@@ -458,9 +458,9 @@ impl Normaliser {
             self.tally.count(Rule::ToolSecond);
             return riders;
         }
-        let next = choice.calls.started();
         let is_taken = id.as_deref().is_some_and(|id| choice.calls.is_taken(id, slot));
-        let Some(call) = choice.calls.0.get_mut(slot) else { return riders };
+        let Calls { all, started: next, may_hold, .. } = &mut choice.calls;
+        let Some(call) = all.get_mut(slot) else { return riders };
         if call.started.is_some() && (id.is_some() || name.is_some()) {
             self.tally.count(Rule::ToolRepeat);
         }
@@ -480,15 +480,17 @@ impl Normaliser {
             if !call.unsent_arguments.is_empty() {
                 self.tally.count(Rule::ToolName);
             }
-            if entry.index.is_some_and(|said| said != u64::from(next)) {
+            if entry.index.is_some_and(|said| said != u64::from(*next)) {
                 self.tally.count(Rule::ToolIndex);
             }
-            call.start((index, next), &naming, &mut riders, &mut self.tally, to);
+            call.start((index, *next), &naming, &mut riders, &mut self.tally, to);
+            *next += 1;
         }
         let may_repeat =
             self.shape.quirks.resends_arguments && call.kind == ToolKind::Function && !entry.whole;
         let tally = &mut self.tally;
         let passed = entry.args.map(|args| call.read(args, may_repeat, tally)).unwrap_or_default();
+        *may_hold |= call.resent.is_holding();
         let held = std::str::from_utf8(&passed.held).ok().map(Text::json);
         for args in passed.own.into_iter().chain(held).filter(|args| !args.is_empty()) {
             match call.started {
@@ -515,18 +517,18 @@ impl Normaliser {
     fn name_calls(&mut self, index: usize, to: &mut EncoderOutput<'_>) -> bool {
         let naming = Naming::of(self.envelope.as_ref().map_or("", |envelope| &envelope.id), &self.shape);
         let Some(choice) = self.choices.get_mut(index) else { return true };
-        let mut next = choice.calls.started();
+        let Calls { all, started: next, .. } = &mut choice.calls;
         let mut named = true;
         let wanted = if self.shape.one_call { 1 } else { MAX_CALLS };
-        for call in choice.calls.0.iter_mut().take(wanted).filter(|call| call.started.is_none()) {
+        for call in all.iter_mut().take(wanted).filter(|call| call.started.is_none()) {
             let Some(forced) = &self.shape.forced_function else {
                 named = false;
                 continue;
             };
             call.name = Some(forced.clone());
             self.tally.count(Rule::ToolName);
-            let place = (u32::try_from(index).unwrap_or(u32::MAX), next);
-            next += 1;
+            let place = (u32::try_from(index).unwrap_or(u32::MAX), *next);
+            *next += 1;
             call.start(place, &naming, &mut None, &mut self.tally, to);
         }
         named
@@ -579,7 +581,7 @@ impl Normaliser {
     /// Returns the canonical finish reason (2.6, after the table of words).
     fn reason(&mut self, index: u32, said: Reason) -> Reason {
         let Some(choice) = self.choices.get(index as usize) else { return said };
-        let called = !choice.calls.0.is_empty();
+        let called = !choice.calls.all.is_empty();
         let named = self.shape.forced_function.is_some()
             && self.shape.options.named_tool_choice_finish == NamedToolChoiceFinish::Openai;
         let reason = match said {
@@ -587,7 +589,7 @@ impl Normaliser {
             Reason::ToolCalls if !called => Reason::Stop,
             other => other,
         };
-        let broken = match choice.calls.0.iter().max_by_key(|call| call.started) {
+        let broken = match choice.calls.all.iter().max_by_key(|call| call.started) {
             Some(call) => call.kind == ToolKind::Function && !call.arguments.is_complete(),
             None => said == Reason::ToolCalls,
         };

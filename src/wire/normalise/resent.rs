@@ -75,6 +75,11 @@ impl Resent {
         Repetition::Begun
     }
 
+    /// Returns true if the beginning of a second value is held.
+    pub(super) fn is_holding(&self) -> bool {
+        self.second.is_some()
+    }
+
     /// Returns the held part of a second value that does not continue. Nothing is held afterwards.
     pub(super) fn rest(&mut self) -> Option<Vec<u8>> {
         let begun = self.second.take()?;

@@ -39,6 +39,11 @@ impl Markers {
         Self { all, firsts: firsts.into() }
     }
 
+    /// Returns true if a marker begins with white space.
+    pub(super) fn begin_blank(&self) -> bool {
+        self.all.iter().any(|marker| marker.starts_with(char::is_whitespace))
+    }
+
     /// Returns the length of a marker in bytes; 0 if the index is unknown.
     pub(super) fn len(&self, marker: usize) -> usize {
         self.all.get(marker).map_or(0, |marker| marker.len())
@@ -57,7 +62,13 @@ impl Markers {
     /// Finds the earliest marker in a text; of several at one place, the longest. A match that more text could
     /// extend to a longer marker is reported as partial.
     pub(super) fn find(&self, text: &str) -> MarkerMatch {
-        let mut from = 0;
+        self.find_from(text, 0)
+    }
+
+    /// Finds the earliest marker at or behind byte `from` of a text, as [`Markers::find`] does. A search in a longer
+    /// text can continue where the last one has found none: [`MarkerMatch::before`] tells the place.
+    pub(super) fn find_from(&self, text: &str, from: usize) -> MarkerMatch {
+        let mut from = from;
         while let Some(at) = self.next(text, from) {
             match self.match_at_start(text.get(at..).unwrap_or("")) {
                 MarkerMatch::At { marker, .. } => return MarkerMatch::At { at, marker },

@@ -16,6 +16,7 @@ mod family;
 mod format;
 mod harmony;
 mod header;
+mod held;
 mod marker;
 pub(super) mod names;
 mod script;

@@ -13,6 +13,7 @@
 //! reasoning.
 
 use super::calls::Starts;
+use super::held::Held;
 use super::marker::{MarkerMatch, Markers};
 use super::{Emit, Piece, TextRoute};
 use crate::wire::options::{Think as Options, ThinkMode};
@@ -39,7 +40,7 @@ pub(super) struct Think {
     /// True if the text is the model's entire output and generation ended by itself.
     only_text: bool,
     state: ThinkState,
-    held: String,
+    held: Held,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +82,7 @@ impl Think {
             is_guess: false,
             only_text: false,
             state,
-            held: String::new(),
+            held: Held::default(),
         })
     }
 
@@ -143,16 +144,28 @@ impl Think {
         if self.held.is_empty() && self.has_passed() {
             return self.answer(text, emit);
         }
-        let mut held = std::mem::take(&mut self.held);
+        if self.held.add_blank(text) {
+            return;
+        }
+        let mut held = self.held.take();
         held.push_str(text);
         let read = self.steps(&held, false, emit);
         held.drain(..read);
-        self.held = held;
+        self.held.keep(held, self.ignores_blank());
+    }
+
+    /// Returns true if white space alone decides nothing at this place, however much of it there is.
+    fn ignores_blank(&self) -> bool {
+        match self.state {
+            ThinkState::Before => true,
+            ThinkState::Inside { .. } => self.trim && !self.ends.begin_blank(),
+            ThinkState::Opened | ThinkState::After { .. } => false,
+        }
     }
 
     /// Ends the text and emits the buffered rest, as reasoning inside a block and else as content.
     pub(super) fn end(&mut self, emit: Emit<'_>) {
-        let held = std::mem::take(&mut self.held);
+        let held = self.held.take();
         let read = self.steps(&held, true, emit);
         let rest = held.get(read..).unwrap_or("");
         match self.state {

@@ -13,6 +13,7 @@
 //! stand there.
 
 use super::calls::Starts;
+use super::held::Held;
 use super::marker::{MarkerMatch, Markers};
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ pub(super) struct AnswerMarkers {
     /// Markers that a call may begin with.
     starts: Markers,
     state: WrapperState,
-    held: String,
+    held: Held,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +57,7 @@ impl AnswerMarkers {
             calls: Arc::clone(calls),
             starts: Markers::new(calls.markers_that_end_reasoning()),
             state: WrapperState::Before,
-            held: String::new(),
+            held: Held::default(),
         };
         (!start.is_empty()).then(new)
     }
@@ -79,19 +80,22 @@ impl AnswerMarkers {
         if self.passes(text) {
             return say(text);
         }
-        let mut held = std::mem::take(&mut self.held);
+        if self.held.add_blank(text) {
+            return;
+        }
+        let mut held = self.held.take();
         held.push_str(text);
         let mut at = 0;
         while let Some(read) = self.step(held.get(at..).unwrap_or(""), false, say) {
             at += read;
         }
         held.drain(..at);
-        self.held = held;
+        self.held.keep(held, self.state == WrapperState::Before);
     }
 
     /// Ends the text: passes on the buffered rest, unless that is an end marker, which is dropped.
     pub(super) fn finish(&mut self, say: &mut dyn FnMut(&str)) {
-        let mut held = std::mem::take(&mut self.held);
+        let mut held = self.held.take();
         let mut at = 0;
         while let Some(read) = self.step(held.get(at..).unwrap_or(""), true, say) {
             at += read;

@@ -306,6 +306,10 @@ impl Grammar for JsonGrammar {
         }
     }
 
+    fn ignores_blank(&self) -> bool {
+        !matches!(self.state, JsonState::Arguments(_) | JsonState::Rest(_))
+    }
+
     fn take_marker_length(&mut self) -> usize {
         std::mem::take(&mut self.start)
     }

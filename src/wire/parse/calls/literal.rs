@@ -164,6 +164,10 @@ impl Grammar for LiteralGrammar {
         }
     }
 
+    fn ignores_blank(&self) -> bool {
+        true
+    }
+
     fn take_marker_length(&mut self) -> usize {
         std::mem::take(&mut self.start)
     }

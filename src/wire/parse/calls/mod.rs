@@ -19,6 +19,7 @@ mod start;
 mod tagged;
 mod value;
 
+use super::held::Held;
 use super::marker::{MarkerMatch, Markers};
 use super::{Emit, Piece};
 use crate::wire::rule::Rule;
@@ -53,6 +54,9 @@ trait Grammar: std::fmt::Debug + Send {
     /// Parses a prefix of the text. Returns the bytes read, or the step with which the parsing stops.
     fn step(&mut self, text: &str, last: bool, tools: &Tools, emit: Emit<'_>) -> Result<usize, Step>;
 
+    /// Returns true if white space alone decides nothing at this place, however much of it there is.
+    fn ignores_blank(&self) -> bool;
+
     /// Returns the number of bytes of the start marker, which are skipped; 0 from the second call on.
     fn take_marker_length(&mut self) -> usize {
         0
@@ -79,7 +83,7 @@ pub(super) struct Calls {
     /// Start markers of calls, by their index in `starts`, followed by the markers that end a turn.
     markers: Markers,
     state: CallsState,
-    held: String,
+    held: Held,
     /// White space between a call and a candidate; becomes content only if the candidate is no call.
     blank: String,
     /// Length in bytes of the candidate when it was last parsed without a decision.
@@ -109,7 +113,7 @@ impl Calls {
             starts: Arc::clone(starts),
             markers,
             state: CallsState::Beginning,
-            held: String::new(),
+            held: Held::default(),
             blank: String::new(),
             parsed_length: 0,
         })
@@ -126,16 +130,30 @@ impl Calls {
         if self.passes(text) {
             return emit(Piece::Content(text));
         }
-        let mut held = std::mem::take(&mut self.held);
+        // A call with too much unread text ends, so that white space decides something there.
+        let may_wait =
+            !matches!(self.state, CallsState::Call(_)) || self.held.len() + text.len() <= MAX_BUFFERED;
+        if may_wait && self.held.add_blank(text) {
+            return;
+        }
+        let mut held = self.held.take();
         held.push_str(text);
         let read = self.take(&held, false, emit);
         held.drain(..read);
-        self.held = held;
+        self.held.keep(held, self.ignores_blank());
+    }
+
+    fn ignores_blank(&self) -> bool {
+        match &self.state {
+            CallsState::Beginning | CallsState::Behind => true,
+            CallsState::Text | CallsState::Candidate(_) => false,
+            CallsState::Call(grammar) => grammar.ignores_blank(),
+        }
     }
 
     /// Ends the text: emits the buffered rest and starts over, so that the next text is parsed like the first one.
     pub(super) fn end(&mut self, emit: Emit<'_>) {
-        let held = std::mem::take(&mut self.held);
+        let held = self.held.take();
         let read = self.take(&held, true, emit);
         let rest = held.get(read..).unwrap_or("");
         if !rest.is_empty() {

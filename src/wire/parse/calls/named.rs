@@ -199,4 +199,11 @@ impl Grammar for NamedGrammar {
             },
         }
     }
+
+    fn ignores_blank(&self) -> bool {
+        match &self.state {
+            NamedState::Arguments(arguments) => self.form.fenced && !arguments.has_emitted(),
+            _ => true,
+        }
+    }
 }

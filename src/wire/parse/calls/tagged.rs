@@ -102,6 +102,8 @@ struct OpenValue {
     /// True if the value is a string, which streams as it arrives.
     text: bool,
     begun: bool,
+    /// Bytes of the value, kept back until it is complete, in which no marker begins.
+    searched: usize,
 }
 
 impl TaggedGrammar {
@@ -213,14 +215,14 @@ impl TaggedGrammar {
         }
         emit(Piece::Arguments(&out));
         self.some = true;
-        self.state = TaggedState::Value(OpenValue { types, text, begun: false });
+        self.state = TaggedState::Value(OpenValue { types, text, begun: false, searched: 0 });
         Ok(Some(read))
     }
 
     /// Parses and emits a value. Returns the bytes read, and true if the value is complete.
     fn value(&mut self, text: &str, last: bool, emit: Emit<'_>) -> (usize, bool) {
         let TaggedState::Value(value) = &mut self.state else { return (0, false) };
-        let (upto, length) = match self.value_ends.find(text) {
+        let (upto, length) = match self.value_ends.find_from(text, value.searched) {
             MarkerMatch::At { at, marker: 0 } => (at, Some(self.value_ends.len(0))),
             MarkerMatch::At { at, .. } => (at, Some(0)),
             found => (if last { text.len() } else { found.before(text) }, None),
@@ -249,6 +251,7 @@ impl TaggedGrammar {
         }
         if !value.text {
             value.begun = false;
+            value.searched = upto;
             return (0, false);
         }
         if self.form.lines {
@@ -435,6 +438,11 @@ impl Grammar for TaggedGrammar {
             TaggedState::BodyEnd => self.body_end(text, last),
             TaggedState::Over => Err(Step::Done(0)),
         }
+    }
+
+    fn ignores_blank(&self) -> bool {
+        // The white space before a name has a limit, and that in a value is part of it.
+        matches!(self.state, TaggedState::Call | TaggedState::Key | TaggedState::BodyEnd)
     }
 }
 

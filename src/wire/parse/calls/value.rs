@@ -105,19 +105,33 @@ pub(super) fn value_length(text: &str) -> Option<usize> {
 #[derive(Debug, Default)]
 pub(super) struct Arguments {
     value: Value,
-    /// True if the arguments are a JSON string, which is kept back until it is complete.
-    quoted: bool,
+    /// Arguments in a JSON string, which is kept back until it is complete; `None` if they are no string.
+    quoted: Option<QuotedArguments>,
     said: bool,
+}
+
+/// JSON string that is kept back: its text comes again with each read, and is scanned once.
+#[derive(Debug)]
+struct QuotedArguments {
+    value: Value,
+    /// White space before the string, in bytes.
+    blank: usize,
+    /// Bytes that have been scanned, the white space included.
+    scanned: usize,
 }
 
 impl Arguments {
     /// Parses the next text and emits arguments. `stops`: markers that end a value that does not end by itself.
     pub(super) fn read(&mut self, text: &str, stops: &Markers, emit: Emit<'_>) -> Part {
+        if self.quoted.is_some() {
+            return self.read_quoted(text, emit);
+        }
         let begun = text.trim_start();
         let blank = if self.value.has_begun() { 0 } else { text.len() - begun.len() };
         let rest = text.get(blank..).unwrap_or("");
-        if !self.value.has_begun() {
-            self.quoted = rest.starts_with('"');
+        if !self.value.has_begun() && rest.starts_with('"') {
+            self.quoted = Some(QuotedArguments { value: Value::default(), blank, scanned: blank });
+            return self.read_quoted(text, emit);
         }
         // `null` means no arguments; text that may still become `null` is kept back.
         if !self.value.has_begun() && !rest.is_empty() && NULL.starts_with(rest) && rest != NULL {
@@ -127,14 +141,6 @@ impl Arguments {
             self.say(NONE, emit);
             return Part::All(blank + NULL.len());
         }
-        if self.quoted {
-            // The string is scanned anew each time, so that no part of it is emitted before it is complete.
-            let Some(length) = value_length(rest) else { return Part::Some(0) };
-            let quoted = rest.get(..length).unwrap_or("");
-            let said = json::read::<Text<'_>>(quoted).map_or_else(|_| quoted.into(), |text| text.decoded());
-            self.say(if said.trim().is_empty() { NONE } else { &said }, emit);
-            return Part::All(blank + length);
-        }
         let part = self.value.read(rest, stops);
         let (Part::Some(length) | Part::All(length)) = part;
         self.say(rest.get(..length).unwrap_or(""), emit);
@@ -142,6 +148,23 @@ impl Arguments {
             Part::Some(length) => Part::Some(blank + length),
             Part::All(length) => Part::All(blank + length),
         }
+    }
+
+    /// Parses a text that begins with the string, all of which is read at once when it is complete: no part of it is
+    /// emitted before.
+    fn read_quoted(&mut self, text: &str, emit: Emit<'_>) -> Part {
+        let Some(QuotedArguments { value, blank, scanned }) = &mut self.quoted else { return Part::Some(0) };
+        let end = match value.read(text.get(*scanned..).unwrap_or(""), &Markers::default()) {
+            Part::All(length) => *scanned + length,
+            Part::Some(length) => {
+                *scanned += length;
+                return Part::Some(0);
+            }
+        };
+        let quoted = text.get(*blank..end).unwrap_or("");
+        let said = json::read::<Text<'_>>(quoted).map_or_else(|_| quoted.into(), |text| text.decoded());
+        self.say(if said.trim().is_empty() { NONE } else { &said }, emit);
+        Part::All(end)
     }
 
     /// Parses the next text and emits arguments. Returns the bytes read if they are complete, else the step with which
@@ -245,6 +268,25 @@ mod tests {
             }
             assert_eq!((said.as_str(), found), (expected, last), "{pieces:?}");
             assert_eq!(arguments.has_emitted(), !expected.is_empty(), "{pieces:?}");
+        }
+    }
+
+    /// A string is kept back, so its text comes again with each read.
+    #[test]
+    fn a_string_is_read_however_it_is_cut() {
+        let text = r#"  "{\"a\":\"\u00e9 é\"}"  x"#;
+        let complete = text.len() - "  x".len();
+        for step in 1..text.len() {
+            let (mut arguments, mut said, mut found) = (Arguments::default(), String::new(), Part::Some(0));
+            let ends = (3..complete).step_by(step).filter(|end| text.is_char_boundary(*end));
+            for end in ends.chain([text.len()]) {
+                assert_eq!((said.as_str(), found), ("", Part::Some(0)), "{step} {end}");
+                found = arguments.read(&text[..end], &Markers::default(), &mut |piece| {
+                    let Piece::Arguments(text) = piece else { panic!("arguments alone") };
+                    said.push_str(text);
+                });
+            }
+            assert_eq!((said.as_str(), found), (r#"{"a":"é é"}"#, Part::All(complete)), "{step}");
         }
     }
 
