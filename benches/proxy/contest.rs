@@ -98,7 +98,8 @@ impl Options {
     }
 
     fn wants(&self, scenario: &Scenario) -> bool {
-        self.only.is_empty() || self.only.iter().any(|name| name == scenario.name)
+        let is_named = self.only.iter().any(|name| name == scenario.name);
+        is_named || self.only.is_empty() && !scenario.only_named
     }
 }
 

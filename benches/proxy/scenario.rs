@@ -105,6 +105,8 @@ pub(crate) struct Scenario {
     pub(crate) rate: f64,
     /// True to keep the streams open until released, instead of reading them to the end.
     pub(crate) hold: bool,
+    /// True if it runs only where it is named.
+    pub(crate) only_named: bool,
 }
 
 const DEFAULT: Scenario = Scenario {
@@ -120,9 +122,10 @@ const DEFAULT: Scenario = Scenario {
     way: ClientApi::Chat,
     rate: 0.0,
     hold: false,
+    only_named: false,
 };
 
-pub(crate) const SCENARIOS: [Scenario; 13] = [
+pub(crate) const SCENARIOS: [Scenario; 19] = [
     Scenario {
         name: "flat64",
         story: "64 streams flat out, one chunk a write",
@@ -243,6 +246,60 @@ pub(crate) const SCENARIOS: [Scenario; 13] = [
         streams: 2_000,
         chunks: 600,
         hold: true,
+        ..DEFAULT
+    },
+    Scenario {
+        name: "streams20",
+        story: "20 streams, 500 chunks a second each, all at once",
+        pace: Pace::Step(500.0),
+        streams: 20,
+        chunks: 10_000,
+        only_named: true,
+        ..DEFAULT
+    },
+    Scenario {
+        name: "streams200",
+        story: "200 streams, 50 chunks a second each, all at once",
+        pace: Pace::Step(50.0),
+        streams: 200,
+        chunks: 1_000,
+        only_named: true,
+        ..DEFAULT
+    },
+    Scenario {
+        name: "streams2000",
+        story: "2,000 streams, 5 chunks a second each, all at once",
+        pace: Pace::Step(5.0),
+        streams: 2_000,
+        chunks: 100,
+        only_named: true,
+        ..DEFAULT
+    },
+    Scenario {
+        name: "streams9000",
+        story: "9,000 streams, 10 chunks in 9 seconds each, all at once",
+        pace: Pace::Step(10.0 / 9.0),
+        streams: 9_000,
+        chunks: 60,
+        only_named: true,
+        ..DEFAULT
+    },
+    Scenario {
+        name: "long1k",
+        story: "4 streams of 1,000 chunks flat out",
+        pace: Pace::Flat(1),
+        streams: 4,
+        chunks: 1_000,
+        only_named: true,
+        ..DEFAULT
+    },
+    Scenario {
+        name: "long100k",
+        story: "4 streams of 100,000 chunks flat out",
+        pace: Pace::Flat(1),
+        streams: 4,
+        chunks: 100_000,
+        only_named: true,
         ..DEFAULT
     },
 ];

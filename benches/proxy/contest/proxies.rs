@@ -157,7 +157,7 @@ impl Recipe {
 }
 
 /// Default configuration, with room for every stream.
-const SAMEWIRE_TOML: &str = "[limits]\nrequests = 4096\n";
+const SAMEWIRE_TOML: &str = "[limits]\nrequests = 10000\nconnections = 10000\n";
 
 /// Returns the configuration of a plain relay for streams, as an operator would write it: no buffering, kept
 /// connections, no log. A long prompt never becomes a file.
