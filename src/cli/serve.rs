@@ -2,7 +2,7 @@
 
 use super::CommandFailure;
 use crate::config::{Config, Overrides, Source};
-use crate::server::{self, Listeners};
+use crate::server::{self, Listeners, PassedSockets};
 use crate::{secret, telemetry};
 use clap::Args;
 use std::path::PathBuf;
@@ -73,7 +73,11 @@ pub(super) struct Settings {
 
 impl Settings {
     pub(super) fn source(&self) -> Source {
-        Source::new(Overrides {
+        Source::new(self.overrides())
+    }
+
+    fn overrides(&self) -> Overrides {
+        Overrides {
             config: self.config.clone(),
             upstream: self.upstream.clone(),
             engine: self.engine.clone(),
@@ -87,7 +91,7 @@ impl Settings {
             log_format: self.log_format.clone(),
             set: self.set.clone(),
             ..Overrides::default()
-        })
+        }
     }
 
     pub(super) fn load(&self) -> Result<Config, CommandFailure> {
@@ -96,10 +100,23 @@ impl Settings {
 }
 
 impl Serve {
+    /// Returns the source of the configuration. Sockets that the service manager has passed stand in place of the
+    /// addresses, so that these are judged like others.
+    fn source(&self, sockets: &PassedSockets) -> Result<Source, CommandFailure> {
+        let (proxy, admin) = sockets.addresses().map_err(CommandFailure::environment)?;
+        let mut overrides = self.settings.overrides();
+        for (address, passed) in [(&mut overrides.listen, proxy), (&mut overrides.admin_listen, admin)] {
+            *address = passed.map(|passed| passed.to_string()).or_else(|| address.take());
+        }
+        Ok(Source::new(overrides))
+    }
+
     pub(super) fn run(&self) -> Result<ExitCode, CommandFailure> {
         let hidden = secret::hide_memory();
-        let config = self.settings.load()?;
-        let listeners = Listeners::bind(&config).map_err(CommandFailure::environment)?;
+        let sockets = PassedSockets::take().map_err(CommandFailure::environment)?;
+        let source = self.source(&sockets)?;
+        let config = source.load().map_err(CommandFailure::usage)?;
+        let listeners = Listeners::bind(&config, sockets).map_err(CommandFailure::environment)?;
         let _logging = telemetry::start_logging(config.log.level, config.log.format)
             .map_err(CommandFailure::environment)?;
         telemetry::watch_panics();
@@ -113,7 +130,7 @@ impl Serve {
         if config.capture.enabled {
             tracing::warn!("{}", telemetry::CAPTURE_ON);
         }
-        server::run(listeners, config, self.settings.source()).map_err(CommandFailure::environment)?;
+        server::run(listeners, config, source).map_err(CommandFailure::environment)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -15,7 +15,7 @@ pub use compare::{Comparison, compare};
 use crate::config::{Config, Mistakes, Overrides};
 use crate::html::Page;
 use crate::replay::{self, Scenario};
-use crate::server::{self, Listeners};
+use crate::server::{self, Listeners, PassedSockets};
 use crate::tls::trusting_nobody;
 use compare::Streams;
 use http::header::CONTENT_TYPE;
@@ -200,7 +200,7 @@ impl DemoServer {
             ..Overrides::default()
         };
         let config = Config::read(SETTINGS, &[&flags]).map_err(DemoError::Settings)?;
-        let listeners = Listeners::bind(&config).map_err(DemoError::Address)?;
+        let listeners = Listeners::bind(&config, PassedSockets::default()).map_err(DemoError::Address)?;
         Ok(Self { config, listeners })
     }
 

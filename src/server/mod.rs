@@ -26,6 +26,7 @@ mod tokenize;
 
 pub use admit::memory::description as memory_told;
 pub use net::listener::Listeners;
+pub use net::service_manager::PassedSockets;
 pub use start::{run, run_on};
 
 use crate::capture::Ring;

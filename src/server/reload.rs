@@ -4,6 +4,7 @@
 
 use super::App;
 use super::active_config::ActiveConfig;
+use super::net::service_manager;
 use crate::config::{CaptureFile, Config, Mistakes, Source};
 use crate::file_watch::ChangeDetector;
 use crate::telemetry::{CAPTURE_ON, CONTENT_LOGGED};
@@ -61,10 +62,12 @@ impl Reload {
     }
 
     async fn reload(&mut self, app: &App, source: Source) {
+        service_manager::reloading();
         let loaded = in_time(move || source.load()).await;
         let loaded = loaded.unwrap_or_else(|| Err(Mistakes::one("the configuration", UNREAD)));
         let taken = loaded.and_then(|config| self.take(app, config));
         app.metrics.reloaded.set(taken.is_ok().into());
+        service_manager::reloaded(taken.is_ok());
         if let Err(mistakes) = taken {
             let mistakes = mistakes.to_string();
             tracing::error!(mistakes, "the configuration is not taken: the one before stays in force");

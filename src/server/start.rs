@@ -10,6 +10,7 @@ use super::net::accept::{Acceptor, Inbox, serve_connection};
 use super::net::connections::ConnectionSlot;
 use super::net::leavings::dropped_in_time;
 use super::net::listener::{Listeners, listen};
+use super::net::service_manager;
 use super::net::shutdown::{Shutdown, ShutdownDriver, Signals};
 use super::net::tls::ServerCertificate;
 use super::reload::{Reload, watch};
@@ -84,6 +85,7 @@ async fn serve(
         _ = signals.next() => return Ok(()),
     };
     let certificate = config.tls.as_ref().map(|tls| ServerCertificate::new(tls, &metrics));
+    let reopening = listeners.reopening()?;
     let proxy = listen("proxy", listeners.proxy)?;
     let operators = listen("admin", listeners.admin)?;
     let threads = config.threads;
@@ -120,8 +122,8 @@ async fn serve(
     drop(alive);
     spawn_tasks(&present, reload, operators);
     let mut acceptor = Acceptor::new(&app, workers);
+    service_manager::ready(app.clients);
     // Release the initial state here, so that a reload can free it.
-    let address = app.clients;
     drop(app);
     let mut proxy = Some(proxy);
     while let Some(listener) = proxy.take() {
@@ -130,7 +132,7 @@ async fn serve(
             () = end.wait_until_settled() => {}
         }
         drop(listener);
-        proxy = end.wait_for_cancelled_drain(address).await;
+        proxy = end.wait_for_cancelled_drain(&reopening).await;
     }
     // Close the channels to the worker threads too: connections that remain end with their requests.
     drop(acceptor);
@@ -159,6 +161,7 @@ fn spawn_tasks(present: &Arc<ActiveConfig>, reload: Option<Reload>, operators: T
     }
     tokio::spawn(watch_memory(Arc::clone(&app.budget)));
     tokio::spawn(sample_history(Arc::clone(present)));
+    tokio::spawn(service_manager::keep_watchdog());
     tokio::spawn(super::handlers::admin::serve(operators, Arc::clone(present)));
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cli::CommandFailure;
 use crate::config::{Config, Level, LogFormat, Overrides};
-use crate::server::{self, Listeners};
+use crate::server::{self, Listeners, PassedSockets};
 use crate::telemetry;
 use crate::tls::trusting_nobody;
 use std::time::Duration;
@@ -33,7 +33,8 @@ impl Proxy {
         // Log lines would stand within the report.
         let logging =
             telemetry::start_logging(Level::Error, LogFormat::Auto).map_err(CommandFailure::environment)?;
-        let listeners = Listeners::bind(&config).map_err(CommandFailure::environment)?;
+        let listeners =
+            Listeners::bind(&config, PassedSockets::default()).map_err(CommandFailure::environment)?;
         let url = listeners.base_url(&config).map_err(CommandFailure::environment)?;
         let thread = std::thread::Builder::new().name("proxy".to_owned());
         thread.spawn(move || server::run_on(listeners, config, None)).map_err(CommandFailure::environment)?;

@@ -1,6 +1,7 @@
 //! Listening sockets, for clients and for operators, and the base URL under which clients reach the proxy. Never:
 //! accepts a connection.
 
+use super::service_manager::PassedSockets;
 use crate::config::Config;
 use crate::telemetry::Build;
 use std::io;
@@ -16,15 +17,33 @@ pub(in crate::server) const INSPECTOR_PATH: &str = "/ui/";
 pub struct Listeners {
     pub(in crate::server) proxy: std::net::TcpListener,
     pub(in crate::server) admin: std::net::TcpListener,
+    /// True if the service manager has opened the clients' listener.
+    is_passed: bool,
 }
 
 impl Listeners {
-    /// Opens the listening addresses of a configuration.
+    /// Opens the listening addresses of a configuration, except for sockets that the service manager has passed.
     ///
     /// # Errors
     /// Fails if one of them cannot be bound; the error names the address.
-    pub fn bind(config: &Config) -> io::Result<Self> {
-        Ok(Self { proxy: bind(config.listen)?, admin: bind(config.admin_listen)? })
+    pub fn bind(config: &Config, passed: PassedSockets) -> io::Result<Self> {
+        let PassedSockets { proxy, admin } = passed;
+        Ok(Self {
+            is_passed: proxy.is_some(),
+            proxy: proxy.map_or_else(|| bind(config.listen), Ok)?,
+            admin: admin.map_or_else(|| bind(config.admin_listen), Ok)?,
+        })
+    }
+
+    /// Returns how clients' connections are listened for again after a drain.
+    ///
+    /// # Errors
+    /// Fails if the system does not report the address, or has no descriptor left.
+    pub(in crate::server) fn reopening(&self) -> io::Result<Reopening> {
+        Ok(match self.is_passed {
+            true => Reopening::Passed(self.proxy.try_clone()?),
+            false => Reopening::At(self.proxy.local_addr()?),
+        })
     }
 
     /// Returns the address to which clients connect, with the port that the system chose if the configuration has
@@ -113,7 +132,24 @@ pub(in crate::server) fn listen(
     Ok(listener)
 }
 
-/// Listens again at an address after its listener was closed. Fails if the address cannot be bound any more.
-pub(in crate::server) fn reopen(name: &'static str, address: SocketAddr) -> io::Result<TcpListener> {
-    listen(name, bind(address)?)
+/// Way to listen for clients again after a drain has closed the listener.
+#[derive(Debug)]
+pub(in crate::server) enum Reopening {
+    /// At this address.
+    At(SocketAddr),
+    /// On the service manager's socket, which stays open: meanwhile connections wait in its queue.
+    Passed(std::net::TcpListener),
+}
+
+impl Reopening {
+    /// Listens again. Fails if the address cannot be bound any more.
+    pub(in crate::server) fn listen(&self) -> io::Result<TcpListener> {
+        listen(
+            "proxy",
+            match self {
+                Self::At(address) => bind(*address)?,
+                Self::Passed(socket) => socket.try_clone()?,
+            },
+        )
+    }
 }

@@ -12,6 +12,7 @@ pub(super) mod http2;
 pub(super) mod leavings;
 pub(super) mod listener;
 pub(super) mod pending_answer;
+pub(super) mod service_manager;
 pub(super) mod shutdown;
 pub(super) mod stall;
 pub(super) mod tls;

@@ -8,12 +8,12 @@
 //!
 //! An interrupt from a terminal skips settling, since no load balancer waits for it. A second one cuts at once.
 
-use super::listener::reopen;
+use super::listener::Reopening;
+use super::service_manager;
 use crate::server::ActiveConfig;
 use crate::server::App;
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -347,6 +347,7 @@ impl ShutdownDriver {
             let app = self.active_config.app();
             tracing::info!(requests = app.requests.value(), "draining");
             shutdown.reach(Phase::Settling);
+            service_manager::draining(self.is_ending);
             if self.wait_settle_time(*app.config.timeouts.settle).await {
                 return;
             }
@@ -369,11 +370,11 @@ impl ShutdownDriver {
         true
     }
 
-    /// Lets running requests end after an operator's drain, and waits for the next event. Returns a listener at
-    /// `address` if the drain is cancelled, `None` when the process is to end.
+    /// Lets running requests end after an operator's drain, and waits for the next event. Returns a new listener if the
+    /// drain is cancelled, `None` when the process is to end.
     pub(in crate::server) async fn wait_for_cancelled_drain(
         &mut self,
-        address: SocketAddr,
+        reopening: &Reopening,
     ) -> Option<TcpListener> {
         let shutdown = Arc::clone(&self.shutdown);
         let deadline = self.begin_draining();
@@ -389,7 +390,7 @@ impl ShutdownDriver {
                 event = self.next_event() => event,
             };
             let ShutdownEvent::CancelDrain(cancel) = event else { continue };
-            match reopen("proxy", address) {
+            match reopening.listen() {
                 Ok(listener) => {
                     self.resume_service(cancel);
                     return Some(listener);
@@ -450,6 +451,7 @@ impl ShutdownDriver {
         if self.shutdown.phase() > Phase::Serving {
             self.shutdown.resume_service();
             tracing::info!("the drain was taken back");
+            service_manager::resumed();
         }
         // The operator may have disconnected.
         let _ = cancel.send(Ok(()));
@@ -463,6 +465,7 @@ impl ShutdownDriver {
             Some(cancel) = self.cancellations.recv() => return ShutdownEvent::CancelDrain(cancel),
         };
         self.is_ending = true;
+        service_manager::draining(true);
         // Closing the channel answers the operators that wait.
         self.cancellations.close();
         while self.cancellations.try_recv().is_ok() {}

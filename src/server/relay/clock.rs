@@ -21,10 +21,12 @@ pub(in crate::server) enum Due {
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Timers of one request. All share one timer of the runtime, which is touched only when it has fired or something
-/// is due earlier; the time is read at most three times for each token.
+/// is due earlier; the time is read three times for each token.
 pub(in crate::server) struct Clock {
     /// Time as last read.
     now: Instant,
+    /// Time at which the request began, here and since the Unix epoch.
+    epoch: (Instant, Duration),
     started: Instant,
     /// Time at which the request was sent to the engine.
     asked: Instant,
@@ -57,6 +59,7 @@ impl Clock {
         let seconds = |seconds: u64| Some(Duration::from_secs(seconds)).filter(|_| stream);
         Self {
             now,
+            epoch: (now, since_epoch()),
             started: now,
             asked: now,
             waiting: now,
@@ -78,7 +81,7 @@ impl Clock {
 
     /// Restarts the engine's timers for another attempt.
     pub(in crate::server) fn asks_again(&mut self) {
-        self.now = Instant::now();
+        self.update();
         (self.asked, self.waiting, self.paused) = (self.now, self.now, None);
     }
 
@@ -90,10 +93,27 @@ impl Clock {
     /// Notes that reading from the engine begins. The time since bytes were handed to the client does not count
     /// for the engine; the time before does, also if the client only received a keep-alive (faults U09).
     pub(in crate::server) fn reads(&mut self) {
-        self.now = Instant::now();
+        // Nothing is due before the timer fires.
+        let has_fired = self.sleep.as_ref().is_none_or(|sleep| sleep.is_elapsed());
+        if !has_fired && self.paused.is_none() {
+            return;
+        }
+        self.update();
         if let Some(since) = self.paused.take() {
             self.waiting += self.now.saturating_duration_since(since);
         }
+    }
+
+    /// Reads the time, and returns it.
+    pub(in crate::server) fn update(&mut self) -> Instant {
+        self.now = Instant::now();
+        self.now
+    }
+
+    /// Returns the time as last read in Unix seconds. Steps of the system's clock during the request do not show.
+    pub(in crate::server) fn unix_seconds(&self) -> u64 {
+        let (begun, since_epoch) = self.epoch;
+        (since_epoch + self.now.saturating_duration_since(begun)).as_secs()
     }
 
     /// Notes that the engine has sent something. Returns true at the first content, and once a second.
@@ -174,14 +194,18 @@ impl Clock {
             sleep.as_mut().reset(at);
             self.armed = Some(at);
             ready!(sleep.as_mut().poll(cx));
-            self.now = Instant::now();
+            self.update();
         }
     }
 }
 
 /// Returns the wall-clock time in Unix seconds.
 pub(in crate::server) fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    since_epoch().as_secs()
+}
+
+fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::answer_buffer::AnswerBuffer;
 use super::attempt::Refused;
+use super::clock::Clock;
 use crate::config::Limits;
 use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::error::RetryClass;
@@ -133,6 +134,7 @@ pub(super) struct BodyReader<'r> {
     pub(super) body_kind: &'r mut BodyKind,
     pub(super) limits: &'r Limits,
     pub(super) upstream: &'r Upstream,
+    pub(super) clock: &'r mut Clock,
     /// True if the body is too large, or neither an object nor an event stream.
     pub(super) wrong: bool,
     /// Time at which the rewriter received its first bytes.
@@ -161,7 +163,10 @@ impl BodyReader<'_> {
         }
         match self.body_kind {
             BodyKind::Events => {
-                self.began.get_or_insert_with(Instant::now);
+                if self.began.is_none() {
+                    self.began = Some(self.clock.update());
+                    self.buffer.rewriter.clock(self.clock.unix_seconds());
+                }
                 self.buffer.push(bytes);
             }
             BodyKind::Whole(body) => {

@@ -107,6 +107,7 @@ impl Relay {
 
     /// Ends each unfinished exchange with a timeout.
     pub(super) fn time_out(&mut self) {
+        self.tell_time();
         let class = if self.clock.has_half() { RetryClass::MaybeProcessed } else { RetryClass::Never };
         self.each(|this| {
             this.exchange.cancel();

@@ -35,7 +35,7 @@ use attempt::{
     Attempt, AttemptTarget, PendingRequest, Refused, UpstreamRequest, UpstreamSelection, report_outcome,
 };
 use bytes::Bytes;
-use clock::{Clock, Due, unix_seconds};
+use clock::{Clock, Due};
 use contract::ContractCheck;
 use exchange::{BodyKind, BodyReader, EngineStep, Exchange, body_kind, says_events};
 use fan_out::SiblingExchange;
@@ -268,7 +268,6 @@ impl Relay {
     /// at the same time is sent together.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.clock.reads();
-        self.buffer.rewriter.clock(unix_seconds());
         let mut waits = false;
         for _ in 0..READS {
             if self.buffer.ended() || self.is_full() {
@@ -378,11 +377,11 @@ impl Relay {
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { exchange: Exchange { step, chosen, .. }, buffer, received, record, .. } = self;
+        let Self { exchange: Exchange { step, chosen, .. }, buffer, received, record, clock, .. } = self;
         let EngineStep::Reading(answer, body_kind) = step else { return Poll::Ready(()) };
         let (limits, upstream) = (&record.app.config.limits, chosen.upstream());
         let mut reading =
-            BodyReader { buffer, received, body_kind, limits, upstream, wrong: false, began: None };
+            BodyReader { buffer, received, body_kind, limits, upstream, clock, wrong: false, began: None };
         let read = ready!(answer.poll_read(cx, &mut |bytes| reading.bytes(bytes)));
         let BodyReader { wrong, began, .. } = reading;
         let now = Instant::now();
@@ -428,6 +427,7 @@ impl Relay {
 
     /// Handles the end of the engine's body, according to the form in which it was read.
     fn body_ended(&mut self, ending: Ending) {
+        self.tell_time();
         let Self { exchange: Exchange { step, chosen, class, refused, fallbacks, .. }, buffer, .. } = self;
         let EngineStep::Reading(answer, body_kind) = step else { return };
         if buffer.ended() {
@@ -464,8 +464,15 @@ impl Relay {
     }
 
     fn fail(&mut self, failure: Failure) {
+        self.tell_time();
         self.exchange.cancel();
         self.buffer.fail(failure);
+    }
+
+    /// Tells the rewriter the time, for output that the engine's bytes do not cause.
+    fn tell_time(&mut self) {
+        self.clock.update();
+        self.buffer.rewriter.clock(self.clock.unix_seconds());
     }
 
     /// Logs that the attempt is over, and writes its failure and the engine's own message into the record.

@@ -1,7 +1,7 @@
 //! samewire inside this process, with an engine behind it that gives a prepared answer and records its requests.
 
 use samewire::config::Config;
-use samewire::server::{Listeners, run_on};
+use samewire::server::{Listeners, PassedSockets, run_on};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -39,7 +39,7 @@ fn running() -> &'static Running {
             engine.local_addr().expect("an address"),
         );
         let config = Config::read(&text, &[]).unwrap_or_else(|mistakes| panic!("{mistakes}"));
-        let listeners = Listeners::bind(&config).expect("ports");
+        let listeners = Listeners::bind(&config, PassedSockets::default()).expect("ports");
         let proxy = listeners.proxy().expect("an address");
         std::thread::spawn(move || {
             for stream in engine.incoming().flatten() {

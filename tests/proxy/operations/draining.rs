@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const SETTLE: &str = "[timeouts]\nsettle = 1";
 
-fn drain(admin: SocketAddr, args: &[&str]) -> Command {
+pub(super) fn drain(admin: SocketAddr, args: &[&str]) -> Command {
     command("drain", admin, args)
 }
 
@@ -20,7 +20,7 @@ fn command(name: &str, admin: SocketAddr, args: &[&str]) -> Command {
     command
 }
 
-async fn finished(mut command: Command) -> Output {
+pub(super) async fn finished(mut command: Command) -> Output {
     let finished = tokio::task::spawn_blocking(move || command.output().expect("the binary runs"));
     within("the command ends", finished).await.expect("no panic")
 }

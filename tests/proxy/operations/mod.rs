@@ -17,6 +17,7 @@ mod partition;
 mod reload;
 pub(crate) mod replicas;
 mod scrapes;
+mod service_manager;
 mod standstill;
 #[cfg(feature = "otlp")]
 mod traces;

@@ -1,0 +1,104 @@
+//! Service manager that has started the process, such as systemd: the sockets that it passes, and what it is told.
+//!
+//! Takes: `LISTEN_FDS` (sd_listen_fds(3)), `NOTIFY_SOCKET` and `WATCHDOG_USEC` (sd_notify(3)). Gives: listening sockets,
+//! and messages to the manager; nothing without a manager. Never: fails a running process because nobody listens.
+
+use listenfd::ListenFd;
+use sd_notify::NotifyState;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+/// Listening sockets that the service manager has opened: the clients' first, then the admin listener's.
+#[derive(Debug, Default)]
+pub struct PassedSockets {
+    pub(super) proxy: Option<TcpListener>,
+    pub(super) admin: Option<TcpListener>,
+}
+
+impl PassedSockets {
+    /// Takes the sockets that were passed to this process; none without a service manager.
+    ///
+    /// # Errors
+    /// Fails if there are more than two, or if one does not listen for TCP connections.
+    pub fn take() -> io::Result<Self> {
+        let mut passed = ListenFd::from_env();
+        if passed.len() > 2 {
+            let count = passed.len();
+            let message = format!(
+                "LISTEN_FDS: {count} sockets are passed; there are two listeners, first the clients', then the admin \
+                 listener's"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        let mut listener = |place, name| {
+            let told = |error: io::Error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("LISTEN_FDS: the {name} socket is no TCP listener: {error}"),
+                )
+            };
+            let listener = passed.take_tcp_listener(place).map_err(told)?;
+            if let Some(listener) = &listener {
+                listener.set_nonblocking(true)?;
+            }
+            Ok::<_, io::Error>(listener)
+        };
+        Ok(Self { proxy: listener(0, "first")?, admin: listener(1, "second")? })
+    }
+
+    /// Returns the addresses of the sockets, for clients and for operators.
+    ///
+    /// # Errors
+    /// Fails if the system does not report an address.
+    pub fn addresses(&self) -> io::Result<(Option<SocketAddr>, Option<SocketAddr>)> {
+        let address =
+            |listener: &Option<TcpListener>| listener.as_ref().map(TcpListener::local_addr).transpose();
+        Ok((address(&self.proxy)?, address(&self.admin)?))
+    }
+}
+
+/// Reports that clients are served at this address.
+pub(in crate::server) fn ready(address: SocketAddr) {
+    notify(&[NotifyState::Ready, NotifyState::Status(&format!("serving at {address}"))]);
+}
+
+/// Reports that the configuration is being read again; [`reloaded`] follows.
+pub(in crate::server) fn reloading() {
+    // Managers ignore the message without the time.
+    if let Ok(now) = NotifyState::monotonic_usec_now() {
+        notify(&[NotifyState::Reloading, now]);
+    }
+}
+
+/// Reports that a reload is over, and how it ended.
+pub(in crate::server) fn reloaded(is_taken: bool) {
+    let status = if is_taken { "serving" } else { "serving; the new configuration is not taken" };
+    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// Reports a drain, after which the process ends if `is_ending`.
+pub(in crate::server) fn draining(is_ending: bool) {
+    let status = NotifyState::Status("draining");
+    if is_ending { notify(&[NotifyState::Stopping, status]) } else { notify(&[status]) }
+}
+
+/// Reports that a drain was cancelled.
+pub(in crate::server) fn resumed() {
+    notify(&[NotifyState::Status("serving")]);
+}
+
+/// Reports without end that the process is alive, twice in each period that the manager allows; returns at once if
+/// it does not watch.
+pub(in crate::server) async fn keep_watchdog() {
+    let Some(period) = sd_notify::watchdog_enabled() else { return };
+    loop {
+        notify(&[NotifyState::Watchdog]);
+        tokio::time::sleep(period / 2).await;
+    }
+}
+
+fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::debug!(%error, "the service manager cannot be told");
+    }
+}
