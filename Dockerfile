@@ -16,8 +16,9 @@ ENV CARGO_TERM_COLOR=never RUSTFLAGS="-C target-feature=+crt-static --cfg getran
 # With --target given, RUSTFLAGS do not reach build scripts and procedural macros, which must stay dynamic.
 RUN echo "$(uname -m)-unknown-linux-gnu" > /target-triple
 
-# on: the binary is built with a profile of itself (benches/pgo.sh), which takes three times as long. off: --build-arg PGO=off
-ARG PGO=on
+# --build-arg PGO=on: the binary is built with a profile of itself (benches/pgo.sh). That takes three times as long, and has
+# gained nothing that could be measured (docs/performance.md).
+ARG PGO=off
 
 # The dependencies alone, over an empty crate: this layer is built anew only when Cargo.toml or Cargo.lock change. A build with
 # a profile builds them otherwise, so that they would be of no use to it.

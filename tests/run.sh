@@ -73,6 +73,8 @@ set_up() {
   if [[ -z $fast ]]; then
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
     command -v npm >/dev/null || missing+=(nodejs npm)
+    # It counts the instructions of a request.
+    command -v vgdb >/dev/null || missing+=(valgrind)
   fi
   if ((${#missing[@]})); then
     apt_install "${missing[@]}"
@@ -124,6 +126,7 @@ if [[ -z $fast ]]; then
   step "dashboards and alerts" tests/dashboards.sh
   step "bench rewrite, smoke run" cargo bench --locked --bench rewrite -- --quick
   step "bench store, smoke run" cargo bench --locked --bench store -- --quick
+  step "what a request costs, beside the baseline" cargo bench --locked --bench request -- --check
   step "bench proxy, smoke run" benches/proxy.sh --quick
   step "plot of the smoke run" benches/plot.py target/bench/proxy.json --data target/bench/cost.json --svg target/bench/cost.svg
   step "soak, short run" tests/soak.sh --quick
