@@ -276,11 +276,11 @@ pub(crate) const SCENARIOS: [Scenario; 19] = [
         ..DEFAULT
     },
     Scenario {
-        name: "streams9000",
-        story: "9,000 streams, 10 chunks in 9 seconds each, all at once",
-        pace: Pace::Step(10.0 / 9.0),
-        streams: 9_000,
-        chunks: 60,
+        name: "streams4000",
+        story: "4,000 streams, 2.5 chunks a second each, all at once",
+        pace: Pace::Step(2.5),
+        streams: 4_000,
+        chunks: 100,
         only_named: true,
         ..DEFAULT
     },
