@@ -312,3 +312,26 @@ impl RequestContext {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::net::accept::serve_connection;
+
+    /// Returns the size of a function's future.
+    fn of_three<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    fn of_four<A, B, C, D, F>(_: impl Fn(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Futures of rare routes are boxed: a future is as large as the largest that it waits for, and is moved.
+    #[test]
+    fn futures_stay_small() {
+        let (request, connection) = (of_four(answer), of_three(serve_connection));
+        assert!(request <= 7 << 10, "a request's future has {request} bytes");
+        assert!(connection <= 2 << 10, "a connection's future has {connection} bytes");
+    }
+}

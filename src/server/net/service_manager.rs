@@ -90,7 +90,7 @@ pub(in crate::server) fn resumed() {
 /// Reports without end that the process is alive, twice in each period that the manager allows; returns at once if
 /// it does not watch.
 pub(in crate::server) async fn keep_watchdog() {
-    let Some(period) = sd_notify::watchdog_enabled() else { return };
+    let Some(period) = sd_notify::watchdog_enabled().filter(|period| !period.is_zero()) else { return };
     loop {
         notify(&[NotifyState::Watchdog]);
         tokio::time::sleep(period / 2).await;
