@@ -40,7 +40,7 @@ const STAGES: &[(&str, &[&str])] = &[
     ("allocator: in all of these", &["_rjem_malloc", "_rjem_sdallocx", "_rjem_rallocx", "do_rallocx"]),
 ];
 
-/// What is counted by calls rather than by instructions, each with parts of the names of its functions.
+/// Events that are counted by calls rather than by instructions, each with parts of the names of its functions.
 const CALLS: &[(&str, &[&str])] = &[
     ("clock readings", &["std::sys::pal::unix::time::Timespec>::now"]),
     ("wake-ups of tasks", &["tokio::runtime::task::waker::wake_by_"]),

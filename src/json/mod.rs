@@ -9,7 +9,7 @@ mod strings;
 use bytes::{BufMut, BytesMut};
 pub(crate) use scan::{
     Elements, Invalid, Read, Scanner, elements, leading_text, pass_part, raw_member, read, read_into,
-    read_part, read_strict, read_with_null,
+    read_strict, read_with_null,
 };
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};

@@ -42,18 +42,7 @@ pub(crate) fn pass_part<'a>(
     part: &'a str,
     pass: impl FnOnce(&mut Scanner<'a>) -> Option<()>,
 ) -> Result<(), Invalid> {
-    let mut from = Scanner::of_part(part);
-    let passed = pass(&mut from);
-    from.finish(passed)
-}
-
-/// Reads one value of a text that has been read before. Strings that `T` does not look into cost hardly anything.
-///
-/// # Errors
-/// The value is of another type.
-pub(crate) fn read_part<'a, T: Read<'a>>(part: &'a str) -> Result<T, Invalid> {
-    let mut value = T::default();
-    Scanner::of_part(part).whole(&mut value).map(|()| value)
+    LongStrings::UNKNOWN.pass_part(part, pass)
 }
 
 /// Reads a whole text as [`read`] does, and checks besides that it has at most `levels` levels of nesting and no half of
@@ -72,7 +61,8 @@ pub(crate) fn read_strict<'a, T: Read<'a>>(text: &'a str, levels: u32) -> Result
 }
 
 impl LongStrings {
-    /// Reads one value of the text to which these strings belong, as [`read_part`] does.
+    /// Reads one value of the text to which these strings belong. Strings that `T` does not look into cost hardly
+    /// anything.
     ///
     /// # Errors
     /// The value is of another type.
@@ -100,6 +90,7 @@ impl LongStrings {
         from.finish(passed)
     }
 
+    /// Returns a scanner of a part of this text.
     fn scanner<'a>(&'a self, part: &'a str) -> Scanner<'a> {
         Scanner { strings: Strings::Known(self), ..Scanner::new(part) }
     }
@@ -113,7 +104,7 @@ pub(crate) fn read_with_null<'a, T: Read<'a>>(text: &'a str, value: &mut T) -> R
 /// Iterates over the elements of a list, each read on demand, so that a long list takes no memory. `list` must be part
 /// of a text that has been read. Returns `None` if it is not a list.
 pub(crate) fn elements(list: &str) -> Option<Elements<'_>> {
-    Elements::of(Scanner::of_part(list))
+    LongStrings::UNKNOWN.elements(list)
 }
 
 /// Iterator over the elements of a list.
@@ -202,7 +193,7 @@ pub(crate) struct Scanner<'a> {
     strings: Strings<'a>,
 }
 
-/// How strings are read.
+/// Way in which strings are read.
 #[derive(Debug, Default)]
 enum Strings<'a> {
     /// With their escapes checked.
@@ -232,11 +223,6 @@ impl<'a> Key<'a> {
 impl<'a> Scanner<'a> {
     fn new(text: &'a str) -> Self {
         Self { text, at: 0, depth: 0, most_levels: DEPTH, keeps_null: false, strings: Strings::Checked }
-    }
-
-    /// Returns a scanner of a part of a text that has been read.
-    fn of_part(text: &'a str) -> Self {
-        Self { strings: Strings::Known(LongStrings::UNKNOWN), ..Self::new(text) }
     }
 
     fn whole<T: Read<'a>>(mut self, value: &mut T) -> Result<(), Invalid> {

@@ -218,10 +218,7 @@ pub(super) fn read_known<'a>(
 /// # Errors
 /// Fails like [`read`].
 pub fn read_part<'a>(whole: &'a str, object: &'a str) -> Result<Vec<Field<'a>>, Failure> {
-    if !object.starts_with('{') {
-        return read(whole, object);
-    }
-    fields_of(whole, json::read_part(object))
+    read_known(whole, LongStrings::UNKNOWN, object)
 }
 
 fn fields_of<'a>(
