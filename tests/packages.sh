@@ -38,7 +38,7 @@ fail() {
 set_up() {
   local missing=() program
   local -A package=([skopeo]=skopeo [umoci]=umoci [bwrap]=bubblewrap [systemd-analyze]=systemd [readelf]=binutils
-    [setpriv]=util-linux [curl]=curl [adduser]=adduser [python3]=python3)
+    [setpriv]=util-linux [curl]=curl [unzip]=unzip [adduser]=adduser [python3]=python3)
   for program in "${!package[@]}"; do
     command -v "$program" >/dev/null || missing+=("${package[$program]}")
   done
@@ -87,9 +87,9 @@ check_archives() {
 check_bills() {
   local bill
   for bill in "$dist"/*.cdx.json; do
-    python3 - "$bill" "$work/$(basename "$bill" .cdx.json)/LICENSES-OF-CRATES.txt" "$version" <<'PYTHON'
+    python3 - "$bill" "$work/$(basename "$bill" .cdx.json)/LICENSES-OF-CRATES.txt" "$version" "$PWD" <<'PYTHON'
 import json, re, sys
-path, licences, version = sys.argv[1:]
+path, licences, version = sys.argv[1:4]
 bill = json.load(open(path))
 assert bill["bomFormat"] == "CycloneDX", path
 own = bill["metadata"]["component"]
@@ -97,6 +97,7 @@ assert (own["name"], own["version"]) == ("samewire", version), own
 names = {(one["name"], one["version"]) for one in bill["components"]}
 listed = set(re.findall(r"^([\w-]+) ([0-9]\S*) {2,}", open(licences).read(), re.MULTILINE))
 assert listed and listed <= names, sorted(listed - names)
+assert sys.argv[4] not in json.dumps(bill), "it names a folder of the machine that made it"
 assert all(one.get("purl") and one.get("licenses") for one in bill["components"])
 print(f"{path.rsplit('/', 1)[1]}: {len(names)} components, of which {len(listed)} are in the program")
 PYTHON
@@ -163,6 +164,7 @@ check_wheel() {
   local wheel machine
   machine=$(uname -m)
   wheel=$(compgen -G "$dist/samewire-$version-py3-none-*_$machine.whl" | head -1) || fail "there is no wheel for $machine"
+  if unzip -p "$wheel" | grep -qaF "$PWD/"; then fail "the wheel names folders of the machine that built it"; fi
   python3 -m venv "$work/venv"
   "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-index "$wheel"
   "$work/venv/bin/samewire" --version | grep -F "samewire $version"

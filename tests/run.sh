@@ -5,9 +5,9 @@
 #   tests/run.sh fast    without the client libraries, the benches and the linters: Rust alone
 #
 # Made for Debian 12 or newer on x86-64. Needs Rust. A C compiler, make, curl, PostgreSQL, libfaketime, Python, Node, Chromium, skopeo, umoci and
-# bubblewrap are installed with apt-get, as root or by sudo, where they are missing; samewire's own package is installed and purged again; the packages of Python and Node, and Debian's Prometheus, go to folders under
-# target/. On another system it stops at the first that is missing and names it; a container of Debian has all of them. Stops at the first
-# step that fails; the last line says how it went.
+# bubblewrap are installed with apt-get, as root or by sudo, where they are missing. samewire's own package is installed and purged again. The
+# packages of Python and Node, and Debian's Prometheus, go to folders under target/. On another system it stops at the first
+# that is missing and names it; a container of Debian has all of them. Stops at the first step that fails; the last line says how it went.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=tests/apt.sh
