@@ -4,10 +4,10 @@
 #   tests/run.sh         everything
 #   tests/run.sh fast    without the client libraries, the benches and the linters: Rust alone
 #
-# Made for Debian 12 or newer on x86-64. Needs Rust. A C compiler, make, curl, PostgreSQL, libfaketime, Python, Node and Chromium are installed with
-# apt-get, as root or by sudo, where they are missing; the packages of Python and Node, and Debian's Prometheus, go to folders under
-# target/. On another system it stops at the first that is missing and names it; a container of Debian has all of them. Stops at the first
-# step that fails; the last line says how it went.
+# Made for Debian 12 or newer on x86-64. Needs Rust. A C compiler, make, curl, PostgreSQL, libfaketime, Python, Node, Chromium, skopeo, umoci and
+# bubblewrap are installed with apt-get, as root or by sudo, where they are missing. samewire's own package is installed and purged again. The
+# packages of Python and Node, and Debian's Prometheus, go to folders under target/. On another system it stops at the first
+# that is missing and names it; a container of Debian has all of them. Stops at the first step that fails; the last line says how it went.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=tests/apt.sh
@@ -107,7 +107,7 @@ lint_deployment() {
 import compose_spec, yaml
 compose_spec.PyCompose.from_yaml(yaml.safe_dump(yaml.safe_load(open("config/compose.yaml")))).validate()
 print("config/compose.yaml passed")'
-  "$venv/bin/shellcheck" --external-sources .ci/run tests/run.sh tests/clients.sh tests/browser.sh tests/inspector.sh tests/dashboards.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/mutants.sh tests/live.sh benches/proxy.sh benches/pgo.sh tests/apt.sh
+  "$venv/bin/shellcheck" --external-sources .ci/run .ci/release config/debian/postinst config/debian/postrm tests/packages.sh tests/packages/image.sh tests/run.sh tests/clients.sh tests/browser.sh tests/inspector.sh tests/dashboards.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/mutants.sh tests/live.sh benches/proxy.sh benches/pgo.sh tests/apt.sh
 }
 
 step "set-up" set_up
@@ -118,6 +118,8 @@ step "Rust tests" cargo test --locked --no-fail-fast -- --quiet
 step "release build" cargo build --release --locked
 if [[ -z $fast ]]; then
   step "deployment files" lint_deployment
+  step "release, smoke form" .ci/release --smoke
+  step "packages and image" tests/packages.sh target/dist-smoke
   step "llama.cpp" env SAMEWIRE_BIN=target/release/samewire tests/live.sh --engine llamacpp
   step "official client libraries" tests/clients.sh libraries
   step "agents" tests/clients.sh agents
