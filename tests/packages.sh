@@ -212,6 +212,10 @@ PYTHON
   [[ $files == './LICENSE ./etc/ssl/certs/ca-certificates.crt ./samewire' ]] || fail "the image has other files: $files"
   # Where a runtime mounts these.
   mkdir -p "$bundle/rootfs/proc" "$bundle/rootfs/dev"
+  if ! bwrap --dev-bind / / --proc /proc --unshare-net --unshare-pid true 2>"$work/image"; then
+    echo "the image is NOT run: this machine lets nobody make namespaces ($(<"$work/image"))"
+    return
+  fi
   # Bound to where the image's user may go, wherever this folder is.
   bwrap --dev-bind / / --ro-bind "$bundle/rootfs" /mnt --proc /proc --unshare-net --unshare-pid --die-with-parent \
     bash tests/packages/image.sh /mnt "$dist/samewire-$version-image" "$version-$native" 2>"$work/image" ||

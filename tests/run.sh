@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up what it needs and runs every test. From nothing, on two cores, under twenty minutes.
+# Sets up what it needs and runs every test. From nothing, about an hour on two cores, and 15 GB under target/.
 #
 #   tests/run.sh         everything
 #   tests/run.sh fast    without the client libraries, the benches and the linters: Rust alone
@@ -113,7 +113,6 @@ print("config/compose.yaml passed")'
 step "set-up" set_up
 step "PostgreSQL" start_postgres
 step "the demo, as the README says" cargo demo --once
-step "build" cargo build --locked
 step "Rust tests" cargo test --locked --no-fail-fast -- --quiet
 step "release build" cargo build --release --locked
 if [[ -z $fast ]]; then
