@@ -88,6 +88,9 @@ pub mod telemetry;
 // Connections to engines: selection, health, retries, HTTP/1.1 and HTTP/2 clients.
 pub mod upstream;
 
+// Engines behind Services, as the Kubernetes API names their pods.
+pub mod discovery;
+
 // Recorded engine traffic served over HTTP: for tests, demos and bug reports.
 pub mod replay;
 

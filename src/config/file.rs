@@ -3,6 +3,7 @@
 use super::browsers::{AdminFile, CorsFile};
 use super::capture::CaptureFile;
 use super::contract::ContractFile;
+use super::discovery::DiscoveryFile;
 use super::harmony::HarmonyFile;
 use super::limits::{Limits, Timeouts};
 use super::mistakes::Mistakes;
@@ -56,6 +57,7 @@ pub struct File {
     pub requests: Requests,
     pub retry: Retry,
     pub affinity: AffinityFile,
+    pub discovery: DiscoveryFile,
     pub upstream: Vec<UpstreamFile>,
     pub model: Vec<ModelFile>,
 }
@@ -91,6 +93,7 @@ impl Default for File {
             requests: Requests::default(),
             retry: Retry::default(),
             affinity: AffinityFile::default(),
+            discovery: DiscoveryFile::default(),
             upstream: Vec::new(),
             model: Vec::new(),
         }
@@ -335,6 +338,7 @@ impl File {
             mistakes.add("threads", format!("must be at most {THREADS}; 0: one for each core"));
         }
         self.retry.check(mistakes);
+        self.discovery.check(mistakes);
         self.limits.check(mistakes);
         self.timeouts.check(mistakes);
         let names = self.auth.key.iter().enumerate().map(|(at, key)| key.name_at(at));

@@ -49,6 +49,14 @@ impl Layers {
         Self { all, models, keys }
     }
 
+    /// Returns the layers for another list of upstreams. `origins` has for each of them the index of one of the
+    /// present upstreams, whose options it takes.
+    pub(super) fn of_upstreams(&self, origins: &[usize]) -> Self {
+        let each = self.models * self.keys;
+        let of = |at: &usize| self.all.get(at * each..(at + 1) * each).into_iter().flatten().cloned();
+        Self { all: origins.iter().flat_map(of).collect(), ..*self }
+    }
+
     /// Returns the options for an answer of this upstream. `model` and `key` are indices in the file.
     pub fn options(&self, upstream: usize, model: Option<usize>, key: Option<usize>) -> Arc<Options> {
         let place = |at: Option<usize>| at.map_or(0, |at| at + 1);

@@ -7,6 +7,7 @@
 mod browsers;
 mod capture;
 mod contract;
+mod discovery;
 mod environment;
 mod file;
 mod harmony;
@@ -30,6 +31,7 @@ mod values;
 pub use browsers::{AdminFile, AdminHosts, Cors, CorsFile};
 pub use capture::CaptureFile;
 pub use contract::ContractFile;
+pub use discovery::{DiscoveryFile, Pod, Pods};
 pub use environment::Variable;
 pub use file::{
     AuthFile, Azure, Codex, Compaction, File, Health, KeyFile, Level, Log, LogFormat, SealFile, StoreFile,
@@ -374,6 +376,8 @@ pub struct Config {
     pub affinity: Affinity,
     /// Limits on retries, per request and for the whole process.
     pub retry: Retry,
+    /// Access to the Kubernetes API, for upstreams that stand for pods.
+    pub discovery: DiscoveryFile,
     /// Configuration as merged from all sources, with secrets; `check` prints it without.
     pub file: File,
     /// Path of the configuration file, if there is one, to detect changes.
@@ -531,6 +535,7 @@ impl Config {
             vocabulary,
             affinity,
             retry: file.retry.clone(),
+            discovery: file.discovery.clone(),
             file,
             path: None,
             read,

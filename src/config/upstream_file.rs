@@ -13,6 +13,7 @@ use toml::Table;
 pub struct UpstreamFile {
     pub name: String,
     pub url: String,
+    pub pods: String,
     pub engine: String,
     pub engine_version: String,
     pub front_end: FrontEnd,
@@ -36,6 +37,7 @@ impl Default for UpstreamFile {
         Self {
             name: String::new(),
             url: String::new(),
+            pods: String::new(),
             engine: "auto".to_owned(),
             engine_version: String::new(),
             front_end: FrontEnd::default(),

@@ -11,6 +11,7 @@ use crate::secret::{self, Secret};
 use crate::tls::Trust;
 use http::Uri;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 /// Checked settings of one upstream: its address, engine and credentials, with the files that they need already
 /// read.
@@ -26,6 +27,8 @@ pub struct UpstreamConfig {
     pub tls: Option<Trust>,
     /// HTTP version of connections to the upstream.
     pub http: HttpVersion,
+    /// Label selector of the Services whose pods the upstream stands for; `None`: it stands for its URL alone.
+    pub pods: Option<Arc<str>>,
     /// Path prefix before `/v1`; usually empty.
     pub prefix: String,
     /// Engine behind the upstream; `auto` until probes detect it.
@@ -116,6 +119,9 @@ impl UpstreamConfig {
         if file.weight > 1000 {
             mistakes.add(path("weight"), "must be at most 1000");
         }
+        if !is_selector(&file.pods) {
+            mistakes.add(path("pods"), "must be a label selector such as app=vllm");
+        }
         let auth = credentials(&path("api_key_file"), file, checks_keys, mistakes);
         let Target { host, port, prefix, secure } = target?;
         let tls = tls::trust(file, (&host, secure), &path, mistakes);
@@ -125,6 +131,7 @@ impl UpstreamConfig {
             port,
             tls,
             http: file.http,
+            pods: Some(file.pods.as_str()).filter(|selector| !selector.is_empty()).map(Into::into),
             prefix,
             engine: engine?,
             version,
@@ -136,6 +143,12 @@ impl UpstreamConfig {
             messages: file.messages,
         })
     }
+}
+
+/// Returns true if the text may be a label selector of Kubernetes, or is empty. The API has the last word.
+fn is_selector(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=!,() ".contains(&byte);
+    text.bytes().all(is_allowed) && (text.is_empty() || !text.trim().is_empty())
 }
 
 /// Returns the configured version and front end. Both are valid only if the engine is named.

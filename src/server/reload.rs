@@ -1,4 +1,5 @@
-//! Reload of the configuration when one of its files has changed or on SIGHUP (faults O05, O06).
+//! Reload of the configuration when one of its files has changed or on SIGHUP (faults O05, O06), and of its upstreams
+//! when the pods behind them have changed (faults O31).
 //!
 //! An invalid configuration changes nothing. A valid one applies as a whole to requests that arrive afterwards.
 
@@ -6,6 +7,7 @@ use super::App;
 use super::active_config::ActiveConfig;
 use super::net::service_manager;
 use crate::config::{CaptureFile, Config, Mistakes, Source};
+use crate::discovery::Discovery;
 use crate::file_watch::ChangeDetector;
 use crate::telemetry::{CAPTURE_ON, CONTENT_LOGGED};
 use crate::upstream::{Upstream, health};
@@ -33,31 +35,65 @@ pub(super) struct Reload {
     source: Source,
     watch: ChangeDetector,
     hangup: Signal,
+    /// Configuration as it was read last, without the upstreams of pods.
+    read: Config,
+    discovery: Discovery,
+}
+
+/// Reason to look at the configuration again.
+enum Occasion {
+    Hangup,
+    /// The files may have changed.
+    Glance,
+    /// Other pods are ready than before.
+    Pods,
 }
 
 impl Reload {
     /// Creates the reloader of this process. `hangup` is the signal, which no longer ends the process once
     /// registered.
     pub(super) fn new(present: &Arc<ActiveConfig>, source: Source, hangup: Signal) -> Self {
-        let watch = ChangeDetector::new(present.app().config.read.clone());
-        Self { present: Arc::clone(present), source, watch, hangup }
+        let app = present.app();
+        let watch = ChangeDetector::new(app.config.read.clone());
+        let read = Config::clone(&app.config);
+        let mut discovery = Discovery::default();
+        discovery.follow(&read, &app.metrics);
+        Self { present: Arc::clone(present), source, watch, hangup, read, discovery }
     }
 
-    /// Watches the files and the signal without end, and reloads on a change.
+    /// Watches the files, the signal and the pods without end, and reloads on a change.
     pub(super) async fn tend(mut self) {
         loop {
-            let asked = tokio::select! {
-                asked = self.hangup.recv() => asked.is_some(),
-                () = tokio::time::sleep(GLANCE) => false,
+            let occasion = tokio::select! {
+                asked = self.hangup.recv() => if asked.is_some() { Occasion::Hangup } else { Occasion::Glance },
+                () = tokio::time::sleep(GLANCE) => Occasion::Glance,
+                () = self.discovery.changed() => Occasion::Pods,
             };
             let app = self.present.app();
             let marks = app.config.stamps();
-            if asked {
-                self.watch = ChangeDetector::new(marks);
-            } else if !self.watch.poll(marks) {
-                continue;
+            match occasion {
+                Occasion::Hangup => self.watch = ChangeDetector::new(marks),
+                Occasion::Glance if !self.watch.poll(marks) => continue,
+                Occasion::Glance => {}
+                Occasion::Pods => {
+                    self.take_pods(&app);
+                    continue;
+                }
             }
             self.reload(&app, self.source.clone()).await;
+        }
+    }
+
+    /// Replaces the upstreams of pods by those of the pods that are ready now.
+    fn take_pods(&mut self, before: &App) {
+        match self.put_in_force(before, self.read.clone()) {
+            Ok(Change { upstreams, new, gone }) => {
+                tracing::info!(upstreams, new, gone, "the pods behind upstreams have changed");
+            }
+            Err(mistakes) => {
+                let mistakes = mistakes.to_string();
+                tracing::error!(mistakes, "the pods behind upstreams are not taken");
+            }
         }
     }
 
@@ -84,8 +120,18 @@ impl Reload {
         if !kept.is_empty() {
             tracing::warn!(keys = kept.join(", "), "changes of these take a restart");
         }
-        let app = before.reconfigured(config)?;
-        recapture(before, &app.config.capture);
+        let capture = config.capture.clone();
+        let Change { upstreams, new, gone } = self.put_in_force(before, config)?;
+        recapture(before, &capture);
+        tracing::info!(upstreams, new, gone, "the configuration was read again and is in force");
+        Ok(())
+    }
+
+    /// Makes a configuration the active one, with the upstreams of all pods that are known.
+    fn put_in_force(&mut self, before: &App, config: Config) -> Result<Change, Mistakes> {
+        let app = before.reconfigured(config.clone().with_pods(&self.discovery.pods()))?;
+        self.discovery.follow(&config, &app.metrics);
+        self.read = config;
         let new = app.pool.missing_from(&before.pool).cloned().collect::<Vec<_>>();
         let gone = before.pool.missing_from(&app.pool).cloned().collect::<Vec<_>>();
         let upstreams = app.pool.upstreams().len();
@@ -100,10 +146,15 @@ impl Reload {
             )]
             tokio::spawn(watch(Arc::clone(&self.present), Arc::clone(upstream)));
         }
-        let (new, gone) = (new.len(), gone.len());
-        tracing::info!(upstreams, new, gone, "the configuration was read again and is in force");
-        Ok(())
+        Ok(Change { upstreams, new: new.len(), gone: gone.len() })
     }
+}
+
+/// Numbers of upstreams after a change: of all, and of those that came and went.
+struct Change {
+    upstreams: usize,
+    new: usize,
+    gone: usize,
 }
 
 /// Applies changes of `[capture]`. Without one, the switch stays as an operator has set it.

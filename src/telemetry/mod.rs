@@ -8,6 +8,7 @@
 //! text of a client or of an answer.
 
 mod build;
+mod discovery;
 #[cfg(feature = "otlp")]
 mod export;
 mod history;
@@ -24,6 +25,7 @@ mod tracer;
 mod upstream;
 
 pub use build::Build;
+pub use discovery::DiscoveryMetrics;
 pub use history::{History, HistoryPoint, STEP as HISTORY_STEP};
 pub use log::{Guard, excerpt, fitting, line_with, start as start_logging};
 pub use redact::{redacted, without_key};
@@ -208,6 +210,7 @@ pub struct Metrics {
     pub refused_connections: Gauge,
     /// Metrics of certificates and TLS handshakes.
     pub tls: TlsMetrics,
+    discovery: RwLock<Vec<Arc<DiscoveryMetrics>>>,
 }
 
 /// Maximum number of series of all counters together; with the histograms of eight upstreams that makes less than
@@ -250,6 +253,7 @@ impl Default for Metrics {
             evicted: Gauge::default(),
             refused_connections: Gauge::default(),
             tls: TlsMetrics::default(),
+            discovery: RwLock::default(),
         }
     }
 }
@@ -259,11 +263,32 @@ impl Metrics {
     /// that are no longer configured.
     pub fn upstream(&self, name: &str) -> Arc<UpstreamMetrics> {
         let mut all = self.upstreams.write();
-        all.retain(|known| *known.name == *name || is_used(known));
+        all.retain(|known| {
+            let stays = *known.name == *name || is_used(known);
+            // Pods come and go without end, and each would leave its series behind.
+            if !stays {
+                let of_upstream = [&self.requests, &self.tokens, &self.attempts];
+                of_upstream.iter().for_each(|counters| counters.forget("upstream", &known.name));
+            }
+            stays
+        });
         if let Some(known) = all.iter().find(|known| *known.name == *name) {
             return Arc::clone(known);
         }
         let new = Arc::new(UpstreamMetrics::new(name));
+        all.push(Arc::clone(&new));
+        new
+    }
+
+    /// Returns the metrics of the watch of a label selector, creating them if needed. Drops those of watches that have
+    /// ended.
+    pub fn discovery(&self, selector: &str) -> Arc<DiscoveryMetrics> {
+        let mut all = self.discovery.write();
+        all.retain(|known| known.selector == selector || is_used(known));
+        if let Some(known) = all.iter().find(|known| known.selector == selector) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(DiscoveryMetrics::new(selector));
         all.push(Arc::clone(&new));
         new
     }
@@ -420,6 +445,10 @@ impl Metrics {
             series::single(name, help, "counter", count.value(), &mut out);
         }
         self.tls.render(&mut out);
+        discovery::render(
+            self.discovery.read().iter().filter(|one| is_used(one)).map(|one| &**one),
+            &mut out,
+        );
         process(&mut out);
         out
     }
@@ -487,9 +516,9 @@ impl Metrics {
     }
 }
 
-/// Returns true if anything else still holds these metrics. If not, the upstream was removed from the
+/// Returns true if anything else still holds these metrics. If not, what they are of was removed from the
 /// configuration.
-fn is_used(figures: &Arc<UpstreamMetrics>) -> bool {
+fn is_used<T>(figures: &Arc<T>) -> bool {
     Arc::strong_count(figures) > 1
 }
 

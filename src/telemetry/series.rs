@@ -175,6 +175,10 @@ impl SeriesBudget {
     fn take(&self) -> bool {
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
+
+    fn give_back(&self, series: usize) {
+        self.0.fetch_add(series, Ordering::Relaxed);
+    }
 }
 
 /// Family of counters by labels. Looked up once per request, never per token. Counting in a known series takes
@@ -212,6 +216,18 @@ impl Counters {
         let fits = series.contains_key(&labels) || self.budget.take();
         let others = || self::labels(&pairs.iter().map(|(name, _)| (*name, "other")).collect::<Vec<_>>());
         series.entry(if fits { labels } else { others() }).or_default().fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Drops the series in which the label has this value, so that others may take their place.
+    pub(super) fn forget(&self, label: &str, value: &str) {
+        let pair = labels(&[(label, value)]);
+        let mut series = self.series.write();
+        let before = series.len();
+        // Quotes in values are escaped, so that the pair stands nowhere inside of one.
+        let begins =
+            |before: Option<&str>| before.is_some_and(|before| before.is_empty() || before.ends_with(','));
+        series.retain(|labels, _| !labels.match_indices(&pair).any(|(at, _)| begins(labels.get(..at))));
+        self.budget.give_back(before - series.len());
     }
 
     /// Returns the count of each series, with a function that returns the value of a label.
@@ -323,6 +339,20 @@ mod tests {
         counters.add(&[("engine", "vllm"), ("rule", "id")], 2);
         let counts = counters.counts(|label, count| (label("engine"), label("rule"), label("x"), count));
         assert_eq!(counts, [("vllm".to_owned(), "id".to_owned(), String::new(), 2)]);
+    }
+
+    #[test]
+    fn what_is_forgotten_makes_room() {
+        let counters = Counters::new(&SeriesBudget::of(2));
+        for name in ["a", "b", "c"] {
+            counters.add(&[("upstream", name), ("kind", "x")], 1);
+        }
+        counters.forget("upstream", "a");
+        counters.forget("kind", "b");
+        counters.add(&[("upstream", "d"), ("kind", "x")], 1);
+        let counts = counters.counts(|label, count| (label("upstream"), count));
+        let expected = [("b", 1), ("d", 1), ("other", 1)].map(|(name, count)| (name.to_owned(), count));
+        assert_eq!(counts, expected);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Pool of engines: which of them gets a request, and who answers when one fails.
 
 mod choice;
+mod discovery;
 mod elsewhere;
 mod engine_load;
 mod health;

@@ -1,0 +1,244 @@
+//! Endpoint slices, which say which pods are behind a Service: those of a list, and what a watch changes in them
+//! (`discovery.k8s.io/v1`).
+//!
+//! Takes: JSON of the Kubernetes API. Gives: the ready pods. Remembers: the slices. Never: connects.
+
+use crate::config::Pod;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// Upper limit for the pods of one selector.
+pub(super) const MOST: usize = 4096;
+
+/// Slices of one selector, by name.
+#[derive(Debug, Default)]
+pub(super) struct Slices(BTreeMap<String, Vec<Endpoint>>);
+
+/// Version of the slices, from which a watch goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Version {
+    pub(super) resource_version: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct List {
+    metadata: Version,
+    /// Null if there are none.
+    items: Option<Vec<Slice>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Slice {
+    metadata: Metadata,
+    /// Null if there are none.
+    endpoints: Option<Vec<Endpoint>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    name: String,
+    #[serde(flatten)]
+    version: Version,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Endpoint {
+    addresses: Vec<String>,
+    conditions: Option<Conditions>,
+    target_ref: Option<Target>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Conditions {
+    /// Missing means true.
+    ready: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    name: Option<String>,
+}
+
+/// Line of a watch.
+#[derive(Debug, Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+/// Object of a bookmark, which only tells how far a watch has come.
+#[derive(Debug, Deserialize)]
+struct Bookmark {
+    metadata: Version,
+}
+
+/// Object of an error in a watch.
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Status {
+    code: u16,
+    message: String,
+}
+
+/// Reason why a watch cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// The API has forgotten what has changed since this version: the list must be read again.
+    Expired,
+    /// The API reports an error, or sends what cannot be read.
+    Error(String),
+}
+
+impl Slices {
+    /// Reads a list. Returns its slices, and the version that a watch begins at.
+    pub(super) fn read(json: &[u8]) -> Result<(Self, Version), Broken> {
+        let list: List = serde_json::from_slice(json).map_err(unreadable)?;
+        let slices = list.items.into_iter().flatten();
+        let of = |slice: Slice| (slice.metadata.name, slice.endpoints.unwrap_or_default());
+        Ok((Self(slices.map(of).collect()), list.metadata))
+    }
+
+    /// Applies a line of a watch, and moves `version` on.
+    pub(super) fn apply(&mut self, line: &[u8], version: &mut Version) -> Result<(), Broken> {
+        let event: Event<'_> = serde_json::from_slice(line).map_err(unreadable)?;
+        let object = event.object.get();
+        match event.kind {
+            "ERROR" => {
+                let status: Status = serde_json::from_str(object).unwrap_or_default();
+                const GONE: u16 = 410;
+                return Err(match status.code {
+                    GONE => Broken::Expired,
+                    _ => Broken::Error(status.message),
+                });
+            }
+            "BOOKMARK" => *version = serde_json::from_str::<Bookmark>(object).map_err(unreadable)?.metadata,
+            kind => {
+                let slice: Slice = serde_json::from_str(object).map_err(unreadable)?;
+                *version = slice.metadata.version;
+                match kind {
+                    "DELETED" => _ = self.0.remove(&slice.metadata.name),
+                    _ => _ = self.0.insert(slice.metadata.name, slice.endpoints.unwrap_or_default()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the ready pods in the order of their names, at most [`MOST`]. A pod with addresses of both families is
+    /// asked by that of IPv4; an endpoint without a pod is named after its address.
+    pub(super) fn pods(&self) -> Vec<Pod> {
+        let mut pods = BTreeMap::new();
+        for endpoint in self.0.values().flatten().filter(|endpoint| endpoint.is_ready()) {
+            let addresses = endpoint.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
+            let Some(address) = addresses.min() else { continue };
+            let name = endpoint.target_ref.as_ref().and_then(|target| target.name.clone());
+            let known = pods.entry(name.unwrap_or_else(|| address.to_string())).or_insert(address);
+            *known = address.min(*known);
+        }
+        pods.into_iter().take(MOST).map(|(name, address)| Pod { name, address }).collect()
+    }
+}
+
+impl Endpoint {
+    fn is_ready(&self) -> bool {
+        self.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false)
+    }
+}
+
+fn unreadable(error: serde_json::Error) -> Broken {
+    Broken::Error(format!("the answer cannot be read: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(name: &str, version: u32, endpoints: &str) -> String {
+        format!(
+            "{{\"metadata\":{{\"name\":\"{name}\",\"resourceVersion\":\"{version}\",\"labels\":{{}}}},\
+             \"addressType\":\"IPv4\",\"endpoints\":{endpoints},\"ports\":null}}"
+        )
+    }
+
+    fn endpoint(pod: &str, address: &str, conditions: &str) -> String {
+        format!(
+            "{{\"addresses\":[\"{address}\"],\"conditions\":{conditions},\"targetRef\":{{\"kind\":\"Pod\",\"name\":\"{pod}\"}}}}"
+        )
+    }
+
+    fn names(slices: &Slices) -> Vec<String> {
+        slices.pods().iter().map(|pod| format!("{} {}", pod.name, pod.address)).collect()
+    }
+
+    #[test]
+    fn ready_pods_are_listed_once() {
+        let (ready, waiting) = ("{\"ready\":true}", "{\"ready\":false,\"terminating\":true}");
+        let of_4 = [
+            endpoint("b", "10.0.0.2", ready),
+            endpoint("a", "10.0.0.1", "{}"),
+            endpoint("c", "10.0.0.3", waiting),
+        ];
+        let of_6 = [
+            endpoint("a", "fd00::1", "null"),
+            "{\"addresses\":[\"fd00::9\"]}".to_owned(),
+            endpoint("d", "a name", ready),
+        ];
+        let items = [
+            slice("x", 7, &format!("[{}]", of_4.join(","))),
+            slice("y", 9, &format!("[{}]", of_6.join(","))),
+        ];
+        let list = format!(
+            "{{\"kind\":\"EndpointSliceList\",\"metadata\":{{\"resourceVersion\":\"12\"}},\"items\":[{}]}}",
+            items.join(",")
+        );
+        let (slices, version) = Slices::read(list.as_bytes()).unwrap();
+        assert_eq!(version.resource_version, "12");
+        assert_eq!(names(&slices), ["a 10.0.0.1", "b 10.0.0.2", "fd00::9 fd00::9"]);
+        let (none, _) = Slices::read(b"{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":null}").unwrap();
+        assert!(names(&none).is_empty());
+        assert!(matches!(Slices::read(b"<html>"), Err(Broken::Error(_))));
+    }
+
+    #[test]
+    fn a_watch_changes_what_was_listed() {
+        let (mut slices, mut version) = (Slices::default(), Version::default());
+        let mut apply = |slices: &mut Slices, kind: &str, object: &str| {
+            let line = format!("{{\"type\":\"{kind}\",\"object\":{object}}}");
+            slices.apply(line.as_bytes(), &mut version).map(|()| version.resource_version.clone())
+        };
+        let one = |pod, address| format!("[{}]", endpoint(pod, address, "null"));
+        let added = apply(&mut slices, "ADDED", &slice("x", 3, &one("a", "10.0.0.1")));
+        assert_eq!((added.unwrap().as_str(), names(&slices)), ("3", vec!["a 10.0.0.1".to_owned()]));
+        apply(&mut slices, "ADDED", &slice("y", 4, &one("b", "10.0.0.2"))).unwrap();
+        apply(&mut slices, "MODIFIED", &slice("x", 5, "null")).unwrap();
+        assert_eq!(names(&slices), ["b 10.0.0.2"]);
+        let bookmark = "{\"kind\":\"EndpointSlice\",\"metadata\":{\"resourceVersion\":\"8\"}}";
+        assert_eq!(apply(&mut slices, "BOOKMARK", bookmark).unwrap(), "8");
+        apply(&mut slices, "DELETED", &slice("y", 9, "[]")).unwrap();
+        assert!(names(&slices).is_empty());
+        let gone = "{\"kind\":\"Status\",\"code\":410,\"message\":\"too old\"}";
+        assert_eq!(apply(&mut slices, "ERROR", gone), Err(Broken::Expired));
+        let other = "{\"kind\":\"Status\",\"code\":500,\"message\":\"why\"}";
+        assert_eq!(apply(&mut slices, "ERROR", other), Err(Broken::Error("why".to_owned())));
+    }
+
+    #[test]
+    fn pods_are_bounded() {
+        let all: Vec<_> = (0..MOST + 10)
+            .map(|n| endpoint(&format!("p{n:05}"), &format!("10.0.{}.{}", n / 256, n % 256), "{}"))
+            .collect();
+        let list = format!(
+            "{{\"metadata\":{{\"resourceVersion\":\"1\"}},\"items\":[{}]}}",
+            slice("x", 1, &format!("[{}]", all.join(",")))
+        );
+        let (slices, _) = Slices::read(list.as_bytes()).unwrap();
+        assert_eq!(slices.pods().len(), MOST);
+    }
+}
