@@ -70,6 +70,8 @@ pub struct Pod {
     pub name: String,
     /// Address of the pod.
     pub address: IpAddr,
+    /// Port of the pod to which the Service leads; `None`: that of the upstream's URL.
+    pub port: Option<u16>,
 }
 
 /// Ready pods by label selector, in the order of their names.
@@ -82,7 +84,8 @@ impl UpstreamConfig {
             IpAddr::V4(address) => address.to_string(),
             IpAddr::V6(address) => format!("[{address}]"),
         };
-        Self { name: format!("{}/{}", self.name, pod.name), host, ..self.clone() }
+        let port = pod.port.unwrap_or(self.port);
+        Self { name: format!("{}/{}", self.name, pod.name), host, port, ..self.clone() }
     }
 }
 
@@ -125,6 +128,7 @@ mod tests {
         let pod = |(name, address): &(&str, &str)| Pod {
             name: (*name).to_owned(),
             address: address.parse().unwrap(),
+            port: None,
         };
         names.iter().map(pod).collect()
     }
@@ -148,6 +152,9 @@ mod tests {
         let field = |at| found.layers.options(at, Some(0), None).reasoning_field;
         assert_eq!(field(1), field(2));
         assert_ne!(field(2), field(3));
+        let elsewhere = Pod { port: Some(9), ..known["app=b"][0].clone() };
+        let moved = config.clone().with_pods(&Pods::from([("app=b".to_owned(), vec![elsewhere])]));
+        assert_eq!(moved.upstreams[1].port, 9);
         for none in [Pods::new(), Pods::from([("app=b".to_owned(), Vec::new())])] {
             assert_eq!(config.clone().with_pods(&none).upstreams, config.upstreams);
         }

@@ -14,7 +14,7 @@ pub(super) const MOST: usize = 4096;
 
 /// Slices of one selector, by name.
 #[derive(Debug, Default)]
-pub(super) struct Slices(BTreeMap<String, Vec<Endpoint>>);
+pub(super) struct Slices(BTreeMap<String, Slice>);
 
 /// Version of the slices, from which a watch goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -35,6 +35,14 @@ struct Slice {
     metadata: Metadata,
     /// Null if there are none.
     endpoints: Option<Vec<Endpoint>>,
+    /// Ports of all these endpoints; null if there are none.
+    ports: Option<Vec<Port>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Port {
+    name: Option<String>,
+    port: Option<u16>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -101,8 +109,7 @@ impl Slices {
     pub(super) fn read(json: &[u8]) -> Result<(Self, Version), Broken> {
         let list: List = serde_json::from_slice(json).map_err(unreadable)?;
         let slices = list.items.into_iter().flatten();
-        let of = |slice: Slice| (slice.metadata.name, slice.endpoints.unwrap_or_default());
-        Ok((Self(slices.map(of).collect()), list.metadata))
+        Ok((Self(slices.map(|slice| (slice.metadata.name.clone(), slice)).collect()), list.metadata))
     }
 
     /// Applies a line of a watch, and moves `version` on.
@@ -121,10 +128,10 @@ impl Slices {
             "BOOKMARK" => *version = serde_json::from_str::<Bookmark>(object).map_err(unreadable)?.metadata,
             kind => {
                 let slice: Slice = serde_json::from_str(object).map_err(unreadable)?;
-                *version = slice.metadata.version;
+                version.clone_from(&slice.metadata.version);
                 match kind {
                     "DELETED" => _ = self.0.remove(&slice.metadata.name),
-                    _ => _ = self.0.insert(slice.metadata.name, slice.endpoints.unwrap_or_default()),
+                    _ => _ = self.0.insert(slice.metadata.name.clone(), slice),
                 }
             }
         }
@@ -135,14 +142,29 @@ impl Slices {
     /// asked by that of IPv4; an endpoint without a pod is named after its address.
     pub(super) fn pods(&self) -> Vec<Pod> {
         let mut pods = BTreeMap::new();
-        for endpoint in self.0.values().flatten().filter(|endpoint| endpoint.is_ready()) {
-            let addresses = endpoint.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
-            let Some(address) = addresses.min() else { continue };
-            let name = endpoint.target_ref.as_ref().and_then(|target| target.name.clone());
-            let known = pods.entry(name.unwrap_or_else(|| address.to_string())).or_insert(address);
-            *known = address.min(*known);
+        for slice in self.0.values() {
+            let port = slice.port();
+            for endpoint in slice.endpoints.iter().flatten().filter(|endpoint| endpoint.is_ready()) {
+                let addresses =
+                    endpoint.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
+                let Some(address) = addresses.min() else { continue };
+                let name = endpoint.target_ref.as_ref().and_then(|target| target.name.clone());
+                let known =
+                    pods.entry(name.unwrap_or_else(|| address.to_string())).or_insert((address, port));
+                *known = (address, port).min(*known);
+            }
         }
-        pods.into_iter().take(MOST).map(|(name, address)| Pod { name, address }).collect()
+        pods.into_iter().take(MOST).map(|(name, (address, port))| Pod { name, address, port }).collect()
+    }
+}
+
+impl Slice {
+    /// Returns the port to which the Service leads: its only one, or that of the name `http`.
+    fn port(&self) -> Option<u16> {
+        match self.ports.as_deref().unwrap_or_default() {
+            [only] => only.port,
+            several => several.iter().find(|port| port.name.as_deref() == Some("http"))?.port,
+        }
     }
 }
 
@@ -227,6 +249,20 @@ mod tests {
         assert_eq!(apply(&mut slices, "ERROR", gone), Err(Broken::Expired));
         let other = "{\"kind\":\"Status\",\"code\":500,\"message\":\"why\"}";
         assert_eq!(apply(&mut slices, "ERROR", other), Err(Broken::Error("why".to_owned())));
+    }
+
+    #[test]
+    fn pods_have_the_port_to_which_their_service_leads() {
+        let port = |ports: &str| {
+            let slice = slice("x", 1, &format!("[{}]", endpoint("a", "10.0.0.1", "{}")));
+            let slice = slice.replace("\"ports\":null", &format!("\"ports\":{ports}"));
+            let list = format!("{{\"metadata\":{{\"resourceVersion\":\"1\"}},\"items\":[{slice}]}}");
+            Slices::read(list.as_bytes()).unwrap().0.pods()[0].port
+        };
+        assert_eq!(port("null"), None);
+        assert_eq!(port("[{\"name\":\"\",\"port\":8000,\"protocol\":\"TCP\"}]"), Some(8000));
+        assert_eq!(port("[{\"name\":\"metrics\",\"port\":1},{\"name\":\"http\",\"port\":2}]"), Some(2));
+        assert_eq!(port("[{\"name\":\"a\",\"port\":1},{\"name\":\"b\",\"port\":2}]"), None);
     }
 
     #[test]
