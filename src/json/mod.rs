@@ -14,7 +14,7 @@ pub(crate) use scan::{
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::ops::Range;
-pub(crate) use strings::LongStrings;
+pub(crate) use strings::{LongStrings, plain_run};
 
 /// JSON value kept as its source text, which has been validated. It passes through unparsed, so that numbers and
 /// key order stay the same.
@@ -273,7 +273,7 @@ fn respell(body: &str, out: &mut BytesMut) {
     let mut rest = body;
     // 0xc2 and 0xe2 lead U+0085 and U+2028/U+2029, which line splitters take for line ends.
     loop {
-        let (before, special) = rest.split_at(strings::plain_run(rest.as_bytes(), [b'\\', 0xc2, 0xe2], 0));
+        let (before, special) = rest.split_at(plain_run(rest.as_bytes(), [b'\\', 0xc2, 0xe2], 0));
         out.extend_from_slice(before.as_bytes());
         let length = match special.as_bytes() {
             [] => return,
@@ -301,8 +301,7 @@ fn escape(text: &str, out: &mut BytesMut) {
     let mut rest = text;
     loop {
         // 0xc2 and 0xe2 lead U+0085 and U+2028/U+2029.
-        let (plain, special) =
-            rest.split_at(strings::plain_run(rest.as_bytes(), [b'"', b'\\', 0xc2, 0xe2], 0x20));
+        let (plain, special) = rest.split_at(plain_run(rest.as_bytes(), [b'"', b'\\', 0xc2, 0xe2], 0x20));
         out.extend_from_slice(plain.as_bytes());
         let Some(character) = special.chars().next() else { return };
         escape_one(character, out);

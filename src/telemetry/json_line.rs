@@ -4,6 +4,8 @@
 //! outside of an escape.
 
 use super::text::is_c1_control;
+use crate::json::plain_run;
+use std::cell::Cell;
 use std::fmt::{self, Debug, Write};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -12,7 +14,15 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Formatter of log lines as JSON. It writes each value as it comes: a line costs no memory of its own.
+/// Upper limit for the buffer that a thread keeps for its next line, in bytes. Hardly any line is longer.
+const KEPT: usize = 16 << 10;
+
+thread_local! {
+    /// Buffer in which this thread writes its lines: a line costs no memory of its own.
+    static LINE: Cell<String> = const { Cell::new(String::new()) };
+}
+
+/// Formatter of log lines as JSON. It writes each value as it comes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JsonLine;
 
@@ -22,61 +32,58 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        out.write_str("{\"timestamp\":\"")?;
-        SystemTime.format_time(&mut out)?;
-        out.write_str("\",\"level\":\"")?;
-        out.write_str(event.metadata().level().as_str())?;
-        out.write_char('"')?;
-        let mut members = Members { out: &mut out, result: Ok(()) };
-        event.record(&mut members);
-        members.result?;
-        out.write_str("}\n")
+        // A value that logs while it is written finds an empty buffer.
+        let mut line = LINE.take();
+        line.clear();
+        line.push_str("{\"timestamp\":\"");
+        SystemTime.format_time(&mut Writer::new(&mut line))?;
+        line.push_str("\",\"level\":\"");
+        line.push_str(event.metadata().level().as_str());
+        line.push('"');
+        event.record(&mut Members(&mut line));
+        line.push_str("}\n");
+        let written = out.write_str(&line);
+        line.shrink_to(KEPT);
+        LINE.set(line);
+        written
     }
 }
 
-/// Writer of an event's fields as members. After a failure it writes nothing more.
-struct Members<'a, 'w> {
-    out: &'a mut Writer<'w>,
-    result: fmt::Result,
-}
+/// Writer of an event's fields as members.
+struct Members<'a>(&'a mut String);
 
-impl Members<'_, '_> {
-    fn add(&mut self, field: &Field, write: impl FnOnce(&mut Writer<'_>) -> fmt::Result) {
-        let Self { out, result } = self;
-        let member = |out: &mut Writer<'_>| {
-            out.write_str(",\"")?;
-            // Names are identifiers of this program, perhaps with dots.
-            out.write_str(field.name())?;
-            out.write_str("\":")?;
-            write(out)
-        };
-        *result = result.and_then(|()| member(out));
+impl Members<'_> {
+    /// Writes the name of a member. Names are identifiers of this program, perhaps with dots.
+    fn name(&mut self, field: &Field) -> &mut String {
+        self.0.push_str(",\"");
+        self.0.push_str(field.name());
+        self.0.push_str("\":");
+        self.0
     }
 
     fn add_number(&mut self, field: &Field, number: impl itoa::Integer) {
-        self.add(field, |out| out.write_str(itoa::Buffer::new().format(number)));
+        self.name(field).push_str(itoa::Buffer::new().format(number));
     }
 }
 
-impl Visit for Members<'_, '_> {
+impl Visit for Members<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.add(field, |out| {
-            out.write_char('"')?;
-            Escaped(out).write_str(value)?;
-            out.write_char('"')
-        });
+        let line = self.name(field);
+        line.push('"');
+        escape(value, line);
+        line.push('"');
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.add(field, |out| {
-            out.write_char('"')?;
-            write!(Escaped(out), "{value:?}")?;
-            out.write_char('"')
-        });
+        let line = self.name(field);
+        line.push('"');
+        // Writing to a text cannot fail. A value whose own formatting fails is cut.
+        let _ = write!(Escaped(line), "{value:?}");
+        line.push('"');
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.add(field, |out| out.write_str(if value { "true" } else { "false" }));
+        self.name(field).push_str(if value { "true" } else { "false" });
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
@@ -97,43 +104,49 @@ impl Visit for Members<'_, '_> {
 
     /// JSON has no number for infinity and for what is not a number.
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.add(
-            field,
-            |out| if value.is_finite() { write!(out, "{value:?}") } else { out.write_str("null") },
-        );
+        let line = self.name(field);
+        match value.is_finite() {
+            true => _ = write!(line, "{value:?}"),
+            false => line.push_str("null"),
+        }
     }
 }
 
-/// Writer of the inside of a JSON string. Control characters that JSON allows are escaped too: terminals interpret some
-/// of them.
-struct Escaped<'a, 'w>(&'a mut Writer<'w>);
+/// Writer of the inside of a JSON string.
+struct Escaped<'a>(&'a mut String);
 
-impl Write for Escaped<'_, '_> {
+impl Write for Escaped<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let mut rest = text;
+        escape(text, self.0);
+        Ok(())
+    }
+}
+
+/// Writes the inside of a JSON string. Control characters that JSON allows are escaped too: terminals interpret some of
+/// them.
+fn escape(text: &str, line: &mut String) {
+    let mut rest = text;
+    loop {
         // In UTF-8, the upper control characters are the byte 7F, or begin with C2.
-        let is_special = |byte: u8| byte < 0x20 || matches!(byte, b'"' | b'\\' | 0x7f | 0xc2);
-        while let Some(at) = rest.bytes().position(is_special) {
-            let (before, special) = rest.split_at(at);
-            self.0.write_str(before)?;
-            let mut letters = special.chars();
-            match letters.next() {
-                Some('"') => self.0.write_str("\\\"")?,
-                Some('\\') => self.0.write_str("\\\\")?,
-                Some('\n') => self.0.write_str("\\n")?,
-                Some('\r') => self.0.write_str("\\r")?,
-                Some('\t') => self.0.write_str("\\t")?,
-                Some('\u{8}') => self.0.write_str("\\b")?,
-                Some('\u{c}') => self.0.write_str("\\f")?,
-                Some(letter) if letter < ' ' || is_c1_control(letter) => {
-                    write!(self.0, "\\u{:04x}", u32::from(letter))?;
-                }
-                Some(letter) => self.0.write_char(letter)?,
-                None => {}
+        let plain = plain_run(rest.as_bytes(), [b'"', b'\\', 0x7f, 0xc2], b' ');
+        let (before, special) = rest.split_at(plain);
+        line.push_str(before);
+        let mut letters = special.chars();
+        match letters.next() {
+            Some('"') => line.push_str("\\\""),
+            Some('\\') => line.push_str("\\\\"),
+            Some('\n') => line.push_str("\\n"),
+            Some('\r') => line.push_str("\\r"),
+            Some('\t') => line.push_str("\\t"),
+            Some('\u{8}') => line.push_str("\\b"),
+            Some('\u{c}') => line.push_str("\\f"),
+            Some(letter) if letter < ' ' || is_c1_control(letter) => {
+                let _ = write!(line, "\\u{:04x}", u32::from(letter));
             }
-            rest = letters.as_str();
+            Some(letter) => line.push(letter),
+            None => return,
         }
-        self.0.write_str(rest)
+        rest = letters.as_str();
     }
 }
 

@@ -75,8 +75,7 @@ impl Head {
         let mut headers = HeaderMap::with_capacity(parsed.headers.len());
         for field in &*parsed.headers {
             let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| Malformed)?;
-            let value = HeaderValue::from_bytes(field.value).map_err(|_| Malformed)?;
-            headers.append(name, value);
+            headers.append(name, header_value(field.value)?);
         }
         let status = parsed.code.ok_or(Malformed)?;
         let framing = Framing::of(status, &headers)?;
@@ -84,6 +83,23 @@ impl Head {
         let reusable =
             parsed.version == Some(1) && framing != Framing::Close && !both && !says_close(&headers);
         Ok(Some((Self { status, headers, framing, reusable }, length)))
+    }
+}
+
+/// Values that engines send with every answer. They cost no memory of their own.
+const USUAL: [&str; 6] = [
+    "application/json",
+    "text/event-stream; charset=utf-8",
+    "text/event-stream",
+    "uvicorn",
+    "chunked",
+    "keep-alive",
+];
+
+fn header_value(bytes: &[u8]) -> Result<HeaderValue, Malformed> {
+    match USUAL.iter().find(|usual| usual.as_bytes() == bytes) {
+        Some(usual) => Ok(HeaderValue::from_static(usual)),
+        None => HeaderValue::from_bytes(bytes).map_err(|_| Malformed),
     }
 }
 
