@@ -3,6 +3,7 @@
 mod choice;
 mod elsewhere;
 mod engine_load;
+mod fallbacks;
 mod health;
 mod names;
 mod traffic;
