@@ -147,9 +147,10 @@ impl std::error::Error for Mistakes {}
 const SWITCH: &str = "true or false";
 
 /// Serde's names of types in its messages, with plain words for each.
-const TYPES: [(&str, &str); 17] = [
+const TYPES: [(&str, &str); 18] = [
     ("usize", "a whole number"),
     ("u32", "a whole number"),
+    ("i32", "a whole number"),
     ("u64", "a whole number"),
     ("f64", "a number"),
     ("a boolean", SWITCH),

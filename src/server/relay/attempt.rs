@@ -8,6 +8,8 @@
 //! UpstreamSelection ─→ ChosenUpstream ─→ UpstreamRequest ─→ Attempt ─→ Relay, which returns for the next one
 //! ```
 
+use super::priority;
+use crate::auth::PriorityRule;
 use crate::capture::Recording;
 use crate::config::Credentials;
 use crate::engine::fallback::Fallbacks;
@@ -52,6 +54,8 @@ pub(in crate::server) struct Sender {
     hops: Hops,
     /// Index of the caller's key in the configuration, which selects its wire options.
     key: Option<usize>,
+    /// Rule for the engines' field `priority`, of the caller's key.
+    priority: PriorityRule,
     /// Dialect of events that the client requests; `None`: the one in the options.
     pub(in crate::server) dialect: Option<ResponsesDialect>,
     /// Share of the memory budget that the client's body holds. Bodies made from it are about as long, and hold
@@ -111,13 +115,14 @@ impl Sender {
         path: impl Into<Cow<'static, str>>,
         body: impl Into<EngineBody>,
     ) -> Outgoing {
-        let mut body = body.into();
+        let (path, order) = (path.into(), to.upstream.identity().engine.takes.priority);
+        let mut body = priority::applied(self.priority, order, &path, body.into());
         if let (Some(share), Some(piece)) = (&self.share, body.pieces_mut().first_mut()) {
             *piece = BudgetShare::hold(share, std::mem::take(piece));
         }
         Outgoing {
             method,
-            path: path.into(),
+            path,
             accept: Outgoing::JSON,
             content_type: Some(Outgoing::JSON),
             authorization: match &to.upstream.config.auth {
@@ -381,6 +386,7 @@ impl RequestContext {
             // A request that loops was refused earlier.
             hops: Hops::read(headers).unwrap_or_default(),
             key: self.caller.as_ref().map(|caller| caller.index),
+            priority: self.caller.as_ref().map(|caller| caller.priority).unwrap_or_default(),
             dialect: None,
             share: self.share.clone(),
             recording: self.recording.clone(),

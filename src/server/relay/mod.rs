@@ -15,6 +15,7 @@ pub(super) mod clock;
 mod contract;
 mod exchange;
 mod fan_out;
+mod priority;
 mod resend;
 pub(super) mod selection;
 
