@@ -114,6 +114,8 @@ pub struct Caller {
     pub not_included: Vec<String>,
     /// True if the client may have single requests captured, by a header.
     pub may_capture: bool,
+    /// Rule for the engines' field `priority`.
+    pub priority: PriorityRule,
 }
 
 /// Limits on how much a key may request per minute and at the same time; 0 in a field: no limit.
@@ -151,6 +153,18 @@ impl Quota {
             .iter()
             .any(|limit| *limit > 0)
     }
+}
+
+/// Rule for the field `priority` in the engines' requests of a key. Values count upwards: the larger, the more urgent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PriorityRule {
+    /// The client's own passes, as any field of engines: no key of the configuration has a priority.
+    #[default]
+    Client,
+    /// This value takes the place of the client's own; 0: none is sent.
+    Fixed(i32),
+    /// This value is for requests without one of the client's own, which passes; 0: none.
+    Usual(i32),
 }
 
 /// Kind of error that a client gets once its quota is used up (wire-format 3.4).
@@ -223,6 +237,7 @@ mod tests {
             allowance: Allowance::default(),
             quota: Quota::default(),
             may_capture: false,
+            priority: PriorityRule::default(),
             not_included: Vec::new(),
         }
     }

@@ -167,6 +167,8 @@ pub struct KeyFile {
     pub plan: String,
     pub models_not_included: Vec<String>,
     pub capture: bool,
+    pub priority: i32,
+    pub may_set_priority: bool,
 }
 
 /// Table `[azure]`: settings of the routes for Azure clients, which have their own paths and headers.

@@ -5,11 +5,14 @@ use super::merged::Merged;
 use super::mistakes::Mistakes;
 use super::paths::Folder;
 use super::{Credentials, UpstreamConfig};
-use crate::auth::{Allowance, Caller, Hash, Keyring, Quota, is_name};
+use crate::auth::{Allowance, Caller, Hash, Keyring, PriorityRule, Quota, is_name};
 use crate::store::StoreLocation;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+
+/// Largest priority of a key, in either direction.
+const MAX_PRIORITY: i32 = 1000;
 
 const NAMES: &str = "must be 1 to 64 letters, digits, dots, dashes and underscores";
 
@@ -19,6 +22,7 @@ pub(super) fn keyring(file: &AuthFile, mistakes: &mut Mistakes) -> Option<Arc<Ke
     if file.key.is_empty() {
         return None;
     }
+    let has_priorities = file.key.iter().any(|key| key.priority != 0 || key.may_set_priority);
     let mut known: Vec<(usize, Hash)> = Vec::new();
     let mut all = Vec::new();
     for (at, key) in file.key.iter().enumerate() {
@@ -40,7 +44,15 @@ pub(super) fn keyring(file: &AuthFile, mistakes: &mut Mistakes) -> Option<Arc<Ke
         if let Some(other) = file.key.iter().take(at).position(|other| same(&other)) {
             mistakes.add(path("name"), format!("the same as that of auth.key[{other}]"));
         }
-        let caller = caller(at, key, &hash, path, mistakes);
+        if !(-MAX_PRIORITY..=MAX_PRIORITY).contains(&key.priority) {
+            mistakes.add(path("priority"), format!("must be from -{MAX_PRIORITY} to {MAX_PRIORITY}"));
+        }
+        let priority = match (has_priorities, key.may_set_priority) {
+            (false, _) => PriorityRule::Client,
+            (true, false) => PriorityRule::Fixed(key.priority),
+            (true, true) => PriorityRule::Usual(key.priority),
+        };
+        let caller = Caller { priority, ..caller(at, key, &hash, path, mistakes) };
         all.extend((!key.disabled).then_some((hash, caller)));
     }
     Some(Arc::new(all.into_iter().collect()))
@@ -97,6 +109,7 @@ fn caller(
         },
         not_included: file.models_not_included.clone(),
         may_capture: file.capture,
+        priority: PriorityRule::default(),
     }
 }
 

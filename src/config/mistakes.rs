@@ -147,9 +147,10 @@ impl std::error::Error for Mistakes {}
 const SWITCH: &str = "true or false";
 
 /// Serde's names of types in its messages, with plain words for each.
-const TYPES: [(&str, &str); 16] = [
+const TYPES: [(&str, &str); 18] = [
     ("usize", "a whole number"),
     ("u32", "a whole number"),
+    ("i32", "a whole number"),
     ("u64", "a whole number"),
     ("f64", "a number"),
     ("a boolean", SWITCH),
@@ -159,6 +160,7 @@ const TYPES: [(&str, &str); 16] = [
     ("a map", "a table"),
     ("struct KeyFile", "a table; begin each key with [[auth.key]]"),
     ("struct ModelFile", "a table; begin each model with [[model]]"),
+    ("struct TargetFile", "a table such as { model = \"…\", weight = 95 }"),
     ("struct UpstreamFile", "a table; begin each engine with [[upstream]]"),
     ("struct AuthFile", "a table; begin each key with [[auth.key]]"),
     ("struct StoreFile", "a table; say place = \"memory\" under [store]"),

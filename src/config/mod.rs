@@ -22,6 +22,7 @@ mod pool;
 mod relay;
 mod requests;
 mod source;
+mod targets;
 mod tls;
 mod trace;
 mod upstream_file;
@@ -41,7 +42,7 @@ pub use keys::names_of_keys;
 pub use layers::Layers;
 pub use limits::{Limits, Timeouts};
 pub use mistakes::Mistakes;
-pub use pool::{Affinity, AffinityFile, By, ModelConfig, ModelFile, Retry};
+pub use pool::{Affinity, AffinityFile, By, ModelConfig, ModelFile, Retry, TargetConfig, TargetFile};
 pub use relay::{RelayFile, Relayed};
 pub use requests::{MediaUrls, Requests};
 pub use source::Source;
@@ -486,7 +487,9 @@ impl Config {
         for (name, address) in own.into_iter().filter_map(|(name, address)| Some((name, address?))) {
             upstreams::check_loops(upstreams.as_deref().unwrap_or_default(), name, address, &mut mistakes);
         }
-        let models = ModelConfig::all(&file.model, upstreams.as_deref().unwrap_or_default(), &mut mistakes);
+        let known = upstreams.as_deref().unwrap_or_default();
+        let mut models = ModelConfig::all(&file.model, known, &mut mistakes);
+        targets::resolve(&file.model, known, &mut models, &mut mistakes);
         let affinity = Affinity::resolve(&file.affinity, &mut mistakes);
         let layers = Layers::of(&file, &mut mistakes);
         let auth = keys::keyring(&file.auth, &mut mistakes);
@@ -555,7 +558,9 @@ impl Config {
         let summary =
             |keys: &Arc<Keyring>| keys::summary(&self.file.auth, keys, &self.store.place, &self.upstreams);
         let auth = self.auth.as_ref().map(summary);
-        auth.unwrap_or_default() + &toml::to_string(&file).unwrap_or_default()
+        auth.unwrap_or_default()
+            + &targets::summary(&self.models)
+            + &toml::to_string(&file).unwrap_or_default()
     }
 }
 

@@ -21,8 +21,39 @@ pub struct ModelFile {
     pub aliases: Vec<String>,
     pub upstreams: Vec<String>,
     pub context_length: u64,
+    pub fallbacks: Vec<String>,
+    pub to: Vec<TargetFile>,
     pub defaults: Table,
     pub wire: Table,
+}
+
+/// Entry of `to` as written: one of the models that a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
+pub struct TargetFile {
+    pub model: String,
+    pub upstream: String,
+    pub weight: u32,
+}
+
+impl Default for TargetFile {
+    fn default() -> Self {
+        Self { model: String::new(), upstream: String::new(), weight: 1 }
+    }
+}
+
+/// Checked target of a name: a model of the engines, or another entry that stands for several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetConfig {
+    /// Name of the model, as clients may ask for it.
+    pub model: String,
+    /// Index of the only upstream that is asked; `None`: each one that serves the model.
+    pub upstream: Option<usize>,
+    /// Share of the requests beside the other targets of the name; 0: none.
+    pub weight: u32,
+    /// Index of the entry of this model; `None`: the name is meant as the engines know it.
+    pub entry: Option<usize>,
 }
 
 /// Table `[affinity]` as written. Affinity sends the requests of a conversation to the engine that has its
@@ -118,9 +149,14 @@ pub struct ModelConfig {
     pub context_length: Option<u64>,
     /// Members that are added to requests without them: key, and value as JSON.
     pub defaults: Vec<(String, String)>,
+    /// Models that the name stands for; empty: the engines' model of this name. Resolved once all entries are read.
+    pub to: Vec<TargetConfig>,
+    /// Models that are asked, in this order, where no upstream can answer for the model itself.
+    pub fallbacks: Vec<TargetConfig>,
 }
 
 impl ModelConfig {
+    /// Checks all entries, but for their targets and fallbacks.
     pub(super) fn all(
         models: &[ModelFile],
         upstreams: &[UpstreamConfig],
@@ -171,6 +207,8 @@ impl ModelConfig {
                 upstreams: places,
                 context_length: Some(model.context_length).filter(|tokens| *tokens > 0),
                 defaults: defaults.collect(),
+                to: Vec::new(),
+                fallbacks: Vec::new(),
             });
         }
         all
@@ -179,6 +217,11 @@ impl ModelConfig {
     /// Returns true if the name is the model's own name or one of its aliases.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.aliases.iter().any(|alias| alias == name)
+    }
+
+    /// Returns true if requests for the model may go to another one.
+    pub fn has_targets(&self) -> bool {
+        !self.to.is_empty() || !self.fallbacks.is_empty()
     }
 
     /// Returns true if one of the aliases is a pattern that covers the name.

@@ -18,7 +18,7 @@
 use super::identity::version;
 use super::rule::{Change, Constraint, RequestRule};
 use super::{Detection, Engine, Flags, InfoRoute, LoadForm, LoadRoute, Mark, Proof, usual};
-use crate::request::responses::{Capabilities, NativeCapabilities};
+use crate::request::responses::{Capabilities, NativeCapabilities, PriorityOrder};
 use crate::wire::Quirks;
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ pub(super) static ENGINE: Engine = Engine {
     requests: &[usual::LIMITS, usual::TEXT_ALONE, REQUESTS],
     takes: Capabilities {
         cache_salt: true,
+        priority: PriorityOrder::HighFirst,
         native: NativeCapabilities { hosted_items: false, limit_taken_off: 2 },
         ..Capabilities::PLAIN
     },

@@ -17,14 +17,20 @@ use super::rule::{Change, Constraint, RequestRule};
 use super::{
     Detection, Engine, Flags, Front, InfoRoute, LoadForm, LoadRoute, Mark, OtherFront, Proof, Versions, usual,
 };
-use crate::request::responses::Capabilities;
+use crate::request::responses::{Capabilities, PriorityOrder};
 use crate::wire::Quirks;
 
 pub(super) static ENGINE: Engine = Engine {
     name: "vllm",
     quirks: Quirks { resends_arguments: true, recurring_ids: false },
     requests: &[usual::LIMITS, usual::TEXT_ALONE, REQUESTS],
-    takes: Capabilities { cache_salt: true, token_ids: true, wants_parser: true, ..Capabilities::PLAIN },
+    takes: Capabilities {
+        cache_salt: true,
+        token_ids: true,
+        wants_parser: true,
+        priority: PriorityOrder::LowFirst,
+        ..Capabilities::PLAIN
+    },
     names_models: true,
     detection: Detection {
         owned_by: Some("vllm"),

@@ -160,6 +160,7 @@ impl RequestContext {
                     request_id: &record.request_id,
                     passed: &self.passed,
                     attempts: record.attempts,
+                    model: record.served.as_deref(),
                 };
                 head.object(record.started.elapsed())
             }

@@ -79,6 +79,8 @@ pub(super) struct Record {
     /// Result of the request if it ended now.
     end: End,
     pub(super) model: Arc<str>,
+    /// Engines' name of the model that the last attempt asked for, if the client's name stands for others.
+    pub(super) served: Option<Arc<str>>,
     /// Upstream of the last attempt.
     pub(super) upstream: Option<Arc<Upstream>>,
     pub(super) attempts: u32,
@@ -124,6 +126,7 @@ impl Record {
             cause: None,
             end: End::ClientClosed,
             model: other_model(),
+            served: None,
             upstream: None,
             attempts: 0,
             request_bytes: 0,
@@ -369,6 +372,7 @@ impl Record {
                     path = &*line.path,
                     peer = peer.map(tracing::field::display),
                     model = line.model.as_deref().unwrap_or(&self.model),
+                    served_model = self.served.as_deref(),
                     status = self.status.unwrap_or(499),
                     code = self.code,
                     param = line.refusal.as_ref().and_then(|refusal| refusal.1.as_deref()),

@@ -187,6 +187,7 @@ pub struct Metrics {
     rewrites: Counters,
     violations: Counters,
     attempts: Counters,
+    model_fallbacks: Counters,
     key_requests: Counters,
     key_tokens: Counters,
     in_flight: [Gauge; Route::ALL.len()],
@@ -239,6 +240,7 @@ impl Default for Metrics {
             rewrites: Counters::new(&room),
             violations: Counters::new(&room),
             attempts: Counters::new(&room),
+            model_fallbacks: Counters::new(&room),
             key_requests: Counters::new(&key_room),
             key_tokens: Counters::new(&key_room),
             in_flight: Default::default(),
@@ -304,6 +306,11 @@ impl Metrics {
         let known = matches!(outcome, "ok" | "refused") || Fault::of_code(outcome).is_some();
         let outcome = if known { outcome } else { "other" };
         self.attempts.add(&[("upstream", &upstream.name), ("outcome", outcome)], 1);
+    }
+
+    /// Counts a request for `model` that went on to the model `to`, because nothing could answer for the one before.
+    pub fn model_fallback(&self, model: &str, to: &str) {
+        self.model_fallbacks.add(&[("model", model), ("to", to)], 1);
     }
 
     /// Counts a violation of the API's contract by an answer.
@@ -390,6 +397,11 @@ impl Metrics {
         self.store.render("samewire_store_seconds", "What operations of the store take.", &mut out);
         self.tokens.render("samewire_tokens_total", "Tokens, as the engine counts them.", &mut out);
         self.attempts.render("samewire_upstream_attempts_total", "Requests sent to upstreams.", &mut out);
+        self.model_fallbacks.render(
+            "samewire_model_fallbacks_total",
+            "Requests that went on to another model of their name.",
+            &mut out,
+        );
         self.key_requests.render("samewire_key_requests_total", "Requests, by the client's key.", &mut out);
         self.key_tokens.render("samewire_key_tokens_total", "Tokens, by the client's key.", &mut out);
         self.rewrites.render(

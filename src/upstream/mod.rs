@@ -18,6 +18,7 @@ mod pool;
 mod probe;
 mod resolver;
 mod retry;
+mod targets;
 mod upload;
 mod upload_exchange;
 
@@ -28,8 +29,9 @@ pub use detected_engine::{DetectedEngine, Evidence};
 pub use hops::Hops;
 pub use http1::Head;
 pub use outgoing::Outgoing;
-pub use pool::{ChosenUpstream, NoUpstream, Pool, SelectionCriteria};
+pub use pool::{ChosenUpstream, NoUpstream, Pool, ReadFor, SelectionCriteria};
 pub use retry::RetryState;
+pub use targets::Target;
 pub use upload::{Source, Upload};
 
 use crate::config::{Config, Timeouts, UpstreamConfig};

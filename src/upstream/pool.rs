@@ -6,6 +6,7 @@
 
 use super::circuit_breaker::{Availability, Outcome};
 use super::retry::RetryBudget;
+use super::targets::{self, Target};
 use super::{Client, Upstream};
 use crate::config::{Affinity, Config, Layers, ModelConfig, Retry, UpstreamConfig};
 use crate::plan::Route;
@@ -43,17 +44,30 @@ pub struct Pool {
 /// Requirements of a request for its upstream, and the means to decide between several that meet them.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectionCriteria<'w> {
-    /// Model, by the client's name for it.
+    /// Model, by a name that clients may ask for.
     pub model: &'w str,
+    /// Index of the only upstream that is asked; `None`: each one that serves the model.
+    pub only: Option<usize>,
     /// Hash of what the request shares with earlier requests of its conversation, if affinity is on.
     pub affinity_hash: Option<u64>,
     /// Ids of the upstreams that were tried already, and are not chosen again.
     pub visited: &'w [u64],
-    /// Upstream for which the request was read. Another one qualifies only if the request may be sent to it
-    /// unchanged.
-    pub compatible_with: Option<&'w Upstream>,
+    /// Upstream and model for which the request was read. Another one qualifies only if the request may be sent to
+    /// it unchanged.
+    pub compatible_with: Option<&'w ReadFor>,
+    /// True if an ejected upstream is better than none. False while another model may still answer.
+    pub may_use_ejected: bool,
     /// Random number that decides between equals.
     pub chance: u64,
+}
+
+/// Upstream and model for whose form a request is read, before the upstream that answers it is chosen.
+#[derive(Clone, Debug)]
+pub struct ReadFor {
+    /// Upstream whose options and modes apply.
+    pub upstream: Arc<Upstream>,
+    /// Model that it is asked for: of several that the client's name stands for, a likely one.
+    pub model: Arc<str>,
 }
 
 /// Reason why no upstream was chosen; the error that the client gets depends on it.
@@ -72,6 +86,25 @@ pub enum NoUpstream {
         /// Time until that upstream may be tried again.
         wait: Duration,
     },
+}
+
+impl NoUpstream {
+    /// Returns the reason that tells a client more, of those for two models of which either would have done.
+    pub fn or_clearer(self, other: Option<Self>) -> Self {
+        let rank = |reason: &Self| match reason {
+            Self::Unknown => 0,
+            Self::Exhausted => 1,
+            Self::NoneAvailable => 2,
+            Self::Overloaded { .. } => 3,
+        };
+        match (self, other) {
+            (Self::Overloaded { wait: a, .. }, Some(Self::Overloaded { status, wait: b })) if b <= a => {
+                Self::Overloaded { status, wait: b }
+            }
+            (this, Some(other)) if rank(&other) > rank(&this) => other,
+            (this, _) => this,
+        }
+    }
 }
 
 impl Pool {
@@ -224,6 +257,15 @@ impl Pool {
         self.model(model).map_or(model, |(_, known)| &known.name)
     }
 
+    /// Returns the models that a name of the configuration stands for, in the order in which they are tried; empty if
+    /// it stands for itself alone. `seed` decides between weights: equal for requests that belong together.
+    pub fn targets(&self, model: &str, seed: u64) -> Vec<Target> {
+        match self.model(model) {
+            Some((_, known)) if known.has_targets() => targets::in_order(&self.models, known, seed),
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns the context length of a model at this upstream in tokens: the configured one, else the one that the
     /// engine gives; `None` if neither is known.
     pub fn context_length(&self, upstream: &Upstream, model: &str) -> Option<u64> {
@@ -231,10 +273,11 @@ impl Pool {
         configured.or_else(|| upstream.context_length(self.engine_name(model)))
     }
 
-    /// Returns the route on which requests for a model to this upstream are planned.
-    pub fn route(&self, upstream: &Upstream, model: &str, options: Arc<Options>) -> Route {
+    /// Returns the route on which requests for a model to this upstream are planned. `asked` is the client's name,
+    /// which the request has and the answer gets.
+    pub fn route(&self, upstream: &Upstream, model: &str, asked: &str, options: Arc<Options>) -> Route {
         let name = self.engine_name(model);
-        let alias = Some(name).filter(|name| *name != model);
+        let alias = Some(name).filter(|name| *name != asked);
         // With a single engine, an answer cannot come from another engine's model.
         let models = if self.is_single() { None } else { self.accepted_model_names(upstream, alias) };
         Route {
@@ -283,19 +326,17 @@ impl Pool {
     /// Fails if no upstream qualifies, or if those that do are down or overloaded.
     pub fn choose(&self, criteria: &SelectionCriteria<'_>) -> Result<ChosenUpstream, NoUpstream> {
         if let [only] = self.upstreams.as_slice() {
-            return Self::choose_single(only, criteria);
+            return self.choose_single(only, criteria);
         }
         let now = Instant::now();
-        let serving = self.serving(criteria.model);
+        let serving = self.asked_for(criteria.model, criteria.only);
         if serving.is_empty() {
             return Err(NoUpstream::Unknown);
         }
         let is_left = |upstream: &&&Arc<Upstream>| {
             upstream.config.weight > 0
                 && !criteria.visited.contains(&upstream.id)
-                && criteria
-                    .compatible_with
-                    .is_none_or(|like| self.is_compatible(like, upstream, criteria.model))
+                && self.takes_form(upstream, criteria)
         };
         let left: Vec<_> = serving.iter().filter(is_left).copied().collect();
         if left.is_empty() {
@@ -336,19 +377,57 @@ impl Pool {
         (Arc::clone(found.unwrap_or(&self.first)), found.is_some())
     }
 
+    /// Returns an upstream and one of the models that the client's name stands for, for whose form the request is
+    /// read; false if nothing serves any of them.
+    pub fn read_for(&self, model: &str, chance: u64) -> (ReadFor, bool) {
+        let targets = self.targets(model, chance);
+        let first = targets.first().map_or_else(|| model.into(), |target| Arc::clone(&target.model));
+        if self.is_single() || targets.is_empty() {
+            let (upstream, is_known) = self.upstream_to_read_for(model, chance);
+            return (ReadFor { upstream, model: first }, is_known);
+        }
+        let now = Instant::now();
+        let is_up = |upstream: &Upstream| upstream.config.weight > 0 && !upstream.is_down();
+        let is_well = |upstream: &Upstream| {
+            is_up(upstream) && matches!(upstream.availability(now), Availability::Good(_))
+        };
+        let found = |is_fit: &dyn Fn(&Upstream) -> bool| {
+            targets.iter().find_map(|target| {
+                let mut fit = self.asked_for(&target.model, target.upstream);
+                fit.retain(|upstream| is_fit(upstream));
+                let at = usize::try_from(chance).unwrap_or(0) % fit.len().max(1);
+                Some(ReadFor { upstream: Arc::clone(fit.get(at)?), model: Arc::clone(&target.model) })
+            })
+        };
+        match found(&is_well).or_else(|| found(&is_up)).or_else(|| found(&|_| true)) {
+            Some(found) => (found, true),
+            None => (ReadFor { upstream: Arc::clone(&self.first), model: first }, false),
+        }
+    }
+
     /// Returns the same upstream again, with one more request counted on it.
     pub fn same_upstream(upstream: &Arc<Upstream>) -> ChosenUpstream {
         ChosenUpstream::new(upstream, false)
     }
 
     fn choose_single(
+        &self,
         only: &Arc<Upstream>,
         criteria: &SelectionCriteria<'_>,
     ) -> Result<ChosenUpstream, NoUpstream> {
-        match (criteria.visited.is_empty(), only.is_down()) {
+        let can_take = !only.is_down() && self.takes_form(only, criteria);
+        match (criteria.visited.is_empty(), !can_take) {
             (false, _) => Err(NoUpstream::Exhausted),
             (true, true) => Err(NoUpstream::NoneAvailable),
             (true, false) => Ok(ChosenUpstream::new(only, false)),
+        }
+    }
+
+    /// Returns the only upstream that is asked for a model, else all that serve it.
+    fn asked_for(&self, model: &str, only: Option<usize>) -> Vec<&Arc<Upstream>> {
+        match only {
+            Some(place) => self.upstreams.get(place).into_iter().collect(),
+            None => self.serving(model),
         }
     }
 
@@ -374,10 +453,10 @@ impl Pool {
         }
     }
 
-    /// Returns true if a request that was read for one upstream can be sent to the other one unchanged.
-    fn is_compatible(&self, one: &Upstream, other: &Upstream, model: &str) -> bool {
-        let of = |upstream| self.options(upstream, model, None);
-        let (a, b) = (of(one), of(other));
+    /// Returns true if the request can be sent to this upstream, for this model, as it was read.
+    fn takes_form(&self, other: &Upstream, criteria: &SelectionCriteria<'_>) -> bool {
+        let Some(ReadFor { upstream: one, model }) = criteria.compatible_with else { return true };
+        let (a, b) = (self.options(one, model, None), self.options(other, criteria.model, None));
         one.config.responses == other.config.responses
             && one.config.messages == other.config.messages
             && a.unsupported_tools == b.unsupported_tools
@@ -421,6 +500,9 @@ impl Pool {
         // one with the shortest time left first: only their answers speak against them, not their probes.
         if let Some((wait, status)) = pushed.min() {
             return Err(NoUpstream::Overloaded { status, wait });
+        }
+        if !criteria.may_use_ejected {
+            return Err(NoUpstream::NoneAvailable);
         }
         let ejected = standings.iter().filter_map(|(upstream, availability)| match availability {
             Availability::Ejected { left } => Some((*left, *upstream)),
@@ -561,7 +643,15 @@ mod tests {
     }
 
     fn criteria(model: &str) -> SelectionCriteria<'_> {
-        SelectionCriteria { model, affinity_hash: None, visited: &[], compatible_with: None, chance: 1 }
+        SelectionCriteria {
+            model,
+            only: None,
+            affinity_hash: None,
+            visited: &[],
+            compatible_with: None,
+            may_use_ejected: true,
+            chance: 1,
+        }
     }
 
     fn name(chosen: &Result<ChosenUpstream, NoUpstream>) -> &str {
@@ -807,7 +897,7 @@ mod tests {
     fn answers_may_not_name_the_models_of_others() {
         let of = |pool: &Pool, model: &str| {
             let upstream = &pool.upstreams[0];
-            let route = pool.route(upstream, model, pool.options(upstream, model, None));
+            let route = pool.route(upstream, model, model, pool.options(upstream, model, None));
             let names = match route.models {
                 None => None,
                 Some(Models::OneOf(names)) => Some((true, names)),
@@ -832,7 +922,7 @@ mod tests {
         assert_eq!(of(&pool, "a"), (None, None), "nobody lists another one");
         // An engine that keeps to its list and is configured for certain models names no other one.
         let last = &pool.upstreams[2];
-        let route = pool.route(last, "d", pool.options(last, "d", None));
+        let route = pool.route(last, "d", "d", pool.options(last, "d", None));
         let Some(Models::OneOf(names)) = route.models else { panic!("{:?}", route.models) };
         assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["d", "a"]);
     }
@@ -845,7 +935,7 @@ mod tests {
             list(&pool.upstreams[0], &["a"]);
             list(&pool.upstreams[1], &["b"]);
             let upstream = &pool.upstreams[0];
-            let route = pool.route(upstream, "a", pool.options(upstream, "a", None));
+            let route = pool.route(upstream, "a", "a", pool.options(upstream, "a", None));
             let Some(Models::NoneOf(names)) = route.models else { panic!("{lines}: {:?}", route.models) };
             assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["b"], "{lines}");
         }
@@ -954,11 +1044,8 @@ mod tests {
             "",
         ]));
         let visited = [pool.upstreams[0].id];
-        let like = SelectionCriteria {
-            visited: &visited,
-            compatible_with: Some(&pool.upstreams[0]),
-            ..criteria("m")
-        };
+        let read_for = ReadFor { upstream: Arc::clone(&pool.upstreams[0]), model: "m".into() };
+        let like = SelectionCriteria { visited: &visited, compatible_with: Some(&read_for), ..criteria("m") };
         assert!((0..50).all(|chance| name(&pool.choose(&SelectionCriteria { chance, ..like })) == "e4"));
     }
 

@@ -3,7 +3,7 @@
 use crate::lock::alone_blocking;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use samewire::auth::{Allowance, Caller, Hash, KEY_BYTES, Keyring, Quota, new_key};
+use samewire::auth::{Allowance, Caller, Hash, KEY_BYTES, Keyring, PriorityRule, Quota, new_key};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -25,6 +25,7 @@ fn keyring(keys: &[String]) -> Keyring {
         has_named_tenant: true,
         models: Vec::new(),
         may_capture: false,
+        priority: PriorityRule::default(),
         index: place,
         allowance: Allowance::default(),
         quota: Quota::default(),

@@ -14,6 +14,8 @@ pub struct Capabilities {
     pub token_ids: bool,
     /// True if the engine accepts `tool_choice: "auto"` only with its own call parser enabled.
     pub wants_parser: bool,
+    /// Order in which the engine takes requests by their field `priority`.
+    pub priority: PriorityOrder,
     /// Facts known about the engine's parsers.
     pub parsers: EngineParsers,
     /// Capabilities of the engine's own Responses API.
@@ -27,6 +29,7 @@ impl Capabilities {
         cache_salt: false,
         token_ids: false,
         wants_parser: false,
+        priority: PriorityOrder::Unread,
         parsers: EngineParsers { tells_reasoning: false, leaves_calls: false },
         native: NativeCapabilities { hosted_items: false, limit_taken_off: 0 },
     };
@@ -37,6 +40,17 @@ impl Capabilities {
         native: NativeCapabilities { hosted_items: true, limit_taken_off: 0 },
         ..Self::PLAIN
     };
+}
+
+/// Order in which an engine takes requests by their field `priority` (engines E.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PriorityOrder {
+    /// The engine has no such field.
+    Unread,
+    /// Lower values come first.
+    LowFirst,
+    /// Higher values come first.
+    HighFirst,
 }
 
 /// Inputs of a chat request that are not in the client's body: history, resolved references, keys to sealed

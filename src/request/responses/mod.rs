@@ -18,7 +18,7 @@ mod tools;
 mod turns;
 
 pub use echo::echo;
-pub use inputs::{Capabilities, ChatInputs, NativeCapabilities};
+pub use inputs::{Capabilities, ChatInputs, NativeCapabilities, PriorityOrder};
 pub use tools::{CalledTool, Tools};
 pub(crate) use turns::arguments;
 

@@ -35,7 +35,7 @@ const EXPOSED: &str = "x-request-id, request-id, retry-after, retry-after-ms, x-
                        openai-processing-ms, openai-version, \
                        x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, \
                        x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens, \
-                       x-samewire-attempts, x-samewire-dropped, apim-request-id, x-ms-request-id, \
+                       x-samewire-attempts, x-samewire-model, x-samewire-dropped, apim-request-id, x-ms-request-id, \
                        x-ms-client-request-id, x-ms-region, api-supported-versions, content-disposition, \
                        content-encoding, metadata, allow, www-authenticate";
 

@@ -18,6 +18,7 @@ use std::time::Duration;
 use http::header::RETRY_AFTER;
 
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-samewire-attempts");
+const MODEL: HeaderName = HeaderName::from_static("x-samewire-model");
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const PROCESSING: HeaderName = HeaderName::from_static("openai-processing-ms");
 const OPENAI_VERSION: HeaderName = HeaderName::from_static("openai-version");
@@ -180,6 +181,8 @@ pub(in crate::server) struct Success<'a> {
     pub(in crate::server) passed: &'a HeaderMap,
     /// Number of requests sent to engines.
     pub(in crate::server) attempts: u32,
+    /// Model that has answered, if the client's name stands for others.
+    pub(in crate::server) model: Option<&'a str>,
 }
 
 impl Success<'_> {
@@ -232,6 +235,9 @@ impl Success<'_> {
         let limits = self.passed.iter().filter(|(name, _)| name.as_str().starts_with("x-ratelimit-"));
         headers.extend(limits.map(|(name, value)| (name.clone(), value.clone())));
         headers.insert(ATTEMPTS, number(self.attempts.into()));
+        if let Some(Ok(model)) = self.model.map(HeaderValue::from_str) {
+            headers.insert(MODEL, model);
+        }
         response
     }
 }

@@ -49,7 +49,7 @@ pub(in crate::server) async fn answer(
     let attempt = context.begin(&mut selection, &mut *request)?;
     let Some(mut record) = context.record.take() else { return Err(Fault::Proxy.into()) };
     record.model = context.app.pool.label(&model);
-    let options = request.sender.options(attempt.chosen.upstream(), &model);
+    let options = request.sender.options(attempt.chosen.upstream(), selection.served());
     let order = RelayParams {
         attempt,
         resend: Some((request, selection)),

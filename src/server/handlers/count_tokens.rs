@@ -12,7 +12,8 @@ use crate::request::{ChatRequest, Rules};
 use crate::server::admit::body::Body;
 use crate::server::admit::headers::with_dropped;
 use crate::server::context::RequestContext;
-use crate::server::relay::attempt::{AttemptTarget, UpstreamSelection};
+use crate::server::relay::attempt::AttemptTarget;
+use crate::server::relay::selection::UpstreamSelection;
 use crate::server::tokenize;
 use crate::upstream::Outgoing;
 use crate::wire::event::Usage;
@@ -20,7 +21,6 @@ use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{Response, request};
-use std::sync::Arc;
 
 /// Path under which engines with a Messages route count the tokens of a prompt.
 const COUNT_TOKENS: &str = "/v1/messages/count_tokens";
@@ -88,9 +88,9 @@ impl RequestContext {
     }
 
     fn selection_for(&self, parsed: &ParsedRequest, head: &request::Parts) -> UpstreamSelection {
-        let upstream = Some(Arc::clone(&parsed.upstream));
+        let read_for = Some(parsed.read_for.clone());
         let request = &parsed.request;
-        self.selection(&request.model, &head.headers, upstream, || request.beginning())
+        self.selection(&request.model, &head.headers, read_for, || request.beginning())
     }
 }
 

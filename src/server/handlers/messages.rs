@@ -17,7 +17,7 @@ use crate::server::context::RequestContext;
 use crate::server::net::pending_answer::send;
 use crate::server::relay::attempt::{AttemptTarget, PendingRequest, Sender, UpstreamRequest};
 use crate::server::relay::{Relay, RelayParams};
-use crate::upstream::Upstream;
+use crate::upstream::ReadFor;
 use crate::wire::encode::{Message, SignThinking, ThinkingProof};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::{Rewriter, Stamp};
@@ -30,7 +30,7 @@ use std::time::Instant;
 /// Request after parsing, with the upstream for which it was read.
 pub(super) struct ParsedRequest {
     pub(super) request: Arc<MessagesRequest>,
-    pub(super) upstream: Arc<Upstream>,
+    pub(super) read_for: ReadFor,
     pub(super) sender: Sender,
     tenant: Arc<str>,
 }
@@ -44,10 +44,10 @@ pub(in crate::server) async fn answer(
     let limit = context.app.config.limits.max_body_bytes;
     let body = context.body(body, limit).await?;
     let start = Instant::now();
-    let ParsedRequest { request, upstream, sender, tenant } =
+    let ParsedRequest { request, read_for, sender, tenant } =
         context.parse_messages(head, body, Purpose::Answer).await?;
     let mut selection =
-        context.selection(&request.model, &head.headers, Some(upstream), || request.beginning());
+        context.selection(&request.model, &head.headers, Some(read_for), || request.beginning());
     let keys = Arc::clone(&context.app.store_handle.keys);
     let (stamp, stream, model) = (context.stamp(), request.stream, request.model.clone());
     let mut call = Box::new(MessagesCall { request: Arc::clone(&request), sender, stamp, tenant, keys });
@@ -62,7 +62,7 @@ pub(in crate::server) async fn answer(
             "left out of the engine's request"
         );
     }
-    let options = call.sender.options(attempt.chosen.upstream(), &model);
+    let options = call.sender.options(attempt.chosen.upstream(), selection.served());
     let mut relay = Relay::new(RelayParams {
         attempt,
         resend: Some((call, selection)),
@@ -98,14 +98,15 @@ impl RequestContext {
         };
         let model = named.or_else(|| given.as_deref().map(ToOwned::to_owned)).unwrap_or_default();
         self.check_model(&model)?;
-        let (upstream, is_known) = app.pool.upstream_to_read_for(&model, self.ids.tie_breaker());
+        let (read_for, is_known) = app.pool.read_for(&model, self.ids.tie_breaker());
         if !is_known {
             return Err(no_such_model(&model));
         }
         let sender = self.sender(&head.headers);
         let tenant = self.tenant(&head.headers);
-        let options = sender.options(&upstream, &model);
-        let context_length = app.pool.context_length(&upstream, &model);
+        let ReadFor { upstream, model: served } = &read_for;
+        let options = sender.options(upstream, served);
+        let context_length = app.pool.context_length(upstream, served);
         let (mode, caller) = (upstream.config.messages, Arc::clone(&tenant));
         let request = parse(&body, move |body| {
             let context = MessagesContext {
@@ -121,7 +122,7 @@ impl RequestContext {
             MessagesRequest::read(body, &context)
         });
         let request = request.await?;
-        Ok(ParsedRequest { request: Arc::new(request), upstream, sender, tenant })
+        Ok(ParsedRequest { request: Arc::new(request), read_for, sender, tenant })
     }
 }
 

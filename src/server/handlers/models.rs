@@ -107,6 +107,7 @@ impl RequestContext {
             app.pool.upstreams().iter().filter(|upstream| !upstream.is_down()).cloned().collect();
         let lists = self.request_lists(&available, headers).await?;
         let mut all = self.merge_lists(&available, lists)?;
+        add_names(&mut all, &app.pool);
         add_aliases(&mut all, &app.pool);
         for model in &mut all {
             let configured = app.pool.model(&model.id).and_then(|(_, configured)| configured.context_length);
@@ -169,6 +170,23 @@ impl RequestContext {
     }
 }
 
+/// Adds the configured names that stand for listed models. Their context is the shortest of the models that may answer.
+fn add_names(all: &mut Vec<Model>, pool: &Pool) {
+    for configured in pool.models() {
+        let listed = |name: &str| all.iter().find(|model| model.id == name);
+        if listed(&configured.name).is_some() {
+            continue;
+        }
+        let targets = pool.targets(&configured.name, 0);
+        let meant: Vec<_> =
+            targets.iter().filter_map(|target| listed(pool.engine_name(&target.model))).collect();
+        let Some(first) = meant.first() else { continue };
+        let context_length = meant.iter().filter_map(|model| model.context_length).min();
+        let named = Model { id: configured.name.clone(), context_length, ..(*first).clone() };
+        all.push(named);
+    }
+}
+
 /// Adds the configured aliases of the listed models, unless a listed model has the same name.
 fn add_aliases(all: &mut Vec<Model>, pool: &Pool) {
     for configured in pool.models() {
@@ -186,7 +204,7 @@ type ListAnswer = (Result<Vec<Model>, Error>, HeaderMap);
 
 /// Requests the list of one upstream.
 async fn request_list(sender: &Sender, upstream: &Arc<Upstream>, time_limit: Duration) -> ListAnswer {
-    let to = AttemptTarget::first(upstream);
+    let to = AttemptTarget::first(upstream, "");
     let request = sender.outgoing(&to, "GET", "/v1/models", Bytes::new());
     let exchange = sender.exchange(upstream, &request, MAX_LIST_BYTES);
     let Ok(WholeExchange { result, passed, .. }) = tokio::time::timeout(time_limit, exchange).await else {

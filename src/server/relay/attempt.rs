@@ -8,8 +8,10 @@
 //! UpstreamSelection ─→ ChosenUpstream ─→ UpstreamRequest ─→ Attempt ─→ Relay, which returns for the next one
 //! ```
 
+use super::priority;
+use crate::auth::PriorityRule;
 use crate::capture::Recording;
-use crate::config::{Affinity, Credentials};
+use crate::config::Credentials;
 use crate::engine::fallback::Fallbacks;
 use crate::error::{Error, RetryClass};
 use crate::plan::Route;
@@ -20,11 +22,9 @@ use crate::server::admit::budget::BudgetShare;
 use crate::server::admit::headers;
 use crate::server::context::RequestContext;
 use crate::server::net::pending_answer::PendingAnswer;
+use crate::server::relay::selection::UpstreamSelection;
 use crate::telemetry::{Propagation, Trace};
-use crate::upstream::{
-    ChosenUpstream, Client, Hops, NoUpstream, Outcome, Outgoing, Pool, RetryState, SelectionCriteria,
-    Upstream,
-};
+use crate::upstream::{ChosenUpstream, Client, Hops, NoUpstream, Outcome, Outgoing, Upstream};
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::{Options, ResponsesDialect};
 use crate::wire::{AnswerReader, Rewriter};
@@ -32,7 +32,6 @@ use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue};
 use std::borrow::Cow;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -55,6 +54,8 @@ pub(in crate::server) struct Sender {
     hops: Hops,
     /// Index of the caller's key in the configuration, which selects its wire options.
     key: Option<usize>,
+    /// Rule for the engines' field `priority`, of the caller's key.
+    priority: PriorityRule,
     /// Dialect of events that the client requests; `None`: the one in the options.
     pub(in crate::server) dialect: Option<ResponsesDialect>,
     /// Share of the memory budget that the client's body holds. Bodies made from it are about as long, and hold
@@ -74,10 +75,11 @@ impl Sender {
         }
     }
 
-    /// Returns the route by which a request for this model is planned for this upstream, with the fallbacks of the
-    /// attempt added.
-    pub(in crate::server) fn route(&self, to: &AttemptTarget<'_>, model: &str) -> Route {
-        let route = self.app.pool.route(to.upstream, model, self.options(to.upstream, model));
+    /// Returns the route by which a request is planned for this attempt, with the attempt's fallbacks added. `asked`
+    /// is the client's name for the model.
+    pub(in crate::server) fn route(&self, to: &AttemptTarget<'_>, asked: &str) -> Route {
+        let options = self.options(to.upstream, to.model);
+        let route = self.app.pool.route(to.upstream, to.model, asked, options);
         Route { fallbacks: route.fallbacks.union(to.fallbacks), ..route }
     }
 
@@ -113,13 +115,14 @@ impl Sender {
         path: impl Into<Cow<'static, str>>,
         body: impl Into<EngineBody>,
     ) -> Outgoing {
-        let mut body = body.into();
+        let (path, order) = (path.into(), to.upstream.identity().engine.takes.priority);
+        let mut body = priority::applied(self.priority, order, &path, body.into());
         if let (Some(share), Some(piece)) = (&self.share, body.pieces_mut().first_mut()) {
             *piece = BudgetShare::hold(share, std::mem::take(piece));
         }
         Outgoing {
             method,
-            path: path.into(),
+            path,
             accept: Outgoing::JSON,
             content_type: Some(Outgoing::JSON),
             authorization: match &to.upstream.config.auth {
@@ -226,10 +229,13 @@ impl WholeExchange {
     }
 }
 
-/// Target of an engine request: the upstream, the number of the attempt, and the choice that it is for.
+/// Target of an engine request: the upstream, the model, the number of the attempt, and the choice that it is for.
 #[derive(Clone, Copy)]
 pub(in crate::server) struct AttemptTarget<'u> {
     pub(in crate::server) upstream: &'u Arc<Upstream>,
+    /// Model that the upstream is asked for, by a name that clients may use: one of those that the client's name
+    /// stands for, or that name itself.
+    pub(in crate::server) model: &'u str,
     pub(in crate::server) attempt: u32,
     /// Index of the only choice that the request is for; `None`: the whole answer.
     pub(in crate::server) choice: Option<u32>,
@@ -239,8 +245,8 @@ pub(in crate::server) struct AttemptTarget<'u> {
 
 impl<'u> AttemptTarget<'u> {
     /// Returns the target of a first attempt: the whole answer, without further fallbacks.
-    pub(in crate::server) fn first(upstream: &'u Arc<Upstream>) -> Self {
-        Self { upstream, attempt: 1, choice: None, fallbacks: Fallbacks::default() }
+    pub(in crate::server) fn first(upstream: &'u Arc<Upstream>, model: &'u str) -> Self {
+        Self { upstream, model, attempt: 1, choice: None, fallbacks: Fallbacks::default() }
     }
 }
 
@@ -290,7 +296,7 @@ pub(in crate::server) struct Refused {
 impl Refused {
     /// Returns the first refusal of a request for the selection's model.
     pub(in crate::server) fn first(failure: Failure, selection: &UpstreamSelection, app: &App) -> Self {
-        Self { failure, model: app.pool.engine_name(selection.model()).to_owned() }
+        Self { failure, model: app.pool.engine_name(selection.served()).to_owned() }
     }
 
     /// Returns the failure for the client: the first refusal if the engine refuses the other form too, else
@@ -312,89 +318,6 @@ impl Refused {
 pub(in crate::server) struct Attempt {
     pub(in crate::server) chosen: ChosenUpstream,
     pub(in crate::server) request: PendingRequest,
-}
-
-/// Selection of upstreams for one request: the criteria, and the state of the attempts so far.
-#[derive(Clone)]
-pub(in crate::server) struct UpstreamSelection {
-    model: String,
-    affinity_hash: Option<u64>,
-    /// Upstream for which the request was read; another one qualifies only if it accepts the same form.
-    compatible_with: Option<Arc<Upstream>>,
-    tie_breaker: u64,
-    retries: RetryState,
-}
-
-impl UpstreamSelection {
-    /// Chooses the next upstream and records the attempt. Fails if no upstream qualifies.
-    pub(in crate::server) fn next(&mut self, app: &App) -> Result<ChosenUpstream, NoUpstream> {
-        if self.retries.visited.is_empty() {
-            app.pool.count_request();
-        }
-        let chosen = app.pool.choose(&SelectionCriteria {
-            model: &self.model,
-            affinity_hash: self.affinity_hash,
-            visited: &self.retries.visited,
-            compatible_with: self.compatible_with.as_deref(),
-            chance: self.tie_breaker,
-        })?;
-        self.retries.visit(chosen.upstream().id);
-        Ok(chosen)
-    }
-
-    /// Returns the next upstream after a failure of this class, and the pause before it; `None` if a retry is not
-    /// allowed or no upstream is left.
-    pub(in crate::server) fn after(
-        &mut self,
-        class: RetryClass,
-        app: &App,
-    ) -> Option<(ChosenUpstream, Duration)> {
-        let pause = self.retries.next_pause(class, &app.pool.retry)?;
-        let chosen = self.next(app).ok()?;
-        may_send_again(app).then_some((chosen, pause))
-    }
-
-    /// Returns the same as [`Self::after`], for the request of a single choice. `path_taken` lists the upstreams to
-    /// which such requests were sent again, in order. All choices try them in this order, so that together they break
-    /// no more engines than one request may.
-    pub(in crate::server) fn next_along(
-        &mut self,
-        path_taken: &mut Vec<Arc<Upstream>>,
-        class: RetryClass,
-        app: &App,
-    ) -> Option<(ChosenUpstream, Duration)> {
-        let Some(known) = self.retries.visited.len().checked_sub(1).and_then(|at| path_taken.get(at)) else {
-            let found = self.after(class, app)?;
-            path_taken.push(Arc::clone(found.0.upstream()));
-            return Some(found);
-        };
-        let pause = self.retries.next_pause(class, &app.pool.retry)?;
-        self.retries.visit(known.id);
-        may_send_again(app).then(|| (Pool::same_upstream(known), pause))
-    }
-
-    /// Returns the requested model, by the client's name for it.
-    pub(in crate::server) fn model(&self) -> &str {
-        &self.model
-    }
-
-    /// Returns the number of attempts so far.
-    pub(in crate::server) fn attempts(&self) -> u32 {
-        u32::try_from(self.retries.visited.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Returns true if two engines have broken off on this request, which may have killed them.
-    pub(in crate::server) fn is_poison(&self) -> bool {
-        self.retries.is_poison()
-    }
-}
-
-fn may_send_again(app: &App) -> bool {
-    let may = app.pool.try_take_retry();
-    if !may {
-        app.metrics.budget_exhausted.add(1);
-    }
-    may
 }
 
 /// Returns what an exchange reveals about the health of the upstream, `None` if nothing (faults 8). `status` is
@@ -463,34 +386,10 @@ impl RequestContext {
             // A request that loops was refused earlier.
             hops: Hops::read(headers).unwrap_or_default(),
             key: self.caller.as_ref().map(|caller| caller.index),
+            priority: self.caller.as_ref().map(|caller| caller.priority).unwrap_or_default(),
             dialect: None,
             share: self.share.clone(),
             recording: self.recording.clone(),
-        }
-    }
-
-    /// Returns a new selection among the upstreams that serve a model. `like` is the upstream for which the
-    /// request was read; `beginning` gives the start of the conversation, for affinity.
-    pub(in crate::server) fn selection<P: Hash>(
-        &self,
-        model: &str,
-        headers: &HeaderMap,
-        like: Option<Arc<Upstream>>,
-        beginning: impl FnOnce() -> Vec<P>,
-    ) -> UpstreamSelection {
-        let together = match &self.app.pool.affinity {
-            Affinity::None => None,
-            Affinity::Conversation => {
-                Some(beginning()).filter(|said| !said.is_empty()).map(|said| hash(model, said.iter()))
-            }
-            Affinity::Header(name) => headers.get(name).map(|value| hash(model, [value.as_bytes()].iter())),
-        };
-        UpstreamSelection {
-            model: model.to_owned(),
-            affinity_hash: together,
-            compatible_with: like,
-            tie_breaker: self.ids.tie_breaker(),
-            retries: RetryState::default(),
         }
     }
 
@@ -502,7 +401,10 @@ impl RequestContext {
         &mut self,
         selection: &mut UpstreamSelection,
     ) -> Result<ChosenUpstream, Failure> {
-        selection.next(&self.app).map_err(|nobody| self.no_upstream(nobody, &selection.model))
+        let chosen =
+            selection.begin(&self.app).map_err(|nobody| self.no_upstream(nobody, selection.model()))?;
+        self.record.iter_mut().for_each(|record| record.served = selection.shown(&self.app));
+        Ok(chosen)
     }
 
     /// Starts the first attempt of a request. Fails if no upstream qualifies, or if the request cannot be
@@ -513,7 +415,7 @@ impl RequestContext {
         request: &mut dyn UpstreamRequest,
     ) -> Result<Attempt, Failure> {
         let chosen = self.choose(selection)?;
-        let request = request.send(&AttemptTarget::first(chosen.upstream()))?;
+        let request = request.send(&AttemptTarget::first(chosen.upstream(), selection.served()))?;
         Ok(Attempt { chosen, request })
     }
 
@@ -552,9 +454,9 @@ impl RequestContext {
         let mut refused: Option<Refused> = None;
         let (mut fallbacks, mut other) = (Fallbacks::default(), None);
         loop {
-            let upstream = Arc::clone(chosen.upstream());
-            let to =
-                AttemptTarget { attempt: selection.attempts(), fallbacks, ..AttemptTarget::first(&upstream) };
+            let (upstream, model) = (Arc::clone(chosen.upstream()), Arc::clone(selection.served()));
+            let first = AttemptTarget::first(&upstream, &model);
+            let to = AttemptTarget { attempt: selection.attempts(), fallbacks, ..first };
             let outgoing = match other.take() {
                 Some(other) => other,
                 None => request(&to)?,
@@ -621,6 +523,7 @@ impl RequestContext {
         if error.class == RetryClass::Overloaded {
             *wait = Some(headers::shortest_retry_after(*wait, &self.passed));
         }
+        self.record.iter_mut().for_each(|record| record.served = selection.shown(&self.app));
         tokio::time::sleep(pause).await;
         Ok(next)
     }
@@ -637,12 +540,4 @@ fn in_another_form(
     let fallbacks = to.fallbacks.with(to.fallbacks.further(refusal)?);
     let other = request(&AttemptTarget { fallbacks, ..*to }).ok()?;
     (other.body != sent.body).then_some((fallbacks, other))
-}
-
-/// Returns a hash that is equal for requests for the same model whose conversations begin alike.
-fn hash<P: Hash>(model: &str, beginning: impl Iterator<Item = P>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    model.hash(&mut hasher);
-    beginning.for_each(|part| part.hash(&mut hasher));
-    hasher.finish()
 }

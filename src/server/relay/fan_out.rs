@@ -4,8 +4,9 @@
 //! reads its answer. An action on the relay is repeated with each exchange as the current one. All of them are polled
 //! by the client's connection, like a single one.
 
-use super::attempt::{AttemptTarget, PendingRequest, UpstreamSelection};
+use super::attempt::{AttemptTarget, PendingRequest};
 use super::exchange::{Exchange, send_after};
+use super::selection::UpstreamSelection;
 use super::{Ending, Relay, RetryClass};
 use crate::engine::fallback::{Fallback, Fallbacks};
 use crate::server::net::pending_answer::PendingAnswer;
@@ -58,16 +59,16 @@ impl Relay {
             self.buffer.end_without_missing();
             return false;
         };
-        let upstream = Arc::clone(self.upstream());
-        let (model, fallback) =
-            (self.record.app.pool.engine_name(resend.selection.model()), Fallback::FanOut);
+        let (upstream, served) = (Arc::clone(self.upstream()), Arc::clone(resend.selection.served()));
+        let (model, fallback) = (self.record.app.pool.engine_name(&served), Fallback::FanOut);
         upstream.answers_to(model, Fallbacks::default().with(fallback));
         if missing.requested - missing.choices > 1 {
             resend.request.at_once();
         }
         let (attempt, fallbacks) = (resend.selection.attempts(), self.exchange.fallbacks);
         let send = |choice| {
-            let to = AttemptTarget { upstream: &upstream, attempt, choice: Some(choice), fallbacks };
+            let choice_of = AttemptTarget::first(&upstream, &served);
+            let to = AttemptTarget { attempt, choice: Some(choice), fallbacks, ..choice_of };
             let PendingRequest { answer, rewriter, fallbacks, .. } = resend.request.send(&to).ok()?;
             let exchange = Exchange::begin(Pool::same_upstream(&upstream), answer, choice, fallbacks);
             let selection = Some(resend.selection.clone());

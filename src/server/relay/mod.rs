@@ -15,7 +15,9 @@ pub(super) mod clock;
 mod contract;
 mod exchange;
 mod fan_out;
+mod priority;
 mod resend;
+pub(super) mod selection;
 
 use super::admit::body::{AbortedBody, Body};
 use super::admit::headers;
@@ -31,9 +33,7 @@ use crate::wire::fault::{Failure, Fault};
 use crate::wire::options::Options;
 use crate::wire::{Ending, OutputBuffer};
 use answer_buffer::AnswerBuffer;
-use attempt::{
-    Attempt, AttemptTarget, PendingRequest, Refused, UpstreamRequest, UpstreamSelection, report_outcome,
-};
+use attempt::{Attempt, AttemptTarget, PendingRequest, Refused, UpstreamRequest, report_outcome};
 use bytes::Bytes;
 use clock::{Clock, Due};
 use contract::ContractCheck;
@@ -42,6 +42,7 @@ use fan_out::SiblingExchange;
 use http::Response;
 use http_body::Frame;
 use resend::Resend;
+use selection::UpstreamSelection;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -153,6 +154,11 @@ impl Relay {
         self.exchange.chosen.upstream()
     }
 
+    /// Returns the engines' name of the model that answers, if the client's name stands for others.
+    pub(super) fn served(&self) -> Option<&Arc<str>> {
+        self.record.served.as_ref()
+    }
+
     /// Records the time that it took to read and plan the request.
     pub(super) fn planned(&mut self, took: Duration) {
         self.record.planning = took;
@@ -226,6 +232,7 @@ impl Relay {
             request_id: &self.record.request_id,
             passed: self.forwarded_headers(),
             attempts: self.record.attempts,
+            model: self.record.served.as_deref(),
         };
         if self.stream {
             let response = head.stream();
@@ -480,8 +487,9 @@ impl Relay {
         let Self { buffer, exchange, record, resend, .. } = self;
         let (failure, upstream) = (buffer.rewriter.any_failure(), exchange.chosen.upstream());
         if let Some(failure) = failure.filter(|failure| failure.engine.is_some()) {
-            let request =
-                resend.as_ref().and_then(|resend| resend.request.text(&AttemptTarget::first(upstream)));
+            let request = resend.as_ref().and_then(|resend| {
+                resend.request.text(&AttemptTarget::first(upstream, resend.selection.served()))
+            });
             if let Some(request) = request {
                 record.note_engine_error(failure, &request);
             }

@@ -2,8 +2,9 @@
 //! a refusal, or to another engine (faults 7).
 
 use super::Relay;
-use super::attempt::{AttemptTarget, PendingRequest, Refused, UpstreamRequest, UpstreamSelection};
+use super::attempt::{AttemptTarget, PendingRequest, Refused, UpstreamRequest};
 use super::exchange::{BodyKind, EngineStep, Exchange, send_after};
+use super::selection::UpstreamSelection;
 use crate::engine::fallback::Fallbacks;
 use crate::error::RetryClass;
 use crate::server::admit::headers;
@@ -71,6 +72,9 @@ impl Relay {
     fn retry_elsewhere(&mut self, failure: &Failure) -> bool {
         let class = self.exchange.class.take().unwrap_or_else(|| RetryClass::of(failure));
         let Some(resend) = &mut self.resend else { return false };
+        if self.buffer.rewriter.is_merged() {
+            resend.selection.keep_model();
+        }
         let Some((chosen, pause)) =
             resend.selection.next_along(&mut resend.path_taken, class, &self.record.app)
         else {
@@ -90,7 +94,9 @@ impl Relay {
         let choice = self.buffer.rewriter.is_merged().then_some(self.exchange.choice);
         let resend = self.resend.as_mut()?;
         let attempt = resend.selection.attempts();
-        resend.request.send(&AttemptTarget { upstream: chosen.upstream(), attempt, choice, fallbacks }).ok()
+        let model = Arc::clone(resend.selection.served());
+        let to = AttemptTarget { upstream: chosen.upstream(), model: &model, attempt, choice, fallbacks };
+        resend.request.send(&to).ok()
     }
 
     /// Replaces the failed exchange by a new one.
@@ -107,6 +113,9 @@ impl Relay {
             self.begin_others(others, pause);
         }
         self.record.begins_again(self.exchange.chosen.upstream());
+        if let Some(resend) = &self.resend {
+            self.record.served = resend.selection.shown(&self.record.app);
+        }
         self.clock.asks_again();
     }
 }

@@ -31,12 +31,12 @@ impl RequestContext {
         let body = summary::request(&body, &asked, &app.config.compaction.instructions)?;
         let parsed = self.parse_request(head, body, None).await?;
         let history = self.history(&parsed).await?;
-        let ParsedRequest { asked, upstream, tenant, sender, .. } = parsed;
+        let ParsedRequest { asked, read_for, tenant, sender, .. } = parsed;
         if let Some(record) = &mut self.record {
             record.model = app.pool.label(&asked.model);
         }
         let mut selection =
-            self.selection(&asked.model, &head.headers, Some(upstream), || history.first_user_texts(&asked));
+            self.selection(&asked.model, &head.headers, Some(read_for), || history.first_user_texts(&asked));
         let mut reader = None;
         let request = |to: &AttemptTarget<'_>| {
             let route = sender.route(to, &asked.model);

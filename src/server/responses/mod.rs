@@ -36,7 +36,8 @@ use super::admit::quota::Ticket;
 use super::context::RequestContext;
 use super::panics;
 use super::record::Record;
-use super::relay::attempt::{Attempt, AttemptTarget, Sender, UpstreamRequest, UpstreamSelection};
+use super::relay::attempt::{Attempt, AttemptTarget, Sender, UpstreamRequest};
+use super::relay::selection::UpstreamSelection;
 use super::relay::{Relay, RelayParams};
 use crate::plan::Route;
 use crate::request::invalid;
@@ -44,7 +45,7 @@ use crate::request::responses::outputs::inherited_fields;
 use crate::request::responses::{ResponsesMode, ResponsesRequest};
 use crate::seal::{Keys, NONCE, SealKind};
 use crate::store::{Error, Item};
-use crate::upstream::Upstream;
+use crate::upstream::ReadFor;
 use crate::wire::OutputBuffer;
 use crate::wire::encode::{Framing, Seal, StreamForm};
 use crate::wire::fault::{Failure, Fault};
@@ -72,7 +73,7 @@ struct ParsedRequest {
     /// Request body as the client sent it.
     body: Bytes,
     /// Upstream for whose mode and options the body was read; other upstreams of the same kind can serve it too.
-    upstream: Arc<Upstream>,
+    read_for: ReadFor,
     route: Route,
     sender: Sender,
     tenant: Arc<str>,
@@ -153,10 +154,10 @@ impl RequestContext {
             given = self.default_model(&head.headers).await?.as_deref().map(ToOwned::to_owned);
         }
         let model = given.clone().or(named).unwrap_or_default();
-        let (upstream, is_known) = app.pool.upstream_to_read_for(&model, self.ids.tie_breaker());
+        let (read_for, is_known) = app.pool.read_for(&model, self.ids.tie_breaker());
         let mut sender = self.sender(&head.headers);
         sender.dialect = dialect(&head.headers)?;
-        let mut route = sender.route(&AttemptTarget::first(&upstream), &model);
+        let mut route = sender.route(&AttemptTarget::first(&read_for.upstream, &read_for.model), &model);
         route.responses = way.unwrap_or(route.responses);
         let (rules, options, mode) = (Arc::clone(self.rules()), Arc::clone(&route.options), route.responses);
         let mut asked =
@@ -177,7 +178,7 @@ impl RequestContext {
             asked.force_store();
         }
         let tenant = self.tenant(&head.headers);
-        Ok(ParsedRequest { asked, body, upstream, route, sender, tenant, since, remembered: None })
+        Ok(ParsedRequest { asked, body, read_for, route, sender, tenant, since, remembered: None })
     }
 
     /// Generates the response, in the background or for a waiting client, and prepares its storage. `stream` makes
@@ -191,7 +192,7 @@ impl RequestContext {
     ) -> Result<Response<Body>, Failure> {
         parsed.asked.add_earlier_tools(history.history())?;
         let writer = self.writer(&mut parsed, &history)?;
-        let ParsedRequest { asked, body, upstream, route, sender, tenant, since, remembered: _ } = parsed;
+        let ParsedRequest { asked, body, read_for, route, sender, tenant, since, remembered: _ } = parsed;
         // Frees the body early: all that is needed of it has been copied.
         drop(body);
         if let Some(writer) = writer.as_ref().filter(|_| asked.insists_on_store() && !asked.background) {
@@ -209,7 +210,7 @@ impl RequestContext {
             awaits_store: writer.is_some(),
         };
         let begins = || history.first_user_texts(&asked);
-        let mut selection = self.selection(&asked.model, &head.headers, Some(upstream), begins);
+        let mut selection = self.selection(&asked.model, &head.headers, Some(read_for), begins);
         let options = Arc::clone(&route.options);
         let stamp = self.stamp();
         let Some(record) = &mut self.record else { return Err(Fault::Proxy.into()) };
@@ -230,6 +231,8 @@ impl RequestContext {
             truncatable: (*request.truncatable).clone(),
             sender: request.sender.clone(),
             upstream: Arc::clone(attempt.chosen.upstream()),
+            model: Arc::clone(selection.served()),
+            served: record.served.clone(),
             caller: self.caller.clone(),
             admission: record.ticket.as_ref().map(Ticket::admission),
         });
@@ -278,7 +281,8 @@ impl RequestContext {
     ) -> Result<Response<Body>, Failure> {
         let (worker, app) = (Arc::clone(&self.worker), Arc::clone(&self.app));
         let chosen = self.choose(&mut selection)?;
-        let to = AttemptTarget::first(chosen.upstream());
+        let served = Arc::clone(selection.served());
+        let to = AttemptTarget::first(chosen.upstream(), &served);
         let mut pending = request.send(&to)?;
         let options = request.sender.route(&to, &request.truncatable.asked.model).options;
         let (dialect, keepalive) = (options.responses_dialect, options.keepalive_seconds);
@@ -334,7 +338,8 @@ impl RequestContext {
             self.record = Some(record);
             return Err(self.unavailable(&error));
         }
-        let head = headers::Success { request_id: &request_id, passed: &HeaderMap::new(), attempts: 1 };
+        let head =
+            headers::Success { request_id: &request_id, passed: &HeaderMap::new(), attempts: 1, model: None };
         Ok(match streams {
             true => {
                 let told = background::follow(app, store, key, None, dialect, keepalive);

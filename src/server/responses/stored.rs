@@ -164,8 +164,13 @@ impl RequestContext {
             Some(record) => {
                 record.answered(200);
                 record.completed();
-                headers::Success { request_id: &record.request_id, passed: &self.passed, attempts: 0 }
-                    .stream()
+                headers::Success {
+                    request_id: &record.request_id,
+                    passed: &self.passed,
+                    attempts: 0,
+                    model: None,
+                }
+                .stream()
             }
             None => Response::new(()),
         };

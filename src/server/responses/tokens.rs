@@ -29,13 +29,13 @@ impl RequestContext {
         let mut parsed = self.parse_request(head, body, Some(ResponsesMode::Chat)).await?;
         let history = self.history(&parsed).await?;
         parsed.asked.add_earlier_tools(history.history())?;
-        let ParsedRequest { asked, upstream, tenant, sender, .. } = parsed;
+        let ParsedRequest { asked, read_for, tenant, sender, .. } = parsed;
         let app = Arc::clone(&self.app);
         if let Some(record) = &mut self.record {
             record.model = app.pool.label(&asked.model);
         }
         let mut selection =
-            self.selection(&asked.model, &head.headers, Some(upstream), || history.first_user_texts(&asked));
+            self.selection(&asked.model, &head.headers, Some(read_for), || history.first_user_texts(&asked));
         let request = |to: &AttemptTarget<'_>| {
             let route = Route { responses: ResponsesMode::Chat, ..sender.route(to, &asked.model) };
             let chat = history.body(&asked, &tenant, &app.store_handle.keys, &route, 0)?;

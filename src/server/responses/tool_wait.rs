@@ -147,6 +147,10 @@ pub(super) struct ContinuationContext {
     pub(super) sender: Sender,
     /// Upstream of the last engine request, to which the next one goes as well.
     pub(super) upstream: Arc<Upstream>,
+    /// Model that this upstream is asked for.
+    pub(super) model: Arc<str>,
+    /// Engines' name of that model, if the client's name stands for others.
+    pub(super) served: Option<Arc<str>>,
     /// Caller, where keys are checked.
     pub(super) caller: Option<Arc<Caller>>,
     /// Quota admission of the first engine request, where the key has a quota.
@@ -155,12 +159,12 @@ pub(super) struct ContinuationContext {
 
 impl ContinuationContext {
     fn route(&self) -> Route {
-        self.sender.route(&AttemptTarget::first(&self.upstream), &self.truncatable.asked.model)
+        self.sender.route(&AttemptTarget::first(&self.upstream, &self.model), &self.truncatable.asked.model)
     }
 
     /// Returns the silence after which a keep-alive comment is sent; `None` if keep-alives are off.
     fn keepalive(&self) -> Option<Duration> {
-        let options = self.sender.options(&self.upstream, &self.truncatable.asked.model);
+        let options = self.sender.options(&self.upstream, &self.model);
         Some(Duration::from_secs(options.keepalive_seconds)).filter(|pause| !pause.is_zero())
     }
 }
@@ -314,6 +318,10 @@ impl WaitingStream {
     /// answer is stored. Returns the end of the stream, if that is not sent yet.
     async fn end_relay(&mut self, mut relay: Box<Relay>) -> Option<Bytes> {
         self.continuation.upstream = Arc::clone(relay.upstream());
+        if let Some(served) = relay.served() {
+            (self.continuation.model, self.continuation.served) =
+                (Arc::clone(served), Some(Arc::clone(served)));
+        }
         let Some((paused, key)) = relay.take_pause().zip(self.key.as_ref()) else {
             let finished = self.writer.as_ref().and_then(|_| relay.finished());
             return self.end(finished, |persisted| relay.write_end(persisted)).await;
@@ -375,13 +383,14 @@ impl WaitingStream {
         record.ticket = continuation.admission.as_ref().map(Admission::continuation_ticket);
         record.trace = continuation.sender.continue_trace();
         record.model = Arc::clone(&self.model);
+        record.served = continuation.served.clone();
         let route = continuation.route();
         let (path, mut shape, _) = plan::response(&continuation.truncatable.asked, &route);
         let body = continuation.truncatable.body(&route, 0);
         let failed = body.as_ref().err().cloned();
         shape.adapted = body.as_ref().map(AdaptedBody::names).unwrap_or_default();
         let fallbacks = body.as_ref().map(AdaptedBody::fallbacks).unwrap_or_default();
-        let to = AttemptTarget::first(&continuation.upstream);
+        let to = AttemptTarget::first(&continuation.upstream, &continuation.model);
         let request = continuation.sender.outgoing(&to, "POST", path, body.unwrap_or_default().body);
         let mut request = request.rewritten_by(&route);
         request.accept = HeaderValue::from_static("text/event-stream");

@@ -16,6 +16,7 @@ mod limits;
 mod media;
 mod models;
 pub(crate) mod patience;
+mod priority;
 mod quotas;
 mod ranges;
 mod routes;

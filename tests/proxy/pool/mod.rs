@@ -4,6 +4,7 @@ mod choice;
 mod discovery;
 mod elsewhere;
 mod engine_load;
+mod fallbacks;
 mod health;
 mod names;
 mod traffic;

@@ -18,7 +18,8 @@ use crate::server::admit::browsers::single_value;
 use crate::server::admit::budget::BudgetShare;
 use crate::server::admit::headers::{self, Success};
 use crate::server::context::RequestContext;
-use crate::server::relay::attempt::{AttemptTarget, Sender, UpstreamSelection, report_outcome};
+use crate::server::relay::attempt::{AttemptTarget, Sender, report_outcome};
+use crate::server::relay::selection::UpstreamSelection;
 use crate::upstream::{Outgoing, Read, Upload, Upstream};
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
@@ -271,8 +272,9 @@ impl RequestContext {
         let mut wait = None;
         loop {
             let upstream = Arc::clone(underway.chosen.upstream());
-            let outgoing =
-                request(&AttemptTarget { attempt: selection.attempts(), ..AttemptTarget::first(&upstream) })?;
+            let model = Arc::clone(selection.served());
+            let first = AttemptTarget::first(&upstream, &model);
+            let outgoing = request(&AttemptTarget { attempt: selection.attempts(), ..first })?;
             if let Some(record) = &mut self.record {
                 record.sent_to(&upstream, selection.attempts());
             }
@@ -370,8 +372,12 @@ impl RequestContext {
         let status = opened.answer.head.status;
         record.answered(status);
         record.first_token = (!opened.first.is_empty()).then(|| record.started.elapsed());
-        let head =
-            Success { request_id: &record.request_id, passed: &opened.passed, attempts: record.attempts };
+        let head = Success {
+            request_id: &record.request_id,
+            passed: &opened.passed,
+            attempts: record.attempts,
+            model: record.served.as_deref(),
+        };
         let response = head.relayed(status, &opened.answer.head.headers);
         let body = PassThrough::new(opened, underway, (record, self.worker.thread), upload);
         Ok(response.map(|()| Body::arriving(body)))
