@@ -99,7 +99,7 @@ impl Config {
     /// An upstream of which no pod is known stays, so that its URL is asked.
     #[must_use]
     pub fn with_pods(mut self, pods: &Pods) -> Self {
-        let (mut upstreams, mut origins, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut upstreams, mut origins, mut entries) = (Vec::new(), Vec::new(), Vec::new());
         for (at, upstream) in self.upstreams.iter().enumerate() {
             let before = upstreams.len();
             let known = upstream.pods.as_ref().and_then(|selector| pods.get(&**selector));
@@ -108,14 +108,14 @@ impl Config {
                 None => upstreams.push(upstream.clone()),
             }
             origins.resize(upstreams.len(), at);
-            places.push(before..upstreams.len());
+            entries.push(before..upstreams.len());
         }
         self.layers = self.layers.of_upstreams(&origins);
         for model in &mut self.models {
-            let of = |at: &usize| places.get(*at).cloned().unwrap_or_default();
+            let of = |at: &usize| entries.get(*at).cloned().unwrap_or_default();
             model.upstreams = model.upstreams.iter().flat_map(of).collect();
         }
-        self.upstreams = upstreams;
+        (self.upstreams, self.entries) = (upstreams, entries);
         self
     }
 }
@@ -149,6 +149,7 @@ mod tests {
         let b = &found.upstreams[2];
         assert_eq!((b.host.as_str(), b.port, b.prefix.as_str()), ("[fd00::1]", 2, "/x"));
         assert_eq!(found.models[0].upstreams, [1, 2, 3]);
+        assert_eq!(found.entries, [0..1, 1..3, 3..4]);
         let field = |at| found.layers.options(at, Some(0), None).reasoning_field;
         assert_eq!(field(1), field(2));
         assert_ne!(field(2), field(3));

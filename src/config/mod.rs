@@ -67,6 +67,7 @@ use origins::Origins;
 use paths::Folder;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::{Table, Value};
@@ -367,6 +368,8 @@ pub struct Config {
     pub rules: Arc<Rules>,
     /// Engines that requests are sent to; at least one.
     pub upstreams: Vec<UpstreamConfig>,
+    /// Places of the upstreams of each entry `[[upstream]]`: one, or those of the pods for which it stands.
+    pub entries: Vec<Range<usize>>,
     /// Models with settings of their own, such as aliases and defaults.
     pub models: Vec<ModelConfig>,
     /// Options of the wire format, per upstream, model and key.
@@ -532,6 +535,7 @@ impl Config {
             compaction: file.compaction.clone(),
             codex: file.codex.clone(),
             rules,
+            entries: (0..upstreams.len()).map(|at| at..at + 1).collect(),
             upstreams,
             models,
             layers,

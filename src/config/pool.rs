@@ -48,7 +48,7 @@ impl Default for TargetFile {
 pub struct TargetConfig {
     /// Name of the model, as clients may ask for it.
     pub model: String,
-    /// Index of the only upstream that is asked; `None`: each one that serves the model.
+    /// Index of the only entry `[[upstream]]` whose upstreams are asked; `None`: each one that serves the model.
     pub upstream: Option<usize>,
     /// Share of the requests beside the other targets of the name; 0: none.
     pub weight: u32,

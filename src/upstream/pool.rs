@@ -14,6 +14,7 @@ use crate::telemetry::Metrics;
 use crate::wire::options::Options;
 use crate::wire::{Models, Vocabulary};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -28,6 +29,8 @@ const MAX_OVER_SHARE: f64 = 1.25;
 pub struct Pool {
     upstreams: Vec<Arc<Upstream>>,
     first: Arc<Upstream>,
+    /// Places of the upstreams of each entry `[[upstream]]`, in the order of the configuration.
+    entries: Vec<Range<usize>>,
     models: Vec<ModelConfig>,
     layers: Layers,
     vocabulary: Option<Arc<Vocabulary>>,
@@ -46,7 +49,7 @@ pub struct Pool {
 pub struct SelectionCriteria<'w> {
     /// Model, by a name that clients may ask for.
     pub model: &'w str,
-    /// Index of the only upstream that is asked; `None`: each one that serves the model.
+    /// Index of the only entry `[[upstream]]` whose upstreams are asked; `None`: each one that serves the model.
     pub only: Option<usize>,
     /// Hash of what the request shares with earlier requests of its conversation, if affinity is on.
     pub affinity_hash: Option<u64>,
@@ -161,6 +164,7 @@ impl Pool {
         Some(Self {
             first: Arc::clone(upstreams.first()?),
             upstreams,
+            entries: config.entries.clone(),
             models: config.models.clone(),
             layers: config.layers.clone(),
             vocabulary: config.vocabulary.clone(),
@@ -423,10 +427,13 @@ impl Pool {
         }
     }
 
-    /// Returns the only upstream that is asked for a model, else all that serve it.
+    /// Returns the upstreams of the only entry that is asked for a model, else all that serve it.
     fn asked_for(&self, model: &str, only: Option<usize>) -> Vec<&Arc<Upstream>> {
         match only {
-            Some(place) => self.upstreams.get(place).into_iter().collect(),
+            Some(entry) => {
+                let places = self.entries.get(entry).cloned().unwrap_or_default();
+                self.upstreams.get(places).into_iter().flatten().collect()
+            }
             None => self.serving(model),
         }
     }

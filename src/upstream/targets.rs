@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub struct Target {
     /// Name of the model, as clients may ask for it.
     pub model: Arc<str>,
-    /// Index of the only upstream that is asked; `None`: each one that serves the model.
+    /// Index of the only entry `[[upstream]]` whose upstreams are asked; `None`: each one that serves the model.
     pub upstream: Option<usize>,
 }
 
