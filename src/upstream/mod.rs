@@ -2,6 +2,7 @@
 
 mod answer;
 mod answer_head;
+mod balance;
 mod circuit_breaker;
 mod client;
 mod detected_engine;
@@ -15,9 +16,13 @@ mod learned;
 pub mod models;
 mod outgoing;
 mod pool;
+mod pool_state;
 mod probe;
 mod resolver;
 mod retry;
+mod ring;
+#[cfg(test)]
+mod simulation;
 mod targets;
 mod upload;
 mod upload_exchange;
@@ -45,7 +50,7 @@ use circuit_breaker::{Availability, CircuitBreaker};
 use learned::LearnedFacts;
 use models::Model;
 use parking_lot::{Mutex, RwLock};
-use pool::EjectionCount;
+use pool_state::PoolState;
 use resolver::Resolver;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -105,7 +110,8 @@ pub struct Upstream {
     unparsed: Mutex<Vec<Unparsed>>,
     /// Facts learned from refusals and answers: the fallbacks by model, and whether reasoning is separated.
     learned: LearnedFacts,
-    ejected: Arc<EjectionCount>,
+    /// State that the upstreams of the pool share.
+    pool: Arc<PoolState>,
     /// True once a reload has removed the upstream: it gets no new request.
     retired: AtomicBool,
     /// Milliseconds from `since` to the last piece of an answer; 0 if none has come.
@@ -129,7 +135,7 @@ impl Upstream {
         config: UpstreamConfig,
         all: &Config,
         figures: Arc<UpstreamMetrics>,
-        ejected: Arc<EjectionCount>,
+        pool: Arc<PoolState>,
     ) -> Self {
         let addresses = Resolver::from_system(&config, &all.timeouts);
         let client = || Client::with_addresses(&addresses, &config, &all.timeouts);
@@ -158,7 +164,7 @@ impl Upstream {
             breaker: Mutex::default(),
             unparsed: Mutex::default(),
             learned: LearnedFacts::default(),
-            ejected,
+            pool,
             retired: AtomicBool::new(false),
             last_piece: AtomicU64::new(0),
             since: Instant::now(),
@@ -220,7 +226,7 @@ impl Upstream {
         self.retired.store(true, Ordering::Relaxed);
         let breaker = std::mem::take(&mut *self.breaker.lock());
         if breaker.is_ejected() {
-            self.ejected.remove();
+            self.pool.readmit();
             self.figures.circuit_open.set(0);
         }
         self.clients.iter().chain([&self.client]).for_each(|client| client.retire());
@@ -415,6 +421,7 @@ impl Upstream {
     fn listed(&self, models: &[Model]) {
         let models: Vec<_> = models.iter().filter(|model| model.id.len() <= 256).take(MODELS).collect();
         let mut known = self.listed.write();
+        let is_first = known.is_none();
         let before = known.take().unwrap_or_default().names;
         let kept = |name: &str| before.iter().find(|known| &***known == name).cloned();
         let names: Vec<Arc<str>> =
@@ -425,6 +432,9 @@ impl Upstream {
         let context_lengths = models.iter().map(|model| model.context_length).collect();
         *known = Some(ListedModels { names, context_lengths, main });
         drop(known);
+        if is_first || !same {
+            self.pool.note_new_list();
+        }
         if !same {
             *self.mismatched.lock() = None;
         }
@@ -518,7 +528,7 @@ impl Upstream {
         if outcome == Outcome::Bad {
             self.identity_doubtful.store(true, Ordering::Relaxed);
         }
-        let may = || !self.retired.load(Ordering::Relaxed) && self.ejected.try_add();
+        let may = || !self.retired.load(Ordering::Relaxed) && self.pool.try_eject();
         self.with_breaker(|breaker| breaker.record(outcome, now, self.since, may));
     }
 
@@ -532,7 +542,7 @@ impl Upstream {
                 tracing::warn!(upstream = self.config.name, "upstream fails: ejected for a while")
             }
             (true, false) => {
-                self.ejected.remove();
+                self.pool.readmit();
                 self.figures.circuit_open.set(0);
                 tracing::info!(upstream = self.config.name, "upstream is back");
             }
@@ -544,7 +554,7 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         if self.breaker.get_mut().is_ejected() {
-            self.ejected.remove();
+            self.pool.readmit();
         }
     }
 }

@@ -4,8 +4,11 @@
 //! Takes: [`SelectionCriteria`]. Gives: a [`ChosenUpstream`], which counts as a request of that upstream until
 //! dropped. Never: waits.
 
+use super::balance::{draw, least_busy, preferred};
 use super::circuit_breaker::{Availability, Outcome};
+use super::pool_state::PoolState;
 use super::retry::RetryBudget;
+use super::ring::{Ring, Rings, WINDOW};
 use super::targets::{self, Target};
 use super::{Client, Upstream};
 use crate::config::{Affinity, Config, Layers, ModelConfig, Retry, UpstreamConfig};
@@ -13,15 +16,11 @@ use crate::plan::Route;
 use crate::telemetry::Metrics;
 use crate::wire::options::Options;
 use crate::wire::{Models, Vocabulary};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// Factor by which an upstream may exceed its share of all requests before a conversation moves to another one.
-const MAX_OVER_SHARE: f64 = 1.25;
 
 /// Set of all upstreams of a configuration, with the means to choose between them. A reload makes a new pool, which
 /// keeps the upstreams that did not change.
@@ -40,8 +39,13 @@ pub struct Pool {
     pub retry: Retry,
     /// Upper limit for the bytes of one engine event.
     max_event_bytes: usize,
-    ejected: Arc<EjectionCount>,
+    state: Arc<PoolState>,
     budget: Arc<RetryBudget>,
+    /// Index of each upstream, by its id.
+    places: HashMap<u64, usize>,
+    rings: Rings,
+    /// Rings of the upstreams of each entry, where they are asked alone.
+    entry_rings: Box<[Arc<Ring>]>,
 }
 
 /// Requirements of a request for its upstream, and the means to decide between several that meet them.
@@ -114,17 +118,17 @@ impl Pool {
     /// Creates the upstreams of a configuration, each with a client for every thread. Returns `None` if the
     /// configuration names no upstream.
     pub fn new(config: &Config, metrics: &Metrics) -> Option<Self> {
-        let (ejected, budget) = (Arc::<EjectionCount>::default(), Arc::default());
-        Self::with(config, ejected, budget, |upstream, ejected| {
+        let (state, budget) = (Arc::<PoolState>::default(), Arc::default());
+        Self::with(config, state, budget, |upstream, state| {
             let figures = metrics.upstream(&upstream.name);
-            Arc::new(Upstream::new(upstream.clone(), config, figures, Arc::clone(ejected)))
+            Arc::new(Upstream::new(upstream.clone(), config, figures, Arc::clone(state)))
         })
     }
 
     /// Creates the pool for a reloaded configuration. Upstreams that did not change are kept, changed ones inherit
     /// what is known about the same address, and new ones start with a small share of the requests.
     pub fn renewed(&self, config: &Config, metrics: &Metrics) -> Option<Self> {
-        Self::with(config, Arc::clone(&self.ejected), Arc::clone(&self.budget), |upstream, ejected| {
+        Self::with(config, Arc::clone(&self.state), Arc::clone(&self.budget), |upstream, state| {
             if let Some(same) = self.upstreams.iter().find(|known| known.is_same_config(upstream, config)) {
                 return Arc::clone(same);
             }
@@ -133,7 +137,7 @@ impl Pool {
                 |known: &Upstream| config.upstreams.iter().any(|other| known.is_same_config(other, config));
             let mut before = self.upstreams.iter().filter(|known| !stays(known));
             let figures = metrics.upstream(&upstream.name);
-            let mut new = Upstream::new(upstream.clone(), config, figures, Arc::clone(ejected));
+            let mut new = Upstream::new(upstream.clone(), config, figures, Arc::clone(state));
             match before.find(|known| known.is_same_address(upstream)) {
                 Some(known) => new.inherit(known),
                 None => new.ramp(),
@@ -149,20 +153,28 @@ impl Pool {
 
     /// Returns true if the upstream belongs to this pool.
     fn has(&self, upstream: &Upstream) -> bool {
-        self.upstreams.iter().any(|known| known.id == upstream.id)
+        self.places.contains_key(&upstream.id)
     }
 
     fn with(
         config: &Config,
-        ejected: Arc<EjectionCount>,
+        state: Arc<PoolState>,
         budget: Arc<RetryBudget>,
-        upstream: impl Fn(&UpstreamConfig, &Arc<EjectionCount>) -> Arc<Upstream>,
+        upstream: impl Fn(&UpstreamConfig, &Arc<PoolState>) -> Arc<Upstream>,
     ) -> Option<Self> {
-        ejected.most.store(config.upstreams.len() / 2, Ordering::Relaxed);
-        let upstreams = config.upstreams.iter().map(|config| upstream(config, &ejected));
+        state.resize(config.upstreams.len());
+        let upstreams = config.upstreams.iter().map(|config| upstream(config, &state));
         let upstreams: Vec<_> = upstreams.collect();
+        let ring = |entry: &Range<usize>| {
+            let of = |place: usize| Some((upstreams.get(place)?.config.name.as_str(), place));
+            Arc::new(Ring::of(entry.clone().filter_map(of)))
+        };
+        let entry_rings = config.entries.iter().map(ring).collect();
         Some(Self {
             first: Arc::clone(upstreams.first()?),
+            places: upstreams.iter().enumerate().map(|(place, upstream)| (upstream.id, place)).collect(),
+            rings: Rings::default(),
+            entry_rings,
             upstreams,
             entries: config.entries.clone(),
             models: config.models.clone(),
@@ -171,7 +183,7 @@ impl Pool {
             affinity: config.affinity.clone(),
             retry: config.retry.clone(),
             max_event_bytes: config.limits.max_event_bytes,
-            ejected,
+            state,
             budget,
         })
     }
@@ -237,7 +249,7 @@ impl Pool {
 
     /// Returns the index of an upstream in the configuration.
     fn index_of(&self, upstream: &Upstream) -> usize {
-        self.upstreams.iter().position(|known| known.id == upstream.id).unwrap_or_default()
+        self.places.get(&upstream.id).copied().unwrap_or_default()
     }
 
     /// Returns the options for an answer of this upstream; `key` is the index of the caller's key.
@@ -306,9 +318,10 @@ impl Pool {
             return Some(Models::OneOf(known.collect()));
         }
         let own = upstream.listed_names();
-        let others = self.upstreams.iter().filter(|other| other.id != upstream.id);
-        let foreign: Arc<[_]> =
-            others.flat_map(|other| other.listed_names()).filter(|name| !own.contains(name)).collect();
+        let all = self.rings.names(self.state.lists(), || {
+            self.upstreams.iter().flat_map(|upstream| upstream.listed_names()).collect()
+        });
+        let foreign: Arc<[_]> = all.iter().filter(|name| !own.contains(name)).cloned().collect();
         (!own.is_empty() && !foreign.is_empty()).then_some(Models::NoneOf(foreign))
     }
 
@@ -332,8 +345,62 @@ impl Pool {
         if let [only] = self.upstreams.as_slice() {
             return self.choose_single(only, criteria);
         }
-        let now = Instant::now();
-        let serving = self.asked_for(criteria.model, criteria.only);
+        self.choose_at(Instant::now(), criteria)
+    }
+
+    /// Chooses the upstream for a request at this time.
+    pub(super) fn choose_at(
+        &self,
+        now: Instant,
+        criteria: &SelectionCriteria<'_>,
+    ) -> Result<ChosenUpstream, NoUpstream> {
+        let ring = self.ring(criteria.model, criteria.only).filter(|ring| ring.is_large());
+        if let Some(found) = ring.and_then(|ring| self.choose_in_window(&ring, criteria, now)) {
+            return Ok(found);
+        }
+        self.choose_of(&self.asked_for(criteria.model, criteria.only), criteria, now)
+    }
+
+    /// Returns the ring of the upstreams that are asked for a model; `None` in a small pool, which has no use for it.
+    fn ring(&self, model: &str, only: Option<usize>) -> Option<Arc<Ring>> {
+        if self.upstreams.len() <= WINDOW {
+            return None;
+        }
+        if let Some(entry) = only {
+            return self.entry_rings.get(entry).cloned();
+        }
+        Some(self.rings.of_model(self.state.lists(), model, || {
+            let serving = self.serving(model).into_iter();
+            Ring::of(serving.map(|upstream| (upstream.config.name.as_str(), self.index_of(upstream))))
+        }))
+    }
+
+    /// Chooses among the candidates of a large pool; `None` if none of them can take the request now.
+    fn choose_in_window(
+        &self,
+        ring: &Ring,
+        criteria: &SelectionCriteria<'_>,
+        now: Instant,
+    ) -> Option<ChosenUpstream> {
+        let upstream = |place: usize| self.upstreams.get(place);
+        let window: Vec<_> = match criteria.affinity_hash {
+            Some(conversation) => ring.behind(conversation).filter_map(upstream).collect(),
+            None => ring.anywhere(criteria.chance).filter_map(upstream).collect(),
+        };
+        // Ejected upstreams are a last resort of the whole pool.
+        let is_good =
+            |upstream: &&Arc<Upstream>| !matches!(upstream.availability(now), Availability::Ejected { .. });
+        let window: Vec<_> = window.into_iter().filter(is_good).collect();
+        self.choose_of(&window, criteria, now).ok()
+    }
+
+    /// Chooses among these upstreams.
+    fn choose_of(
+        &self,
+        serving: &[&Arc<Upstream>],
+        criteria: &SelectionCriteria<'_>,
+        now: Instant,
+    ) -> Result<ChosenUpstream, NoUpstream> {
         if serving.is_empty() {
             return Err(NoUpstream::Unknown);
         }
@@ -520,61 +587,6 @@ impl Pool {
     }
 }
 
-/// Returns a number from 0 to 1 that is always the same for the same seed and upstream.
-fn draw(seed: u64, upstream: &Upstream) -> f64 {
-    let mut hasher = DefaultHasher::new();
-    (seed, &upstream.config.name).hash(&mut hasher);
-    #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
-    let number = (hasher.finish() >> 11) as f64 / (1_u64 << 53) as f64;
-    number
-}
-
-/// Returns [`draw`] scaled by weight: over many seeds, an upstream has the highest value in proportion to its
-/// weight.
-fn weighted(seed: u64, upstream: &Upstream) -> f64 {
-    draw(seed, upstream).max(f64::MIN_POSITIVE).ln() / f64::from(upstream.config.weight)
-}
-
-/// Returns the upstream of the conversation, unless it has many more requests than its share (rendezvous hashing
-/// with bounded loads).
-fn preferred<'u>(good: &[&'u Arc<Upstream>], criteria: &SelectionCriteria<'_>) -> Option<&'u Arc<Upstream>> {
-    let together = criteria.affinity_hash?;
-    let drawn = good.iter().max_by(|a, b| weighted(together, a).total_cmp(&weighted(together, b)))?;
-    let weight = |upstream: &Upstream| f64::from(upstream.config.weight);
-    let requests = good.iter().map(|upstream| upstream.load()).sum::<f64>() + 1.0;
-    let weights = good.iter().map(|upstream| weight(upstream)).sum::<f64>();
-    let most = (MAX_OVER_SHARE * requests * weight(drawn) / weights).ceil();
-    (drawn.load() + 1.0 <= most).then_some(drawn)
-}
-
-/// Returns the upstream with the fewest requests for its weight; chance decides among equals.
-fn least_busy<'u>(good: &[&'u Arc<Upstream>], chance: u64) -> Option<&'u Arc<Upstream>> {
-    // The load of each is read once: other threads change it meanwhile, and one of the values must be the minimum.
-    let load = |upstream: &Upstream| upstream.load() / f64::from(upstream.config.weight);
-    let loads: Vec<_> = good.iter().map(|upstream| (load(upstream), *upstream)).collect();
-    let least = loads.iter().map(|(load, _)| *load).min_by(f64::total_cmp)?;
-    let equals = loads.into_iter().filter(|(load, _)| *load <= least).map(|(_, upstream)| upstream);
-    equals.max_by(|a, b| weighted(chance, a).total_cmp(&weighted(chance, b)))
-}
-
-/// Count of the ejected upstreams of a pool, which limits them to half of the pool.
-#[derive(Debug, Default)]
-pub(super) struct EjectionCount {
-    now: AtomicUsize,
-    most: AtomicUsize,
-}
-
-impl EjectionCount {
-    pub(super) fn try_add(&self) -> bool {
-        let may = |now| (now < self.most.load(Ordering::Relaxed)).then_some(now + 1);
-        self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may).is_ok()
-    }
-
-    pub(super) fn remove(&self) {
-        self.now.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Upstream chosen for a request, which counts as one of its requests under way until this is dropped.
 #[derive(Debug)]
 pub struct ChosenUpstream {
@@ -625,6 +637,7 @@ mod tests {
     use super::*;
     use crate::config::Overrides;
     use std::collections::BTreeSet;
+    use std::sync::atomic::Ordering;
 
     const PRESSURE: Outcome = Outcome::Pushed { status: 429, wait: Duration::from_secs(30) };
 
@@ -965,14 +978,14 @@ mod tests {
         fail(&pool.upstreams[2], 1);
         fail(&pool.upstreams[3], 1);
         assert_eq!((ejected(&pool.upstreams[2]), ejected(&pool.upstreams[3])), (true, false));
-        assert_eq!(pool.ejected.now.load(Ordering::Relaxed), 2);
+        assert_eq!(pool.state.ejected(), 2);
         // One that recovers frees its place, too.
         pool.upstreams[1].ramp();
-        assert_eq!((pool.ejected.now.load(Ordering::Relaxed), open(1)), (1, 0));
+        assert_eq!((pool.state.ejected(), open(1)), (1, 0));
         // So does one that is dropped.
-        let ejected = Arc::clone(&pool.ejected);
+        let state = Arc::clone(&pool.state);
         drop(pool);
-        assert_eq!(ejected.now.load(Ordering::Relaxed), 0);
+        assert_eq!(state.ejected(), 0);
     }
 
     #[test]
@@ -1090,7 +1103,7 @@ mod tests {
         assert!(new.was_heard_within(Duration::from_secs(60)));
         assert_eq!((ejected(new), ejected(old)), (true, false));
         old.retire();
-        assert_eq!(after.ejected.now.load(Ordering::Relaxed), 1, "the place has moved with it");
+        assert_eq!(after.state.ejected(), 1, "the place has moved with it");
         assert_eq!(after.upstreams[1].id, before.upstreams[1].id);
         // Its metrics say the same under another name.
         let text = "[[upstream]]\nname = \"renamed\"\nurl = \"http://h0:80\"\n";

@@ -1,0 +1,55 @@
+//! Balance between upstreams that are good: by conversation, or by load.
+//!
+//! Takes: upstreams and a number. Gives: one of them. Never: asks how they are.
+
+use super::Upstream;
+use super::pool::SelectionCriteria;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// Factor by which an upstream may exceed its share of all requests before a conversation moves to another one.
+const MAX_OVER_SHARE: f64 = 1.25;
+
+/// Returns a number from 0 to 1 that is always the same for the same seed and upstream.
+pub(super) fn draw(seed: u64, upstream: &Upstream) -> f64 {
+    let mut hasher = DefaultHasher::new();
+    (seed, &upstream.config.name).hash(&mut hasher);
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
+    let number = (hasher.finish() >> 11) as f64 / (1_u64 << 53) as f64;
+    number
+}
+
+/// Returns [`draw`] scaled by weight: over many seeds, an upstream has the highest value in proportion to its
+/// weight.
+fn weighted(seed: u64, upstream: &Upstream) -> f64 {
+    draw(seed, upstream).max(f64::MIN_POSITIVE).ln() / f64::from(upstream.config.weight)
+}
+
+/// Returns the upstream of the conversation: the first in an order of its own that has not many more requests than its
+/// share (rendezvous hashing with bounded loads).
+pub(super) fn preferred<'u>(
+    good: &[&'u Arc<Upstream>],
+    criteria: &SelectionCriteria<'_>,
+) -> Option<&'u Arc<Upstream>> {
+    let together = criteria.affinity_hash?;
+    let weight = |upstream: &Upstream| f64::from(upstream.config.weight);
+    let loads: Vec<_> = good.iter().map(|upstream| (*upstream, upstream.load())).collect();
+    let requests = loads.iter().map(|(_, load)| load).sum::<f64>() + 1.0;
+    let weights = good.iter().map(|upstream| weight(upstream)).sum::<f64>();
+    let has_room = |(upstream, load): &&(&'u Arc<Upstream>, f64)| {
+        let most = (MAX_OVER_SHARE * requests * weight(upstream) / weights).ceil();
+        load + 1.0 <= most
+    };
+    let drawn = |one: &(&'u Arc<Upstream>, f64)| weighted(together, one.0);
+    loads.iter().filter(has_room).max_by(|a, b| drawn(a).total_cmp(&drawn(b))).map(|(upstream, _)| *upstream)
+}
+
+/// Returns the upstream with the fewest requests for its weight; chance decides among equals.
+pub(super) fn least_busy<'u>(good: &[&'u Arc<Upstream>], chance: u64) -> Option<&'u Arc<Upstream>> {
+    // The load of each is read once: other threads change it meanwhile, and one of the values must be the minimum.
+    let load = |upstream: &Upstream| upstream.load() / f64::from(upstream.config.weight);
+    let loads: Vec<_> = good.iter().map(|upstream| (load(upstream), *upstream)).collect();
+    let least = loads.iter().map(|(load, _)| *load).min_by(f64::total_cmp)?;
+    let equals = loads.into_iter().filter(|(load, _)| *load <= least).map(|(_, upstream)| upstream);
+    equals.max_by(|a, b| weighted(chance, a).total_cmp(&weighted(chance, b)))
+}
