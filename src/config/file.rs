@@ -10,6 +10,7 @@ use super::mistakes::Mistakes;
 use super::pool::{AffinityFile, ModelFile, Retry};
 use super::relay::RelayFile;
 use super::requests::Requests;
+use super::shared_limits::SharedLimitsFile;
 use super::tls::TlsFile;
 use super::trace::Trace;
 use super::upstream_file::UpstreamFile;
@@ -51,6 +52,7 @@ pub struct File {
     pub cors: CorsFile,
     pub admin: AdminFile,
     pub store: StoreFile,
+    pub shared_limits: SharedLimitsFile,
     pub seal: SealFile,
     pub compaction: Compaction,
     pub codex: Codex,
@@ -87,6 +89,7 @@ impl Default for File {
             cors: CorsFile::default(),
             admin: AdminFile::default(),
             store: StoreFile::default(),
+            shared_limits: SharedLimitsFile::default(),
             seal: SealFile::default(),
             compaction: Compaction::default(),
             codex: Codex::default(),

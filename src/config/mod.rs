@@ -21,6 +21,7 @@ mod paths;
 mod pool;
 mod relay;
 mod requests;
+mod shared_limits;
 mod source;
 mod targets;
 mod tls;
@@ -45,6 +46,7 @@ pub use mistakes::Mistakes;
 pub use pool::{Affinity, AffinityFile, By, ModelConfig, ModelFile, Retry, TargetConfig, TargetFile};
 pub use relay::{RelayFile, Relayed};
 pub use requests::{MediaUrls, Requests};
+pub use shared_limits::{SharedLimitsFile, WhenAway};
 pub use source::Source;
 pub use tls::{TlsConfig, TlsFile, Version};
 pub use trace::{Trace, TraceConfig, TraceVariables};
@@ -358,6 +360,8 @@ pub struct Config {
     pub admin_hosts: AdminHosts,
     /// Location and limits of the response store.
     pub store: StoreConfig,
+    /// Rule for limits of a minute that processes share, where the store is away; `None`: they are not shared.
+    pub shared_limits: Option<WhenAway>,
     /// Keys that seal reasoning; `None`: the process generates one, which is lost with it.
     pub seal: Option<Arc<Keys>>,
     /// Instructions with which a model compacts a conversation.
@@ -497,6 +501,8 @@ impl Config {
         let layers = Layers::of(&file, &mut mistakes);
         let auth = keys::keyring(&file.auth, &mut mistakes);
         let store = StoreConfig::resolve(&file.store, &file.timeouts, &mut mistakes);
+        let place = store.as_ref().map(|store| &store.place);
+        let shared_limits = file.shared_limits.resolve(place, &mut mistakes);
         let relayed = Relayed::resolve(&file.relay, &mut mistakes);
         let root_path = relay::root_path(&file.root_path, &mut mistakes);
         let cors = Cors::resolve(&file.cors, &mut mistakes);
@@ -531,6 +537,7 @@ impl Config {
             cors,
             admin_hosts,
             store,
+            shared_limits,
             seal,
             compaction: file.compaction.clone(),
             codex: file.codex.clone(),

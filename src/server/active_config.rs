@@ -35,7 +35,7 @@ impl App {
         descriptors::fit_limits(&mut config.limits);
         let pool = self.pool.renewed(&config, &self.metrics);
         let pool = pool.ok_or_else(|| Mistakes::one("upstream", "no engine is named"))?;
-        let quotas = Quotas::of(config.auth.as_deref(), &self.quotas, &self.usages);
+        let quotas = Quotas::of(config.auth.as_deref(), config.shared_limits, &self.quotas, &self.usages);
         Ok(Self { config: Arc::new(config), pool: Arc::new(pool), quotas: Arc::new(quotas), ..self.clone() })
     }
 }

@@ -99,7 +99,12 @@ async fn serve(
         pool: Arc::new(pool),
         connections: Arc::default(),
         budget: Budget::new(&config.limits, &metrics),
-        quotas: Arc::new(Quotas::of(config.auth.as_deref(), &Quotas::default(), &usages)),
+        quotas: Arc::new(Quotas::of(
+            config.auth.as_deref(),
+            config.shared_limits,
+            &Quotas::default(),
+            &usages,
+        )),
         usages: Arc::new(usages),
         metrics: Arc::new(metrics),
         captures: captures(&config),

@@ -335,6 +335,15 @@ fn every_mistake_is_told_with_its_path() {
             "auth.key[0].name: must be 1 to 64 letters, digits, dots, dashes and underscores\nauth.key[0].tenant: must be 1 to 64 letters, digits, dots, dashes and underscores",
         ),
         (&with(&key('a', "models = [\"m\", \"\"]")), "auth.key[0].models: a model without a name"),
+        (&with(&key('a', "priority = -1001")), "auth.key[0].priority: must be from -1000 to 1000"),
+        (
+            &with(&key('a', "priority = \"high\"")),
+            "auth.key[0].priority: expected a whole number, found a text",
+        ),
+        (
+            &with("[[model]]\nname = \"a\"\nto = [\"b\"]"),
+            "model[0].to: expected a table such as { model = \"…\", weight = 95 }, found a text",
+        ),
         (
             &with(&key('a', "models = [\"m\"]\nmodels_not_included = [\"m\", \"\"]\nplan = \"a b\"")),
             "auth.key[0].plan: must be 1 to 64 letters, digits, dots, dashes and underscores\nauth.key[0].models_not_included: `m` stands in models, too\nauth.key[0].models_not_included: a model without a name",

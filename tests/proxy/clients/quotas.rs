@@ -355,6 +355,94 @@ async fn fault_o17_a_quota_without_its_store() {
     world.end().await;
 }
 
+/// Lines that share limits of a minute through the store.
+fn shared(when_away: &str) -> String {
+    format!("[shared_limits]\nenabled = true\nwhen_away = \"{when_away}\"\n")
+}
+
+#[tokio::test]
+async fn replicas_share_the_limits_of_a_minute() {
+    for (limit, script) in [
+        ("requests_per_minute = 40", costly(1, 1)),
+        // An answer costs 1,200.
+        ("tokens_per_minute = 48000", costly(300, 900)),
+    ] {
+        let database = database().await;
+        let keys = [entry(KEY, limit), entry(OTHER, "")].concat();
+        let setup = on(&database).config(&format!("{}{keys}", shared("open")));
+        let world = World::start(Engine::script(script).await, setup.clone()).await;
+        let replica = setup.upstream(&world.engine.url()).args(&["--engine", "vllm"]);
+        let other = Samewire::start(&replica).await;
+        // Each has read where the other one stands before the next request.
+        for (samewire, proxy) in [(&world.samewire, world.proxy()), (&other, other.proxy)] {
+            assert_eq!(Request::stream("").ask(proxy).await.head.status, 200);
+            let start = Instant::now();
+            while !samewire.metrics().await.contains("op=\"counts_of_others\"") {
+                assert!(start.elapsed() < PATIENCE, "nothing is read");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            assert_eq!(Request::stream("").ask(proxy).await.head.status, 200);
+        }
+        for _ in 0..34 {
+            assert_eq!(Request::stream("").ask(world.proxy()).await.head.status, 200, "{limit}");
+        }
+        // The other process has let in two requests, and has no room left for more than what is refilled.
+        let start = Instant::now();
+        let mut more = 0;
+        while Request::stream("").ask(other.proxy).await.head.status == 200 {
+            more += 1;
+            assert!(start.elapsed() < PATIENCE, "still let in");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(more < 30, "{limit}: {more} of a limit of its own");
+        refused(&Request::stream("").ask(other.proxy).await, "rate_limit_exceeded");
+        let free = with(&Request::stream(""), OTHER).ask(other.proxy).await;
+        assert_eq!(free.head.status, 200, "a key without a limit");
+        world.end().await;
+    }
+}
+
+#[tokio::test]
+async fn fault_o31_shared_limits_without_their_store() {
+    for closed in [false, true] {
+        let database = database().await;
+        let partition = Partition::before(&database).await;
+        let keys = [entry(KEY, "requests_per_minute = 1000"), entry(OTHER, "concurrency = 5")].concat();
+        let when_away = shared(if closed { "closed" } else { "open" });
+        let setup = on(&partition.url).allow_errors().config(&format!("{when_away}{keys}"));
+        let world = World::start(Engine::script(Script::answer("a", 1)).await, setup).await;
+        let ask = async || world.ask(&Request::stream("")).await;
+        assert_eq!(ask().await.head.status, 200);
+        partition.state.send_replace(RelayState::Closed);
+        let start = Instant::now();
+        if closed {
+            while ask().await.head.status == 200 {
+                assert!(start.elapsed() < PATIENCE, "still let in");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            let answer = ask().await;
+            assert_eq!(answer.failure(), (503, "server_error".into(), Some("store_unavailable".into())));
+            assert!(answer.head.header("retry-after").is_some());
+            let free = world.ask(&with(&Request::stream(""), OTHER)).await;
+            assert_eq!(free.head.status, 200, "a key without such a limit");
+        } else {
+            while world.samewire.metric("samewire_quota_store_failures_total").await == 0 {
+                assert_eq!(ask().await.head.status, 200);
+                assert!(start.elapsed() < PATIENCE, "nobody has noticed");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            assert_eq!(ask().await.head.status, 200);
+        }
+        partition.state.send_replace(RelayState::Open);
+        until("it is over", PATIENCE, || {
+            world.samewire.count_logged("are shared through the store again") >= 1
+        })
+        .await;
+        assert_eq!(ask().await.head.status, 200, "closed: {closed}");
+        world.end().await;
+    }
+}
+
 #[tokio::test]
 async fn fault_o05_another_quota_counts_on() {
     now().await;

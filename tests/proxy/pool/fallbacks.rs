@@ -15,12 +15,17 @@ const CHAT: &str = "[wire]\nmodel_name = \"requested\"\n[[model]]\nname = \"chat
 /// Starts an engine that lists these models and answers each request with this script.
 async fn listing(models: &[&str], script: Script) -> Engine {
     let engine = Engine::script(script).await;
+    engine.set_models(list(models));
+    engine
+}
+
+/// Returns a list of these models.
+fn list(models: &[&str]) -> Script {
     let list: Vec<_> = models
         .iter()
         .map(|id| json!({"id": id, "object": "model", "created": 7, "owned_by": "vllm", "max_model_len": 100 * id.len()}))
         .collect();
-    engine.set_models(Script::new().json("200 OK", &json!({"object": "list", "data": list}).to_string()));
-    engine
+    Script::new().json("200 OK", &json!({"object": "list", "data": list}).to_string())
 }
 
 /// Returns a whole answer as this model.
@@ -230,9 +235,15 @@ async fn keys_are_checked_for_the_name_that_the_client_asks_for() {
 /// Other routes resolve names as well, and a stored response continues with the name that made it.
 #[tokio::test]
 async fn every_route_asks_the_model_behind_the_name() {
-    let engines =
-        vec![listing(&["big"], refused("503 Busy")).await, listing(&["small"], whole("small")).await];
-    let world = fleet(engines, CHAT, &[]).await;
+    let vectors = json!({"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}], "model": "small", "usage": {"prompt_tokens": 1, "total_tokens": 1}});
+    let small = Engine::answering(move |attempt| match attempt.target.as_str() {
+        "/v1/embeddings" => Script::new().json("200 OK", &vectors.to_string()),
+        "/v1/rerank" => Script::new().json("200 OK", r#"{"results":[]}"#),
+        _ => whole("small"),
+    });
+    let small = small.await;
+    small.set_models(list(&["small"]));
+    let world = fleet(vec![listing(&["big"], refused("503 Busy")).await, small], CHAT, &[]).await;
     let post = |path: &str, body: Value| Request::post(path, body.to_string());
     let first =
         world.ask(&post("/v1/responses", json!({"model": "chat", "input": "x", "store": true}))).await;
@@ -245,11 +256,8 @@ async fn every_route_asks_the_model_behind_the_name() {
     let body = json!({"model": "chat", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]});
     let message = world.ask(&post("/v1/messages", body).header("anthropic-version", "2023-06-01")).await;
     assert_eq!((object(&message)["model"].as_str(), served(&message).0), (Some("chat"), Some("small")));
-    let list = json!({"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}], "model": "small", "usage": {"prompt_tokens": 1, "total_tokens": 1}});
-    world.others[0].set_route("/v1/embeddings", Script::new().json("200 OK", &list.to_string()));
     let vector = world.ask(&post("/v1/embeddings", json!({"model": "chat", "input": "x"}))).await;
-    assert_eq!((object(&vector)["model"].as_str(), served(&vector).0), (Some("chat"), Some("small")));
-    world.others[0].set_route("/v1/rerank", Script::new().json("200 OK", r#"{"results":[]}"#));
+    assert_eq!((object(&vector)["model"].as_str(), served(&vector).0), (Some("small"), Some("small")));
     let body = json!({"model": "chat", "query": "x", "documents": ["y"]});
     let ranked = world.ask(&post("/v1/rerank", body)).await;
     assert_eq!((ranked.head.status, served(&ranked).0), (200, Some("small")), "{}", ranked.text());

@@ -5,6 +5,9 @@
 //! any tokens are left, and the engine's count is charged at the end of the answer, even beyond the limit. No
 //! request is admitted afterwards until that excess has been made up for. Daily and monthly requests are charged
 //! at the end as well, if an engine was contacted; until then each running request counts as one.
+//!
+//! Limits of a minute may be shared with other processes (`[shared_limits]`): what these have counted is charged here
+//! as well, as of about a second ago.
 
 mod usage;
 mod window;
@@ -12,6 +15,7 @@ mod window;
 pub(in crate::server) use usage::{SYNC, Usages};
 
 use crate::auth::{Allowance, Caller, Hash, Keyring, Quota, WhenUsedUp};
+use crate::config::WhenAway;
 use crate::server::App;
 use crate::store::Millis;
 use crate::wire::encode::Limits;
@@ -31,6 +35,8 @@ use usage::{Amounts, Usage};
 use window::{Period, Window};
 
 const MINUTE: Duration = Duration::from_secs(60);
+/// Time after which a client may ask again whose limits could not be checked.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 const PREFIX: &str = "x-ratelimit-";
 
 /// Quotas of all keys that have one, by the name of the key. Built anew on each reload of the configuration.
@@ -42,12 +48,19 @@ struct KeyQuota {
     meters: Arc<Meters>,
     /// Daily and monthly quota, with the usage counted against it.
     budget: Option<(Quota, Arc<Usage>)>,
+    /// Counts by which the limits per minute are shared, and the rule for a store that does not answer.
+    shared: Option<(Arc<Usage>, WhenAway)>,
 }
 
 impl Quotas {
     /// Returns the quotas of all keys. A key with the same allowance as before keeps its counters of the minute;
     /// the usage of the day and the month is kept in any case.
-    pub(in crate::server) fn of(keys: Option<&Keyring>, before: &Self, usages: &Usages) -> Self {
+    pub(in crate::server) fn of(
+        keys: Option<&Keyring>,
+        shared: Option<WhenAway>,
+        before: &Self,
+        usages: &Usages,
+    ) -> Self {
         let limited = keys.into_iter().flat_map(Keyring::callers);
         let limited =
             limited.filter(|(_, caller)| caller.allowance != Allowance::default() || caller.quota.limits());
@@ -64,7 +77,9 @@ impl Quotas {
         };
         let quota = |hash: &Hash, caller: &Caller| {
             let budget = caller.quota.limits().then(|| (caller.quota.clone(), usages.of(hash)));
-            Arc::new(KeyQuota { meters: meters(hash, caller), budget })
+            let is_paced = caller.allowance.requests_per_minute > 0 || caller.allowance.tokens_per_minute > 0;
+            let shared = shared.filter(|_| is_paced).map(|when_away| (usages.of(hash), when_away));
+            Arc::new(KeyQuota { meters: meters(hash, caller), budget, shared })
         };
         Self(limited.map(|(hash, caller)| (Arc::clone(&caller.name), (*hash, quota(hash, caller)))).collect())
     }
@@ -81,6 +96,12 @@ impl Quotas {
         if let Some((_, usage)) = &quota.budget {
             app.usages.refresh(usage, &app.store_handle, &app.metrics).await;
         }
+        if let Some((usage, WhenAway::Closed)) = &quota.shared {
+            app.usages.refresh(usage, &app.store_handle, &app.metrics).await;
+            if !usage.is_fresh() {
+                return Some(Err((store_is_away(), RETRY_AFTER)));
+            }
+        }
         Some(quota.enter(standing.insert(QuotaState::default()), app.store_handle.now()))
     }
 }
@@ -90,8 +111,6 @@ struct Meters {
     allowance: Allowance,
     requests: Option<Meter>,
     tokens: Option<Meter>,
-    /// Tokens that were used but not yet taken from the meter.
-    debt: Mutex<u64>,
     at_once: Option<usize>,
     running: AtomicUsize,
 }
@@ -100,12 +119,18 @@ struct Meters {
 struct Meter {
     limiter: RateLimiter<NotKeyed, InMemoryState, DefaultClock, StateInformationMiddleware>,
     limit: NonZeroU32,
+    /// Units that were used but not yet taken from the limiter.
+    debt: Mutex<u64>,
 }
 
 impl Meter {
     fn new(limit: NonZeroU32) -> Self {
         let limiter = RateLimiter::direct(Pace::per_minute(limit));
-        Self { limiter: limiter.with_middleware::<StateInformationMiddleware>(), limit }
+        Self {
+            limiter: limiter.with_middleware::<StateInformationMiddleware>(),
+            limit,
+            debt: Mutex::default(),
+        }
     }
 
     /// Takes `count` units and returns how many are left. Fails with the time until they are available.
@@ -122,6 +147,33 @@ impl Meter {
         let each = MINUTE.as_nanos() / u128::from(self.limit.get());
         let nanoseconds = each.saturating_mul(u128::from(count));
         Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+    }
+
+    /// Adds to the debt, and takes what is available of it.
+    fn owe(&self, count: u64) {
+        *self.debt.lock() += count;
+        let _ = self.settle();
+    }
+
+    /// Takes as much of the debt from the limiter as is available. Fails with the time until the rest can be taken.
+    fn settle(&self) -> Result<(), Duration> {
+        let mut debt = self.debt.lock();
+        while let Some(owed) = NonZeroU32::new(u32::try_from(*debt).unwrap_or(u32::MAX)) {
+            let part = owed.min(self.limit);
+            if self.take(part).is_ok() {
+                *debt -= u64::from(part.get());
+                continue;
+            }
+            // The whole part is not available: taking one unit shows how many more there are.
+            let left = self.take(NonZeroU32::MIN).inspect(|_| *debt -= 1).unwrap_or(0);
+            if let Some(rest) = NonZeroU32::new(left.min(part.get() - 1))
+                && self.take(rest).is_ok()
+            {
+                *debt -= u64::from(rest.get());
+            }
+            return Err(self.time_for(debt.saturating_add(1)));
+        }
+        Ok(())
     }
 
     fn reading(&self, left: u32) -> Reading {
@@ -225,7 +277,6 @@ impl Meters {
             allowance,
             requests: NonZeroU32::new(allowance.requests_per_minute).map(Meter::new),
             tokens: NonZeroU32::new(allowance.tokens_per_minute).map(Meter::new),
-            debt: Mutex::default(),
             at_once: Some(allowance.concurrency).filter(|most| *most > 0),
             running: AtomicUsize::new(0),
         }
@@ -235,12 +286,12 @@ impl Meters {
     /// either is used up.
     fn take(&self, standing: &mut QuotaState) -> Result<(), Refused> {
         if let Some(meter) = &self.requests {
-            let left = meter.take(NonZeroU32::MIN);
+            let left = meter.settle().and_then(|()| meter.take(NonZeroU32::MIN));
             standing.note(Some(meter.reading(left.unwrap_or(0))), None);
             left.map_err(|wait| (refused("requests", meter), wait))?;
         }
         if let Some(meter) = &self.tokens {
-            let left = self.settle(meter).and_then(|()| meter.take(NonZeroU32::MIN));
+            let left = meter.settle().and_then(|()| meter.take(NonZeroU32::MIN));
             standing.note(None, Some(meter.reading(left.unwrap_or(0))));
             left.map_err(|wait| (refused("tokens", meter), wait))?;
         }
@@ -257,26 +308,20 @@ impl Meters {
         })
     }
 
-    /// Takes as much of the debt from the meter as is available. Fails with the time until the rest can be taken.
-    fn settle(&self, meter: &Meter) -> Result<(), Duration> {
-        let mut debt = self.debt.lock();
-        while let Some(owed) = NonZeroU32::new(u32::try_from(*debt).unwrap_or(u32::MAX)) {
-            let part = owed.min(meter.limit);
-            if meter.take(part).is_ok() {
-                *debt -= u64::from(part.get());
-                continue;
+    /// Charges what other processes have let in and used.
+    fn charge_foreign(&self, amounts: Amounts) {
+        for (meter, amount) in [(&self.requests, amounts.requests), (&self.tokens, amounts.tokens)] {
+            if let Some(meter) = meter.as_ref().filter(|_| amount > 0) {
+                meter.owe(amount);
             }
-            // The whole part is not available: taking one unit shows how many more there are.
-            let left = meter.take(NonZeroU32::MIN).inspect(|_| *debt -= 1).unwrap_or(0);
-            if let Some(rest) = NonZeroU32::new(left.min(part.get() - 1))
-                && meter.take(rest).is_ok()
-            {
-                *debt -= u64::from(rest.get());
-            }
-            return Err(meter.time_for(debt.saturating_add(1)));
         }
-        Ok(())
     }
+}
+
+/// Returns the refusal of a request whose shared limits cannot be checked.
+fn store_is_away() -> Failure {
+    let message = "The limits of this key cannot be checked now, because the store does not answer.";
+    Failure::from(Fault::StoreUnavailable).with_message(message)
 }
 
 fn refused(what: &str, meter: &Meter) -> Failure {
@@ -357,7 +402,13 @@ impl KeyQuota {
                 return Err((limit.failure(quota), limit.reading.reset));
             }
         }
+        if let Some((usage, _)) = &self.shared {
+            self.meters.charge_foreign(usage.take_foreign(now));
+        }
         self.meters.take(standing)?;
+        if let Some((usage, _)) = &self.shared {
+            usage.count_rate(Amounts { requests: 1, tokens: 0 }, now);
+        }
         ticket.0.limits = standing.limits();
         Ok(ticket)
     }
@@ -385,14 +436,16 @@ pub(in crate::server) struct Ticket(Admission);
 impl Ticket {
     /// Charges a finished request with its tokens. `asked` is true if an engine was contacted for it.
     pub(in crate::server) fn charge(&self, tokens: u64, asked: bool, now: Millis) {
-        let KeyQuota { meters, budget } = &*self.0.quota;
+        let KeyQuota { meters, budget, shared } = &*self.0.quota;
         if let Some((_, usage)) = budget.as_ref().filter(|_| asked || tokens > 0) {
             usage.charge(Amounts { requests: 1, tokens }, now);
         }
+        if let Some((usage, _)) = shared.as_ref().filter(|_| tokens > 0) {
+            usage.count_rate(Amounts { requests: 0, tokens }, now);
+        }
         let Some(meter) = &meters.tokens else { return };
         // One token was taken on arrival.
-        *meters.debt.lock() += tokens.saturating_sub(1);
-        let _ = meters.settle(meter);
+        meter.owe(tokens.saturating_sub(1));
     }
 
     /// Returns the admission, for continuations of the request.
@@ -443,6 +496,7 @@ mod tests {
         Arc::new(KeyQuota {
             meters: Arc::new(Meters::new(allowance)),
             budget: usage.map(|usage| (quota, usage)),
+            shared: None,
         })
     }
 

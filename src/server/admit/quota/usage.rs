@@ -24,6 +24,9 @@ const FRESH: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(5);
 /// Counts of ended windows that are kept for a store that is unavailable.
 const LATE: usize = 64;
+/// Time for which the counts of others are read on after the last request of a key with shared limits of a minute.
+/// What others have used before that is refilled by now.
+const RECENT: Duration = Duration::from_secs(60);
 /// Keys that are read and written together.
 const TOGETHER: usize = 256;
 
@@ -56,11 +59,13 @@ struct Tally {
 }
 
 /// Kinds of counters in the store. These numbers are stored and must never change.
-const KINDS: [(u32, Period, Unit); 4] = [
+const KINDS: [(u32, Period, Unit); 6] = [
     (0, Period::Day, Unit::Requests),
     (1, Period::Day, Unit::Tokens),
     (2, Period::Month, Unit::Requests),
     (3, Period::Month, Unit::Tokens),
+    (4, Period::Rate, Unit::Requests),
+    (5, Period::Rate, Unit::Tokens),
 ];
 
 #[derive(Clone, Copy)]
@@ -93,6 +98,12 @@ pub(super) struct Usage {
 struct UsageState {
     day: Tally,
     month: Tally,
+    /// What limits of a minute have counted.
+    rate: Tally,
+    /// When the counts of others were read that the limits of a minute were last charged with, and these counts.
+    charged: Option<(Instant, Amounts)>,
+    /// Time of the last request under shared limits of a minute.
+    rated: Option<Instant>,
     /// Counts of ended windows that are not in the store yet.
     late: Vec<Count>,
     /// Time at which the counts of other processes were last read.
@@ -106,13 +117,14 @@ impl UsageState {
         match period {
             Period::Day => &mut self.day,
             Period::Month => &mut self.month,
+            Period::Rate => &mut self.rate,
         }
     }
 
     /// Starts new windows if the current ones have ended at `now`. A time before a window counts as part of it:
     /// windows never go back.
     fn advance(&mut self, name: &Arc<str>, now: Millis) {
-        for period in [Period::Day, Period::Month] {
+        for period in Period::ALL {
             if now < self.tally(period).window.ends {
                 continue;
             }
@@ -121,6 +133,9 @@ impl UsageState {
             let excess = self.late.len().saturating_sub(LATE);
             self.late.drain(..excess);
             *self.tally(period) = Tally { window: period.window(now), ..Tally::default() };
+            if let (Period::Rate, Some((_, seen))) = (period, &mut self.charged) {
+                *seen = Amounts::default();
+            }
         }
     }
 
@@ -173,7 +188,30 @@ impl Usage {
         }
     }
 
-    fn is_fresh(&self) -> bool {
+    /// Adds what a limit of a minute has counted, for the same limit in other processes.
+    pub(super) fn count_rate(&self, cost: Amounts, now: Millis) {
+        let mut state = self.at(now);
+        state.rate.own = state.rate.own.plus(cost);
+    }
+
+    /// Returns what other processes have counted for their limits of a minute since the last call. The first call,
+    /// and one after a pause, only notes where they stand.
+    pub(super) fn take_foreign(&self, now: Millis) -> Amounts {
+        let mut state = self.at(now);
+        state.rated = Some(Instant::now());
+        let Some(read) = state.read else { return Amounts::default() };
+        let others = state.rate.others;
+        match state.charged.replace((read, others)) {
+            Some((before, seen)) if read.saturating_duration_since(before) < RECENT => Amounts {
+                requests: others.requests.saturating_sub(seen.requests),
+                tokens: others.tokens.saturating_sub(seen.tokens),
+            },
+            _ => Amounts::default(),
+        }
+    }
+
+    /// Returns true if the counts of other processes are known as of the last seconds.
+    pub(super) fn is_fresh(&self) -> bool {
         let state = self.state.lock();
         state.read.is_some_and(|read| read.elapsed() < FRESH)
     }
@@ -181,7 +219,7 @@ impl Usage {
     /// Returns all counts that the store does not have yet, of current and of ended windows.
     fn unsaved(&self, now: Millis) -> Vec<Count> {
         let mut state = self.at(now);
-        let present = [Period::Day, Period::Month].map(|period| state.due(&self.name, period)).concat();
+        let present = Period::ALL.map(|period| state.due(&self.name, period)).concat();
         [state.late.clone(), present].concat()
     }
 
@@ -189,7 +227,8 @@ impl Usage {
     fn is_due(&self, now: Millis) -> bool {
         let unsaved = !self.unsaved(now).is_empty();
         let mut state = self.state.lock();
-        std::mem::take(&mut state.asked) || unsaved
+        let is_recent = state.rated.is_some_and(|rated| rated.elapsed() < RECENT);
+        std::mem::take(&mut state.asked) || unsaved || is_recent
     }
 
     /// Marks counts as stored.
@@ -296,7 +335,7 @@ impl Usages {
         if let Err(error) = outcome {
             metrics.quota_failures.add(1);
             if before.is_none() {
-                tracing::warn!(%error, "the store does not answer: quotas of a day or a month go by what this process knows");
+                tracing::warn!(%error, "the store does not answer: quotas of a day or a month go by what this process knows, and shared limits of a minute by when_away");
             }
         } else if before.is_some() {
             tracing::info!("quotas of a day or a month are shared through the store again");
@@ -389,6 +428,32 @@ mod tests {
             usage.charge(cost(1, 1), NOON + day * DAY);
         }
         assert!(usage.unsaved(NOON + 1_000 * DAY).len() <= LATE + 4);
+    }
+
+    #[test]
+    fn limits_of_a_minute_are_charged_with_what_others_add() {
+        let usage = usage();
+        let others = |kind, amount| {
+            let Window { begins, ends } = Period::Rate.window(NOON);
+            Count { counter: Counter { name: "key".into(), kind, begins }, ends, amount }
+        };
+        let at = Instant::now();
+        assert_eq!(usage.take_foreign(NOON), cost(0, 0), "nothing is known");
+        usage.merge_others(&[others(4, 100), others(5, 9_000)], at);
+        assert_eq!(usage.take_foreign(NOON), cost(0, 0), "what was used before is refilled");
+        let second = Duration::from_secs(1);
+        usage.merge_others(&[others(4, 103), others(5, 9_500)], at + second);
+        assert_eq!(usage.take_foreign(NOON), cost(3, 500));
+        assert_eq!(usage.take_foreign(NOON), cost(0, 0), "once");
+        usage.merge_others(&[others(4, 500)], at + second + RECENT);
+        assert_eq!(usage.take_foreign(NOON), cost(0, 0), "after a pause");
+        assert!(usage.is_due(NOON), "it is read as long as requests come");
+        // The process's own are written under kinds of their own, and a new day begins at 0.
+        usage.count_rate(cost(1, 70), NOON);
+        assert_eq!(told(&usage.unsaved(NOON)), [(4, 1), (5, 70)]);
+        assert_eq!(amounts(&usage, NOON), [(0, 0), (0, 0)]);
+        usage.count_rate(cost(1, 0), NOON + DAY);
+        assert_eq!(told(&usage.unsaved(NOON + DAY)), [(4, 1), (5, 70), (4, 1)]);
     }
 
     #[test]

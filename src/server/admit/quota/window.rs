@@ -5,11 +5,13 @@ use crate::store::Millis;
 const MINUTE: u64 = 60_000;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// Period of a quota: a calendar day or month in UTC.
+/// Period of a quota: a calendar day or month in UTC; or that of the counts by which processes share their limits of a
+/// minute, which is a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Period {
     Day,
     Month,
+    Rate,
 }
 
 /// Calendar day or month in UTC, in milliseconds since 1970. Its end is the begin of the next window.
@@ -20,9 +22,12 @@ pub(super) struct Window {
 }
 
 impl Period {
+    /// All periods that are counted.
+    pub(super) const ALL: [Self; 3] = [Self::Day, Self::Month, Self::Rate];
+
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Day => "day",
+            Self::Day | Self::Rate => "day",
             Self::Month => "month",
         }
     }
@@ -31,7 +36,7 @@ impl Period {
     pub(super) fn window(self, now: Millis) -> Window {
         let today = now / DAY;
         let (first, days) = match self {
-            Self::Day => (today, 1),
+            Self::Day | Self::Rate => (today, 1),
             Self::Month => {
                 let date = Date::of(today);
                 (today - (date.day - 1), date.days_of_month())
