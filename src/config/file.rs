@@ -1,5 +1,6 @@
 //! Configuration file: its keys as written, their defaults, and checks that concern the file alone.
 
+use super::batch::BatchFile;
 use super::browsers::{AdminFile, CorsFile};
 use super::capture::CaptureFile;
 use super::contract::ContractFile;
@@ -50,6 +51,7 @@ pub struct File {
     pub cors: CorsFile,
     pub admin: AdminFile,
     pub store: StoreFile,
+    pub batch: BatchFile,
     pub seal: SealFile,
     pub compaction: Compaction,
     pub codex: Codex,
@@ -85,6 +87,7 @@ impl Default for File {
             cors: CorsFile::default(),
             admin: AdminFile::default(),
             store: StoreFile::default(),
+            batch: BatchFile::default(),
             seal: SealFile::default(),
             compaction: Compaction::default(),
             codex: Codex::default(),

@@ -4,6 +4,7 @@
 //! a [`Config`], or all mistakes at once, each with its line, flag or variable. Only this module reads the
 //! environment.
 
+mod batch;
 mod browsers;
 mod capture;
 mod contract;
@@ -27,6 +28,7 @@ mod upstream_file;
 mod upstreams;
 mod values;
 
+pub use batch::BatchFile;
 pub use browsers::{AdminFile, AdminHosts, Cors, CorsFile};
 pub use capture::CaptureFile;
 pub use contract::ContractFile;
@@ -354,6 +356,8 @@ pub struct Config {
     pub admin_hosts: AdminHosts,
     /// Location and limits of the response store.
     pub store: StoreConfig,
+    /// Files and batches: whether they are served, and their limits.
+    pub batch: BatchFile,
     /// Keys that seal reasoning; `None`: the process generates one, which is lost with it.
     pub seal: Option<Arc<Keys>>,
     /// Instructions with which a model compacts a conversation.
@@ -487,6 +491,7 @@ impl Config {
         let layers = Layers::of(&file, &mut mistakes);
         let auth = keys::keyring(&file.auth, &mut mistakes);
         let store = StoreConfig::resolve(&file.store, &file.timeouts, &mut mistakes);
+        let batch = file.batch.within(store.as_ref(), &mut mistakes);
         let relayed = Relayed::resolve(&file.relay, &mut mistakes);
         let root_path = relay::root_path(&file.root_path, &mut mistakes);
         let cors = Cors::resolve(&file.cors, &mut mistakes);
@@ -521,6 +526,7 @@ impl Config {
             cors,
             admin_hosts,
             store,
+            batch,
             seal,
             compaction: file.compaction.clone(),
             codex: file.codex.clone(),

@@ -336,6 +336,18 @@ impl Pool {
         (Arc::clone(found.unwrap_or(&self.first)), found.is_some())
     }
 
+    /// Returns true if an upstream that serves the model is up, has fewer than `most` requests under way, and reports
+    /// none that waits. True as well for a model that no upstream serves, since its request fails at once.
+    pub fn has_spare(&self, model: &str, most: usize) -> bool {
+        let serving = if self.is_single() { vec![&self.first] } else { self.serving(model) };
+        let most = f64::from(i32::try_from(most).unwrap_or(i32::MAX));
+        let is_spare = |upstream: &&Arc<Upstream>| {
+            let waits = upstream.figures.busy().is_some_and(|busy| busy.waiting > 0);
+            !upstream.is_down() && !waits && upstream.load() < most
+        };
+        serving.is_empty() || serving.iter().any(is_spare)
+    }
+
     /// Returns the same upstream again, with one more request counted on it.
     pub fn same_upstream(upstream: &Arc<Upstream>) -> ChosenUpstream {
         ChosenUpstream::new(upstream, false)
