@@ -211,6 +211,16 @@ impl Keyring {
         self.0.get(usize::try_from(place).ok()?).map(|(_, caller)| caller)
     }
 
+    /// Returns the client whose quota counters have this name; `None` if its key is not active.
+    pub fn caller_with_counters(&self, name: &str) -> Option<&Arc<Caller>> {
+        self.0.iter().find(|(hash, _)| hash.counters() == name).map(|(_, caller)| caller)
+    }
+
+    /// Returns the name of a client's quota counters; `None` if its key is not active.
+    pub fn counters_of(&self, caller: &Arc<Caller>) -> Option<String> {
+        self.0.iter().find(|(_, own)| Arc::ptr_eq(own, caller)).map(|(hash, _)| hash.counters())
+    }
+
     /// Returns all active clients with the hashes of their keys, in the order of the configuration.
     pub fn callers(&self) -> impl Iterator<Item = (&Hash, &Caller)> {
         self.0.iter().map(|(hash, caller)| (hash, &**caller))

@@ -1,5 +1,6 @@
 //! Configuration file: its keys as written, their defaults, and checks that concern the file alone.
 
+use super::batch::BatchFile;
 use super::browsers::{AdminFile, CorsFile};
 use super::capture::CaptureFile;
 use super::contract::ContractFile;
@@ -53,6 +54,7 @@ pub struct File {
     pub admin: AdminFile,
     pub store: StoreFile,
     pub shared_limits: SharedLimitsFile,
+    pub batch: BatchFile,
     pub seal: SealFile,
     pub compaction: Compaction,
     pub codex: Codex,
@@ -90,6 +92,7 @@ impl Default for File {
             admin: AdminFile::default(),
             store: StoreFile::default(),
             shared_limits: SharedLimitsFile::default(),
+            batch: BatchFile::default(),
             seal: SealFile::default(),
             compaction: Compaction::default(),
             codex: Codex::default(),

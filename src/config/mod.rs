@@ -4,6 +4,7 @@
 //! a [`Config`], or all mistakes at once, each with its line, flag or variable. Only this module reads the
 //! environment.
 
+mod batch;
 mod browsers;
 mod capture;
 mod contract;
@@ -30,6 +31,7 @@ mod upstream_file;
 mod upstreams;
 mod values;
 
+pub use batch::BatchFile;
 pub use browsers::{AdminFile, AdminHosts, Cors, CorsFile};
 pub use capture::CaptureFile;
 pub use contract::ContractFile;
@@ -362,6 +364,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// Rule for limits of a minute that processes share, where the store is away; `None`: they are not shared.
     pub shared_limits: Option<WhenAway>,
+    /// Files and batches: whether they are served, and their limits.
+    pub batch: BatchFile,
     /// Keys that seal reasoning; `None`: the process generates one, which is lost with it.
     pub seal: Option<Arc<Keys>>,
     /// Instructions with which a model compacts a conversation.
@@ -503,6 +507,7 @@ impl Config {
         let store = StoreConfig::resolve(&file.store, &file.timeouts, &mut mistakes);
         let place = store.as_ref().map(|store| &store.place);
         let shared_limits = file.shared_limits.resolve(place, &mut mistakes);
+        let batch = file.batch.within(store.as_ref(), &mut mistakes);
         let relayed = Relayed::resolve(&file.relay, &mut mistakes);
         let root_path = relay::root_path(&file.root_path, &mut mistakes);
         let cors = Cors::resolve(&file.cors, &mut mistakes);
@@ -538,6 +543,7 @@ impl Config {
             admin_hosts,
             store,
             shared_limits,
+            batch,
             seal,
             compaction: file.compaction.clone(),
             codex: file.codex.clone(),

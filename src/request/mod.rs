@@ -3,12 +3,14 @@
 //! Takes: a body. Gives: a [`ChatRequest`], or the failure that names the parameter. Remembers: nothing. Never:
 //! changes a field that it does not know.
 
+pub mod batch;
 mod chat;
 mod check;
 mod completions;
 pub mod embeddings;
 mod engine_body;
 pub mod fields;
+pub mod form;
 mod media;
 pub mod messages;
 mod object;
@@ -23,7 +25,7 @@ pub mod stored_items;
 pub use engine_body::EngineBody;
 pub use media::Media;
 pub(crate) use offered_tools::{OfferedTools, name as tool_name};
-pub(crate) use refusals::{invalid, unsupported_parameter, unsupported_value};
+pub(crate) use refusals::{invalid, missing, unsupported_parameter, unsupported_value};
 pub use rules::{Caps, Ranges, Rules};
 
 use crate::json::{self, Raw, Text};

@@ -16,6 +16,11 @@ pub(super) fn refused(fault: Fault, param: String, must: &str) -> Failure {
     Failure::from(fault).with_message(message).with_param(param)
 }
 
+/// Builds the failure for a multipart form that cannot be read.
+pub(crate) fn unreadable_form(why: &str) -> Failure {
+    Failure::from(Fault::InvalidRequest).with_message(format!("The form cannot be read: {why}."))
+}
+
 pub(crate) fn missing(param: &str) -> Failure {
     let message = format!("Missing required parameter: '{param}'.");
     Failure::from(Fault::MissingParameter).with_message(message).with_param(param)

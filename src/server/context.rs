@@ -50,6 +50,8 @@ pub(super) struct RequestContext {
     pub(super) share: Option<Arc<BudgetShare>>,
     /// Status of the key's quota, which response headers report.
     pub(super) standing: Option<QuotaState>,
+    /// Tenant of the batch, if the request is a line of one.
+    pub(super) line_tenant: Option<Arc<str>>,
 }
 
 pub(super) fn bare(status: StatusCode) -> Response<Body> {
@@ -96,6 +98,7 @@ impl RequestContext {
             by_socket: true,
             share: None,
             standing: None,
+            line_tenant: None,
         };
         this.authenticate(head)?;
         Ok(this)

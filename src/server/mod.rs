@@ -8,6 +8,7 @@
 
 mod active_config;
 mod admit;
+mod batch;
 mod context;
 mod handlers;
 mod ids;
@@ -37,6 +38,7 @@ use crate::upstream::Pool;
 use active_config::ActiveConfig;
 use admit::budget::Budget;
 use admit::quota::{Quotas, Usages};
+use batch::registry::Batches;
 use hyper::server::conn::http1;
 use net::connections::Connections;
 use net::shutdown::Shutdown;
@@ -65,6 +67,8 @@ pub(crate) struct App {
     server_certificate: Option<Arc<ServerCertificate>>,
     store_handle: Arc<StoreHandle>,
     background_jobs: Arc<BackgroundJobs>,
+    /// Batches that run here.
+    batches: Arc<Batches>,
     tool_waits: Arc<ToolWaits>,
     connections: Arc<Connections>,
     budget: Arc<Budget>,

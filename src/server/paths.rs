@@ -2,6 +2,7 @@
 
 use super::admit::azure::{PREFIXES, RouteFamily};
 use super::admit::browsers::printable;
+use super::batch::BatchPath;
 use super::handlers::relayed;
 use super::protocol::Protocol;
 use super::responses::{ConversationPath, StoredAction};
@@ -40,6 +41,8 @@ pub(super) enum Target {
     Compact,
     Conversing(ConversationPath),
     Embeddings,
+    /// Files and batches, if they are served.
+    Batch(BatchPath),
     /// Engine route that is relayed unchanged.
     Relayed,
     /// Engine route whose requests may belong to an API that is rewritten.
@@ -99,6 +102,7 @@ impl Target {
             | Self::Compact => Route::Responses,
             Self::Conversing(_) => Route::Conversations,
             Self::Embeddings => Route::Embeddings,
+            Self::Batch(_) => Route::Batch,
             Self::Relayed | Self::ByBody => Route::Relay,
             Self::Models | Self::Model => Route::Models,
             Self::Health | Self::Page | Self::OtherMethod | Self::Nothing => Route::Unknown,
@@ -181,6 +185,28 @@ pub(super) static PATHS: &[Path] = &[
     Path::at("/models/{*id}", OTHER).get(Target::Model),
 ];
 
+/// Paths of files and batches, which exist only if they are served.
+pub(super) static BATCH_PATHS: &[Path] = &[
+    Path::at("/files", PLAIN).get(Target::Batch(BatchPath::Files)).post(Target::Batch(BatchPath::Files)),
+    Path::at("/files/{id}", PLAIN).get(Target::Batch(BatchPath::File)).delete(Target::Batch(BatchPath::File)),
+    Path::at("/files/{id}/content", PLAIN).get(Target::Batch(BatchPath::Content)),
+    Path::at("/batches", PLAIN)
+        .get(Target::Batch(BatchPath::Batches))
+        .post(Target::Batch(BatchPath::Batches)),
+    Path::at("/batches/{id}", PLAIN).get(Target::Batch(BatchPath::Batch)),
+    Path::at("/batches/{id}/cancel", PLAIN).post(Target::Batch(BatchPath::Cancel)),
+];
+
+/// Returns the paths of files and batches, as router patterns.
+pub(super) fn of_batches() -> impl Iterator<Item = (String, RouteFamily, &'static Path)> {
+    BATCH_PATHS.iter().map(|path| (format!("/v1{}", path.path), RouteFamily::Plain, path))
+}
+
+/// Returns true if the path is one of files and batches.
+pub(super) fn is_of_batches(path: &str) -> bool {
+    of_batches().any(|(pattern, _, _)| matches(&pattern, path))
+}
+
 /// Returns all paths with their prefixes, as router patterns.
 pub(super) fn all() -> impl Iterator<Item = (String, RouteFamily, &'static Path)> {
     let with = |path: &'static Path| {
@@ -216,8 +242,8 @@ fn exists(path: &str, relayed: &Relayed) -> bool {
 /// Returns the failure for a method that the path does not allow; the message lists those that it does.
 pub(super) fn other_method(method: &Method, path: &str) -> Failure {
     // A literal path takes precedence over a pattern.
-    let literal = all().find(|(pattern, _, _)| pattern == path);
-    let found = literal.or_else(|| all().find(|(pattern, _, _)| matches(pattern, path)));
+    let literal = all().chain(of_batches()).find(|(pattern, _, _)| pattern == path);
+    let found = literal.or_else(|| all().chain(of_batches()).find(|(pattern, _, _)| matches(pattern, path)));
     let methods = match found {
         Some((_, _, path)) => path.methods(),
         None if path == HEALTH => "GET".to_owned(),

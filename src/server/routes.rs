@@ -42,7 +42,8 @@ pub(super) fn router(worker: Arc<Worker>) -> Router {
     if worker.active_config.app().page.is_some() {
         router = router.route("/", get(to(Target::Page, RouteFamily::Plain)));
     }
-    for (pattern, family, path) in paths::all() {
+    // Those of batches are there even if they are not served: a reload may change that.
+    for (pattern, family, path) in paths::all().chain(paths::of_batches()) {
         let mut methods = MethodRouter::new();
         methods = path.get.into_iter().fold(methods, |methods, target| methods.get(to(target, family)));
         methods = path.post.into_iter().fold(methods, |methods, target| methods.post(to(target, family)));
@@ -158,6 +159,10 @@ async fn handle(
     leavings::arm(&head.headers);
     // A request target with a host in it is meant for a forward proxy.
     let target = if head.uri.authority().is_some() { Target::Nothing } else { target };
+    let is_unserved = !app.config.batch.enabled
+        && matches!(target, Target::Batch(_) | Target::OtherMethod)
+        && paths::is_of_batches(head.uri.path());
+    let target = if is_unserved { Target::Nothing } else { target };
     let is_other = target == Target::Nothing && head.uri.authority().is_none();
     let way = is_other.then(|| relayed::find(head.uri.path(), &app.config.relayed)).flatten();
     let is_relayed = way.is_some();
@@ -191,6 +196,7 @@ async fn handle(
         by_socket: false,
         share: None,
         standing: None,
+        line_tenant: None,
     };
     let result = context.dispatch(&head, target, body).await;
     let recording = context.recording.take();
@@ -277,6 +283,9 @@ impl RequestContext {
         }
         if target == Target::ByBody {
             return Box::pin(self.by_body(head, body)).await;
+        }
+        if let Target::Batch(what) = target {
+            return Box::pin(self.serve_batch(head, body, what)).await;
         }
         headers::check(&head.headers)?;
         self.is_labelled_form = headers::is_labelled_form(&head.headers);

@@ -6,6 +6,8 @@
 use super::active_config::ActiveConfig;
 use super::admit::budget::Budget;
 use super::admit::quota::{Quotas, Usages};
+use super::batch::dispatch::{self, Dispatcher, LineJob, serve_lines};
+use super::batch::runner::run_batches;
 use super::net::accept::{Acceptor, Inbox, serve_connection};
 use super::net::connections::ConnectionSlot;
 use super::net::leavings::dropped_in_time;
@@ -38,6 +40,8 @@ use tokio::sync::mpsc;
 const SWEEP: Duration = Duration::from_secs(1);
 /// Time limit at the end of the process for writing the usage of keys to the store.
 const USAGE_SYNC_LIMIT: Duration = Duration::from_secs(1);
+/// Time limit at the end of the process for storing the last results of batches.
+const BATCH_SAVE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Serves on listeners that are already open, until a signal ends the process. `source` is the origin of the
 /// configuration, which is read again on a reload.
@@ -95,6 +99,7 @@ async fn serve(
         store_handle: Arc::new(store_handle),
         background_jobs: Arc::new(BackgroundJobs::new(&config.limits)),
         server_certificate: certificate.map(Arc::new),
+        batches: Arc::default(),
         tool_waits: Arc::default(),
         pool: Arc::new(pool),
         connections: Arc::default(),
@@ -125,7 +130,8 @@ async fn serve(
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
     let workers = (0..threads).map(|n| start(n, &present, alive.clone())).collect::<io::Result<Vec<_>>>()?;
     drop(alive);
-    spawn_tasks(&present, reload, operators);
+    let dispatcher = Dispatcher::new(workers.iter().map(|inbox| inbox.lines.clone()).collect());
+    spawn_tasks(&present, reload, operators, dispatcher);
     let mut acceptor = Acceptor::new(&app, workers);
     service_manager::ready(app.clients);
     // Release the initial state here, so that a reload can free it.
@@ -143,15 +149,28 @@ async fn serve(
     drop(acceptor);
     end.wait_for_connections(async { _ = gone.recv().await }).await;
     let app = present.app();
+    // The last results of batches are stored, and the batches given up.
+    let _ = tokio::time::timeout(BATCH_SAVE_LIMIT, batches_left(&app)).await;
     // Write the usage of the last requests, with a time limit for a store that does not respond.
     let _ = tokio::time::timeout(USAGE_SYNC_LIMIT, app.usages.sync(&app.store_handle, &app.metrics)).await;
     app.tracer.close().await;
     Ok(())
 }
 
+async fn batches_left(app: &App) {
+    while app.batches.count() > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// Starts the tasks of the process: probes, reloads, upkeep, and the admin listener.
 #[expect(clippy::disallowed_methods, reason = "these serve the process, not a request")]
-fn spawn_tasks(present: &Arc<ActiveConfig>, reload: Option<Reload>, operators: TcpListener) {
+fn spawn_tasks(
+    present: &Arc<ActiveConfig>,
+    reload: Option<Reload>,
+    operators: TcpListener,
+    dispatcher: Dispatcher,
+) {
     let app = present.app();
     for upstream in app.pool.upstreams() {
         tokio::spawn(watch(Arc::clone(present), Arc::clone(upstream)));
@@ -160,6 +179,7 @@ fn spawn_tasks(present: &Arc<ActiveConfig>, reload: Option<Reload>, operators: T
         tokio::spawn(reload.tend());
     }
     tokio::spawn(maintain_store(Arc::clone(present)));
+    tokio::spawn(run_batches(Arc::clone(present), dispatcher));
     tokio::spawn(sync_usages(Arc::clone(present)));
     if let Some(certificate) = app.server_certificate.clone() {
         tokio::spawn(watch_certificate(certificate, Arc::clone(&app.metrics)));
@@ -229,11 +249,12 @@ fn start(n: usize, present: &Arc<ActiveConfig>, alive: mpsc::Sender<Infallible>)
         connections: AtomicUsize::new(0),
         background: AtomicUsize::new(0),
     });
-    let family = Inbox { worker: Arc::clone(&worker), to };
+    let (lines, jobs) = dispatch::queue();
+    let family = Inbox { worker: Arc::clone(&worker), to, lines };
     let runtime = Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new()
         .name(format!("serve-{n}"))
-        .spawn(move || work(&runtime, worker, arrivals, alive))?;
+        .spawn(move || work(&runtime, worker, (arrivals, jobs), alive))?;
     Ok(family)
 }
 
@@ -242,7 +263,7 @@ fn start(n: usize, present: &Arc<ActiveConfig>, alive: mpsc::Sender<Infallible>)
 fn work(
     runtime: &Runtime,
     worker: Arc<Worker>,
-    mut arrivals: mpsc::Receiver<(std::net::TcpStream, ConnectionSlot)>,
+    (mut arrivals, jobs): (mpsc::Receiver<(std::net::TcpStream, ConnectionSlot)>, mpsc::Receiver<LineJob>),
     alive: mpsc::Sender<Infallible>,
 ) {
     let (connected, mut disconnected) = mpsc::channel::<Infallible>(1);
@@ -251,7 +272,7 @@ fn work(
         let sweeping = Arc::clone(&worker);
         #[expect(
             clippy::disallowed_methods,
-            reason = "the server's own tasks: one for each connection, one to sweep"
+            reason = "the server's own tasks: one for each connection, one to sweep, one for lines of batches"
         )]
         {
             tokio::spawn(async move {
@@ -262,6 +283,7 @@ fn work(
                     }
                 }
             });
+            tokio::spawn(serve_lines(Arc::clone(&worker), router.clone(), jobs));
             while let Some((stream, mut slot)) = arrivals.recv().await {
                 slot.connected = Some(connected.clone());
                 let router = router.clone();
@@ -270,7 +292,7 @@ fn work(
         }
         drop(connected);
         disconnected.recv().await;
-        // Background responses have no connection: wait until they end or are cut.
+        // Background responses and lines of batches have no connection: wait until they end or are cut.
         while worker.background.load(Ordering::Relaxed) > 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

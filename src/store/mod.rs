@@ -16,6 +16,7 @@
 //! After the lease has expired, [`Store::orphans`] gives its responses to one other owner, with the next term, and
 //! refuses writes of the old one. [`Store::take_over`] does that to a single response, without waiting for the lease.
 
+mod batches;
 mod counters;
 mod memory;
 mod postgres;
@@ -28,6 +29,10 @@ pub use record::{
     NewResponse, Page, PageRequest, Record, Replay, Running, State, Totals,
 };
 
+pub use batches::{
+    Batch, BatchStatus, BatchStep, Chunk, FileLimits, FilePurpose, Lines, ListRequest, NewBatch, NewFile,
+    OwnedBatch, StoredFile,
+};
 pub use counters::{Count, Counter};
 
 use crate::nearest::suggest;
@@ -220,6 +225,37 @@ impl Validate for Vec<Count> {
     }
 }
 
+impl Validate for ListRequest {
+    fn validate(&self) -> Result<(), Error> {
+        if self.after.as_deref().is_none_or(is_sound) { Ok(()) } else { Err(Error::NoCursor) }
+    }
+}
+
+impl Validate for NewFile {
+    fn validate(&self) -> Result<(), Error> {
+        self.check()
+    }
+}
+
+impl Validate for Chunk {
+    fn validate(&self) -> Result<(), Error> {
+        self.check()
+    }
+}
+
+impl Validate for NewBatch {
+    fn validate(&self) -> Result<(), Error> {
+        self.check()
+    }
+}
+
+impl Validate for BatchStep {
+    fn validate(&self) -> Result<(), Error> {
+        self.check()
+    }
+}
+
+impl Validate for FileLimits {}
 impl Validate for Events {}
 impl Validate for Option<u64> {}
 impl Validate for u64 {}
@@ -349,4 +385,43 @@ operations! {
     /// Returns the totals of all writers but one for the counters of these names whose windows are open; counters
     /// without any are missing. A writer knows its own totals before the store does.
     read counts_of_others(names: Vec<Arc<str>>, besides: Arc<str>, now: Millis) -> Vec<Count>;
+    /// Stores a new file without content. Clients see it once it is finished. Fails with `Full` at a limit.
+    write create_file(new: NewFile, limits: FileLimits, now: Millis) -> ();
+    /// Appends a chunk to a file that is not finished. One that is stored already is skipped, so the call may be
+    /// repeated. Fails with `Full` at a limit.
+    write append_chunk(key: Key, chunk: Chunk, limits: FileLimits, now: Millis) -> ();
+    /// Finishes a file, which clients see from now on until it expires.
+    write finish_file(key: Key, expires: Millis) -> ();
+    /// Returns a finished file, without its content.
+    read file(key: Key, now: Millis) -> StoredFile;
+    /// Returns the tenant's finished files.
+    read files(tenant: Arc<str>, ask: ListRequest, now: Millis) -> Vec<StoredFile>;
+    /// Deletes a file; its chunks are removed by [`sweep_files`](Self::sweep_files). Fails with `Conflict` if a
+    /// batch that has not ended reads it.
+    write delete_file(key: Key, now: Millis) -> ();
+    /// Returns at most `limit` chunks of a file, from this one on.
+    read chunks(key: Key, from: u64, limit: usize) -> Vec<Chunk>;
+    /// Returns the chunk with the line of this number; `None` behind the last one.
+    read chunk_with_line(key: Key, line: u64) -> Option<Chunk>;
+    /// Removes a part of what has expired or was deleted of files and batches. Returns the number of rows; the
+    /// caller repeats the call until that is 0.
+    write sweep_files(now: Millis) -> u64;
+    /// Stores a new batch, and keeps its input file for as long as it may need it. Fails with `NotFound` if there
+    /// is no such file, and with `Full` if the tenant has `most` batches that have not ended.
+    write create_batch(new: NewBatch, most: u64, now: Millis) -> ();
+    /// Returns a batch.
+    read batch(key: Key, now: Millis) -> Batch;
+    /// Returns the tenant's batches.
+    read batches(tenant: Arc<str>, ask: ListRequest, now: Millis) -> Vec<Batch>;
+    /// Requests cancellation from the owner, and returns the batch. One that has ended stays as it is.
+    write cancel_batch(key: Key, now: Millis) -> Batch;
+    /// Gives an owner at most `limit` batches that have none, or whose lease has expired. Each goes to only one.
+    write claim_batches(owner: Arc<str>, limit: usize, now: Millis) -> Vec<Batch>;
+    /// Renews the lease of all batches of an owner, and returns them.
+    write renew_batches(owner: Arc<str>, now: Millis) -> Vec<OwnedBatch>;
+    /// Gives up a batch, so that another owner can take it at once.
+    write release_batch(key: Key, term: u64) -> ();
+    /// Stores results and progress of a batch in one transaction. Repeating the same step has no effect. Fails with
+    /// `Full` at a limit of the files, and with `Fenced` if the batch has another owner.
+    write advance_batch(key: Key, term: u64, step: BatchStep, limits: FileLimits, now: Millis) -> ();
 }

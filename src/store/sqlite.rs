@@ -388,6 +388,10 @@ impl Sql for Session {
         self.log = self.log.saturating_add_signed(bytes.max(0));
     }
 
+    fn will_write(&mut self, bytes: u64) {
+        self.log = self.log.saturating_add(bytes);
+    }
+
     async fn has_disk(&mut self, bytes: u64, ended: u64) -> Result<bool, Error> {
         let free = Disk::free(&self.path)?.saturating_sub(self.bytes_to_checkpoint()?);
         let log = bytes.saturating_add(PIECE).saturating_add(self.disk.least());

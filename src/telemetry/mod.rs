@@ -62,6 +62,8 @@ pub enum Route {
     Conversations,
     /// `POST /v1/embeddings`
     Embeddings,
+    /// `/v1/files` and `/v1/batches`, and what is below them
+    Batch,
     /// Routes that are relayed without rewriting
     Relay,
     /// `GET /v1/models` and `GET /v1/models/{id}`
@@ -71,13 +73,14 @@ pub enum Route {
 }
 
 impl Route {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Chat,
         Self::Completions,
         Self::Responses,
         Self::Messages,
         Self::Conversations,
         Self::Embeddings,
+        Self::Batch,
         Self::Relay,
         Self::Models,
         Self::Unknown,
@@ -92,6 +95,7 @@ impl Route {
             Self::Messages => "messages",
             Self::Conversations => "conversations",
             Self::Embeddings => "embeddings",
+            Self::Batch => "batch",
             Self::Relay => "relay",
             Self::Models => "models",
             Self::Unknown => "unknown",
@@ -209,6 +213,14 @@ pub struct Metrics {
     pub evicted: Gauge,
     /// Connections refused because the limit was reached.
     pub refused_connections: Gauge,
+    /// Batches that run here.
+    pub batches_running: Gauge,
+    /// Lines of batches that run here.
+    pub batch_lines_in_flight: Gauge,
+    /// Lines of batches with a successful answer.
+    pub batch_lines_completed: Gauge,
+    /// Lines of batches that ended in an error.
+    pub batch_lines_failed: Gauge,
     /// Metrics of certificates and TLS handshakes.
     pub tls: TlsMetrics,
     discovery: RwLock<Vec<Arc<DiscoveryMetrics>>>,
@@ -254,6 +266,10 @@ impl Default for Metrics {
             bodies: Arc::default(),
             evicted: Gauge::default(),
             refused_connections: Gauge::default(),
+            batches_running: Gauge::default(),
+            batch_lines_in_flight: Gauge::default(),
+            batch_lines_completed: Gauge::default(),
+            batch_lines_failed: Gauge::default(),
             tls: TlsMetrics::default(),
             discovery: RwLock::default(),
         }
@@ -416,6 +432,7 @@ impl Metrics {
         );
         let name = "samewire_bodies_in_flight_bytes";
         series::single(name, "Request bodies in memory.", "gauge", self.bodies.value(), &mut out);
+        self.render_batches(&mut out);
         let name = "samewire_config_last_reload_success";
         let help = "Whether the configuration read last is in force.";
         series::single(name, help, "gauge", self.reloaded.value(), &mut out);
@@ -463,6 +480,32 @@ impl Metrics {
         );
         process(&mut out);
         out
+    }
+
+    fn render_batches(&self, out: &mut String) {
+        for (name, help, kind, value) in [
+            ("samewire_batches_running", "Batches that this process runs.", "gauge", &self.batches_running),
+            (
+                "samewire_batch_lines_in_flight",
+                "Lines of batches under way.",
+                "gauge",
+                &self.batch_lines_in_flight,
+            ),
+            (
+                "samewire_batch_lines_completed_total",
+                "Lines of batches with a successful answer.",
+                "counter",
+                &self.batch_lines_completed,
+            ),
+            (
+                "samewire_batch_lines_failed_total",
+                "Lines of batches that ended in an error.",
+                "counter",
+                &self.batch_lines_failed,
+            ),
+        ] {
+            series::single(name, help, kind, value.value(), out);
+        }
     }
 
     fn render_upstreams(&self, out: &mut String) {

@@ -433,15 +433,20 @@ impl Pool {
         if self.is_single() {
             return (Arc::clone(&self.first), true);
         }
-        let serving = self.serving(model);
+        let now = Instant::now();
+        let is_well = |upstream: &Upstream| {
+            upstream.config.weight > 0
+                && !upstream.is_down()
+                && matches!(upstream.availability(now), Availability::Good(_))
+        };
+        let mut serving = self.candidates(model, None, chance);
+        if !serving.iter().any(|upstream| is_well(upstream)) {
+            serving = self.serving(model);
+        }
         let mut up: Vec<_> = serving.iter().filter(|upstream| !upstream.is_down()).collect();
         // Only upstreams that take the same form can answer, so the form is that of one that is well.
-        let now = Instant::now();
-        let is_well = |upstream: &&&Arc<Upstream>| {
-            upstream.config.weight > 0 && matches!(upstream.availability(now), Availability::Good(_))
-        };
-        if up.iter().any(&is_well) {
-            up.retain(is_well);
+        if up.iter().any(|upstream| is_well(upstream)) {
+            up.retain(|upstream| is_well(upstream));
         }
         let at = |all: usize| usize::try_from(chance).unwrap_or(0) % all.max(1);
         let found = up.get(at(up.len())).map(|upstream| **upstream).or_else(|| serving.first().copied());
@@ -462,18 +467,42 @@ impl Pool {
         let is_well = |upstream: &Upstream| {
             is_up(upstream) && matches!(upstream.availability(now), Availability::Good(_))
         };
-        let found = |is_fit: &dyn Fn(&Upstream) -> bool| {
+        let found = |is_whole: bool, is_fit: &dyn Fn(&Upstream) -> bool| {
             targets.iter().find_map(|target| {
-                let mut fit = self.asked_for(&target.model, target.upstream);
+                let mut fit = match is_whole {
+                    true => self.asked_for(&target.model, target.upstream),
+                    false => self.candidates(&target.model, target.upstream, chance),
+                };
                 fit.retain(|upstream| is_fit(upstream));
                 let at = usize::try_from(chance).unwrap_or(0) % fit.len().max(1);
                 Some(ReadFor { upstream: Arc::clone(fit.get(at)?), model: Arc::clone(&target.model) })
             })
         };
-        match found(&is_well).or_else(|| found(&is_up)).or_else(|| found(&|_| true)) {
+        let anywhere =
+            || found(true, &is_well).or_else(|| found(true, &is_up)).or_else(|| found(true, &|_| true));
+        match found(false, &is_well).or_else(anywhere) {
             Some(found) => (found, true),
             None => (ReadFor { upstream: Arc::clone(&self.first), model: first }, false),
         }
+    }
+
+    /// Returns true if an upstream that serves the model is up, has fewer than `most` requests under way, and reports
+    /// none that waits. True as well for a model that no upstream serves, since its request fails at once.
+    pub fn has_spare(&self, model: &str, most: usize) -> bool {
+        let targets = self.targets(model, 0);
+        let serving: Vec<_> = match targets.is_empty() {
+            _ if self.is_single() => vec![&self.first],
+            true => self.serving(model),
+            false => {
+                targets.iter().flat_map(|target| self.asked_for(&target.model, target.upstream)).collect()
+            }
+        };
+        let most = f64::from(i32::try_from(most).unwrap_or(i32::MAX));
+        let is_spare = |upstream: &&Arc<Upstream>| {
+            let waits = upstream.figures.busy().is_some_and(|busy| busy.waiting > 0);
+            !upstream.is_down() && !waits && upstream.load() < most
+        };
+        serving.is_empty() || serving.iter().any(is_spare)
     }
 
     /// Returns the same upstream again, with one more request counted on it.
@@ -502,6 +531,14 @@ impl Pool {
                 self.upstreams.get(places).into_iter().flatten().collect()
             }
             None => self.serving(model),
+        }
+    }
+
+    /// Returns the upstreams that are asked for a model; of a large pool those of a window, on which chance decides.
+    fn candidates(&self, model: &str, only: Option<usize>, chance: u64) -> Vec<&Arc<Upstream>> {
+        match self.ring(model, only).filter(|ring| ring.is_large()) {
+            Some(ring) => ring.anywhere(chance).filter_map(|place| self.upstreams.get(place)).collect(),
+            None => self.asked_for(model, only),
         }
     }
 

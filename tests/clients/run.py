@@ -8,6 +8,7 @@ tests find them by environment:
 
     SAMEWIRE_SCRIPTED   base URL of the proxy in front of engine.py
     SAMEWIRE_RECORDED   base URL of the proxy in front of the recorded traffic
+    SAMEWIRE_BATCHES    base URL of another one in front of engine.py, which serves batches
     SAMEWIRE_FIXTURES   the folder of the recorded traffic
     SAMEWIRE_MESSAGES_VLLM, SAMEWIRE_MESSAGES_SGLANG
                         URL of the proxy in front of messages.py of that shape
@@ -133,6 +134,13 @@ def keys(folder: Path) -> Path:
     return path
 
 
+def batches(folder: Path) -> Path:
+    """A configuration with batches."""
+    path = folder / "batches.toml"
+    path.write_text("[batch]\nenabled = true\n")
+    return path
+
+
 @contextlib.contextmanager
 def servers(binary: str, fixtures: Path, environment: dict[str, str], logs: Path) -> Iterator[dict[str, str]]:
     running: list[Server] = []
@@ -161,6 +169,7 @@ def servers(binary: str, fixtures: Path, environment: dict[str, str], logs: Path
         yield {
             "SAMEWIRE_SCRIPTED": proxy("proxy-scripted", scripted, "vllm") + "/v1",
             "SAMEWIRE_RECORDED": proxy("proxy-recorded", recorded, "auto") + "/v1",
+            "SAMEWIRE_BATCHES": proxy("proxy-batches", scripted, "vllm", "--config", str(batches(logs)), "--insecure-no-auth") + "/v1",
             "SAMEWIRE_FIXTURES": str(fixtures),
             "SAMEWIRE_MESSAGES_VLLM": proxy("proxy-vllm", messages["vllm"], "vllm"),
             "SAMEWIRE_MESSAGES_SGLANG": proxy("proxy-sglang", messages["sglang"], "sglang"),

@@ -28,6 +28,7 @@ mod postgres;
 #[path = "../support/sim/mod.rs"]
 mod sim;
 
+mod batch;
 mod canonical;
 mod clients;
 mod conform;

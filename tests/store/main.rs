@@ -17,6 +17,7 @@ mod postgres;
 #[path = "../support/seeded/mod.rs"]
 mod seeded;
 
+mod batches;
 mod caps;
 mod conversations;
 mod counters;

@@ -8,6 +8,7 @@
 use super::azure::{PresentedKey, RouteFamily};
 use crate::auth::masked;
 use crate::request::invalid;
+use crate::server::batch::identity::LineIdentity;
 use crate::server::context::RequestContext;
 use crate::wire::fault::{Failure, Fault};
 use http::{HeaderMap, request};
@@ -49,6 +50,9 @@ impl RequestContext {
     /// Authenticates the caller before the body is read or anything is revealed. Fails if the key is missing,
     /// ambiguous or unknown. Applies to every path, even an unknown one, because paths are interpreted elsewhere.
     pub(in crate::server) fn authenticate(&mut self, head: &request::Parts) -> Result<(), Failure> {
+        if let Some(line) = head.extensions.get::<LineIdentity>() {
+            return self.authenticate_line(head, line);
+        }
         let Some(keys) = &self.app.config.auth else {
             self.capture(head, false);
             return Ok(());
@@ -71,6 +75,24 @@ impl RequestContext {
         Ok(())
     }
 
+    /// Authenticates a line of a batch by the client who created the batch. Fails if that client's key is no longer
+    /// valid.
+    fn authenticate_line(&mut self, head: &request::Parts, line: &LineIdentity) -> Result<(), Failure> {
+        self.line_tenant = Some(Arc::clone(&line.tenant));
+        if let Some(keys) = &self.app.config.auth {
+            let caller = keys.caller_with_counters(&line.caller);
+            let revoked = "The key with which the batch was created is not valid any more.";
+            let caller = caller.filter(|caller| caller.tenant == line.tenant);
+            let caller = caller.ok_or_else(|| Failure::from(Fault::InvalidApiKey).with_message(revoked))?;
+            self.caller = Some(Arc::clone(caller));
+        }
+        if let Some(record) = &mut self.record {
+            record.authenticated(self.caller.clone());
+        }
+        self.capture(head, false);
+        Ok(())
+    }
+
     /// Begins to record the exchange, if requests are captured or this one is to be.
     fn capture(&mut self, head: &request::Parts, is_wanted: bool) {
         if let Some(record) = &mut self.record {
@@ -81,9 +103,10 @@ impl RequestContext {
 
     /// Returns the tenant whose stored responses and conversations this request may access.
     pub(in crate::server) fn tenant(&self, headers: &HeaderMap) -> Arc<str> {
-        match &self.caller {
-            Some(caller) => Arc::clone(&caller.tenant),
-            None => self.family.tenant(headers),
+        match (&self.line_tenant, &self.caller) {
+            (Some(tenant), _) => Arc::clone(tenant),
+            (None, Some(caller)) => Arc::clone(&caller.tenant),
+            (None, None) => self.family.tenant(headers),
         }
     }
 

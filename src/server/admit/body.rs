@@ -22,6 +22,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Time that is as good as no limit on a whole body.
+const PATIENCE: Duration = Duration::from_secs(30 * 86_400);
+
 /// Reads a request's body of at most `limit` bytes, and takes its size from the memory budget. Fails if the body
 /// is too large, too slow or incomplete, or if the budget is exhausted.
 pub(in crate::server) async fn read(
@@ -40,7 +43,7 @@ pub(in crate::server) async fn read(
 }
 
 /// Reader of a request body, with its timers: idle time, total time, and a minimum of bytes in each window.
-struct Reader {
+pub(in crate::server) struct Reader {
     idle: Duration,
     end: Instant,
     window: Instant,
@@ -51,6 +54,12 @@ struct Reader {
 }
 
 impl Reader {
+    /// Returns a reader of a body that may take as long as it needs, as long as it comes at the least rate.
+    pub(in crate::server) fn patient(timeouts: &Timeouts) -> Self {
+        let reader = Self::new(timeouts);
+        Self { end: reader.end + PATIENCE, ..reader }
+    }
+
     fn new(timeouts: &Timeouts) -> Self {
         let now = Instant::now();
         Self {
@@ -93,7 +102,11 @@ impl Reader {
         Ok(if all.is_empty() { first } else { all.freeze() })
     }
 
-    async fn next_data(&mut self, body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
+    /// Returns the next piece of the body; `None` at its end. Fails if it is too slow or breaks off.
+    pub(in crate::server) async fn next_data(
+        &mut self,
+        body: &mut Incoming,
+    ) -> Result<Option<Bytes>, Failure> {
         loop {
             let now = Instant::now();
             if now >= self.window {

@@ -9,6 +9,7 @@ use super::connections::{ConnectionSlot, Connections};
 use super::descriptors::has_pending_connection;
 use super::shutdown::{Phase, PhaseWatcher};
 use super::{closing, http2, tls};
+use crate::server::batch::dispatch::LineJob;
 use crate::server::panics;
 use crate::server::{App, Worker};
 use crate::telemetry::Metrics;
@@ -49,6 +50,8 @@ pub(in crate::server) struct Inbox {
     pub(in crate::server) worker: Arc<Worker>,
     /// Channel with room for every connection that may be open: a queued connection counts as open.
     pub(in crate::server) to: mpsc::Sender<(std::net::TcpStream, ConnectionSlot)>,
+    /// Queue of the lines of batches that run on this thread.
+    pub(in crate::server) lines: mpsc::Sender<LineJob>,
 }
 
 /// Acceptor of client connections for all worker threads. Enforces the connection limit, and closes idle

@@ -27,7 +27,7 @@ pub(in crate::server) async fn maintain(present: &ActiveConfig) {
         }
     }
     let Some(store) = store_handle.store() else { return };
-    let mut more = false;
+    let (mut more, mut has_files) = (false, false);
     let (mut beats, mut sweeps) = (Interval::of(store_handle.heartbeat), Interval::of(SWEEP));
     loop {
         let beat = beats.is_due();
@@ -38,10 +38,21 @@ pub(in crate::server) async fn maintain(present: &ActiveConfig) {
         if beat || more {
             more = background::close_lost(&present.app(), &store).await;
         }
-        if sweeps.is_due()
-            && let Err(error) = store.sweep(store_handle.now()).await
-        {
-            tracing::warn!(%error, "expired responses cannot be removed");
+        if sweeps.is_due() {
+            if let Err(error) = store.sweep(store_handle.now()).await {
+                tracing::warn!(%error, "expired responses cannot be removed");
+            }
+            has_files = true;
+        }
+        if has_files {
+            // A little at a time: between two steps, requests have the store.
+            match store.sweep_files(store_handle.now()).await {
+                Ok(removed) => has_files = removed > 0,
+                Err(error) => {
+                    tracing::warn!(%error, "expired files cannot be removed");
+                    has_files = false;
+                }
+            }
         }
         tokio::time::sleep(LOOK.min(store_handle.heartbeat)).await;
     }

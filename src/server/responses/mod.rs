@@ -23,7 +23,7 @@ mod upstream_request;
 mod websocket;
 
 pub(super) use conversations::ConversationPath;
-pub(super) use stored::StoredAction;
+pub(super) use stored::{StoredAction, decoded, not_found};
 pub(super) use tool_wait::ToolWaits;
 
 use super::Worker;
@@ -93,10 +93,10 @@ struct RememberedConversation {
 
 /// Guard that counts one background response of this worker thread. Dropping it lowers the count, however the job
 /// ends.
-struct BackgroundCount(Arc<Worker>);
+pub(super) struct BackgroundCount(Arc<Worker>);
 
 impl BackgroundCount {
-    fn begin(worker: Arc<Worker>) -> Self {
+    pub(super) fn begin(worker: Arc<Worker>) -> Self {
         worker.background.fetch_add(1, Ordering::Relaxed);
         Self(worker)
     }

@@ -3,6 +3,7 @@
 //! Takes: operations, one after the other, under the caller's lock. Remembers: all records, by key, by age, by
 //! item.
 
+mod batches;
 mod row;
 
 use super::counters::{Count, Counter};
@@ -10,6 +11,7 @@ use super::record::{
     CLOSING, Caps, Conversation, Error, Events, Finish, Item, Json, Key, Kind, LINKS, Millis, NewResponse,
     Page, PageRequest, Record, Replay, Running, Side, State, Totals, weight_of_events, weight_of_items,
 };
+use batches::BatchTables;
 use row::{Entry, Row, entries};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,6 +29,7 @@ pub(super) struct Memory {
     undo: Option<Vec<Row>>,
     /// End of the window and total of each counter, by writer.
     counters: BTreeMap<(Counter, Arc<str>), (Millis, u64)>,
+    batches: BatchTables,
 }
 
 impl Memory {
@@ -40,6 +43,7 @@ impl Memory {
             bytes: 0,
             undo: None,
             counters: BTreeMap::new(),
+            batches: BatchTables::default(),
         }
     }
 

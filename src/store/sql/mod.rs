@@ -3,12 +3,16 @@
 //! Only two types are used: whole numbers and texts. Parameters are `$1`, `$2`, … in the order of their first use,
 //! because SQLite takes them for names.
 
+mod batches;
 mod conversations;
 mod counters;
+mod files;
 mod owners;
 
+pub(super) use batches::*;
 pub(super) use conversations::*;
 pub(super) use counters::*;
+pub(super) use files::*;
 pub(super) use owners::*;
 
 use super::record::{
@@ -20,7 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// Version of the tables, and the oldest version of samewire (by this number) that may still use them.
-pub(super) const SCHEMA: (i64, i64) = (2, 1);
+pub(super) const SCHEMA: (i64, i64) = (3, 1);
 
 /// Checks that this version may use tables of the given version and oldest reader. Fails if they need a newer one.
 pub(super) fn readable((version, reader): (i64, i64)) -> Result<(), Error> {
@@ -67,6 +71,26 @@ CREATE TABLE IF NOT EXISTS samewire_counters (
     amount BIGINT NOT NULL,
     PRIMARY KEY (name, kind, begins, writer));
 CREATE INDEX IF NOT EXISTS samewire_counters_ending ON samewire_counters (ends);
+CREATE TABLE IF NOT EXISTS samewire_files (
+    tenant $TEXT NOT NULL, id $TEXT NOT NULL, purpose BIGINT NOT NULL, state BIGINT NOT NULL, name $TEXT NOT NULL,
+    created BIGINT NOT NULL, expires BIGINT NOT NULL, bytes BIGINT NOT NULL, line_count BIGINT NOT NULL,
+    chunks BIGINT NOT NULL,
+    PRIMARY KEY (tenant, id));
+CREATE INDEX IF NOT EXISTS samewire_files_expiring ON samewire_files (expires);
+CREATE TABLE IF NOT EXISTS samewire_chunks (
+    tenant $TEXT NOT NULL, holder $TEXT NOT NULL, place BIGINT NOT NULL, first_line BIGINT NOT NULL,
+    line_count BIGINT NOT NULL, body $TEXT NOT NULL,
+    PRIMARY KEY (tenant, holder, place));
+CREATE INDEX IF NOT EXISTS samewire_chunk_lines ON samewire_chunks (tenant, holder, first_line);
+CREATE TABLE IF NOT EXISTS samewire_batches (
+    tenant $TEXT NOT NULL, id $TEXT NOT NULL, status BIGINT NOT NULL, created BIGINT NOT NULL,
+    expires BIGINT NOT NULL, gone BIGINT NOT NULL, cancel BIGINT NOT NULL, owner $TEXT NOT NULL,
+    term BIGINT NOT NULL, lease BIGINT NOT NULL, version BIGINT NOT NULL, caller $TEXT NOT NULL,
+    input_file $TEXT NOT NULL, output_file $TEXT NOT NULL, error_file $TEXT NOT NULL, line_cursor BIGINT NOT NULL,
+    ahead $TEXT NOT NULL, facts $TEXT NOT NULL,
+    PRIMARY KEY (tenant, id));
+CREATE INDEX IF NOT EXISTS samewire_batches_open ON samewire_batches (lease) WHERE status < 3;
+CREATE INDEX IF NOT EXISTS samewire_batches_gone ON samewire_batches (gone);
 ";
 
 const RECORD: &str = "tenant, id, kind, version, state, created, touched, expires, background, previous, \
@@ -203,6 +227,9 @@ pub(super) trait Sql {
 
     /// Adds to the totals what this transaction has added or removed.
     fn add_to_totals(&mut self, records: i64, bytes: i64);
+
+    /// Notes bytes that this transaction writes beside records.
+    fn will_write(&mut self, _bytes: u64) {}
 
     /// Returns true if the disk has room for a record of this size, given that ended ones of `ended` bytes may be
     /// evicted.

@@ -1,0 +1,204 @@
+//! Run of one line: its request, attempts, and the line of the result.
+
+use super::dispatch::{Dispatcher, LineAnswer};
+use super::facts::{LineError, LineUsage};
+use super::identity::LineIdentity;
+use super::registry::{Batches, LineSlot};
+use crate::json::{self, Members, Raw};
+use crate::server::{ActiveConfig, App};
+use crate::wire::ident;
+use axum::body::Body as Incoming;
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST};
+use http::{Method, Request};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Attempts at a line whose answer says that something broke.
+const TRIES: u32 = 3;
+/// Pause before another attempt: the first one, and the longest after repeated doubling.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Interval at which a line that waits looks for room.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Line that is ready to run.
+pub(super) struct Line {
+    pub(super) number: u64,
+    pub(super) custom_id: String,
+    pub(super) model: String,
+    pub(super) body: Bytes,
+}
+
+/// Result of a line.
+pub(super) struct Outcome {
+    pub(super) number: u64,
+    /// Line for the output file, or for the file of errors.
+    pub(super) text: String,
+    pub(super) is_success: bool,
+    pub(super) usage: LineUsage,
+}
+
+/// Things that all lines of a batch share.
+pub(super) struct LineContext {
+    pub(super) present: Arc<ActiveConfig>,
+    pub(super) dispatcher: Arc<Dispatcher>,
+    pub(super) batches: Arc<Batches>,
+    pub(super) batch: Arc<str>,
+    pub(super) endpoint: String,
+    pub(super) identity: LineIdentity,
+}
+
+#[derive(Serialize)]
+struct ResultLine<'a> {
+    id: String,
+    custom_id: &'a str,
+    response: Option<ResultResponse<'a>>,
+    error: Option<ResultError<'a>>,
+}
+
+#[derive(Serialize)]
+struct ResultResponse<'a> {
+    status_code: u16,
+    request_id: &'a str,
+    body: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct ResultError<'a> {
+    code: &'a str,
+    message: &'a str,
+}
+
+/// Returns true if a line for this model may begin: an upstream of the model has room beside the requests of
+/// clients.
+pub(super) fn has_room(app: &App, model: &str) -> bool {
+    app.pool.has_spare(model, app.config.batch.upstream_requests)
+}
+
+impl LineContext {
+    /// Runs a line until it has a result. Returns `None` if the process shuts down before it has one: the line is
+    /// then run again by whoever takes the batch over.
+    pub(super) async fn run(self: Arc<Self>, line: Line, slot: LineSlot) -> Option<Outcome> {
+        let (mut slot, mut tries, mut pause) = (Some(slot), 0, PAUSES.0);
+        loop {
+            let app = self.present.app();
+            let answer = match self.request(&line) {
+                Some(request) => self.dispatcher.ask(request, app.config.limits.max_answer_bytes).await,
+                None => None,
+            };
+            tries += 1;
+            let status = answer.as_ref().map_or(500, |answer| answer.status);
+            let is_final = answer.as_ref().is_some_and(LineAnswer::is_final);
+            let again = match status {
+                // It says itself that it may be sent again, and that costs nobody anything.
+                429 | 503 => !is_final,
+                408 | 500 | 502 | 504 => !is_final && tries < TRIES,
+                _ => false,
+            };
+            if !again {
+                return Some(self.outcome(&line, answer));
+            }
+            // The slot is for others while this line waits.
+            drop(slot.take());
+            let wait = answer.and_then(|answer| answer.retry_after()).unwrap_or(pause).min(PAUSES.1);
+            pause = (pause * 2).min(PAUSES.1);
+            slot = self.wait(&line, wait.max(LOOK)).await;
+            slot.as_ref()?;
+        }
+    }
+
+    /// Waits for a while, and then for room. Returns `None` if the process shuts down.
+    async fn wait(&self, line: &Line, least: Duration) -> Option<LineSlot> {
+        let begun = tokio::time::Instant::now();
+        loop {
+            let app = self.present.app();
+            if app.is_shutting_down() {
+                return None;
+            }
+            if begun.elapsed() >= least
+                && has_room(&app, &line.model)
+                && let Some(slot) = self.batches.line(app.config.batch.concurrency)
+            {
+                return Some(slot);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn request(&self, line: &Line) -> Option<Request<Incoming>> {
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(&self.endpoint)
+            .header(HOST, "batch")
+            .header(CONTENT_TYPE, "application/json")
+            .header(CONTENT_LENGTH, line.body.len())
+            .extension(self.identity.clone());
+        request.body(Incoming::from(line.body.clone())).ok()
+    }
+
+    fn outcome(&self, line: &Line, answer: Option<LineAnswer>) -> Outcome {
+        let text = answer.as_ref().and_then(|answer| std::str::from_utf8(answer.body.as_ref()?).ok());
+        // A line of the file has no line end inside.
+        let body = text.and_then(Raw::of).map(json::compacted);
+        let body = body.as_deref().and_then(|body| serde_json::from_str::<&RawValue>(body).ok());
+        let Some((answer, body)) = answer.as_ref().zip(body) else {
+            let message = "The answer to this request broke off, or is not JSON.";
+            return self.failed(line.number, &line.custom_id, "server_error", message);
+        };
+        let is_success = (200..300).contains(&answer.status);
+        let response = ResultResponse { status_code: answer.status, request_id: answer.request_id(), body };
+        let text = self.result(line.number, &line.custom_id, Some(response), None);
+        let usage = if is_success { usage(body.get()) } else { LineUsage::default() };
+        Outcome { number: line.number, text, is_success, usage }
+    }
+
+    /// Returns the result of a line that has no answer.
+    pub(super) fn failed(&self, number: u64, custom_id: &str, code: &str, message: &str) -> Outcome {
+        let text = self.result(number, custom_id, None, Some(ResultError { code, message }));
+        Outcome { number, text, is_success: false, usage: LineUsage::default() }
+    }
+
+    fn result(
+        &self,
+        number: u64,
+        custom_id: &str,
+        response: Option<ResultResponse<'_>>,
+        error: Option<ResultError<'_>>,
+    ) -> String {
+        let id = ident::sha256_hex(format!("{}/{number}", self.batch).as_bytes(), 32);
+        let line = ResultLine { id: format!("batch_req_{id}"), custom_id, response, error };
+        serde_json::to_string(&line).unwrap_or_default() + "\n"
+    }
+}
+
+/// Returns the tokens that an answer says it took, by the names of either API.
+fn usage(body: &str) -> LineUsage {
+    let Some(usage) = Members::of(body).and_then(|body| Members::of(body.get("usage")?.get())) else {
+        return LineUsage::default();
+    };
+    let number = |members: &Members<'_>, names: [&str; 2]| {
+        names.into_iter().find_map(|name| json::integer(members.get(name)?)).unwrap_or(0)
+    };
+    let detail = |names: [&str; 2], name| {
+        let details = names.into_iter().find_map(|name| Members::of(usage.get(name)?.get()));
+        details.map_or(0, |details| number(&details, [name, name]))
+    };
+    LineUsage {
+        input: number(&usage, ["prompt_tokens", "input_tokens"]),
+        cached: detail(["prompt_tokens_details", "input_tokens_details"], "cached_tokens"),
+        output: number(&usage, ["completion_tokens", "output_tokens"]),
+        reasoning: detail(["completion_tokens_details", "output_tokens_details"], "reasoning_tokens"),
+    }
+}
+
+/// Returns a mistake in a line, whose number counts from 0.
+pub(super) fn mistake(code: &str, message: &str, param: Option<&str>, line: Option<u64>) -> LineError {
+    LineError {
+        code: code.to_owned(),
+        message: message.to_owned(),
+        param: param.map(ToOwned::to_owned),
+        line: line.map(|line| line + 1),
+    }
+}

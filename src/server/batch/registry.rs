@@ -1,0 +1,87 @@
+//! Batches that this process runs, and the signals by which other tasks end them.
+
+use crate::store::Key;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tokio::sync::Notify;
+
+/// Batches of this process, with the number of lines that run.
+#[derive(Default)]
+pub(in crate::server) struct Batches {
+    wake: Notify,
+    running: Mutex<HashMap<Key, Arc<Signals>>>,
+    lines: AtomicUsize,
+}
+
+/// Signals to the task of one batch.
+#[derive(Default)]
+pub(super) struct Signals {
+    /// Number of the ownership.
+    pub(super) term: u64,
+    /// True once its client has cancelled the batch.
+    pub(super) cancel: AtomicBool,
+    /// True once another process owns the batch.
+    pub(super) lost: AtomicBool,
+}
+
+/// Permission to run one line, given back when dropped.
+pub(super) struct LineSlot(Arc<Batches>);
+
+impl Drop for LineSlot {
+    fn drop(&mut self) {
+        self.0.lines.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Entry of a batch, removed when dropped, however its task ends.
+pub(super) struct Entry {
+    batches: Arc<Batches>,
+    key: Key,
+    pub(super) signals: Arc<Signals>,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.batches.running.lock().remove(&self.key);
+    }
+}
+
+impl Batches {
+    /// Has the store asked for new batches and cancellations soon.
+    pub(in crate::server) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    pub(super) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Returns the number of batches that run here.
+    pub(in crate::server) fn count(&self) -> usize {
+        self.running.lock().len()
+    }
+
+    /// Returns the number of lines that run.
+    pub(super) fn lines(&self) -> usize {
+        self.lines.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn begin(self: &Arc<Self>, key: &Key, term: u64) -> Entry {
+        let signals = Arc::new(Signals { term, ..Signals::default() });
+        self.running.lock().insert(key.clone(), Arc::clone(&signals));
+        Entry { batches: Arc::clone(self), key: key.clone(), signals }
+    }
+
+    pub(super) fn all(&self) -> Vec<(Key, Arc<Signals>)> {
+        self.running.lock().iter().map(|(key, signals)| (key.clone(), Arc::clone(signals))).collect()
+    }
+
+    /// Takes a slot for one more line, if fewer than `most` run.
+    pub(super) fn line(self: &Arc<Self>, most: usize) -> Option<LineSlot> {
+        let room = |lines: usize| (lines < most).then_some(lines + 1);
+        let taken = self.lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
+        taken.ok().map(|_| LineSlot(Arc::clone(self)))
+    }
+}

@@ -1,0 +1,425 @@
+//! Run of one batch: its input is checked, its lines are run, and results and progress are stored together.
+//!
+//! Remembers: the lines under way and the results that are not stored yet, both bounded. A line counts as done only
+//! once its result is stored, so that a killed process loses no line, and none is in the output twice (faults O32).
+
+use super::facts::Facts;
+use super::identity::LineIdentity;
+use super::line::{Line, LineContext, Outcome, has_room, mistake};
+use super::reader::LineReader;
+use super::registry::Entry;
+use super::seconds;
+use crate::request::batch::BatchLine;
+use crate::server::App;
+use crate::store::{Batch, BatchStatus, BatchStep, Error, Key, Lines, Store};
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use std::collections::{BTreeSet, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Lines that may be done before an earlier one is.
+const AHEAD: u64 = 4_096;
+/// Results are stored once they have this many bytes, or the first of them is this old.
+const STORED: (usize, Duration) = (256 << 10, Duration::from_millis(200));
+/// Interval at which signals, room and time are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// Pause before a failed operation of the store is repeated.
+const RETRY: Duration = Duration::from_millis(500);
+/// Mistakes in the input that are told.
+const MISTAKES: usize = 50;
+
+/// Reason why a batch stops before all of its lines have run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// Another process owns the batch, or it is gone.
+    Lost,
+    /// This process shuts down.
+    Draining,
+    Cancelled,
+    Expired,
+}
+
+type Running = FuturesUnordered<Pin<Box<dyn Future<Output = Option<Outcome>> + Send>>>;
+
+/// Batch that runs here.
+pub(super) struct BatchRun {
+    context: Arc<LineContext>,
+    store: Arc<Store>,
+    entry: Entry,
+    batch: Batch,
+    facts: Facts,
+    version: u64,
+    /// Number of lines that are all done, and the numbers of those behind them that are.
+    cursor: u64,
+    done: BTreeSet<u64>,
+    output: Lines,
+    errors: Lines,
+    /// Time of the first result that is not stored yet.
+    since: Option<Instant>,
+    /// True once a line was left without a result because the process shuts down.
+    has_left: bool,
+}
+
+impl BatchRun {
+    pub(super) fn new(context: LineContext, store: Arc<Store>, entry: Entry, batch: Batch) -> Self {
+        let facts = Facts::of(&batch);
+        let done = batch.ahead.split(',').filter_map(|number| number.parse().ok()).collect();
+        Self {
+            context: Arc::new(LineContext { endpoint: facts.endpoint.clone(), ..context }),
+            store,
+            entry,
+            version: batch.version,
+            cursor: batch.cursor,
+            batch,
+            facts,
+            done,
+            output: Lines::default(),
+            errors: Lines::default(),
+            since: None,
+            has_left: false,
+        }
+    }
+
+    /// Returns the client on whose behalf the lines of a batch run.
+    pub(super) fn identity(batch: &Batch) -> LineIdentity {
+        LineIdentity { caller: Arc::clone(&batch.caller), tenant: Arc::clone(&batch.key.tenant) }
+    }
+
+    /// Runs the batch until it has ended, or this process has to leave it.
+    pub(super) async fn run(mut self) {
+        let begun = Instant::now();
+        let ended = match self.run_to_its_end().await {
+            Ok(status) => self.end(status).await.map(|()| status),
+            Err(Stop::Cancelled) => self.end(BatchStatus::Cancelled).await.map(|()| BatchStatus::Cancelled),
+            Err(Stop::Expired) => self.expire().await.map(|()| BatchStatus::Expired),
+            Err(stop) => Err(stop),
+        };
+        let (id, counts) = (Arc::clone(&self.batch.key.id), self.facts.counts);
+        let batch = &*id;
+        let (total, completed, failed) = (counts.total, counts.completed, counts.failed);
+        match ended {
+            Ok(status) => {
+                let (status, seconds) = (status.name(), begun.elapsed().as_secs());
+                tracing::info!(batch, status, total, completed, failed, seconds, "a batch has ended");
+            }
+            Err(Stop::Draining) => {
+                let _ = self.save(self.batch.status).await;
+                let released = self.store.release_batch(self.batch.key.clone(), self.batch.term).await;
+                if let Err(error) = released {
+                    tracing::warn!(batch, %error, "a batch was not given up; its lease expires");
+                }
+                tracing::info!(batch, total, completed, failed, "a batch is left to another process");
+            }
+            Err(_) => tracing::warn!(batch, "a batch has another owner by now, or is gone"),
+        }
+    }
+
+    async fn run_to_its_end(&mut self) -> Result<BatchStatus, Stop> {
+        if self.batch.status == BatchStatus::Validating && !self.validate().await? {
+            return Ok(BatchStatus::Failed);
+        }
+        self.run_lines().await?;
+        Ok(BatchStatus::Completed)
+    }
+
+    fn app(&self) -> Arc<App> {
+        self.context.present.app()
+    }
+
+    fn now(&self) -> u64 {
+        self.app().store_handle.now()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.entry.signals.lost.load(Ordering::Relaxed)
+    }
+
+    /// Returns the reason why no more lines may begin, if there is one.
+    fn stop(&self) -> Option<Stop> {
+        if self.is_lost() {
+            return Some(Stop::Lost);
+        }
+        // A line that was left is run by whoever takes the batch next, also if the shutdown is taken back.
+        if self.has_left || self.app().is_shutting_down() || !self.app().config.batch.enabled {
+            return Some(Stop::Draining);
+        }
+        if self.batch.cancel > 0 || self.entry.signals.cancel.load(Ordering::Relaxed) {
+            return Some(Stop::Cancelled);
+        }
+        (self.now() >= self.batch.expires).then_some(Stop::Expired)
+    }
+
+    fn reader(&self) -> LineReader {
+        let key = Key { tenant: self.batch.key.tenant.clone(), id: self.batch.input.clone() };
+        LineReader::new(Arc::clone(&self.store), key, self.cursor)
+    }
+
+    /// Reads the next line; repeats a read that fails.
+    async fn read(&self, reader: &mut LineReader) -> Result<Option<(u64, String)>, Stop> {
+        loop {
+            match reader.next().await {
+                Ok(line) => return Ok(line),
+                Err(error) => {
+                    tracing::warn!(batch = &*self.batch.key.id, %error, "a batch cannot be read on")
+                }
+            }
+            tokio::time::sleep(RETRY).await;
+            if let Some(stop @ (Stop::Lost | Stop::Draining)) = self.stop() {
+                return Err(stop);
+            }
+        }
+    }
+
+    /// Checks all lines of the input. Returns false if there are mistakes, which are then among the facts.
+    async fn validate(&mut self) -> Result<bool, Stop> {
+        let most = self.app().config.batch.max_lines;
+        let mut reader = self.reader();
+        // Hashes with a random key take a fraction of the ids' memory; a collision of two is as good as impossible.
+        let (hasher, mut seen) = (RandomState::new(), HashSet::new());
+        let (mut total, mut mistakes) = (0, Vec::new());
+        while let Some((number, text)) = self.read(&mut reader).await? {
+            if number % 1_000 == 0 {
+                tokio::task::yield_now().await;
+                if let Some(stop) = self.stop() {
+                    return Err(stop);
+                }
+            }
+            if text.trim().is_empty() {
+                continue;
+            }
+            total += 1;
+            if total > most {
+                let message = format!("The file has more than {most} lines (batch.max_lines).");
+                mistakes.push(mistake("too_many_tasks", &message, None, None));
+                break;
+            }
+            match BatchLine::read(&text, &self.context.endpoint) {
+                Ok(line) if !seen.insert(hasher.hash_one(&*line.custom_id)) => {
+                    let message = "The custom_id of this line is that of an earlier one.";
+                    mistakes.push(mistake("duplicate_custom_id", message, Some("custom_id"), Some(number)));
+                }
+                Ok(_) => {}
+                Err(problem) => {
+                    mistakes.push(mistake(problem.code, &problem.message, problem.param, Some(number)));
+                }
+            }
+            if mistakes.len() >= MISTAKES {
+                break;
+            }
+        }
+        if total == 0 && mistakes.is_empty() {
+            mistakes.push(mistake("empty_file", "The file has no lines.", None, None));
+        }
+        self.facts.errors = mistakes;
+        if !self.facts.errors.is_empty() {
+            return Ok(false);
+        }
+        self.facts.counts.total = total;
+        self.facts.in_progress_at = Some(seconds(self.now()));
+        self.save(BatchStatus::InProgress).await.map(|()| true)
+    }
+
+    /// Runs the lines that are not done. Returns once all are, or fails with the reason to stop; what has a result
+    /// then is stored.
+    async fn run_lines(&mut self) -> Result<(), Stop> {
+        let mut reader = self.reader();
+        let (mut next, mut is_read) = (None, false);
+        let mut running = Running::new();
+        loop {
+            let stop = self.stop();
+            match stop {
+                Some(Stop::Lost) => return Err(Stop::Lost),
+                Some(Stop::Expired) => running.clear(),
+                Some(Stop::Draining) if self.app().is_cut() => running.clear(),
+                _ => {}
+            }
+            if stop.is_none() {
+                self.begin_lines(&mut reader, &mut next, &mut is_read, &mut running).await?;
+            }
+            if running.is_empty() && (stop.is_some() || is_read && next.is_none()) {
+                // A drain stores it with the status that the batch has.
+                if stop != Some(Stop::Draining) {
+                    self.save(BatchStatus::InProgress).await?;
+                }
+                return stop.map_or(Ok(()), Err);
+            }
+            let is_late = self.since.is_some_and(|since| since.elapsed() >= STORED.1);
+            if is_late || self.output.text.len() + self.errors.text.len() >= STORED.0 {
+                self.save(BatchStatus::InProgress).await?;
+            }
+            tokio::select! {
+                Some(outcome) = running.next() => match outcome {
+                    Some(outcome) => self.note(outcome),
+                    None => self.has_left = true,
+                },
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+    }
+
+    /// Begins as many lines as may run now. Batches share the slots of this process evenly.
+    async fn begin_lines(
+        &mut self,
+        reader: &mut LineReader,
+        next: &mut Option<Line>,
+        is_read: &mut bool,
+        running: &mut Running,
+    ) -> Result<(), Stop> {
+        let app = self.app();
+        let most = app.config.batch.concurrency;
+        let share = most.div_ceil(self.context.batches.count().max(1));
+        while running.len() < share {
+            if next.is_none() && !*is_read {
+                *next = self.next_line(reader).await?;
+                *is_read = next.is_none();
+            }
+            let may_begin =
+                |line: &mut Line| line.number < self.cursor + AHEAD && has_room(&app, &line.model);
+            let Some(line) = next.take_if(may_begin) else { return Ok(()) };
+            let Some(slot) = self.context.batches.line(most) else {
+                *next = Some(line);
+                return Ok(());
+            };
+            running.push(Box::pin(Arc::clone(&self.context).run(line, slot)));
+        }
+        Ok(())
+    }
+
+    /// Returns the next line that has no result; `None` at the end of the input.
+    async fn next_line(&mut self, reader: &mut LineReader) -> Result<Option<Line>, Stop> {
+        while let Some((number, text)) = self.read(reader).await? {
+            if self.done.contains(&number) {
+                continue;
+            }
+            match BatchLine::read(&text, &self.context.endpoint) {
+                Ok(line) => {
+                    let (custom_id, model) = (line.custom_id.into_owned(), line.model.into_owned());
+                    return Ok(Some(Line {
+                        number,
+                        custom_id,
+                        model,
+                        body: Bytes::from(line.body.to_owned()),
+                    }));
+                }
+                // All lines have been checked: this one is empty.
+                Err(_) => self.pass(number),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Notes that a line is done.
+    fn pass(&mut self, number: u64) {
+        self.done.insert(number);
+        while self.done.remove(&self.cursor) {
+            self.cursor += 1;
+        }
+    }
+
+    /// Notes the result of a line, to be stored with the next step.
+    fn note(&mut self, outcome: Outcome) {
+        let app = self.app();
+        let (metrics, usage, more) = (&app.metrics, &mut self.facts.usage, outcome.usage);
+        let lines = if outcome.is_success {
+            self.facts.counts.completed += 1;
+            self.facts.has_output = true;
+            metrics.batch_lines_completed.add(1);
+            &mut self.output
+        } else {
+            self.facts.counts.failed += 1;
+            self.facts.has_errors = true;
+            metrics.batch_lines_failed.add(1);
+            &mut self.errors
+        };
+        lines.count += 1;
+        lines.text.push_str(&outcome.text);
+        usage.input += more.input;
+        usage.cached += more.cached;
+        usage.output += more.output;
+        usage.reasoning += more.reasoning;
+        self.since.get_or_insert_with(Instant::now);
+        self.pass(outcome.number);
+    }
+
+    /// Stores the results and the progress so far, and repeats that until it succeeds. Fails if the batch is lost,
+    /// or if the process ends meanwhile.
+    async fn save(&mut self, status: BatchStatus) -> Result<(), Stop> {
+        let settings = self.app().config.batch.clone();
+        let kept = u64::try_from(settings.retention.as_millis()).unwrap_or(u64::MAX);
+        let files_kept = self.facts.results_expire_after.map_or(kept, |seconds| kept.min(seconds * 1_000));
+        let now = self.now();
+        let ahead: Vec<String> = self.done.iter().map(u64::to_string).collect();
+        let mut step = BatchStep {
+            version: self.version + 1,
+            status,
+            cursor: self.cursor,
+            ahead: ahead.join(",").into(),
+            facts: self.facts.text().into(),
+            output: Arc::new(std::mem::take(&mut self.output)),
+            errors: Arc::new(std::mem::take(&mut self.errors)),
+            gone: now.saturating_add(kept),
+            files_gone: now.saturating_add(files_kept),
+        };
+        loop {
+            let (key, term, limits) = (self.batch.key.clone(), self.batch.term, settings.file_limits());
+            let saved = self.store.advance_batch(key, term, step.clone(), limits, self.now()).await;
+            match saved {
+                Ok(()) => break,
+                Err(Error::Fenced | Error::NotFound | Error::Conflict) => return Err(Stop::Lost),
+                Err(error) => {
+                    tracing::warn!(batch = &*self.batch.key.id, %error, "results of a batch are not stored yet");
+                    // A batch without room waits for some until its end, and then ends without these results.
+                    if error == Error::Full && matches!(self.stop(), Some(Stop::Cancelled | Stop::Expired)) {
+                        (step.output, step.errors) = (Arc::default(), Arc::default());
+                    }
+                }
+            }
+            if self.is_lost() {
+                return Err(Stop::Lost);
+            }
+            if self.app().is_cut() {
+                return Err(Stop::Draining);
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+        self.version = step.version;
+        self.batch.status = status;
+        self.since = None;
+        Ok(())
+    }
+
+    /// Ends the batch.
+    async fn end(&mut self, status: BatchStatus) -> Result<(), Stop> {
+        let now = seconds(self.now());
+        self.facts.ended_at = Some(now);
+        if status == BatchStatus::Completed {
+            self.facts.finalizing_at = Some(now);
+        }
+        self.save(status).await
+    }
+
+    /// Ends a batch whose time is over: lines without a result become errors.
+    async fn expire(&mut self) -> Result<(), Stop> {
+        if self.batch.status != BatchStatus::Validating {
+            let mut reader = self.reader();
+            while let Some(line) = self.next_line(&mut reader).await? {
+                let message = "This request could not be executed before the completion window expired.";
+                let outcome = self.context.failed(line.number, &line.custom_id, "batch_expired", message);
+                self.note(outcome);
+                if self.errors.text.len() >= STORED.0 {
+                    self.save(BatchStatus::InProgress).await?;
+                    if let Some(stop @ (Stop::Lost | Stop::Draining)) = self.stop() {
+                        return Err(stop);
+                    }
+                }
+            }
+        }
+        self.end(BatchStatus::Expired).await
+    }
+}

@@ -1,0 +1,284 @@
+//! Upload of a file: a form that is read piece by piece and stored in chunks of whole lines (faults O31, O37).
+//!
+//! Remembers: one chunk, or one line that is longer. Never: holds the file, or shows a part of it to anybody.
+
+use super::at_limit;
+use super::files::file_object;
+use crate::request::batch::expiry;
+use crate::request::form::{FormEvent, FormReader};
+use crate::request::invalid;
+use crate::server::admit::body::{Body, Reader};
+use crate::server::admit::budget::BudgetShare;
+use crate::server::admit::headers;
+use crate::server::context::RequestContext;
+use crate::store::{Chunk, Error, FileLimits, Key, NewFile, Store};
+use crate::wire::fault::{Failure, Fault};
+use axum::body::Body as Incoming;
+use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_TYPE;
+use http::{Response, request};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Size from which lines make a chunk, in bytes.
+const CHUNK: usize = 256 << 10;
+/// Longest value of a field that is no file, and longest file name, in bytes.
+const FIELD: usize = 1_024;
+/// Attempts to store a chunk, and the pause between two.
+const TRIES: (usize, Duration) = (3, Duration::from_millis(250));
+
+impl RequestContext {
+    /// Stores an uploaded file. Fails if the form or a field is invalid, a limit is reached, or the store fails;
+    /// nothing of the file stays then.
+    pub(super) async fn upload_file(
+        &mut self,
+        head: &request::Parts,
+        body: Option<Incoming>,
+    ) -> Result<Response<Body>, Failure> {
+        headers::check_relayed(&head.headers)?;
+        let label = head.headers.get(CONTENT_TYPE).and_then(|label| label.to_str().ok()).unwrap_or_default();
+        let form = FormReader::of(label).ok_or_else(|| {
+            let message = "The request body must be multipart/form-data.";
+            Failure::from(Fault::UnsupportedMediaType).with_message(message)
+        })?;
+        let store = self.batch_store()?;
+        let key =
+            Key { tenant: self.tenant(&head.headers), id: format!("file-{}", self.ids.stamp().id).into() };
+        let mut upload = Upload {
+            store: Arc::clone(&store),
+            key: key.clone(),
+            share: self.app.budget.share(0)?,
+            limits: self.app.config.batch.file_limits(),
+            most: self.app.config.batch.max_file_bytes,
+            longest: self.app.config.limits.max_body_bytes,
+            context: self,
+            pending: BytesMut::new(),
+            place: 0,
+            lines: 0,
+            bytes: 0,
+            begun: false,
+            fields: Fields::default(),
+        };
+        let stored = match upload.read(form, body).await {
+            Ok(()) => upload.finish().await,
+            Err(failure) => Err(failure),
+        };
+        let begun = upload.begun;
+        drop(upload);
+        self.unread = stored.is_err();
+        self.active_request.begin_answer();
+        let now = self.app.store_handle.now();
+        if let Err(failure) = stored {
+            // What this does not remove expires.
+            if begun && let Err(error) = store.delete_file(key.clone(), now).await {
+                tracing::warn!(file = &*key.id, %error, "a part of an upload was not removed");
+            }
+            return Err(failure);
+        }
+        let found = store.file(key.clone(), now).await;
+        let file = found.map_err(|error| self.batch_failure(&error, "File", &key.id))?;
+        Ok(self.object_response(Bytes::from(file_object(&file))))
+    }
+}
+
+/// Fields of the form beside the file.
+#[derive(Default)]
+struct Fields {
+    purpose: Option<String>,
+    anchor: Option<String>,
+    seconds: Option<String>,
+}
+
+/// Part of the form whose value is being read.
+enum Part {
+    File,
+    Field(String, Vec<u8>),
+}
+
+/// Upload that is under way.
+struct Upload<'c> {
+    context: &'c RequestContext,
+    store: Arc<Store>,
+    key: Key,
+    /// Memory that the pending bytes take.
+    share: BudgetShare,
+    limits: FileLimits,
+    /// Most bytes of the file.
+    most: u64,
+    /// Most bytes of a line.
+    longest: usize,
+    pending: BytesMut,
+    place: u64,
+    lines: u64,
+    bytes: u64,
+    /// True if the store knows the file.
+    begun: bool,
+    fields: Fields,
+}
+
+impl Upload<'_> {
+    /// Reads the form and stores what is complete of the file.
+    async fn read(&mut self, mut form: FormReader, body: Option<Incoming>) -> Result<(), Failure> {
+        let app = &self.context.app;
+        let mut reader = Reader::patient(&app.config.timeouts);
+        let mut body = body.unwrap_or_default();
+        let (mut part, mut is_over) = (None, false);
+        loop {
+            let data = tokio::select! {
+                data = reader.next_data(&mut body) => data?,
+                () = app.cut() => return Err(Fault::Draining.into()),
+            };
+            let Some(data) = data else { break };
+            // The library may hand over large pieces; the form is to hold little.
+            for piece in data.chunks(CHUNK) {
+                form.push(piece);
+                while let Some(event) = form.event()? {
+                    match event {
+                        FormEvent::Part { name, file } => {
+                            self.end_part(part.take())?;
+                            part = Some(self.begin_part(name, file).await?);
+                        }
+                        FormEvent::Data(data) => self.take(&mut part, &data).await?,
+                        FormEvent::End => {
+                            self.end_part(part.take())?;
+                            is_over = true;
+                        }
+                    }
+                }
+            }
+        }
+        let cut = || Failure::from(Fault::InvalidRequest).with_message("The form breaks off.");
+        if is_over { Ok(()) } else { Err(cut()) }
+    }
+
+    async fn begin_part(&mut self, name: String, file: Option<String>) -> Result<Part, Failure> {
+        if name != "file" {
+            return Ok(Part::Field(name, Vec::new()));
+        }
+        if self.begun {
+            return Err(invalid("file", "there may be only one"));
+        }
+        let name = file.filter(|name| !name.is_empty()).unwrap_or_else(|| "upload".to_owned());
+        if name.len() > FIELD || name.contains(char::is_control) {
+            return Err(invalid("file", "its name may have at most 1024 bytes, without control characters"));
+        }
+        let new = NewFile { key: self.key.clone(), name: name.into() };
+        let created = self.store.create_file(new, self.limits, self.context.app.store_handle.now()).await;
+        created.map_err(|error| self.failure(&error))?;
+        self.begun = true;
+        Ok(Part::File)
+    }
+
+    fn end_part(&mut self, part: Option<Part>) -> Result<(), Failure> {
+        let Some(Part::Field(name, value)) = part else { return Ok(()) };
+        let utf8 = || invalid(name.chars().take(64).collect::<String>(), "it must be UTF-8");
+        let value = Some(String::from_utf8(value).map_err(|_| utf8())?);
+        match &*name {
+            "purpose" => self.fields.purpose = value,
+            "expires_after[anchor]" => self.fields.anchor = value,
+            "expires_after[seconds]" => self.fields.seconds = value,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, part: &mut Option<Part>, data: &[u8]) -> Result<(), Failure> {
+        match part {
+            None => Ok(()),
+            Some(Part::Field(_, value)) => {
+                value.extend_from_slice(data);
+                if value.len() > FIELD { Err(Fault::TooLarge.into()) } else { Ok(()) }
+            }
+            Some(Part::File) => {
+                self.bytes += data.len() as u64;
+                if self.bytes > self.most {
+                    let message =
+                        format!("A file may have at most {} bytes (batch.max_file_bytes).", self.most);
+                    return Err(Failure::from(Fault::TooLarge).with_message(message).with_param("file"));
+                }
+                self.pending.extend_from_slice(data);
+                self.share.reach(self.pending.len())?;
+                if self.pending.len() < CHUNK {
+                    return Ok(());
+                }
+                match memchr::memrchr(b'\n', &self.pending) {
+                    Some(end) => self.store_chunk(end + 1).await,
+                    None if self.pending.len() > self.longest + FIELD => {
+                        let message =
+                            format!("Line {} is longer than limits.max_body_bytes.", self.lines + 1);
+                        Err(at_limit(message).with_param("file"))
+                    }
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Stores the first `length` pending bytes, which are whole lines.
+    async fn store_chunk(&mut self, length: usize) -> Result<(), Failure> {
+        let bytes = self.pending.split_to(length);
+        let text = simdutf8::basic::from_utf8(&bytes).ok().filter(|text| !text.contains('\0'));
+        let Some(text) = text else {
+            let message =
+                format!("The file must be JSON Lines in UTF-8; what follows line {} is not.", self.lines);
+            return Err(at_limit(message).with_param("file"));
+        };
+        let unfinished = u64::from(!text.ends_with('\n'));
+        let lines = memchr::memchr_iter(b'\n', text.as_bytes()).count() as u64 + unfinished;
+        let chunk = Chunk { place: self.place, first: self.lines, lines, body: text.into() };
+        self.place += 1;
+        self.lines += lines;
+        let mut tries = 0;
+        loop {
+            let now = self.context.app.store_handle.now();
+            match self.store.append_chunk(self.key.clone(), chunk.clone(), self.limits, now).await {
+                Err(Error::Slow | Error::Unavailable(_)) if tries < TRIES.0 => {
+                    tries += 1;
+                    tokio::time::sleep(TRIES.1).await;
+                }
+                stored => return stored.map_err(|error| self.failure(&error)),
+            }
+        }
+    }
+
+    /// Checks the fields and makes the file visible.
+    async fn finish(&mut self) -> Result<(), Failure> {
+        match self.fields.purpose.as_deref() {
+            None => return Err(crate::request::missing("purpose")),
+            Some("batch") => {}
+            Some(_) => {
+                return Err(invalid("purpose", "only files for batches are kept here: it must be batch"));
+            }
+        }
+        let kept = *self.context.app.config.batch.retention;
+        let kept = match (&self.fields.anchor, &self.fields.seconds) {
+            (None, None) => kept,
+            (anchor, seconds) => {
+                let seconds = seconds.as_ref().and_then(|seconds| seconds.parse().ok());
+                let seconds = expiry("expires_after", anchor.as_deref(), seconds)?;
+                kept.min(Duration::from_secs(seconds))
+            }
+        };
+        if !self.begun {
+            return Err(crate::request::missing("file"));
+        }
+        if self.bytes == 0 {
+            return Err(invalid("file", "it is empty"));
+        }
+        if !self.pending.is_empty() {
+            self.store_chunk(self.pending.len()).await?;
+        }
+        let kept = u64::try_from(kept.as_millis()).unwrap_or(u64::MAX);
+        let expires = self.context.app.store_handle.now().saturating_add(kept);
+        let finished = self.store.finish_file(self.key.clone(), expires).await;
+        finished.map_err(|error| self.failure(&error))
+    }
+
+    fn failure(&self, error: &Error) -> Failure {
+        if *error == Error::Full {
+            let message = "There is no room for this file: tenant_files, tenant_bytes or max_bytes of [batch] is reached, or the disk is full.";
+            return at_limit(message.to_owned()).with_param("file");
+        }
+        self.context.batch_failure(error, "File", &self.key.id)
+    }
+}

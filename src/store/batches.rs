@@ -1,0 +1,348 @@
+//! Records of files and batches: what a client uploads, the batches that run over it, and what they give.
+//!
+//! The content of a file is a list of chunks of whole lines, so that nobody has to hold a file in memory. A batch
+//! belongs to an owner for a term, as a running response does; another owner may take it over once the lease has
+//! expired, and goes on from what is stored.
+
+use super::record::{Error, Json, Key, Millis, is_sound};
+use std::sync::Arc;
+
+/// Time after which an upload that has stopped is removed.
+pub(super) const ABANDONED: Millis = 3_600_000;
+
+/// Purpose of a file. The numbers are stored in databases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilePurpose {
+    /// Input of a batch, uploaded by a client.
+    Batch = 0,
+    /// Output of a batch.
+    BatchOutput = 1,
+}
+
+impl FilePurpose {
+    /// Returns the name in the wire format.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Batch => "batch",
+            Self::BatchOutput => "batch_output",
+        }
+    }
+
+    pub(super) fn of(number: i64) -> Self {
+        if number == 0 { Self::Batch } else { Self::BatchOutput }
+    }
+}
+
+/// State of a file. The numbers are stored in databases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileState {
+    /// Chunks are still added; clients do not see the file.
+    Writing = 0,
+    /// Complete.
+    Ready = 1,
+    /// Deleted; its chunks are removed little by little.
+    Deleted = 2,
+}
+
+/// Stored file without its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredFile {
+    /// Key of the file: `file-…`
+    pub key: Key,
+    /// Purpose of the file.
+    pub purpose: FilePurpose,
+    /// Name that its client gave it.
+    pub name: Arc<str>,
+    /// Time at which the file was created.
+    pub created: Millis,
+    /// Time at which the file expires.
+    pub expires: Millis,
+    /// Length of the content in bytes.
+    pub bytes: u64,
+    /// Lines of the content.
+    pub lines: u64,
+    /// Number of chunks.
+    pub chunks: u64,
+}
+
+/// File to be stored, before its content.
+#[derive(Clone, Debug)]
+pub struct NewFile {
+    /// Key of the file.
+    pub key: Key,
+    /// Name that its client gave it.
+    pub name: Arc<str>,
+}
+
+/// Piece of a file: whole lines, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Number of the chunk in its file, from 0 on.
+    pub place: u64,
+    /// Number of its first line in the file, from 0 on.
+    pub first: u64,
+    /// Number of its lines.
+    pub lines: u64,
+    /// Text of the lines.
+    pub body: Arc<str>,
+}
+
+/// Limits on files. A write that runs beside others may exceed them by one chunk for each of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileLimits {
+    /// Files of one tenant.
+    pub tenant_files: u64,
+    /// Bytes of all files of one tenant.
+    pub tenant_bytes: u64,
+    /// Bytes of all files.
+    pub total_bytes: u64,
+}
+
+/// Range of a list of files or batches, ordered by their age.
+#[derive(Clone, Debug)]
+pub struct ListRequest {
+    /// Id of the entry before the first one to return.
+    pub after: Option<Arc<str>>,
+    /// Number of entries.
+    pub limit: usize,
+    /// True if the newest comes first.
+    pub descending: bool,
+    /// Purpose of files to return; `None` for all, and for batches.
+    pub purpose: Option<FilePurpose>,
+}
+
+/// Status of a batch. The numbers are stored in databases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BatchStatus {
+    /// The input is checked, or waits for that.
+    Validating = 0,
+    /// Lines are run.
+    InProgress = 1,
+    /// All lines have ended.
+    Finalizing = 2,
+    /// Ended normally.
+    Completed = 3,
+    /// The input is invalid.
+    Failed = 4,
+    /// The completion window has passed.
+    Expired = 5,
+    /// Cancelled by its client.
+    Cancelled = 6,
+}
+
+impl BatchStatus {
+    /// List of all statuses, in the order of the numbers under which they are stored.
+    pub const ALL: [Self; 7] = [
+        Self::Validating,
+        Self::InProgress,
+        Self::Finalizing,
+        Self::Completed,
+        Self::Failed,
+        Self::Expired,
+        Self::Cancelled,
+    ];
+
+    /// Returns the name in the wire format.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Validating => "validating",
+            Self::InProgress => "in_progress",
+            Self::Finalizing => "finalizing",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Returns true if the status is final.
+    pub fn is_terminal(self) -> bool {
+        self > Self::Finalizing
+    }
+
+    pub(super) fn of(number: i64) -> Option<Self> {
+        usize::try_from(number).ok().and_then(|at| Self::ALL.get(at)).copied()
+    }
+}
+
+/// Batch to be stored. It has no owner until one claims it.
+#[derive(Clone, Debug)]
+pub struct NewBatch {
+    /// Key of the batch: `batch_…`
+    pub key: Key,
+    /// Key of the client on whose behalf its lines run, as [`Hash::counters`](crate::auth::Hash::counters) names
+    /// it; empty if keys are not checked.
+    pub caller: Arc<str>,
+    /// Id of the input file.
+    pub input: Arc<str>,
+    /// Id that the output file will have.
+    pub output: Arc<str>,
+    /// Id that the file of errors will have.
+    pub errors: Arc<str>,
+    /// Time at which the completion window ends.
+    pub expires: Millis,
+    /// Everything else that the batch object says, which the store does not interpret.
+    pub facts: Json,
+}
+
+/// Stored batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Key of the batch.
+    pub key: Key,
+    /// Status of the batch.
+    pub status: BatchStatus,
+    /// Time at which the batch was created.
+    pub created: Millis,
+    /// Time at which the completion window ends.
+    pub expires: Millis,
+    /// Time of the first request to cancel the batch; 0 without one.
+    pub cancel: Millis,
+    /// Process that runs the batch; empty before one does.
+    pub owner: Arc<str>,
+    /// Number of the current ownership. A write with another term is rejected.
+    pub term: u64,
+    /// Number of the last write of its owners, so that a repeated one is recognised.
+    pub version: u64,
+    /// Key of the client on whose behalf its lines run.
+    pub caller: Arc<str>,
+    /// Id of the input file.
+    pub input: Arc<str>,
+    /// Id of the output file.
+    pub output: Arc<str>,
+    /// Id of the file of errors.
+    pub errors: Arc<str>,
+    /// Number of input lines that have all ended.
+    pub cursor: u64,
+    /// Numbers of further lines that have ended, separated by commas.
+    pub ahead: Arc<str>,
+    /// Everything else that the batch object says.
+    pub facts: Json,
+}
+
+/// Batch that an owner runs, as the store knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedBatch {
+    /// Key of the batch.
+    pub key: Key,
+    /// Number of the ownership.
+    pub term: u64,
+    /// True if a client has asked to cancel the batch.
+    pub cancel: bool,
+}
+
+/// Lines to be added to a file of results.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lines {
+    /// Number of the lines.
+    pub count: u64,
+    /// Text of the lines, each with its end.
+    pub text: String,
+}
+
+/// Step of a batch: results and progress, which are stored together or not at all.
+#[derive(Clone, Debug)]
+pub struct BatchStep {
+    /// Number of this write, one above the last.
+    pub version: u64,
+    /// Status from now on.
+    pub status: BatchStatus,
+    /// Number of input lines that have all ended.
+    pub cursor: u64,
+    /// Numbers of further lines that have ended.
+    pub ahead: Arc<str>,
+    /// Everything else that the batch object says.
+    pub facts: Json,
+    /// Lines for the output file.
+    pub output: Arc<Lines>,
+    /// Lines for the file of errors.
+    pub errors: Arc<Lines>,
+    /// Time at which the batch is removed, once it has ended.
+    pub gone: Millis,
+    /// Time at which its files expire, once it has ended.
+    pub files_gone: Millis,
+}
+
+impl NewFile {
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let is_good = is_sound(&self.key.id) && is_sound(&self.key.tenant) && !self.name.contains('\0');
+        if is_good { Ok(()) } else { Err(Error::Conflict) }
+    }
+}
+
+impl Chunk {
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.body.contains('\0') { Err(Error::Conflict) } else { Ok(()) }
+    }
+}
+
+impl NewBatch {
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let ids = [&self.key.tenant, &self.key.id, &self.caller, &self.input, &self.output, &self.errors];
+        let is_good = ids.into_iter().all(|id| is_sound(id)) && !self.facts.contains('\0');
+        if is_good { Ok(()) } else { Err(Error::NotFound) }
+    }
+
+    /// Returns the record of the batch when it is new.
+    pub(super) fn first(&self, now: Millis) -> Batch {
+        Batch {
+            key: self.key.clone(),
+            status: BatchStatus::Validating,
+            created: now,
+            expires: self.expires,
+            cancel: 0,
+            owner: "".into(),
+            term: 0,
+            version: 0,
+            caller: self.caller.clone(),
+            input: self.input.clone(),
+            output: self.output.clone(),
+            errors: self.errors.clone(),
+            cursor: 0,
+            ahead: "".into(),
+            facts: self.facts.clone(),
+        }
+    }
+}
+
+impl BatchStep {
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let texts: [&str; 3] = [&self.output.text, &self.errors.text, &self.facts];
+        if texts.into_iter().any(|text| text.contains('\0')) { Err(Error::Conflict) } else { Ok(()) }
+    }
+
+    /// Returns the lines with the ids of the files that they are added to.
+    pub(super) fn results<'s>(&'s self, batch: &'s Batch) -> [(&'s Arc<str>, &'s Lines); 2] {
+        [(&batch.output, &*self.output), (&batch.errors, &*self.errors)]
+    }
+
+    /// Checks that this is the next step of a batch. Returns false if it was stored before.
+    pub(super) fn follows(&self, batch: &Batch, term: u64) -> Result<bool, Error> {
+        if batch.term != term {
+            return Err(Error::Fenced);
+        }
+        if batch.version == self.version {
+            return Ok(false);
+        }
+        let is_next = batch.version + 1 == self.version && !batch.status.is_terminal();
+        if is_next { Ok(true) } else { Err(Error::Conflict) }
+    }
+}
+
+impl FileLimits {
+    /// Checks that a tenant may store more. Fails with `Full` if not.
+    pub(super) fn check(&self, used: &FileUse, files: u64, bytes: u64) -> Result<(), Error> {
+        let fits = used.tenant_files + files <= self.tenant_files
+            && used.tenant_bytes.saturating_add(bytes) <= self.tenant_bytes
+            && used.total_bytes.saturating_add(bytes) <= self.total_bytes;
+        if fits { Ok(()) } else { Err(Error::Full) }
+    }
+}
+
+/// Amounts that are stored already.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FileUse {
+    pub(super) total_bytes: u64,
+    pub(super) tenant_bytes: u64,
+    pub(super) tenant_files: u64,
+}

@@ -1,0 +1,330 @@
+//! Operations on files and batches in memory.
+
+use super::Memory;
+use crate::store::batches::{
+    ABANDONED, Batch, BatchStep, Chunk, FileLimits, FilePurpose, FileState, FileUse, Lines, ListRequest,
+    NewBatch, NewFile, OwnedBatch, StoredFile,
+};
+use crate::store::record::{Error, Key, Millis};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Tables of the files and batches.
+#[derive(Default)]
+pub(super) struct BatchTables {
+    files: BTreeMap<Key, FileRow>,
+    batches: BTreeMap<Key, BatchRow>,
+}
+
+struct FileRow {
+    file: StoredFile,
+    state: FileState,
+    chunks: Vec<Chunk>,
+}
+
+struct BatchRow {
+    batch: Batch,
+    lease: Millis,
+    gone: Millis,
+}
+
+impl FileRow {
+    fn new(key: &Key, purpose: FilePurpose, name: &Arc<str>, (created, expires): (Millis, Millis)) -> Self {
+        let file = StoredFile {
+            key: key.clone(),
+            purpose,
+            name: name.clone(),
+            created,
+            expires,
+            bytes: 0,
+            lines: 0,
+            chunks: 0,
+        };
+        Self { file, state: FileState::Writing, chunks: Vec::new() }
+    }
+
+    fn is_seen(&self, now: Millis) -> bool {
+        self.state == FileState::Ready && self.file.expires > now
+    }
+
+    fn append(&mut self, chunk: Chunk) {
+        self.file.bytes += chunk.body.len() as u64;
+        self.file.lines += chunk.lines;
+        self.file.chunks += 1;
+        self.chunks.push(chunk);
+    }
+}
+
+/// Returns the part of a list that a client asks for. `all`: the entries with their age, in any order.
+fn listed<T: Clone>(all: Vec<(Millis, Arc<str>, T)>, ask: &ListRequest) -> Result<Vec<T>, Error> {
+    let mut all = all;
+    all.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    if ask.descending {
+        all.reverse();
+    }
+    let from = match &ask.after {
+        Some(id) => all.iter().position(|(_, own, _)| own == id).ok_or(Error::NoCursor)? + 1,
+        None => 0,
+    };
+    Ok(all.into_iter().skip(from).take(ask.limit).map(|(_, _, entry)| entry).collect())
+}
+
+impl Memory {
+    fn file_use(&self, tenant: &Arc<str>) -> FileUse {
+        let mut used = FileUse::default();
+        for (key, row) in &self.batches.files {
+            used.total_bytes += row.file.bytes;
+            if key.tenant == *tenant {
+                used.tenant_bytes += row.file.bytes;
+                used.tenant_files += 1;
+            }
+        }
+        used
+    }
+
+    pub(in crate::store) fn create_file(
+        &mut self,
+        new: &NewFile,
+        limits: &FileLimits,
+        now: &Millis,
+    ) -> Result<(), Error> {
+        limits.check(&self.file_use(&new.key.tenant), 1, 0)?;
+        if self.batches.files.contains_key(&new.key) {
+            return Err(Error::Conflict);
+        }
+        let times = (*now, now.saturating_add(ABANDONED));
+        let row = FileRow::new(&new.key, FilePurpose::Batch, &new.name, times);
+        self.batches.files.insert(new.key.clone(), row);
+        Ok(())
+    }
+
+    pub(in crate::store) fn append_chunk(
+        &mut self,
+        key: &Key,
+        chunk: &Chunk,
+        limits: &FileLimits,
+        now: &Millis,
+    ) -> Result<(), Error> {
+        let used = self.file_use(&key.tenant);
+        let row = self.batches.files.get_mut(key).ok_or(Error::NotFound)?;
+        if row.state != FileState::Writing || chunk.place > row.file.chunks {
+            return Err(Error::Conflict);
+        }
+        if chunk.place < row.file.chunks {
+            return Ok(());
+        }
+        limits.check(&used, 0, chunk.body.len() as u64)?;
+        row.append(chunk.clone());
+        row.file.expires = now.saturating_add(ABANDONED);
+        Ok(())
+    }
+
+    pub(in crate::store) fn finish_file(&mut self, key: &Key, expires: &Millis) -> Result<(), Error> {
+        let row = self.batches.files.get_mut(key).filter(|row| row.state != FileState::Deleted);
+        let row = row.ok_or(Error::NotFound)?;
+        row.state = FileState::Ready;
+        row.file.expires = *expires;
+        Ok(())
+    }
+
+    pub(in crate::store) fn file(&mut self, key: &Key, now: &Millis) -> Result<StoredFile, Error> {
+        let row = self.batches.files.get(key).filter(|row| row.is_seen(*now));
+        row.map(|row| row.file.clone()).ok_or(Error::NotFound)
+    }
+
+    pub(in crate::store) fn files(
+        &mut self,
+        tenant: &Arc<str>,
+        ask: &ListRequest,
+        now: &Millis,
+    ) -> Result<Vec<StoredFile>, Error> {
+        let is_meant = |row: &&FileRow| {
+            row.file.key.tenant == *tenant
+                && row.is_seen(*now)
+                && ask.purpose.is_none_or(|purpose| row.file.purpose == purpose)
+        };
+        let all = self.batches.files.values().filter(is_meant);
+        listed(all.map(|row| (row.file.created, row.file.key.id.clone(), row.file.clone())).collect(), ask)
+    }
+
+    pub(in crate::store) fn delete_file(&mut self, key: &Key, now: &Millis) -> Result<(), Error> {
+        let is_needed = |row: &BatchRow| {
+            row.batch.key.tenant == key.tenant && row.batch.input == key.id && !row.batch.status.is_terminal()
+        };
+        if self.batches.batches.values().any(is_needed) {
+            return Err(Error::Conflict);
+        }
+        let is_there = |row: &&FileRow| row.state != FileState::Deleted && row.file.expires > *now;
+        self.batches.files.get(key).filter(is_there).ok_or(Error::NotFound)?;
+        self.batches.files.remove(key);
+        Ok(())
+    }
+
+    pub(in crate::store) fn chunks(
+        &mut self,
+        key: &Key,
+        from: &u64,
+        limit: &usize,
+    ) -> Result<Vec<Chunk>, Error> {
+        let row = self.batches.files.get(key);
+        let chunks = row.into_iter().flat_map(|row| row.chunks.iter().filter(|chunk| chunk.place >= *from));
+        Ok(chunks.take(*limit).cloned().collect())
+    }
+
+    pub(in crate::store) fn chunk_with_line(
+        &mut self,
+        key: &Key,
+        line: &u64,
+    ) -> Result<Option<Chunk>, Error> {
+        let Some(row) = self.batches.files.get(key) else { return Ok(None) };
+        let behind = row.chunks.partition_point(|chunk| chunk.first <= *line);
+        let chunk = behind.checked_sub(1).and_then(|at| row.chunks.get(at));
+        Ok(chunk.filter(|chunk| chunk.first + chunk.lines > *line).cloned())
+    }
+
+    pub(in crate::store) fn sweep_files(&mut self, now: &Millis) -> Result<u64, Error> {
+        let before = self.batches.files.len() + self.batches.batches.len();
+        self.batches.files.retain(|_, row| row.file.expires > *now);
+        self.batches.batches.retain(|_, row| row.gone > *now);
+        Ok((before - self.batches.files.len() - self.batches.batches.len()) as u64)
+    }
+
+    pub(in crate::store) fn create_batch(
+        &mut self,
+        new: &NewBatch,
+        most: &u64,
+        now: &Millis,
+    ) -> Result<(), Error> {
+        let input = Key { tenant: new.key.tenant.clone(), id: new.input.clone() };
+        let is_open =
+            |row: &&BatchRow| row.batch.key.tenant == new.key.tenant && !row.batch.status.is_terminal();
+        let open = self.batches.batches.values().filter(is_open).count() as u64;
+        let is_input = |row: &&mut FileRow| row.is_seen(*now) && row.file.purpose == FilePurpose::Batch;
+        let file = self.batches.files.get_mut(&input).filter(is_input).ok_or(Error::NotFound)?;
+        if open >= *most {
+            return Err(Error::Full);
+        }
+        if self.batches.batches.contains_key(&new.key) {
+            return Err(Error::Conflict);
+        }
+        let until = new.expires.saturating_add(new.expires.saturating_sub(*now));
+        file.file.expires = file.file.expires.max(until);
+        let row = BatchRow { batch: new.first(*now), lease: 0, gone: Millis::MAX };
+        self.batches.batches.insert(new.key.clone(), row);
+        Ok(())
+    }
+
+    fn batch_row(&mut self, key: &Key, now: Millis) -> Result<&mut BatchRow, Error> {
+        self.batches.batches.get_mut(key).filter(|row| row.gone > now).ok_or(Error::NotFound)
+    }
+
+    pub(in crate::store) fn batch(&mut self, key: &Key, now: &Millis) -> Result<Batch, Error> {
+        self.batch_row(key, *now).map(|row| row.batch.clone())
+    }
+
+    pub(in crate::store) fn batches(
+        &mut self,
+        tenant: &Arc<str>,
+        ask: &ListRequest,
+        now: &Millis,
+    ) -> Result<Vec<Batch>, Error> {
+        let all = self.batches.batches.values();
+        let all = all.filter(|row| row.batch.key.tenant == *tenant && row.gone > *now);
+        listed(all.map(|row| (row.batch.created, row.batch.key.id.clone(), row.batch.clone())).collect(), ask)
+    }
+
+    pub(in crate::store) fn cancel_batch(&mut self, key: &Key, now: &Millis) -> Result<Batch, Error> {
+        let row = self.batch_row(key, *now)?;
+        if !row.batch.status.is_terminal() && row.batch.cancel == 0 {
+            row.batch.cancel = *now;
+        }
+        Ok(row.batch.clone())
+    }
+
+    pub(in crate::store) fn claim_batches(
+        &mut self,
+        owner: &Arc<str>,
+        limit: &usize,
+        now: &Millis,
+    ) -> Result<Vec<Batch>, Error> {
+        let lease = now.saturating_add(self.caps.lease);
+        let free = self.batches.batches.values_mut();
+        let mut free: Vec<_> =
+            free.filter(|row| !row.batch.status.is_terminal() && row.lease <= *now).collect();
+        free.sort_by(|a, b| (a.batch.created, &a.batch.key).cmp(&(b.batch.created, &b.batch.key)));
+        let claimed = free.into_iter().take(*limit).map(|row| {
+            row.batch.owner = owner.clone();
+            row.batch.term += 1;
+            row.lease = lease;
+            row.batch.clone()
+        });
+        Ok(claimed.collect())
+    }
+
+    pub(in crate::store) fn renew_batches(
+        &mut self,
+        owner: &Arc<str>,
+        now: &Millis,
+    ) -> Result<Vec<OwnedBatch>, Error> {
+        let lease = now.saturating_add(self.caps.lease);
+        let own = self.batches.batches.values_mut();
+        let own = own.filter(|row| !row.batch.status.is_terminal() && row.batch.owner == *owner);
+        let renewed = own.map(|row| {
+            row.lease = lease;
+            let Batch { key, term, cancel, .. } = &row.batch;
+            OwnedBatch { key: key.clone(), term: *term, cancel: *cancel > 0 }
+        });
+        Ok(renewed.collect())
+    }
+
+    pub(in crate::store) fn release_batch(&mut self, key: &Key, term: &u64) -> Result<(), Error> {
+        if let Some(row) = self.batches.batches.get_mut(key).filter(|row| row.batch.term == *term) {
+            (row.lease, row.batch.owner) = (0, "".into());
+        }
+        Ok(())
+    }
+
+    pub(in crate::store) fn advance_batch(
+        &mut self,
+        key: &Key,
+        term: &u64,
+        step: &BatchStep,
+        limits: &FileLimits,
+        now: &Millis,
+    ) -> Result<(), Error> {
+        let found = self.batch_row(key, *now)?.batch.clone();
+        if !step.follows(&found, *term)? {
+            return Ok(());
+        }
+        let results = step.results(&found);
+        let bytes = results.iter().map(|(_, lines)| lines.text.len() as u64).sum();
+        limits.check(&FileUse { tenant_files: 0, ..self.file_use(&key.tenant) }, 0, bytes)?;
+        for (id, lines) in results {
+            self.append_results(Key { tenant: key.tenant.clone(), id: id.clone() }, lines, *now);
+        }
+        let is_over = step.status.is_terminal();
+        let gone = if is_over { step.gone } else { Millis::MAX };
+        for id in [&found.output, &found.errors].into_iter().filter(|_| is_over) {
+            let _ = self.finish_file(&Key { tenant: key.tenant.clone(), id: id.clone() }, &step.files_gone);
+        }
+        let row = self.batch_row(key, *now)?;
+        row.gone = gone;
+        row.batch.status = step.status;
+        row.batch.version = step.version;
+        row.batch.cursor = step.cursor;
+        row.batch.ahead = step.ahead.clone();
+        row.batch.facts = step.facts.clone();
+        Ok(())
+    }
+
+    fn append_results(&mut self, key: Key, lines: &Lines, now: Millis) {
+        if lines.count == 0 {
+            return;
+        }
+        let name = format!("{}.jsonl", key.id).into();
+        let new = || FileRow::new(&key, FilePurpose::BatchOutput, &name, (now, Millis::MAX));
+        let row = self.batches.files.entry(key.clone()).or_insert_with(new);
+        let (place, first) = (row.file.chunks, row.file.lines);
+        row.append(Chunk { place, first, lines: lines.count, body: lines.text.as_str().into() });
+    }
+}

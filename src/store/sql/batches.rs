@@ -1,0 +1,203 @@
+//! Operations on batches.
+
+use super::files::{after, append_results, complete};
+use super::{Row, Sql, SqlValue};
+use crate::store::batches::{Batch, BatchStatus, BatchStep, FileLimits, ListRequest, NewBatch, OwnedBatch};
+use crate::store::record::{Error, Key, Millis};
+use std::sync::Arc;
+
+const BATCH: &str = "tenant, id, status, created, expires, cancel, owner, term, version, caller, input_file, \
+    output_file, error_file, line_cursor, ahead, facts";
+
+impl Row {
+    /// Reads the columns of [`BATCH`].
+    fn batch(&self) -> Result<Batch, Error> {
+        let number = self.int(2)?;
+        let unknown = || Error::unavailable(format_args!("unknown status {number}"));
+        Ok(Batch {
+            key: Key { tenant: self.text(0)?, id: self.text(1)? },
+            status: BatchStatus::of(number).ok_or_else(unknown)?,
+            created: self.count(3)?,
+            expires: self.count(4)?,
+            cancel: self.count(5)?,
+            owner: self.text(6)?,
+            term: self.count(7)?,
+            version: self.count(8)?,
+            caller: self.text(9)?,
+            input: self.text(10)?,
+            output: self.text(11)?,
+            errors: self.text(12)?,
+            cursor: self.count(13)?,
+            ahead: self.text(14)?,
+            facts: self.text(15)?,
+        })
+    }
+}
+
+pub(in crate::store) async fn create_batch<S: Sql>(
+    s: &mut S,
+    new: &NewBatch,
+    most: &u64,
+    now: &Millis,
+) -> Result<(), Error> {
+    let tenant = &new.key.tenant;
+    // The file is kept for as long as the batch may need it.
+    let sql = "UPDATE samewire_files SET expires = CASE WHEN expires < $1 THEN $1 ELSE expires END \
+               WHERE tenant = $2 AND id = $3 AND state = 1 AND purpose = 0 AND expires > $4";
+    let until = new.expires.saturating_add(new.expires.saturating_sub(*now));
+    if s.execute(sql, &[until.into(), tenant.into(), (&new.input).into(), now.into()]).await? == 0 {
+        return Err(Error::NotFound);
+    }
+    let sql = "SELECT COUNT(*) FROM samewire_batches WHERE tenant = $1 AND status < 3";
+    let rows = s.query(sql, &[tenant.into()]).await?;
+    if rows.first().map_or(Ok(0), |row| row.count(0))? >= *most {
+        return Err(Error::Full);
+    }
+    let sql = format!(
+        "INSERT INTO samewire_batches ({BATCH}, lease, gone) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, \
+         $12, $13, $14, $15, $16, $17, $18) ON CONFLICT (tenant, id) DO NOTHING"
+    );
+    let first = new.first(*now);
+    let values = [
+        tenant.into(),
+        (&first.key.id).into(),
+        (first.status as i64).into(),
+        first.created.into(),
+        first.expires.into(),
+        first.cancel.into(),
+        (&first.owner).into(),
+        first.term.into(),
+        first.version.into(),
+        (&first.caller).into(),
+        (&first.input).into(),
+        (&first.output).into(),
+        (&first.errors).into(),
+        first.cursor.into(),
+        (&first.ahead).into(),
+        (&first.facts).into(),
+        0_u64.into(),
+        Millis::MAX.into(),
+    ];
+    if s.execute(&sql, &values).await? == 0 { Err(Error::Conflict) } else { Ok(()) }
+}
+
+/// Reads a batch. `lock`: the suffix that locks its row, or nothing.
+async fn read_batch<S: Sql>(s: &mut S, key: &Key, now: Millis, lock: &str) -> Result<Batch, Error> {
+    let sql =
+        format!("SELECT {BATCH} FROM samewire_batches WHERE tenant = $1 AND id = $2 AND gone > $3{lock}");
+    let rows = s.query(&sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await?;
+    rows.first().ok_or(Error::NotFound)?.batch()
+}
+
+pub(in crate::store) async fn batch<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<Batch, Error> {
+    read_batch(s, key, *now, "").await
+}
+
+pub(in crate::store) async fn batches<S: Sql>(
+    s: &mut S,
+    tenant: &Arc<str>,
+    ask: &ListRequest,
+    now: &Millis,
+) -> Result<Vec<Batch>, Error> {
+    let (condition, more) = after(s, "samewire_batches", tenant, ask, 2).await?;
+    let mut values: Vec<SqlValue> = vec![tenant.into(), now.into()];
+    values.extend(more);
+    values.push((ask.limit as u64).into());
+    let order = if ask.descending { "DESC" } else { "ASC" };
+    let sql = format!(
+        "SELECT {BATCH} FROM samewire_batches WHERE tenant = $1 AND gone > $2{condition} \
+         ORDER BY created {order}, id {order} LIMIT ${}",
+        values.len()
+    );
+    s.query(&sql, &values).await?.iter().map(Row::batch).collect()
+}
+
+pub(in crate::store) async fn cancel_batch<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    now: &Millis,
+) -> Result<Batch, Error> {
+    let found = read_batch(s, key, *now, S::LOCK).await?;
+    if found.status.is_terminal() || found.cancel > 0 {
+        return Ok(found);
+    }
+    let sql = "UPDATE samewire_batches SET cancel = $1 WHERE tenant = $2 AND id = $3";
+    s.later(sql, &[now.into(), (&key.tenant).into(), (&key.id).into()]).await?;
+    Ok(Batch { cancel: *now, ..found })
+}
+
+/// Repeats the condition in the outer query: a caller that has waited for a locked row checks it again.
+pub(in crate::store) async fn claim_batches<S: Sql>(
+    s: &mut S,
+    owner: &Arc<str>,
+    limit: &usize,
+    now: &Millis,
+) -> Result<Vec<Batch>, Error> {
+    let sql = format!(
+        "UPDATE samewire_batches SET owner = $1, term = term + 1, lease = $2 WHERE status < 3 AND lease <= $3 \
+         AND (tenant, id) IN (SELECT tenant, id FROM samewire_batches WHERE status < 3 AND lease <= $3 \
+         ORDER BY created, tenant, id LIMIT $4) RETURNING {BATCH}"
+    );
+    let lease = now.saturating_add(s.caps().lease);
+    let values = [owner.into(), lease.into(), now.into(), (*limit as u64).into()];
+    s.query(&sql, &values).await?.iter().map(Row::batch).collect()
+}
+
+pub(in crate::store) async fn renew_batches<S: Sql>(
+    s: &mut S,
+    owner: &Arc<str>,
+    now: &Millis,
+) -> Result<Vec<OwnedBatch>, Error> {
+    let sql = "UPDATE samewire_batches SET lease = $1 WHERE status < 3 AND owner = $2 \
+               RETURNING tenant, id, term, cancel";
+    let rows = s.query(sql, &[now.saturating_add(s.caps().lease).into(), owner.into()]).await?;
+    let owned = |row: &Row| {
+        let key = Key { tenant: row.text(0)?, id: row.text(1)? };
+        Ok(OwnedBatch { key, term: row.count(2)?, cancel: row.int(3)? != 0 })
+    };
+    rows.iter().map(owned).collect()
+}
+
+pub(in crate::store) async fn release_batch<S: Sql>(s: &mut S, key: &Key, term: &u64) -> Result<(), Error> {
+    let sql = "UPDATE samewire_batches SET lease = 0, owner = '' \
+               WHERE tenant = $1 AND id = $2 AND term = $3 AND status < 3";
+    s.later(sql, &[(&key.tenant).into(), (&key.id).into(), term.into()]).await
+}
+
+pub(in crate::store) async fn advance_batch<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    term: &u64,
+    step: &BatchStep,
+    limits: &FileLimits,
+    now: &Millis,
+) -> Result<(), Error> {
+    let found = read_batch(s, key, *now, S::LOCK).await?;
+    if !step.follows(&found, *term)? {
+        return Ok(());
+    }
+    let file = |id: &Arc<str>| Key { tenant: key.tenant.clone(), id: id.clone() };
+    for (id, lines) in step.results(&found) {
+        append_results(s, &file(id), lines, (limits, *now)).await?;
+    }
+    let gone = if step.status.is_terminal() { step.gone } else { Millis::MAX };
+    let sql = "UPDATE samewire_batches SET status = $1, version = $2, line_cursor = $3, ahead = $4, facts = $5, \
+               gone = $6 WHERE tenant = $7 AND id = $8";
+    let values = [
+        (step.status as i64).into(),
+        step.version.into(),
+        step.cursor.into(),
+        (&step.ahead).into(),
+        (&step.facts).into(),
+        gone.into(),
+        (&key.tenant).into(),
+        (&key.id).into(),
+    ];
+    s.later(sql, &values).await?;
+    if step.status.is_terminal() {
+        for id in [&found.output, &found.errors] {
+            complete(s, &file(id), step.files_gone).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,278 @@
+//! Operations on files. The chunks of a deleted file are removed a few at a time, so that no transaction is long.
+
+use super::{Row, Sql, SqlValue};
+use crate::store::batches::{
+    ABANDONED, Chunk, FileLimits, FilePurpose, FileState, FileUse, Lines, ListRequest, NewFile, StoredFile,
+};
+use crate::store::record::{Error, Key, Millis};
+use std::sync::Arc;
+
+const FILE: &str = "tenant, id, purpose, name, created, expires, bytes, line_count, chunks";
+
+/// Files that one sweep looks at, and the chunks of each that it removes.
+const SWEPT: (u64, u64) = (8, 16);
+
+impl Row {
+    /// Reads the columns of [`FILE`].
+    fn file(&self) -> Result<StoredFile, Error> {
+        Ok(StoredFile {
+            key: Key { tenant: self.text(0)?, id: self.text(1)? },
+            purpose: FilePurpose::of(self.int(2)?),
+            name: self.text(3)?,
+            created: self.count(4)?,
+            expires: self.count(5)?,
+            bytes: self.count(6)?,
+            lines: self.count(7)?,
+            chunks: self.count(8)?,
+        })
+    }
+
+    fn chunk(&self) -> Result<Chunk, Error> {
+        Ok(Chunk { place: self.count(0)?, first: self.count(1)?, lines: self.count(2)?, body: self.text(3)? })
+    }
+}
+
+/// Checks that a tenant may store more. Deleted files count until their chunks are removed.
+async fn check_room<S: Sql>(
+    s: &mut S,
+    tenant: &Arc<str>,
+    limits: &FileLimits,
+    files: u64,
+    bytes: u64,
+) -> Result<(), Error> {
+    let sql = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT), \
+               CAST(COALESCE(SUM(CASE WHEN tenant = $1 THEN bytes ELSE 0 END), 0) AS BIGINT), \
+               CAST(COALESCE(SUM(CASE WHEN tenant = $1 THEN 1 ELSE 0 END), 0) AS BIGINT) FROM samewire_files";
+    let rows = s.query(sql, &[tenant.into()]).await?;
+    let row = rows.first().ok_or_else(|| Error::unavailable("no count"))?;
+    let used =
+        FileUse { total_bytes: row.count(0)?, tenant_bytes: row.count(1)?, tenant_files: row.count(2)? };
+    limits.check(&used, files, bytes)
+}
+
+async fn insert_file<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    (purpose, name): (FilePurpose, &Arc<str>),
+    (created, expires): (Millis, Millis),
+) -> Result<u64, Error> {
+    let sql = "INSERT INTO samewire_files (tenant, id, purpose, state, name, created, expires, bytes, line_count, \
+               chunks) VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0, 0) ON CONFLICT (tenant, id) DO NOTHING";
+    let values = [
+        (&key.tenant).into(),
+        (&key.id).into(),
+        (purpose as i64).into(),
+        (FileState::Writing as i64).into(),
+        name.into(),
+        created.into(),
+        expires.into(),
+    ];
+    s.execute(sql, &values).await
+}
+
+pub(in crate::store) async fn create_file<S: Sql>(
+    s: &mut S,
+    new: &NewFile,
+    limits: &FileLimits,
+    now: &Millis,
+) -> Result<(), Error> {
+    check_room(s, &new.key.tenant, limits, 1, 0).await?;
+    let times = (*now, now.saturating_add(ABANDONED));
+    match insert_file(s, &new.key, (FilePurpose::Batch, &new.name), times).await? {
+        0 => Err(Error::Conflict),
+        _ => Ok(()),
+    }
+}
+
+/// Adds a chunk to a file that is being written.
+async fn append<S: Sql>(s: &mut S, key: &Key, chunk: &Chunk) -> Result<(), Error> {
+    let sql = "INSERT INTO samewire_chunks (tenant, holder, place, first_line, line_count, body) \
+               VALUES ($1, $2, $3, $4, $5, $6)";
+    let values = [
+        (&key.tenant).into(),
+        (&key.id).into(),
+        chunk.place.into(),
+        chunk.first.into(),
+        chunk.lines.into(),
+        (&chunk.body).into(),
+    ];
+    s.later(sql, &values).await?;
+    let sql = "UPDATE samewire_files SET chunks = $1, bytes = bytes + $2, line_count = line_count + $3 \
+               WHERE tenant = $4 AND id = $5";
+    let bytes = chunk.body.len() as u64;
+    let values =
+        [(chunk.place + 1).into(), bytes.into(), chunk.lines.into(), (&key.tenant).into(), (&key.id).into()];
+    s.later(sql, &values).await?;
+    s.will_write(bytes);
+    Ok(())
+}
+
+/// Reads the chunks and lines that a file has, and locks its row. Fails if it is not being written.
+async fn written<S: Sql>(s: &mut S, key: &Key) -> Result<(u64, u64), Error> {
+    let sql = format!(
+        "SELECT state, chunks, line_count FROM samewire_files WHERE tenant = $1 AND id = $2{}",
+        S::LOCK
+    );
+    let rows = s.query(&sql, &[(&key.tenant).into(), (&key.id).into()]).await?;
+    let row = rows.first().ok_or(Error::NotFound)?;
+    let is_writing = row.int(0)? == FileState::Writing as i64;
+    if is_writing { Ok((row.count(1)?, row.count(2)?)) } else { Err(Error::Conflict) }
+}
+
+pub(in crate::store) async fn append_chunk<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    chunk: &Chunk,
+    limits: &FileLimits,
+    now: &Millis,
+) -> Result<(), Error> {
+    let (chunks, _) = written(s, key).await?;
+    if chunk.place != chunks {
+        return if chunk.place < chunks { Ok(()) } else { Err(Error::Conflict) };
+    }
+    check_room(s, &key.tenant, limits, 0, chunk.body.len() as u64).await?;
+    append(s, key, chunk).await?;
+    let sql = "UPDATE samewire_files SET expires = $1 WHERE tenant = $2 AND id = $3";
+    let values = [now.saturating_add(ABANDONED).into(), (&key.tenant).into(), (&key.id).into()];
+    s.later(sql, &values).await
+}
+
+/// Adds lines to a file of results, which is created with its first ones.
+pub(super) async fn append_results<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    lines: &Lines,
+    (limits, now): (&FileLimits, Millis),
+) -> Result<(), Error> {
+    if lines.count == 0 {
+        return Ok(());
+    }
+    check_room(s, &key.tenant, &FileLimits { tenant_files: u64::MAX, ..*limits }, 0, lines.text.len() as u64)
+        .await?;
+    let name = format!("{}.jsonl", key.id).into();
+    insert_file(s, key, (FilePurpose::BatchOutput, &name), (now, Millis::MAX)).await?;
+    let (place, first) = written(s, key).await?;
+    append(s, key, &Chunk { place, first, lines: lines.count, body: lines.text.as_str().into() }).await
+}
+
+/// Makes a file visible, if it is there and was not before.
+pub(super) async fn complete<S: Sql>(s: &mut S, key: &Key, expires: Millis) -> Result<u64, Error> {
+    let sql = "UPDATE samewire_files SET state = 1, expires = $1 WHERE tenant = $2 AND id = $3 AND state < 2";
+    s.execute(sql, &[expires.into(), (&key.tenant).into(), (&key.id).into()]).await
+}
+
+pub(in crate::store) async fn finish_file<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    expires: &Millis,
+) -> Result<(), Error> {
+    if complete(s, key, *expires).await? == 0 { Err(Error::NotFound) } else { Ok(()) }
+}
+
+pub(in crate::store) async fn file<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<StoredFile, Error> {
+    let sql = format!(
+        "SELECT {FILE} FROM samewire_files WHERE tenant = $1 AND id = $2 AND state = 1 AND expires > $3"
+    );
+    let rows = s.query(&sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await?;
+    rows.first().ok_or(Error::NotFound)?.file()
+}
+
+/// Returns the condition by which a list goes on after its cursor, with the values for it, of which there are
+/// `known` already.
+pub(super) async fn after<S: Sql>(
+    s: &mut S,
+    table: &str,
+    tenant: &Arc<str>,
+    ask: &ListRequest,
+    known: usize,
+) -> Result<(String, Vec<SqlValue>), Error> {
+    let Some(id) = &ask.after else { return Ok((String::new(), Vec::new())) };
+    let sql = format!("SELECT created FROM {table} WHERE tenant = $1 AND id = $2");
+    let rows = s.query(&sql, &[tenant.into(), id.into()]).await?;
+    let created = rows.first().ok_or(Error::NoCursor)?.count(0)?;
+    let than = if ask.descending { "<" } else { ">" };
+    let condition = format!(" AND (created, id) {than} (${}, ${})", known + 1, known + 2);
+    Ok((condition, vec![created.into(), id.into()]))
+}
+
+pub(in crate::store) async fn files<S: Sql>(
+    s: &mut S,
+    tenant: &Arc<str>,
+    ask: &ListRequest,
+    now: &Millis,
+) -> Result<Vec<StoredFile>, Error> {
+    let (condition, more) = after(s, "samewire_files", tenant, ask, 2).await?;
+    let mut values: Vec<SqlValue> = vec![tenant.into(), now.into()];
+    values.extend(more);
+    let purpose = match ask.purpose {
+        Some(FilePurpose::Batch) => " AND purpose = 0",
+        Some(FilePurpose::BatchOutput) => " AND purpose = 1",
+        None => "",
+    };
+    let order = if ask.descending { "DESC" } else { "ASC" };
+    values.push((ask.limit as u64).into());
+    let sql = format!(
+        "SELECT {FILE} FROM samewire_files WHERE tenant = $1 AND state = 1 AND expires > $2{condition}{purpose} \
+         ORDER BY created {order}, id {order} LIMIT ${}",
+        values.len()
+    );
+    s.query(&sql, &values).await?.iter().map(Row::file).collect()
+}
+
+pub(in crate::store) async fn delete_file<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<(), Error> {
+    let sql = "SELECT id FROM samewire_batches WHERE tenant = $1 AND input_file = $2 AND status < 3 LIMIT 1";
+    if !s.query(sql, &[(&key.tenant).into(), (&key.id).into()]).await?.is_empty() {
+        return Err(Error::Conflict);
+    }
+    let sql = "UPDATE samewire_files SET state = 2, expires = 0 \
+               WHERE tenant = $1 AND id = $2 AND state < 2 AND expires > $3";
+    match s.execute(sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await? {
+        0 => Err(Error::NotFound),
+        _ => Ok(()),
+    }
+}
+
+pub(in crate::store) async fn chunks<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    from: &u64,
+    limit: &usize,
+) -> Result<Vec<Chunk>, Error> {
+    let sql = "SELECT place, first_line, line_count, body FROM samewire_chunks \
+               WHERE tenant = $1 AND holder = $2 AND place >= $3 ORDER BY place LIMIT $4";
+    let values = [(&key.tenant).into(), (&key.id).into(), from.into(), (*limit as u64).into()];
+    s.query(sql, &values).await?.iter().map(Row::chunk).collect()
+}
+
+pub(in crate::store) async fn chunk_with_line<S: Sql>(
+    s: &mut S,
+    key: &Key,
+    line: &u64,
+) -> Result<Option<Chunk>, Error> {
+    let sql = "SELECT place, first_line, line_count, body FROM samewire_chunks \
+               WHERE tenant = $1 AND holder = $2 AND first_line <= $3 AND first_line + line_count > $3 \
+               ORDER BY first_line DESC LIMIT 1";
+    let rows = s.query(sql, &[(&key.tenant).into(), (&key.id).into(), line.into()]).await?;
+    rows.first().map(Row::chunk).transpose()
+}
+
+pub(in crate::store) async fn sweep_files<S: Sql>(s: &mut S, now: &Millis) -> Result<u64, Error> {
+    let sql = "SELECT tenant, id FROM samewire_files WHERE expires <= $1 ORDER BY expires LIMIT $2";
+    let expired = s.query(sql, &[now.into(), SWEPT.0.into()]).await?;
+    let mut removed = 0;
+    for row in &expired {
+        let (tenant, id) = (row.text(0)?, row.text(1)?);
+        let sql = "DELETE FROM samewire_chunks WHERE tenant = $1 AND holder = $2 AND place IN (SELECT place \
+                   FROM samewire_chunks WHERE tenant = $1 AND holder = $2 ORDER BY place LIMIT $3)";
+        let chunks = s.execute(sql, &[(&tenant).into(), (&id).into(), SWEPT.1.into()]).await?;
+        removed += chunks;
+        if chunks < SWEPT.1 {
+            let sql = "DELETE FROM samewire_files WHERE tenant = $1 AND id = $2 AND expires <= $3";
+            removed += s.execute(sql, &[(&tenant).into(), (&id).into(), now.into()]).await?;
+        }
+    }
+    let sql = "DELETE FROM samewire_batches WHERE (tenant, id) IN \
+               (SELECT tenant, id FROM samewire_batches WHERE gone <= $1 LIMIT 100)";
+    removed += s.execute(sql, &[now.into()]).await?;
+    Ok(removed)
+}

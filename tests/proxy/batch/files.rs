@@ -1,0 +1,148 @@
+//! Uploads, lists and deletions of files, and their limits.
+
+use super::{batches, content, create, echo, failure, form, line, object, upload, uploaded, world};
+use crate::sim::{Client, CloseKind, Engine, Request, Script, World};
+
+#[tokio::test]
+async fn fault_o31_what_cannot_be_kept_is_refused_and_nothing_stays() {
+    let world = world(
+        Engine::answering(echo).await,
+        "max_file_bytes = 1000000\ntenant_files = 2\ntenant_bytes = 1500000\n",
+    )
+    .await;
+    let part = |name: &str, value: &str| {
+        format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+    };
+    let file = |value: &str| part("file", value);
+    for (body, expected) in [
+        (format!("{}--b--", file("x\n")), (400, Some("purpose"))),
+        (format!("{}{}--b--", part("purpose", "assistants"), file("x\n")), (400, Some("purpose"))),
+        (format!("{}--b--", part("purpose", "batch")), (400, Some("file"))),
+        (format!("{}{}--b--", part("purpose", "batch"), file("")), (400, Some("file"))),
+        (format!("{}{}{}--b--", part("purpose", "batch"), file("x\n"), file("y\n")), (400, Some("file"))),
+        (format!("{}{}--b--", part("purpose", "batch"), file("a\0b\n")), (400, Some("file"))),
+        (format!("{}{}--b--", part("purpose", "batch"), file(&"x\n".repeat(500_001))), (413, Some("file"))),
+        (
+            format!(
+                "{}{}{}{}--b--",
+                part("purpose", "batch"),
+                part("expires_after[anchor]", "created_at"),
+                part("expires_after[seconds]", "1"),
+                file("x\n")
+            ),
+            (400, Some("expires_after.seconds")),
+        ),
+        (format!("{}{}", part("purpose", "batch"), file("x\n")), (400, None)),
+        ("no form".to_owned(), (400, None)),
+    ] {
+        let answer = world.ask(&form(&body)).await;
+        assert_eq!(
+            failure(&answer),
+            (expected.0, expected.1.map(str::to_owned)),
+            "{} {}",
+            &body[..body.len().min(200)],
+            answer.text()
+        );
+    }
+    let wrong = world.ask(&Request::post("/v1/files", "{}")).await;
+    assert_eq!(wrong.head.status, 415);
+    let list = || Request::get("/v1/files");
+    assert_eq!(object(world.proxy(), list()).await["data"].as_array().unwrap().len(), 0);
+    // The limits of a tenant; what was refused counts no longer.
+    let large = "x\n".repeat(400_000);
+    let first = uploaded(world.proxy(), &large).await;
+    assert_eq!(failure(&world.ask(&upload(&large)).await), (400, Some("file".to_owned())));
+    uploaded(world.proxy(), "y\n").await;
+    assert_eq!(failure(&world.ask(&upload("z\n")).await), (400, Some("file".to_owned())));
+    let gone = object(world.proxy(), Request::new("DELETE", &format!("/v1/files/{first}"))).await;
+    assert_eq!((&gone["deleted"], &gone["id"]), (&true.into(), &first.as_str().into()));
+    let again = world.ask(&Request::get(&format!("/v1/files/{first}/content"))).await;
+    assert_eq!(again.head.status, 404);
+    uploaded(world.proxy(), &large).await;
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o31_a_client_that_leaves_has_uploaded_nothing() {
+    let world = world(Engine::answering(echo).await, "").await;
+    let bytes = upload(&"x\n".repeat(300_000)).bytes();
+    let mut client = Client::connect(world.proxy()).await;
+    client.send(&bytes[..bytes.len() / 2]).await;
+    client.leave(CloseKind::Rst);
+    assert_eq!(object(world.proxy(), Request::get("/v1/files")).await["data"].as_array().unwrap().len(), 0);
+    // In chunks, with a value longer than one that the store keeps.
+    let all = upload(&"äöü\n".repeat(100_000)).chunked(977);
+    let file = object(world.proxy(), all).await;
+    assert_eq!(content(world.proxy(), &file["id"]).await, "äöü\n".repeat(100_000));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn files_and_batches_are_listed_in_pages() {
+    let world = world(Engine::answering(echo).await, "tenant_batches = 2\n").await;
+    let proxy = world.proxy();
+    let mut files = Vec::new();
+    for n in 0..3 {
+        files.push(uploaded(proxy, &line(&n.to_string(), "x")).await);
+        tokio::time::sleep(std::time::Duration::from_millis(3)).await;
+    }
+    let page = object(proxy, Request::get("/v1/files?limit=2&order=asc")).await;
+    assert_eq!((&page["data"][0]["id"], &page["has_more"]), (&files[0].as_str().into(), &true.into()));
+    let rest = object(proxy, Request::get(&format!("/v1/files?order=asc&after={}", files[1]))).await;
+    assert_eq!((&rest["data"][0]["id"], &rest["has_more"]), (&files[2].as_str().into(), &false.into()));
+    assert_eq!(rest["first_id"], rest["last_id"]);
+    let none = object(proxy, Request::get("/v1/files?purpose=batch_output")).await;
+    assert_eq!(none["first_id"], serde_json::Value::Null);
+    for query in ["limit=0", "limit=x", "order=up", "purpose=vision"] {
+        assert_eq!(world.ask(&Request::get(&format!("/v1/files?{query}"))).await.head.status, 400, "{query}");
+    }
+    assert_eq!(
+        failure(&world.ask(&Request::get("/v1/batches?after=batch_x")).await),
+        (400, Some("after".into()))
+    );
+    let missing = world.ask(&create("file-none", "/v1/chat/completions")).await;
+    assert_eq!(failure(&missing), (400, Some("input_file_id".into())));
+    for target in ["/v1/batches/batch_x", "/v1/files/file-x", "/v1/files/file-x/content"] {
+        assert_eq!(world.ask(&Request::get(target)).await.head.status, 404, "{target}");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o31_a_file_that_is_needed_stays_and_batches_are_counted() {
+    let world =
+        World::start(Engine::script(Script::new().hang()).await, batches("tenant_batches = 2\n")).await;
+    let proxy = world.proxy();
+    let file = uploaded(proxy, &line("a", "x")).await;
+    let first = object(proxy, create(&file, "/v1/chat/completions")).await;
+    let second = object(proxy, create(&file, "/v1/chat/completions")).await;
+    assert_eq!(world.ask(&create(&file, "/v1/chat/completions")).await.head.status, 429);
+    let delete = Request::new("DELETE", &format!("/v1/files/{file}"));
+    assert_eq!(world.ask(&delete).await.head.status, 409);
+    for made in [&first, &second] {
+        let cancel = format!("/v1/batches/{}/cancel", made["id"].as_str().unwrap());
+        object(proxy, Request::post(&cancel, "")).await;
+    }
+    world.end_without_checks();
+}
+
+#[tokio::test]
+async fn without_batches_the_paths_are_as_unknown_as_before() {
+    let world = World::start(Engine::answering(echo).await, crate::sim::Setup::new()).await;
+    for request in [
+        Request::get("/v1/files"),
+        upload("x\n"),
+        Request::post("/v1/batches", "{}"),
+        Request::new("PUT", "/v1/files"),
+    ] {
+        let answer = world.ask(&request).await;
+        assert_eq!(answer.head.status, 404, "{}", answer.text());
+    }
+    world.end().await;
+    let relayed = crate::sim::Setup::new().config("[relay]\npaths = [\"/v1/files\"]");
+    let world =
+        World::start(Engine::script(Script::new().json("200 OK", "{\"own\":1}")).await, relayed).await;
+    let answer = world.ask(&Request::post("/v1/files", "{}")).await;
+    assert_eq!((answer.head.status, answer.text()), (200, "{\"own\":1}"));
+    world.end().await;
+}

@@ -1,0 +1,104 @@
+//! Batches whose process is killed, or leaves them to another one.
+
+use super::{ended, line, prompt_of, results, started, text_of, until_batch};
+use crate::postgres::database;
+use crate::responses::stored::Folder;
+use crate::sim::{Engine, Samewire, Script, Setup};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const LINES: usize = 300;
+
+/// Returns an engine that takes a moment for each line.
+async fn engine() -> Engine {
+    Engine::answering(|attempt| super::echo_after(Script::new().sleep(Duration::from_millis(20)), attempt))
+        .await
+}
+
+/// Returns a setup on a store, with a short lease.
+fn on(store: &str, engine: &Engine) -> Setup {
+    Setup::new()
+        .config("[batch]\nenabled = true\nconcurrency = 4\n[timeouts]\nbackground_lease = 2\nbackground_heartbeat = 1\n")
+        .args(&["--store", store, "--engine", "vllm"])
+        .upstream(&engine.url())
+}
+
+fn input() -> String {
+    (0..LINES).map(|n| line(&format!("id-{n}"), &format!("prompt {n}"))).collect()
+}
+
+/// Checks that the output has the answer to every line once.
+async fn is_whole(samewire: &Samewire, over: &Value) {
+    assert_eq!(over["status"], "completed", "{over}");
+    assert_eq!(
+        (&over["request_counts"]["completed"], &over["request_counts"]["failed"]),
+        (&LINES.into(), &0.into())
+    );
+    let all = results(samewire.proxy, &over["output_file_id"]).await;
+    assert_eq!(all.len(), LINES);
+    for n in 0..LINES {
+        assert_eq!(text_of(&all[&format!("id-{n}")]), format!("prompt {n}"));
+    }
+    assert_eq!(over["usage"]["total_tokens"], 5 * LINES, "no line is counted twice");
+}
+
+/// Waits until a batch has results for so many lines.
+async fn until_done(samewire: &Samewire, id: &str, lines: usize) {
+    let has = |batch: &Value| batch["request_counts"]["completed"].as_u64().unwrap() as usize >= lines;
+    until_batch(samewire.proxy, id, "as far", has).await;
+}
+
+#[tokio::test]
+async fn fault_o32_killed_again_and_again_on_a_file() {
+    let (engine, folder) = (engine().await, Folder::new());
+    let store = format!("sqlite:{}", folder.file().display());
+    let mut samewire = Samewire::start(&on(&store, &engine)).await;
+    let id = started(samewire.proxy, &input()).await;
+    for part in 1..4 {
+        until_done(&samewire, &id, part * LINES / 5).await;
+        // Dropping it kills the process (SIGKILL).
+        drop(samewire);
+        samewire = Samewire::start(&on(&store, &engine)).await;
+    }
+    let over = ended(samewire.proxy, &id).await;
+    is_whole(&samewire, &over).await;
+    let mut times = BTreeMap::<String, usize>::new();
+    for attempt in engine.attempts() {
+        *times.entry(prompt_of(&attempt)).or_default() += 1;
+    }
+    assert_eq!(times.len(), LINES);
+    // Lines under way at a kill, and those whose results were not stored yet, are sent again; no others.
+    let again = times.values().filter(|times| **times > 1).count();
+    assert!(again <= 3 * 100, "{again} lines were sent more than once");
+}
+
+#[tokio::test]
+async fn fault_o32_another_process_goes_on_after_a_kill() {
+    let (engine, store) = (engine().await, database().await);
+    let first = Samewire::start(&on(&store, &engine)).await;
+    let id = started(first.proxy, &input()).await;
+    until_done(&first, &id, LINES / 4).await;
+    let second = Samewire::start(&on(&store, &engine)).await;
+    drop(first);
+    let over = ended(second.proxy, &id).await;
+    is_whole(&second, &over).await;
+    assert_eq!(second.count_logged("a batch is run"), 1);
+}
+
+#[tokio::test]
+async fn fault_o32_a_process_that_ends_leaves_its_batches_at_once() {
+    let (engine, store) = (engine().await, database().await);
+    let first = on(&store, &engine).config("settle = 0\n");
+    let mut first = Samewire::start(&first).await;
+    let id = started(first.proxy, &input()).await;
+    until_done(&first, &id, LINES / 4).await;
+    let second = Samewire::start(&on(&store, &engine)).await;
+    first.signal("TERM");
+    let status = first.exit(Duration::from_secs(10)).await;
+    assert!(status.success(), "{status}");
+    assert_eq!(first.count_logged("a batch is left to another process"), 1, "{:#?}", first.logs());
+    let over = ended(second.proxy, &id).await;
+    is_whole(&second, &over).await;
+    assert_eq!(engine.attempt_count(), LINES, "lines under way were waited for");
+}

@@ -1,0 +1,240 @@
+//! Batches from their input to their output.
+
+use super::{
+    batch, content, create, echo, echo_after, ended, json, line, object, prompt_of, results, started,
+    text_of, until_batch, uploaded, world,
+};
+use crate::sim::{Engine, Gate, PATIENCE, Request, Script, until};
+use serde_json::Value;
+use std::time::Duration;
+
+#[tokio::test]
+async fn a_batch_is_run_and_told_as_the_api_does() {
+    let world = world(Engine::answering(echo).await, "").await;
+    let proxy = world.proxy();
+    // The last line has no end, and an empty one is none.
+    let input = format!("{}\r\n{}", line("a", "one"), line("b", "two\\n2").trim_end());
+    let file = uploaded(proxy, &input).await;
+    let shown = object(proxy, Request::get(&format!("/v1/files/{file}"))).await;
+    assert_eq!(
+        (&shown["object"], &shown["purpose"], &shown["bytes"]),
+        (&"file".into(), &"batch".into(), &input.len().into())
+    );
+    assert_eq!(content(proxy, &shown["id"]).await, input);
+    let made = object(proxy, create(&file, "/v1/chat/completions")).await;
+    let id = made["id"].as_str().unwrap();
+    for (field, value) in [
+        ("object", Value::from("batch")),
+        ("endpoint", "/v1/chat/completions".into()),
+        ("input_file_id", file.as_str().into()),
+        ("completion_window", "24h".into()),
+        ("output_file_id", Value::Null),
+        ("error_file_id", Value::Null),
+        ("errors", Value::Null),
+        ("metadata", json(r#"{"a":"b"}"#)),
+    ] {
+        assert_eq!(made[field], value, "{field}");
+    }
+    assert_eq!(made["expires_at"].as_u64().unwrap() - made["created_at"].as_u64().unwrap(), 86_400);
+    let over = ended(proxy, id).await;
+    assert_eq!((&over["status"], &over["error_file_id"]), (&"completed".into(), &Value::Null), "{over}");
+    assert_eq!(over["request_counts"], json(r#"{"total":2,"completed":2,"failed":0}"#));
+    assert_eq!((&over["usage"]["input_tokens"], &over["usage"]["total_tokens"]), (&6.into(), &10.into()));
+    for time in ["in_progress_at", "finalizing_at", "completed_at"] {
+        assert!(over[time].as_u64().is_some(), "{time}: {over}");
+    }
+    let all = results(proxy, &over["output_file_id"]).await;
+    assert_eq!(all.keys().collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!((text_of(&all["a"]), text_of(&all["b"])), ("one", "two\n2"));
+    assert_eq!((&all["a"]["response"]["status_code"], &all["a"]["error"]), (&200.into(), &Value::Null));
+    let output =
+        object(proxy, Request::get(&format!("/v1/files/{}", over["output_file_id"].as_str().unwrap()))).await;
+    assert_eq!(output["purpose"], "batch_output");
+    let again = object(proxy, Request::get("/v1/batches?limit=1")).await;
+    assert_eq!((&again["data"][0], &again["has_more"]), (&over, &false.into()));
+    let is_told = || world.samewire.count_logged("a batch has ended") == 1;
+    until("the end is in the log", PATIENCE, is_told).await;
+    assert_eq!(world.samewire.metric("samewire_batch_lines_completed_total").await, 2);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn lines_of_every_endpoint_are_run() {
+    let embedding = r#"{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]}],"model":"m","usage":{"prompt_tokens":1,"total_tokens":1}}"#;
+    let completion = r#"{"id":"cmpl-1","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"x","finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#;
+    let engine = Engine::answering(move |attempt| match attempt.target.as_str() {
+        "/v1/embeddings" => Script::new().json("200 OK", embedding),
+        "/v1/completions" => Script::new().json("200 OK", completion),
+        _ => echo(attempt),
+    });
+    let world = world(engine.await, "").await;
+    for (endpoint, body, kind) in [
+        ("/v1/embeddings", r#"{"model":"m","input":"x"}"#, "list"),
+        ("/v1/completions", r#"{"model":"m","prompt":"x"}"#, "text_completion"),
+        ("/v1/responses", r#"{"model":"m","input":"x","store":false}"#, "response"),
+    ] {
+        let input =
+            format!("{{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"{endpoint}\",\"body\":{body}}}\n");
+        let file = uploaded(world.proxy(), &input).await;
+        let made = object(world.proxy(), create(&file, endpoint)).await;
+        let over = ended(world.proxy(), made["id"].as_str().unwrap()).await;
+        assert_eq!(over["status"], "completed", "{over}");
+        assert_eq!(over["request_counts"]["completed"], 1, "{over}");
+        let all = results(world.proxy(), &over["output_file_id"]).await;
+        assert_eq!(all["a"]["response"]["body"]["object"], kind, "{endpoint}");
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o34_mistakes_are_told_with_their_lines() {
+    let world = world(Engine::answering(echo).await, "max_lines = 4\n").await;
+    let proxy = world.proxy();
+    let bad = format!(
+        "{}not json\n{}{}",
+        line("a", "x"),
+        line("a", "x"),
+        line("b", "x").replace("/v1/chat/completions", "/v1/responses")
+    );
+    let over = ended(proxy, &started(proxy, &bad).await).await;
+    assert_eq!((&over["status"], &over["output_file_id"]), (&"failed".into(), &Value::Null));
+    let told: Vec<_> = over["errors"]["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| (e["code"].as_str().unwrap(), e["line"].as_u64()))
+        .collect();
+    assert_eq!(
+        told,
+        [("invalid_json_line", Some(2)), ("duplicate_custom_id", Some(3)), ("invalid_url", Some(4))]
+    );
+    let many: String = (0..5).map(|n| line(&n.to_string(), "x")).collect();
+    for (input, code) in [("\n\n", "empty_file"), (&many, "too_many_tasks")] {
+        let over = ended(proxy, &started(proxy, input).await).await;
+        assert_eq!((&over["status"], &over["errors"]["data"][0]["code"]), (&"failed".into(), &code.into()));
+    }
+    assert_eq!(world.engine.attempt_count(), 0, "nothing of an invalid file is run");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o34_failed_lines_are_in_the_file_of_errors() {
+    let engine = Engine::answering(|attempt| match prompt_of(attempt).as_str() {
+        "bad" => Script::new().json(
+            "400 Bad Request",
+            r#"{"error":{"message":"no","type":"invalid_request_error","param":null,"code":null}}"#,
+        ),
+        _ => echo(attempt),
+    });
+    let world = world(engine.await, "").await;
+    let proxy = world.proxy();
+    let refused = line("c", "x").replace("\"model\"", "\"max_tokens\":\"many\",\"model\"");
+    let over =
+        ended(proxy, &started(proxy, &format!("{}{}{refused}", line("a", "good"), line("b", "bad"))).await)
+            .await;
+    assert_eq!(over["request_counts"], json(r#"{"total":3,"completed":1,"failed":2}"#), "{over}");
+    assert_eq!(results(proxy, &over["output_file_id"]).await.keys().collect::<Vec<_>>(), ["a"]);
+    let errors = results(proxy, &over["error_file_id"]).await;
+    assert_eq!(errors.keys().collect::<Vec<_>>(), ["b", "c"]);
+    assert_eq!(errors["b"]["response"]["status_code"], 400);
+    assert!(errors["c"]["response"]["body"]["error"]["message"].as_str().is_some());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o33_a_cancelled_batch_keeps_what_it_has() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let engine = Engine::answering(move |attempt| match prompt_of(attempt).as_str() {
+        "wait" => echo_after(Script::new().wait(&held), attempt),
+        _ => echo(attempt),
+    });
+    let world = world(engine.await, "concurrency = 2\n").await;
+    let proxy = world.proxy();
+    let more: String = (0..50).map(|n| line(&format!("n{n}"), "wait")).collect();
+    let id = started(proxy, &format!("{}{more}", line("a", "quick"))).await;
+    until_batch(proxy, &id, "begun", |batch| batch["request_counts"]["completed"] == 1).await;
+    world.engine.wait_attempts(3).await;
+    let cancel = || Request::post(&format!("/v1/batches/{id}/cancel"), "");
+    let told = object(proxy, cancel()).await;
+    assert_eq!(told["status"], "cancelling");
+    assert!(told["cancelling_at"].as_u64().is_some());
+    // The owner looks once a second; lines under way are waited for.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(batch(proxy, &id).await["status"], "cancelling");
+    gate.open();
+    let over = ended(proxy, &id).await;
+    assert_eq!(over["status"], "cancelled");
+    let all = results(proxy, &over["output_file_id"]).await;
+    assert!(all.contains_key("a") && all.len() >= 3 && all.len() < 51, "{} lines", all.len());
+    assert_eq!(over["request_counts"]["completed"], all.len());
+    let (count, again) = (world.engine.attempt_count(), world.ask(&cancel()).await);
+    assert_eq!(again.head.status, 200, "a second cancel changes nothing");
+    assert_eq!(world.engine.attempt_count(), count);
+    let done = started(proxy, &line("z", "x")).await;
+    ended(proxy, &done).await;
+    let late = world.ask(&Request::post(&format!("/v1/batches/{done}/cancel"), "")).await;
+    assert_eq!(late.head.status, 409, "{}", late.text());
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o33_a_batch_expires() {
+    let engine = Engine::answering(|attempt| match prompt_of(attempt).as_str() {
+        "quick" => echo(attempt),
+        _ => Script::new().hang(),
+    });
+    let world = world(engine.await, "concurrency = 2\ncompletion_window = 3\n").await;
+    let proxy = world.proxy();
+    let more: String = (0..5).map(|n| line(&format!("n{n}"), "hang")).collect();
+    let id = started(proxy, &format!("{}{more}", line("a", "quick"))).await;
+    let over = ended(proxy, &id).await;
+    assert_eq!(over["status"], "expired");
+    assert!(over["expired_at"].as_u64() >= over["expires_at"].as_u64(), "{over}");
+    assert_eq!(over["request_counts"], json(r#"{"total":6,"completed":1,"failed":5}"#));
+    let errors = results(proxy, &over["error_file_id"]).await;
+    assert_eq!(errors.len(), 5);
+    assert!(errors.values().all(|line| line["error"]["code"] == "batch_expired"), "{errors:?}");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o35_lines_give_way_to_clients() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let engine = Engine::answering(move |attempt| match prompt_of(attempt).as_str() {
+        "line" => echo(attempt),
+        _ => echo_after(Script::new().wait(&held), attempt),
+    });
+    let world = world(engine.await, "upstream_requests = 1\n").await;
+    let proxy = world.proxy();
+    let live = tokio::spawn(async move { Request::plain("").ask(proxy).await });
+    world.engine.wait_attempts(1).await;
+    let id = started(proxy, &line("a", "line")).await;
+    until_batch(proxy, &id, "checked", |batch| batch["status"] == "in_progress").await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(world.engine.attempt_count(), 1, "no line begins beside the client's request");
+    gate.open();
+    assert_eq!(live.await.unwrap().head.status, 200);
+    assert_eq!(ended(proxy, &id).await["status"], "completed");
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o35_a_line_waits_for_an_engine_that_is_busy() {
+    let n = std::sync::atomic::AtomicUsize::new(0);
+    let engine =
+        Engine::answering(move |attempt| match n.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            0 => Script::new().whole_with(
+                "429 Too Many Requests",
+                "application/json",
+                "retry-after: 1\r\n",
+                r#"{"error":{"message":"busy"}}"#,
+            ),
+            _ => echo(attempt),
+        });
+    let world = world(engine.await, "").await;
+    let over = ended(world.proxy(), &started(world.proxy(), &line("a", "x")).await).await;
+    assert_eq!(over["request_counts"], json(r#"{"total":1,"completed":1,"failed":0}"#), "{over}");
+    world.end().await;
+}

@@ -1,0 +1,97 @@
+//! Batches of several tenants, and the rights of the keys that create them.
+
+use super::{create, echo, json, line, upload};
+use crate::sim::{Engine, Request, Setup, World};
+use samewire::auth::Hash;
+use serde_json::Value;
+
+fn keyed(request: Request, key: &str) -> Request {
+    request.without("authorization").header("authorization", &format!("Bearer {key}"))
+}
+
+fn key(name: &str, more: &str) -> String {
+    let hash = Hash::of(format!("sk-{name}").as_bytes()).digits();
+    format!("[[auth.key]]\nname = \"{name}\"\ntenant = \"{name}\"\nhash = \"{hash}\"\n{more}\n")
+}
+
+async fn object(world: &World, key: &str, request: Request) -> Value {
+    let answer = world.ask(&keyed(request, key)).await;
+    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    json(answer.text())
+}
+
+/// Waits for the end of a batch of this key's tenant.
+async fn over(world: &World, key: &str, id: &str) -> Value {
+    let start = std::time::Instant::now();
+    loop {
+        let found = object(world, key, Request::get(&format!("/v1/batches/{id}"))).await;
+        if super::is_over(&found) {
+            return found;
+        }
+        assert!(start.elapsed() < crate::sim::PATIENCE * 6, "{found}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn fault_o36_a_tenant_has_its_own_files_and_its_own_rights() {
+    let config = |revoked: bool| {
+        let second = if revoked { "disabled = true" } else { "" };
+        format!(
+            "[batch]\nenabled = true\n{}{}",
+            key("one", "models = [\"other\"]\nrequests_per_day = 100"),
+            key("two", second)
+        )
+    };
+    let world = World::start(Engine::answering(echo).await, Setup::new().config(&config(false))).await;
+    let file = object(&world, "sk-two", upload(&line("a", "x"))).await;
+    let id = file["id"].as_str().unwrap();
+    for request in [
+        Request::get(&format!("/v1/files/{id}")),
+        Request::get(&format!("/v1/files/{id}/content")),
+        Request::new("DELETE", &format!("/v1/files/{id}")),
+    ] {
+        assert_eq!(world.ask(&keyed(request, "sk-one")).await.head.status, 404);
+    }
+    let foreign = world.ask(&keyed(create(id, "/v1/chat/completions"), "sk-one")).await;
+    assert_eq!(foreign.head.status, 400, "{}", foreign.text());
+    assert_eq!(object(&world, "sk-one", Request::get("/v1/files")).await["data"], json("[]"));
+    let made = object(&world, "sk-two", create(id, "/v1/chat/completions")).await;
+    let batch = made["id"].as_str().unwrap();
+    let ended_batch = over(&world, "sk-two", batch).await;
+    assert_eq!(ended_batch["request_counts"]["completed"], 1, "{ended_batch}");
+    for request in [
+        Request::get(&format!("/v1/batches/{batch}")),
+        Request::post(&format!("/v1/batches/{batch}/cancel"), ""),
+    ] {
+        assert_eq!(world.ask(&keyed(request, "sk-one")).await.head.status, 404);
+    }
+    // A model that the key may not use is refused on a line as it is elsewhere.
+    let file = object(&world, "sk-one", upload(&line("a", "x"))).await;
+    let made = object(&world, "sk-one", create(file["id"].as_str().unwrap(), "/v1/chat/completions")).await;
+    let refused = over(&world, "sk-one", made["id"].as_str().unwrap()).await;
+    let errors = object_lines(&world, "sk-one", &refused["error_file_id"]).await;
+    assert_eq!(errors[0]["response"]["status_code"], 404, "{errors:?}");
+    let metrics = world.samewire.metrics().await;
+    assert!(metrics.contains("samewire_key_requests_total{key=\"two\"}"), "{metrics}");
+    world.end().await;
+}
+
+async fn object_lines(world: &World, key: &str, file: &Value) -> Vec<Value> {
+    let request = Request::get(&format!("/v1/files/{}/content", file.as_str().expect("a file")));
+    let answer = world.ask(&keyed(request, key)).await;
+    answer.text().lines().map(json).collect()
+}
+
+#[tokio::test]
+async fn fault_o36_without_keys_the_key_of_a_client_tells_its_tenant() {
+    let world = super::world(Engine::answering(echo).await, "").await;
+    let file = object(&world, "sk-a", upload(&line("a", "x"))).await;
+    let target = format!("/v1/files/{}", file["id"].as_str().unwrap());
+    assert_eq!(world.ask(&keyed(Request::get(&target), "sk-b")).await.head.status, 404);
+    let made = object(&world, "sk-a", create(file["id"].as_str().unwrap(), "/v1/chat/completions")).await;
+    over(&world, "sk-a", made["id"].as_str().unwrap()).await;
+    // A client's key for the engine is not kept, so lines are sent without it.
+    assert_eq!(world.engine.only().header("authorization"), None);
+    world.end().await;
+}
