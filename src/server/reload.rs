@@ -1,5 +1,5 @@
 //! Reload of the configuration when one of its files has changed or on SIGHUP (faults O05, O06), and of its upstreams
-//! when the pods behind them have changed (faults O31).
+//! when the pods behind them have changed (faults O38).
 //!
 //! An invalid configuration changes nothing. A valid one applies as a whole to requests that arrive afterwards.
 

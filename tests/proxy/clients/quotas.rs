@@ -403,7 +403,7 @@ async fn replicas_share_the_limits_of_a_minute() {
 }
 
 #[tokio::test]
-async fn fault_o31_shared_limits_without_their_store() {
+async fn fault_o39_shared_limits_without_their_store() {
     for closed in [false, true] {
         let database = database().await;
         let partition = Partition::before(&database).await;

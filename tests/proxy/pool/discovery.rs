@@ -1,4 +1,4 @@
-//! Pods behind Services, named by a scripted Kubernetes API (faults O31). Pods have loopback addresses of their own and
+//! Pods behind Services, named by a scripted Kubernetes API (faults O38). Pods have loopback addresses of their own and
 //! the port of the Service, as in a cluster.
 
 use crate::sim::{Engine, Gate, PATIENCE, Request, Script, Setup, World, until, within, write_secret};
@@ -104,7 +104,7 @@ async fn answer(world: &World) -> String {
 }
 
 #[tokio::test]
-async fn fault_o31_pods_come_and_go() {
+async fn fault_o38_pods_come_and_go() {
     let (moved, end, held) = (Gate::default(), Gate::default(), Gate::default());
     let api = Engine::script(Script::new()).await;
     api.set_route(LIST, list(5, &[("a", 2, true), ("late", 3, false)]));
@@ -150,7 +150,7 @@ async fn fault_o31_pods_come_and_go() {
 }
 
 #[tokio::test]
-async fn fault_o31_an_api_that_fails_changes_nothing() {
+async fn fault_o38_an_api_that_fails_changes_nothing() {
     let broken = Gate::default();
     let api = Engine::script(Script::new()).await;
     api.set_route(LIST, Script::new().json("403 Forbidden", "{}"));
@@ -182,7 +182,7 @@ async fn fault_o31_an_api_that_fails_changes_nothing() {
 }
 
 #[tokio::test]
-async fn fault_o31_a_watch_that_is_too_old_is_begun_anew() {
+async fn fault_o38_a_watch_that_is_too_old_is_begun_anew() {
     let api = Engine::script(Script::new()).await;
     let expired = Gate::default();
     api.set_route(LIST, list(5, &[("a", 2, true)]));
