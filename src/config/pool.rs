@@ -58,12 +58,19 @@ pub struct TargetConfig {
 
 /// Table `[affinity]` as written. Affinity sends the requests of a conversation to the engine that has its
 /// beginning in the cache.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/samewire.toml explains each key, and a test holds it to that")]
 pub struct AffinityFile {
     pub by: By,
     pub header: String,
+    pub prefix_blocks: usize,
+}
+
+impl Default for AffinityFile {
+    fn default() -> Self {
+        Self { by: By::default(), header: String::new(), prefix_blocks: 1 << 17 }
+    }
 }
 
 /// Property that requests must share to be sent to the same upstream.
@@ -77,6 +84,8 @@ pub enum By {
     Conversation,
     /// Value of the header that the key `header` names.
     Header,
+    /// Longest beginning of the prompt that an engine has got lately.
+    Prefix,
 }
 
 /// Checked affinity setting, with the header's name parsed. The pool applies it when it selects an upstream.
@@ -88,6 +97,8 @@ pub enum Affinity {
     Conversation,
     /// Value of this header; requests without it go to the least loaded upstream.
     Header(http::HeaderName),
+    /// Longest beginning of the prompt that an upstream has got lately, of at most this number of blocks in all.
+    Prefix(usize),
 }
 
 impl Affinity {
@@ -95,6 +106,10 @@ impl Affinity {
         match file.by {
             By::None => Some(Self::None),
             By::Conversation => Some(Self::Conversation),
+            By::Prefix if !(1 << 10..=1 << 24).contains(&file.prefix_blocks) => {
+                mistakes.add_none("affinity.prefix_blocks", "must be from 1024 to 16777216")
+            }
+            By::Prefix => Some(Self::Prefix(file.prefix_blocks)),
             By::Header if file.header.is_empty() => {
                 mistakes.add_none("affinity.header", "missing, although by = \"header\"")
             }

@@ -325,6 +325,15 @@ impl ChatRequest {
         until.map(Raw::get).collect()
     }
 
+    /// Returns the texts of the prompt as the client wrote them, what engines put first in front: the tools, then the
+    /// messages.
+    pub fn prompt<'b>(&self, body: &'b [u8]) -> Vec<&'b str> {
+        let text = body.get(self.places.offset..).and_then(|body| simdutf8::basic::from_utf8(body).ok());
+        let tools = self.offered_tools.as_ref().and_then(|offered| offered.place.clone());
+        let places = [tools, self.places.messages.clone()].into_iter().flatten();
+        places.filter_map(|place| text?.get(place)).collect()
+    }
+
     /// Appends a member at the end of the body.
     fn append(&self, text: &str, member: &str, edits: &mut Edits) {
         let end = self.places.end;

@@ -25,6 +25,25 @@ fn weighted(seed: u64, upstream: &Upstream) -> f64 {
     draw(seed, upstream).max(f64::MIN_POSITIVE).ln() / f64::from(upstream.config.weight)
 }
 
+/// Requests that a good upstream may have under way before others take what it is preferred for.
+struct Room {
+    /// Requests under way at all good upstreams, this one included, for each unit of weight.
+    mean: f64,
+}
+
+impl Room {
+    fn of(good: &[&Arc<Upstream>]) -> Self {
+        let requests = good.iter().map(|upstream| upstream.load()).sum::<f64>() + 1.0;
+        let weights = good.iter().map(|upstream| f64::from(upstream.config.weight)).sum::<f64>();
+        Self { mean: requests / weights }
+    }
+
+    fn has(&self, upstream: &Upstream) -> bool {
+        let most = (MAX_OVER_SHARE * self.mean * f64::from(upstream.config.weight)).ceil();
+        upstream.load() + 1.0 <= most
+    }
+}
+
 /// Returns the upstream of the conversation: the first in an order of its own that has not many more requests than its
 /// share (rendezvous hashing with bounded loads).
 pub(super) fn preferred<'u>(
@@ -32,16 +51,23 @@ pub(super) fn preferred<'u>(
     criteria: &SelectionCriteria<'_>,
 ) -> Option<&'u Arc<Upstream>> {
     let together = criteria.affinity_hash?;
-    let weight = |upstream: &Upstream| f64::from(upstream.config.weight);
-    let loads: Vec<_> = good.iter().map(|upstream| (*upstream, upstream.load())).collect();
-    let requests = loads.iter().map(|(_, load)| load).sum::<f64>() + 1.0;
-    let weights = good.iter().map(|upstream| weight(upstream)).sum::<f64>();
-    let has_room = |(upstream, load): &&(&'u Arc<Upstream>, f64)| {
-        let most = (MAX_OVER_SHARE * requests * weight(upstream) / weights).ceil();
-        load + 1.0 <= most
-    };
-    let drawn = |one: &(&'u Arc<Upstream>, f64)| weighted(together, one.0);
-    loads.iter().filter(has_room).max_by(|a, b| drawn(a).total_cmp(&drawn(b))).map(|(upstream, _)| *upstream)
+    let room = Room::of(good);
+    let drawn = |upstream: &Upstream| weighted(together, upstream);
+    let fit = good.iter().copied().filter(|upstream| room.has(upstream));
+    fit.max_by(|a, b| drawn(a).total_cmp(&drawn(b)))
+}
+
+/// Returns the first of these upstreams that is good and has not many more requests than its share.
+pub(super) fn with_room<'u>(
+    good: &[&'u Arc<Upstream>],
+    these: &[&'u Arc<Upstream>],
+) -> Option<&'u Arc<Upstream>> {
+    if these.is_empty() {
+        return None;
+    }
+    let room = Room::of(good);
+    let is_good = |upstream: &Upstream| good.iter().any(|one| one.id == upstream.id);
+    these.iter().copied().find(|upstream| is_good(upstream) && room.has(upstream))
 }
 
 /// Returns the upstream with the fewest requests for its weight; chance decides among equals.

@@ -4,9 +4,10 @@
 //! Takes: [`SelectionCriteria`]. Gives: a [`ChosenUpstream`], which counts as a request of that upstream until
 //! dropped. Never: waits.
 
-use super::balance::{draw, least_busy, preferred};
+use super::balance::{draw, least_busy, preferred, with_room};
 use super::circuit_breaker::{Availability, Outcome};
 use super::pool_state::PoolState;
+use super::prefix::PrefixIndex;
 use super::retry::RetryBudget;
 use super::ring::{Ring, Rings, WINDOW};
 use super::targets::{self, Target};
@@ -44,6 +45,8 @@ pub struct Pool {
     /// Index of each upstream, by its id.
     places: HashMap<u64, usize>,
     rings: Rings,
+    /// Engines by the prompts that they have got, where that decides.
+    prefixes: Option<Arc<PrefixIndex>>,
     /// Rings of the upstreams of each entry, where they are asked alone.
     entry_rings: Box<[Arc<Ring>]>,
 }
@@ -57,6 +60,8 @@ pub struct SelectionCriteria<'w> {
     pub only: Option<usize>,
     /// Hash of what the request shares with earlier requests of its conversation, if affinity is on.
     pub affinity_hash: Option<u64>,
+    /// Hashes of the blocks of its prompt; empty: nobody is chosen by them.
+    pub prompt: &'w [u64],
     /// Ids of the upstreams that were tried already, and are not chosen again.
     pub visited: &'w [u64],
     /// Upstream and model for which the request was read. Another one qualifies only if the request may be sent to
@@ -128,22 +133,31 @@ impl Pool {
     /// Creates the pool for a reloaded configuration. Upstreams that did not change are kept, changed ones inherit
     /// what is known about the same address, and new ones start with a small share of the requests.
     pub fn renewed(&self, config: &Config, metrics: &Metrics) -> Option<Self> {
-        Self::with(config, Arc::clone(&self.state), Arc::clone(&self.budget), |upstream, state| {
-            if let Some(same) = self.upstreams.iter().find(|known| known.is_same_config(upstream, config)) {
-                return Arc::clone(same);
-            }
-            // An upstream that stays keeps its state to itself.
-            let stays =
-                |known: &Upstream| config.upstreams.iter().any(|other| known.is_same_config(other, config));
-            let mut before = self.upstreams.iter().filter(|known| !stays(known));
-            let figures = metrics.upstream(&upstream.name);
-            let mut new = Upstream::new(upstream.clone(), config, figures, Arc::clone(state));
-            match before.find(|known| known.is_same_address(upstream)) {
-                Some(known) => new.inherit(known),
-                None => new.ramp(),
-            }
-            Arc::new(new)
-        })
+        let next =
+            Self::with(config, Arc::clone(&self.state), Arc::clone(&self.budget), |upstream, state| {
+                if let Some(same) = self.upstreams.iter().find(|known| known.is_same_config(upstream, config))
+                {
+                    return Arc::clone(same);
+                }
+                // An upstream that stays keeps its state to itself.
+                let stays = |known: &Upstream| {
+                    config.upstreams.iter().any(|other| known.is_same_config(other, config))
+                };
+                let mut before = self.upstreams.iter().filter(|known| !stays(known));
+                let figures = metrics.upstream(&upstream.name);
+                let mut new = Upstream::new(upstream.clone(), config, figures, Arc::clone(state));
+                match before.find(|known| known.is_same_address(upstream)) {
+                    Some(known) => new.inherit(known),
+                    None => new.ramp(),
+                }
+                Arc::new(new)
+            })?;
+        // Engines that stay keep what they have in their caches.
+        let kept = self
+            .prefixes
+            .clone()
+            .filter(|kept| next.prefixes.as_ref().is_some_and(|index| index.size() == kept.size()));
+        Some(Self { prefixes: kept.or_else(|| next.prefixes.clone()), ..next })
     }
 
     /// Returns the upstreams of this pool that `next` does not have, for example to retire them after a reload.
@@ -174,6 +188,10 @@ impl Pool {
             first: Arc::clone(upstreams.first()?),
             places: upstreams.iter().enumerate().map(|(place, upstream)| (upstream.id, place)).collect(),
             rings: Rings::default(),
+            prefixes: match &config.affinity {
+                Affinity::Prefix(blocks) => Some(Arc::new(PrefixIndex::new(*blocks))),
+                _ => None,
+            },
             entry_rings,
             upstreams,
             entries: config.entries.clone(),
@@ -390,8 +408,19 @@ impl Pool {
         // Ejected upstreams are a last resort of the whole pool.
         let is_good =
             |upstream: &&Arc<Upstream>| !matches!(upstream.availability(now), Availability::Ejected { .. });
-        let window: Vec<_> = window.into_iter().filter(is_good).collect();
+        let holders =
+            self.holders(criteria).into_iter().filter(|one| !window.iter().any(|known| known.id == one.id));
+        let window: Vec<_> = holders.chain(window.iter().copied()).filter(is_good).collect();
         self.choose_of(&window, criteria, now).ok()
+    }
+
+    /// Returns the upstreams that have got a beginning of the prompt lately, those of the longest one first.
+    fn holders(&self, criteria: &SelectionCriteria<'_>) -> Vec<&Arc<Upstream>> {
+        let Some(prefixes) = self.prefixes.as_ref().filter(|_| !criteria.prompt.is_empty()) else {
+            return Vec::new();
+        };
+        let upstream = |id: u64| self.places.get(&id).and_then(|place| self.upstreams.get(*place));
+        prefixes.holders(criteria.prompt).into_iter().filter_map(upstream).collect()
     }
 
     /// Chooses among these upstreams.
@@ -600,7 +629,14 @@ impl Pool {
         };
         // An upstream on its ramp takes part in a share of the choices, or in all if no other one is good.
         let good = Some(good(true)).filter(|some| !some.is_empty()).unwrap_or_else(|| good(false));
-        if let Some(upstream) = preferred(&good, criteria).or_else(|| least_busy(&good, criteria.chance)) {
+        let holders = self.holders(criteria);
+        let chosen = with_room(&good, &holders)
+            .or_else(|| preferred(&good, criteria))
+            .or_else(|| least_busy(&good, criteria.chance));
+        if let Some(upstream) = chosen {
+            if let Some(prefixes) = &self.prefixes {
+                prefixes.note(criteria.prompt, upstream.id, now);
+            }
             return Ok(ChosenUpstream::new(upstream, false));
         }
         let pushed = standings.iter().filter_map(|(_, availability)| match availability {
@@ -704,6 +740,7 @@ mod tests {
             model,
             only: None,
             affinity_hash: None,
+            prompt: &[],
             visited: &[],
             compatible_with: None,
             may_use_ejected: true,

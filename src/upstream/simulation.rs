@@ -9,7 +9,7 @@ use super::{Outcome, Upstream};
 use crate::config::{Config, Overrides};
 use crate::telemetry::Metrics;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -56,10 +56,15 @@ struct World {
 impl World {
     /// Returns a world of this many engines that serve one model, as their probes have shown.
     fn of(engines: usize) -> Self {
+        Self::with(engines, "")
+    }
+
+    /// Returns the same with further lines of the configuration.
+    fn with(engines: usize, lines: &str) -> Self {
         let entries: String = (0..engines)
             .map(|n| format!("[[upstream]]\nname = \"e{n}\"\nurl = \"http://h{n}:80\"\n"))
             .collect();
-        let text = format!("threads = 1\n{entries}");
+        let text = format!("threads = 1\n{lines}\n{entries}");
         let config = Config::read(&text, &[&Overrides::default()]).unwrap();
         let pool = Pool::new(&config, &Metrics::default()).unwrap();
         let model = [Model { id: "m".to_owned(), ..Model::default() }];
@@ -82,11 +87,12 @@ impl World {
         self.start + self.now
     }
 
-    fn choose(&mut self, conversation: Option<u64>) -> Result<ChosenUpstream, NoUpstream> {
+    fn choose(&mut self, conversation: Option<u64>, prompt: &[u64]) -> Result<ChosenUpstream, NoUpstream> {
         let criteria = SelectionCriteria {
             model: "m",
             only: None,
             affinity_hash: conversation,
+            prompt,
             visited: &[],
             compatible_with: None,
             may_use_ejected: true,
@@ -95,8 +101,8 @@ impl World {
         self.pool.choose_at(self.instant(), &criteria)
     }
 
-    /// Moves the time on to the next request, ends those that are over until then, and starts it.
-    fn request(&mut self, conversation: Option<u64>) {
+    /// Moves the time on to the next request, ends those that are over until then, and starts it. Returns its engine.
+    fn request(&mut self, conversation: Option<u64>, prompt: &[u64]) -> u64 {
         let rate = (self.pool.upstreams().len() * LOAD) as f64 / REQUEST.as_secs_f64();
         self.now += Duration::from_secs_f64(-self.random.part().ln() / rate);
         while let Some(Reverse((end, id))) =
@@ -107,7 +113,8 @@ impl World {
                 over.upstream().record_outcome(Outcome::Good, self.start + end);
             }
         }
-        let chosen = self.choose(conversation).unwrap();
+        let chosen = self.choose(conversation, prompt).unwrap();
+        let engine = chosen.upstream().id;
         if let Some(conversation) = conversation
             && let Some(before) = self.last.insert(conversation, chosen.upstream().id)
         {
@@ -118,6 +125,7 @@ impl World {
         let end = self.now + REQUEST.mul_f64(-self.random.part().ln());
         self.ends.push(Reverse((end, self.requests)));
         self.running.insert(self.requests, chosen);
+        engine
     }
 
     /// Returns the number of a conversation of `all`: the nth comes up in proportion to the root of 1/n, so that some are
@@ -153,10 +161,10 @@ fn load_is_even() {
     for engines in [10, 100, 1_000, 4_000] {
         let mut world = World::of(engines);
         let requests = engines * LOAD * 3;
-        (0..requests).for_each(|_| world.request(None));
+        (0..requests).for_each(|_| _ = world.request(None, &[]));
         let peak = world.peak_over_mean();
         let clock = std::time::Instant::now();
-        (0..20_000).for_each(|_| drop(world.choose(None)));
+        (0..20_000).for_each(|_| drop(world.choose(None, &[])));
         let each = clock.elapsed() / 20_000;
         println!("{engines:>7}  {peak:>14.2}  {:>4} ns", each.as_nanos());
         assert!(peak <= 1.5, "{engines} engines: {peak}");
@@ -171,11 +179,11 @@ fn conversations_stay_and_none_overloads_its_engine() {
         let mut world = World::of(engines);
         for _ in 0..engines * LOAD * 4 {
             let conversation = world.conversation(conversations);
-            world.request(Some(conversation));
+            world.request(Some(conversation), &[]);
         }
         let (peak, found) = (world.peak_over_mean(), world.affinity());
         let clock = std::time::Instant::now();
-        (0..20_000_u64).for_each(|n| drop(world.choose(Some(Random(n).next()))));
+        (0..20_000_u64).for_each(|n| drop(world.choose(Some(Random(n).next()), &[])));
         let each = clock.elapsed() / 20_000;
         println!("{engines:>7}  {conversations:>13}  {peak:>14.2}  {found:>11.2}  {:>4} ns", each.as_nanos());
         assert!(peak <= 2.5, "{engines} engines: {peak}");
@@ -192,7 +200,7 @@ fn engines_fail_and_come_back() {
     let run = |world: &mut World, requests: usize| {
         for _ in 0..requests {
             let conversation = world.conversation(200_000);
-            world.request(Some(conversation));
+            world.request(Some(conversation), &[]);
         }
     };
     run(&mut world, engines * LOAD * 4);
@@ -222,4 +230,103 @@ fn engines_fail_and_come_back() {
     }
     println!("80 % of their share after {:.1} s, at most {rush:.1} times it", (world.now - up).as_secs_f64());
     assert!(rush <= 3.0, "no rush on those that are back: {rush}");
+}
+
+/// Cache of an engine: the blocks of prompts that it has used last.
+#[derive(Default)]
+struct Cache {
+    blocks: HashMap<u64, u64>,
+    by_use: BTreeMap<u64, u64>,
+    uses: u64,
+}
+
+impl Cache {
+    /// Blocks that an engine has room for: some forty conversations.
+    const ROOM: usize = 1_000;
+
+    /// Returns the number of blocks at the beginning of a prompt that are there, and takes all of them in.
+    fn hits(&mut self, prompt: &[u64]) -> usize {
+        let hits = prompt.iter().take_while(|block| self.blocks.contains_key(block)).count();
+        for block in prompt {
+            self.uses += 1;
+            if let Some(before) = self.blocks.insert(*block, self.uses) {
+                self.by_use.remove(&before);
+            }
+            self.by_use.insert(self.uses, *block);
+        }
+        while self.blocks.len() > Self::ROOM {
+            let Some((_, oldest)) = self.by_use.pop_first() else { break };
+            self.blocks.remove(&oldest);
+        }
+        hits
+    }
+}
+
+/// Conversations: what they have in common with others, and how far they have come.
+struct Talk {
+    /// Hash of the system prompt and of the first message.
+    beginning: u64,
+    blocks: Vec<u64>,
+}
+
+impl Talk {
+    /// Blocks of a system prompt, and those that a turn adds.
+    const SYSTEM: u64 = 16;
+    const TURN: u64 = 3;
+
+    fn begin(system: u64, random: &mut Random) -> Self {
+        let blocks: Vec<_> = (0..Self::SYSTEM).map(|n| Random((system << 32) + n).next()).collect();
+        Self { beginning: random.next(), blocks }
+    }
+
+    fn turn(&mut self, random: &mut Random) {
+        self.blocks.extend((0..Self::TURN).map(|_| random.next()));
+    }
+}
+
+/// Returns the part of all blocks of prompts that engines find in their caches, and the peak of the load.
+fn cached(engines: usize, by: &str) -> (f64, f64) {
+    let mut world = World::with(engines, &format!("[affinity]\nby = \"{by}\""));
+    let mut caches: HashMap<u64, Cache> = HashMap::new();
+    // More system prompts than one engine has room for, and conversations of some ten turns each.
+    let mut random = Random(11);
+    let talks = engines * 20;
+    let mut open: Vec<_> = (0..talks).map(|_| Talk::begin(random.next() % 200, &mut random)).collect();
+    let (mut hits, mut blocks) = (0, 0);
+    for n in 0..talks * 12 {
+        let at = usize::try_from(random.next() % talks as u64).unwrap();
+        if random.part() < 0.1 {
+            open[at] = Talk::begin(random.next() % 200, &mut random);
+        }
+        open[at].turn(&mut random);
+        let talk = &open[at];
+        let (beginning, prompt): (_, &[u64]) = match by {
+            "none" => (None, &[]),
+            "conversation" => (Some(talk.beginning), &[]),
+            _ => (Some(talk.beginning), &talk.blocks),
+        };
+        let engine = world.request(beginning, prompt);
+        let found = caches.entry(engine).or_default().hits(&talk.blocks);
+        // The first ones find every cache empty.
+        if n >= talks * 4 {
+            (hits, blocks) = (hits + found, blocks + talk.blocks.len());
+        }
+    }
+    (f64::from(u32::try_from(hits).unwrap()) / blocks as f64, world.peak_over_mean())
+}
+
+/// Engines find more of the prompts in their caches by conversation than by load, and still more by prefix.
+#[test]
+fn caches_are_hit() {
+    println!("engines  affinity      found in caches  peak over mean");
+    for engines in [20, 100] {
+        let [none, conversation, prefix] = ["none", "conversation", "prefix"].map(|by| {
+            let (found, peak) = cached(engines, by);
+            println!("{engines:>7}  {by:<12}  {found:>15.2}  {peak:>14.2}");
+            assert!(peak <= 2.5, "{engines} engines, {by}: {peak}");
+            found
+        });
+        assert!(conversation >= none + 0.2, "{engines} engines: {none} {conversation}");
+        assert!(prefix >= conversation + 0.03, "{engines} engines: {conversation} {prefix}");
+    }
 }

@@ -244,6 +244,14 @@ impl MessagesRequest {
             EngineRequest::Native { beginning } => beginning.iter().map(String::as_str).collect(),
         }
     }
+
+    /// Returns the texts of the prompt; of a request on the engine's own route, its beginning alone.
+    pub fn prompt(&self) -> Vec<&str> {
+        match &self.engine_request {
+            EngineRequest::Chat(chat) => chat.prompt(&self.body),
+            EngineRequest::Native { .. } => self.beginning(),
+        }
+    }
 }
 
 /// Returns the share of the thinking that the client sees: what it asked for, unless the option overrides that. A

@@ -42,7 +42,13 @@ pub(in crate::server) async fn answer(
         ask.name_model(&model);
     }
     context.check_model(&ask.model)?;
-    let mut selection = context.selection(&ask.model, &head.headers, None, || ask.leading_messages(&body));
+    let mut selection = context.selection(
+        &ask.model,
+        &head.headers,
+        None,
+        || ask.leading_messages(&body),
+        || ask.prompt(&body),
+    );
     let (model, stream) = (ask.model.clone(), ask.stream);
     let sender = context.sender(&head.headers);
     let mut request = Box::new(Chat { ask, body, stamp: context.stamp(), sender });

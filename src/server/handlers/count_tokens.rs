@@ -90,7 +90,7 @@ impl RequestContext {
     fn selection_for(&self, parsed: &ParsedRequest, head: &request::Parts) -> UpstreamSelection {
         let read_for = Some(parsed.read_for.clone());
         let request = &parsed.request;
-        self.selection(&request.model, &head.headers, read_for, || request.beginning())
+        self.selection(&request.model, &head.headers, read_for, || request.beginning(), || request.prompt())
     }
 }
 

@@ -46,8 +46,13 @@ pub(in crate::server) async fn answer(
     let start = Instant::now();
     let ParsedRequest { request, read_for, sender, tenant } =
         context.parse_messages(head, body, Purpose::Answer).await?;
-    let mut selection =
-        context.selection(&request.model, &head.headers, Some(read_for), || request.beginning());
+    let mut selection = context.selection(
+        &request.model,
+        &head.headers,
+        Some(read_for),
+        || request.beginning(),
+        || request.prompt(),
+    );
     let keys = Arc::clone(&context.app.store_handle.keys);
     let (stamp, stream, model) = (context.stamp(), request.stream, request.model.clone());
     let mut call = Box::new(MessagesCall { request: Arc::clone(&request), sender, stamp, tenant, keys });

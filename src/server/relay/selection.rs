@@ -9,7 +9,7 @@ use crate::error::RetryClass;
 use crate::server::App;
 use crate::server::context::RequestContext;
 use crate::upstream::{
-    ChosenUpstream, NoUpstream, Pool, ReadFor, RetryState, SelectionCriteria, Target, Upstream,
+    ChosenUpstream, NoUpstream, Pool, ReadFor, RetryState, SelectionCriteria, Target, Upstream, prefix_blocks,
 };
 use http::HeaderMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,6 +26,8 @@ pub(in crate::server) struct UpstreamSelection {
     /// Index of the current target.
     at: usize,
     affinity_hash: Option<u64>,
+    /// Hashes of the blocks of the prompt, if they decide.
+    prompt: Vec<u64>,
     /// Upstream and model for which the request was read; another one qualifies only if it accepts the same form.
     compatible_with: Option<ReadFor>,
     tie_breaker: u64,
@@ -60,6 +62,7 @@ impl UpstreamSelection {
                     model: target.map_or(&self.model, |target| &target.model),
                     only: target.and_then(|target| target.upstream),
                     affinity_hash: self.affinity_hash,
+                    prompt: &self.prompt,
                     visited: &self.retries.visited,
                     compatible_with: self.compatible_with.as_ref(),
                     may_use_ejected,
@@ -161,23 +164,30 @@ fn may_send_again(app: &App) -> bool {
 
 impl RequestContext {
     /// Returns a new selection among the upstreams that serve a model, or one of those that its name stands for.
-    /// `like` is what the request was read for; `beginning` gives the start of the conversation, for affinity.
-    pub(in crate::server) fn selection<P: Hash>(
+    /// `like` is what the request was read for; `beginning` gives the start of the conversation, and `prompt` the texts of
+    /// the whole prompt, for affinity.
+    pub(in crate::server) fn selection<'p, P: Hash>(
         &self,
         model: &str,
         headers: &HeaderMap,
         like: Option<ReadFor>,
         beginning: impl FnOnce() -> Vec<P>,
+        prompt: impl FnOnce() -> Vec<&'p str>,
     ) -> UpstreamSelection {
         let together = match &self.app.pool.affinity {
             Affinity::None => None,
-            Affinity::Conversation => {
+            Affinity::Conversation | Affinity::Prefix(_) => {
                 Some(beginning()).filter(|said| !said.is_empty()).map(|said| hash(model, said.iter()))
             }
             Affinity::Header(name) => headers.get(name).map(|value| hash(model, [value.as_bytes()].iter())),
         };
+        let prompt = match &self.app.pool.affinity {
+            Affinity::Prefix(_) if !self.app.pool.is_single() => prefix_blocks(model, prompt().into_iter()),
+            _ => Vec::new(),
+        };
         let tie_breaker = self.ids.tie_breaker();
         UpstreamSelection {
+            prompt,
             model: model.into(),
             targets: self.app.pool.targets(model, together.unwrap_or(tie_breaker)),
             at: 0,

@@ -35,8 +35,13 @@ impl RequestContext {
         if let Some(record) = &mut self.record {
             record.model = app.pool.label(&asked.model);
         }
-        let mut selection =
-            self.selection(&asked.model, &head.headers, Some(read_for), || history.first_user_texts(&asked));
+        let mut selection = self.selection(
+            &asked.model,
+            &head.headers,
+            Some(read_for),
+            || history.first_user_texts(&asked),
+            Vec::new,
+        );
         let mut reader = None;
         let request = |to: &AttemptTarget<'_>| {
             let route = sender.route(to, &asked.model);
