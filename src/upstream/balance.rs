@@ -3,7 +3,6 @@
 //! Takes: upstreams and a number. Gives: one of them. Never: asks how they are.
 
 use super::Upstream;
-use super::pool::SelectionCriteria;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -48,9 +47,9 @@ impl Room {
 /// share (rendezvous hashing with bounded loads).
 pub(super) fn preferred<'u>(
     good: &[&'u Arc<Upstream>],
-    criteria: &SelectionCriteria<'_>,
+    conversation: Option<u64>,
 ) -> Option<&'u Arc<Upstream>> {
-    let together = criteria.affinity_hash?;
+    let together = conversation?;
     let room = Room::of(good);
     let drawn = |upstream: &Upstream| weighted(together, upstream);
     let fit = good.iter().copied().filter(|upstream| room.has(upstream));

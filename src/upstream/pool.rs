@@ -631,7 +631,7 @@ impl Pool {
         let good = Some(good(true)).filter(|some| !some.is_empty()).unwrap_or_else(|| good(false));
         let holders = self.holders(criteria);
         let chosen = with_room(&good, &holders)
-            .or_else(|| preferred(&good, criteria))
+            .or_else(|| preferred(&good, criteria.affinity_hash))
             .or_else(|| least_busy(&good, criteria.chance));
         if let Some(upstream) = chosen {
             if let Some(prefixes) = &self.prefixes {

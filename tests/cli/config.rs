@@ -474,7 +474,10 @@ fn every_mistake_is_told_with_its_path() {
             &with("[affinity]\nby = \"header\"\nheader = \"a b\""),
             "affinity.header: must be the name of a header",
         ),
-        (&with("[affinity]\nby = \"user\""), "affinity.by: expected one of `none`, `conversation`, `header`"),
+        (
+            &with("[affinity]\nby = \"user\""),
+            "affinity.by: expected one of `none`, `conversation`, `header`, `prefix`",
+        ),
         (&with("[retry]\nmax_attempts = 5"), "retry.max_attempts: must be from 1 to 4"),
         (&with("[retry]\nmax_attempts = 0"), "retry.max_attempts: must be from 1 to 4"),
         (&with("[retry]\nbudget_percent = 101"), "retry.budget_percent: must be at most 100"),

@@ -1,9 +1,9 @@
 """Serves a model of the form of Qwen3 with llama.cpp, until it is told to end. Needs the packages xllamacpp, gguf and numpy.
 
-    llamacpp.py MODEL PORT [--bare]
+    llamacpp.py MODEL PORT [--bare] [--slots-only]
 
 MODEL is a folder as vLLM and SGLang read it; llama.cpp reads a file of another form, which is made of it first. With `--bare`
-the answer's text is passed on as the model wrote it.
+the answer's text is passed on as the model wrote it. With `--slots-only` prompts are kept in its four slots and nowhere else.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def convert(model: Path, file: Path) -> None:
     writer.close()
 
 
-def parameters(file: Path, model: Path, port: int, bare: bool) -> xllamacpp.CommonParams:
+def parameters(file: Path, model: Path, port: int, bare: bool, slots_only: bool) -> xllamacpp.CommonParams:
     given = xllamacpp.CommonParams()
     given.model.path = str(file)
     given.model_alias = {model.name}
@@ -100,6 +100,8 @@ def parameters(file: Path, model: Path, port: int, bare: bool) -> xllamacpp.Comm
     given.warmup = False
     given.endpoint_metrics = True
     given.use_jinja = True
+    if slots_only:
+        given.cache_ram_mib = 0
     if bare:
         given.reasoning_format = xllamacpp.common_reasoning_format.COMMON_REASONING_FORMAT_NONE
         given.force_pure_content_parser = True
@@ -111,6 +113,7 @@ def main() -> None:
     arguments.add_argument("model", type=Path)
     arguments.add_argument("port", type=int)
     arguments.add_argument("--bare", action="store_true")
+    arguments.add_argument("--slots-only", action="store_true")
     given = arguments.parse_args()
     stops = {signal.SIGTERM, signal.SIGINT}
     # Before the server's threads are there, so that they do not take the signal.
@@ -118,7 +121,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.gguf"
         convert(given.model, file)
-        server = xllamacpp.Server(parameters(file, given.model, given.port, given.bare))
+        server = xllamacpp.Server(parameters(file, given.model, given.port, given.bare, given.slots_only))
         print(f"{server.listening_address} is ready", flush=True)
         signal.sigwait(stops)
 
