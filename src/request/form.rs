@@ -210,8 +210,11 @@ mod tests {
         Content-Type: application/x\r\ncontent-disposition: form-data; filename=\"a \\\"b\\\".jsonl\"; name=file\r\n\r\n\
         one\r\n--\r\n--c\r\n\r\n--b\r\n\r\n\r\n--b--\r\nbehind";
 
+    /// Name, file name and value of a part.
+    type Part = (String, Option<String>, Vec<u8>);
+
     /// Returns the parts with their values.
-    fn read(form: &[u8], size: usize) -> Result<Vec<(String, Option<String>, Vec<u8>)>, Failure> {
+    fn read(form: &[u8], size: usize) -> Result<Vec<Part>, Failure> {
         let mut reader = FormReader::of("multipart/form-data; charset=utf-8; boundary=\"b\"").unwrap();
         let (mut parts, mut is_over) = (Vec::new(), false);
         for piece in form.chunks(size) {

@@ -251,6 +251,11 @@ impl Record {
         self
     }
 
+    /// Notes the bytes of a body that is not kept.
+    pub(super) fn has_taken(&mut self, bytes: u64) {
+        self.request_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    }
+
     /// Notes the body that was read, and records it.
     pub(super) fn has_read(&mut self, body: &[u8]) {
         if let Some(recording) = &self.recording {

@@ -75,7 +75,8 @@ impl RequestContext {
             Err(error) => Err(error),
         };
         match deleted {
-            Ok(()) => {}
+            // A small file makes room at once; a large one goes little by little.
+            Ok(()) => _ = store.sweep_files(now).await,
             Err(Error::Conflict) => {
                 let message = "A batch that has not ended reads this file.";
                 return Err(Failure::from(Fault::Conflict).with_message(message));

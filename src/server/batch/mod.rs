@@ -60,7 +60,11 @@ impl RequestContext {
         if what == BatchPath::Files && head.method == Method::POST {
             return self.upload_file(head, body).await;
         }
-        headers::check(&head.headers)?;
+        match what {
+            // The SDKs accept application/binary here.
+            BatchPath::Content => headers::check_relayed(&head.headers)?,
+            _ => headers::check(&head.headers)?,
+        }
         if what == BatchPath::Batches && head.method == Method::POST {
             let limit = self.app.config.limits.other_body_bytes;
             let body = self.body(body, limit).await?;

@@ -24,6 +24,8 @@ use std::time::Duration;
 const CHUNK: usize = 256 << 10;
 /// Longest value of a field that is no file, and longest file name, in bytes.
 const FIELD: usize = 1_024;
+/// Most bytes of the form around the file.
+const AROUND: u64 = 64 << 10;
 /// Attempts to store a chunk, and the pause between two.
 const TRIES: (usize, Duration) = (3, Duration::from_millis(250));
 
@@ -63,8 +65,9 @@ impl RequestContext {
             Ok(()) => upload.finish().await,
             Err(failure) => Err(failure),
         };
-        let begun = upload.begun;
+        let (begun, bytes) = (upload.begun, upload.bytes);
         drop(upload);
+        self.record.iter_mut().for_each(|record| record.has_taken(bytes));
         self.unread = stored.is_err();
         self.active_request.begin_answer();
         let now = self.app.store_handle.now();
@@ -122,13 +125,17 @@ impl Upload<'_> {
         let app = &self.context.app;
         let mut reader = Reader::patient(&app.config.timeouts);
         let mut body = body.unwrap_or_default();
-        let (mut part, mut is_over) = (None, false);
+        let (mut part, mut is_over, mut total) = (None, false, 0);
         loop {
             let data = tokio::select! {
                 data = reader.next_data(&mut body) => data?,
                 () = app.cut() => return Err(Fault::Draining.into()),
             };
             let Some(data) = data else { break };
+            total += data.len() as u64;
+            if total > self.most.saturating_add(AROUND) {
+                return Err(self.too_large());
+            }
             // The library may hand over large pieces; the form is to hold little.
             for piece in data.chunks(CHUNK) {
                 form.push(piece);
@@ -192,9 +199,7 @@ impl Upload<'_> {
             Some(Part::File) => {
                 self.bytes += data.len() as u64;
                 if self.bytes > self.most {
-                    let message =
-                        format!("A file may have at most {} bytes (batch.max_file_bytes).", self.most);
-                    return Err(Failure::from(Fault::TooLarge).with_message(message).with_param("file"));
+                    return Err(self.too_large());
                 }
                 self.pending.extend_from_slice(data);
                 self.share.reach(self.pending.len())?;
@@ -212,6 +217,11 @@ impl Upload<'_> {
                 }
             }
         }
+    }
+
+    fn too_large(&self) -> Failure {
+        let message = format!("A file may have at most {} bytes (batch.max_file_bytes).", self.most);
+        Failure::from(Fault::TooLarge).with_message(message).with_param("file")
     }
 
     /// Stores the first `length` pending bytes, which are whole lines.

@@ -8,7 +8,7 @@ import { client as connected, OpenAI } from './ground.mjs';
 const client = connected(process.env.SAMEWIRE_BATCHES);
 
 test('a batch from its file to its results', async () => {
-  const body = { model: 'm', messages: [{ role: 'user', content: 'Hello' }] };
+  const body = { model: 'text', messages: [{ role: 'user', content: 'Hello' }] };
   const line = JSON.stringify({ custom_id: 'a', method: 'POST', url: '/v1/chat/completions', body });
   const file = await client.files.create({ file: await OpenAI.toFile(Buffer.from(`${line}\n`), 'in.jsonl'), purpose: 'batch' });
   let batch = await client.batches.create({

@@ -16,7 +16,7 @@ OVER = ("completed", "failed", "expired", "cancelled")
 
 
 def line(custom_id: str, **body: object) -> str:
-    request = {"model": "m", "messages": [{"role": "user", "content": "Hello"}], **body}
+    request = {"model": "text", "messages": [{"role": "user", "content": "Hello"}], **body}
     return json.dumps({"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions", "body": request}) + "\n"
 
 

@@ -33,6 +33,7 @@ async fn fault_o31_what_cannot_be_kept_is_refused_and_nothing_stays() {
             (400, Some("expires_after.seconds")),
         ),
         (format!("{}{}", part("purpose", "batch"), file("x\n")), (400, None)),
+        ("before it ".repeat(200_000), (413, Some("file"))),
         ("no form".to_owned(), (400, None)),
     ] {
         let answer = world.ask(&form(&body)).await;
@@ -144,5 +145,22 @@ async fn without_batches_the_paths_are_as_unknown_as_before() {
         World::start(Engine::script(Script::new().json("200 OK", "{\"own\":1}")).await, relayed).await;
     let answer = world.ask(&Request::post("/v1/files", "{}")).await;
     assert_eq!((answer.head.status, answer.text()), (200, "{\"own\":1}"));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o31_results_without_room_wait_for_some() {
+    let world = world(Engine::answering(echo).await, "tenant_bytes = 2000\n").await;
+    let proxy = world.proxy();
+    let pad = uploaded(proxy, &"x\n".repeat(800)).await;
+    let id = super::started(proxy, &line("a", "x")).await;
+    let is_told = || world.samewire.count_logged("results of a batch are not stored yet") > 0;
+    crate::sim::until("there is no room", crate::sim::PATIENCE, is_told).await;
+    assert_eq!(super::batch(proxy, &id).await["status"], "in_progress");
+    object(proxy, Request::new("DELETE", &format!("/v1/files/{pad}"))).await;
+    let over = super::ended(proxy, &id).await;
+    assert_eq!((&over["status"], &over["request_counts"]["completed"]), (&"completed".into(), &1.into()));
+    assert_eq!(super::results(proxy, &over["output_file_id"]).await.len(), 1);
+    assert_eq!(world.engine.attempt_count(), 1, "the line is not run again for that");
     world.end().await;
 }

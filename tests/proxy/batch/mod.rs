@@ -92,8 +92,9 @@ async fn ended(proxy: SocketAddr, id: &str) -> Value {
 }
 
 async fn content(proxy: SocketAddr, file: &Value) -> String {
-    let answer =
-        Request::get(&format!("/v1/files/{}/content", file.as_str().expect("a file"))).ask(proxy).await;
+    let request = Request::get(&format!("/v1/files/{}/content", file.as_str().expect("a file")));
+    // As the SDKs ask.
+    let answer = request.header("accept", "application/binary").ask(proxy).await;
     assert_eq!(answer.head.status, 200, "{}", answer.text());
     answer.text().to_owned()
 }

@@ -1,7 +1,7 @@
 //! Batches of several tenants, and the rights of the keys that create them.
 
 use super::{create, echo, json, line, upload};
-use crate::sim::{Engine, Request, Setup, World};
+use crate::sim::{Engine, Gate, Request, Script, Setup, World};
 use samewire::auth::Hash;
 use serde_json::Value;
 
@@ -93,5 +93,29 @@ async fn fault_o36_without_keys_the_key_of_a_client_tells_its_tenant() {
     over(&world, "sk-a", made["id"].as_str().unwrap()).await;
     // A client's key for the engine is not kept, so lines are sent without it.
     assert_eq!(world.engine.only().header("authorization"), None);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o36_a_revoked_key_runs_no_more_lines() {
+    let config = |revoked: bool| {
+        let disabled = if revoked { "disabled = true" } else { "" };
+        let reader = key("reader", "").replace("tenant = \"reader\"", "tenant = \"two\"");
+        format!("[batch]\nenabled = true\nconcurrency = 1\n{}{reader}", key("two", disabled))
+    };
+    let gate = Gate::default();
+    let held = gate.clone();
+    let engine = Engine::answering(move |attempt| super::echo_after(Script::new().wait(&held), attempt));
+    let world = World::start(engine.await, Setup::new().config(&config(false))).await;
+    let file = object(&world, "sk-two", upload(&[line("a", "x"), line("b", "y")].concat())).await;
+    let made = object(&world, "sk-two", create(file["id"].as_str().unwrap(), "/v1/chat/completions")).await;
+    world.engine.wait_attempts(1).await;
+    world.samewire.reconfigure(&config(true)).await;
+    gate.open();
+    let ended = over(&world, "sk-reader", made["id"].as_str().unwrap()).await;
+    assert_eq!(ended["request_counts"], json(r#"{"total":2,"completed":1,"failed":1}"#), "{ended}");
+    let errors = object_lines(&world, "sk-reader", &ended["error_file_id"]).await;
+    assert_eq!(errors[0]["response"]["status_code"], 401, "{errors:?}");
+    assert_eq!(world.engine.attempt_count(), 1);
     world.end().await;
 }
