@@ -281,3 +281,38 @@ async fn a_reload_changes_what_a_name_stands_for() {
     assert_eq!(served(&world.ask(&of("chat")).await).0, Some("new"));
     world.end().await;
 }
+
+/// An engine that gives one choice is asked once for each. All of them come from the model that was asked first.
+#[tokio::test]
+async fn fault_u58_the_choices_of_one_answer_come_from_one_model() {
+    let front = "front_end = \"rust\"\nengine_version = \"0.22.0\"";
+    let big = Engine::answering(|attempt| match attempt.header("x-request-id") {
+        Some(id) if id.ends_with("-1-1") => refused("503 Service Unavailable"),
+        _ => whole("big"),
+    });
+    let big = big.await;
+    big.set_models(list(&["big"]));
+    let world = fleet(vec![big, listing(&["small"], whole("small")).await], CHAT, &[front, front]).await;
+    let body = json!({"model": "chat", "n": 2, "messages": [{"role": "user", "content": "x"}]});
+    let answer = world.ask(&Request::chat(body.to_string())).await;
+    assert_eq!(answer.head.status, 503, "{}", answer.text());
+    assert_eq!(world.attempt_counts(), [2, 0]);
+    // Where the first model is known to be full, the other one makes all of them.
+    let answer = world.ask(&Request::chat(body.to_string())).await;
+    assert_eq!((answer.head.status, served(&answer).0), (200, Some("small")), "{}", answer.text());
+    assert_eq!(object(&answer)["choices"].as_array().map(Vec::len), Some(2));
+    assert_eq!(world.attempt_counts(), [2, 2]);
+    world.end().await;
+}
+
+#[tokio::test]
+async fn a_target_may_name_the_only_upstream_that_is_asked() {
+    let engines = vec![listing(&["m"], whole("m")).await, listing(&["m"], whole("m")).await];
+    let config = "[[model]]\nname = \"chat\"\nto = [{ model = \"m\", upstream = \"e1\" }]";
+    let world = fleet(engines, config, &[]).await;
+    for _ in 0..20 {
+        assert_eq!(served(&world.ask(&of("chat")).await), (Some("m"), Some("1")));
+    }
+    assert_eq!(world.attempt_counts(), [0, 20]);
+    world.end().await;
+}
