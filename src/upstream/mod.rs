@@ -11,6 +11,7 @@ mod hops;
 mod http1;
 mod http2;
 mod http2_stream;
+mod id;
 mod identify;
 mod learned;
 pub mod models;
@@ -34,6 +35,7 @@ pub use client::Client;
 pub use detected_engine::{DetectedEngine, Evidence};
 pub use hops::Hops;
 pub use http1::Head;
+pub use id::UpstreamId;
 pub use outgoing::Outgoing;
 pub use pool::{ChosenUpstream, NoUpstream, Pool, ReadFor, SelectionCriteria};
 pub use prefix::blocks as prefix_blocks;
@@ -61,8 +63,6 @@ use tokio::time::Instant;
 
 /// Time for which an upstream that does not match its configuration is chosen only if no other one is available.
 const MISMATCH_PAUSE: Duration = Duration::from_secs(60);
-/// Id of the next upstream that this process creates.
-static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Number of pieces of answers that are scanned for hints at the engine, after each identification by probes.
 const SCANS: u32 = 4096;
 /// Upper limit for the model names that are kept per upstream, against an engine that lists without end.
@@ -85,8 +85,8 @@ struct ListedModels {
 pub struct Upstream {
     /// The upstream's section of the configuration.
     pub config: UpstreamConfig,
-    /// Number that is unique within this process, also after the configuration was reloaded.
-    pub id: u64,
+    /// Id, which a reloaded configuration does not change.
+    pub id: UpstreamId,
     /// Metrics of this upstream.
     pub figures: Arc<UpstreamMetrics>,
     /// Engine, version and front end, as far as they are known.
@@ -152,7 +152,7 @@ impl Upstream {
             probes: client().sticky(),
             clients: (1..all.threads).map(|_| Arc::new(client())).collect(),
             addresses,
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            id: UpstreamId::new(),
             timeouts: all.timeouts.clone(),
             figures,
             detected: RwLock::new(found),

@@ -11,7 +11,7 @@ use super::prefix::PrefixIndex;
 use super::retry::RetryBudget;
 use super::ring::{Ring, Rings, WINDOW};
 use super::targets::{self, Target};
-use super::{Client, Upstream};
+use super::{Client, Upstream, UpstreamId};
 use crate::config::{Affinity, Config, Layers, ModelConfig, Retry, UpstreamConfig};
 use crate::plan::Route;
 use crate::telemetry::Metrics;
@@ -43,7 +43,7 @@ pub struct Pool {
     state: Arc<PoolState>,
     budget: Arc<RetryBudget>,
     /// Index of each upstream, by its id.
-    places: HashMap<u64, usize>,
+    places: HashMap<UpstreamId, usize>,
     rings: Rings,
     /// Engines by the prompts that they have got, where that decides.
     prefixes: Option<Arc<PrefixIndex>>,
@@ -63,7 +63,7 @@ pub struct SelectionCriteria<'w> {
     /// Hashes of the blocks of its prompt; empty: nobody is chosen by them.
     pub prompt: &'w [u64],
     /// Ids of the upstreams that were tried already, and are not chosen again.
-    pub visited: &'w [u64],
+    pub visited: &'w [UpstreamId],
     /// Upstream and model for which the request was read. Another one qualifies only if the request may be sent to
     /// it unchanged.
     pub compatible_with: Option<&'w ReadFor>,
@@ -419,7 +419,7 @@ impl Pool {
         let Some(prefixes) = self.prefixes.as_ref().filter(|_| !criteria.prompt.is_empty()) else {
             return Vec::new();
         };
-        let upstream = |id: u64| self.places.get(&id).and_then(|place| self.upstreams.get(*place));
+        let upstream = |id: UpstreamId| self.places.get(&id).and_then(|place| self.upstreams.get(*place));
         prefixes.holders(criteria.prompt).into_iter().filter_map(upstream).collect()
     }
 
@@ -869,7 +869,7 @@ mod tests {
     fn who_was_tried_or_is_down_is_not_chosen() {
         let pool = pool(&upstreams(&["", ""]));
         let [a, b] = [pool.upstreams[0].id, pool.upstreams[1].id];
-        let without = |visited: &[u64]| pool.choose(&SelectionCriteria { visited, ..criteria("m") });
+        let without = |visited: &[UpstreamId]| pool.choose(&SelectionCriteria { visited, ..criteria("m") });
         assert_eq!(name(&without(&[a])), "e1");
         assert_eq!(without(&[a, b]).unwrap_err(), NoUpstream::Exhausted);
         pool.upstreams[1].set_down(true);

@@ -5,6 +5,7 @@
 //! paths of a radix tree whose nodes are in a flat map. Gives: engines. Remembers: a bounded number of blocks, those used
 //! last. Never: text.
 
+use super::UpstreamId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -46,8 +47,8 @@ pub fn blocks<'t>(seed: &str, texts: impl Iterator<Item = &'t str>) -> Vec<u64> 
     found
 }
 
-/// Engines that have seen a block, by their ids; 0 is none.
-type Holders = [u64; HOLDERS];
+/// Upstreams that have got a block, the last one first.
+type Holders = [Option<UpstreamId>; HOLDERS];
 
 /// Index of blocks. Half of them are older than the other half, and go at once when there are too many.
 #[derive(Debug)]
@@ -79,12 +80,12 @@ impl PrefixIndex {
 
     /// Returns the engines that have seen a beginning of the prompt: first those of the longest one, then those of shorter
     /// ones, each once.
-    pub(super) fn holders(&self, prompt: &[u64]) -> Vec<u64> {
+    pub(super) fn holders(&self, prompt: &[u64]) -> Vec<UpstreamId> {
         let halves = self.halves.lock();
         let mut found = Vec::new();
         for block in prompt.iter().rev() {
             let known = halves.young.get(block).or_else(|| halves.old.get(block));
-            for engine in known.into_iter().flatten().filter(|engine| **engine != 0) {
+            for engine in known.into_iter().flatten().flatten() {
                 if !found.contains(engine) {
                     found.push(*engine);
                 }
@@ -97,7 +98,7 @@ impl PrefixIndex {
     }
 
     /// Notes that an engine has got the prompt.
-    pub(super) fn note(&self, prompt: &[u64], engine: u64, now: Instant) {
+    pub(super) fn note(&self, prompt: &[u64], engine: UpstreamId, now: Instant) {
         let mut halves = self.halves.lock();
         for block in prompt {
             let age = now.saturating_duration_since(halves.since);
@@ -108,10 +109,10 @@ impl PrefixIndex {
             let before = halves.old.remove(block).unwrap_or_default();
             let holders = halves.young.entry(*block).or_insert(before);
             // The one that has it for the longest time gives way to another.
-            let place = holders.iter().position(|known| *known == engine).unwrap_or(HOLDERS - 1);
+            let place = holders.iter().position(|known| *known == Some(engine)).unwrap_or(HOLDERS - 1);
             if let Some(newer) = holders.get_mut(..=place) {
                 newer.rotate_right(1);
-                newer.first_mut().into_iter().for_each(|first| *first = engine);
+                newer.first_mut().into_iter().for_each(|first| *first = Some(engine));
             }
         }
     }
@@ -149,32 +150,33 @@ mod tests {
     #[test]
     fn those_with_the_longest_beginning_come_first() {
         let (index, now) = (PrefixIndex::new(100), Instant::now());
-        index.note(&[1, 2, 3], 7, now);
-        index.note(&[1, 2, 4], 8, now);
-        assert_eq!(index.holders(&[1, 2, 3, 9]), [7, 8]);
-        assert_eq!(index.holders(&[1, 2, 4]), [8, 7]);
-        assert_eq!(index.holders(&[1, 5]), [8, 7], "the last one first");
+        let (one, other) = (UpstreamId::new(), UpstreamId::new());
+        index.note(&[1, 2, 3], one, now);
+        index.note(&[1, 2, 4], other, now);
+        assert_eq!(index.holders(&[1, 2, 3, 9]), [one, other]);
+        assert_eq!(index.holders(&[1, 2, 4]), [other, one]);
+        assert_eq!(index.holders(&[1, 5]), [other, one], "the last one first");
         assert!(index.holders(&[6]).is_empty());
-        for engine in 10..20 {
-            index.note(&[1], engine, now);
-        }
-        assert_eq!(index.holders(&[1]), [19, 18, 17, 16]);
+        let mut many: Vec<_> = (0..10).map(|_| UpstreamId::new()).collect();
+        many.iter().for_each(|engine| index.note(&[1], *engine, now));
+        many.reverse();
+        assert_eq!(index.holders(&[1]), many[..HOLDERS]);
     }
 
     #[test]
     fn blocks_are_bounded_and_go_when_nobody_uses_them() {
-        let (index, start) = (PrefixIndex::new(100), Instant::now());
+        let (index, start, engine) = (PrefixIndex::new(100), Instant::now(), UpstreamId::new());
         for block in 0..1_000 {
-            index.note(&[block, 5_000], 1, start);
+            index.note(&[block, 5_000], engine, start);
             assert!(index.known() <= 101, "{}", index.known());
         }
-        assert_eq!(index.holders(&[5_000]), [1], "what is used stays");
+        assert_eq!(index.holders(&[5_000]), [engine], "what is used stays");
         assert!(index.holders(&[0]).is_empty());
         let later = |n: u32| start + LIFETIME * n + Duration::from_secs(u64::from(n));
-        index.note(&[6_000], 1, later(1));
-        assert_eq!(index.holders(&[5_000]), [1]);
-        index.note(&[6_000], 1, later(2));
+        index.note(&[6_000], engine, later(1));
+        assert_eq!(index.holders(&[5_000]), [engine]);
+        index.note(&[6_000], engine, later(2));
         assert!(index.holders(&[5_000]).is_empty());
-        assert_eq!(index.holders(&[6_000]), [1]);
+        assert_eq!(index.holders(&[6_000]), [engine]);
     }
 }

@@ -1,5 +1,6 @@
 //! Retry rules: which failures are retried on another upstream, how often, and how many in all (faults 7).
 
+use super::UpstreamId;
 use crate::config::Retry;
 use crate::error::RetryClass;
 use parking_lot::Mutex;
@@ -15,7 +16,7 @@ const BUDGET_SECONDS: usize = 10;
 #[derive(Clone, Debug, Default)]
 pub struct RetryState {
     /// Ids of the upstreams that were tried.
-    pub visited: Vec<u64>,
+    pub visited: Vec<UpstreamId>,
     /// Number of attempts in which the engine has received the request.
     sent: u32,
     /// True if an engine may have worked on the request.
@@ -26,7 +27,7 @@ pub struct RetryState {
 
 impl RetryState {
     /// Records an attempt at this upstream.
-    pub fn visit(&mut self, upstream: u64) {
+    pub fn visit(&mut self, upstream: UpstreamId) {
         self.visited.push(upstream);
     }
 
@@ -131,7 +132,7 @@ mod tests {
         let retry = Retry { max_attempts, ..Retry::default() };
         let mut retries = RetryState::default();
         for (at, class) in classes.iter().enumerate() {
-            retries.visit(0);
+            retries.visit(UpstreamId::new());
             if retries.next_pause(*class, &retry).is_none() {
                 return at + 1;
             }
@@ -162,15 +163,15 @@ mod tests {
     #[test]
     fn pauses() {
         let mut retries = RetryState::default();
-        retries.visit(0);
+        retries.visit(UpstreamId::new());
         assert_eq!(retries.next_pause(RetryClass::Unsent, &Retry::default()), Some(Duration::ZERO));
-        retries.visit(1);
+        retries.visit(UpstreamId::new());
         let pause = retries.next_pause(RetryClass::Reset, &Retry::default()).unwrap();
         assert!((25..=250).contains(&pause.as_millis()), "{pause:?}");
         let pauses: Vec<_> = (0..200).map(|_| jitter().as_millis()).collect();
         assert!(pauses.iter().all(|pause| (25..=250).contains(pause)), "{pauses:?}");
         assert!(!retries.is_poison());
-        retries.visit(2);
+        retries.visit(UpstreamId::new());
         assert_eq!(retries.next_pause(RetryClass::Reset, &Retry::default()), None);
         assert!(retries.is_poison());
     }

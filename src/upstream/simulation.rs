@@ -5,7 +5,7 @@
 
 use super::models::Model;
 use super::pool::{ChosenUpstream, NoUpstream, Pool, SelectionCriteria};
-use super::{Outcome, Upstream};
+use super::{Outcome, Upstream, UpstreamId};
 use crate::config::{Config, Overrides};
 use crate::telemetry::Metrics;
 use std::cmp::Reverse;
@@ -47,7 +47,7 @@ struct World {
     running: HashMap<u64, ChosenUpstream>,
     requests: u64,
     /// Engine that a conversation was last at.
-    last: HashMap<u64, u64>,
+    last: HashMap<u64, UpstreamId>,
     /// Requests of known conversations, and those of them that found their engine again.
     known: u64,
     found: u64,
@@ -102,7 +102,7 @@ impl World {
     }
 
     /// Moves the time on to the next request, ends those that are over until then, and starts it. Returns its engine.
-    fn request(&mut self, conversation: Option<u64>, prompt: &[u64]) -> u64 {
+    fn request(&mut self, conversation: Option<u64>, prompt: &[u64]) -> UpstreamId {
         let rate = (self.pool.upstreams().len() * LOAD) as f64 / REQUEST.as_secs_f64();
         self.now += Duration::from_secs_f64(-self.random.part().ln() / rate);
         while let Some(Reverse((end, id))) =
@@ -287,7 +287,7 @@ impl Talk {
 /// Returns the part of all blocks of prompts that engines find in their caches, and the peak of the load.
 fn cached(engines: usize, by: &str) -> (f64, f64) {
     let mut world = World::with(engines, &format!("[affinity]\nby = \"{by}\""));
-    let mut caches: HashMap<u64, Cache> = HashMap::new();
+    let mut caches: HashMap<UpstreamId, Cache> = HashMap::new();
     // More system prompts than one engine has room for, and conversations of some ten turns each.
     let mut random = Random(11);
     let talks = engines * 20;
