@@ -387,8 +387,10 @@ async fn fault_u49_an_engine_that_ignores_the_close() {
 #[tokio::test]
 async fn the_buffer_of_a_stream_is_as_large_as_it_is_set() {
     const READERS: usize = 10;
-    let mut kept = Vec::new();
-    for buffer in [8 << 10, 8 << 20] {
+    // On a busy machine the process may still have to read, or to give back, what the engine has written.
+    let is_small: fn(u64) -> bool = |held| held < 192 << 10;
+    let is_large: fn(u64) -> bool = |held| held > 256 << 10;
+    for (buffer, name, is_kept) in [(8 << 10, "small", is_small), (8 << 20, "large", is_large)] {
         let gate = Gate::default();
         let begun = Script::new().head_sse().role().text("ready").wait(&gate);
         let script = begun.then(Step::Flood { events: 4_000, size: 8 << 10 }).finish("stop").done().end();
@@ -399,18 +401,13 @@ async fn the_buffer_of_a_stream_is_as_large_as_it_is_set() {
         gate.open();
         settled(|| (0..clients.len()).map(|n| world.engine.written(n)).sum()).await;
         let held = || world.samewire.rss().saturating_sub(before) / READERS as u64;
-        // On a busy machine the process may still have to read what the engine has written.
-        if let Some(first) = kept.first().copied() {
-            until("the larger buffer is used", PATIENCE, || held() > 3 * first).await;
-        }
-        kept.push(held());
+        until(&format!("the buffer of each client is {name}"), PATIENCE, || is_kept(held())).await;
+        println!("kept for each client with a {name} buffer: {}", held());
         for client in clients {
             client.leave(CloseKind::Rst);
         }
         world.end().await;
     }
-    println!("kept for each client: {kept:?}");
-    assert!(kept[0] * 3 < kept[1], "{kept:?}");
 }
 
 #[tokio::test]
