@@ -107,7 +107,7 @@ lint_deployment() {
 import compose_spec, yaml
 compose_spec.PyCompose.from_yaml(yaml.safe_dump(yaml.safe_load(open("config/compose.yaml")))).validate()
 print("config/compose.yaml passed")'
-  "$venv/bin/shellcheck" --external-sources .ci/run .ci/release config/debian/postinst config/debian/postrm tests/packages.sh tests/packages/image.sh tests/kubernetes.sh tests/envoy.sh tests/run.sh tests/clients.sh tests/browser.sh tests/inspector.sh tests/dashboards.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/mutants.sh tests/live.sh benches/proxy.sh benches/pgo.sh tests/apt.sh
+  "$venv/bin/shellcheck" --external-sources .ci/run .ci/release config/debian/postinst config/debian/postrm tests/packages.sh tests/packages/image.sh tests/kubernetes.sh tests/envoy.sh tests/run.sh tests/clients.sh tests/browser.sh tests/inspector.sh tests/dashboards.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/mutants.sh tests/live.sh benches/proxy.sh benches/pgo.sh benches/caches.sh tests/apt.sh
 }
 
 step "set-up" set_up

@@ -524,7 +524,7 @@ impl Metrics {
             .chain([&self.without_upstream])
             .for_each(|one| one.render_requests(name, out));
         type Of = fn(&UpstreamMetrics) -> &Gauge;
-        let gauges: [(_, _, _, Of); 4] = [
+        let gauges: [(_, _, _, Of); 5] = [
             ("samewire_upstream_up", "gauge", "Whether the upstream answers its probes.", |one| &one.up),
             (
                 "samewire_upstream_circuit_open",
@@ -540,6 +540,12 @@ impl Metrics {
                 "counter",
                 "Exchanges that were broken off from here.",
                 |one| &one.cancels,
+            ),
+            (
+                "samewire_upstream_prefix_hits_total",
+                "counter",
+                "Requests chosen for the beginning of their prompt, which the upstream had got before.",
+                |one| &one.prefix_hits,
             ),
         ];
         for (name, kind, help, gauge) in gauges {

@@ -26,6 +26,8 @@ pub struct UpstreamMetrics {
     pub active: Gauge,
     /// Exchanges that the proxy broke off before their end, for example because the client left.
     pub cancels: Gauge,
+    /// Requests that it got because it had got the beginning of their prompts.
+    pub prefix_hits: Gauge,
     /// Time from a request's arrival to the first text of the engine.
     pub first_token: Histogram,
     /// Time between two writes to a client, which approximates the time between tokens.
@@ -45,6 +47,7 @@ impl UpstreamMetrics {
             circuit_open: Gauge::default(),
             active: Gauge::default(),
             cancels: Gauge::default(),
+            prefix_hits: Gauge::default(),
             first_token: Histogram::new(SECONDS),
             inter_token: Histogram::new(SHORT),
             request_seconds: std::array::from_fn(|_| Histogram::new(SECONDS)),

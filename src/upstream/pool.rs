@@ -629,8 +629,11 @@ impl Pool {
         };
         // An upstream on its ramp takes part in a share of the choices, or in all if no other one is good.
         let good = Some(good(true)).filter(|some| !some.is_empty()).unwrap_or_else(|| good(false));
-        let holders = self.holders(criteria);
-        let chosen = with_room(&good, &holders)
+        let holder = with_room(&good, &self.holders(criteria));
+        if let Some(upstream) = holder {
+            upstream.figures.prefix_hits.add(1);
+        }
+        let chosen = holder
             .or_else(|| preferred(&good, criteria.affinity_hash))
             .or_else(|| least_busy(&good, criteria.chance));
         if let Some(upstream) = chosen {

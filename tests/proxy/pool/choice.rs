@@ -241,6 +241,10 @@ async fn prompts_that_begin_alike_go_where_that_beginning_is_known() {
         used.insert(first);
     }
     assert!(used.len() > 1, "other prompts go elsewhere: {used:?}");
+    let metrics = world.samewire.metrics().await;
+    let hits = metrics.lines().filter(|line| line.starts_with("samewire_upstream_prefix_hits_total{"));
+    let hits: u64 = hits.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
+    assert_eq!(hits, 24, "three of four prompts found their beginning");
     // One that has gone is not waited for.
     let gone = ask("kind, ", &["hello"]).await;
     world.engines().nth(gone).unwrap().crash().await;
