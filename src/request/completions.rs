@@ -52,6 +52,7 @@ pub(super) fn read(from: &Checked<'_>, complete: bool) -> Result<ChatRequest, Fa
         limit: from.tokens("max_completion_tokens", 0)?.or(from.tokens("max_tokens", 0)?),
         places: TextSpans {
             model: from.place("model"),
+            prompt: from.place("prompt"),
             stream_options: from.place("stream_options"),
             ..TextSpans::default()
         },

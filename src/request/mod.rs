@@ -129,6 +129,7 @@ pub(crate) struct TextSpans {
     pub(crate) offset: usize,
     pub(crate) model: Option<Range<usize>>,
     pub(crate) messages: Option<Range<usize>>,
+    pub(crate) prompt: Option<Range<usize>>,
     pub(crate) stream_options: Option<Range<usize>>,
     /// Top-level members of the body.
     pub(crate) members: Vec<MemberSpan>,
@@ -326,11 +327,11 @@ impl ChatRequest {
     }
 
     /// Returns the texts of the prompt as the client wrote them, what engines put first in front: the tools, then the
-    /// messages.
+    /// messages; of Completions, the prompt.
     pub fn prompt<'b>(&self, body: &'b [u8]) -> Vec<&'b str> {
         let text = body.get(self.places.offset..).and_then(|body| simdutf8::basic::from_utf8(body).ok());
         let tools = self.offered_tools.as_ref().and_then(|offered| offered.place.clone());
-        let places = [tools, self.places.messages.clone()].into_iter().flatten();
+        let places = [tools, self.places.messages.clone(), self.places.prompt.clone()].into_iter().flatten();
         places.filter_map(|place| text?.get(place)).collect()
     }
 

@@ -116,6 +116,11 @@ class Replica:
         lines = self.ask("GET", "/metrics").splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith('samewire_requests_total{route="chat"'))
 
+    def running(self):
+        """Requests that an engine answers here now."""
+        lines = self.ask("GET", "/metrics").splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("samewire_upstream_active_streams{"))
+
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()

@@ -282,6 +282,13 @@ impl ResponsesRequest {
         &self.rules
     }
 
+    /// Returns the fields that come before all items in the engine's prompt, tools and instructions, as JSON.
+    pub(crate) fn leading_fields(&self) -> impl Iterator<Item = &str> {
+        let field = |key: &str| self.echoed.iter().find(|(known, _)| *known == key);
+        let fields = ["tools", "instructions"].into_iter().filter_map(field);
+        fields.filter_map(|(_, json)| std::str::from_utf8(json).ok())
+    }
+
     /// Returns true if the client sets `store: true` itself, or asks for background mode, which requires storage.
     pub fn insists_on_store(&self) -> bool {
         self.background || self.echoed.iter().any(|(key, json)| *key == "store" && json == "true")

@@ -40,7 +40,7 @@ pub(in crate::server) async fn answer(
         record.model = context.app.pool.label(&model);
     }
     let sender = context.sender(&head.headers);
-    let mut selection = context.selection(&model, &head.headers, None, Vec::<&str>::new, Vec::new);
+    let mut selection = context.selection(&model, &head.headers, None, Vec::<&str>::new, Vec::<&str>::new);
     let request = |to: &AttemptTarget<'_>| {
         let route = sender.route(to, &model);
         let body = wanted.body(&body, route.model_alias.as_deref(), route.options.request_unknown)?;

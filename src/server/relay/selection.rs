@@ -166,13 +166,13 @@ impl RequestContext {
     /// Returns a new selection among the upstreams that serve a model, or one of those that its name stands for.
     /// `like` is what the request was read for; `beginning` gives the start of the conversation, and `prompt` the texts of
     /// the whole prompt, for affinity.
-    pub(in crate::server) fn selection<'p, P: Hash>(
+    pub(in crate::server) fn selection<P: Hash, T: AsRef<str>>(
         &self,
         model: &str,
         headers: &HeaderMap,
         like: Option<ReadFor>,
         beginning: impl FnOnce() -> Vec<P>,
-        prompt: impl FnOnce() -> Vec<&'p str>,
+        prompt: impl FnOnce() -> Vec<T>,
     ) -> UpstreamSelection {
         let together = match &self.app.pool.affinity {
             Affinity::None => None,
@@ -182,7 +182,9 @@ impl RequestContext {
             Affinity::Header(name) => headers.get(name).map(|value| hash(model, [value.as_bytes()].iter())),
         };
         let prompt = match &self.app.pool.affinity {
-            Affinity::Prefix(_) if !self.app.pool.is_single() => prefix_blocks(model, prompt().into_iter()),
+            Affinity::Prefix(_) if !self.app.pool.is_single() => {
+                prefix_blocks(model, prompt().iter().map(AsRef::as_ref))
+            }
             _ => Vec::new(),
         };
         let tie_breaker = self.ids.tie_breaker();

@@ -40,7 +40,7 @@ impl RequestContext {
             &head.headers,
             Some(read_for),
             || history.first_user_texts(&asked),
-            Vec::new,
+            || history.prompt(&asked),
         );
         let mut reader = None;
         let request = |to: &AttemptTarget<'_>| {

@@ -44,6 +44,17 @@ impl History {
         self.all(asked).find(is_users).map(texts).unwrap_or_default()
     }
 
+    /// Returns the texts of the prompt, what engines put first in front: tools and instructions, then the items. An item
+    /// has the same texts whether the client or the store gives it.
+    pub(super) fn prompt(&self, asked: &ResponsesRequest) -> Vec<String> {
+        let front = asked.leading_fields().map(str::to_owned);
+        let items = self.all(asked).flat_map(|item| {
+            let of_call = ["name", "arguments", "output"].map(|key| json::member(item, key));
+            texts(item).into_iter().chain(of_call.into_iter().flatten())
+        });
+        front.chain(items).collect()
+    }
+
     /// Returns the items of the input. References are replaced by the items they name, since a later turn could
     /// not resolve them.
     pub(super) fn items<'a>(&'a self, asked: &'a ResponsesRequest) -> impl Iterator<Item = &'a str> {

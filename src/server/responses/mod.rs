@@ -209,8 +209,13 @@ impl RequestContext {
             pauses: is_held,
             awaits_store: writer.is_some(),
         };
-        let begins = || history.first_user_texts(&asked);
-        let mut selection = self.selection(&asked.model, &head.headers, Some(read_for), begins, Vec::new);
+        let mut selection = self.selection(
+            &asked.model,
+            &head.headers,
+            Some(read_for),
+            || history.first_user_texts(&asked),
+            || history.prompt(&asked),
+        );
         let options = Arc::clone(&route.options);
         let stamp = self.stamp();
         let Some(record) = &mut self.record else { return Err(Fault::Proxy.into()) };

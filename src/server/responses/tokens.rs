@@ -39,7 +39,7 @@ impl RequestContext {
             &head.headers,
             Some(read_for),
             || history.first_user_texts(&asked),
-            Vec::new,
+            || history.prompt(&asked),
         );
         let request = |to: &AttemptTarget<'_>| {
             let route = Route { responses: ResponsesMode::Chat, ..sender.route(to, &asked.model) };

@@ -2,7 +2,7 @@
 
 use crate::responses::over_chat::{prompt, scripted};
 use crate::sim::{
-    Client, CloseKind, Engine, Gate, PATIENCE, Request, Script, Setup, World, until, within, write_secret,
+    Client, CloseKind, Engine, Gate, PATIENCE, Request, Script, Setup, World, until, write_secret,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -199,58 +199,6 @@ async fn the_only_engine_is_asked_for_what_it_does_not_list() {
         assert_eq!(answer.head.status, 200, "{}", answer.text());
     }
     assert_eq!(asked_for(&world.engine), ["huge", "text"].map(str::to_owned).into());
-    world.end().await;
-}
-
-/// Unlike by conversation, prompts that begin alike meet, whatever the user says.
-#[tokio::test]
-async fn prompts_that_begin_alike_go_where_that_beginning_is_known() {
-    let mut engines = Vec::new();
-    for _ in 0..4 {
-        let engine = Engine::script(scripted("text", "chatcmpl-1", true)).await;
-        engine.set_models(models(&["text", "engine-m"]));
-        engines.push(engine);
-    }
-    let prefix = "[affinity]\nby = \"prefix\"";
-    let world = World::fleet(engines, Setup::new().config(PATIENT).config(prefix), &[]).await;
-    world.wait_until_up().await;
-    let ask = async |system: &str, turns: &[&str]| {
-        let mut messages = vec![json!({"role": "system", "content": system.repeat(400)})];
-        messages.extend(turns.iter().map(|said| json!({"role": "user", "content": said})));
-        let body = json!({"model": "text", "stream": true, "messages": messages});
-        let before = world.attempt_counts();
-        assert_eq!(world.ask(&Request::chat(body.to_string())).await.head.status, 200);
-        let after = world.attempt_counts();
-        // A request that still counts takes up the engine's share of so few.
-        within("nothing is under way", async {
-            let is_busy =
-                |line: &str| line.starts_with("samewire_upstream_active_streams{") && !line.ends_with(" 0");
-            while world.samewire.metrics().await.lines().any(is_busy) {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        })
-        .await;
-        after.iter().zip(&before).position(|(now, then)| now > then).unwrap()
-    };
-    let mut used = BTreeSet::new();
-    for system in ["kind, ", "curt, ", "wise, ", "loud, ", "calm, ", "neat, ", "warm, ", "cold, "] {
-        let first = ask(system, &["hello"]).await;
-        for turns in [&["another user"][..], &["hello", "and more"], &["a third"]] {
-            assert_eq!(ask(system, turns).await, first, "{system}{turns:?}");
-        }
-        used.insert(first);
-    }
-    assert!(used.len() > 1, "other prompts go elsewhere: {used:?}");
-    let metrics = world.samewire.metrics().await;
-    let hits = metrics.lines().filter(|line| line.starts_with("samewire_upstream_prefix_hits_total{"));
-    let hits: u64 = hits.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
-    assert_eq!(hits, 24, "three of four prompts found their beginning");
-    // One that has gone is not waited for.
-    let gone = ask("kind, ", &["hello"]).await;
-    world.engines().nth(gone).unwrap().crash().await;
-    assert_ne!(ask("kind, ", &["hello"]).await, gone);
-    let next = ask("kind, ", &["hello"]).await;
-    assert_eq!(ask("kind, ", &["somebody else"]).await, next);
     world.end().await;
 }
 

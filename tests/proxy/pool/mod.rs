@@ -7,4 +7,5 @@ mod engine_load;
 mod fallbacks;
 mod health;
 mod names;
+mod prefixes;
 mod traffic;

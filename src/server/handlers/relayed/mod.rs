@@ -107,7 +107,7 @@ impl RequestContext {
         let progress = rest.as_ref().map(ClientBody::progress);
         let upload = rest.map(|rest| Upload::new(rest, rest_length));
         let sender = self.sender(&head.headers);
-        let mut selection = self.selection(&model, &head.headers, None, Vec::<&str>::new, Vec::new);
+        let mut selection = self.selection(&model, &head.headers, None, Vec::<&str>::new, Vec::<&str>::new);
         let path = format!("{path}{}", query(head.uri.query(), self.family));
         let (accept, content_type) = (accept(&head.headers), content_type(&head.headers, &scan));
         let request = |to: &AttemptTarget<'_>| {

@@ -1,0 +1,132 @@
+//! Affinity by the beginnings of prompts (`[affinity] by = "prefix"`), through each API.
+
+use crate::responses::over_chat::scripted;
+use crate::sim::{Engine, Request, Script, Setup, World, within};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Settings by which failures never take an engine out of service.
+const PATIENT: &str = "[health]\ninterval = 60\ndown_after = 100000";
+/// Number of chats that the engines have answered, from which these get their ids.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+const COMPLETION: &str = r#"{"id":"cmpl-1","object":"text_completion","created":1,"model":"text","choices":[{"index":0,"text":"a","logprobs":null,"finish_reason":"stop"}]}"#;
+
+/// Starts four engines that answer chats and Completions, and a proxy that chooses by prefix.
+async fn fleet() -> World {
+    let mut engines = Vec::new();
+    for _ in 0..4 {
+        let engine = Engine::answering(|attempt| match attempt.target.ends_with("/chat/completions") {
+            true => scripted("text", &format!("chatcmpl-{}", COUNT.fetch_add(1, Ordering::Relaxed)), true),
+            false => Script::new().json("200 OK", COMPLETION),
+        })
+        .await;
+        let list = json!({"object": "list", "data": [{"id": "text", "object": "model", "created": 7}]});
+        engine.set_models(Script::new().json("200 OK", &list.to_string()));
+        engines.push(engine);
+    }
+    let prefix = "[affinity]\nby = \"prefix\"";
+    let world = World::fleet(engines, Setup::new().config(PATIENT).config(prefix), &[]).await;
+    world.wait_until_up().await;
+    world
+}
+
+/// Sends a request, and returns its answer with the place of the engine that got it.
+async fn ask(world: &World, request: &Request) -> (Value, usize) {
+    let before = world.attempt_counts();
+    let answer = world.ask(request).await;
+    assert_eq!(answer.head.status, 200, "{}", answer.text());
+    let after = world.attempt_counts();
+    // A request that still counts takes up the engine's share of so few.
+    within("nothing is under way", async {
+        let is_busy =
+            |line: &str| line.starts_with("samewire_upstream_active_streams{") && !line.ends_with(" 0");
+        while world.samewire.metrics().await.lines().any(is_busy) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
+    let engine = after.iter().zip(&before).position(|(now, then)| now > then).unwrap();
+    (serde_json::from_str(answer.text()).unwrap_or_default(), engine)
+}
+
+/// Returns the number of requests that the metrics count as chosen by prefix.
+async fn hits(world: &World) -> u64 {
+    let metrics = world.samewire.metrics().await;
+    let hits = metrics.lines().filter(|line| line.starts_with("samewire_upstream_prefix_hits_total{"));
+    hits.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+const SYSTEMS: [&str; 8] = ["kind, ", "curt, ", "wise, ", "loud, ", "calm, ", "neat, ", "warm, ", "cold, "];
+
+/// Unlike by conversation, prompts that begin alike meet, whatever the user says.
+#[tokio::test]
+async fn prompts_that_begin_alike_go_where_that_beginning_is_known() {
+    let world = fleet().await;
+    let chat = |system: &str, turns: &[&str]| {
+        let mut messages = vec![json!({"role": "system", "content": system.repeat(400)})];
+        messages.extend(turns.iter().map(|said| json!({"role": "user", "content": said})));
+        Request::chat(json!({"model": "text", "stream": true, "messages": messages}).to_string())
+    };
+    let mut used = BTreeSet::new();
+    for system in SYSTEMS {
+        let (_, first) = ask(&world, &chat(system, &["hello"])).await;
+        for turns in [&["another user"][..], &["hello", "and more"], &["a third"]] {
+            assert_eq!(ask(&world, &chat(system, turns)).await.1, first, "{system}{turns:?}");
+        }
+        used.insert(first);
+    }
+    assert!(used.len() > 1, "other prompts go elsewhere: {used:?}");
+    assert_eq!(hits(&world).await, 24, "three of four prompts found their beginning");
+    // One that has gone is not waited for.
+    let (_, gone) = ask(&world, &chat("kind, ", &["hello"])).await;
+    world.engines().nth(gone).unwrap().crash().await;
+    let (_, next) = ask(&world, &chat("kind, ", &["hello"])).await;
+    assert_ne!(next, gone);
+    assert_eq!(ask(&world, &chat("kind, ", &["somebody else"])).await.1, next);
+    world.end().await;
+}
+
+/// Turns of a Responses conversation meet, whether the client sends the items again or names the response before.
+#[tokio::test]
+async fn every_api_has_prompts_that_begin_alike() {
+    let world = fleet().await;
+    for system in SYSTEMS {
+        let long = system.repeat(400);
+        let responses = |input: Value, previous: Option<&str>| {
+            let body = json!({"model": "text", "instructions": long, "input": input, "previous_response_id": previous});
+            Request::post("/v1/responses", body.to_string())
+        };
+        let (response, first) = ask(&world, &responses(json!(format!("{long}hello")), None)).await;
+        let id = response["id"].as_str().unwrap();
+        let (_, next) = ask(&world, &responses(json!("and more"), Some(id))).await;
+        assert_eq!(next, first, "{system}: continued");
+        let mut items = vec![json!({"role": "user", "content": format!("{long}hello")})];
+        items.extend(response["output"].as_array().unwrap().clone());
+        items.push(json!({"role": "user", "content": "and more"}));
+        assert_eq!(ask(&world, &responses(json!(items), None)).await.1, first, "{system}: sent again");
+
+        let messages = |said: &str| {
+            let body = json!({"model": "text", "max_tokens": 9, "system": long, "messages": [{"role": "user", "content": said}]});
+            Request::post("/v1/messages", body.to_string()).header("anthropic-version", "2023-06-01")
+        };
+        let (_, first) = ask(&world, &messages("hello")).await;
+        assert_eq!(ask(&world, &messages("another user")).await.1, first, "{system}: Messages");
+
+        let completions = |end: &str| {
+            Request::post(
+                "/v1/completions",
+                json!({"model": "text", "prompt": format!("{long}{end}")}).to_string(),
+            )
+        };
+        let (_, first) = ask(&world, &completions("hello")).await;
+        assert_eq!(ask(&world, &completions("another")).await.1, first, "{system}: Completions");
+    }
+    assert_eq!(
+        hits(&world).await,
+        40,
+        "five for each: the prompt of Completions begins like the instructions"
+    );
+    world.end().await;
+}
