@@ -3,7 +3,7 @@
 use super::dispatch::{Dispatcher, LineAnswer};
 use super::facts::{LineError, LineUsage};
 use super::identity::LineIdentity;
-use super::registry::{Batches, LineSlot};
+use super::registry::{Batches, LineSlot, Signals};
 use crate::json::{self, Members, Raw};
 use crate::server::{ActiveConfig, App};
 use crate::wire::ident;
@@ -14,6 +14,7 @@ use http::{Method, Request};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Attempts at a line whose answer says that something broke.
@@ -45,6 +46,7 @@ pub(super) struct LineContext {
     pub(super) present: Arc<ActiveConfig>,
     pub(super) dispatcher: Arc<Dispatcher>,
     pub(super) batches: Arc<Batches>,
+    pub(super) signals: Arc<Signals>,
     pub(super) batch: Arc<str>,
     pub(super) endpoint: String,
     pub(super) identity: LineIdentity,
@@ -97,24 +99,32 @@ impl LineContext {
                 408 | 500 | 502 | 504 => !is_final && tries < TRIES,
                 _ => false,
             };
-            if !again {
+            if !again || self.is_cancelled() {
                 return Some(self.outcome(&line, answer));
             }
             // The slot is for others while this line waits.
             drop(slot.take());
-            let wait = answer.and_then(|answer| answer.retry_after()).unwrap_or(pause).min(PAUSES.1);
+            let wait = answer.as_ref().and_then(LineAnswer::retry_after).unwrap_or(pause).min(PAUSES.1);
             pause = (pause * 2).min(PAUSES.1);
             slot = self.wait(&line, wait.max(LOOK)).await;
-            slot.as_ref()?;
+            if slot.is_none() {
+                // A cancelled batch has no more attempts: this one's answer is the result.
+                return self.is_cancelled().then(|| self.outcome(&line, answer));
+            }
         }
     }
 
-    /// Waits for a while, and then for room. Returns `None` if the process shuts down.
+    fn is_cancelled(&self) -> bool {
+        self.signals.cancel.load(Ordering::Relaxed)
+    }
+
+    /// Waits for a while, and then for room. Returns `None` if the process shuts down, takes no more batches, or if the
+    /// batch is cancelled.
     async fn wait(&self, line: &Line, least: Duration) -> Option<LineSlot> {
         let begun = tokio::time::Instant::now();
         loop {
             let app = self.present.app();
-            if app.is_shutting_down() {
+            if app.is_shutting_down() || !app.config.batch.enabled || self.is_cancelled() {
                 return None;
             }
             if begun.elapsed() >= least

@@ -44,7 +44,11 @@ pub(super) struct Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.batches.running.lock().remove(&self.key);
+        let mut running = self.batches.running.lock();
+        // A later ownership of the same batch has an entry of its own.
+        if running.get(&self.key).is_some_and(|signals| Arc::ptr_eq(signals, &self.signals)) {
+            running.remove(&self.key);
+        }
     }
 }
 
@@ -70,7 +74,8 @@ impl Batches {
 
     pub(super) fn begin(self: &Arc<Self>, key: &Key, term: u64) -> Entry {
         let signals = Arc::new(Signals { term, ..Signals::default() });
-        self.running.lock().insert(key.clone(), Arc::clone(&signals));
+        let before = self.running.lock().insert(key.clone(), Arc::clone(&signals));
+        before.iter().for_each(|before| before.lost.store(true, Ordering::Relaxed));
         Entry { batches: Arc::clone(self), key: key.clone(), signals }
     }
 

@@ -34,6 +34,15 @@ const RETRY: Duration = Duration::from_millis(500);
 /// Mistakes in the input that are told.
 const MISTAKES: usize = 50;
 
+/// Next line of a batch that has no result.
+enum Next {
+    Line(Line),
+    /// It is too far ahead of the first line without a result.
+    Later,
+    /// There is none.
+    End,
+}
+
 /// Reason why a batch stops before all of its lines have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
@@ -236,6 +245,7 @@ impl BatchRun {
             match stop {
                 Some(Stop::Lost) => return Err(Stop::Lost),
                 Some(Stop::Expired) => running.clear(),
+                Some(Stop::Cancelled) if self.now() >= self.batch.expires => running.clear(),
                 Some(Stop::Draining) if self.app().is_cut() => running.clear(),
                 _ => {}
             }
@@ -276,8 +286,11 @@ impl BatchRun {
         let share = most.div_ceil(self.context.batches.count().max(1));
         while running.len() < share {
             if next.is_none() && !*is_read {
-                *next = self.next_line(reader).await?;
-                *is_read = next.is_none();
+                match self.next_line(reader).await? {
+                    Next::Line(line) => *next = Some(line),
+                    Next::Later => return Ok(()),
+                    Next::End => *is_read = true,
+                }
             }
             let may_begin =
                 |line: &mut Line| line.number < self.cursor + AHEAD && has_room(&app, &line.model);
@@ -291,27 +304,24 @@ impl BatchRun {
         Ok(())
     }
 
-    /// Returns the next line that has no result; `None` at the end of the input.
-    async fn next_line(&mut self, reader: &mut LineReader) -> Result<Option<Line>, Stop> {
-        while let Some((number, text)) = self.read(reader).await? {
+    /// Returns the next line that has no result.
+    async fn next_line(&mut self, reader: &mut LineReader) -> Result<Next, Stop> {
+        while reader.position() < self.cursor + AHEAD {
+            let Some((number, text)) = self.read(reader).await? else { return Ok(Next::End) };
             if self.done.contains(&number) {
                 continue;
             }
             match BatchLine::read(&text, &self.context.endpoint) {
                 Ok(line) => {
                     let (custom_id, model) = (line.custom_id.into_owned(), line.model.into_owned());
-                    return Ok(Some(Line {
-                        number,
-                        custom_id,
-                        model,
-                        body: Bytes::from(line.body.to_owned()),
-                    }));
+                    let body = Bytes::from(line.body.to_owned());
+                    return Ok(Next::Line(Line { number, custom_id, model, body }));
                 }
                 // All lines have been checked: this one is empty.
                 Err(_) => self.pass(number),
             }
         }
-        Ok(None)
+        Ok(Next::Later)
     }
 
     /// Notes that a line is done.
@@ -384,6 +394,9 @@ impl BatchRun {
                 return Err(Stop::Lost);
             }
             if self.app().is_cut() {
+                // Results and progress stay together, so that the lines of lost results are run again elsewhere.
+                self.output = Arc::unwrap_or_clone(step.output);
+                self.errors = Arc::unwrap_or_clone(step.errors);
                 return Err(Stop::Draining);
             }
             tokio::time::sleep(RETRY).await;
@@ -408,7 +421,7 @@ impl BatchRun {
     async fn expire(&mut self) -> Result<(), Stop> {
         if self.batch.status != BatchStatus::Validating {
             let mut reader = self.reader();
-            while let Some(line) = self.next_line(&mut reader).await? {
+            while let Next::Line(line) = self.next_line(&mut reader).await? {
                 let message = "This request could not be executed before the completion window expired.";
                 let outcome = self.context.failed(line.number, &line.custom_id, "batch_expired", message);
                 self.note(outcome);

@@ -28,10 +28,9 @@ pub(in crate::server) async fn run_batches(present: Arc<ActiveConfig>, dispatche
         let app = present.app();
         let Some(store) = app.store_handle.store() else { continue };
         let before = batches.count();
-        if before > 0 {
-            renew(&app, &store).await;
-        }
-        if app.config.batch.enabled && !app.is_shutting_down() {
+        // A batch whose lease was not renewed may still run here, and is not claimed again.
+        let is_renewed = before == 0 || renew(&app, &store).await;
+        if is_renewed && app.config.batch.enabled && !app.is_shutting_down() {
             let (owner, now) = (Arc::clone(&app.store_handle.owner), app.store_handle.now());
             match store.claim_batches(owner, RUNNING.saturating_sub(before), now).await {
                 Ok(claimed) => claimed.into_iter().for_each(|batch| {
@@ -60,6 +59,7 @@ fn start(
         present: Arc::clone(present),
         dispatcher: Arc::clone(dispatcher),
         batches: Arc::clone(batches),
+        signals: Arc::clone(&entry.signals),
         batch: Arc::clone(&batch.key.id),
         endpoint: String::new(),
         identity: BatchRun::identity(&batch),
@@ -70,8 +70,9 @@ fn start(
 }
 
 /// Renews the leases of the batches that run here, and tells their tasks who was cancelled or lost. A batch that the
-/// store attributes to this process although no task runs it is given up, so that it is taken again.
-async fn renew(app: &App, store: &Store) {
+/// store attributes to this process although no task runs it is given up, so that it is taken again. Returns false if the store
+/// did not answer.
+async fn renew(app: &App, store: &Store) -> bool {
     // Listed before the store is asked, so that every batch listed here is in the store's answer.
     let here = app.batches.all();
     let (owner, now) = (Arc::clone(&app.store_handle.owner), app.store_handle.now());
@@ -79,7 +80,7 @@ async fn renew(app: &App, store: &Store) {
         Ok(owned) => owned,
         Err(error) => {
             tracing::warn!(%error, "the leases of batches were not renewed");
-            return;
+            return false;
         }
     };
     let mut owned: HashMap<_, _> = owned.into_iter().map(|batch| (batch.key.clone(), batch)).collect();
@@ -93,4 +94,5 @@ async fn renew(app: &App, store: &Store) {
         tracing::warn!(batch = &*batch.key.id, "a batch has lost its task");
         let _ = store.release_batch(batch.key, batch.term).await;
     }
+    true
 }
