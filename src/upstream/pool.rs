@@ -408,19 +408,29 @@ impl Pool {
         // Ejected upstreams are a last resort of the whole pool.
         let is_good =
             |upstream: &&Arc<Upstream>| !matches!(upstream.availability(now), Availability::Ejected { .. });
-        let holders =
-            self.holders(criteria).into_iter().filter(|one| !window.iter().any(|known| known.id == one.id));
-        let window: Vec<_> = holders.chain(window.iter().copied()).filter(is_good).collect();
+        // The beginning of a prompt is known also to engines of other models that the name stands for.
+        let serves = |upstream: &Upstream, place: usize| ring.has(&upstream.config.name, place);
+        let holders = self.holders(criteria, serves).into_iter();
+        let new = holders.filter(|one| !window.iter().any(|known| known.id == one.id));
+        let window: Vec<_> = new.chain(window.iter().copied()).filter(is_good).collect();
         self.choose_of(&window, criteria, now).ok()
     }
 
-    /// Returns the upstreams that have got a beginning of the prompt lately, those of the longest one first.
-    fn holders(&self, criteria: &SelectionCriteria<'_>) -> Vec<&Arc<Upstream>> {
+    /// Returns the upstreams that have got a beginning of the prompt lately and pass `may`, which gets each with its place:
+    /// those of the longest one first.
+    fn holders(
+        &self,
+        criteria: &SelectionCriteria<'_>,
+        may: impl Fn(&Upstream, usize) -> bool,
+    ) -> Vec<&Arc<Upstream>> {
         let Some(prefixes) = self.prefixes.as_ref().filter(|_| !criteria.prompt.is_empty()) else {
             return Vec::new();
         };
-        let upstream = |id: UpstreamId| self.places.get(&id).and_then(|place| self.upstreams.get(*place));
-        prefixes.holders(criteria.prompt).into_iter().filter_map(upstream).collect()
+        let upstream = |id: UpstreamId| {
+            let place = *self.places.get(&id)?;
+            self.upstreams.get(place).filter(|upstream| may(upstream, place))
+        };
+        prefixes.holders(criteria.prompt, upstream)
     }
 
     /// Chooses among these upstreams.
@@ -629,7 +639,7 @@ impl Pool {
         };
         // An upstream on its ramp takes part in a share of the choices, or in all if no other one is good.
         let good = Some(good(true)).filter(|some| !some.is_empty()).unwrap_or_else(|| good(false));
-        let holder = with_room(&good, &self.holders(criteria));
+        let holder = with_room(&good, &self.holders(criteria, |_, _| true));
         if let Some(upstream) = holder {
             upstream.figures.prefix_hits.add(1);
         }
@@ -762,6 +772,30 @@ mod tests {
             Ok(_) => Ok(name(&chosen).to_owned()),
             Err(none) => Err(*none),
         }
+    }
+
+    /// In a large pool, engines of other models may know the beginning of a prompt, and are not asked for this one.
+    #[test]
+    fn only_those_that_serve_the_model_are_chosen_by_prefix() {
+        let lines = "[affinity]\nby = \"prefix\"\n";
+        let entries: String = (0..80)
+            .map(|n| {
+                format!(
+                    "[[upstream]]\nname = \"e{n}\"\nurl = \"http://h{n}:80\"\nmodels = [\"m{}\"]\n",
+                    n % 2
+                )
+            })
+            .collect();
+        let pool = pool(&format!("{lines}{entries}"));
+        for chance in 0..50 {
+            for model in ["m0", "m1"] {
+                let of = SelectionCriteria { prompt: &[1, 2], chance, ..criteria(model) };
+                let chosen = pool.choose(&of).unwrap();
+                assert_eq!(chosen.upstream().config.models, [model], "{chance}");
+            }
+        }
+        let hits = pool.upstreams.iter().map(|upstream| upstream.figures.prefix_hits.value()).sum::<i64>();
+        assert_eq!(hits, 98, "all but the first of each model");
     }
 
     /// Returns the number of choices of each upstream, by its name, over many chances.

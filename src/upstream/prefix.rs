@@ -79,15 +79,16 @@ impl PrefixIndex {
     }
 
     /// Returns the engines that have seen a beginning of the prompt: first those of the longest one, then those of shorter
-    /// ones, each once.
-    pub(super) fn holders(&self, prompt: &[u64]) -> Vec<UpstreamId> {
+    /// ones, each once. `upstream` gives the engine of an id, `None` for one that has gone or does not matter.
+    pub(super) fn holders<T>(&self, prompt: &[u64], upstream: impl Fn(UpstreamId) -> Option<T>) -> Vec<T> {
         let halves = self.halves.lock();
-        let mut found = Vec::new();
+        let (mut seen, mut found) = (Vec::new(), Vec::new());
         for block in prompt.iter().rev() {
             let known = halves.young.get(block).or_else(|| halves.old.get(block));
             for engine in known.into_iter().flatten().flatten() {
-                if !found.contains(engine) {
-                    found.push(*engine);
+                if !seen.contains(engine) {
+                    seen.push(*engine);
+                    found.extend(upstream(*engine));
                 }
             }
             if found.len() >= HOLDERS {
@@ -133,6 +134,10 @@ mod tests {
         blocks("m", std::iter::once(text))
     }
 
+    fn holders(index: &PrefixIndex, prompt: &[u64]) -> Vec<UpstreamId> {
+        index.holders(prompt, Some)
+    }
+
     #[test]
     fn blocks_tell_how_far_prompts_agree() {
         let long = |end: &str| format!("{}{end}", "x".repeat(3 * BLOCK));
@@ -153,14 +158,20 @@ mod tests {
         let (one, other) = (UpstreamId::new(), UpstreamId::new());
         index.note(&[1, 2, 3], one, now);
         index.note(&[1, 2, 4], other, now);
-        assert_eq!(index.holders(&[1, 2, 3, 9]), [one, other]);
-        assert_eq!(index.holders(&[1, 2, 4]), [other, one]);
-        assert_eq!(index.holders(&[1, 5]), [other, one], "the last one first");
-        assert!(index.holders(&[6]).is_empty());
+        assert_eq!(holders(&index, &[1, 2, 3, 9]), [one, other]);
+        assert_eq!(holders(&index, &[1, 2, 4]), [other, one]);
+        assert_eq!(holders(&index, &[1, 5]), [other, one], "the last one first");
+        assert!(holders(&index, &[6]).is_empty());
         let mut many: Vec<_> = (0..10).map(|_| UpstreamId::new()).collect();
         many.iter().for_each(|engine| index.note(&[1], *engine, now));
         many.reverse();
-        assert_eq!(index.holders(&[1]), many[..HOLDERS]);
+        assert_eq!(holders(&index, &[1]), many[..HOLDERS]);
+        let (kept, gone) = (UpstreamId::new(), &many[..HOLDERS]);
+        index.note(&[8], kept, now);
+        gone.iter().for_each(|engine| index.note(&[8, 9], *engine, now));
+        index.note(&[8], kept, now);
+        let here = |engine| Some(engine).filter(|engine| !gone.contains(engine));
+        assert_eq!(index.holders(&[8, 9], here), [kept], "those that have gone take up no place");
     }
 
     #[test]
@@ -170,13 +181,13 @@ mod tests {
             index.note(&[block, 5_000], engine, start);
             assert!(index.known() <= 101, "{}", index.known());
         }
-        assert_eq!(index.holders(&[5_000]), [engine], "what is used stays");
-        assert!(index.holders(&[0]).is_empty());
+        assert_eq!(holders(&index, &[5_000]), [engine], "what is used stays");
+        assert!(holders(&index, &[0]).is_empty());
         let later = |n: u32| start + LIFETIME * n + Duration::from_secs(u64::from(n));
         index.note(&[6_000], engine, later(1));
-        assert_eq!(index.holders(&[5_000]), [engine]);
+        assert_eq!(holders(&index, &[5_000]), [engine]);
         index.note(&[6_000], engine, later(2));
-        assert!(index.holders(&[5_000]).is_empty());
-        assert_eq!(index.holders(&[6_000]), [engine]);
+        assert!(holders(&index, &[5_000]).is_empty());
+        assert_eq!(holders(&index, &[6_000]), [engine]);
     }
 }

@@ -20,14 +20,14 @@ pub(super) struct Ring(Box<[(u64, usize)]>);
 impl Ring {
     /// Returns the ring of upstreams, each given as name and place.
     pub(super) fn of<'n>(upstreams: impl Iterator<Item = (&'n str, usize)>) -> Self {
-        let point = |name: &str| {
-            let mut hasher = DefaultHasher::new();
-            name.hash(&mut hasher);
-            hasher.finish()
-        };
         let mut all: Box<[_]> = upstreams.map(|(name, place)| (point(name), place)).collect();
         all.sort_unstable();
         Self(all)
+    }
+
+    /// Returns true if the upstream of this name and place is on the ring.
+    pub(super) fn has(&self, name: &str, place: usize) -> bool {
+        self.0.binary_search(&(point(name), place)).is_ok()
     }
 
     /// Returns true if a window is smaller than the ring.
@@ -49,6 +49,13 @@ impl Ring {
     fn window(&self, start: usize) -> impl Iterator<Item = usize> {
         self.0.iter().cycle().skip(start).take(WINDOW.min(self.0.len())).map(|(_, place)| *place)
     }
+}
+
+/// Returns the point of an upstream on the ring.
+fn point(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Rings by model, and the names that any engine lists; out of date when a list changes.
