@@ -525,7 +525,7 @@ impl Pool {
         }
     }
 
-    /// Returns true if an upstream that serves the model is up, has fewer than `most` requests under way, and reports
+    /// Returns true if an upstream that serves the model takes requests, has fewer than `most` requests under way, and reports
     /// none that waits. True as well for a model that no upstream serves, since its request fails at once.
     pub fn has_spare(&self, model: &str, most: usize) -> bool {
         let targets = self.targets(model, 0);
@@ -536,10 +536,13 @@ impl Pool {
                 targets.iter().flat_map(|target| self.asked_for(&target.model, target.upstream)).collect()
             }
         };
-        let most = f64::from(i32::try_from(most).unwrap_or(i32::MAX));
+        let (now, most) = (Instant::now(), f64::from(i32::try_from(most).unwrap_or(i32::MAX)));
         let is_spare = |upstream: &&Arc<Upstream>| {
             let waits = upstream.figures.busy().is_some_and(|busy| busy.waiting > 0);
-            !upstream.is_down() && !waits && upstream.load() < most
+            let takes = upstream.config.weight > 0
+                && !upstream.is_down()
+                && matches!(upstream.availability(now), Availability::Good(_) | Availability::Trial);
+            takes && !waits && upstream.load() < most
         };
         serving.is_empty() || serving.iter().any(is_spare)
     }
