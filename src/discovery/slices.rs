@@ -6,6 +6,7 @@
 use crate::config::Pod;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::cmp::min_by_key;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -151,7 +152,9 @@ impl Slices {
                 let name = endpoint.target_ref.as_ref().and_then(|target| target.name.clone());
                 let known =
                     pods.entry(name.unwrap_or_else(|| address.to_string())).or_insert((address, port));
-                *known = (address, port).min(*known);
+                // Of several Services with the same pods, one that names the port counts.
+                *known =
+                    min_by_key((address, port), *known, |(address, port)| (*address, port.is_none(), *port));
             }
         }
         pods.into_iter().take(MOST).map(|(name, (address, port))| Pod { name, address, port }).collect()
@@ -263,6 +266,18 @@ mod tests {
         assert_eq!(port("[{\"name\":\"\",\"port\":8000,\"protocol\":\"TCP\"}]"), Some(8000));
         assert_eq!(port("[{\"name\":\"metrics\",\"port\":1},{\"name\":\"http\",\"port\":2}]"), Some(2));
         assert_eq!(port("[{\"name\":\"a\",\"port\":1},{\"name\":\"b\",\"port\":2}]"), None);
+    }
+
+    #[test]
+    fn a_service_that_names_no_port_hides_none() {
+        let pod = format!("[{}]", endpoint("a", "10.0.0.1", "{}"));
+        let with =
+            slice("x", 1, &pod).replace("\"ports\":null", "\"ports\":[{\"name\":\"http\",\"port\":8000}]");
+        for items in [[with.clone(), slice("y", 2, &pod)], [slice("w", 2, &pod), with]] {
+            let list =
+                format!("{{\"metadata\":{{\"resourceVersion\":\"1\"}},\"items\":[{}]}}", items.join(","));
+            assert_eq!(Slices::read(list.as_bytes()).unwrap().0.pods()[0].port, Some(8000));
+        }
     }
 
     #[test]
