@@ -220,15 +220,16 @@ pub(in crate::store) async fn files<S: Sql>(
 }
 
 pub(in crate::store) async fn delete_file<S: Sql>(s: &mut S, key: &Key, now: &Millis) -> Result<(), Error> {
-    let sql = "SELECT id FROM samewire_batches WHERE tenant = $1 AND input_file = $2 AND status < 3 LIMIT 1";
-    if !s.query(sql, &[(&key.tenant).into(), (&key.id).into()]).await?.is_empty() {
-        return Err(Error::Conflict);
-    }
     let sql = "UPDATE samewire_files SET state = 2, expires = 0 \
                WHERE tenant = $1 AND id = $2 AND state < 2 AND expires > $3";
-    match s.execute(sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await? {
-        0 => Err(Error::NotFound),
-        _ => Ok(()),
+    if s.execute(sql, &[(&key.tenant).into(), (&key.id).into(), now.into()]).await? == 0 {
+        return Err(Error::NotFound);
+    }
+    // A batch that is created meanwhile holds the row of its file: only behind the update are all of them seen.
+    let sql = "SELECT id FROM samewire_batches WHERE tenant = $1 AND input_file = $2 AND status < 3 LIMIT 1";
+    match s.query(sql, &[(&key.tenant).into(), (&key.id).into()]).await?.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Conflict),
     }
 }
 
