@@ -10,9 +10,12 @@ use crate::request::responses::{ChatInputs, ResponsesRequest};
 use crate::seal::{Keys, SealKind};
 use crate::server::admit::auth::printable_name;
 use crate::server::context::RequestContext;
+use crate::server::relay::selection::UpstreamSelection;
 use crate::store::{Error, Item, Key, Store};
+use crate::upstream::ReadFor;
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
+use http::HeaderMap;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -39,14 +42,14 @@ impl History {
     }
 
     /// Returns the texts of the first user message, by which related requests are routed to the same upstream.
-    pub(super) fn first_user_texts(&self, asked: &ResponsesRequest) -> Vec<String> {
+    fn first_user_texts(&self, asked: &ResponsesRequest) -> Vec<String> {
         let is_users = |item: &&str| json::member(item, "role").as_deref() == Some("user");
         self.all(asked).find(is_users).map(texts).unwrap_or_default()
     }
 
     /// Returns the texts of the prompt, what engines put first in front: tools and instructions, then the items. An item
     /// has the same texts whether the client or the store gives it.
-    pub(super) fn prompt(&self, asked: &ResponsesRequest) -> Vec<String> {
+    fn prompt(&self, asked: &ResponsesRequest) -> Vec<String> {
         let front = asked.leading_fields().map(str::to_owned);
         let items = self.all(asked).flat_map(|item| {
             let of_call = ["name", "arguments", "output"].map(|key| json::member(item, key));
@@ -116,6 +119,23 @@ fn texts(message: &str) -> Vec<String> {
 }
 
 impl RequestContext {
+    /// Returns a selection among the upstreams of a Responses request, which go by its conversation or its prompt.
+    pub(super) fn response_selection(
+        &self,
+        asked: &ResponsesRequest,
+        history: &History,
+        headers: &HeaderMap,
+        read_for: ReadFor,
+    ) -> UpstreamSelection {
+        self.selection(
+            &asked.model,
+            headers,
+            Some(read_for),
+            || history.first_user_texts(asked),
+            || history.prompt(asked),
+        )
+    }
+
     /// Loads the conversation that the request continues and the items it references. Fails if one of them is
     /// missing or too long, or the store is unavailable.
     pub(super) async fn history(&self, parsed: &ParsedRequest) -> Result<History, Failure> {

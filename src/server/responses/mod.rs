@@ -209,13 +209,7 @@ impl RequestContext {
             pauses: is_held,
             awaits_store: writer.is_some(),
         };
-        let mut selection = self.selection(
-            &asked.model,
-            &head.headers,
-            Some(read_for),
-            || history.first_user_texts(&asked),
-            || history.prompt(&asked),
-        );
+        let mut selection = self.response_selection(&asked, &history, &head.headers, read_for);
         let options = Arc::clone(&route.options);
         let stamp = self.stamp();
         let Some(record) = &mut self.record else { return Err(Fault::Proxy.into()) };

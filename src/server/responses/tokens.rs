@@ -34,13 +34,7 @@ impl RequestContext {
         if let Some(record) = &mut self.record {
             record.model = app.pool.label(&asked.model);
         }
-        let mut selection = self.selection(
-            &asked.model,
-            &head.headers,
-            Some(read_for),
-            || history.first_user_texts(&asked),
-            || history.prompt(&asked),
-        );
+        let mut selection = self.response_selection(&asked, &history, &head.headers, read_for);
         let request = |to: &AttemptTarget<'_>| {
             let route = Route { responses: ResponsesMode::Chat, ..sender.route(to, &asked.model) };
             let chat = history.body(&asked, &tenant, &app.store_handle.keys, &route, 0)?;
