@@ -36,10 +36,11 @@ const MISTAKES: usize = 50;
 
 /// Next line of a batch that has no result.
 enum Next {
+    /// A line that may be run now.
     Line(Line),
-    /// It is too far ahead of the first line without a result.
+    /// No line yet: the reader is [`AHEAD`] lines before the first one without a result.
     Later,
-    /// There is none.
+    /// No line any more: the input has been read.
     End,
 }
 
