@@ -17,7 +17,7 @@ use crate::plan::Route;
 use crate::telemetry::Metrics;
 use crate::wire::options::Options;
 use crate::wire::{Models, Vocabulary};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,20 +133,21 @@ impl Pool {
     /// Creates the pool for a reloaded configuration. Upstreams that did not change are kept, changed ones inherit
     /// what is known about the same address, and new ones start with a small share of the requests.
     pub fn renewed(&self, config: &Config, metrics: &Metrics) -> Option<Self> {
+        let known: HashMap<_, _> = self.upstreams.iter().map(|known| (&*known.config.name, known)).collect();
+        let same = |upstream: &UpstreamConfig| {
+            known.get(&*upstream.name).filter(|known| known.is_same_config(upstream, config))
+        };
+        // An upstream that stays keeps its state to itself.
+        let staying = config.upstreams.iter().filter_map(same).map(|known| known.id).collect::<HashSet<_>>();
+        let leaving: Vec<_> = self.upstreams.iter().filter(|known| !staying.contains(&known.id)).collect();
         let next =
             Self::with(config, Arc::clone(&self.state), Arc::clone(&self.budget), |upstream, state| {
-                if let Some(same) = self.upstreams.iter().find(|known| known.is_same_config(upstream, config))
-                {
+                if let Some(same) = same(upstream) {
                     return Arc::clone(same);
                 }
-                // An upstream that stays keeps its state to itself.
-                let stays = |known: &Upstream| {
-                    config.upstreams.iter().any(|other| known.is_same_config(other, config))
-                };
-                let mut before = self.upstreams.iter().filter(|known| !stays(known));
                 let figures = metrics.upstream(&upstream.name);
                 let mut new = Upstream::new(upstream.clone(), config, figures, Arc::clone(state));
-                match before.find(|known| known.is_same_address(upstream)) {
+                match leaving.iter().find(|known| known.is_same_address(upstream)) {
                     Some(known) => new.inherit(known),
                     None => new.ramp(),
                 }
