@@ -104,6 +104,8 @@ struct UsageState {
     charged: Option<(Instant, Amounts)>,
     /// Time of the last request under shared limits of a minute.
     rated: Option<Instant>,
+    /// Time since which counts of limits of a minute wait to be stored.
+    unstored: Option<Instant>,
     /// Counts of ended windows that are not in the store yet.
     late: Vec<Count>,
     /// Time at which the counts of other processes were last read.
@@ -192,22 +194,33 @@ impl Usage {
     pub(super) fn count_rate(&self, cost: Amounts, now: Millis) {
         let mut state = self.at(now);
         state.rate.own = state.rate.own.plus(cost);
+        state.unstored.get_or_insert_with(Instant::now);
     }
 
     /// Returns what other processes have counted for their limits of a minute since the last call. The first call,
-    /// and one after a pause, only notes where they stand.
+    /// and one after a pause of requests or of reads, only notes where they stand: what was used before is refilled.
     pub(super) fn take_foreign(&self, now: Millis) -> Amounts {
         let mut state = self.at(now);
-        state.rated = Some(Instant::now());
+        let last = state.rated.replace(Instant::now());
+        let is_paused = last.is_none_or(|last| last.elapsed() >= RECENT);
         let Some(read) = state.read else { return Amounts::default() };
         let others = state.rate.others;
         match state.charged.replace((read, others)) {
-            Some((before, seen)) if read.saturating_duration_since(before) < RECENT => Amounts {
-                requests: others.requests.saturating_sub(seen.requests),
-                tokens: others.tokens.saturating_sub(seen.tokens),
-            },
+            Some((before, seen)) if !is_paused && read.saturating_duration_since(before) < RECENT => {
+                Amounts {
+                    requests: others.requests.saturating_sub(seen.requests),
+                    tokens: others.tokens.saturating_sub(seen.tokens),
+                }
+            }
             _ => Amounts::default(),
         }
+    }
+
+    /// Returns true if the processes know each other's counts of limits of a minute: those of others are known here as
+    /// of the last seconds, and the own ones were stored then.
+    pub(super) fn is_shared(&self) -> bool {
+        let is_stored = self.state.lock().unstored.is_none_or(|since| since.elapsed() < FRESH);
+        is_stored && self.is_fresh()
     }
 
     /// Returns true if the counts of other processes are known as of the last seconds.
@@ -241,6 +254,9 @@ impl Usage {
                 *stored = count.amount.max(*stored);
             }
         }
+        // What was counted while the others were stored waits from now on.
+        let waits = state.rate.own != state.rate.stored;
+        state.unstored = waits.then(Instant::now);
     }
 
     /// Takes over the counts of other processes, read at `at`. Missing counters are 0.
@@ -448,12 +464,31 @@ mod tests {
         usage.merge_others(&[others(4, 500)], at + second + RECENT);
         assert_eq!(usage.take_foreign(NOON), cost(0, 0), "after a pause");
         assert!(usage.is_due(NOON), "it is read as long as requests come");
+        // Reads go on for a while after the last request: they make its pause no shorter.
+        usage.merge_others(&[others(4, 600)], at + second + RECENT);
+        usage.state.lock().rated = Instant::now().checked_sub(RECENT);
+        assert_eq!(usage.take_foreign(NOON), cost(0, 0), "after a pause of requests");
         // The process's own are written under kinds of their own, and a new day begins at 0.
         usage.count_rate(cost(1, 70), NOON);
         assert_eq!(told(&usage.unsaved(NOON)), [(4, 1), (5, 70)]);
         assert_eq!(amounts(&usage, NOON), [(0, 0), (0, 0)]);
         usage.count_rate(cost(1, 0), NOON + DAY);
         assert_eq!(told(&usage.unsaved(NOON + DAY)), [(4, 1), (5, 70), (4, 1)]);
+    }
+
+    /// While the store is read but not written, others do not know what is counted here.
+    #[test]
+    fn limits_of_a_minute_are_shared_while_both_ways_work() {
+        let usage = usage();
+        assert!(!usage.is_shared(), "nothing is read");
+        usage.merge_others(&[], Instant::now());
+        assert!(usage.is_shared());
+        usage.count_rate(cost(1, 70), NOON);
+        assert!(usage.is_shared(), "it waits for a moment");
+        usage.state.lock().unstored = Instant::now().checked_sub(FRESH);
+        assert!(!usage.is_shared());
+        usage.saved(&usage.unsaved(NOON));
+        assert!(usage.is_shared());
     }
 
     #[test]
