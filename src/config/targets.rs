@@ -16,12 +16,11 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// Returns the index of the entry that has this name.
+    /// Returns the index of the entry that has this name. Patterns do not count: they cover only what no engine lists,
+    /// which is not known here.
     fn entry(&self, name: &str) -> Option<usize> {
         let is_called = |model: &ModelFile| model.name == name || model.aliases.iter().any(|one| one == name);
-        let covers = |model: &ModelFile| model.aliases.iter().any(|one| model_name::covers(one, name));
-        let mut models = self.models.iter();
-        models.position(is_called).or_else(|| self.models.iter().position(covers))
+        self.models.iter().position(is_called)
     }
 
     /// Returns the index of an upstream, and reports a name that there is not.
@@ -44,7 +43,9 @@ impl Names<'_> {
         let lacks = |one: &UpstreamConfig| {
             !one.models.is_empty() && !one.models.iter().any(|model| model_name::covers(model, name))
         };
-        if self.upstreams.is_empty() || !asked.all(lacks) {
+        let is_covered =
+            || self.models.iter().flat_map(|model| &model.aliases).any(|one| model_name::covers(one, name));
+        if self.upstreams.is_empty() || !asked.all(lacks) || is_covered() {
             return;
         }
         let own = self.models.iter().map(|model| model.name.as_str());
@@ -235,6 +236,15 @@ mod tests {
             ]
         );
         assert_eq!(told(2), [target("big", None, 1, None), target("new", None, 1, None)], "its own name");
+    }
+
+    /// A pattern covers what no engine lists, so that it takes no name from the engines.
+    #[test]
+    fn patterns_lead_nowhere() {
+        let all = "name = \"big\"\naliases = [\"*\"]\nfallbacks = [\"small\", \"listed by an engine\"]\n";
+        let config = read(&format!("[[model]]\n{all}")).unwrap();
+        let found = config.models[0].fallbacks.iter().map(|one| (one.model.as_str(), one.entry));
+        assert_eq!(found.collect::<Vec<_>>(), [("small", None), ("listed by an engine", None)]);
     }
 
     #[test]
