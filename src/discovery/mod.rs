@@ -96,12 +96,12 @@ struct Selector {
 impl Selector {
     /// Lists and watches without end. A failure changes nothing in the pods that are known.
     async fn tend(self) {
-        let mut pause = PAUSES.0;
+        let (mut pause, mut is_told) = (PAUSES.0, false);
         loop {
             let lived = tokio::time::Instant::now();
-            let ended = self.list_and_watch().await;
+            let ended = self.list_and_watch(&mut is_told).await;
             if let Err(Broken::Error(why)) = ended {
-                if self.figures.up.value() != 0 || pause == PAUSES.0 {
+                if !std::mem::replace(&mut is_told, true) {
                     let selector = &*self.selector;
                     tracing::warn!(
                         selector,
@@ -120,17 +120,23 @@ impl Selector {
         }
     }
 
-    /// Reads the list, then applies changes to it for as long as the API sends them.
-    async fn list_and_watch(&self) -> Result<(), Broken> {
+    /// Returns a client of the API with the token as it is now: tokens expire and are replaced.
+    async fn api(&self) -> Result<Api, Broken> {
         let (settings, selector) = (self.settings.clone(), self.selector.clone());
         // Files are read, which may take long.
         let api = tokio::task::spawn_blocking(move || Api::new(&settings, &selector)).await;
-        let api = api.map_err(|error| Broken::Error(error.to_string()))??;
-        let (mut slices, mut version) = Slices::read(&api.list().await?)?;
-        self.figures.up.set(1);
+        api.map_err(|error| Broken::Error(error.to_string()))?
+    }
+
+    /// Reads the list, then applies changes to it for as long as the API sends them. Failures may be told again once a
+    /// watch has begun.
+    async fn list_and_watch(&self, is_told: &mut bool) -> Result<(), Broken> {
+        let (mut slices, mut version) = Slices::read(&self.api().await?.list().await?)?;
         self.publish(slices.pods());
         loop {
-            let mut watch = api.watch(&version).await?;
+            let mut watch = self.api().await?.watch(&version).await?;
+            self.figures.up.set(1);
+            *is_told = false;
             while let Some(line) = watch.next().await? {
                 slices.apply(&line, &mut version)?;
                 self.publish(slices.pods());
