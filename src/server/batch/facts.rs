@@ -58,6 +58,12 @@ pub(super) struct LineUsage {
 }
 
 impl Facts {
+    /// Takes back the results that were not there before.
+    pub(super) fn forget_results_since(&mut self, before: &Self) {
+        (self.counts, self.usage) = (before.counts, before.usage);
+        (self.has_output, self.has_errors) = (before.has_output, before.has_errors);
+    }
+
     /// Reads the facts of a record; those that cannot be read are empty.
     pub(super) fn of(batch: &Batch) -> Self {
         serde_json::from_str(&batch.facts).unwrap_or_default()

@@ -232,7 +232,7 @@ impl BatchRun {
         }
         self.facts.counts.total = total;
         self.facts.in_progress_at = Some(seconds(self.now()));
-        self.save(BatchStatus::InProgress).await.map(|()| true)
+        self.save(BatchStatus::InProgress).await.map(|_| true)
     }
 
     /// Runs the lines that are not done. Returns once all are, or fails with the reason to stop; what has a result
@@ -254,10 +254,10 @@ impl BatchRun {
                 self.begin_lines(&mut reader, &mut next, &mut is_read, &mut running).await?;
             }
             if running.is_empty() && (stop.is_some() || is_read && next.is_none()) {
-                // A drain stores it with the status that the batch has.
-                if stop != Some(Stop::Draining) {
-                    self.save(BatchStatus::InProgress).await?;
-                }
+                // A drain stores it with the status that the batch has. A batch that had to end without results is not
+                // complete.
+                let is_kept = stop == Some(Stop::Draining) || self.save(BatchStatus::InProgress).await?;
+                let stop = if is_kept { stop } else { self.stop() };
                 return stop.map_or(Ok(()), Err);
             }
             let is_late = self.since.is_some_and(|since| since.elapsed() >= STORED.1);
@@ -358,9 +358,10 @@ impl BatchRun {
         self.pass(outcome.number);
     }
 
-    /// Stores the results and the progress so far, and repeats that until it succeeds. Fails if the batch is lost,
-    /// or if the process ends meanwhile.
-    async fn save(&mut self, status: BatchStatus) -> Result<(), Stop> {
+    /// Stores the results and the progress so far, and repeats that until it succeeds. Returns false if the batch ends
+    /// without these results, since there was no room for them. Fails if the batch is lost, or if the process ends
+    /// meanwhile.
+    async fn save(&mut self, status: BatchStatus) -> Result<bool, Stop> {
         let settings = self.app().config.batch.clone();
         let kept = u64::try_from(settings.retention.as_millis()).unwrap_or(u64::MAX);
         let files_kept = self.facts.results_expire_after.map_or(kept, |seconds| kept.min(seconds * 1_000));
@@ -377,6 +378,7 @@ impl BatchRun {
             gone: now.saturating_add(kept),
             files_gone: now.saturating_add(files_kept),
         };
+        let mut is_kept = true;
         loop {
             let (key, term, limits) = (self.batch.key.clone(), self.batch.term, settings.file_limits());
             let saved = self.store.advance_batch(key, term, step.clone(), limits, self.now()).await;
@@ -387,7 +389,9 @@ impl BatchRun {
                     tracing::warn!(batch = &*self.batch.key.id, %error, "results of a batch are not stored yet");
                     // A batch without room waits for some until its end, and then ends without these results.
                     if error == Error::Full && matches!(self.stop(), Some(Stop::Cancelled | Stop::Expired)) {
-                        (step.output, step.errors) = (Arc::default(), Arc::default());
+                        (step.output, step.errors, is_kept) = (Arc::default(), Arc::default(), false);
+                        self.facts.forget_results_since(&Facts::of(&self.batch));
+                        step.facts = self.facts.text().into();
                     }
                 }
             }
@@ -403,9 +407,9 @@ impl BatchRun {
             tokio::time::sleep(RETRY).await;
         }
         self.version = step.version;
-        self.batch.status = status;
+        (self.batch.status, self.batch.facts) = (status, step.facts);
         self.since = None;
-        Ok(())
+        Ok(is_kept)
     }
 
     /// Ends the batch.
@@ -415,7 +419,7 @@ impl BatchRun {
         if status == BatchStatus::Completed {
             self.facts.finalizing_at = Some(now);
         }
-        self.save(status).await
+        self.save(status).await.map(|_| ())
     }
 
     /// Ends a batch whose time is over: lines without a result become errors.

@@ -148,6 +148,22 @@ async fn without_batches_the_paths_are_as_unknown_as_before() {
     world.end().await;
 }
 
+/// A batch that is cancelled while its results have no room says nothing of them.
+#[tokio::test]
+async fn fault_o31_a_batch_that_ends_without_room_names_no_file() {
+    let world = world(Engine::answering(echo).await, "tenant_bytes = 2000\n").await;
+    let proxy = world.proxy();
+    uploaded(proxy, &"x\n".repeat(800)).await;
+    let id = super::started(proxy, &line("a", "x")).await;
+    let is_told = || world.samewire.count_logged("results of a batch are not stored yet") > 0;
+    crate::sim::until("there is no room", crate::sim::PATIENCE, is_told).await;
+    object(proxy, Request::post(&format!("/v1/batches/{id}/cancel"), "")).await;
+    let over = super::ended(proxy, &id).await;
+    assert_eq!((&over["status"], &over["output_file_id"]), (&"cancelled".into(), &serde_json::Value::Null));
+    assert_eq!(over["request_counts"], super::json(r#"{"total":1,"completed":0,"failed":0}"#), "{over}");
+    world.end().await;
+}
+
 #[tokio::test]
 async fn fault_o31_results_without_room_wait_for_some() {
     let world = world(Engine::answering(echo).await, "tenant_bytes = 2000\n").await;

@@ -1,9 +1,9 @@
 //! Batches whose process is killed, or leaves them to another one.
 
-use super::{ended, line, prompt_of, results, started, text_of, until_batch};
+use super::{ended, line, prompt_of, results, started, text_of, until_batch, uploaded};
 use crate::postgres::database;
 use crate::responses::stored::Folder;
-use crate::sim::{Engine, Samewire, Script, Setup};
+use crate::sim::{Engine, PATIENCE, Samewire, Script, Setup, until};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -84,6 +84,35 @@ async fn fault_o32_another_process_goes_on_after_a_kill() {
     let over = ended(second.proxy, &id).await;
     is_whole(&second, &over).await;
     assert_eq!(second.count_logged("a batch is run"), 1);
+}
+
+/// Results that have no room when the process ends are not lost: the next process runs their lines again.
+#[tokio::test]
+async fn fault_o32_lines_whose_results_had_no_room_are_run_again() {
+    let (engine, folder) = (engine().await, Folder::new());
+    let store = format!("sqlite:{}", folder.file().display());
+    let with = |room: usize| {
+        let batch = format!("[batch]\nenabled = true\ntenant_bytes = {room}\n");
+        let timeouts = "[timeouts]\nsettle = 0\ndrain = 1\nbackground_lease = 2\nbackground_heartbeat = 1\n";
+        let setup = Setup::new().allow_errors().config(&format!("{batch}{timeouts}"));
+        setup.args(&["--store", &store, "--engine", "vllm"]).upstream(&engine.url())
+    };
+    let mut first = Samewire::start(&with(2_000)).await;
+    uploaded(first.proxy, &"x\n".repeat(800)).await;
+    let id = started(first.proxy, &line("a", "x")).await;
+    let is_told = || first.count_logged("results of a batch are not stored yet") > 0;
+    until("there is no room", PATIENCE, is_told).await;
+    first.signal("TERM");
+    first.exit(Duration::from_secs(10)).await;
+    let second = Samewire::start(&with(1 << 20)).await;
+    let over = ended(second.proxy, &id).await;
+    assert_eq!(
+        (&over["status"], &over["request_counts"]["completed"]),
+        (&"completed".into(), &1.into()),
+        "{over}"
+    );
+    assert_eq!(results(second.proxy, &over["output_file_id"]).await.len(), 1);
+    assert_eq!(engine.attempt_count(), 2, "what could not be stored is run again");
 }
 
 #[tokio::test]

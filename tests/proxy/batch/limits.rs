@@ -2,9 +2,43 @@
 
 use super::{create, echo, line, object, until_batch, upload};
 use crate::responses::stored::Folder;
-use crate::sim::{Client, Engine, PATIENCE, Request, Samewire, Setup};
+use crate::sim::{Client, Engine, Gate, PATIENCE, Request, Samewire, Script, Setup};
+use std::time::Duration;
 
 const LINES: usize = 200_000;
+
+/// Behind a line that takes long, blank lines are read no further than others, and take no memory.
+#[tokio::test]
+async fn fault_o37_blank_lines_take_no_memory() {
+    let (gate, folder) = (Gate::default(), Folder::new());
+    let held = gate.clone();
+    let engine = Engine::answering(move |attempt| match super::prompt_of(attempt).as_str() {
+        "wait" => super::echo_after(Script::new().wait(&held), attempt),
+        _ => echo(attempt),
+    })
+    .await;
+    let store = format!("sqlite:{}", folder.file().display());
+    let setup =
+        Setup::new().config("[batch]\nenabled = true\n").args(&["--store", &store, "--engine", "vllm"]);
+    let samewire = Samewire::start(&setup.upstream(&engine.url())).await;
+    let proxy = samewire.proxy;
+    let input = format!("{}{}{}", line("a", "wait"), "\n".repeat(3 << 20), line("b", "quick"));
+    let mut client = Client::connect(proxy).await.with_patience(PATIENCE * 6);
+    client.send(&upload(&input).bytes()).await;
+    let file = super::json(client.answer().await.text())["id"].as_str().unwrap().to_owned();
+    let made = object(proxy, create(&file, "/v1/chat/completions")).await;
+    let id = made["id"].as_str().unwrap();
+    engine.wait_attempts(1).await;
+    let before = samewire.allocated();
+    // Long enough for all of them to be read.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let grown = samewire.allocated().saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown} bytes");
+    gate.open();
+    let over = super::ended(proxy, id).await;
+    assert_eq!(over["request_counts"], super::json(r#"{"total":2,"completed":2,"failed":0}"#), "{over}");
+    assert_eq!(super::results(proxy, &over["output_file_id"]).await.len(), 2);
+}
 
 #[tokio::test]
 async fn fault_o37_a_large_file_takes_little_memory() {
