@@ -6,7 +6,7 @@ use crate::request::batch::BatchRequest;
 use crate::request::invalid;
 use crate::server::admit::body::Body;
 use crate::server::context::RequestContext;
-use crate::store::{Error, FilePurpose, Key, ListRequest, NewBatch};
+use crate::store::{BatchStatus, Error, FilePurpose, Key, ListRequest, NewBatch};
 use crate::wire::fault::{Failure, Fault};
 use bytes::Bytes;
 use http::{Response, request};
@@ -97,7 +97,7 @@ impl RequestContext {
         let found = store.cancel_batch(key.clone(), now).await;
         if let Ok(batch) = &found
             && batch.status.is_terminal()
-            && batch.cancel == 0
+            && batch.status != BatchStatus::Cancelled
         {
             let ended = Facts::of(batch).ended_at.unwrap_or_else(|| seconds(now));
             let message =
