@@ -8,6 +8,7 @@ use super::admit::body::{self, Body};
 use super::admit::budget::BudgetShare;
 use super::admit::headers;
 use super::admit::quota::QuotaState;
+use super::batch::registry::LineStart;
 use super::ids::IdSource;
 use super::net::connection_state::{ActiveRequest, ConnectionState};
 use super::record::Record;
@@ -52,6 +53,8 @@ pub(super) struct RequestContext {
     pub(super) standing: Option<QuotaState>,
     /// Tenant of the batch, if the request is a line of one.
     pub(super) line_tenant: Option<Arc<str>>,
+    /// Start of that line, until an upstream has been chosen.
+    pub(super) line_start: Option<Arc<LineStart>>,
 }
 
 pub(super) fn bare(status: StatusCode) -> Response<Body> {
@@ -99,6 +102,7 @@ impl RequestContext {
             share: None,
             standing: None,
             line_tenant: None,
+            line_start: None,
         };
         this.authenticate(head)?;
         Ok(this)

@@ -197,6 +197,7 @@ async fn handle(
         share: None,
         standing: None,
         line_tenant: None,
+        line_start: None,
     };
     let result = context.dispatch(&head, target, body).await;
     let recording = context.recording.take();

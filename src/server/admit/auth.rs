@@ -9,6 +9,7 @@ use super::azure::{PresentedKey, RouteFamily};
 use crate::auth::masked;
 use crate::request::invalid;
 use crate::server::batch::identity::LineIdentity;
+use crate::server::batch::registry::LineStart;
 use crate::server::context::RequestContext;
 use crate::wire::fault::{Failure, Fault};
 use http::{HeaderMap, request};
@@ -79,6 +80,7 @@ impl RequestContext {
     /// valid.
     fn authenticate_line(&mut self, head: &request::Parts, line: &LineIdentity) -> Result<(), Failure> {
         self.line_tenant = Some(Arc::clone(&line.tenant));
+        self.line_start = head.extensions.get::<Arc<LineStart>>().cloned();
         if let Some(keys) = &self.app.config.auth {
             let caller = keys.caller_with_counters(&line.caller);
             let revoked = "The key with which the batch was created is not valid any more.";

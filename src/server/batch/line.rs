@@ -73,10 +73,11 @@ struct ResultError<'a> {
     message: &'a str,
 }
 
-/// Returns true if a line for this model may begin: an upstream of the model has room beside the requests of
-/// clients.
+/// Returns true if a line for this model may begin: an upstream of the model has room beside the requests of clients and
+/// the lines that are about to be sent.
 pub(super) fn has_room(app: &App, model: &str) -> bool {
-    app.pool.has_spare(model, app.config.batch.upstream_requests)
+    let starting = app.batches.starting();
+    app.pool.has_spare(model, app.config.batch.upstream_requests.saturating_sub(starting))
 }
 
 impl LineContext {
@@ -86,7 +87,8 @@ impl LineContext {
         let (mut slot, mut tries, mut pause) = (Some(slot), 0, PAUSES.0);
         loop {
             let app = self.present.app();
-            let answer = match self.request(&line) {
+            let request = slot.as_ref().and_then(|slot| self.request(&line, slot));
+            let answer = match request {
                 Some(request) => self.dispatcher.ask(request, app.config.limits.max_answer_bytes).await,
                 None => None,
             };
@@ -137,14 +139,15 @@ impl LineContext {
         }
     }
 
-    fn request(&self, line: &Line) -> Option<Request<Incoming>> {
+    fn request(&self, line: &Line, slot: &LineSlot) -> Option<Request<Incoming>> {
         let request = Request::builder()
             .method(Method::POST)
             .uri(&self.endpoint)
             .header(HOST, "batch")
             .header(CONTENT_TYPE, "application/json")
             .header(CONTENT_LENGTH, line.body.len())
-            .extension(self.identity.clone());
+            .extension(self.identity.clone())
+            .extension(Arc::clone(&slot.start));
         request.body(Incoming::from(line.body.clone())).ok()
     }
 

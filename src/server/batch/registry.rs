@@ -13,6 +13,8 @@ pub(in crate::server) struct Batches {
     wake: Notify,
     running: Mutex<HashMap<Key, Arc<Signals>>>,
     lines: AtomicUsize,
+    /// Lines of these that have no upstream yet.
+    starting: AtomicUsize,
 }
 
 /// Signals to the task of one batch.
@@ -26,12 +28,42 @@ pub(super) struct Signals {
     pub(super) lost: AtomicBool,
 }
 
+/// Line that has room and has not been given an upstream yet, where it counts from then on.
+pub(in crate::server) struct LineStart {
+    batches: Arc<Batches>,
+    is_over: AtomicBool,
+}
+
+impl LineStart {
+    fn begin(batches: &Arc<Batches>) -> Self {
+        batches.starting.fetch_add(1, Ordering::Relaxed);
+        Self { batches: Arc::clone(batches), is_over: AtomicBool::new(false) }
+    }
+
+    /// Notes that the line counts at its upstream, or has failed before.
+    pub(in crate::server) fn end(&self) {
+        if !self.is_over.swap(true, Ordering::Relaxed) {
+            self.batches.starting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for LineStart {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 /// Permission to run one line, given back when dropped.
-pub(super) struct LineSlot(Arc<Batches>);
+pub(super) struct LineSlot {
+    batches: Arc<Batches>,
+    /// The line's start, which its request ends.
+    pub(super) start: Arc<LineStart>,
+}
 
 impl Drop for LineSlot {
     fn drop(&mut self) {
-        self.0.lines.fetch_sub(1, Ordering::Relaxed);
+        self.batches.lines.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -72,6 +104,11 @@ impl Batches {
         self.lines.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of lines that have no upstream yet.
+    pub(super) fn starting(&self) -> usize {
+        self.starting.load(Ordering::Relaxed)
+    }
+
     pub(super) fn begin(self: &Arc<Self>, key: &Key, term: u64) -> Entry {
         let signals = Arc::new(Signals { term, ..Signals::default() });
         let before = self.running.lock().insert(key.clone(), Arc::clone(&signals));
@@ -87,6 +124,6 @@ impl Batches {
     pub(super) fn line(self: &Arc<Self>, most: usize) -> Option<LineSlot> {
         let room = |lines: usize| (lines < most).then_some(lines + 1);
         let taken = self.lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
-        taken.ok().map(|_| LineSlot(Arc::clone(self)))
+        taken.ok().map(|_| LineSlot { batches: Arc::clone(self), start: Arc::new(LineStart::begin(self)) })
     }
 }

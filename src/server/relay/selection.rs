@@ -7,6 +7,7 @@
 use crate::config::Affinity;
 use crate::error::RetryClass;
 use crate::server::App;
+use crate::server::batch::registry::LineStart;
 use crate::server::context::RequestContext;
 use crate::upstream::{
     ChosenUpstream, NoUpstream, Pool, ReadFor, RetryState, SelectionCriteria, Target, Upstream, prefix_blocks,
@@ -32,6 +33,8 @@ pub(in crate::server) struct UpstreamSelection {
     compatible_with: Option<ReadFor>,
     tie_breaker: u64,
     retries: RetryState,
+    /// Line of a batch that starts with this request.
+    line_start: Option<Arc<LineStart>>,
 }
 
 impl UpstreamSelection {
@@ -39,7 +42,11 @@ impl UpstreamSelection {
     pub(in crate::server) fn begin(&mut self, app: &App) -> Result<ChosenUpstream, NoUpstream> {
         app.pool.count_request();
         // A target other than the first one of the order is a fallback already.
-        self.next(app).inspect(|_| self.count_fallback(0, app))
+        let chosen = self.next(app).inspect(|_| self.count_fallback(0, app));
+        if let Some(start) = self.line_start.take() {
+            start.end();
+        }
+        chosen
     }
 
     /// Chooses the next upstream and records the attempt. Fails if no upstream qualifies.
@@ -197,6 +204,7 @@ impl RequestContext {
             compatible_with: like,
             tie_breaker,
             retries: RetryState::default(),
+            line_start: self.line_start.clone(),
         }
     }
 }

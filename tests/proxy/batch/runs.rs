@@ -178,6 +178,29 @@ async fn fault_o33_a_cancelled_batch_keeps_what_it_has() {
     world.end().await;
 }
 
+/// A line that waits for another attempt is not tried again after a cancel: its last answer is the result.
+#[tokio::test]
+async fn fault_o33_a_cancelled_batch_tries_no_more() {
+    let busy = Script::new().whole_with(
+        "503 Service Unavailable",
+        "application/json",
+        "retry-after: 1\r\n",
+        r#"{"error":{"message":"busy"}}"#,
+    );
+    let engine = Engine::answering(move |_| busy.clone()).await;
+    let world = crate::sim::World::start(engine, super::batches("").allow_errors()).await;
+    let proxy = world.proxy();
+    let id = started(proxy, &format!("{}{}", line("a", "x"), line("b", "y"))).await;
+    world.engine.wait_attempts(4).await;
+    object(proxy, Request::post(&format!("/v1/batches/{id}/cancel"), "")).await;
+    let over = ended(proxy, &id).await;
+    assert_eq!(over["status"], "cancelled");
+    assert_eq!(over["request_counts"], json(r#"{"total":2,"completed":0,"failed":2}"#), "{over}");
+    let errors = results(proxy, &over["error_file_id"]).await;
+    assert!(errors.values().all(|line| line["response"]["status_code"] == 503), "{errors:?}");
+    world.end().await;
+}
+
 #[tokio::test]
 async fn fault_o33_a_batch_expires() {
     let engine = Engine::answering(|attempt| match prompt_of(attempt).as_str() {
@@ -217,6 +240,23 @@ async fn fault_o35_lines_give_way_to_clients() {
     gate.open();
     assert_eq!(live.await.unwrap().head.status, 200);
     assert_eq!(ended(proxy, &id).await["status"], "completed");
+    world.end().await;
+}
+
+/// Lines that begin at the same moment count as well, before they have reached the engine.
+#[tokio::test]
+async fn fault_o35_an_engine_gets_no_more_lines_than_allowed() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let engine = Engine::answering(move |attempt| echo_after(Script::new().wait(&held), attempt));
+    let world = world(engine.await, "upstream_requests = 2\n").await;
+    let proxy = world.proxy();
+    let id = started(proxy, &(0..20).map(|n| line(&format!("n{n}"), "x")).collect::<String>()).await;
+    world.engine.wait_attempts(2).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(world.engine.attempt_count(), 2);
+    gate.open();
+    assert_eq!(ended(proxy, &id).await["request_counts"], json(r#"{"total":20,"completed":20,"failed":0}"#));
     world.end().await;
 }
 
