@@ -208,10 +208,9 @@ fn merged_choices() {
             rewriter.push(read.as_bytes(), &mut out);
             out.clear();
         }
-        (super::processor_time() - start).as_secs_f64()
+        super::processor_time().saturating_sub(start)
     };
-    let least = |deltas| (0..super::TRIES).map(|_| time(deltas)).fold(f64::MAX, f64::min);
-    let ratio = least(DELTAS * FACTOR) / least(DELTAS);
+    let ratio = super::growth(time, DELTAS, super::BOUND);
     eprintln!("{ratio:>8.1} times for merged choices");
     assert!(ratio < super::BOUND, "{ratio}");
 }
