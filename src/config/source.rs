@@ -45,6 +45,12 @@ impl Config {
         kept.restore("log.level", &mut now.log.level, &old.log.level);
         kept.restore("log.format", &mut now.log.format, &old.log.format);
         kept.restore("trace", &mut now.trace, &old.trace);
+        // Tables that need a store change together with it.
+        let is_other_store = now.store != old.store;
+        if is_other_store {
+            kept.restore("shared_limits", &mut now.shared_limits, &old.shared_limits);
+            kept.restore("batch", &mut now.batch, &old.batch);
+        }
         kept.restore("store", &mut now.store, &old.store);
         kept.restore("seal", &mut now.seal, &old.seal);
         let (times, old_times) = (&mut now.timeouts, &old.timeouts);
@@ -68,6 +74,9 @@ impl Config {
         self.log = self.file.log.clone();
         self.trace.clone_from(&before.trace);
         self.store.clone_from(&before.store);
+        if is_other_store {
+            (self.shared_limits, self.batch) = (before.shared_limits, before.batch.clone());
+        }
         self.seal.clone_from(&before.seal);
         let mut mistakes = Mistakes::default();
         keys::check_reach(&self.file, Some(self.listen), &mut mistakes);
@@ -99,5 +108,32 @@ impl RestoredKeys {
             now.clone_from(old);
             self.0.push(key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_that_need_a_store_wait_for_the_restart_with_it() {
+        let read = |text: &str| {
+            Config::read(&format!("[[upstream]]\nurl = \"http://a:1\"\n{text}"), &[&Overrides::default()])
+                .unwrap()
+        };
+        let before = read("[store]\nplace = \"off\"");
+        let mut shared = read(
+            "[store]\nplace = \"postgres://u@h/d\"\n[shared_limits]\nenabled = true\n[batch]\nenabled = true\nmax_lines = 7",
+        );
+        assert_eq!(shared.restore_fixed(&before).unwrap(), ["shared_limits", "batch", "store"]);
+        assert_eq!((shared.shared_limits, shared.batch.enabled), (None, false));
+        assert_eq!(shared.store.place, before.store.place);
+        // With the same store they change at once.
+        let before = read("[store]\nplace = \"postgres://u@h/d\"");
+        let mut shared = read(
+            "[store]\nplace = \"postgres://u@h/d\"\n[shared_limits]\nenabled = true\n[batch]\nmax_lines = 7",
+        );
+        assert_eq!(shared.restore_fixed(&before).unwrap(), [""; 0]);
+        assert_eq!((shared.shared_limits.is_some(), shared.batch.max_lines), (true, 7));
     }
 }
