@@ -121,7 +121,8 @@ impl Reload {
             tracing::warn!(keys = kept.join(", "), "changes of these take a restart");
         }
         let capture = config.capture.clone();
-        let Change { upstreams, new, gone } = self.put_in_force(before, config)?;
+        let change = self.put_in_force(before, config).inspect_err(|_| self.discovery.see_again());
+        let Change { upstreams, new, gone } = change?;
         recapture(before, &capture);
         tracing::info!(upstreams, new, gone, "the configuration was read again and is in force");
         Ok(())
