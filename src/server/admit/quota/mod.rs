@@ -99,6 +99,7 @@ impl Quotas {
         if let Some((usage, WhenAway::Closed)) = &quota.shared {
             app.usages.refresh(usage, &app.store_handle, &app.metrics).await;
             if !usage.is_shared() {
+                usage.ask();
                 return Some(Err((store_is_away(), RETRY_AFTER)));
             }
         }

@@ -173,6 +173,11 @@ impl Usage {
         state
     }
 
+    /// Marks the key as queried, so that the next exchange with the store reads the counts of others.
+    pub(super) fn ask(&self) {
+        self.state.lock().asked = true;
+    }
+
     /// Returns the usage of the current day or month in all processes, and marks the key as queried.
     pub(super) fn used(&self, period: Period, now: Millis) -> (Window, Amounts) {
         let mut state = self.at(now);
