@@ -283,8 +283,8 @@ impl NewBatch {
         if is_good { Ok(()) } else { Err(Error::NotFound) }
     }
 
-    /// Returns the record of the batch when it is new.
-    pub(super) fn first(&self, now: Millis) -> Batch {
+    /// Returns the batch as it is stored at first.
+    pub fn first(&self, now: Millis) -> Batch {
         Batch {
             key: self.key.clone(),
             status: BatchStatus::Validating,

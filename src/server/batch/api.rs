@@ -46,21 +46,22 @@ impl RequestContext {
             expires: now.saturating_add(window),
             facts: facts.text().into(),
         };
-        let key = new.key.clone();
+        let (created, key) = (new.first(now), new.key.clone());
         let most = app.config.batch.tenant_batches;
         match store.create_batch(new, most, now).await {
-            Ok(()) => {}
+            Ok(()) => {
+                self.app.batches.wake();
+                Ok(self.object_response(Bytes::from(object(&created))))
+            }
             Err(Error::NotFound) => {
-                return Err(invalid("input_file_id", "there is no such file with the purpose batch"));
+                Err(invalid("input_file_id", "there is no such file with the purpose batch"))
             }
             Err(Error::Full) => {
                 let message = format!("There may be {most} batches that have not ended.");
-                return Err(Failure::from(Fault::RateLimit).with_message(message));
+                Err(Failure::from(Fault::RateLimit).with_message(message))
             }
-            Err(error) => return Err(self.batch_failure(&error, "Batch", &key.id)),
+            Err(error) => Err(self.batch_failure(&error, "Batch", &key.id)),
         }
-        self.app.batches.wake();
-        self.batch_response(&store.batch(key.clone(), now).await, &key)
     }
 
     fn batch_response(

@@ -11,7 +11,7 @@ use crate::server::admit::body::{Body, Reader};
 use crate::server::admit::budget::BudgetShare;
 use crate::server::admit::headers;
 use crate::server::context::RequestContext;
-use crate::store::{Chunk, Error, FileLimits, Key, NewFile, Store};
+use crate::store::{Chunk, Error, FileLimits, FilePurpose, Key, Millis, NewFile, Store, StoredFile};
 use crate::wire::fault::{Failure, Fault};
 use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
@@ -58,29 +58,27 @@ impl RequestContext {
             place: 0,
             lines: 0,
             bytes: 0,
-            begun: false,
+            begun: None,
             fields: Fields::default(),
         };
         let stored = match upload.read(form, body).await {
             Ok(()) => upload.finish().await,
             Err(failure) => Err(failure),
         };
-        let (begun, bytes) = (upload.begun, upload.bytes);
+        let (begun, bytes) = (upload.begun.is_some(), upload.bytes);
         drop(upload);
         self.record.iter_mut().for_each(|record| record.has_taken(bytes));
         self.unread = stored.is_err();
         self.active_request.begin_answer();
         let now = self.app.store_handle.now();
-        if let Err(failure) = stored {
-            // What this does not remove expires.
-            if begun && let Err(error) = store.delete_file(key.clone(), now).await {
-                tracing::warn!(file = &*key.id, %error, "a part of an upload was not removed");
-            }
-            return Err(failure);
+        // What this does not remove expires.
+        if stored.is_err()
+            && begun
+            && let Err(error) = store.delete_file(key.clone(), now).await
+        {
+            tracing::warn!(file = &*key.id, %error, "a part of an upload was not removed");
         }
-        let found = store.file(key.clone(), now).await;
-        let file = found.map_err(|error| self.batch_failure(&error, "File", &key.id))?;
-        Ok(self.object_response(Bytes::from(file_object(&file))))
+        stored.map(|file| self.object_response(Bytes::from(file_object(&file))))
     }
 }
 
@@ -114,8 +112,8 @@ struct Upload<'c> {
     place: u64,
     lines: u64,
     bytes: u64,
-    /// True if the store knows the file.
-    begun: bool,
+    /// Name of the file, and the time of its creation, once the store knows it.
+    begun: Option<(Arc<str>, Millis)>,
     fields: Fields,
 }
 
@@ -162,17 +160,18 @@ impl Upload<'_> {
         if name != "file" {
             return Ok(Part::Field(name, Vec::new()));
         }
-        if self.begun {
+        if self.begun.is_some() {
             return Err(invalid("file", "there may be only one"));
         }
         let name = file.filter(|name| !name.is_empty()).unwrap_or_else(|| "upload".to_owned());
         if name.len() > FIELD || name.contains(char::is_control) {
             return Err(invalid("file", "its name may have at most 1024 bytes, without control characters"));
         }
-        let new = NewFile { key: self.key.clone(), name: name.into() };
-        let created = self.store.create_file(new, self.limits, self.context.app.store_handle.now()).await;
+        let (name, now) = (Arc::<str>::from(name), self.context.app.store_handle.now());
+        let new = NewFile { key: self.key.clone(), name: Arc::clone(&name) };
+        let created = self.store.create_file(new, self.limits, now).await;
         created.map_err(|error| self.failure(&error))?;
-        self.begun = true;
+        self.begun = Some((name, now));
         Ok(Part::File)
     }
 
@@ -251,8 +250,8 @@ impl Upload<'_> {
         }
     }
 
-    /// Checks the fields and makes the file visible.
-    async fn finish(&mut self) -> Result<(), Failure> {
+    /// Checks the fields and makes the file visible. Returns it.
+    async fn finish(&mut self) -> Result<StoredFile, Failure> {
         match self.fields.purpose.as_deref() {
             None => return Err(crate::request::missing("purpose")),
             Some("batch") => {}
@@ -269,9 +268,7 @@ impl Upload<'_> {
                 kept.min(Duration::from_secs(seconds))
             }
         };
-        if !self.begun {
-            return Err(crate::request::missing("file"));
-        }
+        let (name, created) = self.begun.clone().ok_or_else(|| crate::request::missing("file"))?;
         if self.bytes == 0 {
             return Err(invalid("file", "it is empty"));
         }
@@ -281,7 +278,17 @@ impl Upload<'_> {
         let kept = u64::try_from(kept.as_millis()).unwrap_or(u64::MAX);
         let expires = self.context.app.store_handle.now().saturating_add(kept);
         let finished = self.store.finish_file(self.key.clone(), expires).await;
-        finished.map_err(|error| self.failure(&error))
+        finished.map_err(|error| self.failure(&error))?;
+        Ok(StoredFile {
+            key: self.key.clone(),
+            purpose: FilePurpose::Batch,
+            name,
+            created,
+            expires,
+            bytes: self.bytes,
+            lines: self.lines,
+            chunks: self.place,
+        })
     }
 
     fn failure(&self, error: &Error) -> Failure {
