@@ -527,25 +527,31 @@ impl Pool {
     }
 
     /// Returns true if an upstream that serves the model takes requests, has fewer than `most` requests under way, and reports
-    /// none that waits. True as well for a model that no upstream serves, since its request fails at once.
-    pub fn has_spare(&self, model: &str, most: usize) -> bool {
-        let targets = self.targets(model, 0);
-        let serving: Vec<_> = match targets.is_empty() {
-            _ if self.is_single() => vec![&self.first],
-            true => self.serving(model),
-            false => {
-                targets.iter().flat_map(|target| self.asked_for(&target.model, target.upstream)).collect()
-            }
+    /// none that waits. Of the models that a name stands for, the one counts for which a request with this seed is sent:
+    /// the first of its targets with an upstream that takes requests. True as well for a model that no upstream serves,
+    /// since its request fails at once.
+    pub fn has_spare(&self, model: &str, seed: u64, most: usize) -> bool {
+        let targets = self.targets(model, seed);
+        let asked: Vec<Vec<_>> = match targets.is_empty() {
+            _ if self.is_single() => vec![vec![&self.first]],
+            true => vec![self.serving(model)],
+            false => targets.iter().map(|target| self.asked_for(&target.model, target.upstream)).collect(),
         };
         let (now, most) = (Instant::now(), f64::from(i32::try_from(most).unwrap_or(i32::MAX)));
+        let takes = |upstream: &&&Arc<Upstream>| {
+            upstream.config.weight > 0
+                && !upstream.is_down()
+                && matches!(upstream.availability(now), Availability::Good(_) | Availability::Trial)
+        };
         let is_spare = |upstream: &&Arc<Upstream>| {
             let waits = upstream.figures.busy().is_some_and(|busy| busy.waiting > 0);
-            let takes = upstream.config.weight > 0
-                && !upstream.is_down()
-                && matches!(upstream.availability(now), Availability::Good(_) | Availability::Trial);
-            takes && !waits && upstream.load() < most
+            !waits && upstream.load() < most
         };
-        serving.is_empty() || serving.iter().any(is_spare)
+        let first = asked.iter().find(|serving| serving.iter().any(|upstream| takes(&upstream)));
+        match first {
+            Some(serving) => serving.iter().filter(takes).any(is_spare),
+            None => asked.iter().all(Vec::is_empty),
+        }
     }
 
     /// Returns the same upstream again, with one more request counted on it.

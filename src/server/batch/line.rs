@@ -16,13 +16,14 @@ use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Attempts at a line whose answer says that something broke.
 const TRIES: u32 = 3;
 /// Pause before another attempt: the first one, and the longest after repeated doubling.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// Interval at which a line that waits looks for room.
-const LOOK: Duration = Duration::from_millis(100);
+/// Shortest pause, also if the answer asks for none.
+const SHORTEST: Duration = Duration::from_millis(100);
 
 /// Line that is ready to run.
 pub(super) struct Line {
@@ -30,6 +31,27 @@ pub(super) struct Line {
     pub(super) custom_id: String,
     pub(super) model: String,
     pub(super) body: Bytes,
+    /// Attempts so far; `None` before the first one.
+    pub(super) attempts: Option<Box<Attempts>>,
+}
+
+/// Attempts at a line that have not given a result.
+pub(super) struct Attempts {
+    /// Number of attempts.
+    pub(super) count: u32,
+    /// Pause after the next attempt, unless its answer says otherwise.
+    pub(super) pause: Duration,
+    /// Time from which the next attempt may begin.
+    pub(super) due: Instant,
+    /// Answer to the last attempt.
+    pub(super) answer: Option<LineAnswer>,
+}
+
+/// End of an attempt.
+pub(super) enum LineEnd {
+    Result(Outcome),
+    /// The line has to be tried again.
+    Again(Line),
 }
 
 /// Result of a line.
@@ -73,70 +95,44 @@ struct ResultError<'a> {
     message: &'a str,
 }
 
-/// Returns true if a line for this model may begin: an upstream of the model has room beside the requests of clients and
-/// the lines that are about to be sent.
-pub(super) fn has_room(app: &App, model: &str) -> bool {
+/// Returns true if a line may begin: an upstream of the model that it is drawn for has room beside the requests of
+/// clients and the lines that are about to be sent.
+pub(super) fn has_room(app: &App, line: &Line) -> bool {
     let starting = app.batches.starting();
-    app.pool.has_spare(model, app.config.batch.upstream_requests.saturating_sub(starting))
+    app.pool.has_spare(&line.model, line.number, app.config.batch.upstream_requests.saturating_sub(starting))
 }
 
 impl LineContext {
-    /// Runs a line until it has a result. Returns `None` if the process shuts down before it has one: the line is
-    /// then run again by whoever takes the batch over.
-    pub(super) async fn run(self: Arc<Self>, line: Line, slot: LineSlot) -> Option<Outcome> {
-        let (mut slot, mut tries, mut pause) = (Some(slot), 0, PAUSES.0);
-        loop {
-            let app = self.present.app();
-            let request = slot.as_ref().and_then(|slot| self.request(&line, slot));
-            let answer = match request {
-                Some(request) => self.dispatcher.ask(request, app.config.limits.max_answer_bytes).await,
-                None => None,
-            };
-            tries += 1;
-            let status = answer.as_ref().map_or(500, |answer| answer.status);
-            let is_final = answer.as_ref().is_some_and(LineAnswer::is_final);
-            let again = match status {
-                // It says itself that it may be sent again, and that costs nobody anything.
-                429 | 503 => !is_final,
-                408 | 500 | 502 | 504 => !is_final && tries < TRIES,
-                _ => false,
-            };
-            if !again || self.is_cancelled() {
-                return Some(self.outcome(&line, answer));
-            }
-            // The slot is for others while this line waits.
-            drop(slot.take());
-            let wait = answer.as_ref().and_then(LineAnswer::retry_after).unwrap_or(pause).min(PAUSES.1);
-            pause = (pause * 2).min(PAUSES.1);
-            slot = self.wait(&line, wait.max(LOOK)).await;
-            if slot.is_none() {
-                // A cancelled batch has no more attempts: this one's answer is the result.
-                return self.is_cancelled().then(|| self.outcome(&line, answer));
-            }
+    /// Sends a line to an engine.
+    pub(super) async fn run(self: Arc<Self>, mut line: Line, slot: LineSlot) -> LineEnd {
+        let app = self.present.app();
+        let answer = match self.request(&line, &slot) {
+            Some(request) => self.dispatcher.ask(request, app.config.limits.max_answer_bytes).await,
+            None => None,
+        };
+        let (count, pause) =
+            line.attempts.take().map_or((1, PAUSES.0), |before| (before.count + 1, before.pause));
+        let status = answer.as_ref().map_or(500, |answer| answer.status);
+        let is_final = answer.as_ref().is_some_and(LineAnswer::is_final);
+        let again = match status {
+            // It says itself that it may be sent again, and that costs nobody anything.
+            429 | 503 => !is_final,
+            408 | 500 | 502 | 504 => !is_final && count < TRIES,
+            _ => false,
+        };
+        if !again || self.signals.cancel.load(Ordering::Relaxed) {
+            return LineEnd::Result(self.outcome(&line, answer.as_ref()));
         }
+        let wait = answer.as_ref().and_then(LineAnswer::retry_after).unwrap_or(pause);
+        let due = Instant::now() + wait.clamp(SHORTEST, PAUSES.1);
+        let pause = (pause * 2).min(PAUSES.1);
+        line.attempts = Some(Box::new(Attempts { count, pause, due, answer }));
+        LineEnd::Again(line)
     }
 
-    fn is_cancelled(&self) -> bool {
-        self.signals.cancel.load(Ordering::Relaxed)
-    }
-
-    /// Waits for a while, and then for room. Returns `None` if the process shuts down, takes no more batches, or if the
-    /// batch is cancelled.
-    async fn wait(&self, line: &Line, least: Duration) -> Option<LineSlot> {
-        let begun = tokio::time::Instant::now();
-        loop {
-            let app = self.present.app();
-            if app.is_shutting_down() || !app.config.batch.enabled || self.is_cancelled() {
-                return None;
-            }
-            if begun.elapsed() >= least
-                && has_room(&app, &line.model)
-                && let Some(slot) = self.batches.line(app.config.batch.concurrency)
-            {
-                return Some(slot);
-            }
-            tokio::time::sleep(LOOK).await;
-        }
+    /// Returns the result of a line that is not tried again: its last answer.
+    pub(super) fn result_without_retry(&self, line: &Line) -> Outcome {
+        self.outcome(line, line.attempts.as_ref().and_then(|attempts| attempts.answer.as_ref()))
     }
 
     fn request(&self, line: &Line, slot: &LineSlot) -> Option<Request<Incoming>> {
@@ -151,12 +147,12 @@ impl LineContext {
         request.body(Incoming::from(line.body.clone())).ok()
     }
 
-    fn outcome(&self, line: &Line, answer: Option<LineAnswer>) -> Outcome {
-        let text = answer.as_ref().and_then(|answer| std::str::from_utf8(answer.body.as_ref()?).ok());
+    fn outcome(&self, line: &Line, answer: Option<&LineAnswer>) -> Outcome {
+        let text = answer.and_then(|answer| std::str::from_utf8(answer.body.as_ref()?).ok());
         // A line of the file has no line end inside.
         let body = text.and_then(Raw::of).map(json::compacted);
         let body = body.as_deref().and_then(|body| serde_json::from_str::<&RawValue>(body).ok());
-        let Some((answer, body)) = answer.as_ref().zip(body) else {
+        let Some((answer, body)) = answer.zip(body) else {
             let message = "The answer to this request broke off, or is not JSON.";
             return self.failed(line.number, &line.custom_id, "server_error", message);
         };

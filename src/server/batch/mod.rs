@@ -16,6 +16,7 @@ mod facts;
 mod files;
 pub(super) mod identity;
 mod line;
+mod queue;
 mod reader;
 pub(super) mod registry;
 mod run;

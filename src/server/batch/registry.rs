@@ -32,12 +32,14 @@ pub(super) struct Signals {
 pub(in crate::server) struct LineStart {
     batches: Arc<Batches>,
     is_over: AtomicBool,
+    /// Seed by which the model is drawn that the line's name for it stands for, as for the room that it has.
+    pub(in crate::server) seed: u64,
 }
 
 impl LineStart {
-    fn begin(batches: &Arc<Batches>) -> Self {
+    fn begin(batches: &Arc<Batches>, seed: u64) -> Self {
         batches.starting.fetch_add(1, Ordering::Relaxed);
-        Self { batches: Arc::clone(batches), is_over: AtomicBool::new(false) }
+        Self { batches: Arc::clone(batches), is_over: AtomicBool::new(false), seed }
     }
 
     /// Notes that the line counts at its upstream, or has failed before.
@@ -120,10 +122,11 @@ impl Batches {
         self.running.lock().iter().map(|(key, signals)| (key.clone(), Arc::clone(signals))).collect()
     }
 
-    /// Takes a slot for one more line, if fewer than `most` run.
-    pub(super) fn line(self: &Arc<Self>, most: usize) -> Option<LineSlot> {
+    /// Takes a slot for one more line, if fewer than `most` run. `seed` is [`LineStart::seed`].
+    pub(super) fn line(self: &Arc<Self>, most: usize, seed: u64) -> Option<LineSlot> {
         let room = |lines: usize| (lines < most).then_some(lines + 1);
         let taken = self.lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
-        taken.ok().map(|_| LineSlot { batches: Arc::clone(self), start: Arc::new(LineStart::begin(self)) })
+        taken.ok()?;
+        Some(LineSlot { batches: Arc::clone(self), start: Arc::new(LineStart::begin(self, seed)) })
     }
 }

@@ -5,7 +5,8 @@
 
 use super::facts::Facts;
 use super::identity::LineIdentity;
-use super::line::{Line, LineContext, Outcome, has_room, mistake};
+use super::line::{Line, LineContext, LineEnd, Outcome, has_room, mistake};
+use super::queue::LineQueue;
 use super::reader::LineReader;
 use super::registry::Entry;
 use super::seconds;
@@ -55,7 +56,14 @@ enum Stop {
     Expired,
 }
 
-type Running = FuturesUnordered<Pin<Box<dyn Future<Output = Option<Outcome>> + Send>>>;
+/// Lines of a batch between the input and their results.
+struct ActiveLines {
+    reader: LineReader,
+    /// True once the input has been read.
+    is_read: bool,
+    queue: LineQueue,
+    running: FuturesUnordered<Pin<Box<dyn Future<Output = LineEnd> + Send>>>,
+}
 
 /// Batch that runs here.
 pub(super) struct BatchRun {
@@ -72,8 +80,6 @@ pub(super) struct BatchRun {
     errors: Lines,
     /// Time of the first result that is not stored yet.
     since: Option<Instant>,
-    /// True once a line was left without a result because the process shuts down.
-    has_left: bool,
 }
 
 impl BatchRun {
@@ -92,7 +98,6 @@ impl BatchRun {
             output: Lines::default(),
             errors: Lines::default(),
             since: None,
-            has_left: false,
         }
     }
 
@@ -155,8 +160,7 @@ impl BatchRun {
         if self.is_lost() {
             return Some(Stop::Lost);
         }
-        // A line that was left is run by whoever takes the batch next, also if the shutdown is taken back.
-        if self.has_left || self.app().is_shutting_down() || !self.app().config.batch.enabled {
+        if self.app().is_shutting_down() || !self.app().config.batch.enabled {
             return Some(Stop::Draining);
         }
         if self.batch.cancel > 0 || self.entry.signals.cancel.load(Ordering::Relaxed) {
@@ -238,22 +242,20 @@ impl BatchRun {
     /// Runs the lines that are not done. Returns once all are, or fails with the reason to stop; what has a result
     /// then is stored.
     async fn run_lines(&mut self) -> Result<(), Stop> {
-        let mut reader = self.reader();
-        let (mut next, mut is_read) = (None, false);
-        let mut running = Running::new();
+        let (reader, queue) = (self.reader(), LineQueue::default());
+        let mut lines = ActiveLines { reader, is_read: false, queue, running: FuturesUnordered::new() };
         loop {
             let stop = self.stop();
             match stop {
                 Some(Stop::Lost) => return Err(Stop::Lost),
-                Some(Stop::Expired) => running.clear(),
-                Some(Stop::Cancelled) if self.now() >= self.batch.expires => running.clear(),
-                Some(Stop::Draining) if self.app().is_cut() => running.clear(),
-                _ => {}
+                Some(Stop::Expired) => lines.running.clear(),
+                Some(Stop::Cancelled) => self.give_up_retries(&mut lines),
+                Some(Stop::Draining) if self.app().is_cut() => lines.running.clear(),
+                Some(Stop::Draining) => {}
+                None => self.begin_lines(&mut lines).await?,
             }
-            if stop.is_none() {
-                self.begin_lines(&mut reader, &mut next, &mut is_read, &mut running).await?;
-            }
-            if running.is_empty() && (stop.is_some() || is_read && next.is_none()) {
+            let is_done = lines.is_read && lines.queue.is_empty();
+            if lines.running.is_empty() && (stop.is_some() || is_done) {
                 // A drain stores it with the status that the batch has. A batch that had to end without results is not
                 // complete.
                 let is_kept = stop == Some(Stop::Draining) || self.save(BatchStatus::InProgress).await?;
@@ -265,9 +267,9 @@ impl BatchRun {
                 self.save(BatchStatus::InProgress).await?;
             }
             tokio::select! {
-                Some(outcome) = running.next() => match outcome {
-                    Some(outcome) => self.note(outcome),
-                    None => self.has_left = true,
+                Some(end) = lines.running.next() => match end {
+                    LineEnd::Result(outcome) => self.note(outcome),
+                    LineEnd::Again(line) => lines.queue.push(line),
                 },
                 () = tokio::time::sleep(LOOK) => {}
             }
@@ -275,34 +277,41 @@ impl BatchRun {
     }
 
     /// Begins as many lines as may run now. Batches share the slots of this process evenly.
-    async fn begin_lines(
-        &mut self,
-        reader: &mut LineReader,
-        next: &mut Option<Line>,
-        is_read: &mut bool,
-        running: &mut Running,
-    ) -> Result<(), Stop> {
+    async fn begin_lines(&mut self, lines: &mut ActiveLines) -> Result<(), Stop> {
         let app = self.app();
         let most = app.config.batch.concurrency;
         let share = most.div_ceil(self.context.batches.count().max(1));
-        while running.len() < share {
-            if next.is_none() && !*is_read {
-                match self.next_line(reader).await? {
-                    Next::Line(line) => *next = Some(line),
-                    Next::Later => return Ok(()),
-                    Next::End => *is_read = true,
+        while lines.running.len() < share {
+            let free = share - lines.running.len();
+            let Some(line) = lines.queue.take(free, |line| has_room(&app, line)) else {
+                if lines.is_read || lines.queue.is_full() {
+                    return Ok(());
                 }
-            }
-            let may_begin =
-                |line: &mut Line| line.number < self.cursor + AHEAD && has_room(&app, &line.model);
-            let Some(line) = next.take_if(may_begin) else { return Ok(()) };
-            let Some(slot) = self.context.batches.line(most) else {
-                *next = Some(line);
+                match self.next_line(&mut lines.reader).await? {
+                    Next::Line(line) => lines.queue.push(line),
+                    Next::Later => return Ok(()),
+                    Next::End => lines.is_read = true,
+                }
+                continue;
+            };
+            let Some(slot) = self.context.batches.line(most, line.number) else {
+                lines.queue.put_back(line);
                 return Ok(());
             };
-            running.push(Box::pin(Arc::clone(&self.context).run(line, slot)));
+            lines.running.push(Box::pin(Arc::clone(&self.context).run(line, slot)));
         }
         Ok(())
+    }
+
+    /// Makes the last answer of each line that waits for another attempt its result, and breaks off those that run once
+    /// the time of the batch is over.
+    fn give_up_retries(&mut self, lines: &mut ActiveLines) {
+        for line in lines.queue.take_tried() {
+            self.note(self.context.result_without_retry(&line));
+        }
+        if self.now() >= self.batch.expires {
+            lines.running.clear();
+        }
     }
 
     /// Returns the next line that has no result.
@@ -316,7 +325,7 @@ impl BatchRun {
                 Ok(line) => {
                     let (custom_id, model) = (line.custom_id.into_owned(), line.model.into_owned());
                     let body = Bytes::from(line.body.to_owned());
-                    return Ok(Next::Line(Line { number, custom_id, model, body }));
+                    return Ok(Next::Line(Line { number, custom_id, model, body, attempts: None }));
                 }
                 // All lines have been checked: this one is empty.
                 Err(_) => self.pass(number),

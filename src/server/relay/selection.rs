@@ -195,10 +195,11 @@ impl RequestContext {
             _ => Vec::new(),
         };
         let tie_breaker = self.ids.tie_breaker();
+        let seed = self.line_start.as_ref().map(|start| start.seed).or(together).unwrap_or(tie_breaker);
         UpstreamSelection {
             prompt,
             model: model.into(),
-            targets: self.app.pool.targets(model, together.unwrap_or(tie_breaker)),
+            targets: self.app.pool.targets(model, seed),
             at: 0,
             affinity_hash: together,
             compatible_with: like,

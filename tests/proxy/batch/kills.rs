@@ -2,8 +2,9 @@
 
 use super::{ended, line, prompt_of, results, started, text_of, until_batch, uploaded};
 use crate::postgres::database;
+use crate::postgres::partition::{Partition, RelayState};
 use crate::responses::stored::Folder;
-use crate::sim::{Engine, PATIENCE, Samewire, Script, Setup, until};
+use crate::sim::{Engine, PATIENCE, Request, Samewire, Script, Setup, until, within};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -84,6 +85,35 @@ async fn fault_o32_another_process_goes_on_after_a_kill() {
     let over = ended(second.proxy, &id).await;
     is_whole(&second, &over).await;
     assert_eq!(second.count_logged("a batch is run"), 1);
+}
+
+/// A process whose lease ends while its database is away goes on with its own batch, and does not run it twice.
+#[tokio::test]
+async fn fault_o32_a_process_keeps_its_batch_through_a_lapsed_lease() {
+    let engine = Engine::answering(|attempt| {
+        super::echo_after(Script::new().sleep(Duration::from_millis(100)), attempt)
+    });
+    let engine = engine.await;
+    let partition = Partition::before(&database().await).await;
+    let samewire = Samewire::start(&on(&partition.url, &engine).allow_errors()).await;
+    let id = started(samewire.proxy, &input()).await;
+    until_done(&samewire, &id, LINES / 10).await;
+    partition.state.send_replace(RelayState::Closed);
+    // The lease takes 2 s.
+    let is_told = || samewire.count_logged("the leases of batches were not renewed") >= 3;
+    until("the lease has ended", PATIENCE, is_told).await;
+    partition.state.send_replace(RelayState::Open);
+    let show = Request::get(&format!("/v1/batches/{id}"));
+    within("the database answers", async {
+        while show.ask(samewire.proxy).await.head.status != 200 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    let over = ended(samewire.proxy, &id).await;
+    is_whole(&samewire, &over).await;
+    assert_eq!(samewire.count_logged("a batch is run"), 1);
+    assert_eq!(engine.attempt_count(), LINES, "each line once");
 }
 
 /// Results that have no room when the process ends are not lost: the next process runs their lines again.

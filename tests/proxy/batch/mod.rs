@@ -3,6 +3,7 @@
 mod files;
 mod kills;
 mod limits;
+mod room;
 mod runs;
 mod tenants;
 

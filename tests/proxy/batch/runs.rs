@@ -2,7 +2,7 @@
 
 use super::{
     batch, content, create, echo, echo_after, ended, json, line, object, prompt_of, results, started,
-    text_of, until_batch, uploaded, world,
+    text_of, until_batch, upload, uploaded, world,
 };
 use crate::sim::{Engine, Gate, PATIENCE, Request, Script, until};
 use serde_json::Value;
@@ -16,6 +16,9 @@ async fn a_batch_is_run_and_told_as_the_api_does() {
     let input = format!("{}\r\n{}", line("a", "one"), line("b", "two\\n2").trim_end());
     let file = uploaded(proxy, &input).await;
     let shown = object(proxy, Request::get(&format!("/v1/files/{file}"))).await;
+    let uploaded = object(proxy, upload("x")).await;
+    let id = uploaded["id"].as_str().unwrap();
+    assert_eq!(object(proxy, Request::get(&format!("/v1/files/{id}"))).await, uploaded, "as it was told");
     assert_eq!(
         (&shown["object"], &shown["purpose"], &shown["bytes"]),
         (&"file".into(), &"batch".into(), &input.len().into())
@@ -218,63 +221,5 @@ async fn fault_o33_a_batch_expires() {
     let errors = results(proxy, &over["error_file_id"]).await;
     assert_eq!(errors.len(), 5);
     assert!(errors.values().all(|line| line["error"]["code"] == "batch_expired"), "{errors:?}");
-    world.end().await;
-}
-
-#[tokio::test]
-async fn fault_o35_lines_give_way_to_clients() {
-    let gate = Gate::default();
-    let held = gate.clone();
-    let engine = Engine::answering(move |attempt| match prompt_of(attempt).as_str() {
-        "line" => echo(attempt),
-        _ => echo_after(Script::new().wait(&held), attempt),
-    });
-    let world = world(engine.await, "upstream_requests = 1\n").await;
-    let proxy = world.proxy();
-    let live = tokio::spawn(async move { Request::plain("").ask(proxy).await });
-    world.engine.wait_attempts(1).await;
-    let id = started(proxy, &line("a", "line")).await;
-    until_batch(proxy, &id, "checked", |batch| batch["status"] == "in_progress").await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(world.engine.attempt_count(), 1, "no line begins beside the client's request");
-    gate.open();
-    assert_eq!(live.await.unwrap().head.status, 200);
-    assert_eq!(ended(proxy, &id).await["status"], "completed");
-    world.end().await;
-}
-
-/// Lines that begin at the same moment count as well, before they have reached the engine.
-#[tokio::test]
-async fn fault_o35_an_engine_gets_no_more_lines_than_allowed() {
-    let gate = Gate::default();
-    let held = gate.clone();
-    let engine = Engine::answering(move |attempt| echo_after(Script::new().wait(&held), attempt));
-    let world = world(engine.await, "upstream_requests = 2\n").await;
-    let proxy = world.proxy();
-    let id = started(proxy, &(0..20).map(|n| line(&format!("n{n}"), "x")).collect::<String>()).await;
-    world.engine.wait_attempts(2).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(world.engine.attempt_count(), 2);
-    gate.open();
-    assert_eq!(ended(proxy, &id).await["request_counts"], json(r#"{"total":20,"completed":20,"failed":0}"#));
-    world.end().await;
-}
-
-#[tokio::test]
-async fn fault_o35_a_line_waits_for_an_engine_that_is_busy() {
-    let n = std::sync::atomic::AtomicUsize::new(0);
-    let engine =
-        Engine::answering(move |attempt| match n.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
-            0 => Script::new().whole_with(
-                "429 Too Many Requests",
-                "application/json",
-                "retry-after: 1\r\n",
-                r#"{"error":{"message":"busy"}}"#,
-            ),
-            _ => echo(attempt),
-        });
-    let world = world(engine.await, "").await;
-    let over = ended(world.proxy(), &started(world.proxy(), &line("a", "x")).await).await;
-    assert_eq!(over["request_counts"], json(r#"{"total":1,"completed":1,"failed":0}"#), "{over}");
     world.end().await;
 }

@@ -1,0 +1,141 @@
+//! Room at engines for the lines of batches.
+
+use super::{batches, echo, echo_after, ended, json, line, object, prompt_of, started, until_batch, world};
+use crate::sim::{Engine, Gate, Request, Script, World};
+use serde_json::Value;
+use std::time::Duration;
+
+/// Returns lines for a model, with these ids.
+fn lines(model: &str, ids: std::ops::Range<usize>) -> String {
+    let asked = format!("\"model\":\"{model}\"");
+    ids.map(|n| line(&format!("{model}-{n}"), "x").replace("\"model\":\"m\"", &asked)).collect()
+}
+
+/// Starts one engine for the model `busy`, and one for `free` that echoes. `config` has further settings, `[batch]` last.
+async fn two_models(busy: Engine, config: &str, batch: &str) -> World {
+    let setup = batches(batch).allow_errors().config(config);
+    let free = Engine::answering(echo).await;
+    World::fleet(vec![busy, free], setup, &["models = [\"busy\"]", "models = [\"free\"]"]).await
+}
+
+/// Returns an engine that answers once the gate is open.
+async fn gated(gate: &Gate) -> Engine {
+    let held = gate.clone();
+    Engine::answering(move |attempt| echo_after(Script::new().wait(&held), attempt)).await
+}
+
+fn completed(batch: &Value) -> &Value {
+    &batch["request_counts"]["completed"]
+}
+
+#[tokio::test]
+async fn fault_o35_lines_give_way_to_clients() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let engine = Engine::answering(move |attempt| match prompt_of(attempt).as_str() {
+        "line" => echo(attempt),
+        _ => echo_after(Script::new().wait(&held), attempt),
+    });
+    let world = world(engine.await, "upstream_requests = 1\n").await;
+    let proxy = world.proxy();
+    let live = tokio::spawn(async move { Request::plain("").ask(proxy).await });
+    world.engine.wait_attempts(1).await;
+    let id = started(proxy, &line("a", "line")).await;
+    until_batch(proxy, &id, "checked", |batch| batch["status"] == "in_progress").await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(world.engine.attempt_count(), 1, "no line begins beside the client's request");
+    gate.open();
+    assert_eq!(live.await.unwrap().head.status, 200);
+    assert_eq!(ended(proxy, &id).await["status"], "completed");
+    world.end().await;
+}
+
+/// Lines that begin at the same moment count as well, before they have reached the engine.
+#[tokio::test]
+async fn fault_o35_an_engine_gets_no_more_lines_than_allowed() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let engine = Engine::answering(move |attempt| echo_after(Script::new().wait(&held), attempt));
+    let world = world(engine.await, "upstream_requests = 2\n").await;
+    let proxy = world.proxy();
+    let id = started(proxy, &(0..20).map(|n| line(&format!("n{n}"), "x")).collect::<String>()).await;
+    world.engine.wait_attempts(2).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(world.engine.attempt_count(), 2);
+    gate.open();
+    assert_eq!(ended(proxy, &id).await["request_counts"], json(r#"{"total":20,"completed":20,"failed":0}"#));
+    world.end().await;
+}
+
+#[tokio::test]
+async fn fault_o35_a_line_waits_for_an_engine_that_is_busy() {
+    let n = std::sync::atomic::AtomicUsize::new(0);
+    let engine =
+        Engine::answering(move |attempt| match n.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            0 => Script::new().whole_with(
+                "429 Too Many Requests",
+                "application/json",
+                "retry-after: 1\r\n",
+                r#"{"error":{"message":"busy"}}"#,
+            ),
+            _ => echo(attempt),
+        });
+    let world = world(engine.await, "").await;
+    let over = ended(world.proxy(), &started(world.proxy(), &line("a", "x")).await).await;
+    assert_eq!(over["request_counts"], json(r#"{"total":1,"completed":1,"failed":0}"#), "{over}");
+    world.end().await;
+}
+
+/// Lines of a model whose engine is full let those of another model pass.
+#[tokio::test]
+async fn fault_o35_a_full_engine_holds_no_other_models_back() {
+    let gate = Gate::default();
+    let world = two_models(gated(&gate).await, "", "concurrency = 2\nupstream_requests = 1\n").await;
+    let proxy = world.proxy();
+    let id = started(proxy, &[lines("busy", 0..40), lines("free", 0..40)].concat()).await;
+    until_batch(proxy, &id, "past the busy lines", |batch| completed(batch) == 40).await;
+    assert_eq!(world.attempt_counts(), [1, 40]);
+    gate.open();
+    let over = ended(proxy, &id).await;
+    assert_eq!(over["request_counts"], json(r#"{"total":80,"completed":80,"failed":0}"#), "{over}");
+    world.end().await;
+}
+
+/// Lines that an engine turns away again and again leave the slots to those of another model.
+#[tokio::test]
+async fn fault_o35_an_engine_that_turns_lines_away_holds_no_other_models_back() {
+    let busy = Script::new().whole_with(
+        "503 Service Unavailable",
+        "application/json",
+        "retry-after: 1\r\n",
+        r#"{"error":{"message":"busy"}}"#,
+    );
+    let world = two_models(Engine::script(busy).await, "", "concurrency = 2\n").await;
+    let proxy = world.proxy();
+    let id = started(proxy, &[lines("busy", 0..20), lines("free", 0..20)].concat()).await;
+    until_batch(proxy, &id, "past the busy lines", |batch| completed(batch) == 20).await;
+    object(proxy, Request::post(&format!("/v1/batches/{id}/cancel"), "")).await;
+    let over = ended(proxy, &id).await;
+    assert_eq!((&over["status"], completed(&over)), (&"cancelled".into(), &20.into()), "{over}");
+    // No more lines than run at once are tried again and again.
+    assert!((1..=2).contains(&over["request_counts"]["failed"].as_u64().unwrap()), "{over}");
+    world.end().await;
+}
+
+/// A fallback is no room for a line while its model's own engine answers.
+#[tokio::test]
+async fn fault_o35_a_fallback_gives_no_room_beside_an_engine_that_answers() {
+    let gate = Gate::default();
+    let chat = "[[model]]\nname = \"chat\"\nto = [{ model = \"busy\" }]\nfallbacks = [\"free\"]\n";
+    let world = two_models(gated(&gate).await, chat, "upstream_requests = 1\n").await;
+    let proxy = world.proxy();
+    let id = started(proxy, &lines("chat", 0..8)).await;
+    world.engine.wait_attempts(1).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(world.attempt_counts(), [1, 0]);
+    gate.open();
+    let over = ended(proxy, &id).await;
+    assert_eq!(over["request_counts"], json(r#"{"total":8,"completed":8,"failed":0}"#), "{over}");
+    assert_eq!(world.attempt_counts(), [8, 0]);
+    world.end().await;
+}
