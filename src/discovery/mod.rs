@@ -74,11 +74,6 @@ impl Discovery {
         self.news.borrow_and_update().clone()
     }
 
-    /// Has the pods count as not seen: those that were seen last are not in use.
-    pub fn see_again(&mut self) {
-        self.is_changed = true;
-    }
-
     /// Waits until other pods are known than those that were seen last. The future may be dropped; nothing is lost.
     pub async fn changed(&mut self) {
         if !self.is_changed {

@@ -121,8 +121,7 @@ impl Reload {
             tracing::warn!(keys = kept.join(", "), "changes of these take a restart");
         }
         let capture = config.capture.clone();
-        let change = self.put_in_force(before, config).inspect_err(|_| self.discovery.see_again());
-        let Change { upstreams, new, gone } = change?;
+        let Change { upstreams, new, gone } = self.put_in_force(before, config)?;
         recapture(before, &capture);
         tracing::info!(upstreams, new, gone, "the configuration was read again and is in force");
         Ok(())
