@@ -45,8 +45,8 @@ impl Config {
         kept.restore("log.level", &mut now.log.level, &old.log.level);
         kept.restore("log.format", &mut now.log.format, &old.log.format);
         kept.restore("trace", &mut now.trace, &old.trace);
-        // Tables that need a store change together with it.
-        let is_other_store = now.store != old.store;
+        // Tables that need a store change together with its place.
+        let is_other_store = now.store.place != old.store.place;
         if is_other_store {
             kept.restore("shared_limits", &mut now.shared_limits, &old.shared_limits);
             kept.restore("batch", &mut now.batch, &old.batch);
