@@ -405,6 +405,15 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_was_asked_about_is_read_next_time() {
+        let usage = usage();
+        assert!(!usage.is_due(NOON));
+        usage.ask();
+        assert!(usage.is_due(NOON));
+        assert!(!usage.is_due(NOON), "once");
+    }
+
+    #[test]
     fn a_day_begins_anew_and_the_month_goes_on() {
         let usage = usage();
         usage.charge(cost(2, 100), NOON);
