@@ -526,32 +526,36 @@ impl Pool {
         }
     }
 
-    /// Returns true if an upstream that serves the model takes requests, has fewer than `most` requests under way, and reports
-    /// none that waits. Of the models that a name stands for, the one counts for which a request with this seed is sent:
-    /// the first of its targets with an upstream that takes requests. True as well for a model that no upstream serves,
-    /// since its request fails at once.
-    pub fn has_spare(&self, model: &str, seed: u64, most: usize) -> bool {
-        let targets = self.targets(model, seed);
-        let asked: Vec<Vec<_>> = match targets.is_empty() {
-            _ if self.is_single() => vec![vec![&self.first]],
-            true => vec![self.serving(model)],
-            false => targets.iter().map(|target| self.asked_for(&target.model, target.upstream)).collect(),
+    /// Returns the model for which a request with this seed is sent at first: of those that the name stands for, the first
+    /// one with an upstream that takes requests, else with any; the name itself if it stands for no others.
+    pub fn first_target(&self, model: &str, seed: u64) -> Target {
+        let (targets, now) = (self.targets(model, seed), Instant::now());
+        let found = |is_meant: &dyn Fn(&Upstream) -> bool| {
+            let is_found = |target: &&Target| self.asked(target).iter().any(|upstream| is_meant(upstream));
+            targets.iter().find(is_found)
         };
-        let (now, most) = (Instant::now(), f64::from(i32::try_from(most).unwrap_or(i32::MAX)));
-        let takes = |upstream: &&&Arc<Upstream>| {
-            upstream.config.weight > 0
-                && !upstream.is_down()
-                && matches!(upstream.availability(now), Availability::Good(_) | Availability::Trial)
-        };
+        let first = found(&|upstream| takes_requests(upstream, now)).or_else(|| found(&|_| true));
+        first
+            .or_else(|| targets.first())
+            .cloned()
+            .unwrap_or_else(|| Target { model: model.into(), upstream: None })
+    }
+
+    /// Returns true if an upstream of the target takes requests, has fewer than `most` requests under way, and reports
+    /// none that waits. True as well for a model that no upstream serves, since its request fails at once.
+    pub fn has_spare(&self, target: &Target, most: usize) -> bool {
+        let (asked, now) = (self.asked(target), Instant::now());
+        let most = f64::from(i32::try_from(most).unwrap_or(i32::MAX));
         let is_spare = |upstream: &&Arc<Upstream>| {
             let waits = upstream.figures.busy().is_some_and(|busy| busy.waiting > 0);
-            !waits && upstream.load() < most
+            takes_requests(upstream, now) && !waits && upstream.load() < most
         };
-        let first = asked.iter().find(|serving| serving.iter().any(|upstream| takes(&upstream)));
-        match first {
-            Some(serving) => serving.iter().filter(takes).any(is_spare),
-            None => asked.iter().all(Vec::is_empty),
-        }
+        asked.is_empty() || asked.iter().any(is_spare)
+    }
+
+    /// Returns the upstreams that are asked for a target.
+    fn asked(&self, target: &Target) -> Vec<&Arc<Upstream>> {
+        if self.is_single() { vec![&self.first] } else { self.asked_for(&target.model, target.upstream) }
     }
 
     /// Returns the same upstream again, with one more request counted on it.
@@ -681,6 +685,13 @@ impl Pool {
         let least_bad = ejected.min_by_key(|(left, _)| *left).ok_or(NoUpstream::NoneAvailable)?;
         Ok(ChosenUpstream::new(least_bad.1, false))
     }
+}
+
+/// Returns true if an upstream gets new requests: it is not left out, down, ejected or asking for a pause.
+fn takes_requests(upstream: &Upstream, now: Instant) -> bool {
+    upstream.config.weight > 0
+        && !upstream.is_down()
+        && matches!(upstream.availability(now), Availability::Good(_) | Availability::Trial)
 }
 
 /// Upstream chosen for a request, which counts as one of its requests under way until this is dropped.

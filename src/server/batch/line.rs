@@ -6,6 +6,7 @@ use super::identity::LineIdentity;
 use super::registry::{Batches, LineSlot, Signals};
 use crate::json::{self, Members, Raw};
 use crate::server::{ActiveConfig, App};
+use crate::upstream::Target;
 use crate::wire::ident;
 use axum::body::Body as Incoming;
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Attempts at a line whose answer says that something broke.
+/// Attempts at a line in which something broke.
 const TRIES: u32 = 3;
 /// Pause before another attempt: the first one, and the longest after repeated doubling.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -31,14 +32,24 @@ pub(super) struct Line {
     pub(super) custom_id: String,
     pub(super) model: String,
     pub(super) body: Bytes,
+    /// Seed by which a model is drawn if the name stands for several.
+    pub(super) seed: u64,
     /// Attempts so far; `None` before the first one.
     pub(super) attempts: Option<Box<Attempts>>,
 }
 
+impl Line {
+    /// Returns the bytes of its body, and of the answer that is kept.
+    pub(super) fn bytes(&self) -> usize {
+        let answer = self.attempts.as_ref().and_then(|attempts| attempts.answer.as_ref()?.body.as_ref());
+        self.body.len() + answer.map_or(0, Bytes::len)
+    }
+}
+
 /// Attempts at a line that have not given a result.
 pub(super) struct Attempts {
-    /// Number of attempts.
-    pub(super) count: u32,
+    /// Number of attempts in which something broke.
+    pub(super) broken: u32,
     /// Pause after the next attempt, unless its answer says otherwise.
     pub(super) pause: Duration,
     /// Time from which the next attempt may begin.
@@ -95,11 +106,20 @@ struct ResultError<'a> {
     message: &'a str,
 }
 
-/// Returns true if a line may begin: an upstream of the model that it is drawn for has room beside the requests of
-/// clients and the lines that are about to be sent.
-pub(super) fn has_room(app: &App, line: &Line) -> bool {
+/// Returns the model to which a line would be sent now.
+pub(super) fn target(app: &App, line: &Line) -> Target {
+    let model = match &app.config.default_model {
+        Some(default) if line.model.is_empty() => default,
+        _ => &*line.model,
+    };
+    app.pool.first_target(model, line.seed)
+}
+
+/// Returns true if a line may begin: an upstream of its target has room beside the requests of clients and the lines
+/// that are about to be sent.
+pub(super) fn has_room(app: &App, target: &Target) -> bool {
     let starting = app.batches.starting();
-    app.pool.has_spare(&line.model, line.number, app.config.batch.upstream_requests.saturating_sub(starting))
+    app.pool.has_spare(target, app.config.batch.upstream_requests.saturating_sub(starting))
 }
 
 impl LineContext {
@@ -110,14 +130,17 @@ impl LineContext {
             Some(request) => self.dispatcher.ask(request, app.config.limits.max_answer_bytes).await,
             None => None,
         };
-        let (count, pause) =
-            line.attempts.take().map_or((1, PAUSES.0), |before| (before.count + 1, before.pause));
+        let (mut broken, pause) =
+            line.attempts.take().map_or((0, PAUSES.0), |before| (before.broken, before.pause));
         let status = answer.as_ref().map_or(500, |answer| answer.status);
         let is_final = answer.as_ref().is_some_and(LineAnswer::is_final);
         let again = match status {
             // It says itself that it may be sent again, and that costs nobody anything.
             429 | 503 => !is_final,
-            408 | 500 | 502 | 504 => !is_final && count < TRIES,
+            408 | 500 | 502 | 504 => {
+                broken += 1;
+                !is_final && broken < TRIES
+            }
             _ => false,
         };
         if !again || self.signals.cancel.load(Ordering::Relaxed) {
@@ -126,7 +149,7 @@ impl LineContext {
         let wait = answer.as_ref().and_then(LineAnswer::retry_after).unwrap_or(pause);
         let due = Instant::now() + wait.clamp(SHORTEST, PAUSES.1);
         let pause = (pause * 2).min(PAUSES.1);
-        line.attempts = Some(Box::new(Attempts { count, pause, due, answer }));
+        line.attempts = Some(Box::new(Attempts { broken, pause, due, answer }));
         LineEnd::Again(line)
     }
 

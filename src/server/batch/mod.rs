@@ -12,6 +12,7 @@
 mod api;
 mod content;
 pub(super) mod dispatch;
+mod done_lines;
 mod facts;
 mod files;
 pub(super) mod identity;

@@ -7,7 +7,7 @@ use super::line::Line;
 use std::collections::VecDeque;
 use tokio::time::Instant;
 
-/// Lines of which no more are read while they wait, and the same in bytes of their bodies.
+/// Most lines that wait, and the bytes from which no more than can run at once do.
 const FULL: (usize, usize) = (256, 1 << 20);
 
 /// Queue of the lines of one batch.
@@ -24,10 +24,11 @@ impl LineQueue {
         self.tried.is_empty() && self.untried.is_empty()
     }
 
-    /// Returns true if no more lines are to be read.
-    pub(super) fn is_full(&self) -> bool {
-        let bytes = || self.tried.iter().chain(&self.untried).map(|line| line.body.len()).sum::<usize>();
-        self.tried.len() + self.untried.len() >= FULL.0 || bytes() >= FULL.1
+    /// Returns true if no more lines are to be read. `free` is the number of lines that could run beside those that do.
+    pub(super) fn is_full(&self, free: usize) -> bool {
+        let lines = self.tried.len() + self.untried.len();
+        let bytes = || self.tried.iter().chain(&self.untried).map(Line::bytes).sum::<usize>();
+        lines >= FULL.0 || lines >= free && bytes() >= FULL.1
     }
 
     pub(super) fn push(&mut self, line: Line) {
@@ -35,23 +36,39 @@ impl LineQueue {
         lines.push_back(line);
     }
 
-    /// Puts the line back that was taken last.
+    /// Puts a line back that was taken, before all others.
     pub(super) fn put_back(&mut self, line: Line) {
         let lines = if line.attempts.is_some() { &mut self.tried } else { &mut self.untried };
         lines.push_front(line);
     }
 
-    /// Removes the first line that may be sent now, if there is one. `has_room` is asked about the first line of each
-    /// model. While `most` lines of a model wait for another attempt, no new ones of it begin.
-    pub(super) fn take(&mut self, most: usize, has_room: impl Fn(&Line) -> bool) -> Option<Line> {
+    /// Removes the first line that may be sent now, if there is one. `target` gives what it would be sent to, and
+    /// `has_room` is asked about each of these once. While `most` lines of a model wait for another attempt, no new
+    /// ones of it begin.
+    pub(super) fn take<T: PartialEq>(
+        &mut self,
+        most: usize,
+        target: impl Fn(&Line) -> T,
+        has_room: impl Fn(&T) -> bool,
+    ) -> Option<Line> {
         let (now, mut full) = (Instant::now(), Vec::new());
+        let mut has_room = |line: &Line| {
+            let target = target(line);
+            if full.contains(&target) {
+                return false;
+            }
+            let has_room = has_room(&target);
+            if !has_room {
+                full.push(target);
+            }
+            has_room
+        };
         let is_due = |line: &Line| line.attempts.as_ref().is_none_or(|attempts| attempts.due <= now);
-        let at = first(&self.tried, &mut full, |line| is_due(line).then(|| has_room(line)));
-        if let Some(at) = at {
+        if let Some(at) = self.tried.iter().position(|line| is_due(line) && has_room(line)) {
             return self.tried.remove(at);
         }
         let retries = |line: &Line| self.tried.iter().filter(|tried| tried.model == line.model).count();
-        let at = first(&self.untried, &mut full, |line| Some(retries(line) < most && has_room(line)));
+        let at = self.untried.iter().position(|line| retries(line) < most && has_room(line));
         self.untried.remove(at?)
     }
 
@@ -59,25 +76,6 @@ impl LineQueue {
     pub(super) fn take_tried(&mut self) -> VecDeque<Line> {
         std::mem::take(&mut self.tried)
     }
-}
-
-/// Returns the index of the first line that may begin. `may_begin` gives `None` for a line that has to wait for itself,
-/// and false for one whose model has no room: the model is then among `full`, and its other lines are passed over.
-fn first<'a>(
-    lines: &'a VecDeque<Line>,
-    full: &mut Vec<&'a str>,
-    may_begin: impl Fn(&Line) -> Option<bool>,
-) -> Option<usize> {
-    lines.iter().position(|line| {
-        if full.contains(&&*line.model) {
-            return false;
-        }
-        let may_begin = may_begin(line);
-        if may_begin == Some(false) {
-            full.push(&line.model);
-        }
-        may_begin == Some(true)
-    })
 }
 
 #[cfg(test)]
@@ -88,23 +86,22 @@ mod tests {
     use std::time::Duration;
 
     fn line(number: u64, model: &str) -> Line {
-        Line {
-            number,
-            custom_id: String::new(),
-            model: model.to_owned(),
-            body: "0123456789".into(),
-            attempts: None,
-        }
+        let (custom_id, model, body) = (String::new(), model.to_owned(), "0123456789".into());
+        Line { number, custom_id, model, body, seed: number, attempts: None }
     }
 
     fn tried(number: u64, model: &str, due: Instant) -> Line {
-        let attempts = Attempts { count: 1, pause: Duration::ZERO, due, answer: None };
+        let attempts = Attempts { broken: 0, pause: Duration::ZERO, due, answer: None };
         Line { attempts: Some(Box::new(attempts)), ..line(number, model) }
+    }
+
+    fn model(line: &Line) -> String {
+        line.model.clone()
     }
 
     /// Returns the numbers of the lines that may begin, if these models have room.
     fn taken(queue: &mut LineQueue, most: usize, models: &[&str]) -> Vec<u64> {
-        std::iter::from_fn(|| queue.take(most, |line| models.contains(&&*line.model)))
+        std::iter::from_fn(|| queue.take(most, model, |model| models.contains(&&**model)))
             .map(|line| line.number)
             .collect()
     }
@@ -116,11 +113,11 @@ mod tests {
             queue.push(line(number, if number % 2 == 0 { "busy" } else { "free" }));
         }
         let asked = Cell::new(0);
-        let count = |line: &Line| {
+        let has_room = |model: &String| {
             asked.set(asked.get() + 1);
-            line.model == "free"
+            model == "free"
         };
-        assert_eq!(queue.take(9, count).map(|line| line.number), Some(1));
+        assert_eq!(queue.take(9, model, has_room).map(|line| line.number), Some(1));
         assert_eq!(asked.get(), 2, "each model once");
         assert_eq!(taken(&mut queue, 9, &["free"]), [3, 5]);
         assert_eq!(taken(&mut queue, 9, &["busy"]), [0, 2, 4]);
@@ -143,16 +140,19 @@ mod tests {
     fn it_is_full_by_number_and_by_bytes() {
         let mut queue = LineQueue::default();
         (0..255).for_each(|number| queue.push(line(number, "m")));
-        assert!(!queue.is_full());
+        assert!(!queue.is_full(1));
         queue.push(line(255, "m"));
-        assert!(queue.is_full());
-        let first = queue.take(9, |_| true).unwrap();
-        assert!(!queue.is_full());
-        queue.put_back(Line { body: vec![b'x'; 1 << 20].into(), ..first });
-        let first = queue.take(9, |_| true).unwrap();
-        assert_eq!(first.number, 0, "the order is kept");
+        assert!(queue.is_full(1_000));
+        let first = queue.take(9, model, |_| true).unwrap();
+        assert!(!queue.is_full(1));
+        let large = |line: Line| Line { body: vec![b'x'; 1 << 20].into(), ..line };
+        queue.put_back(large(first));
+        let first = queue.take(9, model, |_| true).unwrap();
+        assert_eq!(first.number, 0);
         queue = LineQueue::default();
         queue.push(first);
-        assert!(queue.is_full());
+        assert!(queue.is_full(1) && !queue.is_full(2), "slots that are free are filled");
+        queue.push(line(1, "m"));
+        assert!(queue.is_full(2));
     }
 }

@@ -20,11 +20,6 @@ impl LineReader {
         Self { store, key, next, chunk: None, at: 0 }
     }
 
-    /// Returns the number of the next line.
-    pub(super) fn position(&self) -> u64 {
-        self.next
-    }
-
     /// Returns the next line with its number, without its end; `None` behind the last one.
     pub(super) async fn next(&mut self) -> Result<Option<(u64, String)>, Error> {
         let is_here = self.chunk.as_ref().is_some_and(|chunk| self.next < chunk.first + chunk.lines);

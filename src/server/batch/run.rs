@@ -3,9 +3,10 @@
 //! Remembers: the lines under way and the results that are not stored yet, both bounded. A line counts as done only
 //! once its result is stored, so that a killed process loses no line, and none is in the output twice (faults O32).
 
+use super::done_lines::DoneLines;
 use super::facts::Facts;
 use super::identity::LineIdentity;
-use super::line::{Line, LineContext, LineEnd, Outcome, has_room, mistake};
+use super::line::{Line, LineContext, LineEnd, Outcome, has_room, mistake, target};
 use super::queue::LineQueue;
 use super::reader::LineReader;
 use super::registry::Entry;
@@ -16,16 +17,14 @@ use crate::store::{Batch, BatchStatus, BatchStep, Error, Key, Lines, Store};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use std::collections::{BTreeSet, HashSet};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::HashSet;
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Lines that may be done before an earlier one is.
-const AHEAD: u64 = 4_096;
 /// Results are stored once they have this many bytes, or the first of them is this old.
 const STORED: (usize, Duration) = (256 << 10, Duration::from_millis(200));
 /// Interval at which signals, room and time are looked at.
@@ -34,16 +33,6 @@ const LOOK: Duration = Duration::from_millis(50);
 const RETRY: Duration = Duration::from_millis(500);
 /// Mistakes in the input that are told.
 const MISTAKES: usize = 50;
-
-/// Next line of a batch that has no result.
-enum Next {
-    /// A line that may be run now.
-    Line(Line),
-    /// No line yet: the reader is [`AHEAD`] lines before the first one without a result.
-    Later,
-    /// No line any more: the input has been read.
-    End,
-}
 
 /// Reason why a batch stops before all of its lines have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,9 +62,7 @@ pub(super) struct BatchRun {
     batch: Batch,
     facts: Facts,
     version: u64,
-    /// Number of lines that are all done, and the numbers of those behind them that are.
-    cursor: u64,
-    done: BTreeSet<u64>,
+    done: DoneLines,
     output: Lines,
     errors: Lines,
     /// Time of the first result that is not stored yet.
@@ -85,13 +72,12 @@ pub(super) struct BatchRun {
 impl BatchRun {
     pub(super) fn new(context: LineContext, store: Arc<Store>, entry: Entry, batch: Batch) -> Self {
         let facts = Facts::of(&batch);
-        let done = batch.ahead.split(',').filter_map(|number| number.parse().ok()).collect();
+        let done = DoneLines::read(batch.cursor, &batch.ahead);
         Self {
             context: Arc::new(LineContext { endpoint: facts.endpoint.clone(), ..context }),
             store,
             entry,
             version: batch.version,
-            cursor: batch.cursor,
             batch,
             facts,
             done,
@@ -171,7 +157,7 @@ impl BatchRun {
 
     fn reader(&self) -> LineReader {
         let key = Key { tenant: self.batch.key.tenant.clone(), id: self.batch.input.clone() };
-        LineReader::new(Arc::clone(&self.store), key, self.cursor)
+        LineReader::new(Arc::clone(&self.store), key, self.done.cursor())
     }
 
     /// Reads the next line; repeats a read that fails.
@@ -283,18 +269,18 @@ impl BatchRun {
         let share = most.div_ceil(self.context.batches.count().max(1));
         while lines.running.len() < share {
             let free = share - lines.running.len();
-            let Some(line) = lines.queue.take(free, |line| has_room(&app, line)) else {
-                if lines.is_read || lines.queue.is_full() {
+            let next = lines.queue.take(free, |line| target(&app, line), |target| has_room(&app, target));
+            let Some(line) = next else {
+                if lines.is_read || lines.queue.is_full(free) {
                     return Ok(());
                 }
                 match self.next_line(&mut lines.reader).await? {
-                    Next::Line(line) => lines.queue.push(line),
-                    Next::Later => return Ok(()),
-                    Next::End => lines.is_read = true,
+                    Some(line) => lines.queue.push(line),
+                    None => lines.is_read = true,
                 }
                 continue;
             };
-            let Some(slot) = self.context.batches.line(most, line.number) else {
+            let Some(slot) = self.context.batches.line(most, line.seed) else {
                 lines.queue.put_back(line);
                 return Ok(());
             };
@@ -314,32 +300,29 @@ impl BatchRun {
         }
     }
 
-    /// Returns the next line that has no result.
-    async fn next_line(&mut self, reader: &mut LineReader) -> Result<Next, Stop> {
-        while reader.position() < self.cursor + AHEAD {
-            let Some((number, text)) = self.read(reader).await? else { return Ok(Next::End) };
-            if self.done.contains(&number) {
+    /// Returns the next line that has no result; `None` once the input has been read.
+    async fn next_line(&mut self, reader: &mut LineReader) -> Result<Option<Line>, Stop> {
+        while let Some((number, text)) = self.read(reader).await? {
+            if self.done.contains(number) {
                 continue;
             }
-            match BatchLine::read(&text, &self.context.endpoint) {
-                Ok(line) => {
-                    let (custom_id, model) = (line.custom_id.into_owned(), line.model.into_owned());
-                    let body = Bytes::from(line.body.to_owned());
-                    return Ok(Next::Line(Line { number, custom_id, model, body, attempts: None }));
-                }
+            let Ok(line) = BatchLine::read(&text, &self.context.endpoint) else {
                 // All lines have been checked: this one is empty.
-                Err(_) => self.pass(number),
-            }
+                self.done.insert(number);
+                continue;
+            };
+            let mut hasher = DefaultHasher::new();
+            (&self.batch.key.id, number).hash(&mut hasher);
+            return Ok(Some(Line {
+                number,
+                custom_id: line.custom_id.into_owned(),
+                model: line.model.into_owned(),
+                body: Bytes::from(line.body.to_owned()),
+                seed: hasher.finish(),
+                attempts: None,
+            }));
         }
-        Ok(Next::Later)
-    }
-
-    /// Notes that a line is done.
-    fn pass(&mut self, number: u64) {
-        self.done.insert(number);
-        while self.done.remove(&self.cursor) {
-            self.cursor += 1;
-        }
+        Ok(None)
     }
 
     /// Notes the result of a line, to be stored with the next step.
@@ -364,7 +347,7 @@ impl BatchRun {
         usage.output += more.output;
         usage.reasoning += more.reasoning;
         self.since.get_or_insert_with(Instant::now);
-        self.pass(outcome.number);
+        self.done.insert(outcome.number);
     }
 
     /// Stores the results and the progress so far, and repeats that until it succeeds. Returns false if the batch ends
@@ -375,12 +358,11 @@ impl BatchRun {
         let kept = u64::try_from(settings.retention.as_millis()).unwrap_or(u64::MAX);
         let files_kept = self.facts.results_expire_after.map_or(kept, |seconds| kept.min(seconds * 1_000));
         let now = self.now();
-        let ahead: Vec<String> = self.done.iter().map(u64::to_string).collect();
         let mut step = BatchStep {
             version: self.version + 1,
             status,
-            cursor: self.cursor,
-            ahead: ahead.join(",").into(),
+            cursor: self.done.cursor(),
+            ahead: self.done.ahead().into(),
             facts: self.facts.text().into(),
             output: Arc::new(std::mem::take(&mut self.output)),
             errors: Arc::new(std::mem::take(&mut self.errors)),
@@ -435,7 +417,7 @@ impl BatchRun {
     async fn expire(&mut self) -> Result<(), Stop> {
         if self.batch.status != BatchStatus::Validating {
             let mut reader = self.reader();
-            while let Next::Line(line) = self.next_line(&mut reader).await? {
+            while let Some(line) = self.next_line(&mut reader).await? {
                 let message = "This request could not be executed before the completion window expired.";
                 let outcome = self.context.failed(line.number, &line.custom_id, "batch_expired", message);
                 self.note(outcome);

@@ -103,7 +103,7 @@ impl RequestContext {
         };
         let model = named.or_else(|| given.as_deref().map(ToOwned::to_owned)).unwrap_or_default();
         self.check_model(&model)?;
-        let (read_for, is_known) = app.pool.read_for(&model, self.ids.tie_breaker());
+        let (read_for, is_known) = app.pool.read_for(&model, self.target_seed(None));
         if !is_known {
             return Err(no_such_model(&model));
         }

@@ -170,6 +170,13 @@ fn may_send_again(app: &App) -> bool {
 }
 
 impl RequestContext {
+    /// Returns the seed by which a model is drawn where a name stands for several: that of a batch's line, else the one of
+    /// requests that stay together, else chance.
+    pub(in crate::server) fn target_seed(&self, together: Option<u64>) -> u64 {
+        let line = self.line_start.as_ref().map(|start| start.seed);
+        line.or(together).unwrap_or_else(|| self.ids.tie_breaker())
+    }
+
     /// Returns a new selection among the upstreams that serve a model, or one of those that its name stands for.
     /// `like` is what the request was read for; `beginning` gives the start of the conversation, and `prompt` the texts of
     /// the whole prompt, for affinity.
@@ -195,11 +202,10 @@ impl RequestContext {
             _ => Vec::new(),
         };
         let tie_breaker = self.ids.tie_breaker();
-        let seed = self.line_start.as_ref().map(|start| start.seed).or(together).unwrap_or(tie_breaker);
         UpstreamSelection {
             prompt,
             model: model.into(),
-            targets: self.app.pool.targets(model, seed),
+            targets: self.app.pool.targets(model, self.target_seed(together)),
             at: 0,
             affinity_hash: together,
             compatible_with: like,

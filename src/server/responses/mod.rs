@@ -154,7 +154,7 @@ impl RequestContext {
             given = self.default_model(&head.headers).await?.as_deref().map(ToOwned::to_owned);
         }
         let model = given.clone().or(named).unwrap_or_default();
-        let (read_for, is_known) = app.pool.read_for(&model, self.ids.tie_breaker());
+        let (read_for, is_known) = app.pool.read_for(&model, self.target_seed(None));
         let mut sender = self.sender(&head.headers);
         sender.dialect = dialect(&head.headers)?;
         let mut route = sender.route(&AttemptTarget::first(&read_for.upstream, &read_for.model), &model);

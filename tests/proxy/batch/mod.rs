@@ -132,6 +132,12 @@ fn echo_after(script: Script, attempt: &Attempt) -> Script {
     )
 }
 
+/// Returns a refusal after which the engine is to be asked again in a second.
+fn refusal(status: &str) -> Script {
+    let body = r#"{"error":{"message":"busy"}}"#;
+    Script::new().whole_with(status, "application/json", "retry-after: 1\r\n", body)
+}
+
 fn text_of(result: &Value) -> &str {
     result["response"]["body"]["choices"][0]["message"]["content"].as_str().unwrap_or_default()
 }

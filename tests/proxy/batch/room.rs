@@ -1,6 +1,8 @@
 //! Room at engines for the lines of batches.
 
-use super::{batches, echo, echo_after, ended, json, line, object, prompt_of, started, until_batch, world};
+use super::{
+    batches, echo, echo_after, ended, json, line, object, prompt_of, refusal, started, until_batch, world,
+};
 use crate::sim::{Engine, Gate, Request, Script, World};
 use serde_json::Value;
 use std::time::Duration;
@@ -72,12 +74,7 @@ async fn fault_o35_a_line_waits_for_an_engine_that_is_busy() {
     let n = std::sync::atomic::AtomicUsize::new(0);
     let engine =
         Engine::answering(move |attempt| match n.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
-            0 => Script::new().whole_with(
-                "429 Too Many Requests",
-                "application/json",
-                "retry-after: 1\r\n",
-                r#"{"error":{"message":"busy"}}"#,
-            ),
+            0 => refusal("429 Too Many Requests"),
             _ => echo(attempt),
         });
     let world = world(engine.await, "").await;
@@ -104,12 +101,7 @@ async fn fault_o35_a_full_engine_holds_no_other_models_back() {
 /// Lines that an engine turns away again and again leave the slots to those of another model.
 #[tokio::test]
 async fn fault_o35_an_engine_that_turns_lines_away_holds_no_other_models_back() {
-    let busy = Script::new().whole_with(
-        "503 Service Unavailable",
-        "application/json",
-        "retry-after: 1\r\n",
-        r#"{"error":{"message":"busy"}}"#,
-    );
+    let busy = refusal("503 Service Unavailable");
     let world = two_models(Engine::script(busy).await, "", "concurrency = 2\n").await;
     let proxy = world.proxy();
     let id = started(proxy, &[lines("busy", 0..20), lines("free", 0..20)].concat()).await;
@@ -119,6 +111,23 @@ async fn fault_o35_an_engine_that_turns_lines_away_holds_no_other_models_back() 
     assert_eq!((&over["status"], completed(&over)), (&"cancelled".into(), &20.into()), "{over}");
     // No more lines than run at once are tried again and again.
     assert!((1..=2).contains(&over["request_counts"]["failed"].as_u64().unwrap()), "{over}");
+    world.end().await;
+}
+
+/// Where a name stands for several models, those with room get the lines that are drawn for them.
+#[tokio::test]
+async fn fault_o35_a_full_target_leaves_the_lines_of_others() {
+    let gate = Gate::default();
+    let chat = "[[model]]\nname = \"chat\"\nto = [{ model = \"busy\" }, { model = \"free\" }]\n";
+    let world = two_models(gated(&gate).await, chat, "concurrency = 2\nupstream_requests = 1\n").await;
+    let proxy = world.proxy();
+    let id = started(proxy, &lines("chat", 0..60)).await;
+    // Of 60 lines about 30 are drawn for either one.
+    until_batch(proxy, &id, "past the busy lines", |batch| completed(batch).as_u64() > Some(10)).await;
+    assert_eq!(world.engine.attempt_count(), 1);
+    gate.open();
+    let over = ended(proxy, &id).await;
+    assert_eq!(over["request_counts"], json(r#"{"total":60,"completed":60,"failed":0}"#), "{over}");
     world.end().await;
 }
 

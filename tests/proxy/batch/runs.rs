@@ -1,8 +1,8 @@
 //! Batches from their input to their output.
 
 use super::{
-    batch, content, create, echo, echo_after, ended, json, line, object, prompt_of, results, started,
-    text_of, until_batch, upload, uploaded, world,
+    batch, content, create, echo, echo_after, ended, json, line, object, prompt_of, refusal, results,
+    started, text_of, until_batch, upload, uploaded, world,
 };
 use crate::sim::{Engine, Gate, PATIENCE, Request, Script, until};
 use serde_json::Value;
@@ -184,12 +184,7 @@ async fn fault_o33_a_cancelled_batch_keeps_what_it_has() {
 /// A line that waits for another attempt is not tried again after a cancel: its last answer is the result.
 #[tokio::test]
 async fn fault_o33_a_cancelled_batch_tries_no_more() {
-    let busy = Script::new().whole_with(
-        "503 Service Unavailable",
-        "application/json",
-        "retry-after: 1\r\n",
-        r#"{"error":{"message":"busy"}}"#,
-    );
+    let busy = refusal("503 Service Unavailable");
     let engine = Engine::answering(move |_| busy.clone()).await;
     let world = crate::sim::World::start(engine, super::batches("").allow_errors()).await;
     let proxy = world.proxy();
