@@ -186,14 +186,14 @@ pub struct Metrics {
     upstreams: RwLock<Vec<Arc<UpstreamMetrics>>>,
     /// Metrics of requests that no upstream was selected for.
     without_upstream: UpstreamMetrics,
-    requests: Counters,
-    tokens: Counters,
-    rewrites: Counters,
-    violations: Counters,
-    attempts: Counters,
-    model_fallbacks: Counters,
-    key_requests: Counters,
-    key_tokens: Counters,
+    requests: Counters<4>,
+    tokens: Counters<3>,
+    rewrites: Counters<2>,
+    violations: Counters<2>,
+    attempts: Counters<2>,
+    model_fallbacks: Counters<2>,
+    key_requests: Counters<1>,
+    key_tokens: Counters<2>,
     in_flight: [Gauge; Route::ALL.len()],
     rewriting: Histogram,
     planning: Histogram,
@@ -247,14 +247,14 @@ impl Default for Metrics {
         Self {
             upstreams: RwLock::default(),
             without_upstream: UpstreamMetrics::new("none"),
-            requests: Counters::new(&room),
-            tokens: Counters::new(&room),
-            rewrites: Counters::new(&room),
-            violations: Counters::new(&room),
-            attempts: Counters::new(&room),
-            model_fallbacks: Counters::new(&room),
-            key_requests: Counters::new(&key_room),
-            key_tokens: Counters::new(&key_room),
+            requests: Counters::new(["route", "upstream", "status", "end"], &room),
+            tokens: Counters::new(["upstream", "model", "kind"], &room),
+            rewrites: Counters::new(["engine", "rule"], &room),
+            violations: Counters::new(["api", "rule"], &room),
+            attempts: Counters::new(["upstream", "outcome"], &room),
+            model_fallbacks: Counters::new(["model", "to"], &room),
+            key_requests: Counters::new(["key"], &key_room),
+            key_tokens: Counters::new(["key", "kind"], &key_room),
             in_flight: Default::default(),
             rewriting: Histogram::new(TINY),
             planning: Histogram::new(TINY),
@@ -285,8 +285,9 @@ impl Metrics {
             let stays = *known.name == *name || is_used(known);
             // Pods come and go without end, and each would leave its series behind.
             if !stays {
-                let of_upstream = [&self.requests, &self.tokens, &self.attempts];
-                of_upstream.iter().for_each(|counters| counters.forget("upstream", &known.name));
+                self.requests.forget("upstream", &known.name);
+                self.tokens.forget("upstream", &known.name);
+                self.attempts.forget("upstream", &known.name);
             }
             stays
         });
@@ -321,45 +322,45 @@ impl Metrics {
     pub fn attempt(&self, upstream: &UpstreamMetrics, outcome: &str) {
         let known = matches!(outcome, "ok" | "refused") || Fault::of_code(outcome).is_some();
         let outcome = if known { outcome } else { "other" };
-        self.attempts.add(&[("upstream", &upstream.name), ("outcome", outcome)], 1);
+        self.attempts.add([&upstream.name, outcome], 1);
     }
 
     /// Counts a request for `model` that went on to the model `to`, because nothing could answer for the one before.
     pub fn model_fallback(&self, model: &str, to: &str) {
-        self.model_fallbacks.add(&[("model", model), ("to", to)], 1);
+        self.model_fallbacks.add([model, to], 1);
     }
 
     /// Counts a violation of the API's contract by an answer.
     pub fn contract_violation(&self, api: &str, rule: &str) {
-        self.violations.add(&[("api", api), ("rule", rule)], 1);
+        self.violations.add([api, rule], 1);
     }
 
     /// Counts a finished request in every metric that it concerns.
     pub fn finished(&self, request: &Finished<'_>) {
         let figures = request.upstream.unwrap_or(&self.without_upstream);
         let upstream = &*figures.name;
-        let (route, end, status) = (request.route.name(), request.end.name(), request.status.to_string());
-        self.requests.add(&[("route", route), ("upstream", upstream), ("status", &status), ("end", end)], 1);
+        let mut digits = itoa::Buffer::new();
+        let status = digits.format(request.status);
+        self.requests.add([request.route.name(), upstream, status, request.end.name()], 1);
         if let Some(seconds) = figures.request_seconds.get(request.route as usize) {
             seconds.observe(request.total);
         }
         if let Some(usage) = &request.usage {
             for (kind, count) in [("prompt", usage.prompt), ("completion", usage.completion)] {
-                let labels = [("upstream", upstream), ("model", request.model), ("kind", kind)];
-                self.tokens.add(&labels, count);
+                self.tokens.add([upstream, request.model, kind], count);
                 if let Some(key) = request.key {
-                    self.key_tokens.add(&[("key", key), ("kind", kind)], count);
+                    self.key_tokens.add([key, kind], count);
                 }
             }
         }
         if let Some(key) = request.key {
-            self.key_requests.add(&[("key", key)], 1);
+            self.key_requests.add([key], 1);
         }
         for (rule, times) in request.tally.iter() {
-            self.rewrites.add(&[("engine", request.engine), ("rule", rule.name())], times.into());
+            self.rewrites.add([request.engine, rule.name()], times.into());
         }
         for rule in request.adapted {
-            self.rewrites.add(&[("engine", request.engine), ("rule", rule)], 1);
+            self.rewrites.add([request.engine, rule], 1);
         }
         for (stage, spent) in [(&self.rewriting, request.rewriting), (&self.planning, request.planning)] {
             if !spent.is_zero() {
@@ -370,17 +371,20 @@ impl Metrics {
 
     /// Returns how often each rule changed something, by engine.
     pub fn rule_counts(&self) -> Vec<RuleCount> {
-        self.rewrites.counts(|label, count| RuleCount { engine: label("engine"), rule: label("rule"), count })
+        self.rewrites.counts(|[engine, rule], count| {
+            let (engine, rule) = (engine.to_owned(), rule.to_owned());
+            RuleCount { engine, rule, count }
+        })
     }
 
     /// Returns the counts that the history is made of.
     fn snapshot(&self) -> MetricsSnapshot {
         let (mut requests, mut errors, mut tokens) = (0, 0, 0);
-        self.requests.counts(|label, count| {
+        self.requests.counts(|[.., end], count| {
             requests += count;
-            errors += if label("end") == End::Error.name() { count } else { 0 };
+            errors += if end == End::Error.name() { count } else { 0 };
         });
-        self.tokens.counts(|label, count| tokens += if label("kind") == "completion" { count } else { 0 });
+        self.tokens.counts(|[.., kind], count| tokens += if kind == "completion" { count } else { 0 });
         let (mut first_token, mut inter_token) =
             (HistogramSnapshot::new(SECONDS), HistogramSnapshot::new(SHORT));
         for upstream in self.upstreams.read().iter().filter(|one| is_used(one)) {

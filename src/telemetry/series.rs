@@ -1,7 +1,6 @@
 //! Counters, gauges and histograms, and their rendering in the Prometheus text format.
 
 use parking_lot::RwLock;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::Arc;
@@ -181,77 +180,92 @@ impl SeriesBudget {
     }
 }
 
-/// Family of counters by labels. Looked up once per request, never per token. Counting in a known series takes
-/// only a read lock, so a scrape does not delay it.
+/// Family of counters by the values of its labels. Looked up a few times for each request, never for each token.
+/// Counting in a known series takes only a read lock, so a scrape does not delay it, and writes no text.
 #[derive(Debug)]
-pub struct Counters {
+pub struct Counters<const LABELS: usize> {
+    names: [&'static str; LABELS],
     budget: SeriesBudget,
-    series: RwLock<BTreeMap<String, AtomicU64>>,
+    /// Series in the order of their values.
+    series: RwLock<Vec<Series<LABELS>>>,
 }
 
-impl Counters {
-    /// Creates a family without series, which shares the budget.
-    pub fn new(budget: &SeriesBudget) -> Self {
-        Self { budget: budget.clone(), series: RwLock::default() }
+#[derive(Debug)]
+struct Series<const LABELS: usize> {
+    values: [Box<str>; LABELS],
+    count: AtomicU64,
+}
+
+impl<const LABELS: usize> Series<LABELS> {
+    /// Returns the place of the series with these values, or where it would be.
+    fn place(all: &[Self], values: &[&str; LABELS]) -> Result<usize, usize> {
+        all.binary_search_by(|one| one.values.iter().map(|value| &**value).cmp(values.iter().copied()))
     }
 
-    /// Adds `by` to the series of these labels. Once the budget is used up, new combinations are counted with
-    /// every value as `other`.
-    pub fn add(&self, pairs: &[(&str, &str)], by: u64) {
-        thread_local! {
-            static LABELS: RefCell<String> = const { RefCell::new(String::new()) };
+    fn add(&self, by: u64) {
+        self.count.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+impl<const LABELS: usize> Counters<LABELS> {
+    /// Creates a family with labels of these names and without series, which shares the budget.
+    pub fn new(names: [&'static str; LABELS], budget: &SeriesBudget) -> Self {
+        Self { names, budget: budget.clone(), series: RwLock::default() }
+    }
+
+    /// Adds `by` to the series with these values of the labels. Once the budget is used up, new combinations are
+    /// counted with every value as `other`.
+    pub fn add(&self, values: [&str; LABELS], by: u64) {
+        if !self.add_to_known(&values, by) {
+            self.add_to_new(values, by);
         }
-        let is_known = LABELS.with_borrow_mut(|labels| {
-            labels.clear();
-            write_labels(pairs, labels);
-            let series = self.series.read();
-            let known = series.get(labels.as_str());
-            known.map(|known| known.fetch_add(by, Ordering::Relaxed)).is_some()
-        });
-        if is_known {
-            return;
-        }
-        let labels = labels(pairs);
+    }
+
+    fn add_to_known(&self, values: &[&str; LABELS], by: u64) -> bool {
+        let series = self.series.read();
+        let known = Series::place(&series, values).ok().and_then(|at| series.get(at));
+        known.map(|known| known.add(by)).is_some()
+    }
+
+    fn add_to_new(&self, values: [&str; LABELS], by: u64) {
         let mut series = self.series.write();
-        let fits = series.contains_key(&labels) || self.budget.take();
-        let others = || self::labels(&pairs.iter().map(|(name, _)| (*name, "other")).collect::<Vec<_>>());
-        series.entry(if fits { labels } else { others() }).or_default().fetch_add(by, Ordering::Relaxed);
+        let fits = Series::place(&series, &values).is_ok() || self.budget.take();
+        let values = if fits { values } else { ["other"; LABELS] };
+        match Series::place(&series, &values) {
+            Ok(at) => series.get(at).into_iter().for_each(|known| known.add(by)),
+            Err(at) => series.insert(at, Series { values: values.map(Into::into), count: by.into() }),
+        }
     }
 
     /// Drops the series in which the label has this value, so that others may take their place.
     pub(super) fn forget(&self, label: &str, value: &str) {
-        let pair = labels(&[(label, value)]);
+        let Some(at) = self.names.iter().position(|name| *name == label) else { return };
         let mut series = self.series.write();
         let before = series.len();
-        // Quotes in values are escaped, so that the pair stands nowhere inside of one.
-        let begins =
-            |before: Option<&str>| before.is_some_and(|before| before.is_empty() || before.ends_with(','));
-        series.retain(|labels, _| !labels.match_indices(&pair).any(|(at, _)| begins(labels.get(..at))));
+        series.retain(|one| one.values.get(at).is_none_or(|own| **own != *value));
         self.budget.give_back(before - series.len());
     }
 
-    /// Returns the count of each series, with a function that returns the value of a label.
-    pub(super) fn counts<T>(&self, mut read: impl FnMut(&dyn Fn(&str) -> String, u64) -> T) -> Vec<T> {
+    /// Returns what `read` makes of each series: of the values of its labels, and of its count.
+    pub(super) fn counts<T>(&self, mut read: impl FnMut([&str; LABELS], u64) -> T) -> Vec<T> {
         let series = self.series.read();
-        let counts = series.iter().map(|(labels, count)| {
-            read(&|name| label_value(labels, name).to_owned(), count.load(Ordering::Relaxed))
+        let counts = series.iter().map(|Series { values, count }| {
+            read(values.each_ref().map(|value| &**value), count.load(Ordering::Relaxed))
         });
         counts.collect()
     }
 
     pub(super) fn render(&self, name: &str, help: &str, out: &mut String) {
         head(name, help, "counter", out);
-        for (labels, count) in &*self.series.read() {
-            let _ = writeln!(out, "{name}{{{labels}}} {}", count.load(Ordering::Relaxed));
+        let mut lines = self.counts(|values, count| {
+            let pairs: Vec<_> = self.names.into_iter().zip(values).collect();
+            (labels(&pairs), count)
+        });
+        lines.sort_unstable();
+        for (labels, count) in lines {
+            let _ = writeln!(out, "{name}{{{labels}}} {count}");
         }
     }
-}
-
-/// Returns the value of a label in rendered labels, as it is escaped there; empty if there is none.
-fn label_value<'l>(labels: &'l str, name: &str) -> &'l str {
-    let is_named = |label: &&str| label.strip_prefix(name).is_some_and(|rest| rest.starts_with('='));
-    let label = labels.split("\",").find(is_named);
-    label.and_then(|label| label.split('"').nth(1)).unwrap_or_default()
 }
 
 pub(super) fn head(name: &str, help: &str, kind: &str, out: &mut String) {
@@ -267,12 +281,6 @@ pub(super) fn single(name: &str, help: &str, kind: &str, value: impl Display, ou
 /// Returns labels in the form `a="b",c="d"`, escaped as the Prometheus text format requires.
 pub(super) fn labels(pairs: &[(&str, &str)]) -> String {
     let mut text = String::with_capacity(pairs.len() * 32);
-    write_labels(pairs, &mut text);
-    text
-}
-
-/// Writes labels as [`labels`] returns them to a text that is empty.
-fn write_labels(pairs: &[(&str, &str)], text: &mut String) {
     for (name, value) in pairs {
         if !text.is_empty() {
             text.push(',');
@@ -293,6 +301,7 @@ fn write_labels(pairs: &[(&str, &str)], text: &mut String) {
         text.push_str(rest);
         text.push('"');
     }
+    text
 }
 
 #[cfg(test)]
@@ -334,42 +343,60 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_read_back() {
-        let counters = Counters::new(&SeriesBudget::of(5));
-        counters.add(&[("engine", "vllm"), ("rule", "id")], 2);
-        let counts = counters.counts(|label, count| (label("engine"), label("rule"), label("x"), count));
-        assert_eq!(counts, [("vllm".to_owned(), "id".to_owned(), String::new(), 2)]);
+    fn values_are_read_back() {
+        let counters = Counters::new(["engine", "rule"], &SeriesBudget::of(5));
+        counters.add(["vllm", "id"], 2);
+        let counts = counters.counts(|[engine, rule], count| (engine.to_owned(), rule.to_owned(), count));
+        assert_eq!(counts, [("vllm".to_owned(), "id".to_owned(), 2)]);
     }
 
     #[test]
     fn what_is_forgotten_makes_room() {
-        let counters = Counters::new(&SeriesBudget::of(2));
+        let counters = Counters::new(["upstream", "kind"], &SeriesBudget::of(2));
         for name in ["a", "b", "c"] {
-            counters.add(&[("upstream", name), ("kind", "x")], 1);
+            counters.add([name, "x"], 1);
         }
         counters.forget("upstream", "a");
         counters.forget("kind", "b");
-        counters.add(&[("upstream", "d"), ("kind", "x")], 1);
-        let counts = counters.counts(|label, count| (label("upstream"), count));
+        counters.forget("model", "b");
+        counters.add(["d", "x"], 1);
+        let counts = counters.counts(|[upstream, _], count| (upstream.to_owned(), count));
         let expected = [("b", 1), ("d", 1), ("other", 1)].map(|(name, count)| (name.to_owned(), count));
         assert_eq!(counts, expected);
     }
 
-    #[test]
-    fn counters_escape_their_labels_and_are_bounded() {
-        let (most, counters) = (20, Counters::new(&SeriesBudget::of(20)));
-        counters.add(&[("a", "q\"\\\n")], 2);
-        counters.add(&[("a", "q\"\\\n")], 3);
+    fn rendered<const LABELS: usize>(counters: &Counters<LABELS>) -> String {
         let mut text = String::new();
         counters.render("x", "h", &mut text);
-        assert_eq!(text, "# HELP x h\n# TYPE x counter\nx{a=\"q\\\"\\\\\\n\"} 5\n");
+        text
+    }
+
+    #[test]
+    fn counters_escape_their_labels_and_are_bounded() {
+        let (most, counters) = (20, Counters::new(["a"], &SeriesBudget::of(20)));
+        counters.add(["q\"\\\n"], 2);
+        counters.add(["q\"\\\n"], 3);
+        assert_eq!(rendered(&counters), "# HELP x h\n# TYPE x counter\nx{a=\"q\\\"\\\\\\n\"} 5\n");
         for n in 0..2 * most {
-            counters.add(&[("a", &n.to_string())], 1);
+            counters.add([&n.to_string()], 1);
         }
-        counters.add(&[("a", "5")], 9);
-        text.clear();
-        counters.render("x", "h", &mut text);
+        counters.add(["5"], 9);
+        let text = rendered(&counters);
         assert_eq!(text.lines().count(), 2 + most + 1);
         assert!(text.contains("x{a=\"5\"} 10\n") && text.contains("x{a=\"other\"} 21\n"), "{text}");
+    }
+
+    /// The end of a value counts as a quotation mark, which comes after a space.
+    #[test]
+    fn counters_are_in_the_order_of_their_lines() {
+        let counters = Counters::new(["a", "b"], &SeriesBudget::of(9));
+        for values in [["m-2", "x"], ["m", "y"], ["m", "x"], ["m 1", "x"]] {
+            counters.add(values, 1);
+        }
+        let text = rendered(&counters);
+        let found: Vec<_> = text.lines().skip(2).collect();
+        let expected = ["m 1\",b=\"x", "m\",b=\"x", "m\",b=\"y", "m-2\",b=\"x"]
+            .map(|values| format!("x{{a=\"{values}\"}} 1"));
+        assert_eq!(found, expected);
     }
 }
