@@ -2,6 +2,7 @@
 //! and its evidence; `plan::adapt` applies them.
 
 use super::{Front, Identity, Version, Versions};
+use crate::request::KeySet;
 
 /// Request rule: one change in requests for an engine, with its name in metrics, the versions and front end that
 /// need it, and the evidence for it.
@@ -17,6 +18,8 @@ pub struct RequestRule {
     pub front: Option<Front>,
     /// The change itself.
     pub change: Change,
+    /// Parts of a request that the change looks at, known before any request comes.
+    pub(crate) subject: Subject,
     /// Evidence for the rule: a fixture's path, or a section of docs/engines.md, as in `engines E.2`.
     pub evidence: &'static str,
 }
@@ -24,7 +27,8 @@ pub struct RequestRule {
 impl RequestRule {
     /// Creates a rule for every version and front end, without evidence; the builder methods below narrow it.
     pub(super) const fn new(name: &'static str, what: &'static str, change: Change) -> Self {
-        Self { name, what, versions: Versions::ALL, front: None, change, evidence: "" }
+        let subject = Subject::of(change);
+        Self { name, what, versions: Versions::ALL, front: None, change, subject, evidence: "" }
     }
 
     /// Limits the rule to this version and later ones.
@@ -183,6 +187,78 @@ impl Change {
                 | Self::FanOut { .. }
         )
     }
+}
+
+/// Parts of a request that a change looks at: it leaves a request alone that has none of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Subject {
+    /// Keys of the request object.
+    pub(crate) members: KeySet,
+    /// True if structured messages are looked at too.
+    pub(crate) messages: bool,
+}
+
+impl Subject {
+    const NONE: Self = Self { members: KeySet::NONE, messages: false };
+    const MESSAGES: Self = Self { messages: true, ..Self::NONE };
+
+    const fn of(change: Change) -> Self {
+        match change {
+            Change::Rename(key, _)
+            | Change::Copy(key, _)
+            | Change::Supersede(key, _)
+            | Change::Range { key, .. }
+            | Change::Refuse { key, .. } => Self::NONE.and(&[key]),
+            Change::Drop(keys) => Self::NONE.and(keys),
+            Change::NoStreamOptions => Self::NONE.and(&["stream_options"]),
+            Change::Nulls => Self { members: KeySet::ALL, messages: false },
+            Change::EmptyStops => Self::NONE.and(&["stop"]),
+            Change::Constrain { unread, .. } => Self::NONE.and(unread),
+            Change::FanOut { .. } => Self::NONE.and(&["n"]),
+            Change::SchemaName => Self::NONE.and(&["response_format"]),
+            Change::ReasoningObject { .. } => Self::NONE.and(&["reasoning"]),
+            Change::NoReasoning | Change::Efforts(_) | Change::HarmonyEfforts(_) => {
+                Self::NONE.and(&["reasoning_effort"])
+            }
+            Change::MergeSystem => Self::NONE.and(&["messages"]),
+            Change::LegacyFunctions => Self::MESSAGES.and(&["functions", "function_call"]),
+            Change::EmptyTools | Change::CallsInText => Self::NONE.and(&["tools"]),
+            Change::ChoiceAlone | Change::ChoiceNone | Change::AllowedTools => {
+                Self::NONE.and(&["tool_choice"])
+            }
+            Change::CustomTools => Self::MESSAGES.and(&["tools", "tool_choice"]),
+            Change::OneCall => Self::NONE,
+            Change::Developer { .. }
+            | Change::ReasoningKey(_)
+            | Change::DropOfAssistant(_)
+            | Change::NoCalls
+            | Change::ContentBesideCalls
+            | Change::Arguments
+            | Change::ToolText
+            | Change::Part(..)
+            | Change::ContinueMessage { .. } => Self::MESSAGES,
+        }
+    }
+
+    /// Adds members. A dot separates an object's key from the key inside it.
+    const fn and(mut self, mut keys: &[&str]) -> Self {
+        while let [key, rest @ ..] = keys {
+            self.members = self.members.with(KeySet::of(outer(key)));
+            keys = rest;
+        }
+        self
+    }
+}
+
+/// Returns the part of a key before its first dot.
+const fn outer(key: &str) -> &str {
+    let mut rest = key.as_bytes();
+    while let [first, behind @ ..] = rest
+        && *first != b'.'
+    {
+        rest = behind;
+    }
+    key.split_at(key.len() - rest.len()).0
 }
 
 /// Conversion of a message part.

@@ -75,14 +75,9 @@ pub(super) const DEVELOPER: RequestRule = RequestRule::new(
 );
 pub(super) const ONE_CALL: RequestRule =
     RequestRule::new("one_call", "calls after the first are left out of the answer", Change::OneCall);
-pub(super) const REASONING_OBJECT: RequestRule = RequestRule::new(
-    "reasoning_object",
-    "reasoning became reasoning_effort",
-    Change::ReasoningObject { is_read: false },
-);
+pub(super) const REASONING_OBJECT: RequestRule = reasoning_object(false);
 /// Same as [`REASONING_OBJECT`] for engines that read more of the object, such as its switch for reasoning.
-pub(super) const REASONING_OBJECT_READ: RequestRule =
-    RequestRule { change: Change::ReasoningObject { is_read: true }, ..REASONING_OBJECT };
+pub(super) const REASONING_OBJECT_READ: RequestRule = reasoning_object(true);
 pub(super) const NO_REASONING: RequestRule = RequestRule::new(
     "no_reasoning",
     "the effort none became the switches of chat templates",
@@ -96,6 +91,14 @@ pub(super) const FAN_OUT: RequestRule =
 pub(super) const FAN_OUT_CALLS: RequestRule =
     RequestRule::new("fan_out", FAN_OUT_TEXT, Change::FanOut { calls: true });
 const FAN_OUT_TEXT: &str = "each choice was asked for by a request of its own";
+
+const fn reasoning_object(is_read: bool) -> RequestRule {
+    RequestRule::new(
+        "reasoning_object",
+        "reasoning became reasoning_effort",
+        Change::ReasoningObject { is_read },
+    )
+}
 
 /// Creates the rule that replaces an effort with the nearest one that the engine knows.
 pub(super) const fn efforts(known: &'static [&'static str]) -> RequestRule {

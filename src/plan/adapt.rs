@@ -5,6 +5,7 @@
 //! object and of its structured messages.
 
 use super::object_edit::ObjectEdit;
+use crate::engine::rule::Subject;
 use crate::json::{self, Raw, Text, raw_member};
 use crate::request::fields::{self, Edits, MemberSpan};
 use crate::request::{ChatRequest, NumberedMessage};
@@ -53,6 +54,11 @@ impl<'t> RequestAdapter<'t> {
             messages: places.structured.iter().filter_map(message).collect(),
             edits: Edits::default(),
         }
+    }
+
+    /// Returns false if the request has nothing that a change of this subject looks at.
+    pub(super) fn may_change(&self, subject: Subject) -> bool {
+        self.top.may_have(subject.members) || subject.messages && !self.messages.is_empty()
     }
 
     pub(super) fn finish(self) -> Edits {

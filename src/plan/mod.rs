@@ -414,7 +414,8 @@ fn upstream_body(
         return Ok(AdaptedBody { body: body.into(), rules: Vec::new() });
     };
     let mut edits = ask.places.media.clone();
-    if !route.identity.requests().any(|rule| matches!(rule.change, Change::NoStreamOptions)) {
+    let refuses_options = || route.identity.requests().any(|rule| rule.change == Change::NoStreamOptions);
+    if ask.stream && !refuses_options() {
         ask.stream_edits(text, &mut edits);
     }
     let named = ask.overrides_model.then_some(&ask.model);

@@ -4,6 +4,7 @@
 //! known, so that the commas between adjacent removed members come out right.
 
 use crate::json::{self, Raw};
+use crate::request::KeySet;
 use crate::request::fields::{Edits, MemberSpan};
 use std::borrow::Cow;
 
@@ -15,8 +16,8 @@ pub(super) struct ObjectEdit<'t> {
     spans: Cow<'t, [MemberSpan]>,
     /// Changes by member index; members without an entry stay as they are.
     changes: Vec<(usize, MemberChange)>,
-    /// Bloom-style mask over the keys, so that most lookups of absent keys end without a search.
-    bits: u64,
+    /// Keys that the object has or had, so that most lookups of absent keys end without a search.
+    keys: KeySet,
     /// Members to append at the end of the object, as key and JSON.
     appended: Vec<(String, String)>,
     /// Offset of the object's closing brace.
@@ -40,8 +41,13 @@ impl<'t> ObjectEdit<'t> {
     /// `end`.
     pub(super) fn new(text: &'t str, spans: impl Into<Cow<'t, [MemberSpan]>>, end: usize) -> Self {
         let spans = spans.into();
-        let bits = spans.iter().fold(0, |bits, span| bits | bit(span.key(text)));
-        Self { text, spans, changes: Vec::new(), bits, appended: Vec::new(), end }
+        let keys = spans.iter().fold(KeySet::NONE, |keys, span| keys.with(KeySet::of(span.key(text))));
+        Self { text, spans, changes: Vec::new(), keys, appended: Vec::new(), end }
+    }
+
+    /// Returns false if the object has none of these keys.
+    pub(super) fn may_have(&self, keys: KeySet) -> bool {
+        self.keys.may_share(keys)
     }
 
     fn change(&self, at: usize) -> Option<&MemberChange> {
@@ -67,7 +73,7 @@ impl<'t> ObjectEdit<'t> {
     }
 
     fn find(&self, key: &str) -> Option<(usize, &MemberSpan)> {
-        if self.bits & bit(key) == 0 {
+        if !self.may_have(KeySet::of(key)) {
             return None;
         }
         self.kept().find(|(_, own, _)| *own == key).map(|(at, _, span)| (at, span))
@@ -114,6 +120,7 @@ impl<'t> ObjectEdit<'t> {
             None => {
                 self.appended.retain(|(own, _)| own != key);
                 self.appended.push((key.to_owned(), json.into()));
+                self.keys = self.keys.with(KeySet::of(key));
             }
         }
     }
@@ -159,7 +166,7 @@ impl<'t> ObjectEdit<'t> {
             Some(_) => {
                 if let Some(change) = self.change_mut(at) {
                     change.key = Some(to);
-                    self.bits |= bit(to);
+                    self.keys = self.keys.with(KeySet::of(to));
                 }
             }
             // An escaped key has no plain bytes to replace: remove the member and append it anew.
@@ -201,12 +208,6 @@ impl<'t> ObjectEdit<'t> {
             any = true;
         }
     }
-}
-
-/// Returns the mask bit of a key. Different keys may share a bit.
-fn bit(key: &str) -> u64 {
-    let first = key.bytes().next().unwrap_or(0);
-    1 << ((key.len() * 7 + usize::from(first)) % 64)
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub(super) fn adapted(
         settings::logprobs_flag(&mut adapter);
     }
     for rule in route.identity.requests().filter(|rule| of_chat || !rule.change.is_of_chat()) {
-        if apply(&mut adapter, rule.change)? {
+        if adapter.may_change(rule.subject) && apply(&mut adapter, rule.change)? {
             used.push(rule);
         }
     }
@@ -134,7 +134,7 @@ fn apply(adapter: &mut RequestAdapter<'_>, change: Change) -> Result<bool, Failu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Identity, named};
+    use crate::engine::{ENGINES, Identity, named};
     use crate::plan::plan;
     use bytes::Bytes;
     use std::sync::Arc;
@@ -256,6 +256,24 @@ mod tests {
             assert_eq!(sent, *after, "{to}");
             assert_eq!(used, *rules, "{to} {before}");
         }
+    }
+
+    /// A rule is not tried on a request without its subject; here it is tried all the same.
+    #[test]
+    fn rules_leave_a_request_without_their_subject_alone() {
+        let options = Options::default();
+        let mut spared = 0;
+        for body in CHANGES.iter().map(|(_, body, ..)| *body) {
+            let ask = ChatRequest::recall(Api::Chat, &Bytes::from(body)).unwrap();
+            for rule in ENGINES.iter().flat_map(|engine| engine.rules()) {
+                let mut adapter = RequestAdapter::new(&ask, body, &options, false);
+                if !adapter.may_change(rule.subject) {
+                    assert_eq!(apply(&mut adapter, rule.change), Ok(false), "{rule:?} {body}");
+                    spared += 1;
+                }
+            }
+        }
+        assert!(spared > 1000, "{spared}");
     }
 
     /// Merging leaves the other messages to the rules of the engine.

@@ -11,6 +11,7 @@ pub mod embeddings;
 mod engine_body;
 pub mod fields;
 pub mod form;
+mod key_set;
 mod media;
 pub mod messages;
 mod object;
@@ -23,6 +24,7 @@ mod rules;
 pub mod stored_items;
 
 pub use engine_body::EngineBody;
+pub(crate) use key_set::KeySet;
 pub use media::Media;
 pub(crate) use offered_tools::{OfferedTools, name as tool_name};
 pub(crate) use refusals::{invalid, missing, unsupported_parameter, unsupported_value};
