@@ -1,9 +1,9 @@
 //! Checks of single parameters: each fails with the parameter's name, so that the client can locate the mistake.
 
-use super::RETURN_TOKEN_IDS;
 use super::fields::{self, Field};
 use super::refusals::{KEY, invalid, missing, shown};
 use super::rules::{Caps, Ranges, Rules};
+use super::{KeySet, RETURN_TOKEN_IDS};
 use crate::json::{self, LongStrings, Raw, Text};
 use crate::wire::Extensions;
 use crate::wire::fault::{Failure, Fault};
@@ -54,6 +54,8 @@ pub(super) struct Checked<'a> {
     /// Long strings of the text.
     pub(super) strings: LongStrings,
     fields: Vec<Field<'a>>,
+    /// Keys of the fields: most fields that are looked for are not there.
+    keys: KeySet,
     known: &'static [&'static str],
     pub(super) rules: &'a Rules,
 }
@@ -113,7 +115,8 @@ impl<'a> Checked<'a> {
     ) -> Result<Self, Failure> {
         let (fields, strings) = fields::read_body(text, rules.caps.depth)?;
         no_duplicates(&fields, known, "")?;
-        let checked = Self { text, strings, fields, known, rules };
+        let keys = fields.iter().fold(KeySet::NONE, |keys, field| keys.with(KeySet::of(&field.key)));
+        let checked = Self { text, strings, fields, keys, known, rules };
         checked.check_reserved(&checked.fields, "")?;
         Ok(checked)
     }
@@ -181,6 +184,9 @@ impl<'a> Checked<'a> {
 
     /// Returns a field unless it is absent or null.
     pub(super) fn get(&self, key: &str) -> Option<&Field<'a>> {
+        if !self.keys.may_share(KeySet::of(key)) {
+            return None;
+        }
         self.fields.iter().find(|field| field.key == key).filter(|field| field.value.get() != "null")
     }
 
