@@ -30,7 +30,8 @@ const FEW_EDITS: usize = 1 << 5;
 /// Members of an object, up to the limit on their number, so that a hostile body cannot exhaust memory.
 #[derive(Default)]
 struct BoundedMembers<'a> {
-    kept: Vec<(Cow<'a, str>, Raw<'a>)>,
+    /// Members, whose places are not known yet.
+    kept: Vec<Field<'a>>,
     /// True if the object has more members than allowed.
     too_many: bool,
     /// True if a key exceeds the length limit.
@@ -40,11 +41,11 @@ struct BoundedMembers<'a> {
 impl<'a> Read<'a> for BoundedMembers<'a> {
     fn read(&mut self, from: &mut Scanner<'a>) -> Option<()> {
         from.each_member(|from, key| {
-            let member = (key.name()?, from.read()?);
+            let (key, value) = (key.name()?, from.read()?);
             self.too_many = self.kept.len() == MEMBERS;
-            self.long_key |= member.0.len() > KEY;
+            self.long_key |= key.len() > KEY;
             if !self.too_many && !self.long_key {
-                self.kept.push(member);
+                self.kept.push(Field { key, value, at: 0..0, key_at: None });
             }
             Some(())
         })
@@ -62,6 +63,17 @@ pub struct Field<'a> {
     pub at: Range<usize>,
     /// Range of the key's characters, if it was written without escapes.
     pub key_at: Option<Range<usize>>,
+}
+
+impl Field<'_> {
+    /// Sets the places of the member in the text of the whole body.
+    fn locate(&mut self, whole: &str) {
+        self.at = place(whole, self.value.get());
+        self.key_at = match &self.key {
+            Cow::Borrowed(key) => Some(place(whole, key)),
+            Cow::Owned(_) => None,
+        };
+    }
 }
 
 /// Place of a member in the body's text, for use after the parsed [`Field`] is gone.
@@ -225,7 +237,7 @@ fn fields_of<'a>(
     whole: &'a str,
     read: Result<BoundedMembers<'a>, json::Invalid>,
 ) -> Result<Vec<Field<'a>>, Failure> {
-    let BoundedMembers { kept, too_many, long_key } = read.map_err(|invalid| {
+    let BoundedMembers { mut kept, too_many, long_key } = read.map_err(|invalid| {
         let message = format!("The request body is not valid JSON ({invalid}).");
         Failure::from(Fault::InvalidJson).with_message(message)
     })?;
@@ -237,17 +249,8 @@ fn fields_of<'a>(
         let message = format!("The request has an object with a key of more than {KEY} bytes.");
         return Err(Failure::from(Fault::InvalidValue).with_message(message));
     }
-    Ok(kept
-        .into_iter()
-        .map(|(key, value)| {
-            let at = place(whole, value.get());
-            let key_at = match &key {
-                Cow::Borrowed(key) => Some(place(whole, key)),
-                Cow::Owned(_) => None,
-            };
-            Field { key, value, at, key_at }
-        })
-        .collect())
+    kept.iter_mut().for_each(|field| field.locate(whole));
+    Ok(kept)
 }
 
 /// Adds members that the body lacks or has as null, each given as key and JSON. The two names of the token limit
