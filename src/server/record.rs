@@ -22,7 +22,7 @@ use crate::wire::rule::Rule;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, request};
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::{self, Display, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -397,7 +397,7 @@ impl Record {
                     first_token_ms = self.first_token.map(milliseconds),
                     total_ms = milliseconds(total),
                     rewrites = self.summary.tally.iter().map(|(_, times)| u64::from(times)).sum::<u64>(),
-                    rules = rules(&self.summary),
+                    rules = rules(&self.summary).map(tracing::field::display),
                     note = self.labelled_form.then_some(LABELLED_FORM),
                     content_logged = self.app.config.log.content.then_some(true),
                     content = self.content,
@@ -500,17 +500,20 @@ fn applied_rules(summary: &Summary) -> impl Iterator<Item = (&'static str, u32)>
     adapted.chain(summary.tally.iter().map(|(rule, times)| (rule.name(), times)))
 }
 
-/// Lists the rules that changed the request or repaired the answer, each with its count if above one.
-fn rules(summary: &Summary) -> Option<String> {
-    let mut out = String::new();
-    for (name, times) in applied_rules(summary) {
-        let separator = if out.is_empty() { "" } else { ", " };
-        let _ = match times {
-            1 => write!(out, "{separator}{name}"),
-            _ => write!(out, "{separator}{name} {times}"),
-        };
-    }
-    (!out.is_empty()).then_some(out)
+/// Lists the rules that changed the request or repaired the answer, each with its count if above one; `None` if there
+/// are none.
+fn rules(summary: &Summary) -> Option<impl Display> {
+    applied_rules(summary).next()?;
+    Some(fmt::from_fn(|out| {
+        for (at, (name, times)) in applied_rules(summary).enumerate() {
+            out.write_str(if at > 0 { ", " } else { "" })?;
+            out.write_str(name)?;
+            if times != 1 {
+                write!(out, " {times}")?;
+            }
+        }
+        Ok(())
+    }))
 }
 
 /// Returns the label of models that no upstream lists.
