@@ -15,7 +15,7 @@ use crate::request::EngineBody;
 use crate::telemetry::{
     End, Finished, FinishedRequest, Route, Trace, excerpt, fitting, redacted, without_key,
 };
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, other_model};
 use crate::wire::Summary;
 use crate::wire::fault::{Failure, Fault};
 use crate::wire::rule::Rule;
@@ -24,7 +24,7 @@ use http::{HeaderValue, Method, request};
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
 use std::net::SocketAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Log note for a request whose body has the content type that `curl -d` sends.
@@ -514,12 +514,6 @@ fn rules(summary: &Summary) -> Option<impl Display> {
         }
         Ok(())
     }))
-}
-
-/// Returns the label of models that no upstream lists.
-fn other_model() -> Arc<str> {
-    static OTHER: LazyLock<Arc<str>> = LazyLock::new(|| "other".into());
-    Arc::clone(&OTHER)
 }
 
 /// Shortens a client's text to [`LONGEST`] bytes.

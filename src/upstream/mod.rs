@@ -37,7 +37,7 @@ pub use hops::Hops;
 pub use http1::Head;
 pub use id::UpstreamId;
 pub use outgoing::Outgoing;
-pub use pool::{ChosenUpstream, NoUpstream, Pool, ReadFor, SelectionCriteria};
+pub use pool::{ChosenUpstream, NoUpstream, Pool, ReadFor, SelectionCriteria, other_model};
 pub use prefix::blocks as prefix_blocks;
 pub use retry::RetryState;
 pub use targets::Target;

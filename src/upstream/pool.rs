@@ -19,9 +19,15 @@ use crate::wire::options::Options;
 use crate::wire::{Models, Vocabulary};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// Returns the label of models that neither the configuration nor an engine knows.
+pub fn other_model() -> Arc<str> {
+    static OTHER: LazyLock<Arc<str>> = LazyLock::new(|| "other".into());
+    Arc::clone(&OTHER)
+}
 
 /// Set of all upstreams of a configuration, with the means to choose between them. A reload makes a new pool, which
 /// keeps the upstreams that did not change.
@@ -350,10 +356,7 @@ impl Pool {
         if let Some((_, known)) = self.model(model) {
             return known.name.as_str().into();
         }
-        self.upstreams
-            .iter()
-            .find_map(|upstream| upstream.known_name(model))
-            .unwrap_or_else(|| "other".into())
+        self.upstreams.iter().find_map(|upstream| upstream.known_name(model)).unwrap_or_else(other_model)
     }
 
     /// Chooses the upstream for a request, and counts the request there until the result is dropped.
