@@ -44,6 +44,10 @@ pub fn excerpt(body: &[u8]) -> String {
 
 /// Returns the start of a text that takes at most `room` bytes in a JSON line, escapes included.
 pub fn fitting(text: &str, mut room: usize) -> &str {
+    // No escape takes more than six bytes for one.
+    if text.len() <= room / 6 {
+        return text;
+    }
     let fits = |letter: &char| {
         let written = match letter {
             '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
