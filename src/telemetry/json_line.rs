@@ -7,10 +7,10 @@ use super::text::is_c1_control;
 use crate::json::plain_run;
 use std::cell::Cell;
 use std::fmt::{self, Debug, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
@@ -36,7 +36,8 @@ where
         let mut line = LINE.take();
         line.clear();
         line.push_str("{\"timestamp\":\"");
-        SystemTime.format_time(&mut Writer::new(&mut line))?;
+        // Times before the epoch cannot be formatted.
+        write!(line, "{}", humantime::format_rfc3339_micros(SystemTime::now().max(UNIX_EPOCH)))?;
         line.push_str("\",\"level\":\"");
         line.push_str(event.metadata().level().as_str());
         line.push('"');
