@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 /// Random bytes for one request, drawn in a single call: its ids, the seed of its answer, and a number that
 /// decides between equal upstreams.
+#[derive(Clone)]
 pub(super) struct IdSource([u8; DRAWN]);
 
 /// Random bytes of one request.
@@ -50,6 +51,12 @@ impl IdSource {
         prefix.copy_from_slice(PREFIX.as_bytes());
         HEXLOWER.encode_mut(self.0.get(..16).unwrap_or_default(), digits);
         std::str::from_utf8(&id).unwrap_or(PREFIX).into()
+    }
+
+    /// Appends the request id to a text.
+    pub(super) fn append_request_id(&self, text: &mut String) {
+        text.push_str(PREFIX);
+        HEXLOWER.encode_append(self.0.get(..16).unwrap_or_default(), text);
     }
 
     /// Returns the random number that decides between equal upstreams.

@@ -21,6 +21,7 @@ use crate::server::admit::auth::no_such_model;
 use crate::server::admit::budget::BudgetShare;
 use crate::server::admit::headers;
 use crate::server::context::RequestContext;
+use crate::server::ids::IdSource;
 use crate::server::net::pending_answer::PendingAnswer;
 use crate::server::relay::selection::UpstreamSelection;
 use crate::telemetry::{Propagation, Trace};
@@ -46,7 +47,7 @@ pub(in crate::server) struct Sender {
     app: Arc<App>,
     /// Index of the worker thread whose connections to engines are used.
     thread: usize,
-    id: Arc<str>,
+    ids: IdSource,
     /// Credentials of the client, for upstreams that are configured to receive them.
     authorization: Option<HeaderValue>,
     trace: Propagation,
@@ -145,8 +146,8 @@ impl Sender {
     /// Returns the id of a request to an engine: that of the client's request, the attempt, and the choice if it has
     /// one. Engines identify their work by it, so that concurrent requests need different ids.
     fn request_id(&self, to: &AttemptTarget<'_>) -> String {
-        let mut id = String::with_capacity(self.id.len() + 16);
-        id.push_str(&self.id);
+        let mut id = String::with_capacity(64);
+        self.ids.append_request_id(&mut id);
         let mut number = itoa::Buffer::new();
         for part in [Some(to.attempt), to.choice].into_iter().flatten() {
             id.push('-');
@@ -380,7 +381,7 @@ impl RequestContext {
         Sender {
             app: Arc::clone(&self.app),
             thread: self.worker.thread,
-            id: self.ids.request_id(),
+            ids: self.ids.clone(),
             authorization: self.family.authorization(headers),
             trace: Propagation::of(self.record.as_ref().and_then(|record| record.trace.as_ref()), headers),
             // A request that loops was refused earlier.
