@@ -49,12 +49,12 @@ pub(in crate::server) async fn answer(
         || ask.leading_messages(&body),
         || ask.prompt(&body),
     );
-    let (model, stream) = (ask.model.clone(), ask.stream);
+    let (label, stream) = (context.app.pool.label(&ask.model), ask.stream);
     let sender = context.sender(&head.headers);
     let mut request = Box::new(Chat { ask, body, stamp: context.stamp(), sender });
     let attempt = context.begin(&mut selection, &mut *request)?;
     let Some(mut record) = context.record.take() else { return Err(Fault::Proxy.into()) };
-    record.model = context.app.pool.label(&model);
+    record.model = label;
     let options = request.sender.options(attempt.chosen.upstream(), selection.served());
     let order = RelayParams {
         attempt,
