@@ -221,7 +221,9 @@ impl Client {
                 connection(&[b"content-type: ", kind.as_bytes()]);
             }
             match request.length() {
-                Some(length) => connection(&[b"content-length: ", length.to_string().as_bytes()]),
+                Some(length) => {
+                    connection(&[b"content-length: ", itoa::Buffer::new().format(length).as_bytes()]);
+                }
                 None => connection(&[b"transfer-encoding: chunked"]),
             }
         }
