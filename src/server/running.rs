@@ -24,7 +24,7 @@ struct Requests {
     next: u64,
     /// Running requests by their number.
     running: BTreeMap<u64, Arc<RunningRequest>>,
-    ended: VecDeque<Arc<RequestSnapshot>>,
+    ended: VecDeque<RequestSnapshot>,
 }
 
 /// Facts of a request that are texts or references; written a few times in its life.
@@ -116,7 +116,7 @@ impl RequestRegistry {
     }
 
     /// Returns the newest running requests, at most `limit`, and those that ended last; both the newest first.
-    pub(super) fn list(&self, limit: usize) -> (Vec<RequestSnapshot>, Vec<Arc<RequestSnapshot>>) {
+    pub(super) fn list(&self, limit: usize) -> (Vec<RequestSnapshot>, Vec<RequestSnapshot>) {
         let (running, ended): (Vec<_>, Vec<_>) = {
             let requests = self.0.lock();
             let running = requests.running.values().rev().take(limit).cloned();
@@ -180,7 +180,7 @@ impl RegistryEntry {
         if requests.ended.len() >= MAX_ENDED {
             requests.ended.pop_front();
         }
-        requests.ended.push_back(Arc::new(snapshot));
+        requests.ended.push_back(snapshot);
     }
 }
 
@@ -194,13 +194,12 @@ impl Drop for RegistryEntry {
 mod tests {
     use super::*;
 
-    fn ids(requests: &[impl AsRef<RequestSnapshot>]) -> Vec<String> {
-        requests.iter().map(|request| request.as_ref().facts.id.to_string()).collect()
+    fn ids(requests: &[RequestSnapshot]) -> Vec<String> {
+        requests.iter().map(|request| request.facts.id.to_string()).collect()
     }
 
     fn running(registry: &RequestRegistry, limit: usize) -> Vec<String> {
-        let requests = registry.list(limit).0;
-        requests.iter().map(|request| request.facts.id.to_string()).collect()
+        ids(&registry.list(limit).0)
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(super) async fn list(State(present): State<Arc<ActiveConfig>>) -> Response {
     let (running, ended) = present.app().registry.list(MAX_RUNNING);
     json::answer(&List {
         running: running.iter().map(Entry::of).collect(),
-        ended: ended.iter().map(|request| Entry::of(request)).collect(),
+        ended: ended.iter().map(Entry::of).collect(),
     })
 }
 
