@@ -165,6 +165,11 @@ impl Record {
         self.line.model.as_deref().unwrap_or_default()
     }
 
+    /// Returns this name of a model in the memory in which the record keeps it, if it does.
+    pub(super) fn shared_name(&self, model: &str) -> Option<Arc<str>> {
+        self.line.model.as_ref().filter(|own| ***own == *model).cloned()
+    }
+
     /// Notes the client's name for the model.
     pub(super) fn named(&mut self, model: &str) {
         let model: Arc<str> = limited(model).into();

@@ -202,9 +202,10 @@ impl RequestContext {
             _ => Vec::new(),
         };
         let tie_breaker = self.ids.tie_breaker();
+        let shared = self.record.as_ref().and_then(|record| record.shared_name(model));
         UpstreamSelection {
             prompt,
-            model: model.into(),
+            model: shared.unwrap_or_else(|| model.into()),
             targets: self.app.pool.targets(model, self.target_seed(together)),
             at: 0,
             affinity_hash: together,
