@@ -161,7 +161,7 @@ impl Tally {
 
     /// Returns the rules that changed something, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (Rule, u32)> {
-        Rule::ALL.iter().copied().zip(self.0).filter(|(_, times)| *times > 0)
+        Rule::ALL.iter().copied().zip(self.0.iter().copied()).filter(|(_, times)| *times > 0)
     }
 }
 
