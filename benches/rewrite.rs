@@ -16,7 +16,7 @@ use samewire::wire::event::{Delta, Event, Riders, ToolEntry};
 use samewire::wire::options::Options;
 use samewire::wire::rule::Rule;
 use samewire::wire::sse::{Framer, FramerOutput};
-use samewire::wire::{Api, OutputBuffer, Rewriter, Stamp};
+use samewire::wire::{AnswerId, Api, OutputBuffer, Rewriter, Stamp};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -182,7 +182,7 @@ fn route(engine: &Engine) -> Route {
 }
 
 fn stamp() -> Stamp {
-    Stamp { id: "0".repeat(32), now: 1, seed: 1, ..Stamp::default() }
+    Stamp { id: AnswerId(0), now: 1, seed: 1, ..Stamp::default() }
 }
 
 /// Runs `work` repeatedly on one stretch. Returns the nanoseconds per chunk of the fastest repetition.

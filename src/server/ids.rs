@@ -1,7 +1,7 @@
 //! Ids of requests and answers, drawn at random. Touches only the system's source of randomness and its clock.
 
 use super::relay::clock;
-use crate::wire::Stamp;
+use crate::wire::{AnswerId, Stamp};
 use data_encoding::HEXLOWER;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -65,7 +65,8 @@ impl IdSource {
     }
 
     pub(super) fn stamp(&self) -> Stamp {
-        let id = HEXLOWER.encode(self.0.get(16..32).unwrap_or_default());
+        let bytes = self.0.get(16..).and_then(<[u8]>::first_chunk);
+        let id = AnswerId(bytes.map_or(0, |bytes| u128::from_be_bytes(*bytes)));
         let seed = self.0.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         Stamp { id, now: clock::unix_seconds(), seed, request_id: None }
     }

@@ -6,6 +6,7 @@ use super::event::{PROMPT_TOKEN_IDS, Reason, TOKEN_IDS, Usage};
 use super::options::{ContinuousUsage, Options, ReasoningField};
 use super::parse::{TextFormat, Unparsed};
 use super::rule::Tally;
+use std::fmt;
 use std::sync::Arc;
 
 /// API of an answer: the client's and the engine's may differ, and each has its own decoder and encoder.
@@ -191,12 +192,22 @@ impl Models {
     }
 }
 
+/// Id of an answer, written as 32 hex digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AnswerId(pub u128);
+
+impl fmt::Display for AnswerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
 /// Values from the clock and the random number generator that one answer needs. The caller draws them once, so the
 /// core stays deterministic.
 #[derive(Clone, Debug, Default)]
 pub struct Stamp {
-    /// Id for an answer to which the engine gives none: 32 hex digits, without a prefix.
-    pub id: String,
+    /// Id for an answer to which the engine gives none, without a prefix.
+    pub id: AnswerId,
     /// Unix time in seconds, for times that the engine does not give.
     pub now: u64,
     /// Seed of the obfuscation padding, so that the padding of an answer is reproducible.

@@ -46,7 +46,8 @@ mod stages;
 pub mod tools;
 
 pub use api::{
-    Api, BodyForm, Ending, Extensions, MissingChoices, Models, Progress, Quirks, Shape, Stamp, Summary,
+    AnswerId, Api, BodyForm, Ending, Extensions, MissingChoices, Models, Progress, Quirks, Shape, Stamp,
+    Summary,
 };
 pub(crate) use event::{PROMPT_TOKEN_IDS, TOKEN_IDS};
 pub use output::OutputBuffer;

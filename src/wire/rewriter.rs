@@ -343,12 +343,12 @@ impl std::fmt::Debug for AnswerReader {
 mod tests {
     use super::*;
     use crate::wire::options::{ContinuousUsage, Options};
-    use crate::wire::{Api, Extensions};
+    use crate::wire::{AnswerId, Api, Extensions};
     use std::sync::Arc;
 
     fn two() -> (Rewriter, impl Fn(u32) -> AnswerReader) {
         let shape = Shape { choices: 2, ..Shape::new(Api::Chat, true, Arc::default()) };
-        let stamp = Stamp { id: "f".repeat(32), ..Stamp::default() };
+        let stamp = Stamp { id: AnswerId(u128::MAX), ..Stamp::default() };
         let rewriter = Rewriter::merging(&shape, &stamp);
         (rewriter, move |choice| AnswerReader::of_choice(choice, shape.clone(), stamp.clone()))
     }
@@ -397,7 +397,7 @@ mod tests {
             choices: 2,
             ..Shape::new(Api::Chat, true, Arc::new(options))
         };
-        let stamp = Stamp { id: "f".repeat(32), ..Stamp::default() };
+        let stamp = Stamp { id: AnswerId(u128::MAX), ..Stamp::default() };
         let mut rewriter = Rewriter::merging(&shape, &stamp);
         let usage =
             r#""prompt_token_ids":[7],"usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5},"#;

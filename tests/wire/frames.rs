@@ -12,7 +12,7 @@ use samewire::filter::{FilterParams, FrameRow, Side, Target, explained_rows, rel
 use samewire::plan::Route;
 use samewire::wire::options::{InvalidEvent, Options};
 use samewire::wire::rule::Rule;
-use samewire::wire::{Api, Ending, OutputBuffer, Stamp};
+use samewire::wire::{AnswerId, Api, Ending, OutputBuffer, Stamp};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn params(case: &Case) -> FilterParams {
         route: Route::new(engine, Arc::new(options), 4 << 20),
         status: case.status,
         ending: case.ending,
-        stamp: Stamp { id: format!("{:032x}", 2), now: case.now + 1, seed: 2, ..Stamp::default() },
+        stamp: Stamp { id: AnswerId(2), now: case.now + 1, seed: 2, ..Stamp::default() },
         limits: Limits::default(),
         shown: false,
     }

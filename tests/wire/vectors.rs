@@ -8,7 +8,7 @@ use samewire::plan::{Route, shape};
 use samewire::request::ChatRequest;
 use samewire::request::responses::echo;
 use samewire::wire::encode::{Reply, Response};
-use samewire::wire::{Api, OutputBuffer, Rewriter, Stamp};
+use samewire::wire::{AnswerId, Api, OutputBuffer, Rewriter, Stamp};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ fn as_response(request: &str, message: &str, finish: &str) -> String {
     let route = Route::new(named("vllm").unwrap(), Arc::default(), 1 << 20);
     let body = Bytes::from(request.to_owned());
     let shape = shape(&ChatRequest::recall(Api::Chat, &body).unwrap(), &route);
-    let stamp = Stamp { id: format!("{:032x}", 1), now: 1_779_866_860, seed: 1, ..Stamp::default() };
+    let stamp = Stamp { id: AnswerId(1), now: 1_779_866_860, seed: 1, ..Stamp::default() };
     let reply = Reply { echo: echo(&body).unwrap(), ..Reply::default() };
     let encoder = Response::new(reply, &stamp);
     let mut rewriter = Rewriter::with_encoder(shape, stamp, Box::new(encoder));

@@ -9,7 +9,7 @@ use crate::engine::{ENGINES, Identity, Version, named};
 use crate::filter::{self, FilterError, FilterParams, Target};
 use crate::plan::Route;
 use crate::wire::options::Options;
-use crate::wire::{Api, Ending, Stamp};
+use crate::wire::{AnswerId, Api, Ending, Stamp};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use findings::{Format, Reporter};
@@ -254,13 +254,14 @@ fn stamp(ids: Ids, now: Option<u64>) -> Result<Stamp, CommandFailure> {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let now = now.unwrap_or_else(clock);
     match ids {
-        Ids::Counter => Ok(Stamp { id: format!("{:032x}", 1), now, seed: 1, ..Stamp::default() }),
+        Ids::Counter => Ok(Stamp { id: AnswerId(1), now, seed: 1, ..Stamp::default() }),
         Ids::Random => {
             let chance = || Ok((getrandom::u64()?, getrandom::u64()?, getrandom::u64()?));
             let (high, low, seed) = chance().map_err(|error: getrandom::Error| {
                 CommandFailure::environment(format_args!("no random numbers: {error}"))
             })?;
-            Ok(Stamp { id: format!("{high:016x}{low:016x}"), now, seed, ..Stamp::default() })
+            let id = AnswerId(u128::from(high) << 64 | u128::from(low));
+            Ok(Stamp { id, now, seed, ..Stamp::default() })
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::server::context::RequestContext;
 use crate::server::relay::attempt::AttemptTarget;
 use crate::wire::encode::Response as Encoder;
 use crate::wire::fault::{Failure, Fault};
-use crate::wire::{OutputBuffer, Rewriter};
+use crate::wire::{AnswerId, OutputBuffer, Rewriter};
 use axum::body::Body as Incoming;
 use bytes::{Bytes, BytesMut};
 use http::{Response, request};
@@ -68,7 +68,7 @@ impl RequestContext {
         let mut said: Vec<_> = history.all(&asked).collect();
         said.pop();
         let said = said.into_iter().filter(|item| summary::is_user_message(item));
-        Ok(self.object_response(write(&stamp.id, stamp.now, said, &sealed, &summary.usage)))
+        Ok(self.object_response(write(stamp.id, stamp.now, said, &sealed, &summary.usage)))
     }
 }
 
@@ -102,7 +102,13 @@ impl Summary {
     }
 }
 
-fn write<'a>(id: &str, now: u64, said: impl Iterator<Item = &'a str>, sealed: &str, usage: &str) -> Bytes {
+fn write<'a>(
+    id: AnswerId,
+    now: u64,
+    said: impl Iterator<Item = &'a str>,
+    sealed: &str,
+    usage: &str,
+) -> Bytes {
     let mut out =
         BytesMut::from(format!("{{\"id\":\"resp_{id}\",\"object\":\"response.compaction\"").as_bytes());
     out.extend_from_slice(b",\"created_at\":");

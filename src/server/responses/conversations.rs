@@ -202,7 +202,7 @@ impl<'h> ConversationTarget<'h> {
             found = resolved.map_err(|error| self.failure(error))?;
         }
         let mut found = found.into_iter();
-        let stamp = self.context.ids.stamp();
+        let id = self.context.ids.stamp().id.to_string();
         let mut items = Vec::with_capacity(sent.len());
         for (at, sent) in sent.iter().enumerate() {
             if sent.refers {
@@ -210,7 +210,7 @@ impl<'h> ConversationTarget<'h> {
                 let missing = || not_found("Item", id).with_param(format!("items[{at}].id"));
                 items.push(found.next().flatten().ok_or_else(missing)?);
             } else {
-                items.extend(persist::item(&sent.json, &stamp.id, at));
+                items.extend(persist::item(&sent.json, &id, at));
             }
         }
         Ok(items)

@@ -693,7 +693,7 @@ impl Normaliser {
 mod tests {
     use super::*;
     use crate::wire::options::{ContinuousUsage, Options, ToolCallIds, UnknownFields};
-    use crate::wire::{Extensions, Models, OutputBuffer, Quirks, Rewriter};
+    use crate::wire::{AnswerId, Extensions, Models, OutputBuffer, Quirks, Rewriter};
     use std::sync::Arc;
 
     const USAGE: &str = r#""usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5}"#;
@@ -733,7 +733,7 @@ mod tests {
     impl Answer {
         /// Rewrites a stream of these data lines.
         fn of(shape: Shape, data: &[&str]) -> Self {
-            let stamp = Stamp { id: "f".repeat(32), now: 7, ..Stamp::default() };
+            let stamp = Stamp { id: AnswerId(u128::MAX), now: 7, ..Stamp::default() };
             let mut answer = Self { frames: Vec::new(), rewriter: Rewriter::new(shape, stamp) };
             for data in data {
                 let mut out = OutputBuffer::default();

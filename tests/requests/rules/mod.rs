@@ -11,7 +11,7 @@ use samewire::plan::{Plan, Route, plan};
 use samewire::request::{ChatRequest, EngineBody, Rules};
 use samewire::wire::fault::Failure;
 use samewire::wire::options::{DeveloperRole, Options, SystemMessages};
-use samewire::wire::{Api, Ending, OutputBuffer, Rewriter, Stamp};
+use samewire::wire::{AnswerId, Api, Ending, OutputBuffer, Rewriter, Stamp};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
@@ -514,7 +514,7 @@ fn answered_with(options: Options, to: &str, body: &str, answer: &[&str]) -> Str
     let plan = planned(Api::Chat, identity(to), options, body).unwrap();
     let stream = plan.shape.stream;
     let mut rewriter =
-        Rewriter::new(plan.shape, Stamp { id: "0".repeat(32), now: 1, seed: 1, ..Stamp::default() });
+        Rewriter::new(plan.shape, Stamp { id: AnswerId(0), now: 1, seed: 1, ..Stamp::default() });
     let mut out = OutputBuffer::default();
     if stream {
         for chunk in answer {

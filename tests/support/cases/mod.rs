@@ -16,7 +16,7 @@ use samewire::wire::encode::{Encode, Message, Response};
 use samewire::wire::event;
 use samewire::wire::fault::Failure;
 use samewire::wire::options::Options;
-use samewire::wire::{Api, Ending, OutputBuffer, Rewriter, Stamp};
+use samewire::wire::{AnswerId, Api, Ending, OutputBuffer, Rewriter, Stamp};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Case {
         let options: Options = serde_json::from_value(self.options.clone()).unwrap();
         let engine = named(&self.engine).or_else(|| named("auto")).unwrap();
         let route = Route::new(engine, Arc::new(options), max_event_bytes);
-        let stamp = Stamp { id: format!("{:032x}", 1), now: self.now, seed: 1, ..Stamp::default() };
+        let stamp = Stamp { id: AnswerId(1), now: self.now, seed: 1, ..Stamp::default() };
         if self.api == Api::Responses {
             return self.responder(&route, stamp, transcript);
         }

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use samewire::engine::{Front, Identity, named};
 use samewire::plan::{Route, plan};
 use samewire::request::ChatRequest;
-use samewire::wire::{AnswerReader, Api, Ending, OutputBuffer, Rewriter, Stamp};
+use samewire::wire::{AnswerId, AnswerReader, Api, Ending, OutputBuffer, Rewriter, Stamp};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ fn merged(case: &Case, answers: &[Vec<u8>], picks: &[u8], piece: usize) -> Strin
     let options = Arc::new(serde_json::from_value(case.options.clone()).unwrap());
     let plan = plan(&ask, &body, &Route::new(identity, options, 4 << 20)).unwrap();
     assert_eq!(plan.others.len() + 1, answers.len());
-    let stamp = Stamp { id: "0".repeat(32), now: case.now, seed: 1, ..Stamp::default() };
+    let stamp = Stamp { id: AnswerId(0), now: case.now, seed: 1, ..Stamp::default() };
     let mut rewriter = Rewriter::merging(&plan.shape, &stamp);
     let reader = |choice| AnswerReader::of_choice(choice, plan.shape.clone(), stamp.clone());
     let mut others: Vec<_> = (1..).take(answers.len() - 1).map(reader).collect();

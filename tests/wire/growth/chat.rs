@@ -5,7 +5,7 @@ use super::{
     of_chat,
 };
 use crate::cases::Case;
-use samewire::wire::{AnswerReader, Api, OutputBuffer, Rewriter, Shape, Stamp};
+use samewire::wire::{AnswerId, AnswerReader, Api, OutputBuffer, Rewriter, Shape, Stamp};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -197,7 +197,7 @@ fn whole_answers_of_streams() {
 fn merged_choices() {
     let time = |deltas: usize| {
         let shape = Shape { choices: 8, ..Shape::new(Api::Chat, true, Arc::default()) };
-        let stamp = Stamp { id: "f".repeat(32), ..Stamp::default() };
+        let stamp = Stamp { id: AnswerId(u128::MAX), ..Stamp::default() };
         let mut rewriter = Rewriter::merging(&shape, &stamp);
         let mut others: Vec<_> =
             (1..8).map(|choice| AnswerReader::of_choice(choice, shape.clone(), stamp.clone())).collect();

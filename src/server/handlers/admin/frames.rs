@@ -11,7 +11,7 @@ use crate::filter::{
 use crate::plan::Route;
 use crate::server::App;
 use crate::server::active_config::ActiveConfig;
-use crate::wire::{Api, Ending, Stamp};
+use crate::wire::{AnswerId, Api, Ending, Stamp};
 use axum::extract::{Path, State};
 use axum::response::Response;
 use bytes::Bytes;
@@ -183,7 +183,7 @@ fn params(app: &App, exchange: &Captured, attempt: &Attempt, answer: &Message) -
         route: Route { vocabulary: app.pool.vocabulary(), ..Route::clone(attempt.route.as_ref()?) },
         status: status(answer)?,
         ending: if attempt.is_complete { Ending::Clean } else { Ending::Reset },
-        stamp: Stamp { id: format!("{:032x}", 1), now: began.as_secs(), seed: 1, ..Stamp::default() },
+        stamp: Stamp { id: AnswerId(1), now: began.as_secs(), seed: 1, ..Stamp::default() },
         limits: app.config.limits.clone(),
         shown: false,
     })

@@ -159,7 +159,7 @@ impl Response {
             paused: None,
             ended: None,
             opening: BeginStage::Nothing,
-            id: stamp.id.clone(),
+            id: stamp.id.to_string(),
             model: reply.model,
         }
     }
