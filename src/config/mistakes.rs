@@ -147,7 +147,7 @@ impl std::error::Error for Mistakes {}
 const SWITCH: &str = "true or false";
 
 /// Serde's names of types in its messages, with plain words for each.
-const TYPES: [(&str, &str); 18] = [
+const TYPES: [(&str, &str); 19] = [
     ("usize", "a whole number"),
     ("u32", "a whole number"),
     ("i32", "a whole number"),
@@ -156,6 +156,7 @@ const TYPES: [(&str, &str); 18] = [
     ("a boolean", SWITCH),
     ("a string", "a text in quotes"),
     ("path string", "a text in quotes"),
+    ("string only", "a text in quotes"),
     ("a sequence", "a list"),
     ("a map", "a table"),
     ("struct KeyFile", "a table; begin each key with [[auth.key]]"),
@@ -200,7 +201,8 @@ pub(super) fn explain(message: &str, noun: &str) -> String {
     // Kind of the value found, without the value.
     let (kind, rest) = found.split_once(['`', '"']).unwrap_or((found, ""));
     match kind.trim() {
-        "" => format!("expected {expected}"),
+        // The second is the TOML reader's name for whatever is neither a text nor a table.
+        "" | "unit variant" => format!("expected {expected}"),
         "string" if expected == SWITCH => {
             let word = rest.trim_end_matches('"');
             let meant = match nearest(word, ["true", "false"]) {
@@ -239,6 +241,7 @@ mod tests {
                 "invalid value: integer `-1`, expected usize",
                 "expected a whole number, found one that is below 0 or too large",
             ),
+            ("invalid type: unit variant, expected string only", "expected a text in quotes"),
             ("must be more than 0", "must be more than 0"),
             ("unknown variant `sk-1`, expected `off` or `text`", "expected `off` or `text`"),
             ("unknown variant `txet`, expected `off` or `text`", "expected `off` or `text`; is text meant?"),
