@@ -31,7 +31,8 @@ WRONG = [
     ("gateway", "insecureNoAuth=false", "there are no keys"),
     ("gateway", "image.digest=sha256:0", "digest"),
     ("gateway", "service.port=0", "port"),
-    ("gateway", "configSecret=a,config=b", "exclude each other"),
+    ("gateway", "configSecret=a,config=b", "config and configSecret exclude each other"),
+    ("gateway", "configSecret=a", "engines and configSecret exclude each other"),
     ("gateway", "networkPolicy.apiPorts[0]=70000", "apiPorts"),
     ("gateway", "serviceMonitor.interval=often", "interval"),
     ("services", "mode=gateway", "engines[0].service is only for mode services"),
@@ -163,6 +164,8 @@ def check_sidecar(objects, checked):
     assert "readinessProbe" not in engine and "ports" not in engine
     assert 'url = "http://127.0.0.1:8000"' in checked and 'engine = "vllm"' in checked
     assert engine["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    for probe in ("startupProbe", "livenessProbe"):
+        assert "http://127.0.0.1:8000/health" in engine[probe]["exec"]["command"][-1]
 
 
 def main():

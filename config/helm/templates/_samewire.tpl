@@ -47,7 +47,10 @@ engine = {{ . | quote }}
 {{- fail "there are no keys: give config [[auth.key]] tables, name a configSecret that has them, or say insecureNoAuth: true" }}
 {{- end }}
 {{- if and .Values.config .Values.configSecret }}
-{{- fail "config and configSecret exclude each other: the Secret holds the lines in place of config" }}
+{{- fail "config and configSecret exclude each other: the Secret holds the whole samewire.toml" }}
+{{- end }}
+{{- if and .Values.engines .Values.configSecret }}
+{{- fail "engines and configSecret exclude each other: the Secret holds the whole samewire.toml, with the [[upstream]] tables" }}
 {{- end }}
 {{- if and (ne .Values.mode "sidecar") (not .Values.engines) (not .Values.configSecret) }}
 {{- fail (printf "engines is empty: mode %s needs one at least" .Values.mode) }}
@@ -70,6 +73,17 @@ engine = {{ . | quote }}
 {{- if .Values.autoscaling.enabled }}
 {{- fail "autoscaling is only for the modes gateway and services" }}
 {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* Command that asks the sidecar's engine whether it is well. */ -}}
+{{- define "samewire.engineHealth" -}}
+{{- if .Values.sidecar.healthCommand }}
+{{- toYaml .Values.sidecar.healthCommand }}
+{{- else -}}
+- python3
+- -c
+- import urllib.request as u; u.urlopen("http://127.0.0.1:{{ .Values.sidecar.port }}/health", timeout=5)
 {{- end }}
 {{- end -}}
 
