@@ -136,7 +136,12 @@ impl Selector {
         loop {
             let mut watch = self.api().await?.watch(&version).await?;
             self.figures.up.set(1);
-            *is_told = false;
+            if std::mem::take(is_told) {
+                tracing::info!(
+                    selector = &*self.selector,
+                    "the Kubernetes API answers: the pods that it names are used"
+                );
+            }
             while let Some(line) = watch.next().await? {
                 slices.apply(&line, &mut version)?;
                 self.publish(slices.pods());

@@ -178,6 +178,7 @@ async fn fault_o38_an_api_that_fails_changes_nothing() {
     api.set_route(LIST, list(9, &[("b", 3, true)]));
     wait_for(&world, "samewire_upstream_up{upstream=\"vllm/b\"} 1").await;
     assert!(answer(&world).await.contains("pod b"));
+    until("both returns are told", PATIENCE, || told("the Kubernetes API answers") == 2).await;
     world.end().await;
 }
 
