@@ -90,6 +90,22 @@ models = ["busy"]
 name = "gpu-3"
 url = "http://127.0.0.1:1"
 models = ["away"]
+
+[[model]]
+name = "either"
+to = [{{ model = "away" }}]
+fallbacks = ["text"]
+
+# Nor there: the API of a cluster, and the Service whose pods it would name.
+[discovery]
+kubernetes = "http://127.0.0.1:1"
+namespace = "inference"
+
+[[upstream]]
+name = "gpu-4"
+url = "http://127.0.0.1:1"
+models = ["far"]
+pods = "app=vllm"
 """
 
 
@@ -167,7 +183,7 @@ class Traffic(threading.Thread):
         self.ask("/v1/responses", {"model": "stored-text", "input": "?"})
         self.ask("/v1/responses", {"model": "stored-text", "input": "?", "stream": True})
         self.ask("/v1/embeddings", {"model": "embed", "input": "?"})
-        for model in ("broken", "busy", "away", "no-such-model"):
+        for model in ("broken", "busy", "away", "either", "no-such-model"):
             self.ask(chat, {"model": model, "messages": messages})
         for model in ("cut", "error-mid-stream"):
             self.ask(chat, {"model": model, "messages": messages, "stream": True})
@@ -445,8 +461,8 @@ def a_real_failure_fires(samewire: Server, prometheus: Prometheus, work: Path) -
 
 
 def only_what_is_down_is_reported(prometheus: Prometheus) -> Optional[str]:
-    down = [labels["upstream"] for _, labels in state(prometheus, "SamewireEngineDown")]
-    return None if down == ["gpu-3"] else f"SamewireEngineDown is about {down}, and gpu-3 alone is down"
+    down = sorted(labels["upstream"] for _, labels in state(prometheus, "SamewireEngineDown"))
+    return None if down == ["gpu-3", "gpu-4"] else f"SamewireEngineDown is about {down}, and gpu-3 and gpu-4 are down"
 
 
 def main(binary: str, program: str, folder: str) -> None:
