@@ -1,7 +1,6 @@
 //! Lines of a batch that are done, as its progress in the store tells them.
 //!
-//! Remembers: ranges of numbers. There are no more of them than lines that were begun or wait, however far the others
-//! are. Never: forgets a line.
+//! Remembers: ranges of numbers, of which there are never more than lines that run or wait. Never: forgets a line.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
