@@ -3,7 +3,8 @@
 
 use crate::sim::{Engine, Gate, PATIENCE, Request, Script, Setup, World, until, within, write_secret};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 const TOKEN: &str = "CANARY-of-a-service-account";
@@ -68,10 +69,14 @@ async fn behind_one_port<const N: usize>(scripts: [Script; N]) -> [Engine; N] {
     engines.try_into().ok().expect("one for each script")
 }
 
-fn token_file() -> PathBuf {
-    let path = std::env::temp_dir().join(format!("samewire-discovery-{}-token", std::process::id()));
-    write_secret(&path, TOKEN);
-    path
+/// Returns a file with the token, one for all tests of this process.
+fn token_file() -> &'static Path {
+    static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
+        let path = std::env::temp_dir().join(format!("samewire-discovery-{}-token", std::process::id()));
+        write_secret(&path, TOKEN);
+        path
+    });
+    &FILE
 }
 
 /// Starts samewire in front of the first engine, as a Service whose pods the API names.
